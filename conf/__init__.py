@@ -1,0 +1,1 @@
+"""Hydra's configuration values; their types live beside the stages that read them."""

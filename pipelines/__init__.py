@@ -1,0 +1,1 @@
+"""What is done with workloads: plan, launch, pack, trial, collect, compare, report, publish."""

@@ -1,0 +1,1 @@
+"""Where sweeps run: executors that know jobs, not workloads."""

@@ -1,0 +1,1 @@
+"""What is measured: workloads, their toggles and the contract they share."""

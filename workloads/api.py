@@ -1,0 +1,364 @@
+"""The contract between a workload and the pipelines, and nothing else.
+
+A workload repeats an iteration and declares the toggles that change how. The pipelines know workloads
+only through this module: they never branch on a workload's name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol
+
+from workloads.errors import ConfigError, ContractError
+
+LevelValue = str | int | float
+Levels = Mapping[str, LevelValue]
+"""One level for each toggle, by toggle name."""
+Choices = Mapping[str, tuple[LevelValue, ...]]
+"""Some toggles with the levels that are meant."""
+
+
+class Parity(StrEnum):
+    """How far a level may move the results."""
+
+    EXACT = "exact"
+    TOLERANCE = "tolerance"
+    STOCHASTIC = "stochastic"
+
+
+class Comparator(StrEnum):
+    """How a check turns two pieces of evidence into one deviation that must not exceed its bound."""
+
+    IDENTICAL = "identical"  # number of differing entries
+    RELATIVE = "relative"  # ||a - r|| / ||r||, in float64
+    ABSOLUTE = "absolute"  # max |a - r|
+    COSINE = "cosine"  # 1 - cos(a, r), in float64
+    AT_MOST = "at_most"  # the arm's own value: an oracle inside the workload already compared
+
+
+@dataclass(frozen=True)
+class Device:
+    """Facts about where trials run, gathered without initialising an accelerator."""
+
+    type: str = "cpu"
+    count: int = 0
+    name: str = ""
+    memory_bytes: int = 0
+    capability: tuple[int, int] = (0, 0)
+    cores: int = 1
+    compiler: bool = False
+
+
+@dataclass(frozen=True)
+class Level:
+    """One value of a toggle and all that choosing it implies.
+
+    Attributes
+    ----------
+    parity, bounds : the class of the level, and bounds by check name where the class default is not meant
+    requires, conflicts : other toggles and the levels they must (must not) have beside this one
+    refused : reason why this level cannot go with a workload configuration and the other levels, or None
+    unsupported : reason why this level cannot act on a device, or None
+    env : variables set before the process starts importing; ``{scratch_dir}`` is filled in
+    ranks : number of processes that form one trial
+    witness : counter that changes against the base when the level acts; unchanged means *inert*
+    """
+
+    value: LevelValue
+    parity: Parity = Parity.EXACT
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    requires: Choices = field(default_factory=dict)
+    conflicts: Choices = field(default_factory=dict)
+    refused: Callable[[Any, Levels], str | None] = lambda config, levels: None
+    unsupported: Callable[[Device], str | None] = lambda device: None
+    env: Mapping[str, str] = field(default_factory=dict)
+    ranks: int = 1
+    witness: str | None = None
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Any number in [low, high] is a level too, with the attributes of `like`."""
+
+    low: float
+    high: float | None = None
+    like: Level = Level(0)
+    integer: bool = True
+
+    def holds(self, value: LevelValue) -> bool:
+        """Whether `value` is a number of this range."""
+        if isinstance(value, str) or (self.integer and value != int(value)):
+            return False
+        return self.low <= value and (self.high is None or value <= self.high)
+
+    def __str__(self) -> str:
+        kind = "integer" if self.integer else "number"
+        return f"any {kind} from {self.low:g}" + ("" if self.high is None else f" to {self.high:g}")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Another baseline level where other toggles, or the device, make the first level meaningless."""
+
+    value: LevelValue
+    given: Choices = field(default_factory=dict)
+    device: Callable[[Device], bool] = lambda device: True
+
+
+@dataclass(frozen=True)
+class Toggle:
+    """One optimisation choice. The first level is the baseline, the naive path, unless `baselines` says else."""
+
+    name: str
+    levels: tuple[Level, ...]
+    doc: str
+    source: str = ""
+    numbers: Numbers | None = None
+    baselines: tuple[Baseline, ...] = ()
+
+    def level(self, value: LevelValue | bool) -> Level:
+        """The level written as `value` in YAML or on the command line.
+
+        Raises
+        ------
+        ConfigError
+            `value` is no level of this toggle; the message lists the valid ones.
+        """
+        # PyYAML reads on/off as booleans, and a quoted 8 is still the level 8.
+        text = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+        for level in self.levels:
+            if str(level.value) == text:
+                return level
+        number = _as_number(text)
+        if self.numbers and number is not None and self.numbers.holds(number):
+            return dataclasses.replace(self.numbers.like, value=number)
+        raise ConfigError(f"toggles.{self.name}={text} is not a level of {self.name}; choose from: {self.choices}")
+
+    def baseline(self, levels: Levels, device: Device) -> LevelValue:
+        """The baseline level beside `levels` on `device`."""
+        for other in self.baselines:
+            if other.device(device) and all(levels.get(name) in values for name, values in other.given.items()):
+                return other.value
+        return self.levels[0].value
+
+    @property
+    def choices(self) -> str:
+        """The valid levels, as a person would type them."""
+        named = ", ".join(str(level.value) for level in self.levels)
+        return f"{named}, or {self.numbers}" if self.numbers else named
+
+
+def _as_number(text: str) -> int | float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return int(number) if number.is_integer() else number
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a report said, as data.
+
+    `arms` are the levels it speaks of: one mapping for each alternative, several toggles in one mapping for
+    a combination. `low` and `high` bound the claimed speed ratio (2.0 = half the time) or, for ``memory``, the
+    claimed ratio of peak memory; `word` is the size word of a ``qualitative`` claim.
+    """
+
+    text: str
+    source: str
+    section: str
+    arms: tuple[Mapping[str, LevelValue], ...]
+    kind: Literal["speedup", "memory", "predicate", "qualitative"] = "speedup"
+    low: float | None = None
+    high: float | None = None
+    word: str | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """One piece of evidence that parity compares.
+
+    `bound` None means the rule of the level's class and the dtype. `against` an oracle: the evidence
+    ``<name>`` of the arm itself is judged. `excused` names a boolean tensor that marks legitimate deviations.
+    """
+
+    name: str
+    comparator: Comparator = Comparator.RELATIVE
+    bound: float | None = None
+    against: Literal["reference", "oracle"] = "reference"
+    excused: str | None = None
+
+
+@dataclass
+class Evidence:
+    """What was computed: named tensors (anything `numpy.asarray` takes) and named numbers."""
+
+    tensors: dict[str, Any] = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Formula cost of one unit."""
+
+    flops: float | None = None
+    bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the pipeline hands a workload for one trial.
+
+    `log` takes one row of metrics per iteration; `cache_dir` is shared by the trials of a sweep, `scratch_dir`
+    belongs to this trial; `deadline` is a `time.monotonic` value; `kind` is timing, counting, evidence or profile.
+    """
+
+    device: Device
+    scratch_dir: Path
+    cache_dir: Path
+    seed: int = 0
+    rank: int = 0
+    world: int = 1
+    memory_budget: int | None = None
+    log: Callable[[Mapping[str, float]], None] = lambda row: None
+    kind: str = "timing"
+    deadline: float | None = None
+
+
+class Clock(Protocol):
+    """What `step` may use of the recorder."""
+
+    def phase(self, name: str) -> AbstractContextManager[Any]:
+        """Mark a named part of the iteration; one level of nesting, never inside compiled code."""
+        ...
+
+
+class Workload:
+    """Something that repeats an iteration. Subclasses are checked when the class is created.
+
+    ``steps``-shaped workloads (training) never end by themselves; a ``job`` (a fit, an evaluation) ends, and
+    `reset` starts the next one in the same process. `cadence` is the number of iterations after which periodic
+    work (saving, evaluation) repeats; timed regions are whole multiples of it.
+    """
+
+    Config: ClassVar[type]
+    toggles: ClassVar[tuple[Toggle, ...]]
+    claims: ClassVar[tuple[Claim, ...]] = ()
+    checks: ClassVar[tuple[Check, ...]]
+    shape: ClassVar[Literal["steps", "job"]] = "steps"
+    unit: ClassVar[str] = "example"
+    cadence: int = 1
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        problems = contract_problems(cls)
+        if problems:
+            raise ContractError(f"workload class {cls.__module__}:{cls.__qualname__} breaks the contract: {'; '.join(problems)}")
+
+    def setup(self, config: Any, levels: Levels, context: Context) -> None:
+        """Build data, model and optimiser: recorded, not timed. All choices between paths are made here."""
+        raise ContractError(f"{type(self).__name__} does not define setup")
+
+    def step(self, clock: Clock) -> None:
+        """One iteration."""
+        raise ContractError(f"{type(self).__name__} does not define step")
+
+    def progress(self) -> float:
+        """Units done since `setup` or the last `reset`."""
+        raise ContractError(f"{type(self).__name__} does not define progress")
+
+    def done(self) -> bool:
+        """Whether a job has ended."""
+        return False
+
+    def reset(self) -> None:
+        """Start the next job in the same process, from the same state as the first."""
+
+    def evidence(self) -> Evidence:
+        """What was computed; cheap numbers only where ``context.kind`` is ``timing``."""
+        raise ContractError(f"{type(self).__name__} does not define evidence")
+
+    def counters(self) -> Mapping[str, float]:
+        """Machine-independent counts since `setup`; every witness of a level is among them or a generic counter."""
+        return {}
+
+    def work(self) -> Work:
+        """Formula cost of one unit, where a formula exists."""
+        return Work()
+
+
+def contract_problems(cls: type[Workload]) -> list[str]:
+    """Everything in the declarations of `cls` that cannot be meant, as phrases."""
+    problems = []
+    if not dataclasses.is_dataclass(getattr(cls, "Config", None)):
+        problems.append("Config must be a dataclass")
+    for name in ("toggles", "checks"):
+        if not isinstance(getattr(cls, name, None), tuple):
+            problems.append(f"{name} must be a tuple")
+    for name in ("setup", "step", "progress", "evidence"):
+        if getattr(cls, name) is getattr(Workload, name):
+            problems.append(f"{name}() is missing")
+    if cls.shape not in ("steps", "job"):
+        problems.append(f"shape is {cls.shape!r}, not 'steps' or 'job'")
+    if cls.shape == "job" and (cls.done is Workload.done or cls.reset is Workload.reset):
+        problems.append("a job needs done() and reset()")
+    if not problems:
+        problems += toggle_problems(cls.toggles) + claim_problems(cls.claims, cls.toggles)
+    return problems
+
+
+def toggle_problems(toggles: tuple[Toggle, ...]) -> list[str]:
+    """Doubled names and levels, and requirements that name what does not exist."""
+    problems = []
+    by_name = {toggle.name: toggle for toggle in toggles}
+    if len(by_name) < len(toggles):
+        problems.append("two toggles share a name")
+    for toggle in toggles:
+        values = [str(level.value) for level in toggle.levels]
+        if len(values) < 2 and not toggle.numbers:
+            problems.append(f"toggle {toggle.name} has fewer than two levels")
+        if len(set(values)) < len(values):
+            problems.append(f"toggle {toggle.name} repeats a level")
+        named = [(f"{toggle.name}={level.value}", choices) for level in toggle.levels for choices in (level.requires, level.conflicts)]
+        named += [(f"a baseline of {toggle.name}", other.given) for other in toggle.baselines]
+        for where, choices in named:
+            problems += _choice_problems(where, choices, by_name)
+    return problems
+
+
+def claim_problems(claims: tuple[Claim, ...], toggles: tuple[Toggle, ...]) -> list[str]:
+    """Claims about toggles or levels that do not exist, and bounds that do not fit the kind."""
+    problems = []
+    by_name = {toggle.name: toggle for toggle in toggles}
+    for claim in claims:
+        where = f"claim {claim.source} {claim.section}"
+        for arm in claim.arms:
+            problems += _choice_problems(where, {name: (value,) for name, value in arm.items()}, by_name)
+        if claim.kind == "qualitative" and claim.word is None:
+            problems.append(f"{where} is qualitative and has no word")
+        if claim.low is not None and claim.high is not None and claim.low > claim.high:
+            problems.append(f"{where} has low above high")
+    return problems
+
+
+def _choice_problems(where: str, choices: Choices, toggles: Mapping[str, Toggle]) -> list[str]:
+    problems = []
+    for name, values in choices.items():
+        if name not in toggles:
+            problems.append(f"{where} names the unknown toggle {name}")
+            continue
+        if not isinstance(values, tuple):
+            problems.append(f"{where} must give the levels of {name} as a tuple")
+            continue
+        for value in values:
+            try:
+                toggles[name].level(value)
+            except ConfigError as error:
+                problems.append(f"{where}: {error}")
+    return problems

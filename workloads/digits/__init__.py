@@ -1,0 +1,1 @@
+"""Training a small classifier on scikit-learn's digits: the shared toggles in a minute, and a template."""

@@ -1,0 +1,25 @@
+"""The mistakes a person can make, each with one sentence that says what, where and what to do."""
+
+
+class PerfsweepError(Exception):
+    """Root of every error that is the user's to fix; the command line prints it without a traceback."""
+
+
+class ConfigError(PerfsweepError):
+    """A value, level, combination or option that cannot be used."""
+
+
+class ContractError(PerfsweepError):
+    """A workload class that does not keep the contract of `workloads.api`."""
+
+
+class RecordError(PerfsweepError):
+    """A file of a sweep that is missing, half written, foreign or of another schema version."""
+
+
+class ClusterError(PerfsweepError):
+    """A place to run that refused the work: no executor, no slot, no permission."""
+
+
+class UnsupportedHere(PerfsweepError):
+    """Something correct that this machine cannot do."""

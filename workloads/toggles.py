@@ -1,0 +1,176 @@
+"""Toggles that several workloads share: one name, one meaning, one definition.
+
+A workload calls the function, states what is its own (scopes, bounds, witnesses, the report's section) and may start
+from another baseline where the naive path it reproduces does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from workloads.api import Device, Level, LevelValue, Numbers, Parity, Toggle
+
+LevelChanges = Mapping[LevelValue, Mapping[str, Any]]
+"""Attributes that a workload sets on single levels of a shared toggle."""
+
+
+def needs_cuda(device: Device) -> str | None:
+    """Reason why a level that only acts on a CUDA device cannot act here."""
+    return None if device.type == "cuda" else f"acts on CUDA devices only, and this is {device.type}"
+
+
+def needs_compiler(device: Device) -> str | None:
+    """Reason why torch.compile cannot generate code here."""
+    if device.type == "cuda" or device.compiler:
+        return None
+    return "torch.compile needs a C++ compiler on CPU and none is on PATH"
+
+
+def needs_tensor_cores(device: Device) -> str | None:
+    """Reason why TF32 products cannot act here: CUDA capability 8.0 or newer is needed."""
+    if reason := needs_cuda(device):
+        return reason
+    return None if device.capability >= (8, 0) else f"needs CUDA capability 8.0, and {device.name} has {device.capability}"
+
+
+def _toggle(
+    name: str,
+    levels: Iterable[Level],
+    doc: str,
+    *,
+    source: str = "",
+    keep: tuple[LevelValue, ...] | None = None,
+    every: Mapping[str, Any] | None = None,
+    each: LevelChanges | None = None,
+    numbers: Numbers | None = None,
+) -> Toggle:
+    """Build a shared toggle.
+
+    `keep` chooses and orders the levels, `every` changes all levels but the baseline, `each` single ones.
+    """
+    by_value = {level.value: level for level in levels}
+    chosen = [by_value[value] for value in (keep or tuple(by_value))]
+    changed = [dataclasses.replace(level, **(every or {})) if i else level for i, level in enumerate(chosen)]
+    changed = [dataclasses.replace(level, **(each or {}).get(level.value, {})) for level in changed]
+    if numbers and every:
+        numbers = dataclasses.replace(numbers, like=dataclasses.replace(numbers.like, **every))
+    return Toggle(name, tuple(changed), doc, source, numbers)
+
+
+def amp(**own: Any) -> Toggle:
+    """Autocast of the forward pass; fp16 with loss scaling."""
+    tolerance = {"parity": Parity.TOLERANCE}
+    return _toggle(
+        "amp",
+        [Level("off"), Level("bf16", **tolerance), Level("fp16", **tolerance)],
+        "autocast the forward pass to a 16-bit type",
+        **own,
+    )
+
+
+def tf32(**own: Any) -> Toggle:
+    """TF32 products in float32 matrix multiplications."""
+    on = Level("on", parity=Parity.TOLERANCE, unsupported=needs_tensor_cores)
+    return _toggle("tf32", [Level("off"), on], "let float32 products run in TF32", **own)
+
+
+def compile(*scopes: str, **own: Any) -> Toggle:
+    """torch.compile over the scopes or modes a workload declares."""
+    levels = [Level(scope, unsupported=needs_compiler, witness="compiled_graphs") for scope in scopes]
+    return _toggle("compile", [Level("off"), *levels], "torch.compile", **own)
+
+
+def compile_cache(**own: Any) -> Toggle:
+    """Inductor's on-disk cache: empty in every trial, or shared by the trials of a sweep."""
+    cold = Level("cold", env={"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"})
+    return _toggle("compile_cache", [cold, Level("shared", witness="cache_hits")], "keep compiled code on disk", **own)
+
+
+def slab_size(*sizes: LevelValue, at_most: float | None = None, **own: Any) -> Toggle:
+    """How many independent items are processed together; any positive number is a level."""
+    numbers = Numbers(1, at_most)
+    return _toggle("slab_size", [Level(size) for size in sizes], "items processed together", numbers=numbers, **own)
+
+
+def micro_batch(*sizes: LevelValue, numbers: bool = True, **own: Any) -> Toggle:
+    """The pieces in which one iteration's batch is processed, gradients summed over pieces."""
+    return _toggle(
+        "micro_batch",
+        [Level(size) for size in sizes],
+        "process one iteration's batch in pieces of this many rows",
+        numbers=Numbers(1) if numbers else None,
+        **own,
+    )
+
+
+def pin_memory(**own: Any) -> Toggle:
+    """Page-locked host batches."""
+    return _toggle("pin_memory", [Level("off"), Level("on", unsupported=needs_cuda)], "keep host batches in pinned memory", **own)
+
+
+def non_blocking(**own: Any) -> Toggle:
+    """Host-to-device copies that return at once; they only do so from pinned memory."""
+    on = Level("on", requires={"pin_memory": ("on",)}, unsupported=needs_cuda)
+    return _toggle("non_blocking", [Level("off"), on], "copy to the device without waiting", **own)
+
+
+def prefetch(**own: Any) -> Toggle:
+    """The next batch travels on a stream of its own while this one is computed."""
+    return _toggle("prefetch", [Level("off"), Level("stream", unsupported=needs_cuda)], "copy the next batch on a side stream", **own)
+
+
+def num_workers(*counts: int, **own: Any) -> Toggle:
+    """Loader processes."""
+    levels = [Level(count) for count in counts or (0, 2, 4)]
+    return _toggle("num_workers", levels, "load batches in this many worker processes", numbers=Numbers(0, 64), **own)
+
+
+def optimizer(**own: Any) -> Toggle:
+    """Implementation of the optimiser's update."""
+    return _toggle(
+        "optimizer",
+        [Level("default"), Level("foreach"), Level("fused")],
+        "update parameters one by one, as lists, or in one kernel",
+        **own,
+    )
+
+
+def zero_grad(**own: Any) -> Toggle:
+    """Gradients are overwritten with zeros, or dropped."""
+    return _toggle("zero_grad", [Level("zero"), Level("none")], "drop gradients instead of zeroing them", **own)
+
+
+def grad_checkpointing(*levels: str, **own: Any) -> Toggle:
+    """Activations are recomputed in the backward pass instead of kept."""
+    names = levels or ("off", "on")
+    return _toggle("grad_checkpointing", [Level(name) for name in names], "recompute activations in the backward pass", **own)
+
+
+def gc(**own: Any) -> Toggle:
+    """When Python's collector runs: at each evaluation, at every tenth, or never after freezing what survived warm-up."""
+    return _toggle("gc", [Level("each_eval"), Level("rarely"), Level("frozen")], "collect garbage less often", **own)
+
+
+def empty_cache(**own: Any) -> Toggle:
+    """When the caching allocator gives its free blocks back."""
+    levels = [Level("never"), Level("epoch", unsupported=needs_cuda), Level("step", unsupported=needs_cuda)]
+    return _toggle("empty_cache", levels, "return cached device memory to the driver", **own)
+
+
+def caching_allocator(**own: Any) -> Toggle:
+    """PyTorch's caching allocator; off shows each allocation in a profile and is slower by design."""
+    off = Level("off", env={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, unsupported=needs_cuda)
+    return _toggle("caching_allocator", [Level("on"), off], "allocate device memory without the cache", **own)
+
+
+def checkpoint(**own: Any) -> Toggle:
+    """Saving the training state in the loop, or handing a copy to a writer."""
+    return _toggle("checkpoint", [Level("sync"), Level("async")], "write checkpoints beside the loop", **own)
+
+
+def wandb_logging(**own: Any) -> Toggle:
+    """Metrics kept in memory until after the measurement, or sent to W&B from inside the loop."""
+    levels = [Level("buffered"), Level("each", witness="wandb_calls"), Level("commit_false", witness="wandb_calls")]
+    return _toggle("wandb_logging", levels, "send metrics to W&B from inside the loop", **own)
