@@ -7,6 +7,7 @@ only through this module: they never branch on a workload's name.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ class Comparator(StrEnum):
     RELATIVE = "relative"  # ||a - r|| / ||r||, in float64
     ABSOLUTE = "absolute"  # max |a - r|
     COSINE = "cosine"  # 1 - cos(a, r), in float64
+    WORST_COSINE = "worst_cosine"  # the largest 1 - cos(a, r) over the rows of two matrices, in float64
     AT_MOST = "at_most"  # the arm's own value: an oracle inside the workload already compared
 
 
@@ -65,7 +67,8 @@ class Level:
     refused : reason why this level cannot go with a workload configuration and the other levels, or None
     unsupported : reason why this level cannot act on a device, or None
     env : variables set before the process starts importing; ``{scratch_dir}`` is filled in
-    ranks : number of processes that form one trial
+    ranks, per_gpu : number of processes that form one trial; `per_gpu` makes it one for each GPU where that is more
+    loosened : another class than `parity` where a workload configuration and the other levels demand it, or None
     witness : counter that changes against the base when the level acts; unchanged means *inert*
     """
 
@@ -78,7 +81,17 @@ class Level:
     unsupported: Callable[[Device], str | None] = lambda device: None
     env: Mapping[str, str] = field(default_factory=dict)
     ranks: int = 1
+    per_gpu: bool = False
+    loosened: Callable[[Any, Levels], Parity | None] = lambda config, levels: None
     witness: str | None = None
+
+    def processes(self, device: Device) -> int:
+        """Number of processes that form one trial on `device`."""
+        return max(self.ranks, device.count) if self.per_gpu else self.ranks
+
+    def parity_with(self, config: Any, levels: Levels) -> Parity:
+        """The class of this level under `config` and beside `levels`."""
+        return self.loosened(config, levels) or self.parity
 
 
 @dataclass(frozen=True)
@@ -92,7 +105,7 @@ class Numbers:
 
     def holds(self, value: LevelValue) -> bool:
         """Whether `value` is a number of this range."""
-        if isinstance(value, str) or (self.integer and value != int(value)):
+        if isinstance(value, str) or (self.integer and value % 1 != 0):
             return False
         return self.low <= value and (self.high is None or value <= self.high)
 
@@ -131,10 +144,10 @@ class Toggle:
         """
         # PyYAML reads on/off as booleans, and a quoted 8 is still the level 8.
         text = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
-        for level in self.levels:
-            if str(level.value) == text:
-                return level
         number = _as_number(text)
+        for level in self.levels:
+            if str(level.value) == text or (number is not None and level.value == number):
+                return level
         if self.numbers and number is not None and self.numbers.holds(number):
             return dataclasses.replace(self.numbers.like, value=number)
         raise ConfigError(f"toggles.{self.name}={text} is not a level of {self.name}; choose from: {self.choices}")
@@ -158,6 +171,8 @@ def _as_number(text: str) -> int | float | None:
         number = float(text)
     except ValueError:
         return None
+    if not math.isfinite(number):
+        return None
     return int(number) if number.is_integer() else number
 
 
@@ -165,9 +180,10 @@ def _as_number(text: str) -> int | float | None:
 class Claim:
     """What a report said, as data.
 
-    `arms` are the levels it speaks of: one mapping for each alternative, several toggles in one mapping for
-    a combination. `low` and `high` bound the claimed speed ratio (2.0 = half the time) or, for ``memory``, the
-    claimed ratio of peak memory; `word` is the size word of a ``qualitative`` claim.
+    `arms` are the levels it speaks of, one mapping for each alternative; their base stands at the levels `against` where
+    the report compares with something else than the naive path. `low` and `high` bound the speed ratio (2.0 = half the
+    time), for ``memory`` the ratio of peak memory, for a ``predicate`` the counter or number `figure` of the arm itself;
+    `word` is the size word of a ``qualitative`` claim; `unsupported` the reason why a device cannot decide it, or None.
     """
 
     text: str
@@ -178,6 +194,9 @@ class Claim:
     low: float | None = None
     high: float | None = None
     word: str | None = None
+    against: Levels = field(default_factory=dict)
+    figure: str | None = None
+    unsupported: Callable[[Device], str | None] = lambda device: None
 
 
 @dataclass(frozen=True)
@@ -292,43 +311,51 @@ class Workload:
         """Formula cost of one unit, where a formula exists."""
         return Work()
 
+    def data_digest(self) -> str:
+        """Identity of the data: records of different data are never compared."""
+        return ""
+
+    def close(self) -> None:
+        """Release what outlives the process otherwise: worker processes, writer threads, files."""
+
 
 def contract_problems(cls: type[Workload]) -> list[str]:
     """Everything in the declarations of `cls` that cannot be meant, as phrases."""
     problems = []
     if not dataclasses.is_dataclass(getattr(cls, "Config", None)):
         problems.append("Config must be a dataclass")
-    for name in ("toggles", "checks"):
-        if not isinstance(getattr(cls, name, None), tuple):
-            problems.append(f"{name} must be a tuple")
-    for name in ("setup", "step", "progress", "evidence"):
-        if getattr(cls, name) is getattr(Workload, name):
-            problems.append(f"{name}() is missing")
+    problems += [f"{name} must be a tuple" for name in ("toggles", "checks") if not isinstance(getattr(cls, name, None), tuple)]
+    methods = ("setup", "step", "progress", "evidence")
+    problems += [f"{name}() is missing" for name in methods if getattr(cls, name) is getattr(Workload, name)]
     if cls.shape not in ("steps", "job"):
         problems.append(f"shape is {cls.shape!r}, not 'steps' or 'job'")
     if cls.shape == "job" and (cls.done is Workload.done or cls.reset is Workload.reset):
         problems.append("a job needs done() and reset()")
     if not problems:
         problems += toggle_problems(cls.toggles) + claim_problems(cls.claims, cls.toggles)
+        checks = {check.name for check in cls.checks}
+        bounds = [(toggle.name, name) for toggle in cls.toggles for level in _all_levels(toggle) for name in level.bounds]
+        problems += [f"toggle {toggle} bounds {name}, which is no check" for toggle, name in bounds if name not in checks]
     return problems
 
 
 def toggle_problems(toggles: tuple[Toggle, ...]) -> list[str]:
-    """Doubled names and levels, and requirements that name what does not exist."""
+    """Doubled names and levels, and requirements or baselines that name what does not exist."""
     problems = []
     by_name = {toggle.name: toggle for toggle in toggles}
     if len(by_name) < len(toggles):
         problems.append("two toggles share a name")
     for toggle in toggles:
         values = [str(level.value) for level in toggle.levels]
-        if len(values) < 2 and not toggle.numbers:
+        if len(values) < (1 if toggle.numbers else 2):
             problems.append(f"toggle {toggle.name} has fewer than two levels")
         if len(set(values)) < len(values):
             problems.append(f"toggle {toggle.name} repeats a level")
-        named = [(f"{toggle.name}={level.value}", choices) for level in toggle.levels for choices in (level.requires, level.conflicts)]
-        named += [(f"a baseline of {toggle.name}", other.given) for other in toggle.baselines]
-        for where, choices in named:
-            problems += _choice_problems(where, choices, by_name)
+        for level in _all_levels(toggle):
+            for choices in (level.requires, level.conflicts):
+                problems += _choice_problems(f"{toggle.name}={level.value}", choices, by_name)
+        for other in toggle.baselines:
+            problems += _choice_problems(f"a baseline of {toggle.name}", {toggle.name: (other.value,), **other.given}, by_name)
     return problems
 
 
@@ -338,13 +365,22 @@ def claim_problems(claims: tuple[Claim, ...], toggles: tuple[Toggle, ...]) -> li
     by_name = {toggle.name: toggle for toggle in toggles}
     for claim in claims:
         where = f"claim {claim.source} {claim.section}"
-        for arm in claim.arms:
+        bounded = claim.low is not None or claim.high is not None
+        for arm in (*claim.arms, claim.against):
             problems += _choice_problems(where, {name: (value,) for name, value in arm.items()}, by_name)
         if claim.kind == "qualitative" and claim.word is None:
             problems.append(f"{where} is qualitative and has no word")
+        if claim.kind in ("speedup", "memory") and not bounded:
+            problems.append(f"{where} is about {claim.kind} and has neither low nor high")
+        if claim.kind == "predicate" and bounded != (claim.figure is not None):
+            problems.append(f"{where} is a predicate and has bounds without a figure, or a figure without bounds")
         if claim.low is not None and claim.high is not None and claim.low > claim.high:
             problems.append(f"{where} has low above high")
     return problems
+
+
+def _all_levels(toggle: Toggle) -> list[Level]:
+    return [*toggle.levels, *([toggle.numbers.like] if toggle.numbers else [])]
 
 
 def _choice_problems(where: str, choices: Choices, toggles: Mapping[str, Toggle]) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from workloads.api import Device, Level, LevelValue, Numbers, Parity, Toggle
+from workloads.errors import ContractError
 
 LevelChanges = Mapping[LevelValue, Mapping[str, Any]]
 """Attributes that a workload sets on single levels of a shared toggle."""
@@ -26,6 +27,11 @@ def needs_compiler(device: Device) -> str | None:
     if device.type == "cuda" or device.compiler:
         return None
     return "torch.compile needs a C++ compiler on CPU and none is on PATH"
+
+
+def needs_graphs(device: Device) -> str | None:
+    """Reason why CUDA graphs cannot be replayed here: elsewhere ``mode="reduce-overhead"`` silently runs the default mode."""
+    return None if device.type == "cuda" else f"replays CUDA graphs, and {device.type} has none"
 
 
 def needs_tensor_cores(device: Device) -> str | None:
@@ -49,8 +55,15 @@ def _toggle(
     """Build a shared toggle.
 
     `keep` chooses and orders the levels, `every` changes all levels but the baseline, `each` single ones.
+
+    Raises
+    ------
+    ContractError
+        `keep` or `each` names a level that the shared toggle does not have.
     """
     by_value = {level.value: level for level in levels}
+    if unknown := [value for value in (*(keep or ()), *(each or ())) if value not in by_value]:
+        raise ContractError(f"shared toggle {name} has no level {unknown[0]}; its levels are: {', '.join(map(str, by_value))}")
     chosen = [by_value[value] for value in (keep or tuple(by_value))]
     changed = [dataclasses.replace(level, **(every or {})) if i else level for i, level in enumerate(chosen)]
     changed = [dataclasses.replace(level, **(each or {}).get(level.value, {})) for level in changed]
@@ -61,10 +74,9 @@ def _toggle(
 
 def amp(**own: Any) -> Toggle:
     """Autocast of the forward pass; fp16 with loss scaling."""
-    tolerance = {"parity": Parity.TOLERANCE}
     return _toggle(
         "amp",
-        [Level("off"), Level("bf16", **tolerance), Level("fp16", **tolerance)],
+        [Level("off"), Level("bf16", parity=Parity.TOLERANCE), Level("fp16", parity=Parity.TOLERANCE)],
         "autocast the forward pass to a 16-bit type",
         **own,
     )
@@ -118,7 +130,9 @@ def non_blocking(**own: Any) -> Toggle:
 
 def prefetch(**own: Any) -> Toggle:
     """The next batch travels on a stream of its own while this one is computed."""
-    return _toggle("prefetch", [Level("off"), Level("stream", unsupported=needs_cuda)], "copy the next batch on a side stream", **own)
+    return _toggle(
+        "prefetch", [Level("off"), Level("stream", unsupported=needs_cuda)], "copy the next batch on a side stream", **own
+    )
 
 
 def num_workers(*counts: int, **own: Any) -> Toggle:
@@ -148,9 +162,13 @@ def grad_checkpointing(*levels: str, **own: Any) -> Toggle:
     return _toggle("grad_checkpointing", [Level(name) for name in names], "recompute activations in the backward pass", **own)
 
 
-def gc(**own: Any) -> Toggle:
-    """When Python's collector runs: at each evaluation, at every tenth, or never after freezing what survived warm-up."""
-    return _toggle("gc", [Level("each_eval"), Level("rarely"), Level("frozen")], "collect garbage less often", **own)
+def gc(*more: str, **own: Any) -> Toggle:
+    """When Python's collector runs: at each evaluation, at every tenth, or never after freezing what survived warm-up.
+
+    `more` are occasions that only this workload has.
+    """
+    names = ("each_eval", "rarely", "frozen", *more)
+    return _toggle("gc", [Level(name) for name in names], "collect garbage less often", **own)
 
 
 def empty_cache(**own: Any) -> Toggle:

@@ -1,0 +1,110 @@
+"""Writing files so that a reader, a crash or a second writer never sees half of one."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workloads.errors import RecordError
+
+
+def write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write named arrays as `.npz`."""
+    temporary = _temporary(file)
+    with temporary.open("wb") as out:
+        np.savez(out, **arrays)  # type: ignore[arg-type]
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.replace(file)
+
+
+def read_arrays(file: Path) -> dict[str, np.ndarray]:
+    """Read named arrays.
+
+    Raises
+    ------
+    RecordError
+        The file is missing or corrupt.
+    """
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, EOFError, KeyError) as error:
+        raise RecordError(f"{file} cannot be read as arrays: {error}") from error
+    except Exception as error:  # a torn zip raises zipfile.BadZipFile or zlib.error, depending on where it was torn
+        raise RecordError(f"{file} is damaged: {error}") from error
+
+
+def append_line(file: Path, values: dict[str, Any]) -> None:
+    """Append one JSON line in a single write, so that concurrent writers do not mix."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("ab") as out:
+        out.write(json.dumps(values).encode() + b"\n")
+
+
+def read_json_lines(file: Path, *, torn_tail: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Numbered JSON objects of a file; with `torn_tail` a last line without newline is not read.
+
+    Raises
+    ------
+    RecordError
+        The file is missing or a line is no JSON object.
+    """
+    try:
+        text = file.read_text()
+    except OSError as error:
+        raise RecordError(f"{file} cannot be read ({error.strerror}); is this the folder of a sweep?") from error
+    lines = text.splitlines()
+    if torn_tail and text and not text.endswith("\n"):
+        lines.pop()
+    for number, line in enumerate(lines, 1):
+        try:
+            values = json.loads(line)
+        except ValueError as error:
+            raise RecordError(f"{file} line {number} is damaged: {error}") from error
+        if not isinstance(values, dict):
+            raise RecordError(f"{file} line {number} is no JSON object")
+        yield number, values
+
+
+def write_atomically(file: Path, content: bytes, *, sync: bool = True) -> None:
+    """Replace a file in one step: readers see the old content or the new, never a part."""
+    temporary = _written(file, content, sync=sync)
+    temporary.replace(file)
+
+
+def write_once(file: Path, content: bytes) -> bool:
+    """Create a file in one step unless it exists; whether this call created it."""
+    temporary = _written(file, content, sync=True)
+    try:
+        os.link(temporary, file)  # unlike rename, link refuses to replace: the first writer wins
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    return True
+
+
+def _written(file: Path, content: bytes, *, sync: bool) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _temporary(file)
+    try:
+        with temporary.open("wb") as out:
+            out.write(content)
+            out.flush()
+            if sync:
+                os.fsync(out.fileno())
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def _temporary(file: Path) -> Path:
+    return file.with_name(f".{file.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")

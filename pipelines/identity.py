@@ -1,0 +1,34 @@
+"""What an arm is: a hash over everything that decides what it computes and how it is timed."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines import measure
+from pipelines.records import SCHEMA
+from workloads import registry
+from workloads.api import Workload
+
+
+def code_digest(cls: type[Workload]) -> str:
+    """Digest of the workload's sources, the contract, the shared toggles and the timing code."""
+    timing = sorted(Path(str(measure.__file__)).parent.glob("*.py"))
+    own = [Path(__file__).with_name(name) for name in ("trial.py", "regions.py")]
+    return registry.digest([*registry.sources(cls), *timing, *own])
+
+
+def arm_id(workload: str, config: Any, levels: Mapping[str, Any], code: str) -> str:
+    """First 16 hex digits of SHA-256 over canonical JSON; the seed and facts of the machine are not part of it."""
+    identity = {
+        "workload": workload,
+        "config": dataclasses.asdict(config),
+        "levels": dict(levels),
+        "code": code,
+        "schema": SCHEMA,
+    }
+    return hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -1,0 +1,113 @@
+"""What a person sees while a sweep runs: the plan, progress, and how to come back.
+
+On a terminal one line is redrawn; in a log file each finished round is a line of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from pipelines.measure.statistics import detectable_effect
+from pipelines.records import Event, Kind, Manifest, Outcome, Pack
+
+LOG_EVERY_S = 10.0
+"""Where output is no terminal, a line of progress at most this often."""
+
+PLANNING_PAIR_SD = 0.02
+"""Spread of a pair's log ratio assumed before anything was measured; the report states the spread found."""
+
+
+def show_plan(console: Console, manifest: Manifest, todo: dict[str, int], folder: str) -> None:
+    """Print what will be measured, what is there already, and how small an effect the rounds can show."""
+    sweep, measure = manifest.sweep, manifest.sweep.measure
+    designs = Counter(effect.design for effect in manifest.effects)
+    what = ", ".join(f"{count} by {design}" for design, count in designs.items())
+    rounds = sum(len(pack.orders) for pack in manifest.packs)
+    console.print(
+        f"[bold]{sweep.name}[/]: workload {sweep.workload}, {len(manifest.arms)} arms, {len(manifest.effects)} effects ({what})"
+    )
+    packs = "1 pack" if len(manifest.packs) == 1 else f"{len(manifest.packs)} packs"
+    done = rounds - sum(todo.values())
+    console.print(
+        f"{packs} of {measure.rounds} rounds, every arm once a round in a fresh process"
+        + (f"; {done} of {rounds} rounds are there already" if done else "")
+    )
+    visible = math.expm1(detectable_effect(measure.rounds, PLANNING_PAIR_SD)) * 100
+    console.print(
+        f"detectable: about {visible:.1f} % at {PLANNING_PAIR_SD:.0%} spread between pairs (80 % power, one comparison)"
+    )
+    for refused in manifest.refused:
+        console.print(f"left out: {refused.toggle}={refused.level}: {refused.reason}", style="yellow")
+    console.print(f"records: {folder}\n", highlight=False)
+
+
+def show_arms(console: Console, manifest: Manifest) -> None:
+    """Print every effect of the plan with its base, for dry runs."""
+    table = Table(title="effects to be measured", title_justify="left")
+    for heading in ("design", "toggle", "level", "base", "with it move"):
+        table.add_column(heading)
+    for effect in manifest.effects:
+        base = manifest.arm(effect.pairs[0][1]).label if len(effect.pairs) == 1 else f"{len(effect.pairs)} pairs"
+        table.add_row(effect.design, effect.toggle, effect.level, base, ", ".join(effect.also))
+    console.print(table)
+
+
+class LiveProgress:
+    """Shows events as they come."""
+
+    def __init__(self, console: Console, manifest: Manifest, total: int) -> None:
+        self._labels = {arm.id: arm.label for arm in manifest.arms}
+        self._console = console
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("trials"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("starting", total=total)
+        self._done, self._total = 0, total
+        self._said: set[tuple[str, Outcome]] = set()
+        self._last_line = time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        """Note one finished trial; the first bad outcome of each arm gets a line."""
+        self._done += 1
+        label = self._labels.get(event.arm, event.arm)
+        stage = f"round {event.round + 1}" if event.round is not None else event.kind.value
+        self._bar.update(self._task, completed=min(self._done, self._total), description=f"{stage}: {label}"[:44].ljust(44))
+        if event.outcome is not Outcome.OK and (event.arm, event.outcome) not in self._said:
+            self._said.add((event.arm, event.outcome))
+            style = "dim" if event.outcome is Outcome.UNSUPPORTED else "yellow"
+            reason = event.reason.partition("\n")[0]
+            self._console.print(f"{label}: {event.outcome.value}: {reason}", style=style, highlight=False)
+        if not self._console.is_terminal and time.monotonic() - self._last_line > LOG_EVERY_S:
+            self._last_line = time.monotonic()
+            self._console.print(f"{self._done} of {self._total} trials, {stage}: {label}", highlight=False)
+
+
+@contextmanager
+def live(console: Console, manifest: Manifest, total: int) -> Iterator[LiveProgress]:
+    """Show progress while the block runs."""
+    progress = LiveProgress(console, manifest, total)
+    with progress._bar:
+        yield progress
+
+
+def trials_ahead(manifest: Manifest, todo: dict[str, int]) -> int:
+    """How many trials an unfinished sweep still needs, if every arm can run."""
+    packs: dict[str, Pack] = {pack.id: pack for pack in manifest.packs}
+    support = len(manifest.arms) * len((Kind.EVIDENCE, Kind.COUNTING))
+    return sum(len(packs[name].arms) * rounds for name, rounds in todo.items()) + (support if any(todo.values()) else 0)

@@ -1,0 +1,86 @@
+"""What a deviation may reach: bounds of levels, of checks, and the rules of parity classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from workloads.api import Check, Comparator, Evidence, Level, Parity
+
+SEED_MARGIN = 0.01
+"""Largest relative shift of a metric over paired seeds that counts as none, where a level states no other."""
+
+_EXACT_BOUNDS = {"float64": 1e-12, "complex128": 1e-12, "float32": 1e-5, "complex64": 1e-5, "float16": 2e-3}
+_TOLERANCE_BOUND = 1e-2
+_TOLERANCE_COSINE = 1e-3
+_CLASSES = (Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC)  # from strict to loose
+
+
+def loosest(levels: Iterable[Level], checks: Sequence[Check] = ()) -> tuple[Parity, dict[str, float]]:
+    """Class and bounds of an arm: the loosest class among its non-baseline `levels`, the loosest bound for each check.
+
+    A level that states no bound for a check means the check's own bound or its class's rule: with amp (no bounds) and
+    compile (loss within 1e-4) together, the loss may move by what amp allows.
+    """
+    levels = tuple(levels)
+    parity = max((level.parity for level in levels), key=_CLASSES.index, default=Parity.EXACT)
+    by_name = {check.name: check for check in checks}
+    bounds = {}
+    for name in {name for level in levels for name in level.bounds}:
+        meant = [level.bounds.get(name, _allowed_by(by_name.get(name), level)) for level in levels]
+        bounds[name] = max(bound for bound in meant if bound is not None)
+    return parity, bounds
+
+
+def _allowed_by(check: Check | None, level: Level) -> float | None:
+    """What a level that states no bound for a check allows it; next to nothing where the level is exact."""
+    if level.parity is Parity.STOCHASTIC:
+        return SEED_MARGIN
+    if check is None or level.parity is Parity.EXACT:
+        return None
+    return check.bound if check.bound is not None else _class_bound(check.comparator, Parity.TOLERANCE, "float64")
+
+
+def is_own(check: Check) -> bool:
+    """Whether the evidence is itself a deviation, from an oracle inside the workload."""
+    return check.against == "oracle" or check.comparator is Comparator.AT_MOST
+
+
+def stated_bound(check: Check, name: str, bounds: Mapping[str, float]) -> float | None:
+    """The bound a level states, else the check's own."""
+    return bounds.get(name, bounds.get(check.name, check.bound))
+
+
+def bound_of(
+    check: Check, name: str, entry: np.ndarray, evidence: Evidence, parity: Parity, bounds: Mapping[str, float]
+) -> float:
+    """What a deviation may reach; `entry` is the reference's, or for an oracle the deviation itself."""
+    stated = stated_bound(check, name, bounds)
+    if stated is not None:
+        return stated
+    if entry.dtype.kind not in "fc":
+        return 0.0
+    allowed = _class_bound(check.comparator, parity, entry.dtype.name if name in evidence.tensors else _number_dtype(evidence))
+    if check.comparator is Comparator.ABSOLUTE and not is_own(check):
+        finite = np.abs(entry[np.isfinite(entry)])
+        return allowed * float(finite.max(initial=0.0))  # the rule of the class is relative
+    return allowed
+
+
+def _class_bound(comparator: Comparator, parity: Parity, dtype: str) -> float:
+    """What a class allows where neither a level nor the check states a bound.
+
+    Exact: rounding of reordered sums, relative to the norm of the whole tensor. Otherwise: what bfloat16 products do.
+    """
+    if comparator in (Comparator.IDENTICAL, Comparator.AT_MOST):
+        return 0.0
+    if parity is Parity.EXACT:
+        return _EXACT_BOUNDS.get(dtype, _EXACT_BOUNDS["float32"])
+    return _TOLERANCE_COSINE if comparator is Comparator.COSINE else _TOLERANCE_BOUND
+
+
+def _number_dtype(evidence: Evidence) -> str:
+    """The precision a number was computed in, which Python floats do not tell: that of the tensors beside it."""
+    dtypes = {array.dtype.name for array in map(np.asarray, evidence.tensors.values()) if array.dtype.kind == "f"}
+    return "float64" if dtypes == {"float64"} else "float32"

@@ -1,0 +1,288 @@
+"""Clocks: host time, and the device's own time where there is one.
+
+Nothing else calls torch's synchronise, event or memory functions, because without a device they raise instead of doing
+nothing. Importing this module does not import torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from workloads.api import Device
+from workloads.errors import UnsupportedHere
+
+EVENTS = 512
+"""Events a device clock creates: some forty iterations of a dozen marks may be under way."""
+
+_STATUS = Path("/proc/self/status")
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+class HostClock:
+    """Time and memory of this process; there is no device to wait for."""
+
+    now_ns = staticmethod(time.perf_counter_ns)
+    cpu_ns = staticmethod(time.process_time_ns)
+    thread_cpu_ns = staticmethod(time.thread_time_ns)
+
+    times_device = False
+    """Whether there is a device whose time line events mark."""
+
+    def __init__(self) -> None:
+        self.peak_since_start = True
+        """Whether `peak_bytes` covers the life of the process, because its mark was not, or could not be, reset."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all it was given: nothing to wait for here."""
+
+    def event(self) -> Any | None:
+        """Mark this point on the device's time line: there is none here."""
+        return None
+
+    def reset_peak(self) -> None:
+        """Start the peak of memory anew.
+
+        Where the kernel refuses (a hardened container, another system) the peak stays that of the whole process and
+        `peak_since_start` says so.
+        """
+        # 5 resets the high-water mark of resident memory and needs no privilege; ru_maxrss does not follow it reliably.
+        with contextlib.suppress(OSError):
+            _CLEAR_REFS.write_text("5")
+            self.peak_since_start = False
+
+    def peak_bytes(self) -> int:
+        """Highest resident memory since `reset_peak`, in bytes."""
+        return self.memory_stats()["resident_bytes.peak"]
+
+    def memory_stats(self) -> dict[str, int]:
+        """Resident memory now and at its peak, in bytes, and whether the peak covers the whole life of the process."""
+        peak, current = _resident_bytes()
+        return {
+            "resident_bytes.peak": peak,
+            "resident_bytes.current": current,
+            "peak_since_start": int(self.peak_since_start),
+        }
+
+
+def _resident_bytes() -> tuple[int, int]:
+    """Peak and current resident memory of this process; where /proc is missing both are the peak of its whole life."""
+    try:
+        lines = _STATUS.read_text().splitlines()
+    except OSError:
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        return peak, peak
+    fields = dict(line.split(":", 1) for line in lines if line.startswith(("VmHWM:", "VmRSS:")))
+    return tuple(int(fields[name].split()[0]) * 1024 for name in ("VmHWM", "VmRSS"))  # type: ignore[return-value]
+
+
+class EventClock(HostClock):
+    """A clock whose device can mark its own time line with events, taken from a pool that never grows."""
+
+    times_device = True
+
+    def __init__(self, pool: list[Any]) -> None:
+        super().__init__()
+        self._pool = pool
+
+    def event(self) -> Any | None:
+        """Mark this point of the current stream; None when every event is still under way."""
+        if not self._pool:
+            return None
+        event = self._pool.pop()
+        self._record(event)
+        return event
+
+    def release(self, event: Any) -> None:
+        """Give an event back; its mark is forgotten."""
+        self._pool.append(event)
+
+    def ready(self, event: Any) -> bool:
+        """Whether the device has passed the event. Never waits."""
+        raise NotImplementedError
+
+    def elapsed_ns(self, start: Any, end: Any) -> int:
+        """Device time between two events that are both ready."""
+        raise NotImplementedError
+
+    def _record(self, event: Any) -> None:
+        raise NotImplementedError
+
+
+class DeviceClock(EventClock):
+    """The current accelerator, whichever it is: its events time the stream they are recorded on.
+
+    Parameters
+    ----------
+    device_type : name of the accelerator as torch spells it, such as ``cuda`` or ``xpu``
+    events : size of the pool
+
+    Raises
+    ------
+    UnsupportedHere
+        torch has no such accelerator in this process.
+    """
+
+    def __init__(self, device_type: str, events: int = EVENTS) -> None:
+        import torch
+
+        found = torch.accelerator.current_accelerator(check_available=True)
+        if found is None or found.type != device_type:
+            here = f"sees only {found.type}" if found else "sees none"
+            raise UnsupportedHere(
+                f"device {device_type} was asked for and torch {torch.__version__} {here}; "
+                "install a torch build for it, or measure on another device"
+            )
+        self._accelerator = torch.accelerator
+        # All marks of a trial lie on one device: the time between events of two devices has no meaning.
+        self.device = torch.device(device_type, torch.accelerator.current_device_index())
+        super().__init__([torch.Event(device=self.device, enable_timing=True) for _ in range(events)])
+        self._create_events()
+
+    def _create_events(self) -> None:
+        # The driver creates an event when it is first recorded; without this that cost would fall into the first iterations.
+        for event in self._pool:
+            event.record()
+        self.synchronize()
+
+    def synchronize(self) -> None:
+        """Wait until all streams of the device have done all they were given."""
+        self._accelerator.synchronize(self.device)
+
+    def ready(self, event: Any) -> bool:
+        """Whether the device has passed the event. Never waits."""
+        return event.query()
+
+    def elapsed_ns(self, start: Any, end: Any) -> int:
+        """Device time between two events that are both ready; resolution about half a microsecond."""
+        return round(start.elapsed_time(end) * 1e6)
+
+    def _record(self, event: Any) -> None:
+        event.record()
+
+    def reset_peak(self) -> None:
+        """Start the peaks of device memory anew."""
+        self._accelerator.reset_peak_memory_stats(self.device)
+        self.peak_since_start = False
+
+    def peak_bytes(self) -> int:
+        """Highest device memory held by tensors since `reset_peak`, in bytes."""
+        return self._accelerator.max_memory_allocated(self.device)
+
+    def memory_stats(self) -> dict[str, int]:
+        """The allocator's statistics by torch's names; empty before the first allocation."""
+        return dict(self._accelerator.memory_stats(self.device))
+
+
+class FakeEvent:
+    """A mark on the time line of a `FakeClock`."""
+
+    __slots__ = ("done_ns", "ready_ns")
+
+    def __init__(self) -> None:
+        self.done_ns = 0
+        self.ready_ns = 0.0
+
+
+class FakeClock(EventClock):
+    """A clock that tests set by hand, with a device that lags behind the host.
+
+    Parameters
+    ----------
+    time_ns : host time at the start; `advance` moves it
+    tick_ns : host time that each look at the clock takes
+    events : size of the pool; None for a host without a device
+    lag_ns : how long after the device passed an event that is known; infinite for an event that never reports
+    cpu_share : CPU time per host time
+    """
+
+    def __init__(
+        self, time_ns: int = 0, tick_ns: int = 0, events: int | None = None, lag_ns: float = 0.0, cpu_share: float = 1.0
+    ) -> None:
+        super().__init__([FakeEvent() for _ in range(events or 0)])
+        self.times_device = events is not None
+        self.time_ns = time_ns
+        self.tick_ns = tick_ns
+        self.lag_ns = lag_ns
+        self.cpu_share = cpu_share
+        self.synchronisations = 0
+        self.memory_bytes = 0
+        self._peak_bytes = 0
+        self._device_free_ns = time_ns
+        self._marked: set[FakeEvent] = set()
+
+    def now_ns(self) -> int:  # type: ignore[override]
+        """Host time; the look itself takes `tick_ns`."""
+        self.time_ns += self.tick_ns
+        return self.time_ns
+
+    def cpu_ns(self) -> int:  # type: ignore[override]
+        """CPU time of the process."""
+        return int(self.time_ns * self.cpu_share)
+
+    def thread_cpu_ns(self) -> int:  # type: ignore[override]
+        """CPU time of the thread: here the only one."""
+        return self.cpu_ns()
+
+    def advance(self, duration_ns: int) -> None:
+        """Let the host work for a while."""
+        self.time_ns += duration_ns
+
+    def launch(self, duration_ns: int) -> None:
+        """Give the device work; the host goes on at once."""
+        self._device_free_ns = max(self._device_free_ns, self.time_ns) + duration_ns
+
+    def synchronize(self) -> None:
+        """Wait for the device, and for every event that will ever report."""
+        self.synchronisations += 1
+        reports = [event.ready_ns for event in self._marked if event.ready_ns != float("inf")]
+        self.time_ns = int(max(self.time_ns, self._device_free_ns, *reports, 0))
+        self._marked.clear()
+
+    def ready(self, event: FakeEvent) -> bool:
+        """Whether the device has passed the event and that is known."""
+        return event.ready_ns <= self.time_ns
+
+    def elapsed_ns(self, start: FakeEvent, end: FakeEvent) -> int:
+        """Device time between two events."""
+        return end.done_ns - start.done_ns
+
+    def _record(self, event: FakeEvent) -> None:
+        event.done_ns = max(self._device_free_ns, self.time_ns)
+        event.ready_ns = event.done_ns + self.lag_ns
+        self._marked.add(event)
+
+    def allocate(self, size_bytes: int) -> None:
+        """Change the memory in use."""
+        self.memory_bytes += size_bytes
+        self._peak_bytes = max(self._peak_bytes, self.memory_bytes)
+
+    def reset_peak(self) -> None:
+        """Start the peak anew from what is in use."""
+        self._peak_bytes = self.memory_bytes
+        self.peak_since_start = False
+
+    def peak_bytes(self) -> int:
+        """Highest memory in use since `reset_peak`."""
+        return self._peak_bytes
+
+    def memory_stats(self) -> dict[str, int]:
+        """Memory in use and its peak, in bytes."""
+        return {"allocated_bytes.all.current": self.memory_bytes, "allocated_bytes.all.peak": self._peak_bytes}
+
+
+def clock_for(device: Device) -> HostClock:
+    """The clock of a device.
+
+    Raises
+    ------
+    UnsupportedHere
+        torch has no such accelerator in this process.
+    """
+    return HostClock() if device.type == "cpu" else DeviceClock(device.type)

@@ -1,0 +1,189 @@
+"""What NVML tells of the GPUs this process may use, without ever creating a CUDA context.
+
+A context in a parent would break its forked children, and would itself be a process on the GPU. Where NVML is missing
+there are simply no GPUs to tell of; a question that a GPU or driver does not answer is None.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+# Bits of NVML's reasons for clocks below the highest, as it names them.
+_REASONS = {
+    0x01: "idle",
+    0x02: "application clocks",
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+    0x100: "display clocks",
+}
+# A power cap is what a heavy kernel meets by itself; these come from outside the measured code.
+DISTURBING = frozenset({"hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake"})
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One visible GPU, or MIG instance, as it is now.
+
+    Attributes
+    ----------
+    throttle : reasons why clocks are not at their highest
+    thermal_ns : time since the driver was loaded in which heat lowered the clocks
+    processes, foreign : compute processes on it, and those that belong to somebody else
+    """
+
+    name: str
+    uuid: str
+    memory_bytes: int
+    capability: tuple[int, int]
+    sm_clock_mhz: int | None = None
+    sm_clock_max_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    throttle: tuple[str, ...] = ()
+    thermal_ns: int | None = None
+    processes: int = 0
+    foreign: int = 0
+
+
+def visible() -> tuple[Gpu, ...]:
+    """GPUs that CUDA_VISIBLE_DEVICES leaves, in its order.
+
+    Numbers are taken in the order of the PCI bus; CUDA's own default order may differ where a node mixes models, unless
+    CUDA_DEVICE_ORDER=PCI_BUS_ID is set.
+    """
+    with _nvml() as nvml:
+        return tuple(_describe(nvml, handle) for handle in _visible_handles(nvml)) if nvml else ()
+
+
+def driver_version() -> str | None:
+    """Version of the NVIDIA driver."""
+    with _nvml() as nvml:
+        return _text(_ask(nvml, nvml.nvmlSystemGetDriverVersion)) if nvml else None
+
+
+@contextmanager
+def _nvml() -> Iterator[ModuleType | None]:
+    """NVML while it is open, or None where there is none."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except ImportError:
+        yield None
+        return
+    except pynvml.NVMLError:  # no driver, or none that answers
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _ask(nvml: ModuleType, question: Callable[..., Any], *arguments: Any) -> Any:
+    """The answer, or None where this GPU, driver or permission has none."""
+    try:
+        return question(*arguments)
+    except nvml.NVMLError:
+        return None
+
+
+def _text(value: Any) -> str:
+    """Releases of the bindings differ in whether they return bytes."""
+    return value.decode() if isinstance(value, bytes) else str(value or "")
+
+
+def _visible_handles(nvml: ModuleType) -> list[Any]:
+    every = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return every
+    handles = []
+    for item in chosen.split(","):
+        handle = _find(nvml, every, item.strip())
+        if handle is None:
+            break  # CUDA, too, ignores everything from the first invalid entry on
+        handles.append(handle)
+    return handles
+
+
+def _find(nvml: ModuleType, every: list[Any], item: str) -> Any:
+    """The GPU that a number, a UUID or the beginning of one names."""
+    if item.isdigit():
+        return every[int(item)] if int(item) < len(every) else None
+    if item.startswith("MIG-"):
+        return _ask(nvml, nvml.nvmlDeviceGetHandleByUUID, item)
+    matching = [handle for handle in every if item and _text(_ask(nvml, nvml.nvmlDeviceGetUUID, handle)).startswith(item)]
+    return matching[0] if len(matching) == 1 else None
+
+
+def _describe(nvml: ModuleType, handle: Any) -> Gpu:
+    # A MIG instance has its own memory and processes, and the clocks of the GPU it is part of.
+    whole = _ask(nvml, nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle) or handle
+    memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    power, limit = (_ask(nvml, ask, whole) for ask in (nvml.nvmlDeviceGetPowerUsage, nvml.nvmlDeviceGetEnforcedPowerLimit))
+    heat = _ask(nvml, nvml.nvmlDeviceGetViolationStatus, whole, nvml.NVML_PERF_POLICY_THERMAL)
+    major, minor = _ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, whole) or (0, 0)
+    pids = [process.pid for process in _ask(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()]
+    return Gpu(
+        name=_text(_ask(nvml, nvml.nvmlDeviceGetName, handle)),
+        uuid=_text(_ask(nvml, nvml.nvmlDeviceGetUUID, handle)),
+        memory_bytes=int(memory.total) if memory else 0,
+        capability=(major, minor),
+        sm_clock_mhz=_ask(nvml, nvml.nvmlDeviceGetClockInfo, whole, nvml.NVML_CLOCK_SM),
+        sm_clock_max_mhz=_ask(nvml, nvml.nvmlDeviceGetMaxClockInfo, whole, nvml.NVML_CLOCK_SM),
+        memory_clock_mhz=_ask(nvml, nvml.nvmlDeviceGetClockInfo, whole, nvml.NVML_CLOCK_MEM),
+        temperature_c=_ask(nvml, nvml.nvmlDeviceGetTemperature, whole, nvml.NVML_TEMPERATURE_GPU),
+        power_w=None if power is None else power / 1000,
+        power_limit_w=None if limit is None else limit / 1000,
+        throttle=_throttle_reasons(nvml, whole),
+        thermal_ns=None if heat is None else int(heat.violationTime),
+        processes=len(pids),
+        foreign=len(foreign_processes(pids)),
+    )
+
+
+def _throttle_reasons(nvml: ModuleType, handle: Any) -> tuple[str, ...]:
+    newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+    bits = _ask(nvml, newer, handle) if newer else None
+    if bits is None:  # drivers before 535 know the question by its older name
+        bits = _ask(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    return tuple(name for bit, name in _REASONS.items() if (bits or 0) & bit)
+
+
+def foreign_processes(pids: list[int]) -> list[int]:
+    """Those of `pids` that are neither ancestors of this process nor descend from its parent.
+
+    Other ranks and arms of one allocation share the parent. Processes of another PID namespace cannot be told apart and
+    are left out: in a container NVML may name this very process by a number it does not know.
+    """
+    parent, ours = os.getppid(), {os.getpid(), *_ancestors(os.getpid())}
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists() and pid not in ours and parent not in _ancestors(pid)]
+
+
+def _ancestors(pid: int) -> list[int]:
+    """Parent, grandparent and so on, without the process 1 that everything descends from."""
+    found = []
+    while (pid := _parent(pid)) > 1:
+        found.append(pid)
+    return found
+
+
+def _parent(pid: int) -> int:
+    try:
+        # The second field is a name in brackets that may itself hold brackets and spaces.
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0

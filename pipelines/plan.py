@@ -1,0 +1,240 @@
+"""Configuration and designs -> arms -> packs -> manifest. Nothing runs here."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import random
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from pipelines import designs
+from pipelines.arms import Space
+from pipelines.config import DesignConfig, SweepCommand, as_measure, workload_config
+from pipelines.designs import Assignment, Design, PlannedEffect
+from pipelines.identity import arm_id, code_digest
+from pipelines.records import Arm, Effect, Manifest, Pack, Refused, Sweep
+from workloads import registry
+from workloads.api import Device, Workload
+from workloads.errors import ConfigError
+
+
+def make_plan(command: SweepCommand, device: Device) -> Manifest:
+    """The manifest of a sweep.
+
+    Raises
+    ------
+    ConfigError
+        The workload, a toggle, a level, a combination or a design cannot be used.
+    """
+    cls, config = load_workload(command.workload)
+    space = Space(cls.toggles, config, device)
+    code = code_digest(cls)
+    name = str(command.workload["name"])
+    references = _references(space, command)
+    planned, refused = _designed(space, command, references)
+
+    ids: dict[str, Arm] = {}
+
+    def arm_for(levels: Assignment) -> Arm:
+        identity = arm_id(name, config, levels, code)
+        return ids.setdefault(identity, Arm(id=identity, label=space.label(levels), levels=levels))
+
+    named = {reference: arm_for(levels).id for reference, levels in references.items()}
+    effects = _unique(_identified(effect, arm_for) for effect in planned)
+    packs = _packs(effects, named, ids, space, command)
+    root = registry.import_root(cls)
+    sweep = Sweep(
+        name=sweep_name(command),
+        workload=name,
+        config=dataclasses.asdict(config),
+        measure=as_measure(command.measure),
+        code=code,
+        references=named,
+        import_paths=(str(root),) if root else (),
+        margin=command.measure.margin,
+        tracking=dataclasses.asdict(command.tracking),
+    )
+    rows = tuple(Refused(**dataclasses.asdict(r)) for r in refused)
+    return Manifest(sweep=sweep, arms=tuple(ids.values()), effects=effects, packs=packs, refused=rows)
+
+
+def single_arm(command: SweepCommand, device: Device) -> Manifest:
+    """The manifest of one arm measured once.
+
+    Raises
+    ------
+    ConfigError
+        The workload or its toggles cannot be used.
+    """
+    cls, config = load_workload(command.workload)
+    space = Space(cls.toggles, config, device)
+    code = code_digest(cls)
+    name = str(command.workload["name"])
+    levels = space.legal(command.toggles)
+    arm = Arm(id=arm_id(name, config, levels, code), label=space.label(levels), levels=levels)
+    start = "exec" if _needs_exec(space, arm) else "fork"
+    root = registry.import_root(cls)
+    sweep = Sweep(
+        name=f"run-{_short(name)}",
+        workload=name,
+        config=dataclasses.asdict(config),
+        measure=as_measure(command.measure),
+        code=code,
+        references={arm.label: arm.id},
+        import_paths=(str(root),) if root else (),
+    )
+    return Manifest(sweep=sweep, arms=(arm,), effects=(), packs=(Pack(id="p000", orders=((arm.id,),), start=start),))
+
+
+def named_sweeps(workload: str) -> list[str]:
+    """Named sweeps of a workload: its own, then those for any workload."""
+    root = files("conf").joinpath("sweep")
+    own = root.joinpath(workload)
+    found = sorted(f.name for f in own.iterdir()) if own.is_dir() else []
+    found += sorted(f.name for f in root.iterdir() if f.name.endswith(".yaml"))
+    return list(dict.fromkeys(name.removesuffix(".yaml") for name in found))
+
+
+def load_workload(given: Mapping[str, Any]) -> tuple[type[Workload], Any]:
+    """The workload class and its typed configuration from the `workload` part of the configuration."""
+    values = dict(given)
+    cls = registry.find(str(values.pop("name")))
+    return cls, workload_config(cls, values)
+
+
+def sweep_name(command: SweepCommand) -> str:
+    """The folder of a sweep under `runs`."""
+    if command.name:
+        return command.name
+    return f"{_short(str(command.workload['name']))}-{command.sweep.name}"
+
+
+def balanced_orders(arms: Sequence[str], rounds: int, seed: str) -> tuple[tuple[str, ...], ...]:
+    """An order of the arms for each round.
+
+    Rows of Williams squares in random sequence over a random labelling: over a square each arm follows each other
+    arm equally often, so that what one arm leaves behind (heat, caches) does not fall on the same successor
+    (Williams 1949).
+    """
+    rng = random.Random(seed)
+    n = len(arms)
+    zigzag = [(i + 1) // 2 if i % 2 else -(i // 2) % n for i in range(n)]
+    orders: list[tuple[str, ...]] = []
+    while len(orders) < rounds:
+        names = rng.sample(list(arms), n)
+        rows = [[(step + shift) % n for step in zigzag] for shift in range(n)]
+        rows += [row[::-1] for row in rows] if n % 2 else []
+        rng.shuffle(rows)
+        orders += [tuple(names[i] for i in row) for row in rows]
+    return tuple(orders[:rounds])
+
+
+def _short(workload: str) -> str:
+    """A name for folders: the class of ``module:Class``, in lower case."""
+    return workload.replace(":", ".").rsplit(".", 1)[-1].lower()
+
+
+def _references(space: Space, command: SweepCommand) -> dict[str, Assignment]:
+    """Named references, on top of the toggles chosen for the whole sweep."""
+    named = command.sweep.references or {"naive": {}}
+    return {name: space.legal({**command.toggles, **levels}) for name, levels in named.items()}
+
+
+def _designed(
+    space: Space, command: SweepCommand, references: Mapping[str, Assignment]
+) -> tuple[list[PlannedEffect], list[designs.Refusal]]:
+    if not command.sweep.designs:
+        raise ConfigError(f"sweep={command.sweep.name} has no designs; list at least one under sweep.designs")
+    effects: list[PlannedEffect] = []
+    refused: list[designs.Refusal] = []
+    for config in command.sweep.designs:
+        design = _design(space, config, command.axes, references)
+        effects += design.effects
+        refused += design.refused
+    if not effects:
+        raise ConfigError(f"sweep={command.sweep.name} compares nothing: no level differs from the reference")
+    return effects, refused
+
+
+def _design(space: Space, config: DesignConfig, axes: Mapping[str, Any], references: Mapping[str, Assignment]) -> Design:
+    reference_name = config.reference or next(iter(references))
+    if reference_name not in references:
+        raise ConfigError(f"sweep.designs: reference {reference_name} is unknown; choose from: {', '.join(references)}")
+    reference = references[reference_name]
+    chosen = _axes(config, axes)
+    match config.kind:
+        case "one_at_a_time":
+            return designs.one_at_a_time(space, reference, chosen or None)
+        case "leave_one_out":
+            return designs.leave_one_out(space, config.best, config.toggles)
+        case "chain":
+            return designs.chain(space, reference, reference_name, config.steps)
+        case "ladder":
+            return designs.ladder(space, reference, chosen)
+        case "factorial":
+            return designs.factorial(space, reference, chosen)
+        case "arms":
+            return designs.named_arms(space, config.arms, references)
+    known = "one_at_a_time, leave_one_out, chain, ladder, factorial, arms"
+    raise ConfigError(f"sweep.designs: kind {config.kind} is unknown; choose from: {known}")
+
+
+def _axes(config: DesignConfig, axes: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Toggles and levels that a design is restricted to: the command line's axes, else the design's own."""
+    chosen = {name: _as_list(values) for name, values in axes.items()}
+    if not chosen:
+        chosen = {name: [] for name in config.toggles or ()}
+        chosen.update({name: _as_list(values) for name, values in config.levels.items()})
+    return chosen
+
+
+def _as_list(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, (list, tuple)) else [values]
+
+
+def _identified(effect: PlannedEffect, arm_for: Any) -> Effect:
+    pairs = tuple((arm_for(arm).id, arm_for(base).id) for arm, base in effect.pairs)
+    identity = json.dumps([effect.design, effect.toggle, effect.level, pairs])
+    return Effect(
+        id=hashlib.sha256(identity.encode()).hexdigest()[:12],
+        design=effect.design,
+        toggle=effect.toggle,
+        level=effect.level,
+        pairs=pairs,
+        reference=effect.reference,
+        also=effect.also,
+    )
+
+
+def _unique(effects: Any) -> tuple[Effect, ...]:
+    return tuple({effect.id: effect for effect in effects}.values())
+
+
+def _packs(
+    effects: Sequence[Effect], references: Mapping[str, str], arms: Mapping[str, Arm], space: Space, command: SweepCommand
+) -> tuple[Pack, ...]:
+    """Cut effects into packs: both sides of each pair, and every reference, stand in the same pack."""
+    shared = list(dict.fromkeys(references.values()))
+    groups: list[dict[str, None]] = []
+    for effect in effects:
+        needed = dict.fromkeys([arm for pair in effect.pairs for arm in pair])
+        if not groups or len({*groups[-1], *needed}) > command.cluster.arms_per_pack:
+            groups.append(dict.fromkeys(shared))
+        groups[-1].update(needed)
+    measured = command.measure
+    packs = []
+    for number, group in enumerate(groups):
+        name = f"p{number:03d}"
+        orders = balanced_orders(list(group), measured.rounds, f"{measured.seed}-{name}")
+        start = "exec" if any(_needs_exec(space, arms[arm]) for arm in group) else "fork"
+        packs.append(Pack(id=name, orders=orders, start=start))
+    return tuple(packs)
+
+
+def _needs_exec(space: Space, arm: Arm) -> bool:
+    """Whether a level of the arm must be known before its process starts importing."""
+    levels = [space.toggle(name).level(value) for name, value in arm.levels.items()]
+    return any(level.env or level.ranks > 1 or level.per_gpu for level in levels)

@@ -1,0 +1,431 @@
+"""File names and schemas of a sweep: nobody else knows them.
+
+::
+
+    runs/<sweep>/
+      sweep.yaml            resolved configuration, versions, git commit
+      manifest.jsonl        arms, effects, packs: written before anything starts
+      submissions.jsonl     what was handed to an executor, and when
+      code/                 snapshot of our packages, which the trials import
+      packs/<pack>/         log.txt, events.jsonl
+      trials/<arm>/<pack>-<round>-<attempt>/   spec.json status.json record.json iterations.npz evidence.npz log.txt
+      tables/               Parquet, written by collect and compare
+      report.html, wandb/
+
+Everything but trials can be rebuilt. Writes go to a temporary name, are synced, and take their final name in one
+step; of two writers of a result the first wins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pipelines.files import append_line, read_arrays, read_json_lines, write_arrays, write_atomically, write_once
+from workloads.api import Evidence
+from workloads.errors import RecordError
+
+SCHEMA = 1
+
+_NUMBERS = "numbers"  # evidence.npz keeps named numbers as one JSON array of bytes under this name
+
+
+class Outcome(StrEnum):
+    """How a trial ended."""
+
+    OK = "ok"
+    UNSUPPORTED = "unsupported"
+    INERT = "inert"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    PREEMPTED = "preempted"
+    FAILED = "failed"
+    DISTURBED = "disturbed"
+
+
+class Kind(StrEnum):
+    """What a trial is for; only timing trials give times."""
+
+    TIMING = "timing"
+    COUNTING = "counting"
+    EVIDENCE = "evidence"
+    PROFILE = "profile"
+
+
+class Row(BaseModel):
+    """A value that travels between stages: frozen, and strict about unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Measure(Row):
+    """How a trial measures; see `conf/measure`."""
+
+    rounds: int
+    iterations: int
+    jobs: int
+    warmup_max: int
+    evidence_iterations: int
+    counting_iterations: int
+    threads: int
+    timeout_s: float
+    seed: int
+
+    @property
+    def method(self) -> str:
+        """Digest of what makes trials comparable: everything but how many rounds there are and when a trial is given up."""
+        values = self.model_dump(mode="json", exclude={"rounds", "timeout_s"})
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class Arm(Row):
+    """A workload configuration plus one level for each toggle."""
+
+    id: str
+    label: str
+    levels: dict[str, str | int | float]
+
+
+class Effect(Row):
+    """A comparison that the sweep was planned for: each arm of `pairs` against its base.
+
+    `also` names the toggles that go back to their baseline together with `toggle`.
+    """
+
+    id: str
+    design: str
+    toggle: str
+    level: str
+    pairs: tuple[tuple[str, str], ...]
+    reference: str | None = None
+    also: tuple[str, ...] = ()
+
+
+class Pack(Row):
+    """One allocation: several rounds over its arms, in the order of `orders[round]`."""
+
+    id: str
+    orders: tuple[tuple[str, ...], ...]
+    start: str  # "fork" or "exec"
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Ids of the arms, in a fixed order."""
+        return tuple(sorted(self.orders[0])) if self.orders else ()
+
+
+class Refused(Row):
+    """An arm that a design asked for and the plan refused."""
+
+    design: str
+    toggle: str
+    level: str
+    reason: str
+
+
+class Sweep(Row):
+    """What all trials of a sweep share."""
+
+    schema_version: int = SCHEMA
+    name: str
+    workload: str  # as the registry finds it
+    config: dict[str, Any]
+    measure: Measure
+    code: str  # digest of the sources that the measured code consists of
+    references: dict[str, str]  # name -> arm id; the first is the default
+    import_paths: tuple[str, ...] = ()  # where a workload from outside the project is imported from
+    margin: float = 0.01  # effects smaller than this are no difference
+    tracking: dict[str, Any] = {}
+
+
+class Manifest(Row):
+    """The plan of a sweep as data."""
+
+    sweep: Sweep
+    arms: tuple[Arm, ...]
+    effects: tuple[Effect, ...]
+    packs: tuple[Pack, ...]
+    refused: tuple[Refused, ...] = ()
+
+    def arm(self, arm_id: str) -> Arm:
+        """The arm with this id."""
+        return next(arm for arm in self.arms if arm.id == arm_id)
+
+    def pack(self, pack_id: str) -> Pack:
+        """The pack with this id."""
+        return next(pack for pack in self.packs if pack.id == pack_id)
+
+
+class TrialSpec(Row):
+    """What one trial process is told."""
+
+    schema_version: int = SCHEMA
+    sweep: str
+    workload: str
+    config: dict[str, Any]
+    arm: Arm
+    kind: Kind
+    pack: str
+    round: int | None
+    attempt: int
+    measure: Measure
+    code: str
+    cache_dir: str
+    world: int = 1
+
+
+class Failure(Row):
+    """Why a trial has no result."""
+
+    type: str
+    message: str
+    traceback: str = ""
+
+
+class TrialRecord(Row):
+    """What one trial found. Times are of the timed region; `units` were done in it.
+
+    `numbers` are the cheap evidence of a timing trial, `counters` the counts of a counting trial. `keys` are the
+    facts that records compared with one another must share.
+    """
+
+    schema_version: int = SCHEMA
+    arm: str
+    kind: Kind
+    pack: str
+    round: int | None
+    attempt: int
+    outcome: Outcome
+    failure: Failure | None = None
+    code: str = ""
+    method: str = ""
+    started: float = 0.0  # seconds since the epoch
+    ended: float = 0.0
+    units: float = 0.0
+    units_planned: float | None = None
+    iterations: int = 0
+    region_ns: int = 0
+    region_cpu_ns: int = 0
+    setup_s: float = 0.0
+    first_iteration_s: float = 0.0
+    warmup_iterations: int = 0
+    warmup_s: float = 0.0
+    settled: bool = True
+    alarm: str | None = None
+    compile_s: float = 0.0
+    recompiles: int = 0
+    peak_bytes: int = 0
+    numbers: dict[str, float] = {}
+    counters: dict[str, float | None] = {}
+    disturbed: tuple[str, ...] = ()
+    keys: dict[str, str] = {}
+    environment: dict[str, Any] = {}
+
+    @property
+    def ns_per_unit(self) -> float:
+        """The primary figure: time of the timed region divided by units done in it."""
+        return self.region_ns / self.units
+
+
+class Event(Row):
+    """One line of a pack's progress."""
+
+    time: float
+    arm: str
+    kind: Kind
+    round: int | None
+    outcome: Outcome
+    seconds: float
+    reason: str = ""
+
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+_TRIAL_NAME = re.compile(r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence|counting|profile)-a(?P<attempt>\d+)$")
+
+
+class SweepFolder:
+    """The folder of one sweep."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.manifest_file = self.path / "manifest.jsonl"
+        self.config_file = self.path / "sweep.yaml"
+        self.submissions_file = self.path / "submissions.jsonl"
+        self.code_dir = self.path / "code"
+        self.cache_dir = self.path / "cache"
+        self.tables_dir = self.path / "tables"
+        self.report_file = self.path / "report.html"
+        self.wandb_dir = self.path / "wandb"
+
+    def pack_dir(self, pack: str) -> Path:
+        """Folder of a pack's logs and events."""
+        return self.path / "packs" / pack
+
+    def trial_dir(self, spec: TrialSpec) -> Path:
+        """Folder of one trial."""
+        stage = f"r{spec.round:03d}" if spec.round is not None else spec.kind.value
+        return self.path / "trials" / spec.arm.id / f"{spec.pack}-{stage}-a{spec.attempt}"
+
+    def trial_dirs(self, arm: str) -> Iterator[tuple[Path, str, str, int]]:
+        """All trial folders of an arm with their (pack, stage, attempt)."""
+        root = self.path / "trials" / arm
+        for path in sorted(root.iterdir()) if root.is_dir() else ():
+            if match := _TRIAL_NAME.match(path.name):
+                yield path, match["pack"], match["round"], int(match["attempt"])
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Write the plan: one line for the sweep, then one for each arm, effect, pack and refusal."""
+        rows: list[tuple[str, Row]] = [("sweep", manifest.sweep)]
+        rows += [("arm", row) for row in manifest.arms]
+        rows += [("effect", row) for row in manifest.effects]
+        rows += [("pack", row) for row in manifest.packs]
+        rows += [("refused", row) for row in manifest.refused]
+        text = "".join(json.dumps({"row": kind, **row.model_dump(mode="json")}) + "\n" for kind, row in rows)
+        write_atomically(self.manifest_file, text.encode())
+
+    def read_manifest(self) -> Manifest:
+        """Read the plan.
+
+        Raises
+        ------
+        RecordError
+            There is none, or a line of it does not fit the schema.
+        """
+        found: dict[str, list[Any]] = {"sweep": [], "arm": [], "effect": [], "pack": [], "refused": []}
+        types: dict[str, type[Row]] = {"sweep": Sweep, "arm": Arm, "effect": Effect, "pack": Pack, "refused": Refused}
+        for number, values in read_json_lines(self.manifest_file):
+            kind = values.pop("row", None)
+            if kind not in types:
+                raise RecordError(f"{self.manifest_file} line {number} is no line of a manifest; plan the sweep again")
+            found[kind].append(_validated(types[kind], values, f"{self.manifest_file} line {number}"))
+        if len(found["sweep"]) != 1:
+            raise RecordError(f"{self.manifest_file} does not describe one sweep; plan the sweep again")
+        return Manifest(
+            sweep=found["sweep"][0],
+            arms=tuple(found["arm"]),
+            effects=tuple(found["effect"]),
+            packs=tuple(found["pack"]),
+            refused=tuple(found["refused"]),
+        )
+
+    def append_event(self, pack: str, event: Event) -> None:
+        """Add a line to a pack's progress."""
+        append_line(self.pack_dir(pack) / "events.jsonl", event.model_dump(mode="json"))
+
+    def read_events(self, pack: str) -> list[Event]:
+        """A pack's progress so far; a line still being written is left for the next time."""
+        file = self.pack_dir(pack) / "events.jsonl"
+        if not file.exists():
+            return []
+        return [_validated(Event, values, f"{file} line {number}") for number, values in read_json_lines(file, torn_tail=True)]
+
+
+def write_record(folder: Path, record: TrialRecord) -> bool:
+    """Publish a trial's record; False when another writer was first, whose record stays."""
+    return write_once(folder / "record.json", record.model_dump_json(indent=1).encode())
+
+
+def read_record(folder: Path) -> TrialRecord | None:
+    """A trial's record, or None while it has none.
+
+    Raises
+    ------
+    RecordError
+        The file is corrupt or of another schema version.
+    """
+    return _read_json(TrialRecord, folder / "record.json")
+
+
+def write_spec(folder: Path, spec: TrialSpec) -> Path:
+    """Create a trial's folder and tell it what to do; returns the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "spec.json", spec.model_dump_json(indent=1).encode())
+    return folder / "spec.json"
+
+
+def read_spec(file: Path) -> TrialSpec:
+    """What a trial is told.
+
+    Raises
+    ------
+    RecordError
+        The file is missing, corrupt or of another schema version.
+    """
+    spec = _read_json(TrialSpec, file)
+    if spec is None:
+        raise RecordError(f"{file} does not exist; a trial is started with the path of its spec.json")
+    return spec
+
+
+def write_status(folder: Path, stage: str) -> None:
+    """Say what a trial is doing: setting up, warming up, timing, saving."""
+    write_atomically(folder / "status.json", json.dumps({"stage": stage, "pid": os.getpid()}).encode(), sync=False)
+
+
+def read_status(folder: Path) -> str | None:
+    """What a trial was last doing."""
+    try:
+        return json.loads((folder / "status.json").read_text())["stage"]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def write_evidence(folder: Path, evidence: Evidence) -> None:
+    """Write evidence as arrays, with the named numbers as one JSON text among them."""
+    arrays = {name: np.asarray(tensor) for name, tensor in evidence.tensors.items()}
+    numbers = json.dumps({name: float(value) for name, value in evidence.numbers.items()})
+    arrays[f"__{_NUMBERS}__"] = np.frombuffer(numbers.encode(), dtype=np.uint8)
+    write_arrays(folder / "evidence.npz", arrays)
+
+
+def read_evidence(folder: Path) -> Evidence:
+    """Read what `write_evidence` wrote.
+
+    Raises
+    ------
+    RecordError
+        The file is missing or corrupt.
+    """
+    arrays = read_arrays(folder / "evidence.npz")
+    try:
+        numbers = json.loads(arrays.pop(f"__{_NUMBERS}__").tobytes())
+    except (KeyError, ValueError) as error:
+        raise RecordError(f"{folder / 'evidence.npz'} holds no evidence of ours: {error}") from error
+    return Evidence(arrays, numbers)
+
+
+def _read_json(row: type[AnyRow], file: Path) -> AnyRow | None:
+    try:
+        values = json.loads(file.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{file} is damaged: {error}") from error
+    version = values.get("schema_version") if isinstance(values, dict) else None
+    if version != SCHEMA:
+        raise RecordError(f"{file} has schema version {version}, and this perfsweep reads version {SCHEMA}")
+    return _validated(row, values, str(file))
+
+
+def _validated(row: type[AnyRow], values: dict[str, Any], where: str) -> AnyRow:
+    try:
+        return row.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise RecordError(f"{where} does not fit the schema: {field}: {first['msg']}") from error
+
+
+def as_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Plain dictionaries for a table."""
+    return [row.model_dump(mode="json") for row in rows]

@@ -1,0 +1,265 @@
+"""What the three kinds of trial do with a workload once it is set up."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.distributed
+
+from pipelines.files import write_arrays
+from pipelines.measure.clock import HostClock, clock_for
+from pipelines.measure.counters import CompileCounting, Counting, CountingGc
+from pipelines.measure.recorder import Recorder, Series
+from pipelines.measure.steady import WarmUp, region_alarm
+from pipelines.records import TrialSpec, write_evidence, write_status
+from workloads.api import Device, Workload
+
+
+class MetricLog(Protocol):
+    """Takes one row of metrics per iteration; see `pipelines.publish`."""
+
+    calls: int
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Rows kept so far, one array for each key."""
+        ...
+
+    def clear(self) -> None:
+        """Forget rows kept so far."""
+        ...
+
+
+def timed(workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog) -> dict[str, Any]:
+    """Warm up, then time whole cadences of iterations, or whole jobs; returns fields of the record."""
+    clock = clock_for(device)
+    compiling = CompileCounting()
+    with compiling:
+        write_status(folder, "warming up")
+        warm = _warm_up(workload, clock, compiling, spec)
+        _settle_collector(workload)
+        log.clear()
+        write_status(folder, "timing")
+        clock.reset_peak()
+        if workload.shape == "job":
+            series, units, alarm = _timed_jobs(workload, clock, spec)
+        else:
+            series, units, alarm = _timed_steps(workload, clock, compiling, spec)
+        peak = clock.peak_bytes()
+    write_status(folder, "saving")
+    compiled = compiling.result()
+    _write_iterations(folder, series, warm.walls_ns, log)
+    return {
+        "units": units,
+        "iterations": sum(len(part.wall_ns) for part in series),
+        "region_ns": sum(part.region_ns for part in series),
+        "region_cpu_ns": sum(part.region_cpu_ns for part in series),
+        "first_iteration_s": warm.walls_ns[0] / 1e9 if warm.walls_ns else 0.0,
+        "warmup_iterations": len(warm.walls_ns),
+        "warmup_s": sum(warm.walls_ns) / 1e9,
+        "settled": warm.settled and alarm is None,
+        "alarm": alarm,
+        "compile_s": compiled.get("compile_s") or 0.0,
+        "recompiles": int(compiled.get("recompiles") or 0),
+        "peak_bytes": peak,
+        "numbers": _plain(workload.evidence().numbers),
+    }
+
+
+def counted(workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog) -> dict[str, Any]:
+    """Count, in two passes: first undisturbed, for compile and workload counters; then under dispatch modes.
+
+    Dispatch modes force compiled code to run eagerly, so what they count is the arm's arithmetic, not its kernels.
+    """
+    write_status(folder, "counting")
+    clock = _NoMarks()
+    with CompileCounting() as compiling, CountingGc() as collecting:
+        _iterate(workload, clock, _whole_cadences(workload, spec.measure.counting_iterations))
+    counters = {**compiling.result(), **collecting.result(), **workload.counters(), "wandb_calls": log.calls}
+    units, iterations = workload.progress(), spec.measure.counting_iterations
+    if workload.shape == "job":
+        workload.reset()
+    with Counting() as counting:
+        counting.iterations = _some_iterations(workload, clock, iterations)
+    return {"counters": {**counting.result(), **counters}, "units": units}
+
+
+def evidenced(workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog) -> dict[str, Any]:
+    """Run a fixed number of iterations, or one job, deterministically, and keep what was computed."""
+    write_status(folder, "computing evidence")
+    # Filling every empty tensor would cost far more than determinism itself.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    _iterate(workload, _NoMarks(), spec.measure.evidence_iterations)
+    units = workload.progress()
+    evidence = workload.evidence()
+    evidence.tensors = {name: _as_array(tensor) for name, tensor in evidence.tensors.items()}
+    write_evidence(folder, evidence)
+    return {"units": units, "numbers": _plain(evidence.numbers)}
+
+
+def _warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec) -> _Warm:
+    """Iterate until times rest; a job-shaped workload runs one whole job, which is discarded."""
+    marks, walls = Recorder(clock, capacity=1), []
+    if workload.shape == "job":
+        start = clock.now_ns()
+        _iterate(workload, _NoMarks(), 0)
+        clock.synchronize()
+        workload.reset()
+        return _Warm([clock.now_ns() - start], True)
+    rule = WarmUp(warmup_max=spec.measure.warmup_max)
+    while True:
+        start = clock.now_ns()
+        workload.step(marks)
+        walls.append(clock.now_ns() - start)
+        rule.observe(walls[-1], compiling.poll())
+        over = rule.settled
+        if len(walls) % workload.cadence == 0 and _agreed(over, spec.world):
+            return _Warm(walls, not rule.exhausted)
+
+
+class _Warm:
+    """How warm-up went."""
+
+    def __init__(self, walls_ns: list[int], settled: bool) -> None:
+        self.walls_ns = walls_ns
+        self.settled = settled
+
+
+def _timed_steps(
+    workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec
+) -> tuple[list[Series], float, str | None]:
+    """One region of whole cadences; a region that does not look steady is measured once more."""
+    iterations = _whole_cadences(workload, spec.measure.iterations)
+    alarm = None
+    for _ in range(2):
+        units_before = workload.progress()
+        recorder = Recorder(clock, capacity=iterations)
+        compiling.poll()
+        recorder.start()
+        for _ in range(iterations):
+            workload.step(recorder)
+            recorder.lap()
+        recorder.stop()
+        series, units = recorder.series(), workload.progress() - units_before
+        compiled = bool(compiling.poll())
+        alarm = "compiled inside the timed region" if compiled else region_alarm(series.wall_ns, series.flags, workload.cadence)
+        if not _agreed(alarm is not None, spec.world):
+            return [series], units, None
+    return [series], units, alarm or "another rank was not steady"
+
+
+def _timed_jobs(workload: Workload, clock: HostClock, spec: TrialSpec) -> tuple[list[Series], float, str | None]:
+    """Whole jobs, each a region of its own; starting the next one is not part of any."""
+    series, units = [], 0.0
+    for job in range(spec.measure.jobs):
+        if job:
+            workload.reset()
+        recorder = Recorder(clock, capacity=16384)
+        recorder.start()
+        while not workload.done():
+            workload.step(recorder)
+            recorder.lap()
+        recorder.stop()
+        series.append(recorder.series())
+        units += workload.progress()
+    return series, units, None
+
+
+def _iterate(workload: Workload, clock: Any, iterations: int) -> None:
+    """A number of iterations, or one whole job."""
+    if workload.shape == "job":
+        while not workload.done():
+            workload.step(clock)
+    else:
+        for _ in range(iterations):
+            workload.step(clock)
+
+
+def _some_iterations(workload: Workload, clock: Any, iterations: int) -> int:
+    """At most `iterations` iterations of either shape; how many were done."""
+    for number in range(iterations):
+        if workload.done():
+            return max(number, 1)
+        workload.step(clock)
+    return iterations
+
+
+def _whole_cadences(workload: Workload, iterations: int) -> int:
+    return math.ceil(iterations / workload.cadence) * workload.cadence
+
+
+def prepare_collector(workload: type[Workload]) -> None:
+    """Before set-up: a workload that measures the collector sees it as an ordinary process does."""
+    if _measures_collector(workload):
+        gc.unfreeze()
+
+
+def _settle_collector(workload: Workload) -> None:
+    """After warm-up: the same state of Python's collector for every arm, unless it is a toggle of the workload."""
+    if not _measures_collector(type(workload)):
+        gc.collect()
+        gc.freeze()
+
+
+def _measures_collector(workload: type[Workload]) -> bool:
+    return any(toggle.name == "gc" for toggle in workload.toggles)
+
+
+def _agreed(over: bool, world: int) -> bool:
+    """Rank 0 decides for all ranks: their clocks differ, and collectives inside steps must match."""
+    if world == 1:
+        return over
+    flag = torch.tensor([int(over)])
+    torch.distributed.broadcast(flag, src=0)
+    return bool(flag.item())
+
+
+def _write_iterations(folder: Path, series: Sequence[Series], warmup_ns: list[int], log: MetricLog) -> None:
+    """All series of the region, regions one after the other."""
+    parts = [_arrays(part) for part in series]
+    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    arrays["warmup_wall_ns"] = np.asarray(warmup_ns, dtype=np.int64)
+    offset = time.time_ns() - time.perf_counter_ns()
+    arrays["epoch_ns"] = np.asarray([int(arrays["start_ns"][0]) + offset] if len(arrays["start_ns"]) else [0], dtype=np.int64)
+    arrays |= {f"log_{name}": values for name, values in log.arrays().items()}
+    write_arrays(folder / "iterations.npz", arrays)
+
+
+def _arrays(series: Series) -> dict[str, np.ndarray]:
+    arrays = {"start_ns": series.start_ns, "wall_ns": series.wall_ns, "flags": series.flags}
+    if series.device_ns is not None:
+        arrays["device_ns"] = series.device_ns
+    arrays |= {f"host_{name}": values for name, values in series.host_phases.items()}
+    return arrays | {f"device_{name}": values for name, values in series.device_phases.items()}
+
+
+def _plain(numbers: dict[str, float]) -> dict[str, float]:
+    return {name: float(value) for name, value in numbers.items()}
+
+
+def _as_array(tensor: Any) -> np.ndarray:
+    """A tensor as an array; numpy has no bfloat16, which float32 holds exactly."""
+    if isinstance(tensor, torch.Tensor):
+        tensor = tensor.detach().cpu()
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return np.asarray(tensor)
+
+
+class _NoMarks:
+    """A clock for iterations that nobody times."""
+
+    def phase(self, name: str) -> _NoMarks:
+        return self
+
+    def __enter__(self) -> _NoMarks:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        return None

@@ -1,0 +1,543 @@
+"""Counters: what they count, that they change nothing, and how they live with torch.compile."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from pipelines.measure.counters import CompileCounting, Counting, CountingGc, Flag
+
+FLOAT = 4  # bytes
+BATCH, INPUT, HIDDEN, OUTPUT = 8, 16, 32, 4
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def network(seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(INPUT, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, OUTPUT))
+
+
+def rows(count: int = BATCH) -> torch.Tensor:
+    return torch.randn(count, INPUT, generator=torch.Generator().manual_seed(1))
+
+
+def train(model: Callable[[torch.Tensor], torch.Tensor], data: torch.Tensor) -> float:
+    """Forward, backward, and one read of the loss by the host."""
+    loss = model(data).square().mean()
+    loss.backward()
+    return loss.item()
+
+
+def count(work: Callable[[], object], iterations: int = 1, **options: Any) -> dict[str, float | None]:
+    with Counting(iterations, **options) as counting:
+        for _ in range(iterations):
+            work()
+    return counting.result()
+
+
+def test_importing_and_polling_imports_neither_torch_nor_its_compiler() -> None:
+    code = """
+import sys
+from pipelines.measure import environment, parity
+from pipelines.measure.counters import CompileCounting
+assert not {"torch", "scipy", "pynvml"} & set(sys.modules), "at import"
+import torch
+with CompileCounting() as compiling:
+    assert compiling.poll() == 0
+assert compiling.result()["compiled_graphs"] == 0
+assert "torch._dynamo" not in sys.modules, "while polling"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_flops_of_a_training_step_are_those_of_its_products() -> None:
+    model = network()
+    first, second = 2 * BATCH * INPUT * HIDDEN, 2 * BATCH * HIDDEN * OUTPUT
+    # Forward once; backward for weights in both layers, for inputs in the second only: the data needs no gradient.
+    assert count(lambda: train(model, rows()))["flops"] == 2 * first + 3 * second
+
+
+def test_operations_are_counted_without_views() -> None:
+    data = rows()
+    assert count(lambda: (data.t().reshape(-1)[3:].view(5, 25), data + 1, data.mul_(2)))["ops"] == 3  # the clone in reshape
+
+
+def test_a_list_operation_counts_once() -> None:
+    tensors = [torch.ones(3) for _ in range(10)]
+    assert count(lambda: torch._foreach_add_(tensors, 1.0))["ops"] == 1
+    assert count(lambda: [tensor.add_(1.0) for tensor in tensors])["ops"] == 10
+
+
+@pytest.mark.parametrize(
+    ("read", "reads"),
+    [
+        (lambda x: x.sum().item(), 1),
+        (lambda x: bool(x.sum() > 0), 1),
+        (lambda x: [float(entry) for entry in x], BATCH),
+        (lambda x: torch.equal(x, x), 1),
+        (lambda x: torch.allclose(x, x), 1),
+        (lambda x: x.sum(), 0),
+        (lambda x: x[x > 0], 0),  # waits on a device only
+    ],
+)
+def test_host_reads_are_reads_of_values(read: Callable[[torch.Tensor], object], reads: int) -> None:
+    assert count(lambda: read(torch.arange(BATCH)))["host_reads"] == reads
+
+
+@pytest.mark.parametrize(
+    ("work", "reads"),
+    [
+        (lambda x, mask: x.cpu(), 1),
+        (lambda x, mask: x.to("cpu", non_blocking=True), 1),
+        (lambda x, mask: torch.empty(4, 4).copy_(x), 1),
+        (lambda x, mask: x.index_put_((mask,), torch.zeros((), device="cuda")), 1),
+        (lambda x, mask: x + 1, 0),
+        (lambda x, mask: x.double(), 0),
+    ],
+)
+def test_copies_off_a_device_and_masks_on_it_are_host_reads(work: Callable[..., object], reads: int) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode  # stands in for a GPU: tensors without memory
+
+    with FakeTensorMode():
+        x, mask = torch.empty(4, 4, device="cuda"), torch.empty(4, dtype=torch.bool, device="cuda")
+        assert count(lambda: work(x, mask), saved_tensors=False)["host_reads"] == reads
+
+
+def test_counts_are_per_iteration() -> None:
+    model = network()
+    once, often = count(lambda: train(model, rows())), count(lambda: train(model, rows()), iterations=4)
+    assert often["flops"] == once["flops"] and often["saved_bytes"] == once["saved_bytes"]
+    assert often["host_reads"] == 1
+
+
+def test_inference_mode_counts_like_no_grad() -> None:
+    model, data = network(), rows()
+
+    def forward() -> None:
+        F.scaled_dot_product_attention(*[model(data)[None, None]] * 3)
+        torch.einsum("ab,cb->ac", data, data)
+
+    with torch.no_grad():
+        expected = count(forward)
+    with torch.inference_mode():
+        assert count(forward) == expected
+
+
+def test_products_in_16_bit_are_counted() -> None:
+    model = network()
+
+    def half() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(rows()).float().square().mean()
+        loss.backward()
+
+    assert count(lambda: train(model, rows()))["low_precision_ops"] == 0
+    assert count(half)["low_precision_ops"] == 5  # every product that has FLOPs above
+
+
+def attention_inputs() -> list[torch.Tensor]:
+    """Query [2, 3, 10, 8], key [2, 3, 12, 8], value [2, 3, 12, 8]."""
+    return [torch.randn(2, 3, length, 8, requires_grad=True) for length in (10, 12, 12)]
+
+
+def test_attention_on_cpu_counts_the_flops_of_its_fused_kernel() -> None:
+    from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
+
+    inputs = attention_inputs()
+    shapes = [tensor.shape for tensor in inputs]
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+        found = count(lambda: F.scaled_dot_product_attention(*inputs).sum().backward())["flops"]
+    output = torch.Size([2, 3, 10, 8])
+    assert found == sdpa_flop_count(*shapes) + sdpa_backward_flop_count(output, *shapes)  # torch's own, for CUDA kernels
+
+
+def test_saved_bytes_are_those_autograd_keeps() -> None:
+    data, hidden, output = BATCH * INPUT, BATCH * HIDDEN, BATCH * OUTPUT
+    # The first layer keeps its input; ReLU and the second layer keep the same storage; the square keeps its input.
+    assert count(lambda: train(network(), rows()))["saved_bytes"] == FLOAT * (data + hidden + output)
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_parameters_and_their_views_are_not_saved_bytes(trainable: bool) -> None:
+    weight = nn.Parameter(torch.randn(INPUT, INPUT), requires_grad=trainable)
+    data = rows().requires_grad_()
+    # An own leaf, a parameter and views of it are held by somebody else already.
+    assert count(lambda: (data @ weight.t()).sum().backward())["saved_bytes"] == 0
+
+
+def test_what_is_saved_twice_counts_once_while_it_is_kept() -> None:
+    data = torch.ones(10, requires_grad=True)
+
+    def product() -> None:
+        middle = data + 1
+        (middle * middle.view(2, 5).view(10)).sum().backward()
+
+    assert count(product)["saved_bytes"] == 10 * FLOAT
+
+
+def test_checkpointing_saves_less_and_computes_more() -> None:
+    blocks = nn.ModuleList(nn.Sequential(nn.Linear(INPUT, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, INPUT)) for _ in range(3))
+
+    def forward(data: torch.Tensor, recompute: bool) -> torch.Tensor:
+        for block in blocks:
+            out = checkpoint(block, data, use_reentrant=False) if recompute else block(data)
+            assert isinstance(out, torch.Tensor)
+            data = out
+        return data
+
+    kept, recomputed = (count(lambda r=r: train(lambda x: forward(x, r), rows())) for r in (False, True))
+    assert (recomputed["saved_bytes"] or 0) < (kept["saved_bytes"] or 0) / 2
+    assert (recomputed["flops"] or 0) > (kept["flops"] or 0)
+
+
+class Varied(nn.Module):
+    """Layers whose kernels, random draws or decompositions could be changed by a mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(20, 8)
+        self.convolve = nn.Conv1d(8, 8, 3, padding=1)
+        self.norm = nn.LayerNorm(8)
+        self.recur = nn.LSTM(8, 8, batch_first=True)
+        self.attend = nn.MultiheadAttention(8, 2, dropout=0.1, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens)
+        x = self.convolve(x.transpose(1, 2)).transpose(1, 2)
+        x = F.dropout(self.norm(x), 0.2, self.training)
+        x, _ = self.recur(x)
+        x, _ = self.attend(x, x, x)
+        return torch.einsum("bsd,cd->bc", x, self.head.weight) + self.head.bias
+
+
+def trained(counting: Counting | None) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    model = Varied()
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    tokens = torch.randint(0, 20, (4, 6))
+    with counting or nullcontext():
+        for _ in range(3):
+            optimizer.zero_grad()
+            F.cross_entropy(model(tokens), torch.tensor([0, 1, 2, 0])).backward()
+            optimizer.step()
+    with torch.inference_mode(), Counting() if counting else nullcontext():
+        scores = model.eval()(tokens)
+    return [*(parameter.detach() for parameter in model.parameters()), scores]
+
+
+def test_counting_changes_no_bit_of_the_results() -> None:
+    plain, counted = trained(None), trained(Counting(3))
+    assert all(torch.equal(a, b) for a, b in zip(plain, counted, strict=True))
+
+
+def test_code_under_torch_func_can_be_counted_without_saved_tensors() -> None:
+    gradient = torch.func.grad(lambda x: (x**3).sum())
+    with pytest.raises(RuntimeError, match="saved tensor hooks"):
+        count(lambda: gradient(rows()))
+    assert (count(lambda: gradient(rows()), saved_tensors=False)["ops"] or 0) > 0
+
+
+def test_higher_order_operators_work_and_are_noted() -> None:
+    data = rows()
+    with Counting() as counting:
+        out = torch.cond(data.sum() > 1e9, lambda x: x - 1, lambda x: x + 1, (data,))
+    assert torch.equal(out, data + 1)
+    assert any("cond" in note for note in counting.notes)
+
+
+def test_a_leaving_exception_leaves_no_mode_behind() -> None:
+    with pytest.raises(ZeroDivisionError), Counting():
+        _ = 1 / 0
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert count(lambda: torch.ones(2) + 1)["ops"] == 2
+
+
+class Compiled:
+    """A compiled network whose backend counts how often compiled code ran."""
+
+    def __init__(self, **options: Any) -> None:
+        self.runs = 0
+        self.model = torch.compile(network(), backend=self._backend, **{"dynamic": False, **options})
+
+    def _backend(self, graph: Any, inputs: Any) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            self.runs += 1
+            return graph.forward(*arguments)
+
+        return run
+
+
+@pytest.fixture
+def compiled() -> Iterator[Compiled]:
+    torch._dynamo.reset()
+    yield Compiled()
+    torch._dynamo.reset()
+
+
+def test_a_mode_alone_would_make_a_compiled_arm_eager_for_good(compiled: Compiled) -> None:
+    """Why `Counting` switches compilation off; when this fails, torch has changed and the stance may go."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Bystander(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    compiled.model(rows())
+    with Bystander():
+        compiled.model(rows())
+    compiled.model(rows())
+    assert compiled.runs == 1
+
+
+def test_compiled_code_is_still_used_after_counting(compiled: Compiled) -> None:
+    compiled.model(rows())
+    with CompileCounting() as compiling:
+        count(lambda: compiled.model(rows()))
+        assert compiled.runs == 1  # counting ran eagerly
+        compiled.model(rows())
+    assert compiled.runs == 2
+    assert compiling.result()["recompiles"] == 0
+
+
+def test_what_is_first_called_while_counting_can_still_be_compiled(compiled: Compiled) -> None:
+    count(lambda: compiled.model(rows()))
+    compiled.model(rows())
+    assert compiled.runs == 1
+
+
+def test_a_compiled_arm_counts_the_arithmetic_that_was_compiled(compiled: Compiled) -> None:
+    plain = network()
+    for model in (compiled.model, plain):
+        train(model, rows())  # compiles, and makes the gradients that later steps add to
+    assert count(lambda: train(compiled.model, rows())) == count(lambda: train(plain, rows()))
+
+
+def test_counting_works_where_recompiling_is_an_error(compiled: Compiled) -> None:
+    compiled.model(rows())
+    with torch.compiler.set_stance("fail_on_recompile"):
+        count(lambda: compiled.model(rows(5)))
+        with pytest.raises(RuntimeError, match="recompile"):
+            compiled.model(rows(5))
+
+
+def test_a_nested_compile_region_can_be_counted() -> None:
+    region = torch.compiler.nested_compile_region(lambda x: x @ x.t())
+    assert count(lambda: region(rows()))["flops"] == 2 * BATCH * INPUT * BATCH
+
+
+def test_polling_tells_of_compiles_and_recompiles(compiled: Compiled) -> None:
+    with CompileCounting() as compiling:
+        polled = []
+        for size in (4, 4, 5, 5, 4):
+            compiled.model(rows(size))
+            polled.append(compiling.poll())
+    assert polled == [Flag.COMPILE, 0, Flag.COMPILE | Flag.RECOMPILE, 0, 0]
+    found = compiling.result()
+    assert (found["compiled_graphs"], found["recompiles"]) == (2, 1)
+    assert found["compile_s"] and 0 < found["compile_s"] < 60
+    assert "size mismatch" in compiling.recompile_reasons[0]
+
+
+def test_compiles_before_entering_do_not_count(compiled: Compiled) -> None:
+    compiled.model(rows())
+    with CompileCounting() as compiling:
+        compiled.model(rows())
+        assert compiling.poll() == 0
+    assert (compiling.result()["compiled_graphs"], compiling.result()["compile_s"]) == (0, 0)
+
+
+def test_a_reset_of_dynamo_between_polls_hides_nothing(compiled: Compiled) -> None:
+    with CompileCounting() as compiling:
+        compiled.model(rows())
+        torch._dynamo.reset()  # forgets callbacks and compiled code
+        compiled.model(rows())
+        assert compiling.poll() == Flag.COMPILE
+        torch._dynamo.reset()
+        compiling.poll()
+        compiled.model(rows())
+        assert compiling.poll() == Flag.COMPILE
+    assert compiling.result()["compiled_graphs"] == 3
+
+
+def test_hitting_the_recompile_limit_is_flagged(compiled: Compiled) -> None:
+    with torch._dynamo.config.patch(recompile_limit=2), CompileCounting() as compiling:
+        polled = []
+        for size in (2, 3, 4, 5):
+            compiled.model(rows(size))
+            polled.append(compiling.poll() & Flag.LIMIT)
+    assert polled == [0, 0, Flag.LIMIT, 0]
+    found = compiling.result()
+    assert (found["recompile_limit_hit"], found["compiled_graphs"], found["recompiles"]) == (1, 2, 1)
+
+
+def test_graph_breaks_are_counted(compiled: Compiled) -> None:
+    def broken(data: torch.Tensor) -> torch.Tensor:
+        data = data + 1
+        torch._dynamo.graph_break()
+        return data * 2
+
+    with CompileCounting() as compiling:
+        torch.compile(broken, backend="eager")(rows())
+    found = compiling.result()
+    assert (found["graph_breaks"], found["compiled_graphs"], found["recompiles"]) == (1, 2, 0)
+
+
+def test_graph_recordings_are_counted_and_flagged() -> None:
+    from torch._dynamo.callback import CallbackTrigger, callback_handler
+
+    with CompileCounting() as compiling, callback_handler.install_callbacks(CallbackTrigger.CUDAGRAPH_RECORDING, "0/0"):
+        pass  # what Inductor does around a recording
+    assert compiling.result()["cudagraph_recordings"] == 1
+
+
+def test_skipped_graphs_are_flagged() -> None:
+    from torch._dynamo.utils import counters
+
+    with CompileCounting() as compiling:
+        counters["inductor"]["cudagraph_skips"] += 1  # all that reduce-overhead does on CPU
+        assert compiling.poll() == Flag.GRAPH_SKIP
+    assert compiling.result()["cudagraph_skips"] == 1
+
+
+def test_counters_that_somebody_clears_start_at_zero(compiled: Compiled) -> None:
+    from torch._dynamo.utils import counters
+
+    compiled.model(rows())
+    with CompileCounting() as compiling:
+        counters.clear()
+        compiled.model(rows(5))
+    assert compiling.result()["compiled_graphs"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"),
+    [
+        ("counters", {"compiled_graphs", "graph_breaks", "cudagraph_skips", "cache_hits", "cache_misses", "recompile_limit_hit"}),
+        ("get_compilation_metrics", {"recompiles", "compile_s"}),
+    ],
+)
+def test_what_a_release_of_torch_lacks_is_none_and_noted(monkeypatch: pytest.MonkeyPatch, name: str, lost: set[str]) -> None:
+    import torch._dynamo.utils
+
+    monkeypatch.delattr(torch._dynamo.utils, name)
+    with CompileCounting() as compiling:
+        assert compiling.poll() == 0
+        found = compiling.result()
+        assert any(name in note for note in compiling.notes)
+    assert {key for key, value in found.items() if value is None} == lost
+
+
+def test_a_missing_callback_handler_is_noted_and_the_counters_still_tell(
+    monkeypatch: pytest.MonkeyPatch, compiled: Compiled
+) -> None:
+    import torch._dynamo.callback
+
+    monkeypatch.delattr(torch._dynamo.callback, "callback_handler")
+    with CompileCounting() as compiling:
+        compiled.model(rows())
+        assert compiling.poll() == Flag.COMPILE
+        assert any("callback_handler" in note for note in compiling.notes)
+    assert compiling.result()["cudagraph_recordings"] is None
+
+
+def test_leaving_removes_the_callback() -> None:
+    from torch._dynamo.callback import callback_handler
+
+    before = list(callback_handler.start_callbacks)
+    with CompileCounting():
+        assert len(callback_handler.start_callbacks) == len(before) + 1
+    assert callback_handler.start_callbacks == before
+
+
+def test_polling_costs_microseconds() -> None:
+    import torch._dynamo  # noqa: F401  the dearer case
+
+    with CompileCounting() as compiling:
+        compiling.poll()
+        start = time.process_time()
+        for _ in range(10_000):
+            compiling.poll()
+        # 1 us measured; ten times that is still no burden between iterations, and CPU time ignores neighbours.
+        assert (time.process_time() - start) / 10_000 < 10e-6
+
+
+def test_collections_are_counted_with_their_time() -> None:
+    with CountingGc() as collecting:
+        assert collecting.poll() == 0
+        gc.collect(0)
+        assert collecting.poll() == 0  # a young generation takes microseconds
+        gc.collect()
+        assert collecting.poll() == Flag.GC
+        assert collecting.poll() == 0
+    found = collecting.result()
+    assert (found["gc_collections"] or 0) >= 2 and (found["gc_full_collections"] or 0) >= 1
+    assert found["gc_ns"] == sum(collecting.ns_by_generation) > 0
+
+
+def test_collections_outside_do_not_count() -> None:
+    collecting = CountingGc()
+    with collecting:
+        pass
+    before = collecting.result()
+    gc.collect()
+    assert collecting.result() == before
+
+
+@pytest.mark.slow
+def test_inductor_tells_of_caches_and_lazy_backward_passes(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two compiles into one folder, of the kind that takes ten seconds."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    results = []
+    for _ in range(2):
+        torch._dynamo.reset()
+        with CompileCounting() as compiling:
+            train(torch.compile(network()), rows())
+            assert compiling.poll() == Flag.COMPILE
+        results.append(compiling.result())
+    cold, warm = results
+    assert cold["cache_hits"] == 0 and (cold["cache_misses"] or 0) >= 1
+    assert (warm["cache_hits"] or 0) >= 1 and warm["cache_misses"] == 0
+    assert (warm["compile_s"] or 0) < (cold["compile_s"] or 0)
+
+
+@pytest.mark.slow
+def test_reduce_overhead_without_a_gpu_is_flagged_as_skipped(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch._dynamo.reset()
+    with torch.no_grad(), CompileCounting() as compiling:
+        torch.compile(network(), mode="reduce-overhead")(rows())
+        assert compiling.poll() & Flag.GRAPH_SKIP
+    assert (compiling.result()["cudagraph_skips"] or 0) >= 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_counts_the_same_arithmetic_and_its_transfers() -> None:
+    model, data = network(), rows()
+    expected = count(lambda: train(model, data))
+    found = count(lambda: train(model.cuda(), data.cuda()))
+    assert (found["flops"], found["host_reads"]) == (expected["flops"], 1)
+    on_device = data.cuda()
+    assert count(lambda: on_device.cpu())["host_reads"] == 1
+    assert count(lambda: on_device[on_device > 0])["host_reads"] == 1
+    assert count(lambda: on_device.nonzero())["host_reads"] == 1
+    assert count(lambda: on_device[torch.tensor([0, 1], device="cuda")])["host_reads"] == 0

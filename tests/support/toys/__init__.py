@@ -1,0 +1,1 @@
+"""Workloads small enough to sweep in seconds, and able to fail in every way a real one can."""

@@ -1,0 +1,129 @@
+"""Every level that this machine can run changes the counter it names, and replacing it by its baseline changes nothing.
+
+Each test compares an arm with the baseline. Were the level's path taken away, arm and baseline would be the same training and
+every comparison here would find equal counters: `test_the_baseline_moves_no_witness` shows that they are.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from workloads.digits.toggles import TOGGLES
+
+SMALL = {"width": 4}
+# Three iterations to an epoch, and all periodic work after each epoch.
+PERIODIC = {"width": 4, "batch_size": 400, "eval_every": 1, "checkpoint_every": 1}
+WITNESS = {(toggle.name, level.value): level.witness for toggle in TOGGLES for level in toggle.levels}
+FROM_THE_TRAINING = [
+    ("micro_batch", 64, "more"),
+    ("micro_batch", 32, "more"),
+    ("num_workers", 2, "more"),
+    ("gc", "rarely", "more"),
+    ("gc", "frozen", "more"),
+    ("checkpoint", "async", "more"),
+]
+FROM_OPERATIONS = [
+    ("amp", "bf16", "more"),
+    ("amp", "fp16", "more"),
+    ("optimizer", "foreach", "fewer"),
+    ("optimizer", "fused", "fewer"),
+    ("zero_grad", "none", "fewer"),
+]
+
+
+def compare(arm: float, base: float) -> str:
+    return "more" if arm > base else "fewer" if arm < base else "the same"
+
+
+@pytest.fixture
+def counted(start, run):
+    """A counter of the workload after three iterations."""
+
+    def count(name: str, **levels) -> float:
+        periodic = name in ("uncollected_evaluations", "gc_runs", "background_saves")
+        workload = start(config=PERIODIC if periodic else SMALL, **levels)
+        run(workload, 3)
+        return workload.counters()[name]
+
+    return count
+
+
+@pytest.fixture
+def dispatched(operations_of):
+    """A counter that the pipelines make from the operations of one iteration."""
+
+    def count(name: str, **levels) -> int:
+        # Products of fp16 images take seconds on CPU: a perceptron's are quick.
+        config = {**SMALL, "model": "mlp", "width": 16} if levels.get("amp") == "fp16" else SMALL
+        operations = operations_of(config=config, **levels)
+        return {"ops": operations.total, "low_precision_ops": operations.low_precision}[name]
+
+    return count
+
+
+@pytest.mark.parametrize(("toggle", "level", "expected"), FROM_THE_TRAINING)
+def test_the_training_counts_what_a_level_does(counted, toggle, level, expected) -> None:
+    witness = WITNESS[toggle, level]
+    assert compare(counted(witness, **{toggle: level}), counted(witness)) == expected
+
+
+@pytest.mark.parametrize(("toggle", "level", "expected"), FROM_OPERATIONS)
+def test_the_operations_of_an_iteration_change_with_a_level(dispatched, toggle, level, expected) -> None:
+    witness = WITNESS[toggle, level]
+    assert compare(dispatched(witness, **{toggle: level}), dispatched(witness)) == expected
+
+
+@pytest.mark.parametrize("witness", sorted({WITNESS[toggle, level] for toggle, level, _ in FROM_THE_TRAINING}))
+def test_the_baseline_moves_no_witness(counted, witness) -> None:
+    assert counted(witness) == counted(witness)
+
+
+@pytest.mark.parametrize("witness", ["ops", "low_precision_ops"])
+def test_the_baseline_repeats_its_operations(dispatched, witness) -> None:
+    assert dispatched(witness) == dispatched(witness)
+
+
+def test_pieces_are_as_many_as_they_must_be(counted) -> None:
+    assert [counted("micro_steps", micro_batch=size) for size in ("all", 64, 48, 32, 1000)] == [3, 6, 9, 12, 3]
+
+
+def test_recomputing_blocks_keeps_less_for_the_backward_pass(saved_bytes_of) -> None:
+    kept, again, recomputed = (saved_bytes_of(config={"depth": 3}, grad_checkpointing=level) for level in ("off", "off", "on"))
+    assert kept == again
+    # What is left are each block's input, the stem's and the head's: under two thirds of what three whole blocks keep.
+    assert recomputed < 0.67 * kept
+
+
+def test_collections_are_skipped_as_often_as_the_level_says(counted) -> None:
+    assert [counted("gc_runs", gc=level) for level in ("each_eval", "rarely", "frozen")] == [1, 0, 0]
+
+
+def test_a_rare_collection_comes_once_in_its_cadence(start, run) -> None:
+    workload = start(config={"width": 2, "batch_size": 1000, "eval_every": 1, "checkpoint_every": 1}, gc="rarely")
+    run(workload, workload.cadence)
+    assert workload.cadence == 10
+    assert workload.counters()["gc_runs"] == 1
+
+
+def test_fused_and_listed_updates_run_the_kernels_they_are_named_for(operations_of) -> None:
+    assert operations_of(config=SMALL, optimizer="fused").by_name["_fused_adamw_"] == 1
+    assert operations_of(config=SMALL, optimizer="foreach").by_name["_foreach_addcdiv_"] >= 1
+
+
+def test_scaling_protects_small_gradients_of_fp16(start, run) -> None:
+    workload = start(config={"model": "mlp", "width": 16}, amp="fp16", kind="evidence")
+    assert workload._scaler.is_enabled()
+    assert workload._scaler.get_scale() > 1
+    run(workload, 2)
+    assert workload.counters()["skipped_updates"] == 0
+
+
+def test_an_update_whose_gradients_overflow_is_skipped_and_counted(start, run) -> None:
+    workload = start(config={"model": "mlp", "width": 16}, amp="fp16")
+    run(workload, 2)
+    before = [parameter.detach().clone() for parameter in workload._network.parameters()]
+    workload._scaler.update(1e30)  # no loss survives this scale in fp16
+    run(workload, 1)
+    assert workload.counters()["skipped_updates"] == 1
+    assert all(torch.equal(a, b) for a, b in zip(before, workload._network.parameters(), strict=True))

@@ -1,0 +1,187 @@
+"""The naive path does what an unoptimised script does, learns, resumes, and tells what it did."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+
+from workloads.digits.collector import FREEZE_AT, Collector
+from workloads.digits.losses import KEPT, LateLosses
+
+SMALL = {"width": 4}
+
+
+class Phases:
+    """A clock that writes down which phases were entered, and checks that none lies in another."""
+
+    def __init__(self) -> None:
+        self.entered: list[str] = []
+        self.open = 0
+
+    def phase(self, name: str) -> Phases:
+        self.entered.append(name)
+        return self
+
+    def __enter__(self) -> None:
+        self.open += 1
+        assert self.open == 1
+
+    def __exit__(self, *details: object) -> None:
+        self.open -= 1
+
+
+def test_five_epochs_of_the_default_training_classify_nine_of_ten_held_out_digits(start, run) -> None:
+    workload = start()
+    chance = workload.evidence().numbers["accuracy"]
+    run(workload, 55)
+    # Seeds 0 to 9 reach 0.95 to 0.98; a network that learns nothing stays near 0.1.
+    assert workload.evidence().numbers["accuracy"] > 0.9 > 0.3 > chance
+
+
+def test_one_iteration_trains_on_one_batch_in_one_piece(start, run) -> None:
+    workload = start(config=SMALL)
+    run(workload, 3)
+    counters = workload.counters()
+    assert (counters["iterations"], counters["examples"], counters["micro_steps"]) == (3, 384, 3)
+    assert workload.progress() == 384
+
+
+def test_the_naive_optimizer_updates_one_parameter_after_the_other(operations_of) -> None:
+    per_tensor = []
+    for depth in (1, 3):
+        by_name = operations_of(config={"width": 4, "depth": depth}).by_name
+        per_tensor.append(by_name["addcdiv_"])
+        assert not any(name.startswith(("_foreach", "_fused")) for name in by_name)
+    # Stem and head have two tensors each, a block four: AdamW divides once for each of them.
+    assert per_tensor == [8, 16]
+
+
+def test_the_naive_path_zeroes_gradients_and_adds_to_them(operations_of) -> None:
+    by_name = operations_of(config=SMALL).by_name
+    assert by_name["zero_"] + by_name["_foreach_zero_"] > 0
+
+
+def test_the_naive_path_computes_in_float32(operations_of) -> None:
+    assert operations_of(config=SMALL).low_precision == 0
+
+
+def test_the_naive_loader_decodes_one_example_after_the_other(operations_of) -> None:
+    # Each of 128 examples is divided by the brightest value on its own; the loss and AdamW (8 tensors) divide as well.
+    assert operations_of(config=SMALL).by_name["div"] >= 128
+
+
+@pytest.mark.parametrize("periods", [1, 3])
+def test_the_naive_path_saves_evaluates_and_collects_once_in_every_period(start, run, periods: int) -> None:
+    workload = start(config={"width": 4, "eval_every": 1, "checkpoint_every": 1})
+    run(workload, 11 * periods)
+    counters = workload.counters()
+    assert [counters[name] for name in ("evaluations", "gc_runs", "checkpoint_writes")] == [periods] * 3
+    assert counters["background_saves"] == 0
+
+
+def test_phases_are_marked_in_order_and_never_nested(start) -> None:
+    workload, clock = start(config={"width": 4, "eval_every": 1, "checkpoint_every": 1}, micro_batch=64), Phases()
+    for _ in range(11):
+        workload.step(clock)
+    usual = ["data", "optimizer", "forward", "backward", "forward", "backward", "optimizer"]
+    assert clock.entered == usual * 11 + ["evaluate", "gc", "checkpoint"]
+
+
+def test_every_iteration_is_logged_once_with_its_own_loss(start, run) -> None:
+    rows: list[dict[str, float]] = []
+    workload = start(config=SMALL, log=rows.append)
+    run(workload, 5)
+    assert [row["iteration"] for row in rows] == [1, 2, 3, 4]  # the last one is still on its way
+    losses = [loss.item() for loss in workload._losses.history]
+    workload.close()
+    assert [row["iteration"] for row in rows] == [1, 2, 3, 4, 5]
+    assert [row["loss"] for row in rows] == losses
+    assert {tuple(row) for row in rows} == {("iteration", "loss", "accuracy")}
+
+
+def test_losses_beyond_what_is_kept_are_forgotten() -> None:
+    losses = LateLosses()
+    for iteration in range(KEPT + 10):
+        losses.push(iteration, torch.tensor(float(iteration)))
+    assert len(losses.history) == KEPT
+    assert losses.take() == (KEPT + 9, KEPT + 9)
+    assert losses.take() is None
+
+
+@pytest.mark.parametrize("stop", [6, 11, 13])  # within an epoch, at its end, in the next
+@pytest.mark.parametrize("levels", [{}, {"amp": "bf16", "optimizer": "fused", "num_workers": 2}])
+def test_a_resumed_training_is_bit_identical_to_an_uninterrupted_one(start, run, stop: int, levels) -> None:
+    whole, before, after = (start(config=SMALL, kind="evidence", **levels) for _ in range(3))
+    run(whole, 20)
+    run(before, stop)
+    after.load_state_dict(before.state_dict())
+    run(after, 20 - stop)
+    assert torch.equal(whole.evidence().tensors["parameters"], after.evidence().tensors["parameters"])
+    assert after.progress() == (20 - stop) * 128
+
+
+def test_different_seeds_train_differently_and_equal_ones_bit_for_bit(evidence_of) -> None:
+    first, again, other = (evidence_of(5, config=SMALL, seed=seed).tensors["losses"] for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_timing_trials_get_numbers_and_no_tensors(start, run) -> None:
+    workload = start(config=SMALL)
+    run(workload, 2)
+    evidence = workload.evidence()
+    assert evidence.tensors == {}
+    assert set(evidence.numbers) == {"examples", "last_loss", "accuracy", "parameter_norm"}
+    assert evidence.numbers["last_loss"] == workload._losses.history[-1].item()
+
+
+def test_the_evidence_is_measured_at_the_initial_and_at_the_last_parameters(start, run) -> None:
+    workload = start(config=SMALL, kind="evidence")
+    at_start = workload.evidence().tensors
+    assert workload.counters()["micro_steps"] == 0  # the probe is no part of the training
+    run(workload, 5)
+    at_end = workload.evidence().tensors
+    assert torch.equal(at_start["probe_grad"], at_end["probe_grad"])
+    assert not torch.equal(at_start["probe_logits"], at_end["probe_logits"])
+    assert not torch.equal(at_start["parameters"], at_end["parameters"])
+    assert len(at_end["losses"]) == 5
+
+
+def test_the_probe_gradient_is_that_of_an_independent_calculation(start) -> None:
+    workload = start(config=SMALL, kind="evidence")
+    images, labels = workload._probe()
+    loss = torch.nn.functional.cross_entropy(workload._network(images), labels)
+    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(workload._network.parameters()))])
+    # float32: the mean is divided in another order, which moves the last bits.
+    assert torch.allclose(workload.evidence().tensors["probe_grad"], expected, rtol=1e-4, atol=1e-7)
+
+
+def test_closing_puts_back_what_the_process_had_set(start) -> None:
+    torch.set_float32_matmul_precision("medium")
+    try:
+        workload = start(config=SMALL)
+        assert torch.get_float32_matmul_precision() == "highest"
+        workload.close()
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_frozen_objects_are_exempt_from_collections_until_close(start, run) -> None:
+    workload = start(config=SMALL, gc="frozen")
+    frozen_before = gc.get_freeze_count()
+    run(workload, FREEZE_AT)
+    assert gc.get_freeze_count() > frozen_before + 10_000
+    workload.close()
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_collector_that_never_freezes_leaves_frozen_objects_alone() -> None:
+    gc.freeze()
+    try:
+        Collector(every=1).close()
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()

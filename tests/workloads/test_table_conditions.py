@@ -1,0 +1,163 @@
+"""What in the four tables depends on the device, the configuration or the other levels, and how far levels may move results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import pytest
+from tables import latentwire, probe1d, prover, spd
+
+from workloads.api import Device, Levels, LevelValue, Parity, Toggle
+
+TABLES: dict[str, ModuleType] = {"probe1d": probe1d, "spd": spd, "prover": prover, "latentwire": latentwire}
+
+CPU = Device(type="cpu", cores=2, compiler=True)
+GPU = Device(type="cuda", count=1, name="H200", capability=(9, 0), cores=16)
+FOUR_GPUS = Device(type="cuda", count=4, name="H200", capability=(9, 0), cores=64)
+
+
+def toggle_of(table: str, name: str) -> Toggle:
+    return next(toggle for toggle in TABLES[table].TOGGLES if toggle.name == name)
+
+
+def baseline(table: str, **changed: LevelValue) -> Levels:
+    return {**{toggle.name: toggle.levels[0].value for toggle in TABLES[table].TOGGLES}, **changed}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_device_gets_a_sentence_or_a_level_that_acts(table: str) -> None:
+    for toggle in TABLES[table].TOGGLES:
+        assert toggle.levels[0].unsupported(CPU) is None, f"the naive path cannot run on a CPU: {toggle.name}"
+        for level in toggle.levels:
+            for device in (CPU, GPU, FOUR_GPUS):
+                reason = level.unsupported(device)
+                assert reason is None or len(reason) > 10
+                assert level.processes(device) >= 1
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """A class that depends on the configuration, or on other levels."""
+
+    table: str
+    toggle: str
+    level: LevelValue
+    config: Any
+    levels: dict[str, LevelValue]
+    expected: Parity
+
+
+FROZEN = spd.Config(frozen_draws=True)
+CONDITIONALS = [
+    Conditional("spd", "micro_batch", "whole", spd.Config(), {}, Parity.STOCHASTIC),
+    Conditional("spd", "micro_batch", "whole", FROZEN, {}, Parity.EXACT),
+    Conditional("spd", "micro_batch", "whole", spd.Config(frozen_draws=True, beta=0.1), {}, Parity.STOCHASTIC),
+    Conditional("spd", "stack_modules", "stacked", spd.Config(), {}, Parity.EXACT),
+    Conditional("spd", "stack_modules", "stacked", spd.Config(canonical_draws=False), {}, Parity.STOCHASTIC),
+    Conditional("spd", "cuda_graph", "on", spd.Config(), {}, Parity.STOCHASTIC),
+    Conditional("spd", "cuda_graph", "on", FROZEN, {}, Parity.EXACT),
+    Conditional("spd", "component_kernel", "triton", spd.Config(), {}, Parity.STOCHASTIC),
+    Conditional("spd", "component_kernel", "triton", FROZEN, {}, Parity.EXACT),
+    Conditional("latentwire", "attn", "sdpa", latentwire.Config(), {}, Parity.EXACT),
+    Conditional("latentwire", "attn", "sdpa", latentwire.Config(), {"lm_dtype": "bf16"}, Parity.TOLERANCE),
+    Conditional("latentwire", "attn", "sdpa", latentwire.Config(), {"amp": "fp16"}, Parity.TOLERANCE),
+    Conditional("latentwire", "attn", "flash", latentwire.Config(), {"amp": "bf16"}, Parity.TOLERANCE),
+]
+
+
+@pytest.mark.parametrize("case", CONDITIONALS, ids=lambda case: f"{case.table}-{case.toggle}-{case.expected}")
+def test_a_class_follows_the_configuration_and_the_other_levels(case: Conditional) -> None:
+    level = toggle_of(case.table, case.toggle).level(case.level)
+    levels = baseline(case.table, **{case.toggle: case.level}, **case.levels)
+    assert level.parity_with(case.config, levels) is case.expected
+
+
+@pytest.mark.parametrize("solver, stop", [("naive", "seed"), ("late", "mismatch"), ("newton", "scaled")])
+def test_the_stop_test_of_probe1d_starts_where_its_solver_does(solver: str, stop: str) -> None:
+    assert toggle_of("probe1d", "consistent_stop").baseline({"solver": solver}, CPU) == stop
+
+
+@pytest.mark.parametrize("device, start", [(CPU, "single"), (GPU, "single"), (FOUR_GPUS, "layer_split")])
+def test_latentwire_splits_layers_where_upstream_did(device: Device, start: str) -> None:
+    assert toggle_of("latentwire", "parallel").baseline({}, device) == start
+
+
+@pytest.mark.parametrize("level, on_cpu, on_four", [("single", 1, 1), ("ddp", 2, 4), ("fsdp", 2, 4), ("model_per_gpu", 2, 2)])
+def test_latentwire_runs_as_many_processes_as_the_level_means(level: str, on_cpu: int, on_four: int) -> None:
+    found = toggle_of("latentwire", "parallel").level(level)
+    assert (found.processes(CPU), found.processes(FOUR_GPUS)) == (on_cpu, on_four)
+
+
+@pytest.mark.parametrize("level", ["layer_split", "ddp", "model_per_gpu", "fsdp"])
+def test_one_gpu_cannot_be_shared_among_several(level: str) -> None:
+    assert "two GPUs" in (toggle_of("latentwire", "parallel").level(level).unsupported(GPU) or "")
+
+
+@pytest.mark.parametrize("level", ["ddp", "model_per_gpu", "fsdp"])
+def test_ranks_without_a_gpu_talk_over_the_cpu(level: str) -> None:
+    assert toggle_of("latentwire", "parallel").level(level).unsupported(CPU) is None
+
+
+def test_fp8_needs_a_gpu_that_has_it() -> None:
+    fp8 = toggle_of("latentwire", "lm_dtype").level("fp8")
+    older = Device(type="cuda", count=1, name="A100", capability=(8, 0))
+    assert "8.9" in (fp8.unsupported(older) or "")
+    assert fp8.unsupported(GPU) is None
+
+
+@pytest.mark.parametrize("table, toggle, level", [("probe1d", "caching_allocator", "off"), ("prover", "compile_cache", "cold")])
+def test_what_must_be_known_before_importing_is_an_environment_variable(table: str, toggle: str, level: str) -> None:
+    assert toggle_of(table, toggle).level(level).env
+
+
+@pytest.mark.parametrize(
+    "table, toggle, number, ends",
+    [
+        ("probe1d", "chunk_events", 100_000, 32),
+        ("probe1d", "slab_size", 100, 1),
+        ("probe1d", "compress", 48, 4),
+        ("spd", "kl_chunk", 4096, 1),
+        ("prover", "slab_size", 8192, 1),
+        ("latentwire", "micro_batch", 16, 1),
+        ("latentwire", "effective_batch", 8, 1),
+    ],
+)
+def test_a_size_may_be_any_number_above_its_least(table: str, toggle: str, number: int, ends: int) -> None:
+    found = toggle_of(table, toggle)
+    assert found.level(number).value == number
+    assert found.numbers is not None and found.numbers.low == ends
+
+
+@pytest.mark.parametrize(
+    "table, toggle, level, check, bound",
+    [
+        ("probe1d", "cache_row_idx", "on", "loss", 0.0),
+        ("probe1d", "csc_layout", "on", "loss", 1e-5),
+        ("spd", "amp", "bf16", "losses", 5e-3),
+        ("spd", "amp", "bf16", "importance_mean", 1 - 0.998),
+        ("spd", "amp", "fp16", "losses", 1e-2),
+        ("spd", "tf32", "on", "importance_worst", 1 - 0.99),
+        ("spd", "compile", "ci_fns", "gradients", 1e-4),
+        ("spd", "compile", "full", "importance_worst", 1 - 0.9999),
+        ("spd", "target_softmax", "cached", "divergence", 2e-6),
+        ("prover", "fact_index", "csr", "log_prob", 0.0),
+        ("prover", "policy_rows", "ragged", "log_prob", 1e-4),
+        ("prover", "screen16", "on", "log_prob", 1e-2),
+        ("latentwire", "lm_dtype", "bf16", "gradient", 2e-2),
+        ("latentwire", "amp", "bf16", "gradient_direction", 1 - 0.999),
+        ("latentwire", "compile", "block", "terms", 1e-5),
+        ("latentwire", "parallel", "ddp", "gradient", 1e-5),
+        ("latentwire", "optimizer", "fused", "terms", 1e-6),
+    ],
+)
+def test_a_level_may_move_results_as_far_as_stated(table: str, toggle: str, level: str, check: str, bound: float) -> None:
+    assert toggle_of(table, toggle).level(level).bounds[check] == pytest.approx(bound, rel=1e-9, abs=0)
+
+
+def test_screening_must_not_change_what_plain_rounding_may() -> None:
+    screened = set(toggle_of("prover", "screen16").level("on").bounds)
+    rounded = set(toggle_of("prover", "amp").level("bf16").bounds)
+    assert screened == {"log_prob"}
+    assert {"success", "depth", "actions", "rank"} <= rounded

@@ -1,0 +1,215 @@
+"""Shared toggles mean the same everywhere: one name, one definition, whatever workload declares it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tables import latentwire, probe1d, prover, spd
+
+from workloads import toggles as shared
+from workloads.api import Device, Level, Numbers, Parity, Toggle
+from workloads.digits.toggles import TOGGLES as DIGITS
+from workloads.errors import ConfigError, ContractError
+
+TABLES: dict[str, tuple[Toggle, ...]] = {
+    "digits": DIGITS,
+    "probe1d": probe1d.TOGGLES,
+    "spd": spd.TOGGLES,
+    "prover": prover.TOGGLES,
+    "latentwire": latentwire.TOGGLES,
+}
+
+# Level names of each shared toggle; None where a workload names sizes, scopes or modes of its own.
+SHARED: dict[str, set[object] | None] = {
+    "amp": {"off", "bf16", "fp16"},
+    "tf32": {"off", "on"},
+    "compile": None,
+    "slab_size": None,
+    "micro_batch": None,
+    "pin_memory": {"off", "on"},
+    "num_workers": None,
+    "non_blocking": {"off", "on"},
+    "prefetch": {"off", "stream"},
+    "optimizer": {"default", "foreach", "fused"},
+    "zero_grad": {"zero", "none"},
+    "grad_checkpointing": None,
+    "gc": {"each_eval", "rarely", "frozen"},
+    "empty_cache": {"never", "epoch", "step"},
+    "caching_allocator": {"on", "off"},
+    "checkpoint": {"sync", "async"},
+    "wandb_logging": {"buffered", "each", "commit_false"},
+    "compile_cache": {"cold", "shared"},
+}
+
+# Levels that a workload adds to a shared toggle with names of its own.
+ADDED = {("spd", "gc"): {"oom_only"}}
+
+# Where the naive path of a workload starts from another level than the shared toggle does.
+STARTS = {("spd", "wandb_logging"): "each"}
+
+USED = [(workload, toggle) for workload, toggles in TABLES.items() for toggle in toggles if toggle.name in SHARED]
+USED_IDS = [f"{workload}-{toggle.name}" for workload, toggle in USED]
+
+CPU = Device(type="cpu", compiler=True)
+CUDA = Device(type="cuda", count=1, name="GPU", capability=(9, 0))
+
+
+def factory(name: str) -> Callable[..., Toggle]:
+    return getattr(shared, name)
+
+
+def same_toggle(toggle: Toggle) -> Toggle:
+    """The shared toggle with the level names that `toggle` has, and nothing of its own."""
+    own_names = {"compile": 1, "slab_size": 0, "micro_batch": 0, "num_workers": 0, "grad_checkpointing": 0}
+    values = [level.value for level in toggle.levels]
+    if toggle.name in own_names:
+        return factory(toggle.name)(*values[own_names[toggle.name] :])
+    known = SHARED[toggle.name] or set()
+    added = [value for value in values if value not in known]
+    return factory(toggle.name)(*added)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_every_shared_toggle_has_one_definition(name: str) -> None:
+    toggle = factory(name)("scope") if name == "compile" else factory(name)()
+    assert toggle.name == name
+    assert toggle.doc
+
+
+@pytest.mark.parametrize("name", [name for name, levels in SHARED.items() if levels])
+def test_a_shared_toggle_has_the_level_names_everybody_knows(name: str) -> None:
+    assert {level.value for level in factory(name)().levels} == SHARED[name]
+
+
+@pytest.mark.parametrize("workload, toggle", USED, ids=USED_IDS)
+def test_a_workload_uses_no_other_level_names_than_the_shared_ones(workload: str, toggle: Toggle) -> None:
+    known = SHARED[toggle.name]
+    if known is not None:
+        assert {level.value for level in toggle.levels} <= known | ADDED.get((workload, toggle.name), set())
+
+
+@pytest.mark.parametrize("workload, toggle", USED, ids=USED_IDS)
+def test_a_workload_starts_from_the_shared_baseline(workload: str, toggle: Toggle) -> None:
+    if SHARED[toggle.name] is not None:
+        expected = STARTS.get((workload, toggle.name), same_toggle(toggle).levels[0].value)
+        assert toggle.levels[0].value == expected
+
+
+@pytest.mark.parametrize("workload, toggle", USED, ids=USED_IDS)
+def test_a_shared_level_keeps_what_makes_it_what_it_is(workload: str, toggle: Toggle) -> None:
+    """A workload may ask for more, set bounds and loosen a class; it may not act elsewhere or through other variables."""
+    definition = same_toggle(toggle)
+    assert toggle.doc == definition.doc
+    for level in toggle.levels:
+        meant = next(other for other in definition.levels if other.value == level.value)
+        assert level.env == meant.env
+        assert level.ranks == meant.ranks
+        assert set(meant.requires) <= set(level.requires)
+        assert list(Parity).index(level.parity) >= list(Parity).index(meant.parity)
+        for device in (CPU, CUDA):
+            assert meant.unsupported(device) is None or level.unsupported(device) is not None
+
+
+@pytest.mark.parametrize("workload", TABLES)
+def test_compile_starts_off_and_follows_what_its_name_says(workload: str) -> None:
+    for toggle in TABLES[workload]:
+        if toggle.name in ("compile", "grad_checkpointing"):
+            assert toggle.levels[0].value == "off"
+        if toggle.name == "num_workers":
+            assert toggle.levels[0].value == 0
+
+
+def test_own_attributes_change_all_levels_but_the_baseline() -> None:
+    toggle = shared.optimizer(every={"witness": "ops"})
+    assert [level.witness for level in toggle.levels] == [None, "ops", "ops"]
+
+
+def test_own_attributes_of_one_level_win_over_those_of_all() -> None:
+    toggle = shared.amp(every={"bounds": {"loss": 1.0}}, each={"fp16": {"bounds": {"loss": 2.0}}})
+    assert [dict(level.bounds) for level in toggle.levels] == [{}, {"loss": 1.0}, {"loss": 2.0}]
+
+
+def test_own_attributes_reach_numbers_too() -> None:
+    toggle = shared.num_workers(every={"requires": {"loader": ("dataloader",)}})
+    assert toggle.level(3).requires == {"loader": ("dataloader",)}
+    assert toggle.level(0).requires == {}
+
+
+def test_a_workload_may_order_and_choose_levels() -> None:
+    toggle = shared.wandb_logging(keep=("each", "buffered"))
+    assert [level.value for level in toggle.levels] == ["each", "buffered"]
+
+
+@pytest.mark.parametrize("own", [{"keep": ("off", "fp8")}, {"each": {"fp8": {"witness": "ops"}}}])
+def test_a_level_that_the_shared_toggle_lacks_is_refused(own: dict) -> None:
+    with pytest.raises(ContractError, match="shared toggle amp has no level fp8; its levels are: off, bf16, fp16"):
+        shared.amp(**own)
+
+
+def test_the_largest_slab_may_be_stated() -> None:
+    toggle = shared.slab_size("all", at_most=8)
+    assert toggle.level(8).value == 8
+    with pytest.raises(ConfigError, match="any integer from 1 to 8"):
+        toggle.level(9)
+
+
+def test_pieces_may_be_named_instead_of_counted() -> None:
+    with pytest.raises(ConfigError, match=r"choose from: loop, whole$"):
+        shared.micro_batch("loop", "whole", numbers=False).level(4)
+
+
+def test_copies_wait_unless_memory_is_pinned() -> None:
+    assert shared.non_blocking().level("on").requires == {"pin_memory": ("on",)}
+
+
+@pytest.mark.parametrize(
+    "level",
+    [
+        shared.pin_memory().level("on"),
+        shared.non_blocking().level("on"),
+        shared.prefetch().level("stream"),
+        shared.empty_cache().level("step"),
+        shared.caching_allocator().level("off"),
+        shared.tf32().level("on"),
+    ],
+    ids=lambda level: str(level.value),
+)
+def test_what_acts_on_a_gpu_alone_says_so_elsewhere(level: Level) -> None:
+    reason = level.unsupported(CPU)
+    assert reason is not None and "cpu" in reason
+    assert level.unsupported(CUDA) is None
+
+
+def test_tf32_needs_the_capability_not_only_a_gpu() -> None:
+    old = Device(type="cuda", count=1, name="V100", capability=(7, 0))
+    reason = shared.tf32().level("on").unsupported(old)
+    assert reason is not None and "8.0" in reason and "V100" in reason
+
+
+def test_compiling_on_a_cpu_needs_a_compiler() -> None:
+    level = shared.compile("model").level("model")
+    assert level.unsupported(CPU) is None
+    assert level.unsupported(CUDA) is None
+    assert "C++ compiler" in (level.unsupported(Device(type="cpu")) or "")
+
+
+def test_graphs_need_a_gpu_even_with_a_compiler() -> None:
+    assert "cpu has none" in (shared.needs_graphs(CPU) or "")
+    assert shared.needs_graphs(CUDA) is None
+
+
+def test_environment_variables_belong_to_the_levels_that_need_them() -> None:
+    assert shared.caching_allocator().level("off").env == {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    assert shared.caching_allocator().level("on").env == {}
+    assert shared.compile_cache().level("cold").env == {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+    assert shared.compile_cache().level("shared").env == {}
+
+
+def test_rounding_levels_are_not_held_to_identity() -> None:
+    rounding = [shared.amp().level("bf16"), shared.amp().level("fp16"), shared.tf32().level("on")]
+    assert {level.parity for level in rounding} == {Parity.TOLERANCE}
+
+
+def test_worker_counts_are_numbers_from_none() -> None:
+    assert shared.num_workers().numbers == Numbers(0, 64)

@@ -1,0 +1,98 @@
+"""Saving the state of a training, in the loop or beside it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def write(state: Mapping[str, Any], file: Path) -> None:
+    """Write `state` so that `file` is always whole: an interrupted write leaves the previous checkpoint in place."""
+    partial = file.with_name(file.name + ".partial")
+    torch.save(state, partial)
+    partial.replace(file)
+
+
+class SyncWriter:
+    """The training waits until the file is written."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.in_background = 0
+
+    def save(self, state: Mapping[str, Any], file: Path) -> None:
+        """Write `state` to `file` now."""
+        write(state, file)
+        self.written += 1
+
+    def flush(self) -> None:
+        """Wait until everything handed over is on disk; raise what went wrong on the way."""
+
+    def close(self) -> None:
+        """Flush and stop."""
+
+
+class AsyncWriter(SyncWriter):
+    """The training waits only for a copy of the state; a thread writes it.
+
+    At most one copy is waiting or being written: a slow disk slows the training down instead of filling memory. An error of
+    the thread is raised by the next `save`, `flush` or `close`, and when Python ends the pool still finishes its last write.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
+
+    def save(self, state: Mapping[str, Any], file: Path) -> None:
+        """Copy `state` and have it written to `file` soon."""
+        self.flush()
+        copied = snapshot(state)
+        copies_done = None
+        if torch.cuda.is_initialized():
+            copies_done = torch.cuda.Event()
+            copies_done.record()
+        self._pending = self._thread.submit(_write_copied, copied, file, copies_done)
+        self.in_background += 1
+
+    def flush(self) -> None:
+        """Wait for the pending write; raise its error."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            pending.result()
+            self.written += 1
+
+    def close(self) -> None:
+        """Flush, then end the thread, also where the flush raises."""
+        try:
+            self.flush()
+        finally:
+            self._thread.shutdown()
+
+
+def snapshot(value: Any) -> Any:
+    """A copy of nested dictionaries, lists and tensors on the host, which no later update can reach.
+
+    ``tensor.cpu()`` would not do: on a CPU tensor it returns the tensor itself, and the file would hold whatever the
+    optimiser has made of it by the time of writing. Copies from a CUDA device go to pinned memory without waiting; record
+    an event after them, and synchronise it before reading.
+    """
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", non_blocking=True) if value.is_cuda else value.detach().clone()
+    if isinstance(value, Mapping):
+        return {key: snapshot(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(snapshot(item) for item in value)
+    return copy.deepcopy(value)
+
+
+def _write_copied(state: Mapping[str, Any], file: Path, copies_done: torch.cuda.Event | None) -> None:
+    if copies_done is not None:
+        copies_done.synchronize()
+    write(state, file)

@@ -1,0 +1,54 @@
+"""Losses on their way to the log."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+KEPT = 1000  # enough for evidence; a long training must not fill memory with its past
+
+
+class Row(NamedTuple):
+    """The loss of one iteration, counted from 1."""
+
+    iteration: int
+    loss: float
+
+
+class LateLosses:
+    """Gives each iteration's loss to the host one iteration late.
+
+    ``loss.item()`` right after the backward pass would make the host wait until the device has finished everything, and the
+    next iteration's kernels would come too late: the device idles. One iteration later the value has arrived by itself.
+    """
+
+    def __init__(self) -> None:
+        self.history: deque[Tensor] = deque(maxlen=KEPT)  # [] each, on the device
+        self._travelling: tuple[int, Tensor, torch.cuda.Event | None] | None = None
+
+    def push(self, iteration: int, loss: Tensor) -> Row | None:
+        """Send this iteration's `loss` [] on its way and return the row of the previous one, if there is one."""
+        self.history.append(loss)
+        previous = self.take()
+        # From a CUDA device this is a copy to pinned memory that nobody waits for; on CPU it is the tensor itself.
+        self._travelling = iteration, loss.to("cpu", non_blocking=True), _mark() if loss.is_cuda else None
+        return previous
+
+    def take(self) -> Row | None:
+        """The row on its way, once its loss has arrived; None if there is none."""
+        if self._travelling is None:
+            return None
+        iteration, loss, arrived = self._travelling
+        self._travelling = None
+        if arrived is not None:
+            arrived.synchronize()
+        return Row(iteration, loss.item())
+
+
+def _mark() -> torch.cuda.Event:
+    event = torch.cuda.Event()
+    event.record()
+    return event

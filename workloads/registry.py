@@ -1,0 +1,94 @@
+"""Find a workload: built in, by entry point group `perfsweep.workloads`, or as `module:Class`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+
+from workloads import api, toggles
+from workloads.api import Workload
+from workloads.errors import ConfigError, ContractError
+
+ENTRY_POINT_GROUP = "perfsweep.workloads"
+
+BUILT_IN = {
+    "digits": "workloads.digits.workload:Digits",
+}
+
+
+def names() -> dict[str, str]:
+    """Every workload that can be named, with where it comes from."""
+    return {**BUILT_IN, **{point.name: point.value for point in _entry_points()}}
+
+
+def find(name: str) -> type[Workload]:
+    """The workload class called `name`.
+
+    Raises
+    ------
+    ConfigError
+        Nothing has this name, or it cannot be imported.
+    ContractError
+        What was found is no workload, or a broken one.
+    """
+    target = names().get(name, name)
+    if ":" not in target:
+        raise ConfigError(f"workload={name} is unknown; choose from: {', '.join(sorted(names()))}, or write package.module:Class")
+    module_name, _, class_name = target.partition(":")
+    cls = getattr(_imported(module_name, name), class_name, None)
+    if cls is None:
+        raise ConfigError(f"workload={name}: module {module_name} has no {class_name}")
+    if not (isinstance(cls, type) and issubclass(cls, Workload)):
+        raise ContractError(f"workload={name}: {target} is no subclass of workloads.api.Workload")
+    return cls
+
+
+def sources(cls: type[Workload]) -> list[Path]:
+    """The source files that decide what a workload computes: its folder's modules, the contract, shared toggles."""
+    module = sys.modules[cls.__module__]
+    file = _file_of(module)
+    # A package's modules belong together; a lone module in somebody's folder does not own its neighbours.
+    own = sorted(file.parent.glob("*.py")) if module.__package__ else [file]
+    return [*own, _file_of(api), _file_of(toggles)]
+
+
+def digest(files: list[Path]) -> str:
+    """SHA-256 over names and contents of files."""
+    sha = hashlib.sha256()
+    for file in files:
+        sha.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return sha.hexdigest()
+
+
+def import_root(cls: type[Workload]) -> Path | None:
+    """The folder to import a workload from, or None for one of our own or an installed one."""
+    file = _file_of(sys.modules[cls.__module__])
+    root = file.parents[cls.__module__.count(".")]
+    installed = {"site-packages", "dist-packages"} & set(root.parts)
+    return None if installed or cls.__module__.split(".")[0] == __package__ else root
+
+
+def _entry_points() -> list[EntryPoint]:
+    return [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name not in BUILT_IN]
+
+
+def _imported(module_name: str, name: str) -> ModuleType:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # a console script's path does not hold the user's folder
+    try:
+        return importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(
+            f"workload={name}: module {module_name} cannot be imported ({error}); "
+            "run in the folder that holds it, or install the package"
+        ) from error
+
+
+def _file_of(module: ModuleType) -> Path:
+    if module.__file__ is None:
+        raise ContractError(f"module {module.__name__} has no source file, so what it computes cannot be identified")
+    return Path(module.__file__)
