@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workloads.api import Device, Levels, LevelValue, Toggle
+from workloads.api import Device, Level, Levels, LevelValue, Toggle
 from workloads.errors import ConfigError
 
 
@@ -78,6 +78,7 @@ class Space:
                 if levels[other] not in wanted:
                     text = f"{name}={value} requires {other}={' or '.join(map(str, wanted))}, and {other} is {levels[other]}"
                     found.append(Problem(name, other, text, wanted))
+            found += self._unmet_alternatives(name, level, levels)
             for other, refused in level.conflicts.items():
                 if levels[other] in refused:
                     rest = tuple(x.value for x in self.toggles[other].levels if x.value not in refused)
@@ -86,6 +87,14 @@ class Space:
             if reason := level.refused(self.config, levels):
                 found.append(Problem(name, None, f"{name}={value} is refused: {reason}"))
         return found
+
+    def _unmet_alternatives(self, name: str, level: Level, levels: Levels) -> list[Problem]:
+        """One problem for each toggle that could meet a requirement which none meets."""
+        if any(levels[other] in wanted for other, wanted in level.requires_any.items()):
+            return []
+        ways = " or ".join(f"{other}={'|'.join(map(str, wanted))}" for other, wanted in level.requires_any.items())
+        text = f"{name}={level.value} requires {ways}"
+        return [Problem(name, other, text, wanted) for other, wanted in level.requires_any.items()]
 
     def legal(self, chosen: Mapping[str, LevelValue | bool]) -> dict[str, LevelValue]:
         """The complete assignment of `chosen`, taken literally.
@@ -97,7 +106,7 @@ class Space:
         """
         levels = self.complete(chosen)
         if problems := self.problems(levels):
-            raise ConfigError("these levels cannot go together: " + "; ".join(problem.text for problem in problems))
+            raise ConfigError("these levels cannot go together: " + _texts(problems))
         return levels
 
     def closure(self, chosen: Mapping[str, LevelValue | bool], onto: Levels | None = None) -> dict[str, LevelValue]:
@@ -120,7 +129,7 @@ class Space:
                 return levels
             if not self._mend(problems, fixed, soft, tried):
                 asked = ", ".join(f"{name}={value}" for name, value in fixed.items())
-                raise ConfigError(f"no legal arm has {asked}: " + "; ".join(problem.text for problem in problems))
+                raise ConfigError(f"no legal arm has {asked}: " + _texts(problems))
 
     def _mend(
         self,
@@ -158,7 +167,7 @@ class Space:
             culprits = [problem for problem in self.problems(arm) if problem.toggle in kept or problem.other in kept]
             if not culprits:
                 if problems := self.problems(arm):
-                    raise ConfigError(f"no legal arm has {name} at its baseline: " + "; ".join(p.text for p in problems))
+                    raise ConfigError(f"no legal arm has {name} at its baseline: " + _texts(problems))
                 return arm
             culprit = culprits[0]
             del kept[culprit.toggle if culprit.toggle in kept else str(culprit.other)]
@@ -166,3 +175,7 @@ class Space:
     def label(self, levels: Levels) -> str:
         """The canonical short name of an arm: its levels off the baseline."""
         return ",".join(f"{name}={value}" for name, value in self.choices(levels).items()) or "baseline"
+
+
+def _texts(problems: list[Problem]) -> str:
+    return "; ".join(dict.fromkeys(problem.text for problem in problems))

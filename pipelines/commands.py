@@ -203,12 +203,13 @@ def _show_trial(console: Console, manifest: Manifest, found: Found) -> int:
         return SOME_FAILED
     arrays = read_arrays(found.folder / "iterations.npz")
     table = Table(title=f"{manifest.sweep.workload}: {label}", title_justify="left")
-    for heading in ("part", "median", "95th percentile", "share"):
+    for heading in ("part", "in iterations", "median", "95th percentile", "share of time"):
         table.add_column(heading, justify="left" if heading == "part" else "right")
     total = float(arrays["wall_ns"].sum())
     for name, values in [("iteration", arrays["wall_ns"]), *_phases(arrays)]:
-        low, high = np.median(values), np.percentile(values, 95)
-        table.add_row(name, report.duration(float(low)), report.duration(float(high)), f"{values.sum() / total:.0%}")
+        ran = values[values > 0]  # periodic parts, such as evaluation, run in few iterations
+        times = [report.duration(float(np.percentile(ran, q))) for q in (50, 95)] if len(ran) else ["", ""]
+        table.add_row(name, f"{len(ran)} of {len(values)}", *times, f"{values.sum() / total:.0%}")
     console.print(table)
     for line in _trial_lines(record, found.folder):
         console.print(line, highlight=False)
@@ -222,7 +223,7 @@ def _phases(arrays: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
 def _trial_lines(record: TrialRecord, folder: Path) -> list[str]:
     lines = [
         f"{report.duration(record.ns_per_unit)} per unit: {record.iterations} iterations, {record.units:g} units",
-        f"set-up {record.setup_s:.2f} s, warm-up {record.warmup_iterations} iterations in {record.warmup_s:.2f} s, "
+        f"set-up {record.setup_s:.2f} s, warm-up {record.warmup_iterations} iterations in {record.warmup_s:.2f} s",
         f"compiling {record.compile_s:.1f} s, peak memory {record.peak_bytes / 2**20:.0f} MB",
     ]
     if not record.settled:

@@ -79,15 +79,20 @@ class LiveProgress:
         )
         self._task = self._bar.add_task("starting", total=total)
         self._done, self._total = 0, total
+        self._rounds = manifest.sweep.measure.rounds
         self._said: set[tuple[str, Outcome]] = set()
         self._last_line = time.monotonic()
 
     def __call__(self, event: Event) -> None:
         """Note one finished trial; the first bad outcome of each arm gets a line."""
         self._done += 1
+        if event.outcome is Outcome.UNSUPPORTED and event.kind is Kind.EVIDENCE:
+            self._total = max(self._done, self._total - self._rounds - 1)  # neither counting nor any round will follow
         label = self._labels.get(event.arm, event.arm)
         stage = f"round {event.round + 1}" if event.round is not None else event.kind.value
-        self._bar.update(self._task, completed=min(self._done, self._total), description=f"{stage}: {label}"[:44].ljust(44))
+        self._bar.update(
+            self._task, completed=self._done, total=max(self._done, self._total), description=f"{stage}: {label}"[:44].ljust(44)
+        )
         if event.outcome is not Outcome.OK and (event.arm, event.outcome) not in self._said:
             self._said.add((event.arm, event.outcome))
             style = "dim" if event.outcome is Outcome.UNSUPPORTED else "yellow"

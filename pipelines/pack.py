@@ -115,7 +115,7 @@ class PackRun:
     def _note(self, found: Found) -> None:
         record = found.record
         self.progress.add(found)
-        reason = f"{record.failure.type}: {record.failure.message}" if record.failure else ""
+        reason = _reason(record)
         event = Event(
             time=time.time(),
             arm=record.arm,
@@ -126,6 +126,13 @@ class PackRun:
             reason=reason,
         )
         self.folder.append_event(self.pack.id, event)
+
+
+def _reason(record: TrialRecord) -> str:
+    if record.failure is None:
+        return ""
+    ours = record.outcome in (Outcome.UNSUPPORTED, Outcome.TIMEOUT)
+    return record.failure.message if ours else f"{record.failure.type}: {record.failure.message}"
 
 
 def _record_of(folder: Path) -> TrialRecord | None:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 SUPPORT = Path(__file__).with_name("support")
-sys.path[:0] = [str(SUPPORT)]
-sys.path.append(str(SUPPORT.parent))  # toy workloads and declared tables are imported by name, as a user's module would be
+sys.path.insert(0, str(SUPPORT))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from pipelines.config import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig  # noqa: E402

@@ -68,12 +68,13 @@ class _DeviceMarks:
         self._pending: deque[tuple[int, Any]] = deque()
         self._last: Any | None = None
         self._time_ns = 0
+        self._closed = False
         self.indices: list[int] = []
         self.times_ns: list[int] = []
 
     def mark(self, index: int) -> None:
         """Tie the mark with this index to an event; without a free one the mark keeps host time only."""
-        event = self._clock.event()
+        event = None if self._closed else self._clock.event()
         if event is not None:
             self._pending.append((index, event))
 
@@ -91,7 +92,8 @@ class _DeviceMarks:
             self.times_ns.append(self._time_ns)
 
     def give_back(self) -> None:
-        """Return every event to the pool, read or not."""
+        """Return every event to the pool, read or not, and take no more."""
+        self._closed = True
         for _, event in self._pending:
             self._clock.release(event)
         self._pending.clear()
@@ -104,10 +106,6 @@ class _DeviceMarks:
         times = np.full(marks, NO_TIME, np.int64)
         times[self.indices] = self.times_ns
         return times
-
-
-def _device_marks(clock: HostClock) -> _DeviceMarks | None:
-    return _DeviceMarks(clock) if isinstance(clock, EventClock) and clock.times_device else None
 
 
 @dataclass
@@ -125,7 +123,8 @@ class _Region:
 class Recorder:
     """Records the iterations of a region; the object handed to a workload's `step`.
 
-    `start`, then for each iteration the step and `lap`, then `stop` and `series`. Of one thread only.
+    `start`, then for each iteration the step and `lap`, then `stop` and `series`. Of one thread only. Outside a region
+    phases may be marked too, as a warm-up does: that is forgotten by `start`, and takes no events of the device.
 
     Parameters
     ----------
@@ -145,8 +144,9 @@ class Recorder:
         self._put = self._marks.append
         self._limit = 2 * capacity
         self._thread_cpu = thread_cpu
-        self._device = _device_marks(clock)
-        self._plain = self._device is None and not thread_cpu
+        self._times_device = isinstance(clock, EventClock) and clock.times_device
+        self._plain = not self._times_device and not thread_cpu
+        self._device: _DeviceMarks | None = None
         self._phases: dict[str, _Phase | _DevicePhase] = {}
         self._region = _Region()
 
@@ -155,7 +155,7 @@ class Recorder:
         try:
             return self._phases[name]
         except KeyError:
-            kind = _Phase if self._device is None else _DevicePhase
+            kind = _DevicePhase if self._times_device else _Phase
             return self._phases.setdefault(name, kind(self, len(self._phases) + 1))
 
     def start(self) -> None:
@@ -164,7 +164,7 @@ class Recorder:
         self._region = _Region()
         if self._device is not None:
             self._device.give_back()
-            self._device = _device_marks(self._clock)
+        self._device = _DeviceMarks(self._clock) if isinstance(self._clock, EventClock) and self._times_device else None
         self._clock.synchronize()
         self._region.cpu_ns = -self._clock.cpu_ns()
         self._mark(BOUNDARY)

@@ -21,17 +21,15 @@ TABLES: dict[str, ModuleType] = {"probe1d": probe1d, "spd": spd, "prover": prove
 FOUR_GPUS = Device(type="cuda", count=4, name="H200", capability=(9, 0))
 
 # Levels that no arm on top of the naive path can have, with the word that says why.
-OUT_OF_REACH = {
+OUT_OF_REACH: dict[tuple[str, str, LevelValue], str] = {
     ("spd", "toy_batch", 8): "toy",  # the default target is a language model
-    ("latentwire", "attn", "flash"): "16-bit",
-    ("latentwire", "attn", "varlen"): "16-bit",
 }
 
 # Levels that are the baseline wherever they are legal: an arm of their own would be compared with itself.
-NO_EFFECT = {("probe1d", "consistent_stop", "mismatch")}
+NO_EFFECT: set[tuple[str, str, LevelValue]] = {("probe1d", "consistent_stop", "mismatch")}
 
 # The search and the size it chooses need each other, so they come and go together.
-TOGETHER = {
+TOGETHER: dict[tuple[str, str, LevelValue], set[str]] = {
     ("prover", "slab_size", "auto"): {"slab_size", "slab_search"},
     ("prover", "slab_search", "ladder"): {"slab_size", "slab_search"},
 }
@@ -128,6 +126,14 @@ def test_a_configuration_opens_what_it_closes_elsewhere(
 def test_fused_attention_is_legal_beside_any_16_bit_choice(kernel: str, half: dict[str, LevelValue]) -> None:
     here = space("latentwire")
     assert here.closure({"attn": kernel}, onto=here.legal(half))["attn"] == kernel
+
+
+def test_a_requirement_that_several_toggles_can_meet_is_met_by_the_first_that_may_move() -> None:
+    here = space("latentwire")
+    assert here.closure({"attn": "flash"})["lm_dtype"] == "bf16"
+    assert here.closure({"attn": "flash", "lm_dtype": "fp32"})["amp"] == "bf16"
+    with pytest.raises(ConfigError, match=r"attn=flash requires lm_dtype=bf16\|int8_wo\|fp8 or amp=bf16\|fp16"):
+        here.closure({"attn": "flash", "lm_dtype": "fp32", "amp": "off"})
 
 
 @pytest.mark.parametrize("table, arm", NAMED_ARMS)

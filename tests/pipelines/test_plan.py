@@ -92,7 +92,7 @@ def test_over_a_square_each_arm_follows_each_other_equally_often(arms: int) -> N
     names = [f"a{i}" for i in range(arms)]
     rows = arms if arms % 2 == 0 else 2 * arms
     orders = plan.balanced_orders(names, rows, "seed")
-    follows = Counter(pair for order in orders for pair in zip(order, order[1:], strict=False))
+    follows = Counter(pair for order in orders for pair in itertools.pairwise(order))
     assert set(follows.values()) == {rows // arms}
     assert len(follows) == arms * (arms - 1)
 

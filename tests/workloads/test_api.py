@@ -231,6 +231,13 @@ def test_a_range_of_fractions_has_ends_too(written: Any) -> None:
         SHARE.level(written)
 
 
+@pytest.mark.parametrize("written", ["inf", math.inf, "nan"])
+def test_a_range_without_an_upper_end_does_not_reach_infinity(written: Any) -> None:
+    toggle = Toggle("share", (Level(0.5),), "", numbers=Numbers(0.0, integer=False))
+    with pytest.raises(ConfigError, match=r"any number from 0$"):
+        toggle.level(written)
+
+
 def test_a_range_without_an_upper_end_says_so() -> None:
     assert str(Numbers(1)) == "any integer from 1"
 

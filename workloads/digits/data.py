@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Digits:
+class RawDigits:
     """Raw examples: images [rows, P] uint8 in 0..16, labels [rows] uint8."""
 
     images: np.ndarray
@@ -52,14 +52,14 @@ class Digits:
         """SHA-256 of pixels and labels."""
         return hashlib.sha256(self.images.tobytes() + self.labels.tobytes()).hexdigest()
 
-    def split(self, train_rows: int) -> tuple[Digits, Digits]:
+    def split(self, train_rows: int) -> tuple[RawDigits, RawDigits]:
         """Training and held-out rows: the same split for every seed, so that accuracies can be compared."""
         order = np.random.default_rng(0).permutation(len(self.labels))
         train, held_out = order[:train_rows], order[train_rows:]
-        return Digits(self.images[train], self.labels[train]), Digits(self.images[held_out], self.labels[held_out])
+        return RawDigits(self.images[train], self.labels[train]), RawDigits(self.images[held_out], self.labels[held_out])
 
 
-def load_digits() -> Digits:
+def load_digits() -> RawDigits:
     """The 1797 digits that scikit-learn ships.
 
     The file is read directly, because importing scikit-learn for it costs a second of CPU time in every trial.
@@ -80,13 +80,13 @@ def load_digits() -> Digits:
         )
     with gzip.open(file, "rt") as text:
         table = np.loadtxt(text, delimiter=",", dtype=np.uint8)
-    return Digits(images=table[:, :PIXELS], labels=table[:, PIXELS])
+    return RawDigits(images=table[:, :PIXELS], labels=table[:, PIXELS])
 
 
 class DigitRows(Dataset[tuple[Tensor, int]]):
     """One example at a time, decoded when it is asked for: the work that loader processes can take over."""
 
-    def __init__(self, digits: Digits) -> None:
+    def __init__(self, digits: RawDigits) -> None:
         self.digits = digits
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ def collate(rows: list[tuple[Tensor, int]]) -> Batch:
     return Batch(images, labels, os.getpid())
 
 
-def load_batches(digits: Digits, plan: EpochPlan, *, start: int, workers: int, pinned: bool) -> Iterator[Batch]:
+def load_batches(digits: RawDigits, plan: EpochPlan, *, start: int, workers: int, pinned: bool) -> Iterator[Batch]:
     """Batches without end, from iteration `start` of the training on.
 
     Worker processes start here and now, not with the first batch: a caller that has not touched CUDA yet can be sure that

@@ -82,7 +82,7 @@ class Digits(Workload):
     def _stop_loading(self) -> None:
         del self._batches  # the last reference: worker processes end with it
 
-    def _on_device(self, digits: data.Digits, rows: int) -> data.Examples:
+    def _on_device(self, digits: data.RawDigits, rows: int) -> data.Examples:
         dataset = data.DigitRows(digits)
         batch = data.collate([dataset[row] for row in range(rows)])
         return batch.images.to(self._device), batch.labels.to(self._device)
@@ -213,9 +213,8 @@ class Digits(Workload):
             "probe_grad": self._probe_grad,
             "probe_logits": self._probe_logits(),
             "parameters": parameters,
-            "checkpoint_error": self._checkpoint_error(parameters),
         }
-        return Evidence(tensors, numbers)
+        return Evidence(tensors, {**numbers, "checkpoint_error": self._checkpoint_error(parameters)})
 
     def _probe(self) -> data.Examples:
         """Examples that are the same in every arm, as many as a batch: compiled code meets no new shape."""
@@ -235,7 +234,7 @@ class Digits(Workload):
             logits = [self._forward(images).detach().float().cpu() for images, _ in self._pieces(self._probe())]
         return torch.cat(logits)
 
-    def _checkpoint_error(self, parameters: Tensor) -> Tensor:
+    def _checkpoint_error(self, parameters: Tensor) -> float:
         """Largest difference between `parameters` and a checkpoint of them, if training goes on while it is written."""
         state = self.state_dict()
         kept = checkpoints.snapshot(state)
@@ -246,7 +245,7 @@ class Digits(Workload):
         self._writer.flush()
         saved = torch.load(self._checkpoint_file, map_location="cpu", weights_only=True)["network"]
         self._network.load_state_dict(kept["network"])
-        return (self._flat(saved[name] for name, _ in self._network.named_parameters()) - parameters).abs().max()
+        return (self._flat(saved[name] for name, _ in self._network.named_parameters()) - parameters).abs().max().item()
 
     @staticmethod
     def _flat(tensors: Any) -> Tensor:

@@ -291,6 +291,16 @@ def test_own_relatives_on_a_gpu_are_not_foreign() -> None:
         child.communicate(b"\n")
 
 
+def test_the_parent_of_a_process_with_an_odd_name_is_found(tmp_path: Path) -> None:
+    odd = tmp_path / "odd) 1 (name"
+    odd.symlink_to(sys.executable)
+    child = subprocess.Popen([odd, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert gpus._parent(child.pid) == os.getpid()
+    finally:
+        child.communicate(b"\n")
+
+
 def test_a_process_of_somebody_else_is_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = {os.getpid(): 50, 50: 40, 40: 1, 60: 50, 70: 60, 80: 40, 90: 1}  # 50 is our parent, 80 our uncle
     monkeypatch.setattr(gpus, "_parent", lambda pid: tree.get(pid, 0))
@@ -320,7 +330,8 @@ def test_a_quiet_trial_is_not_disturbed() -> None:
             "GPU-1: power brake",
         ),
         (replace(QUIET, gpus=(GPU,)), replace(LATER, gpus=(replace(GPU, thermal_ns=10**9),)), "lowered by heat for 1.00 s"),
-        (QUIET, replace(LATER, gpus=(replace(GPU, foreign=2),)), "GPU-1: 2 other processes"),
+        (replace(QUIET, gpus=(GPU,)), replace(LATER, gpus=(replace(GPU, foreign=2),)), "GPU-1: 2 other processes"),
+        (replace(QUIET, gpus=(replace(GPU, foreign=1),)), replace(LATER, gpus=(GPU,)), "GPU-1: 1 other process"),
     ],
 )
 def test_each_disturbance_is_named(before: Snapshot, after: Snapshot, words: str) -> None:

@@ -183,6 +183,17 @@ def test_integers_and_booleans_must_be_equal_in_every_class(parity: Parity) -> N
     assert verdict([True, False], [True, True], parity=parity) is DIFFERENT
 
 
+def test_a_stated_bound_lets_integers_move() -> None:
+    assert verdict([1000, 2000], [1001, 2000], Check("x", bound=1e-2)) is WITHIN
+    assert verdict([1000, 2000], [1100, 2000], Check("x", bound=1e-2)) is DIFFERENT
+
+
+def test_the_rule_for_absolute_deviations_scales_with_the_reference() -> None:
+    check = Check("x", Comparator.ABSOLUTE)
+    assert verdict([1e6, 1.0], [1e6 + 1e-7, 1.0], check) is WITHIN
+    assert verdict([1.0, 1.0], [1.0 + 1e-7, 1.0], check) is DIFFERENT
+
+
 def test_negative_zero_is_within_tolerance_and_not_identical() -> None:
     assert verdict([0.0, 1.0], [-0.0, 1.0]) is WITHIN
 
@@ -211,6 +222,15 @@ def test_the_first_step_that_departs_is_named() -> None:
     assert "losses" in result.reason and "first at [17], worst at [59]" in result.reason
 
 
+def test_the_first_step_is_found_by_its_own_size() -> None:
+    losses = np.geomspace(1.0, 1e-4, 5)
+    arm = losses * [1.0, 1.0, 1.0, 1.05, 1.5]  # these deviations are small beside the first loss
+    result = judge(tensor_evidence(x=losses), tensor_evidence(x=arm), [Check("x", bound=1e-5)], EXACT, {})
+    assert result.worst and result.worst.where.startswith("first at [3]")
+    tolerant = distance(Comparator.RELATIVE, losses, arm, None, 1e-2)
+    assert isinstance(tolerant, Distance) and tolerant.first == 3
+
+
 def test_the_first_check_that_departs_is_named_in_the_declared_order() -> None:
     reference, arm = tensor_evidence(a=[1.0], b=[1.0], c=[1.0]), tensor_evidence(a=[1.0], b=[1.1], c=[9.0])
     result = judge(reference, arm, [Check("c"), Check("a"), Check("b")], EXACT, {})
@@ -231,6 +251,11 @@ def test_a_pattern_checks_every_tensor_it_matches() -> None:
     arm = Evidence({"grad/a": np.ones(3), "grad/b": np.full(3, 1.5), "other": np.ones(3)})
     result = judge(reference, arm, [Check("grad/*")], EXACT, {})
     assert [(d.check, d.ok) for d in result.deviations] == [("grad/a", True), ("grad/b", False)]
+
+
+def test_a_plain_name_matches_itself_only() -> None:
+    reference, arm = tensor_evidence(loss=[1.0], loss_scale=[1.0]), tensor_evidence(loss=[1.0], loss_scale=[2.0])
+    assert [d.check for d in judge(reference, arm, [Check("loss")], EXACT, {}).deviations] == ["loss"]
 
 
 def test_a_tensor_that_only_one_arm_has_fails_a_pattern() -> None:
@@ -284,6 +309,12 @@ def test_an_oracle_judges_the_largest_entry_of_the_arms_own_evidence(excess: lis
     assert judge(None, tensor_evidence(excess=excess), [ORACLE], EXACT, {}).verdict is expected
 
 
+def test_an_oracle_without_a_bound_allows_nothing() -> None:
+    check = Check("excess", Comparator.AT_MOST, against="oracle")
+    assert judge(None, tensor_evidence(excess=[1e-9]), [check], TOLERANCE, {}).verdict is DIFFERENT
+    assert judge(None, tensor_evidence(excess=[0.0]), [check], TOLERANCE, {}).verdict is WITHIN
+
+
 def test_missing_oracle_evidence_is_different() -> None:
     assert judge(None, Evidence(), [ORACLE], EXACT, {}).verdict is DIFFERENT
 
@@ -295,13 +326,14 @@ def oracle_evidence(excess: float, x: float) -> Evidence:
 @pytest.mark.parametrize(
     ("reference", "arm", "expected", "words"),
     [
-        # (excess over the oracle's optimum, x): the reference fails its oracle in all cases but the last.
+        # (excess over the oracle's optimum, x): the oracle allows an excess of 1e-5.
         ((1e-3, 1.0), (1e-6, 1.5), WITHIN, "meets every oracle"),
         ((1e-3, 1.0), (1e-3, 1.0), IDENTICAL, "the reference itself fails an oracle"),
         ((1e-3, 1.0), (1e-3, 1.0 + 1e-14), WITHIN, "the reference itself fails an oracle"),
         ((1e-3, 1.0), (1e-3, 1.5), DIFFERENT, "departs from the reference"),
         ((1e-6, 1.0), (1e-3, 1.0), DIFFERENT, "fails its oracle"),
         ((1e-6, 1.0), (1e-6, 1.5), DIFFERENT, "departs from the reference"),
+        ((1e-3, 1.0), (math.nan, 1.0), DIFFERENT, "fails its oracle"),
     ],
 )
 def test_an_arm_may_leave_a_reference_that_fails_the_oracle_only_by_meeting_it(
@@ -373,6 +405,11 @@ def test_angles_lie_between_parallel_and_opposite(a: np.ndarray, b: np.ndarray) 
     assert isinstance(found, Distance) and 0 <= found.value <= 2 + 1e-14
 
 
+def test_a_gradient_that_vanished_is_as_far_as_one_at_right_angles() -> None:
+    found = distance(Comparator.COSINE, np.array([3.0, 4.0]), np.zeros(2), None, 0.0)
+    assert isinstance(found, Distance) and found.value == 1
+
+
 def test_norms_of_huge_entries_do_not_overflow() -> None:
     found = distance(Comparator.RELATIVE, np.full(4, 1e200), np.full(4, 1.5e200), None, 0.0)
     assert isinstance(found, Distance) and found.value == pytest.approx(0.5)
@@ -411,6 +448,7 @@ def test_a_level_that_states_no_bound_allows_what_its_class_does() -> None:
     checks = [Check("loss"), Check("grad", Comparator.COSINE)]
     assert loosest([compiled, Level("bf16", parity=TOLERANCE)], checks)[1] == {"loss": 1e-2, "grad": 1e-3}
     assert loosest([compiled, Level("fused")], checks)[1] == {"loss": 1e-4, "grad": 1e-4}
+    assert loosest([compiled, Level("masks", parity=STOCHASTIC)], checks)[1]["loss"] == 0.01  # the margin over seeds
 
 
 def equivalent_share(deviation: float, pairs: int, shift: float = 0.0, trials: int = 1500) -> float:
@@ -449,6 +487,7 @@ def test_the_needed_number_of_seeds_shows_equality_nine_times_in_ten() -> None:
         ([0.0, 0.0, 0.0], True),
         ([0.02, 0.021, 0.022], False),
         ([0.0, 0.02, -0.02], None),
+        ([0.008, 0.0105, 0.009], None),  # surely above zero, not surely within the margin
         ([0.0], None),
         ([], None),
         ([0.0, math.nan], None),
@@ -479,6 +518,10 @@ def test_paired_seeds_decide_on_a_stochastic_level(arm: tuple[float, ...], expec
     result = judge_seeds(seeds(2.0, 2.1, 1.9), seeds(*arm), STOCHASTIC_CHECKS, STOCHASTIC, {})
     assert result.verdict is expected
     assert result.reason.startswith("loss moves by")
+
+
+def test_a_stochastic_level_that_changes_no_bit_is_identical() -> None:
+    assert judge_seeds(seeds(2.0, 2.1), seeds(2.0, 2.1), STOCHASTIC_CHECKS, STOCHASTIC, {}).verdict is IDENTICAL
 
 
 def test_undecided_seeds_say_how_many_would_decide() -> None:

@@ -368,6 +368,17 @@ def test_a_region_that_failed_midway_leaves_the_pool_whole_for_the_next() -> Non
     assert len(clock._pool) == 16
 
 
+def test_phases_outside_a_region_take_no_events() -> None:
+    clock = FakeClock(events=8)
+    recorder = Recorder(clock)
+    for _ in range(20):
+        perform(Part("a", 1, 1), clock, recorder)
+    series = record([(Part("a", 1, 1),)], clock, recorder)
+    assert series.dropped == 0
+    perform(Part("a", 1, 1), clock, recorder)
+    assert len(clock._pool) == 8
+
+
 def test_a_series_of_an_unfinished_region_is_refused(clock: FakeClock) -> None:
     recorder = Recorder(clock)
     recorder.start()

@@ -56,10 +56,6 @@ def _half(levels: Levels) -> bool:
     return levels["lm_dtype"] != "fp32" or levels["amp"] != "off"
 
 
-def _needs_half(config: Config, levels: Levels) -> str | None:
-    return None if _half(levels) else "its kernels take 16-bit types only: choose amp=bf16, amp=fp16 or another lm_dtype"
-
-
 def _rounded_in_half(config: Config, levels: Levels) -> Parity | None:
     return Parity.TOLERANCE if _half(levels) else None
 
@@ -87,7 +83,7 @@ _CACHED: dict[str, Any] = {**_TOKENISED, "refused": _layer_states, "witness": "t
 _HALF_ATTENTION: dict[str, Any] = {
     "parity": Parity.TOLERANCE,
     "bounds": HALF,
-    "refused": _needs_half,
+    "requires_any": {"lm_dtype": ("bf16", "int8_wo", "fp8"), "amp": ("bf16", "fp16")},
     "unsupported": shared.needs_cuda,
     "witness": "attention_kernels",
 }

@@ -61,7 +61,7 @@ def test_a_level_moves_its_witness(start, run, levels, counter) -> None:
 def test_how_batches_travel_changes_no_bit(evidence_of, levels) -> None:
     reference, arm = evidence_of(24, device="cuda"), evidence_of(24, device="cuda", **levels)
     assert deviations(arm, reference) == dict.fromkeys(COMPARED, 0.0)
-    assert arm.tensors["checkpoint_error"].item() == 0.0
+    assert arm.numbers["checkpoint_error"] == 0.0
 
 
 @pytest.mark.parametrize(

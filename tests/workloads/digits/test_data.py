@@ -45,7 +45,7 @@ def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch) -> Non
 
 
 def test_held_out_rows_are_never_trained_on_and_no_row_is_lost() -> None:
-    numbered = data.Digits(np.arange(data.ROWS)[:, None], np.arange(data.ROWS))
+    numbered = data.RawDigits(np.arange(data.ROWS)[:, None], np.arange(data.ROWS))
     train, held_out = numbered.split(1437)
     assert len(train.labels) == 1437
     assert sorted([*train.labels, *held_out.labels]) == list(range(data.ROWS))

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from workloads.api import Device, Parity, contract_problems
+from workloads.api import Device, Parity
+from workloads.contract import contract_problems
 from workloads.digits.config import DigitsConfig
 from workloads.digits.toggles import GRAPHS_NEED, TOGGLES
 from workloads.digits.workload import Digits

@@ -141,6 +141,7 @@ def test_the_evidence_is_measured_at_the_initial_and_at_the_last_parameters(star
     workload = start(config=SMALL, kind="evidence")
     at_start = workload.evidence().tensors
     assert workload.counters()["micro_steps"] == 0  # the probe is no part of the training
+    assert [parameter.grad for parameter in workload._network.parameters()] == [None] * 8
     run(workload, 5)
     at_end = workload.evidence().tensors
     assert torch.equal(at_start["probe_grad"], at_end["probe_grad"])
