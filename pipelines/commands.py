@@ -14,11 +14,10 @@ from pipelines import collect, config, launch, live, plan, provenance, report
 from pipelines import compare as comparing
 from pipelines import publish as publishing
 from pipelines.config import RunCommand, SweepCommand
-from pipelines.files import read_arrays
 from pipelines.measure import environment
 from pipelines.pack import PackRun
 from pipelines.progress import Found, read_progress
-from pipelines.records import Manifest, Outcome, SweepFolder, TrialRecord
+from pipelines.records import Manifest, Outcome, SweepFolder, TrialRecord, read_iterations
 from workloads import registry
 from workloads.api import Device
 from workloads.errors import ConfigError
@@ -29,7 +28,7 @@ DONE, SOME_FAILED, INTERRUPTED = 0, 1, 130
 def sweep(cfg: DictConfig) -> int:
     """Plan, show the plan, measure what is missing, compare, publish."""
     command: SweepCommand = config.typed(cfg, SweepCommand)
-    console = Console()
+    console = _console()
     device = environment.device_facts()
     manifest = plan.make_plan(command, device)
     folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
@@ -49,7 +48,7 @@ def sweep(cfg: DictConfig) -> int:
 def run(cfg: DictConfig) -> int:
     """One timing trial of one arm in a process of its own, with its phases printed."""
     command: RunCommand = config.typed(cfg, RunCommand)
-    console = Console()
+    console = _console()
     device = environment.device_facts()
     single = SweepCommand(workload=command.workload, toggles=command.toggles, measure=command.measure, runs=command.runs)
     manifest = plan.single_arm(single, device)
@@ -81,7 +80,7 @@ def status(path: str) -> int:
         ]
         bad = sum(record.outcome is not Outcome.OK for record in records)
         table.add_row(pack.id, str(len(pack.arms)), f"{len(finished)} of {len(pack.orders)}", str(len(records)), str(bad))
-    Console().print(table)
+    _console().print(table)
     for message in progress.damaged:
         print(f"skipped: {message}")
     return SOME_FAILED if unfinished else DONE
@@ -90,18 +89,18 @@ def status(path: str) -> int:
 def compare(path: str) -> int:
     """Effects, parity and rulings of what is done."""
     folder, manifest = _opened(path)
-    return _reported(Console(), folder, manifest)
+    return _reported(_console(), folder, manifest)
 
 
 def publish(path: str) -> int:
     """Copy records to W&B; repeating it changes nothing."""
     folder, _ = _opened(path)
-    return _published(Console(), folder)
+    return _published(_console(), folder)
 
 
 def list_names() -> int:
     """Workloads, and the named sweeps of each."""
-    console = Console()
+    console = _console()
     for name, target in sorted(registry.names().items()):
         console.print(f"[bold]{name}[/]  ({target})")
         console.print(f"  sweeps: {', '.join(plan.named_sweeps(name))}", highlight=False)
@@ -125,11 +124,17 @@ def describe(name: str) -> int:
             table.add_row(first[0], shown, level.parity.value, ", ".join(needs), here, first[1])
         if toggle.numbers:
             table.add_row("", str(toggle.numbers), toggle.numbers.like.parity.value, "", "", "")
-    console = Console()
+    console = _console()
     console.print(table)
     for claim in cls.claims:
         console.print(f"claim ({claim.source}, {claim.section}): {claim.text}", highlight=False)
     return DONE
+
+
+def _console() -> Console:
+    """The terminal, or 100 columns where output goes to a file or a pipe."""
+    console = Console()
+    return console if console.is_terminal else Console(width=100)
 
 
 def _measure(
@@ -201,7 +206,7 @@ def _show_trial(console: Console, manifest: Manifest, found: Found) -> int:
         console.print(f"{label}: {record.outcome.value}: {record.failure.message}", style="red", highlight=False)
         console.print(f"log: {found.folder / 'log.txt'}", highlight=False)
         return SOME_FAILED
-    arrays = read_arrays(found.folder / "iterations.npz")
+    arrays = read_iterations(found.folder)
     table = Table(title=f"{manifest.sweep.workload}: {label}", title_justify="left")
     for heading in ("part", "in iterations", "median", "95th percentile", "share of time"):
         table.add_column(heading, justify="left" if heading == "part" else "right")

@@ -76,11 +76,22 @@ def compare(folder: SweepFolder, manifest: Manifest, trials: pl.DataFrame) -> Co
         reference=_reference(manifest, used),
         effects=effects,
         arms=arms,
-        notes=(*judge.notes, *(f"skipped: {message}" for message in progress.damaged)),
+        notes=(*_disturbance(used), *judge.notes, *(f"skipped: {message}" for message in progress.damaged)),
     )
     folder.tables_dir.mkdir(parents=True, exist_ok=True)
     pl.DataFrame([_effect_row(result) for result in effects]).write_parquet(folder.tables_dir / "effects.parquet")
     return comparison
+
+
+def _disturbance(used: pl.DataFrame) -> list[str]:
+    """One line where a good part of the trials was disturbed."""
+    reasons = [reason for reason in used["disturbed"].to_list() if reason]
+    if len(reasons) * 4 < used.height or not reasons:
+        return []
+    return [
+        f"{len(reasons)} of {used.height} timing trials were disturbed, the last by: {reasons[-1]}; "
+        "pairing within rounds removes drift, not all of this: measure on a quiet machine before you publish"
+    ]
 
 
 def _refuse_mixtures(used: pl.DataFrame) -> None:

@@ -22,6 +22,9 @@ from pipelines.records import Arm, Effect, Kind, Manifest, Outcome, TrialRecord,
 from workloads.api import Claim, Device, Evidence, Level, Toggle, Workload
 from workloads.errors import RecordError
 
+SHOWN_ROUNDS = 100
+"""An undecided effect that needs more rounds than this is not worth deciding."""
+
 
 @dataclass(frozen=True)
 class EffectResult:
@@ -41,14 +44,18 @@ class EffectResult:
     memory_bytes: float | None = None
     compile_s: float | None = None
     break_even: float | None = None
+    rounds_needed: int | None = None  # of an undecided effect: how many would decide, if the estimate stayed
     outcome: str = ""  # why there is no time: unsupported, inert, failed ...
     note: str = ""
     rulings: tuple[tuple[Claim, str], ...] = ()
 
     @property
     def word(self) -> str:
-        """What the table says in its verdict column."""
-        return self.outcome or (self.verdict.value if self.verdict else "no rounds yet")
+        """What the table says in its verdict column; in brackets the rounds that would decide."""
+        if self.outcome or self.verdict is None:
+            return self.outcome or "no rounds yet"
+        needed = f" ({self.rounds_needed})" if (self.rounds_needed or SHOWN_ROUNDS) < SHOWN_ROUNDS else ""
+        return self.verdict.value + needed
 
     @property
     def parity_ok(self) -> bool:
@@ -63,7 +70,7 @@ class EffectResult:
         worst = self.parity.worst
         if self.parity.verdict is ParityVerdict.DIFFERENT and worst is not None:
             return f"different: {worst.check} {worst.value:.2g} > {worst.bound:.2g}"
-        return self.parity.verdict.value
+        return self.parity.verdict.value.replace("within", "in")
 
 
 class Rounds:
@@ -150,6 +157,7 @@ class Judge:
             memory_bytes=self._memory(effect),
             compile_s=self._median(arm.id, "compile_s") if found else None,
             break_even=self._break_even(arm.id, base.id) if found and verdict and verdict.verdict is Verdict.FASTER else None,
+            rounds_needed=verdict.rounds if verdict else None,
             outcome=outcome[0] if outcome else "",
             note=outcome[1] if outcome else self._note(arm, judged, verdict),
         )
@@ -196,16 +204,13 @@ class Judge:
     def _note(self, arm: Arm, judged: ParityResult, verdict: Judged | None) -> str:
         records = [record for record in self._timings(arm.id) if record.outcome is Outcome.OK]
         notes = [judged.reason] if judged.verdict in (ParityVerdict.DIFFERENT, ParityVerdict.UNCHECKED) and judged.reason else []
-        if verdict and verdict.verdict is Verdict.UNDECIDED:
-            notes.append(verdict.reason or f"undecided: about {verdict.rounds or 'very many'} rounds would decide")
+        if verdict and verdict.reason:
+            notes.append(verdict.reason)
         unsettled = [record for record in records if not record.settled]
         if len(unsettled) * 2 > len(records):
             notes.append(
                 f"iterations did not settle in {len(unsettled)} of {len(records)} rounds ({unsettled[0].alarm or 'warm-up'})"
             )
-        disturbed = [record for record in records if record.disturbed]
-        if len(disturbed) * 2 > len(records):
-            notes.append(f"disturbed in {len(disturbed)} of {len(records)} rounds ({disturbed[0].disturbed[0]})")
         return "; ".join(notes)
 
     def _claims(self, arm: Arm, base: Arm) -> list[Claim]:

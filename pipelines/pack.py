@@ -33,8 +33,8 @@ from workloads import registry
 from workloads.errors import RecordError
 
 
-class Interrupted(Exception):
-    """A signal asked the pack to end."""
+class Interrupted(BaseException):
+    """A signal asked the pack to end; like KeyboardInterrupt it passes every handler of ordinary mistakes."""
 
 
 class PackRun:

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from pipelines.files import read_arrays, write_atomically
+from pipelines.files import write_atomically
 from pipelines.progress import Found, Progress, read_progress
-from pipelines.records import Kind, Manifest, Pack, Row, SweepFolder
+from pipelines.records import Kind, Manifest, Outcome, Pack, Row, SweepFolder, read_iterations
 from pipelines.wandb_content import RunContent, Timing, check_arrays, run_content
 from pipelines.wandb_files import read_run
 from pipelines.wandb_session import guarded, own_environment, settings
@@ -108,9 +108,7 @@ class BufferedLog:
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         # An attached loss would keep its graph alive, and with it the memory that a trial measures.
-        self._rows.append(
-            {key: value.detach() if getattr(value, "requires_grad", False) else value for key, value in row.items()}
-        )
+        self._rows.append({key: _detached(value) for key, value in row.items()})
 
     def arrays(self) -> dict[str, np.ndarray]:
         """One float64 array [rows] for each key, with NaN where a row lacks it."""
@@ -202,7 +200,8 @@ def _contents(folder: SweepFolder, manifest: Manifest, packs: Sequence[Pack], pr
             if timings := [_timing(found, problems) for found in _final(progress, pack, arm_id)]:
                 counting = progress.other.get((arm_id, Kind.COUNTING))
                 arm = manifest.arm(arm_id)
-                contents.append(run_content(manifest, arm, pack.id, timings, counting and counting.record))
+                with guarded(problems):  # arrays can be readable and still not be what a trial writes
+                    contents.append(run_content(manifest, arm, pack.id, timings, counting and counting.record))
     return contents
 
 
@@ -218,12 +217,11 @@ def _final(progress: Progress, pack: Pack, arm: str) -> list[Found]:
 
 
 def _timing(found: Found, problems: list[str]) -> Timing:
-    file = found.folder / "iterations.npz"
-    if not file.exists():
+    if found.record.outcome is not Outcome.OK:
         return Timing(found.record, {})
     try:
-        arrays = read_arrays(file)
-        check_arrays(arrays, str(file))
+        arrays = read_iterations(found.folder)
+        check_arrays(arrays, str(found.folder))
     except RecordError as error:
         problems.append(str(error))
         return Timing(found.record, {})

@@ -380,6 +380,26 @@ def read_status(folder: Path) -> str | None:
         return None
 
 
+def write_iterations(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write the series of a timing trial, int64 [N] each unless said otherwise.
+
+    ``start_ns``, ``wall_ns``, ``device_ns`` (accelerators only), ``flags`` uint32, ``host_<phase>`` and
+    ``device_<phase>`` in ns, ``log_<key>`` float64, ``warmup_wall_ns`` [W], ``epoch_ns`` [1]: wall clock at start_ns[0].
+    """
+    write_arrays(folder / "iterations.npz", arrays)
+
+
+def read_iterations(folder: Path) -> dict[str, np.ndarray]:
+    """Read what `write_iterations` wrote.
+
+    Raises
+    ------
+    RecordError
+        The file is missing or corrupt.
+    """
+    return read_arrays(folder / "iterations.npz")
+
+
 def write_evidence(folder: Path, evidence: Evidence) -> None:
     """Write evidence as arrays, with the named numbers as one JSON text among them."""
     arrays = {name: np.asarray(tensor) for name, tensor in evidence.tensors.items()}

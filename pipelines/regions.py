@@ -13,12 +13,11 @@ import numpy as np
 import torch
 import torch.distributed
 
-from pipelines.files import write_arrays
 from pipelines.measure.clock import HostClock, clock_for
 from pipelines.measure.counters import CompileCounting, Counting, CountingGc
 from pipelines.measure.recorder import Recorder, Series
 from pipelines.measure.steady import WarmUp, region_alarm
-from pipelines.records import TrialSpec, write_evidence, write_status
+from pipelines.records import TrialSpec, write_evidence, write_iterations, write_status
 from workloads.api import Device, Workload
 
 
@@ -44,13 +43,13 @@ def timed(workload: Workload, spec: TrialSpec, folder: Path, device: Device, log
         write_status(folder, "warming up")
         warm = _warm_up(workload, clock, compiling, spec)
         _settle_collector(workload)
-        log.clear()
         write_status(folder, "timing")
         clock.reset_peak()
         if workload.shape == "job":
+            log.clear()
             series, units, alarm = _timed_jobs(workload, clock, spec)
         else:
-            series, units, alarm = _timed_steps(workload, clock, compiling, spec)
+            series, units, alarm = _timed_steps(workload, clock, compiling, spec, log)
         peak = clock.peak_bytes()
     write_status(folder, "saving")
     compiled = compiling.result()
@@ -79,15 +78,18 @@ def counted(workload: Workload, spec: TrialSpec, folder: Path, device: Device, l
     """
     write_status(folder, "counting")
     clock = _NoMarks()
+    iterations = _whole_cadences(workload, spec.measure.counting_iterations)
     with CompileCounting() as compiling, CountingGc() as collecting:
-        _iterate(workload, clock, _whole_cadences(workload, spec.measure.counting_iterations))
-    counters = {**compiling.result(), **collecting.result(), **workload.counters(), "wandb_calls": log.calls}
-    units, iterations = workload.progress(), spec.measure.counting_iterations
+        _iterate(workload, clock, iterations)
+    own = {**workload.counters(), "wandb_calls": log.calls}
+    if workload.shape == "steps":  # cadences differ between arms, so totals would not compare
+        own = {name: value / iterations for name, value in own.items()}
+    units = workload.progress()
     if workload.shape == "job":
         workload.reset()
     with Counting() as counting:
-        counting.iterations = _some_iterations(workload, clock, iterations)
-    return {"counters": {**counting.result(), **counters}, "units": units}
+        counting.iterations = _some_iterations(workload, clock, spec.measure.counting_iterations)
+    return {"counters": {**counting.result(), **compiling.result(), **collecting.result(), **own}, "units": units}
 
 
 def evidenced(workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog) -> dict[str, Any]:
@@ -133,12 +135,13 @@ class _Warm:
 
 
 def _timed_steps(
-    workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec
+    workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec, log: MetricLog
 ) -> tuple[list[Series], float, str | None]:
     """One region of whole cadences; a region that does not look steady is measured once more."""
     iterations = _whole_cadences(workload, spec.measure.iterations)
     alarm = None
     for _ in range(2):
+        log.clear()
         units_before = workload.progress()
         recorder = Recorder(clock, capacity=iterations)
         compiling.poll()
@@ -229,7 +232,7 @@ def _write_iterations(folder: Path, series: Sequence[Series], warmup_ns: list[in
     offset = time.time_ns() - time.perf_counter_ns()
     arrays["epoch_ns"] = np.asarray([int(arrays["start_ns"][0]) + offset] if len(arrays["start_ns"]) else [0], dtype=np.int64)
     arrays |= {f"log_{name}": values for name, values in log.arrays().items()}
-    write_arrays(folder / "iterations.npz", arrays)
+    write_iterations(folder, arrays)
 
 
 def _arrays(series: Series) -> dict[str, np.ndarray]:

@@ -34,19 +34,32 @@ def show(console: Console, comparison: Comparison) -> None:
     """Print the table of effects and what stands beside it; readable at 100 columns."""
     console.print(f"\n{headline(comparison)}", highlight=False)
     for title, effects in by_design(comparison):
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("toggle", no_wrap=True)
-        table.add_column("time", justify="right", no_wrap=True)
-        table.add_column("95 % interval", justify="right", no_wrap=True)
-        table.add_column("verdict", no_wrap=True)
-        table.add_column("results")
-        table.add_column("memory", justify="right", no_wrap=True)
-        table.add_column("compile", justify="right", no_wrap=True)
+        table = Table(title=f"\n{title}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("toggle", min_width=24)
+        for heading in ("time", "95 % interval"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for heading in ("verdict", "results"):
+            table.add_column(heading)
+        for heading in ("memory", "compile"):
+            table.add_column(heading, justify="right", no_wrap=True)
         for effect in effects:
             table.add_row(*terminal_row(effect))
         console.print(table)
+    _show_claims(console, comparison)
     for line in footnotes(comparison):
-        console.print(line, highlight=False, soft_wrap=False)
+        console.print(f"- {line}", highlight=False)
+
+
+def _show_claims(console: Console, comparison: Comparison) -> None:
+    ruled = [(result, claim, ruling) for result in comparison.effects for claim, ruling in result.rulings]
+    if not ruled:
+        return
+    table = Table(title="\nclaims", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("toggle", "claim", "ruling"):
+        table.add_column(heading)
+    for result, claim, ruling in ruled:
+        table.add_row(name(result), f"{claim.text} ({claim.source})", ruling)
+    console.print(table)
 
 
 def headline(comparison: Comparison) -> str:
@@ -84,14 +97,15 @@ def terminal_row(result: EffectResult) -> tuple[Any, ...]:
 
 
 def footnotes(comparison: Comparison) -> list[str]:
-    """Everything a reader must know to trust the table, one line each."""
+    """Everything else a reader must know to trust the table, one line each."""
     lines = [f"{name(r)}: {r.note}" for r in comparison.effects if r.note]
     lines += [
-        f"claim on {name(r)}: {claim.text} ({claim.source}): {ruling}" for r in comparison.effects for claim, ruling in r.rulings
+        f"{name(r)}: its one-off cost is repaid after {r.break_even:,.0f} iterations" for r in comparison.effects if r.break_even
     ]
     lines += [f"{arm.label}: {arm.outcomes}" for arm in comparison.arms if arm.outcomes]
-    lines += comparison.notes
-    return lines
+    if any("(" in r.word for r in comparison.effects):
+        lines.append("undecided (n): about n rounds would decide, if the estimate stayed")
+    return [*lines, *comparison.notes]
 
 
 def name(result: EffectResult) -> str:
@@ -109,7 +123,7 @@ def interval(result: EffectResult) -> str:
     """The interval as two signed changes."""
     if result.low is None or result.high is None:
         return ""
-    return f"{(result.low - 1) * 100:+.1f} to {(result.high - 1) * 100:+.1f}"
+    return f"{(result.low - 1) * 100:+.1f} .. {(result.high - 1) * 100:+.1f}"
 
 
 def megabytes(value: float | None) -> str:
@@ -120,11 +134,8 @@ def megabytes(value: float | None) -> str:
 
 
 def compile_text(result: EffectResult) -> str:
-    """One-off seconds, and after how many iterations they are repaid."""
-    if not result.compile_s or result.compile_s < 0.01:
-        return ""
-    repaid = f", repaid in {result.break_even:,.0f} it" if result.break_even else ""
-    return f"{result.compile_s:.1f} s{repaid}"
+    """Seconds spent compiling in one process."""
+    return f"{result.compile_s:.1f} s" if result.compile_s and result.compile_s >= 0.01 else ""
 
 
 def duration(ns: float) -> str:
@@ -144,6 +155,7 @@ def write_html(folder: SweepFolder, manifest: Manifest, comparison: Comparison) 
         headline=headline(comparison),
         groups=[(title, [_html_row(effect) for effect in effects]) for title, effects in by_design(comparison)],
         arms=[_html_arm(arm) for arm in comparison.arms],
+        claims=[(name(r), claim, ruling) for r in comparison.effects for claim, ruling in r.rulings],
         footnotes=footnotes(comparison),
         picture=Markup(picture(comparison)),
         command=f"perfsweep compare {folder.path}",
@@ -201,8 +213,6 @@ def _html_row(result: EffectResult) -> dict[str, Any]:
         "compile": compile_text(result),
         "rounds": result.rounds,
         "method": result.method,
-        "rulings": [f"{claim.text}: {ruling}" for claim, ruling in result.rulings],
-        "note": result.note,
     }
 
 

@@ -55,7 +55,8 @@ class ForkServer:
 
     def __init__(self, modules: Sequence[str]) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["torch", "pipelines.trial", *modules, "pipelines.preload"])
+        # The first optimiser of a process imports torch._dynamo, which takes a second: the server does it once.
+        self._context.set_forkserver_preload(["torch", "torch._dynamo", "pipelines.trial", *modules, "pipelines.preload"])
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str]) -> list[Child]:
         """Fork one trial; `env` and process groups need exec."""

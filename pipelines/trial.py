@@ -6,10 +6,12 @@ Started by `pipelines.spawn`: forked from a server that has imported torch, or b
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
 import os
 import random
 import shutil
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -84,7 +86,7 @@ def _run(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
     device = environment.device_facts()
     _refuse_unsupported(levels, device)
     _prepare_process(spec, device, rank, folder)
-    log = _log(spec, folder)
+    log = _log(spec, folder, rank)
     context = _context(spec, folder, device, rank, log)
     prepare_collector(cls)
     workload = cls()
@@ -95,13 +97,15 @@ def _run(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
         setup_s = time.perf_counter() - setup_start
         measure = {Kind.TIMING: timed, Kind.COUNTING: counted, Kind.EVIDENCE: evidenced}[spec.kind]
         found = measure(workload, spec, folder, device, log)
+        threads = _busy_threads(spec, device)
         keys = {**environment.comparison_keys(device), "data": workload.data_digest()}
     finally:
         workload.close()
         log.close()
     after = environment.snapshot()
     if spec.kind is Kind.TIMING:
-        found["disturbed"] = _disturbed(before, after, found, spec)
+        wall_s, cpu_s = found["region_ns"] / 1e9, found["region_cpu_ns"] / 1e9
+        found["disturbed"] = environment.disturbance(before, after, wall_s=wall_s, cpu_s=cpu_s, threads=threads)
     facts = {**environment.facts(), "device": dataclasses.asdict(device)}
     return {"outcome": Outcome.OK, "setup_s": setup_s, "keys": keys, "environment": facts, **found}
 
@@ -132,10 +136,10 @@ def _prepare_process(spec: TrialSpec, device: Device, rank: int, folder: Path) -
         torch.distributed.init_process_group(backend, init_method=meeting_point, rank=rank, world_size=spec.world)
 
 
-def _log(spec: TrialSpec, folder: Path) -> BufferedLog | LiveLog:
+def _log(spec: TrialSpec, folder: Path, rank: int) -> BufferedLog | LiveLog:
     """Where rows of metrics go: into memory, unless sending them from inside the loop is the toggle under test."""
     level = spec.arm.levels.get("wandb_logging", "buffered")
-    if level == "buffered" or spec.kind is Kind.EVIDENCE:
+    if level == "buffered" or spec.kind is Kind.EVIDENCE or rank > 0:
         return BufferedLog()
     return LiveLog(str(level), folder / "scratch")
 
@@ -158,9 +162,10 @@ def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: Buff
     )
 
 
-def _disturbed(before: Any, after: Any, found: dict[str, Any], spec: TrialSpec) -> tuple[str, ...]:
-    wall_s, cpu_s = found["region_ns"] / 1e9, found["region_cpu_ns"] / 1e9
-    return environment.disturbance(before, after, wall_s=wall_s, cpu_s=cpu_s, threads=spec.measure.threads)
+def _busy_threads(spec: TrialSpec, device: Device) -> int | None:
+    """Threads that the arm computes with, None where it also waits: for a device, worker processes or writer threads."""
+    alone = threading.active_count() == 1 and not multiprocessing.active_children()
+    return spec.measure.threads if device.type == "cpu" and alone else None
 
 
 def main(arguments: list[str]) -> int:

@@ -275,10 +275,12 @@ def _levels(manifest: Manifest, arm: Arm) -> dict[str, Any]:
 
 
 def _facts(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Groups of facts (`hw`, `sw`, `slurm`) by their own names, single facts under `environment`."""
-    groups = {name: value for name, value in environment.items() if isinstance(value, Mapping)}
-    single = {name: value for name, value in environment.items() if name not in groups}
-    return _scalars({**groups, "environment": single} if single else groups)
+    """Facts of the measuring process: those that people filter by under short names, the rest under `environment`."""
+    gpus = environment.get("gpus") or [{}]
+    hw = {"gpu": gpus[0].get("name"), "count": len(environment.get("gpus") or ()), "driver": environment.get("driver")}
+    sw = {name: environment.get(name) for name in ("torch", "cuda")}
+    rest = {name: value for name, value in environment.items() if name not in ("slurm", "driver", *sw)}
+    return _scalars({"hw": hw, "sw": sw, "slurm": environment.get("slurm") or {}, "environment": rest})
 
 
 def _scalars(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Comparator(StrEnum):
     ABSOLUTE = "absolute"  # max |a - r|
     COSINE = "cosine"  # 1 - cos(a, r), in float64
     WORST_COSINE = "worst_cosine"  # the largest 1 - cos(a, r) over the rows of two matrices, in float64
-    AT_MOST = "at_most"  # the arm's own value: an oracle inside the workload already compared
+    AT_MOST = "at_most"  # always the arm's own value: an oracle inside the workload already compared
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Check:
-    """One piece of evidence that parity compares.
+    """One piece of evidence that parity compares; ``grad/*`` names a family of tensors.
 
     `bound` None means the rule of the level's class and the dtype. `against` an oracle: the evidence
     ``<name>`` of the arm itself is judged. `excused` names a boolean tensor that marks legitimate deviations.

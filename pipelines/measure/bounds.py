@@ -77,7 +77,7 @@ def _class_bound(comparator: Comparator, parity: Parity, dtype: str) -> float:
         return 0.0
     if parity is Parity.EXACT:
         return _EXACT_BOUNDS.get(dtype, _EXACT_BOUNDS["float32"])
-    return _TOLERANCE_COSINE if comparator is Comparator.COSINE else _TOLERANCE_BOUND
+    return _TOLERANCE_COSINE if comparator in (Comparator.COSINE, Comparator.WORST_COSINE) else _TOLERANCE_BOUND
 
 
 def _number_dtype(evidence: Evidence) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from workloads.api import Comparator
 
 _TINY = 1e-300  # keeps zero against zero at distance zero, and nothing else
+_HUGE = 1e300  # relative to nothing; infinite is what could not be compared
 _FAMILIES = {"b": "boolean", "i": "integer", "u": "integer", "f": "floating", "c": "complex", "U": "text", "S": "text"}
 
 
@@ -51,7 +52,8 @@ def distance(
         gaps = (reference != arm).astype(np.float64)
     else:
         reference, arm = _comparable(reference, excuse), _comparable(arm, excuse)
-        gaps = np.abs(_unit(arm) - _unit(reference)) if comparator is Comparator.COSINE else np.abs(arm - reference)
+        scaled = {Comparator.COSINE: _unit, Comparator.WORST_COSINE: _unit_rows}.get(comparator, np.asarray)
+        gaps = np.abs(scaled(arm) - scaled(reference))
     if excuse is not None:
         gaps = np.where(excuse, 0.0, gaps)
     worst = int(np.argmax(gaps)) if gaps.any() else None
@@ -64,17 +66,22 @@ def _limits(comparator: Comparator, bound: float, reference: np.ndarray) -> floa
     """What a single entry may differ by; an angle belongs to the whole array."""
     if comparator is Comparator.RELATIVE:
         return bound * np.abs(reference)
-    return {Comparator.IDENTICAL: 0.0, Comparator.COSINE: np.inf}.get(comparator, bound)
+    if comparator in (Comparator.COSINE, Comparator.WORST_COSINE):
+        return np.inf
+    return 0.0 if comparator is Comparator.IDENTICAL else bound
 
 
 def _value(comparator: Comparator, gaps: np.ndarray, reference: np.ndarray, arm: np.ndarray) -> float:
     if comparator is Comparator.IDENTICAL:
         return float(np.count_nonzero(gaps))
     if comparator is Comparator.RELATIVE:
-        return _norm(gaps) / (_norm(reference) + _TINY)
+        return min(_norm(gaps) / (_norm(reference) + _TINY), _HUGE)
     if comparator is Comparator.COSINE:
         # 1 - cos = |u - v|^2 / 2 for unit vectors: never negative, and exact where 1 - cos itself would cancel.
         return 1.0 if bool(reference.any()) != bool(arm.any()) else _norm(gaps) ** 2 / 2
+    if comparator is Comparator.WORST_COSINE:
+        pairs = zip(_rows(gaps), _rows(reference), _rows(arm), strict=True)
+        return max((_value(Comparator.COSINE, *row) for row in pairs), default=0.0)
     return float(gaps.max(initial=0.0))
 
 
@@ -106,6 +113,15 @@ def _norm(array: np.ndarray) -> float:
     """Euclidean norm that neither overflows nor underflows."""
     scale = float(np.abs(array).max(initial=0.0))
     return scale * float(np.linalg.norm((array / scale).reshape(-1))) if scale else 0.0
+
+
+def _rows(array: np.ndarray) -> np.ndarray:
+    """As a matrix whose rows are the last dimension."""
+    return array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
+
+
+def _unit_rows(array: np.ndarray) -> np.ndarray:
+    return np.array([_unit(row) for row in _rows(array)]).reshape(array.shape)
 
 
 def _unit(array: np.ndarray) -> np.ndarray:

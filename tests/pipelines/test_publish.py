@@ -95,7 +95,8 @@ class Built:
 
     def add_round(self, arm: Arm, number: int, **changes: Any) -> Path:
         fields = {"units": 70.0, "region_ns": 5_000_000 * (number + 1), "warmup_s": 0.5 + number, "peak_bytes": 2_000_000}
-        facts = {"sw": {"torch": "2.13.0"}, "hw": {"gpu": None, "count": 0}, "node": "n1", "cpu_flags": ["avx2", "amx"]}
+        facts = {"torch": "2.13.0", "driver": "570", "host": "n1", "cpu_features": ["avx2", "amx"], "slurm": {"job_id": "7"}}
+        facts["gpus"] = [{"name": "H200", "uuid": "GPU-1"}]
         return self.add(self.spec(arm, number), arrays_of(arm, number), environment=facts, **{**fields, **changes})
 
     def run_file(self, arm: Arm, pack: str = "p000") -> RunFile:
@@ -239,10 +240,20 @@ def test_the_configuration_names_every_level_also_baselines(published: Built) ->
         8,
         "[1, 2]",
     )
-    assert (config["sw.torch"], config["hw.count"], config["environment.node"]) == ("2.13.0", 0, "n1")
-    assert config["environment.cpu_flags"] == '["avx2", "amx"]'
+    assert config["environment.cpu_features"] == '["avx2", "amx"]'
     assert config["schema_version"] == 1
     assert published.run_file(FAST).config["baseline"] is False
+
+
+def test_the_configuration_names_the_machine_and_versions_of_the_measurement(published: Built) -> None:
+    config = published.run_file(NAIVE).config
+    assert (config["hw.gpu"], config["hw.count"], config["hw.driver"]) == ("H200", 1, "570")
+    assert (config["sw.torch"], config["sw.cuda"], config["slurm.job_id"], config["environment.host"]) == (
+        "2.13.0",
+        None,
+        "7",
+        "n1",
+    )
 
 
 def test_a_run_is_found_by_group_project_name_and_tags(published: Built) -> None:
@@ -500,7 +511,15 @@ def test_arrays_without_start_times_are_refused_by_name(sweep: Built) -> None:
     write_arrays(file, {"wall_ns": np.ones(3, np.int64)})
     done = publish(sweep.folder)
     assert done.warning is not None
-    assert f"{file} lacks epoch_ns, start_ns" in done.warning
+    assert f"{file.parent} lacks epoch_ns, start_ns" in done.warning
+
+
+def test_arrays_of_words_leave_out_their_run_and_no_other(sweep: Built) -> None:
+    file = sweep.folder.trial_dir(sweep.spec(NAIVE, 1)) / "iterations.npz"
+    write_arrays(file, {**arrays_of(NAIVE, 1), "wall_ns": np.array(["a"] * TIMED)})
+    done = publish(sweep.folder)
+    assert done.warning is not None
+    assert [run.arm for run in done.runs] == [FAST.id]
 
 
 def test_a_damaged_record_is_named(sweep: Built) -> None:

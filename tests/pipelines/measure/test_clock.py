@@ -59,7 +59,7 @@ def test_the_peak_of_host_memory_follows_what_was_used_since_the_reset() -> None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_peak_that_cannot_be_reset_says_that_it_covers_the_whole_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peak_that_cannot_be_reset_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock_module, "_CLEAR_REFS", tmp_path / "missing" / "clear_refs")
     clock = HostClock()
     clock.reset_peak()

@@ -404,8 +404,12 @@ def test_graph_breaks_are_counted(compiled: Compiled) -> None:
 def test_graph_recordings_are_counted_and_flagged() -> None:
     from torch._dynamo.callback import CallbackTrigger, callback_handler
 
-    with CompileCounting() as compiling, callback_handler.install_callbacks(CallbackTrigger.CUDAGRAPH_RECORDING, "0/0"):
-        pass  # what Inductor does around a recording
+    with CompileCounting() as compiling:
+        torch._dynamo.reset()  # forgets the callback, which the next poll registers again
+        assert compiling.poll() == 0
+        with callback_handler.install_callbacks(CallbackTrigger.CUDAGRAPH_RECORDING, "0/0"):
+            pass  # what Inductor does around a recording, of which no counter tells
+        assert compiling.poll() == Flag.COMPILE
     assert compiling.result()["cudagraph_recordings"] == 1
 
 

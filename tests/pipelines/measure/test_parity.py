@@ -204,7 +204,10 @@ def test_zero_against_zero_deviates_by_nothing() -> None:
 
 
 def test_anything_against_a_zero_reference_is_different() -> None:
-    assert verdict([0.0, 0.0], [0.0, 1e-30], parity=TOLERANCE) is DIFFERENT
+    for value in (1e-30, 1e30):
+        result = judge(tensor_evidence(x=[0.0, 0.0]), tensor_evidence(x=[0.0, value]), [Check("x")], TOLERANCE, {})
+        assert result.verdict is DIFFERENT
+        assert result.worst and math.isfinite(result.worst.value)
 
 
 def test_numbers_are_held_to_the_precision_of_the_tensors_beside_them() -> None:
@@ -556,3 +559,24 @@ def test_results_are_values() -> None:
     result = judge(regression(64), regression(17), SLAB_CHECKS, EXACT, {})
     with pytest.raises(dataclasses.FrozenInstanceError):
         result.verdict = IDENTICAL  # type: ignore[misc]
+
+
+def test_the_worst_row_decides_however_many_rows_agree() -> None:
+    reference = np.random.default_rng(0).standard_normal((50, 8))
+    arm = reference.copy()
+    arm[31] = -arm[31]
+    checks = (Check("rows", Comparator.WORST_COSINE, bound=1e-3),)
+    found = judge(Evidence({"rows": reference}), Evidence({"rows": arm}), checks, Parity.TOLERANCE, {})
+    assert found.verdict is ParityVerdict.DIFFERENT
+    assert found.worst is not None and found.worst.value == pytest.approx(2.0)
+    scaled = judge(Evidence({"rows": reference}), Evidence({"rows": 3 * reference}), checks, Parity.TOLERANCE, {})
+    assert scaled.verdict is ParityVerdict.WITHIN_TOLERANCE
+
+
+def test_a_row_that_vanished_is_as_far_as_a_right_angle() -> None:
+    reference = np.ones((3, 4))
+    arm = reference.copy()
+    arm[1] = 0.0
+    checks = (Check("rows", Comparator.WORST_COSINE, bound=0.5),)
+    found = judge(Evidence({"rows": reference}), Evidence({"rows": arm}), checks, Parity.TOLERANCE, {})
+    assert found.worst is not None and found.worst.value == 1.0 and not found.worst.ok

@@ -36,7 +36,7 @@ def test_five_epochs_of_the_default_training_classify_nine_of_ten_held_out_digit
     workload = start()
     chance = workload.evidence().numbers["accuracy"]
     run(workload, 55)
-    # Seeds 0 to 9 reach 0.95 to 0.98; a network that learns nothing stays near 0.1.
+    # Seeds 0 to 9 reach 0.94 to 0.99; a network that learns nothing stays near 0.1.
     assert workload.evidence().numbers["accuracy"] > 0.9 > 0.3 > chance
 
 
