@@ -43,6 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except PerfsweepError as error:
         print(f"perfsweep {command}: {error}", file=sys.stderr)
         status = 2
+    except OSError as error:  # a full or read-only disk, mostly: what is measured stays where it is
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"perfsweep {command}: {where}{error.strerror or error}; nothing measured is lost", file=sys.stderr)
+        status = 1
     except KeyboardInterrupt:
         print(f"perfsweep {command}: interrupted", file=sys.stderr)
         status = 130
@@ -75,7 +79,7 @@ def _composed(command: str, arguments: list[str]) -> int:
     from pipelines import config
 
     config.register()
-    overrides = _spelled_out(arguments)
+    overrides = _spelled_out(command, arguments)
     if any(argument.startswith("-") for argument in arguments):
         return _hydra(command, overrides)
     cfg = _compose(command, overrides)
@@ -117,7 +121,7 @@ def _hydra(command: str, overrides: list[str]) -> int:
     return 0
 
 
-def _spelled_out(arguments: list[str]) -> list[str]:
+def _spelled_out(command: str, arguments: list[str]) -> list[str]:
     """Overrides as Hydra needs them: free keys with ``++``, workloads from outside and a workload's own sweeps by group."""
     workload = next((a.partition("=")[2] for a in arguments if a.startswith("workload=")), "digits")
     external = not _exists(f"workload/{workload}.yaml")
@@ -132,7 +136,7 @@ def _spelled_out(arguments: list[str]) -> list[str]:
             spelled.append(f"++{argument}")
         else:
             spelled.append(argument)
-    if workload != "digits" and not any(a.startswith(("sweep=", "-")) for a in arguments):
+    if command == "sweep" and workload != "digits" and not any(a.startswith(("sweep=", "-")) for a in arguments):
         spelled.append(f"sweep={workload}/demo" if _exists(f"sweep/{workload}/demo.yaml") else "sweep=ablation")
     return spelled
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from omegaconf import DictConfig
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -19,7 +20,7 @@ from pipelines.pack import PackRun
 from pipelines.progress import Found, read_progress
 from pipelines.records import Manifest, Outcome, SweepFolder, TrialRecord, read_iterations
 from workloads import registry
-from workloads.api import Device
+from workloads.api import Choices, Device, Level
 from workloads.errors import ConfigError
 
 DONE, SOME_FAILED, INTERRUPTED = 0, 1, 130
@@ -111,24 +112,33 @@ def describe(name: str) -> int:
     """Toggles of a workload with levels, parity class, requirements, and what does not act here."""
     cls = registry.find(name)
     device = environment.device_facts()
-    table = Table(title=f"{name}: unit {cls.unit}, {cls.shape}-shaped", title_justify="left")
-    for heading in ("toggle", "level", "parity", "needs", "here", "what it does"):
-        table.add_column(heading)
+    table = Table(title=f"{name}: unit {cls.unit}, {cls.shape}-shaped", title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("toggle", "level", "parity"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("what it does, what it needs, why it cannot act here")
     for toggle in cls.toggles:
         for number, level in enumerate(toggle.levels):
-            needs = [f"{other}={'|'.join(map(str, values))}" for other, values in level.requires.items()]
-            needs += [f"not {other}={'|'.join(map(str, values))}" for other, values in level.conflicts.items()]
-            here = level.unsupported(device) or "yes"
-            first = (toggle.name, toggle.doc) if number == 0 else ("", "")
             shown = f"{level.value} (baseline)" if number == 0 else str(level.value)
-            table.add_row(first[0], shown, level.parity.value, ", ".join(needs), here, first[1])
+            remarks = [toggle.doc] if number == 0 else [*_needs(level), *filter(None, [level.unsupported(device)])]
+            table.add_row("" if number else toggle.name, shown, level.parity.value, "; ".join(remarks))
         if toggle.numbers:
-            table.add_row("", str(toggle.numbers), toggle.numbers.like.parity.value, "", "", "")
+            table.add_row("", "a number", toggle.numbers.like.parity.value, str(toggle.numbers))
     console = _console()
     console.print(table)
     for claim in cls.claims:
         console.print(f"claim ({claim.source}, {claim.section}): {claim.text}", highlight=False)
     return DONE
+
+
+def _needs(level: Level) -> list[str]:
+    """Requirements and conflicts of a level as phrases."""
+
+    def choices(levels: Choices) -> list[str]:
+        return [f"{other}={'|'.join(map(str, values))}" for other, values in levels.items()]
+
+    phrases = [f"needs {choice}" for choice in choices(level.requires)]
+    phrases += [f"needs {' or '.join(choices(level.requires_any))}"] if level.requires_any else []
+    return phrases + [f"not with {choice}" for choice in choices(level.conflicts)]
 
 
 def _console() -> Console:

@@ -33,6 +33,10 @@ from workloads import registry
 from workloads.errors import RecordError
 
 
+TRY_AGAIN, CANNOT_WRITE = 75, 74
+"""Exit status of a pack that a signal ended, and of one whose folder cannot be written (see sysexits)."""
+
+
 class Interrupted(BaseException):
     """A signal asked the pack to end; like KeyboardInterrupt it passes every handler of ordinary mistakes."""
 
@@ -162,7 +166,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run a pack; status 0 when it is finished, 75 (try again) when a signal ended it before."""
+    """Run a pack; status 0 when it is finished."""
     folder = SweepFolder(arguments[0])
     manifest = folder.read_manifest()
     retry = frozenset(Outcome(word) for word in arguments[2:])
@@ -172,7 +176,13 @@ def main(arguments: list[str]) -> int:
         PackRun(folder, manifest, manifest.pack(arguments[1]), retry).run()
     except Interrupted as signal_name:
         print(f"{signal_name}: stopped after the last finished round; start the sweep again to continue", flush=True)
-        return 75
+        return TRY_AGAIN
+    except OSError as error:
+        print(
+            f"{error.filename or folder.path}: {error.strerror}; finished rounds are kept: mend this and start the sweep again",
+            flush=True,
+        )
+        return CANNOT_WRITE
     return 0
 
 

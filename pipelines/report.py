@@ -34,8 +34,8 @@ def show(console: Console, comparison: Comparison) -> None:
     """Print the table of effects and what stands beside it; readable at 100 columns."""
     console.print(f"\n{headline(comparison)}", highlight=False)
     for title, effects in by_design(comparison):
-        table = Table(title=f"\n{title}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("toggle", min_width=24)
+        table = Table(title=f"\n{title}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        table.add_column("toggle", min_width=22)
         for heading in ("time", "95 % interval"):
             table.add_column(heading, justify="right", no_wrap=True)
         for heading in ("verdict", "results"):

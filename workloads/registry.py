@@ -11,12 +11,15 @@ from types import ModuleType
 
 from workloads import api, toggles
 from workloads.api import Workload
-from workloads.errors import ConfigError, ContractError
+from workloads.errors import ConfigError, ContractError, PerfsweepError
 
 ENTRY_POINT_GROUP = "perfsweep.workloads"
 
+CODE = frozenset({".py", ".cpp", ".cu"})
+
 BUILT_IN = {
     "digits": "workloads.digits.workload:Digits",
+    "probe1d": "workloads.probe1d.workload:Probe1D",
 }
 
 
@@ -52,7 +55,7 @@ def sources(cls: type[Workload]) -> list[Path]:
     module = sys.modules[cls.__module__]
     file = _file_of(module)
     # A package's modules belong together; a lone module in somebody's folder does not own its neighbours.
-    own = sorted(file.parent.glob("*.py")) if module.__package__ else [file]
+    own = sorted(path for path in file.parent.iterdir() if path.suffix in CODE) if module.__package__ else [file]
     return [*own, _file_of(api), _file_of(toggles)]
 
 
@@ -85,6 +88,12 @@ def _imported(module_name: str, name: str) -> ModuleType:
         raise ConfigError(
             f"workload={name}: module {module_name} cannot be imported ({error}); "
             "run in the folder that holds it, or install the package"
+        ) from error
+    except PerfsweepError:
+        raise
+    except Exception as error:  # the module is the user's: whatever it raises is theirs to read, in one line
+        raise ConfigError(
+            f"workload={name}: module {module_name} fails when imported: {type(error).__name__}: {error}"
         ) from error
 
 

@@ -78,7 +78,8 @@ def test_hydras_own_options_work_through_the_command() -> None:
     ],
 )
 def test_overrides_are_spelled_out_for_hydra(given: list[str], spelled: list[str]) -> None:
-    assert cli._spelled_out(given) == spelled
+    assert cli._spelled_out("sweep", given) == spelled
+    assert not any(override.startswith("sweep=") for override in cli._spelled_out("run", ["workload=probe1d"]))
 
 
 def test_a_workload_can_be_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:

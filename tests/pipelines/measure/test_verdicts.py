@@ -27,8 +27,8 @@ def rounds(log_ratio: float, scatter: float, n: int = 12) -> Estimate:
     return estimate(log_ratio + scatter * np.linspace(-1, 1, n))
 
 
-def judge(log_ratio: float, scatter: float, **options: float) -> Judged:
-    return decide_verdicts({"effect": rounds(log_ratio, scatter)}, **options)["effect"]
+def judge(log_ratio: float, scatter: float, margin: float = MARGIN, floor: float = 0.0) -> Judged:
+    return decide_verdicts({"effect": rounds(log_ratio, scatter)}, margin=margin, floor=floor)["effect"]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,8 @@ def test_the_margin_can_be_chosen() -> None:
 
 def test_a_withheld_comparison_keeps_its_verdict_and_is_not_counted() -> None:
     agreeing = estimate(np.linspace(-0.3, -0.2, 8))
-    others = {f"different {i}": estimate(np.linspace(-0.5, -0.4, 12)) for i in range(10)}
+    others = {f"different {i}": rounds(-0.02, 0.1) for i in range(10)}
+    assert decide_verdicts({"effect": agreeing, **others})["effect"].verdict is Verdict.UNDECIDED
     results = decide_verdicts({"effect": agreeing, **others}, dict.fromkeys(others, Verdict.DIFFERENT))
     assert results["effect"].verdict is Verdict.FASTER
     assert {results[name].verdict for name in others} == {Verdict.DIFFERENT}

@@ -1,0 +1,7 @@
+"""A user's class that forgot half of the contract."""
+
+from workloads.api import Workload
+
+
+class Broken(Workload):
+    """No config, no toggles, no methods."""

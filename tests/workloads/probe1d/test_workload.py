@@ -1,0 +1,183 @@
+"""The job as the pipelines see it: units, phases, repetition, sampling, refusals, and honest baselines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from contextlib import contextmanager
+from pathlib import Path
+from time import process_time
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from workloads.errors import ConfigError
+from workloads.probe1d.config import Probe1DConfig
+from workloads.probe1d.grid import sampled_classes
+
+BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
+
+
+class PhaseTimes:
+    """Process CPU time by phase."""
+
+    def __init__(self):
+        self.seconds = defaultdict(float)
+
+    @contextmanager
+    def phase(self, name):
+        start = process_time()
+        yield
+        self.seconds[name] += process_time() - start
+
+
+@pytest.mark.parametrize("levels", [{}, {"solver": "late"}, BEST], ids=["naive", "late", "best"])
+def test_a_second_job_in_the_same_process_repeats_the_first_bit_by_bit(set_up, run_to_end, levels):
+    workload = run_to_end(set_up(levels, data="test", max_iter=30))
+    first = workload.results()
+    assert workload.progress() == 64 * 8
+    workload.reset()
+    assert (workload.done(), workload.progress()) == (False, 0)
+    second = run_to_end(workload).results()
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_progress_counts_pairs_slab_by_slab_and_a_finished_job_stays_finished(set_up, run_to_end):
+    workload = set_up({"slab_size": 3}, data="test", max_iter=2, metrics=False)
+    clock, seen = PhaseTimes(), set()
+    while not workload.done():
+        workload.step(clock)
+        seen.add(workload.progress())
+    assert seen == {0, 192, 384, 512}
+    workload.step(clock)
+    assert workload.progress() == 512
+
+
+def test_sorting_in_set_up_leaves_the_results_and_takes_preparation_out_of_the_job(set_up, run_to_end):
+    inside, outside = (run_to_end(set_up(BEST, data="test", sort_in_job=where)).results() for where in (True, False))
+    assert all(np.array_equal(inside[name], outside[name]) for name in inside)
+    clock, workload = PhaseTimes(), set_up(BEST, data="test", sort_in_job=False)
+    while not workload.done():
+        workload.step(clock)
+    assert "prepare" not in clock.seconds
+    assert "statistics" in clock.seconds
+
+
+def test_sampled_classes_are_whole_blocks_one_from_each_stratum_whatever_the_arm():
+    picked = sampled_classes(151, 8, 3, seed=5)
+    assert torch.equal(picked, sampled_classes(151, 8, 3, seed=5))
+    blocks = [int(start) // 8 for start in picked if start % 8 == 0]
+    assert len(blocks) == 3
+    assert [block * 3 // 19 for block in blocks] == [0, 1, 2]
+    assert sampled_classes(10, 8, 2, seed=0).tolist() == list(range(10))
+    assert sampled_classes(10, 8, None, seed=0).tolist() == list(range(10))
+
+
+def test_a_sampled_job_is_marked_as_extrapolated_and_solves_the_same_pairs_in_every_arm(solve):
+    arms = [solve(levels, kind="timing", data="profile", slabs=2, max_iter=1, metrics=False) for levels in ({}, BEST)]
+    assert arms[0].task.grid.tolist() == arms[1].task.grid.tolist()
+    assert [arm.progress() for arm in arms] == [2048 * 16] * 2
+    assert arms[0].counters()["extrapolated"] == 1
+    assert arms[0].counters()["sampled_share"] == 16 / 256
+
+
+def test_evidence_of_a_timing_trial_is_cheap_and_that_of_an_evidence_trial_complete(solve):
+    timing = solve(BEST, kind="timing", data="test").evidence()
+    assert not timing.tensors
+    assert timing.numbers["pairs"] == 512
+    full = solve(BEST, data="test").evidence()
+    assert {"probe_gradient", "probe_hessian", "coef", "intercept", "reason", "gmax", "excess"} <= set(full.tensors)
+    assert {"max_gradient", "max_excess", "mean_excess", "pairs_above_tol", "explained_max"} <= set(full.numbers)
+
+
+def test_the_summary_knows_the_latents_that_prefer_a_class(solve):
+    assert 0.05 < solve(BEST, data="test").evidence().numbers["explained_max"] < 1
+
+
+def test_a_slab_that_does_not_fit_is_refused_naming_one_that_does(set_up):
+    with pytest.raises(ConfigError, match=r"slab_size=32 needs .*; toggles\.slab_size=\d+ would fit"):
+        set_up({"slab_size": 32}, data="profile", memory_mb=24)
+    with pytest.raises(ConfigError, match="not even one class"):
+        set_up({}, data="profile", budget=1000)
+    set_up({"slab_size": 1}, data="profile", memory_mb=24)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("tol", 0), ("slabs", 0), ("max_iter", 0), ("classes", -1), ("storage_dtype", "int8"), ("memory_mb", 0)]
+)
+def test_a_field_out_of_range_is_named(field, value):
+    with pytest.raises(ConfigError, match=rf"workload\.{field}={value}"):
+        Probe1DConfig(**{field: value})
+
+
+def test_every_pass_is_timed_by_the_hook_and_none_twice(solve):
+    workload = solve({"timing_hook": "on", "slab_size": 4}, data="test", max_iter=7, metrics=False)
+    rows = workload.task.hook.rows
+    assert [slab for slab, _ in rows] == [0] * 7 + [1] * 7
+    assert all(ms > 0 for _, ms in rows)
+
+
+def test_the_quiet_log_reports_the_same_rows_with_fewer_waits(solve):
+    waiting, quiet = (solve({"no_sync_log": value}, data="test", max_iter=20, metrics=False) for value in ("off", "on"))
+    assert len(waiting.rows) == len(quiet.rows) == 20
+    for one, other in zip(waiting.rows, quiet.rows, strict=True):
+        assert one.keys() == other.keys()
+        assert one["gradient"] == pytest.approx(other["gradient"], rel=1e-6)
+        assert one.get("n_fail") == other.get("n_fail")
+    assert quiet.counters()["host_syncs"] < waiting.counters()["host_syncs"] / 10
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "levels", [{"no_sync_log": "on", "label_free": "on"}, {"solver": "newton", "no_sync_log": "on", "csc_layout": "on"}]
+)
+def test_no_pass_waits_for_the_device_when_the_log_is_quiet(set_up, levels):
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    from workloads.api import Device
+
+    workload = set_up(levels, device=Device("cuda", 1, compiler=True), data="test", metrics=False, max_iter=6)
+    clock = PhaseTimes()
+    workload.step(clock)
+    workload.step(clock)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        workload.step(clock)
+        workload.step(clock)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_the_naive_pass_spends_its_time_where_the_report_time_solver_did(set_up):
+    """Shares on the profiling preset: statistics 86.5 %, steps 5 %; half as much again is the room given."""
+    workload = set_up({}, kind="timing", data="profile", slabs=1, max_iter=5, metrics=False)
+    clock = PhaseTimes()
+    while not workload.done():
+        workload.step(clock)
+    total = sum(clock.seconds.values())
+    assert clock.seconds["statistics"] / total > 0.865 / 1.5
+    assert clock.seconds["lm_step"] / total < 0.35
+
+
+def test_the_naive_pass_does_all_of_the_work_it_is_said_to_do(solve):
+    """Every pass visits every event once per class, walks all rows on the host, and gathers labels for every chunk."""
+    counted = solve({}, kind="counting", data="profile", slabs=1, max_iter=3, metrics=False)
+    counters, x = counted.counters(), counted.task.data.x
+    assert counters["event_evaluations"] == 3 * x.nnz * 8
+    assert counters["host_row_steps"] == 3 * x.rows
+    chunks = -(-x.nnz // 32768)
+    # A chunk ends with the row that fills it, so there may be one chunk less than events would make.
+    assert 3 * (chunks - 1) <= counters["label_gathers"] == counters["chunks"] <= 3 * chunks
+    assert counters["row_index_builds"] == counters["chunks"]
+    dead = solve({}, kind="counting", data="digits", max_iter=3, metrics=False).counters()
+    # Two slabs of three passes: every pass with a dead pixel and a class that cancels exactly uses all six tries.
+    assert dead["retries"] == 5 * dead["failing_passes"] > 0
+
+
+def test_the_shipped_configuration_names_every_field_once():
+    values = OmegaConf.load(Path(__file__).parents[3] / "conf" / "workload" / "probe1d.yaml")
+    fields = {field.name: field.default for field in dataclasses.fields(Probe1DConfig)}
+    assert values.pop("name") == "probe1d"
+    assert dict(values) == fields

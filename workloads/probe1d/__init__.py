@@ -1,0 +1,1 @@
+"""One two-parameter logistic regression for every (latent, class) pair of sparse autoencoder activations."""

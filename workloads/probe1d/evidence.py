@@ -1,0 +1,128 @@
+"""What a finished job is judged by: its passes at a fixed point, and its parameters against the float64 minimiser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workloads.api import Evidence
+from workloads.probe1d import oracle
+from workloads.probe1d.derivatives import Block, combine
+from workloads.probe1d.grid import Reason
+from workloads.probe1d.job import Job, Task
+from workloads.probe1d.view import View
+
+PROBE_CLASSES = 8
+ORACLE_EVENTS = 10**9
+"""Event-classes the numpy oracle visits at most: beyond, it judges an evenly spread sample of the latents."""
+
+
+def full(task: Task, job: Job, results: dict[str, np.ndarray], minimum_file: Path) -> Evidence:
+    """Parameters, probes, and everything the oracle has to say."""
+    assert job.prepared is not None
+    gradient, hessian = probe(job.prepared.train, task.grid)
+    found = against_oracle(task, results, minimum_file)
+    tensors = {
+        "probe_gradient": gradient,
+        "probe_hessian": hessian,
+        "coef": results["coef"],
+        "intercept": results["intercept"],
+        "reason": results["reason"],
+        "gmax": results["gmax"],
+        **found.tensors,
+    }
+    return Evidence(tensors, found.numbers)
+
+
+def probe(view: View, grid: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Mean gradient [L, c, 2] and Hessian [L, c, 3] of the first classes by the arm's own pass, at fixed parameters.
+
+    Latents are in their original order. At one point, all solvers' passes must agree whatever they are used for.
+    """
+    classes = min(PROBE_CLASSES, grid.numel())
+    columns = torch.arange(classes, device=grid.device)
+    block = view.block(columns, view.evaluator.precision.sums)
+    b, w = _probe_point(block, view.order)
+    view.evaluator.begin(columns)
+    found = combine(block, b, w, view.evaluator.sums(block, b, w), 1.0 / block.rows, clip=1e-8)
+    # In units of each latent's scale: otherwise one latent with large values would drown all others in the norm.
+    scale = block.scale
+    gradient = torch.stack([found.g0, found.g1 / scale], -1)
+    hessian = torch.stack([found.h0, found.h1 / scale, found.h2 / scale**2], -1)
+    return _original_order(gradient, view.order), _original_order(hessian, view.order)
+
+
+def _probe_point(block: Block, order: Tensor | None) -> tuple[Tensor, Tensor]:
+    """b between -3 and 1, w scale between -2 and 2, spread over the pairs by their original numbers."""
+    latents, classes = block.pair.shape
+    number = torch.arange(latents * classes, device=block.pair.device, dtype=torch.float64).view(latents, classes)
+    if order is not None:
+        number = number[order]
+    b = -1 + 2 * torch.sin(number)
+    w = 2 * torch.cos(1.7 * number) / block.scale
+    return b.to(block.scale.dtype), w.to(block.scale.dtype)
+
+
+def _original_order(matrix: Tensor, order: Tensor | None) -> np.ndarray:
+    if order is not None:
+        matrix = torch.empty_like(matrix).index_copy_(0, order, matrix)
+    return matrix.double().cpu().numpy()
+
+
+def against_oracle(task: Task, results: dict[str, np.ndarray], minimum_file: Path) -> Evidence:
+    """Excess loss, gradient and exact counts of the parameters as they are written to a file (float32)."""
+    latents = _judged_latents(task)
+    events = _events(task, latents)
+    b = results["intercept"][latents]
+    w = results["coef"][latents]
+    verdict = oracle.judge(events, b, w)
+    excess = verdict.loss - _minimum(events, minimum_file)
+    above = verdict.gradient > task.config.tol * 1.01
+    numbers = {
+        "max_gradient": float(verdict.gradient.max()),
+        "pairs_above_tol": float(above.sum()),
+        "share_above_tol": float(above.mean()),
+        "max_excess": float(excess.max()),
+        "mean_excess": float(excess.mean()),
+        "judged_latents": float(latents.size),
+        "unsolved_pairs": float((results["reason"] == Reason.BUDGET).sum()),
+        "confusion_mismatches": 0.0,
+    }
+    if "tp" in results:
+        wrong = (results["tp"][latents] != verdict.tp) | (results["fp"][latents] != verdict.fp)
+        numbers["confusion_mismatches"] = float((wrong & ~verdict.near).sum())
+        numbers["confusion_excused"] = float((wrong & verdict.near).sum())
+    return Evidence({"excess": excess}, numbers)
+
+
+def _judged_latents(task: Task) -> np.ndarray:
+    x = task.data.x
+    wanted = max(1, int(ORACLE_EVENTS / (max(x.nnz, 1) * task.grid.numel()) * x.latents))
+    return np.arange(x.latents) if wanted >= x.latents else np.linspace(0, x.latents - 1, wanted).astype(np.int64)
+
+
+def _events(task: Task, latents: np.ndarray) -> oracle.Events:
+    x, labels = task.data.x, task.data.labels
+    dense = labels.dense(task.grid, torch.bool).cpu().numpy()
+    number = torch.full((x.latents,), -1, dtype=torch.int64, device=x.indices.device)
+    number[torch.from_numpy(latents).to(number.device)] = torch.arange(latents.size, device=number.device)
+    wanted = number[x.indices] >= 0
+    rows = x.row_index()[wanted]
+    starts = torch.cat([rows.new_zeros(1), torch.bincount(rows, minlength=x.rows).cumsum(0)])
+    columns, values = number[x.indices[wanted]].cpu().numpy(), x.values[wanted].float().cpu().numpy()
+    return oracle.Events.of(starts.cpu().numpy(), columns, values, latents.size, dense)
+
+
+def _minimum(events: oracle.Events, file: Path) -> np.ndarray:
+    """F at the minimiser, [L, C], computed once per problem."""
+    if not file.exists():
+        loss = oracle.minimise(events)[2]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_name(f"{file.stem}.{np.random.default_rng().integers(2**60):x}.part.npz")
+        np.savez(part, loss=loss)
+        part.replace(file)
+    with np.load(file) as stored:
+        return stored["loss"]

@@ -1,0 +1,221 @@
+"""The optimised solver: damped Newton whose steps are accepted by slope, so that no pass needs the loss.
+
+After moving by -d the slope along -d is D+ = -g+ . d. Convexity makes D+ <= 0 a proof of descent; a small overshoot
+is let through and a larger one halved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workloads.probe1d.counts import Counts
+from workloads.probe1d.derivatives import Block, Derivatives, combine, scaled_gradient
+from workloads.probe1d.grid import Reason, Solution
+from workloads.probe1d.hooks import NoHook
+from workloads.probe1d.passlog import DeviceLog, PassFacts, WaitingLog
+from workloads.probe1d.slabs import Evaluator
+
+STEP_BUDGET = 6.0
+OVERSHOOT = 0.9
+DECREMENT_TOL = 1e-6
+FLOAT32_MARGIN = 0.75
+"""Share of the tolerance at which float32 lanes stop, so that their float64 certification rarely fails."""
+
+
+@dataclass(frozen=True)
+class NewtonRules:
+    """`tol` on the scaled gradient, `decrement` on g' H^-1 g / 2, which bounds the excess loss itself."""
+
+    tol: float = 1e-6
+    decrement: float = DECREMENT_TOL
+    max_iter: int = 100
+
+
+@dataclass
+class NewtonState:
+    """Parameters, damping and the step under trial with the gradient it started from; float64 [R, c]."""
+
+    b: Tensor
+    w: Tensor
+    lam: Tensor
+    db: Tensor
+    dw: Tensor
+    g0: Tensor
+    g1: Tensor
+    done: Tensor
+    evals: Tensor
+    gmax: Tensor
+
+    @classmethod
+    def start(cls, b: Tensor, w: Tensor, done: Tensor) -> NewtonState:
+        """A state whose first evaluation is accepted: the step under trial is zero."""
+        b, w = b.double(), w.double()
+        zero = torch.zeros_like(b)
+        evals = torch.zeros_like(b, dtype=torch.int32)
+        return cls(b, w, zero, zero, zero, zero, zero, done, evals, torch.full_like(b, torch.inf))
+
+    def select(self, keep: Tensor) -> NewtonState:
+        """The rows named by the int64 index `keep`."""
+        return NewtonState(*(getattr(self, name).index_select(0, keep) for name in self.__dataclass_fields__))
+
+
+def solve_damped(grad: Derivatives, lam: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Newton step with both diagonal entries times 1 + lam, no longer than STEP_BUDGET logits in (db, scale dw)."""
+    d00, d11 = grad.h0 * (1 + lam), grad.h2 * (1 + lam)
+    det = d00 * d11 - grad.h1 * grad.h1
+    # Rounded sums of a latent without zeros and with a single value can make the matrix singular: damp that pair.
+    weak = det <= 1e-9 * d00 * d11
+    det = torch.where(weak, det.clamp(min=0) + 1e-3 * d00 * d11, det)
+    db = (d11 * grad.g0 - grad.h1 * grad.g1) / det
+    dw = (d00 * grad.g1 - grad.h1 * grad.g0) / det
+    length = torch.sqrt(db * db + (scale * dw) ** 2)
+    shrink = (STEP_BUDGET / length).clamp(max=1)
+    return db * shrink, dw * shrink
+
+
+def newton_decrement(grad: Derivatives) -> Tensor:
+    """g' H^-1 g / 2: the excess loss that the quadratic model sees."""
+    det = (grad.h0 * grad.h2 - grad.h1 * grad.h1).clamp(min=1e-12 * grad.h0 * grad.h2)
+    form = grad.h2 * grad.g0 * grad.g0 - 2 * grad.h1 * grad.g0 * grad.g1 + grad.h0 * grad.g1 * grad.g1
+    return form / det / 2
+
+
+def advance(state: NewtonState, grad: Derivatives, scale: Tensor, gmax: Tensor, rules: NewtonRules) -> tuple[NewtonState, Tensor]:
+    """Judge the last step at the point it led to, then move on; returns the new state and which steps were halved."""
+    before = state.g0 * state.db + state.g1 * state.dw
+    after = -(grad.g0 * state.db + grad.g1 * state.dw)
+    fine = (gmax <= rules.tol) & (newton_decrement(grad) <= rules.decrement)
+    done = state.done | fine
+    halve = (after > OVERSHOOT * before.abs()) & ~done
+    lam = torch.where(state.lam * 0.1 < 1e-9, 0.0, state.lam * 0.1)
+    db, dw = solve_damped(grad, lam, scale)
+    move_b = torch.where(halve, -state.db / 2, db)
+    move_w = torch.where(halve, -state.dw / 2, dw)
+    new = NewtonState(
+        b=torch.where(done, state.b, state.b - move_b),
+        w=torch.where(done, state.w, state.w - move_w),
+        lam=torch.where(halve, (8 * state.lam).clamp(min=1e-3), lam),
+        db=torch.where(halve, state.db / 2, db),
+        dw=torch.where(halve, state.dw / 2, dw),
+        g0=torch.where(halve, state.g0, grad.g0),
+        g1=torch.where(halve, state.g1, grad.g1),
+        done=done,
+        evals=state.evals + (~state.done).int(),
+        gmax=torch.where(state.done, state.gmax, gmax),
+    )
+    return new, halve
+
+
+class NewtonSolver:
+    """Solves blocks of pairs with any evaluator; `compact` leaves out rows whose pairs are all done."""
+
+    def __init__(
+        self,
+        rules: NewtonRules,
+        evaluator: Evaluator,
+        log: WaitingLog | DeviceLog,
+        hook: NoHook,
+        counts: Counts,
+        solution: Solution,
+        compact: bool,
+        metric: Tensor | None = None,
+        phase: Callable[[str], AbstractContextManager[Any]] = lambda name: nullcontext(),
+    ) -> None:
+        self.metric, self.phase = metric, phase
+        self.rules, self.evaluator, self.log, self.hook = rules, evaluator, log, hook
+        self.counts, self.solution, self.compact = counts, solution, compact
+
+    def solve(self, number: int, block: Block, b: Tensor, w: Tensor) -> Iterator[None]:
+        """Passes over a slab from (b, w); yields before each. Dead latents keep their start and are not evaluated."""
+        dead = (block.count == 0).expand_as(block.pair)
+        state = NewtonState.start(b, w, dead)
+        state.gmax = torch.where(dead, 0.0, state.gmax)
+        self.log.begin(self.rules.max_iter, b.device)
+        tally = torch.zeros(2, dtype=torch.float64, device=b.device)
+        for _ in range(self.rules.max_iter):
+            yield
+            self.hook.pass_begins(number)
+            with self.phase("statistics"):
+                grad, gmax = self._evaluate(block, state)
+            with self.phase("solve"):
+                state, halved = advance(state, grad, self._metric(block), gmax, self.rules)
+                tally = torch.stack([tally[0] + halved.sum(), torch.maximum(tally[1], state.lam.max())])
+            with self.phase("log"):
+                self.log.write(PassFacts(None, grad.g0, grad.g1, state.lam, None))
+                stopped = self.log.stopped(state.done.all())
+            self.counts.add("slab_passes")
+            self.counts.add("newton_passes")
+            self.counts.add("scaled_tests")
+            if stopped:
+                break
+            if self.compact:
+                block, state = self._compact(block, state)
+                if not block.latent.numel():
+                    break
+        self._store(block, state)
+        self.hook.slab_ends()
+        self.log.finish()
+        halvings, lam = self.counts.read_all(tally)
+        self.counts.add("halvings", halvings)
+        self.counts.top("lambda_max", lam)
+        self.counts.top("lambda_max_live", lam)
+        self.counts.add("slabs")
+
+    def _metric(self, block: Block) -> Tensor:
+        """Scale of w in the step budget; the stop test always measures by the root mean square."""
+        return block.scale if self.metric is None else self.metric.index_select(0, block.latent).unsqueeze(1)
+
+    def _evaluate(self, block: Block, state: NewtonState) -> tuple[Derivatives, Tensor]:
+        self.counts.add("pair_evaluations", state.b.numel())
+        sums = self.evaluator.sums(block, state.b, state.w, with_loss=False)
+        grad = combine(block, state.b, state.w, sums.double(), 1.0 / block.rows, clip=0.0)
+        return grad, scaled_gradient(block, grad.g0, grad.g1)
+
+    def _compact(self, block: Block, state: NewtonState) -> tuple[Block, NewtonState]:
+        keep = (~state.done).any(1).nonzero().squeeze(1)
+        self.counts.add("host_syncs")
+        gone = state.b.shape[0] - keep.numel()
+        if not gone:
+            return block, state
+        self._store(block, state)
+        self.counts.add("compacted_pairs", gone * state.b.shape[1])
+        return block.select(keep), state.select(keep)
+
+    def _store(self, block: Block, state: NewtonState) -> None:
+        reason = torch.where(state.done, int(Reason.CONVERGED), int(Reason.BUDGET))
+        reason = torch.where(block.count == 0, int(Reason.DEAD), reason)
+        self.solution.store(block.pair, b=state.b, w=state.w, evals=state.evals, gmax=state.gmax, reason=reason)
+
+
+PSEUDO_ROWS = 0.02
+"""Rows of prior share that smooth the start. A half, the usual choice, leaves pairs without a hit several logits short."""
+FAR = 0.3
+"""Share of the tolerance that the non-zeros of a separable pair may still contribute to the gradient at the start."""
+
+
+def binary_start(block: Block, sum_x: Tensor, tol: float) -> tuple[Tensor, Tensor]:
+    """Start that treats x as present or absent: smoothed shares of positives among zeros and among non-zeros.
+
+    A pair whose non-zeros all have one label has its optimum far out, bounded only by the ridge, and Newton advances
+    about a logit per step: it starts where its gradient is already below `tol`. `sum_x` is the sum of x over non-zeros,
+    broadcastable to [R, c].
+    """
+    absent = block.rows - block.count
+    share = (block.positives / block.rows).clamp(1e-8, 1 - 1e-8)
+    p0 = ((block.positives - block.hits + share * PSEUDO_ROWS) / (absent + 2 * PSEUDO_ROWS)).clamp(1e-8, 1 - 1e-8)
+    p1 = ((block.hits + share * PSEUDO_ROWS) / (block.count + PSEUDO_ROWS)).clamp(1e-8, 1 - 1e-8)
+    far = (FAR * tol * block.rows / block.count.clamp(min=1)).clamp(max=0.5)
+    p1 = torch.where(block.hits == 0, torch.minimum(p1, far), p1)
+    p1 = torch.where(block.hits == block.count, torch.maximum(p1, 1 - far), p1)
+    b = torch.logit(p0)
+    mean = sum_x / block.count.clamp(min=1)
+    reach = torch.where(mean.abs() <= 0.3 * block.scale, block.scale, mean)
+    w = (torch.logit(p1) - b) / reach
+    dead = block.count == 0
+    return torch.where(dead, block.prior, b), torch.where(dead, torch.zeros_like(w), w)

@@ -1,0 +1,192 @@
+"""Probe1D: one two-parameter logistic regression for every (latent, class) pair of sparse activations."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workloads.api import Clock, Context, Evidence, Levels, Work, Workload
+from workloads.probe1d import evidence as judging
+from workloads.probe1d.choices import Choices
+from workloads.probe1d.config import SAMPLE_WIDTH, Probe1DConfig
+from workloads.probe1d.counts import Counts
+from workloads.probe1d.data import load_data, place, requested_classes
+from workloads.probe1d.grid import sampled_classes
+from workloads.probe1d.hooks import make_hook
+from workloads.probe1d.job import Job, Prepared, Task, prepare
+from workloads.probe1d.npz import save_probes
+from workloads.probe1d.summary import intercept_only_loss, summarise
+from workloads.probe1d.toggles import CHECKS, CLAIMS, TOGGLES
+from workloads.probe1d.view import CACHE_BYTES
+
+FLOPS_PER_EVENT = 14
+"""Fused multiply-adds count as two; exponential and division as one each (special-function unit)."""
+
+
+class Probe1D(Workload):
+    """A job solves the requested grid of pairs; an iteration is the preparation, one slab pass, or one slab's metrics.
+
+    Set-up loads the data onto the device, rows first, as an autoencoder writes them. Sorting by latent and all sums
+    that are made once belong to the job (phase ``prepare``) unless ``sort_in_job`` is off.
+    """
+
+    Config = Probe1DConfig
+    toggles = TOGGLES
+    claims = CLAIMS
+    checks = CHECKS
+    shape = "job"
+    unit = "pair"
+
+    def setup(self, config: Probe1DConfig, levels: Levels, context: Context) -> None:
+        """Load the data and choose the paths.
+
+        Raises
+        ------
+        ConfigError
+            The data cannot be used, or a slab does not fit the memory budget.
+        """
+        self.config, self.context = config, context
+        self.counts = Counts()
+        self.choices = Choices.of(levels)
+        self.device = context.device.type
+        data = load_data(config.data, config.data_seed, self.device, context.cache_dir, config.classes)
+        data = place(data, self.device, config.storage_dtype)
+        requested = requested_classes(config.data, data.labels.classes)
+        grid = sampled_classes(requested, SAMPLE_WIDTH, config.slabs, context.seed)
+        self.sampled_share = grid.numel() / requested
+        self._check_memory(data.x.latents, grid.numel())
+        self.clock: Clock | None = None
+        self.task = Task(
+            data,
+            grid.to(self.device),
+            config,
+            self.choices,
+            self.counts,
+            make_hook(self.choices.timing_hook, self.counts, self.device),
+            self._phase,
+            context.log,
+        )
+        self.prepared: Prepared | None = None if config.sort_in_job else prepare(self.task)
+        self._begin()
+
+    def _check_memory(self, latents: int, classes: int) -> None:
+        config, budget = self.config, self.context.memory_budget
+        if config.memory_mb is not None:
+            budget = min(budget or config.memory_mb * 2**20, config.memory_mb * 2**20)
+        self.choices.check_memory(budget, latents, classes, self.choices.chunk_limit(CACHE_BYTES, classes))
+
+    def _phase(self, name: str) -> AbstractContextManager[Any]:
+        return nullcontext() if self.clock is None else self.clock.phase(name)
+
+    def _begin(self) -> None:
+        self.job = Job(self.task, self.prepared)
+        self.passes: Iterator[None] | None = self.job.passes()
+        next(self.passes)  # stops before any work: the first step does it
+
+    def step(self, clock: Clock) -> None:
+        """The next iteration of the job; nothing once it has ended."""
+        if self.passes is None:
+            return
+        self.clock = clock
+        try:
+            next(self.passes)
+        except StopIteration:
+            self.passes = None
+            self.counts.add("jobs")
+        finally:
+            self.clock = None
+
+    def done(self) -> bool:
+        """Whether every slab is solved and described."""
+        return self.passes is None
+
+    def reset(self) -> None:
+        """Forget the solution and start over from the same data."""
+        self.task.hook.job_ends()
+        self._begin()
+
+    def progress(self) -> float:
+        """Pairs of finished slabs, solved or not."""
+        return float(self.job.solved_pairs)
+
+    def counters(self) -> Mapping[str, float]:
+        """Counts since set-up; `extrapolated` 1 where only a sample of the classes was solved."""
+        values = self.counts.values
+        padded = values["padded_slots"] / values["stored_events"] if values["stored_events"] else 1.0
+        extra = [("pad_factor", padded), ("extrapolated", float(self.sampled_share < 1)), ("sampled_share", self.sampled_share)]
+        return self.counts.snapshot(extra)
+
+    def results(self) -> dict[str, np.ndarray]:
+        """Result matrices [L, C] of the finished job, by their names in the output file."""
+        names = {"b": "intercept", "w": "coef"}
+        return {names.get(name, name): value.cpu().numpy() for name, value in self.job.results.items()}
+
+    def evidence(self) -> Evidence:
+        """Figures of the finished job; in evidence trials also parameters, probes of the passes and the float64 oracle."""
+        if not self.job.results:
+            return Evidence()
+        results = self.results()
+        evaluated = results["evals"]
+        numbers = {
+            "pairs": float(self.job.solved_pairs),
+            "evaluations_per_pair": float(evaluated.mean()),
+            "evaluations_p99": float(np.percentile(evaluated, 99)),
+            "evaluations_max": float(evaluated.max()),
+            "extrapolated": float(self.sampled_share < 1),
+        }
+        numbers |= {f"reason_{number}": float((results["reason"] == number).sum()) for number in range(4)}
+        if self.context.kind != "evidence":
+            return Evidence(numbers=numbers)
+        self._write(results)
+        found = judging.full(self.task, self.job, results, self._minimum_file())
+        return Evidence(found.tensors, {**numbers, **found.numbers, **self._class_summary(results)})
+
+    def _write(self, results: dict[str, np.ndarray]) -> None:
+        if self.config.output is not None:
+            path = Path(self.config.output)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_probes(path, results)
+
+    def _class_summary(self, results: dict[str, np.ndarray]) -> dict[str, float]:
+        held_out = self.job.prepared.held_out if self.job.prepared else None
+        if held_out is None or "loss_val" not in results:
+            return {}
+        base = intercept_only_loss(held_out.constants.prior, held_out)
+        train_prior = self.job.prepared.train.constants.prior if self.job.prepared else base
+        base = intercept_only_loss(train_prior, held_out).cpu().numpy()
+        found = summarise(results["loss"], results["loss_val"], base)
+        return {"explained_mean": float(found.explained.mean()), "explained_max": float(found.explained.max())}
+
+    def _minimum_file(self) -> Path:
+        """Where the minimiser of this problem is kept between trials: it depends on data and grid alone."""
+        key = [self.data_digest(), self.task.grid.tolist(), self.config.storage_dtype]
+        name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+        return self.context.cache_dir / f"probe1d-minimum-{name}.npz"
+
+    def data_digest(self) -> str:
+        """SHA-256 over a problem's arrays; at full size over its description, for nobody wants to move 27 GB."""
+        x, labels = self.task.data.x, self.task.data.labels
+        sha = hashlib.sha256(f"{self.config.data} {self.config.data_seed} {x.rows} {x.latents} {x.nnz}".encode())
+        if x.nnz <= 2**26:
+            stored = labels.ids if labels.ids is not None else labels.multi
+            assert stored is not None
+            for array in (x.indptr, x.indices, x.values, stored):
+                sha.update(array.cpu().numpy().tobytes())
+        return sha.hexdigest()[:16]
+
+    def work(self) -> Work:
+        """Of one pair for one evaluation of all its events: the number of evaluations is a result, not a formula."""
+        x = self.task.data.x
+        per_pair = x.nnz / x.latents
+        return Work(flops=FLOPS_PER_EVENT * per_pair, bytes=4 * per_pair / self.task.grid.numel())
+
+    def close(self) -> None:
+        """Stop a profiler that a broken job left running."""
+        if hasattr(self, "task"):
+            self.task.hook.job_ends()
