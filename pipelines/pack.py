@@ -32,7 +32,6 @@ from pipelines.spawn import Exec, ForkServer, wait
 from workloads import registry
 from workloads.errors import RecordError
 
-
 TRY_AGAIN, CANNOT_WRITE = 75, 74
 """Exit status of a pack that a signal ended, and of one whose folder cannot be written (see sysexits)."""
 

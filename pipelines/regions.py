@@ -108,7 +108,7 @@ def evidenced(workload: Workload, spec: TrialSpec, folder: Path, device: Device,
 
 def _warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec) -> _Warm:
     """Iterate until times rest; a job-shaped workload runs one whole job, which is discarded."""
-    marks, walls = Recorder(clock, capacity=1), []
+    marks, walls = Recorder(clock), []
     if workload.shape == "job":
         start = clock.now_ns()
         _iterate(workload, _NoMarks(), 0)
@@ -143,7 +143,7 @@ def _timed_steps(
     for _ in range(2):
         log.clear()
         units_before = workload.progress()
-        recorder = Recorder(clock, capacity=iterations)
+        recorder = Recorder(clock)
         compiling.poll()
         recorder.start()
         for _ in range(iterations):
@@ -164,7 +164,7 @@ def _timed_jobs(workload: Workload, clock: HostClock, spec: TrialSpec) -> tuple[
     for job in range(spec.measure.jobs):
         if job:
             workload.reset()
-        recorder = Recorder(clock, capacity=16384)
+        recorder = Recorder(clock)
         recorder.start()
         while not workload.done():
             workload.step(recorder)
