@@ -152,7 +152,7 @@ def write_html(folder: SweepFolder, manifest: Manifest, comparison: Comparison) 
     template = environment.from_string(files("pipelines").joinpath("report.html.j2").read_text())
     text = template.render(
         comparison=comparison,
-        headline=headline(comparison),
+        headline=headline(comparison).partition(": ")[2].capitalize(),
         groups=[(title, [_html_row(effect) for effect in effects]) for title, effects in by_design(comparison)],
         arms=[_html_arm(arm) for arm in comparison.arms],
         claims=[(name(r), claim, ruling) for r in comparison.effects for claim, ruling in r.rulings],
@@ -170,15 +170,17 @@ def picture(comparison: Comparison) -> str:
     if not shown:
         return "<p>No effect has an interval yet.</p>"
     shown.sort(key=lambda r: r.ratio or 0.0, reverse=True)
+    several = len({r.effect.design for r in shown}) > 1
     x = [_change(r.ratio) for r in shown]
     bars = go.Scatter(
         x=x,
-        y=[f"{name(r)} ({r.effect.design.replace('_', ' ')})" for r in shown],
+        y=[f"{name(r)} ({r.effect.design.replace('_', ' ')})" if several else name(r) for r in shown],
         mode="markers",
         marker={"size": 9, "color": ["#2a78d6" if r.parity_ok else "#c0392b" for r in shown]},
         error_x={
             "type": "data",
             "symmetric": False,
+            "color": "#8a97a5",  # grey reads on light and on dark pages
             "array": [_change(r.high) - value for r, value in zip(shown, x, strict=True)],
             "arrayminus": [value - _change(r.low) for r, value in zip(shown, x, strict=True)],
         },
@@ -190,7 +192,7 @@ def picture(comparison: Comparison) -> str:
     figure.update_layout(
         height=120 + 34 * len(shown),
         margin={"l": 10, "r": 20, "t": 10, "b": 50},
-        xaxis_title="change of time against the base, % (95 % interval; grey: no difference)",
+        xaxis_title="change of time, % (95 % interval)",
         yaxis={"automargin": True},
         template="plotly_white",
         paper_bgcolor="rgba(0,0,0,0)",

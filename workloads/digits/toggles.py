@@ -127,5 +127,6 @@ CLAIMS = (
         ({"amp": "bf16"}, {"amp": "fp16"}),
         low=1.0,
         high=3.0,
+        unsupported=shared.needs_tensor_cores,
     ),
 )
