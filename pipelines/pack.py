@@ -107,9 +107,8 @@ class PackRun:
         ending = wait(self._starter.start(write_spec(folder, spec), spec.world, env), sweep.measure.timeout_s)
         record = _record_of(folder)
         if record is None:
-            record = _without_result(spec, started)
-            if ending:
-                record = record.model_copy(update={"outcome": ending.outcome, "failure": ending.failure})
+            outcome, failure = (ending.outcome, ending.failure) if ending else (Outcome.FAILED, None)
+            record = TrialRecord.of(spec, started, outcome=outcome, failure=failure)
             write_record(folder, record)
         found = Found(folder, record)
         self._note(found)
@@ -143,21 +142,6 @@ def _record_of(folder: Path) -> TrialRecord | None:
         return read_record(folder)
     except RecordError:
         return None  # a damaged record is no record: the ending of the process says what happened
-
-
-def _without_result(spec: TrialSpec, started: float) -> TrialRecord:
-    return TrialRecord(
-        arm=spec.arm.id,
-        kind=spec.kind,
-        pack=spec.pack,
-        round=spec.round,
-        attempt=spec.attempt,
-        outcome=Outcome.FAILED,
-        code=spec.code,
-        method=spec.measure.method,
-        started=started,
-        ended=time.time(),
-    )
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -45,18 +45,7 @@ def run(spec: TrialSpec, folder: Path, rank: int = 0) -> TrialRecord:
         found = {"outcome": Outcome.UNSUPPORTED, "failure": Failure(type="UnsupportedHere", message=str(error))}
     except Exception as error:  # noqa: BLE001 - the workload's code is not ours: whatever it raises is an outcome
         found = {"outcome": Outcome.OOM if is_oom(error) else Outcome.FAILED, "failure": as_failure(error)}
-    record = TrialRecord(
-        arm=spec.arm.id,
-        kind=spec.kind,
-        pack=spec.pack,
-        round=spec.round,
-        attempt=spec.attempt,
-        code=spec.code,
-        method=spec.measure.method,
-        started=started,
-        ended=time.time(),
-        **found,
-    )
+    record = TrialRecord.of(spec, started, **found)
     if rank == 0:
         write_record(folder, record)
         shutil.rmtree(folder / "scratch", ignore_errors=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def _resident_bytes() -> tuple[int, int]:
     return tuple(int(fields[name].split()[0]) * 1024 for name in ("VmHWM", "VmRSS"))  # type: ignore[return-value]
 
 
-class EventClock(HostClock):
+class EventClock(HostClock, ABC):
     """A clock whose device can mark its own time line with events, taken from a pool that never grows."""
 
     times_device = True
@@ -103,16 +104,17 @@ class EventClock(HostClock):
         """Give an event back; its mark is forgotten."""
         self._pool.append(event)
 
+    @abstractmethod
     def ready(self, event: Any) -> bool:
         """Whether the device has passed the event. Never waits."""
-        raise NotImplementedError
 
+    @abstractmethod
     def elapsed_ns(self, start: Any, end: Any) -> int:
         """Device time between two events that are both ready."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _record(self, event: Any) -> None:
-        raise NotImplementedError
+        """Put the event into the current stream."""
 
 
 class DeviceClock(EventClock):
