@@ -56,7 +56,7 @@ def run(cfg: DictConfig) -> int:
     folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
     with launch.locked(folder):
         launch.prepare(folder, manifest, provenance.sweep_yaml(cfg))
-        with console.status(f"{manifest.arms[0].label}: measuring") if console.is_terminal else nullcontext():
+        with console.status(live.Stage(folder, manifest.arms[0])) if console.is_terminal else nullcontext():
             found = PackRun(folder, manifest, manifest.packs[0]).single()
     return _show_trial(console, manifest, found)
 

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from pipelines.measure.statistics import detectable_effect
-from pipelines.records import Event, Kind, Manifest, Outcome, Pack
+from pipelines.records import Arm, Event, Kind, Manifest, Outcome, Pack, SweepFolder, read_status
 
 LOG_EVERY_S = 10.0
 """Where output is no terminal, a line of progress at most this often."""
@@ -101,6 +101,18 @@ class LiveProgress:
         if not self._console.is_terminal and time.monotonic() - self._last_line > LOG_EVERY_S:
             self._last_line = time.monotonic()
             self._console.print(f"{self._done} of {self._total} trials, {stage}: {label}", highlight=False)
+
+
+class Stage:
+    """What the newest trial of an arm is doing, read anew whenever the terminal is redrawn."""
+
+    def __init__(self, folder: SweepFolder, arm: Arm) -> None:
+        self._folder, self._arm = folder, arm
+
+    def __rich__(self) -> str:
+        trials = [(attempt, path) for path, _, _, attempt in self._folder.trial_dirs(self._arm.id)]
+        stage = read_status(max(trials)[1]) if trials else None
+        return f"{self._arm.label}: {stage or 'starting'}"
 
 
 @contextmanager

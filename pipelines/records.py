@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -66,7 +66,6 @@ __all__ = [
     "SweepFolder",
     "TrialRecord",
     "TrialSpec",
-    "as_rows",
     "read_evidence",
     "read_iterations",
     "read_record",
@@ -79,8 +78,7 @@ __all__ = [
     "write_status",
 ]
 
-_NUMBERS = "numbers"  # evidence.npz keeps named numbers as one JSON array of bytes under this name
-
+_NUMBERS = "numbers"  # evidence.npz keeps named numbers as one JSON text under this name
 
 AnyRow = TypeVar("AnyRow", bound=Row)
 
@@ -278,8 +276,3 @@ def _validated(row: type[AnyRow], values: dict[str, Any], where: str) -> AnyRow:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise RecordError(f"{where} does not fit the schema: {field}: {first['msg']}") from error
-
-
-def as_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Plain dictionaries for a table."""
-    return [row.model_dump(mode="json") for row in rows]

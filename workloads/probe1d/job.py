@@ -169,6 +169,8 @@ class Job:
             compact=choices.active_set != "off",
             metric=view.metric,
             phase=task.phase,
+            # Only where every pair is evaluated once more anyway is the bound on its last step enough.
+            reach=None if self._certifier(prepared) is None else view.reach(),
         )
 
         def solve(number: int, columns: Tensor) -> Iterator[None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,6 +22,8 @@ from workloads.probe1d.passlog import DeviceLog, PassFacts, WaitingLog
 from workloads.probe1d.slabs import Evaluator
 
 STEP_BUDGET = 6.0
+STEP_LIMIT = 6.0
+"""Logits beyond which nothing is foreseen of a step: the bound is useless long before, and exp must not overflow."""
 OVERSHOOT = 0.9
 DECREMENT_TOL = 1e-6
 FLOAT32_MARGIN = 0.75
@@ -86,8 +88,39 @@ def newton_decrement(grad: Derivatives) -> Tensor:
     return form / det / 2
 
 
-def advance(state: NewtonState, grad: Derivatives, scale: Tensor, gmax: Tensor, rules: NewtonRules) -> tuple[NewtonState, Tensor]:
-    """Judge the last step at the point it led to, then move on; returns the new state and which steps were halved."""
+@dataclass(frozen=True)
+class Foresight:
+    """What is needed to bound the gradient after a step: `reach`, the largest |x| of each row, and its `scale`, [R, 1]."""
+
+    reach: Tensor
+    scale: Tensor
+
+    def bounds(self, grad: Derivatives, db: Tensor, dw: Tensor) -> tuple[Tensor, Tensor]:
+        """Upper bounds of the scaled gradient and of the Newton decrement at the point that -(db, dw) leads to, [R, c].
+
+        No logit moves by more than r = |db| + reach |dw|, so that no weight mu (1 - mu) on the way changes by more than a
+        factor exp(r) (Bach 2010, self-concordance of logistic regression). The gradient that is left is what the step
+        leaves unsolved of the linear model plus at most phi(r) |d|_H, phi(r) = (exp(r) - 1 - r) / r, in the norm of H^-1.
+        """
+        logits = (db.abs() + self.reach * dw.abs()).clamp(max=STEP_LIMIT)
+        phi = torch.where(logits < 1e-4, logits, (torch.expm1(logits) - logits) / logits.clamp(min=1e-4))
+        phi = torch.where(logits < STEP_LIMIT, phi, torch.inf)
+        drift = phi * (grad.h0 * db * db + 2 * grad.h1 * db * dw + grad.h2 * dw * dw).clamp(min=0).sqrt()
+        left = replace(grad, g0=grad.g0 - grad.h0 * db - grad.h1 * dw, g1=grad.g1 - grad.h1 * db - grad.h2 * dw)
+        g0 = left.g0.abs() + grad.h0.sqrt() * drift
+        g1 = left.g1.abs() + grad.h2.sqrt() * drift
+        norm = (2 * newton_decrement(left)).clamp(min=0).sqrt() + drift
+        return torch.maximum(g0, g1 / self.scale), torch.exp(logits) * norm * norm / 2
+
+
+def advance(
+    state: NewtonState, grad: Derivatives, scale: Tensor, gmax: Tensor, rules: NewtonRules, foresight: Foresight | None = None
+) -> tuple[NewtonState, Tensor]:
+    """Judge the last step at the point it led to, then move on; returns the new state and which steps were halved.
+
+    With `foresight` a pair whose next step is bound to end below both tolerances takes it and is done: the evaluation
+    that would only confirm this is saved. A pair that is done already takes a last step that is bound to lower its gradient.
+    """
     before = state.g0 * state.db + state.g1 * state.dw
     after = -(grad.g0 * state.db + grad.g1 * state.dw)
     fine = (gmax <= rules.tol) & (newton_decrement(grad) <= rules.decrement)
@@ -97,23 +130,33 @@ def advance(state: NewtonState, grad: Derivatives, scale: Tensor, gmax: Tensor, 
     db, dw = solve_damped(grad, lam, scale)
     move_b = torch.where(halve, -state.db / 2, db)
     move_w = torch.where(halve, -state.dw / 2, dw)
+    bound, decrement = (torch.full_like(gmax, torch.inf),) * 2 if foresight is None else foresight.bounds(grad, db, dw)
+    foreseen = ~done & ~halve & (bound <= rules.tol) & (decrement <= rules.decrement)
+    last = foreseen | (fine & ~state.done & (bound < gmax) & (decrement <= newton_decrement(grad)))
+    stay = done & ~last
     new = NewtonState(
-        b=torch.where(done, state.b, state.b - move_b),
-        w=torch.where(done, state.w, state.w - move_w),
+        b=torch.where(stay, state.b, state.b - move_b),
+        w=torch.where(stay, state.w, state.w - move_w),
         lam=torch.where(halve, (8 * state.lam).clamp(min=1e-3), lam),
         db=torch.where(halve, state.db / 2, db),
         dw=torch.where(halve, state.dw / 2, dw),
         g0=torch.where(halve, state.g0, grad.g0),
         g1=torch.where(halve, state.g1, grad.g1),
-        done=done,
+        done=done | foreseen,
         evals=state.evals + (~state.done).int(),
-        gmax=torch.where(state.done, state.gmax, gmax),
+        gmax=torch.where(state.done, state.gmax, torch.where(last, bound, gmax)),
     )
     return new, halve
 
 
 class NewtonSolver:
-    """Solves blocks of pairs with any evaluator; `compact` leaves out rows whose pairs are all done."""
+    """Solves blocks of pairs with any evaluator; `compact` leaves out rows whose pairs are all done.
+
+    `reach` [L] is the largest |x| of each latent, given where a certification follows: the last step of a pair is then
+    not evaluated here. Evaluations of a pair (`evals`) are those of its gradient and Hessian before it was done, that at
+    the start included and each step halved too; a dead latent has none. The one certification of all pairs in float64
+    (gradient only) is counted apart, polishing is not.
+    """
 
     def __init__(
         self,
@@ -126,8 +169,9 @@ class NewtonSolver:
         compact: bool,
         metric: Tensor | None = None,
         phase: Callable[[str], AbstractContextManager[Any]] = lambda name: nullcontext(),
+        reach: Tensor | None = None,
     ) -> None:
-        self.metric, self.phase = metric, phase
+        self.metric, self.phase, self.reach = metric, phase, reach
         self.rules, self.evaluator, self.log, self.hook = rules, evaluator, log, hook
         self.counts, self.solution, self.compact = counts, solution, compact
 
@@ -144,7 +188,7 @@ class NewtonSolver:
             with self.phase("statistics"):
                 grad, gmax = self._evaluate(block, state)
             with self.phase("solve"):
-                state, halved = advance(state, grad, self._metric(block), gmax, self.rules)
+                state, halved = advance(state, grad, self._metric(block), gmax, self.rules, self._foresight(block))
                 tally = torch.stack([tally[0] + halved.sum(), torch.maximum(tally[1], state.lam.max())])
             with self.phase("log"):
                 self.log.write(PassFacts(None, grad.g0, grad.g1, state.lam, None))
@@ -170,6 +214,11 @@ class NewtonSolver:
     def _metric(self, block: Block) -> Tensor:
         """Scale of w in the step budget; the stop test always measures by the root mean square."""
         return block.scale if self.metric is None else self.metric.index_select(0, block.latent).unsqueeze(1)
+
+    def _foresight(self, block: Block) -> Foresight | None:
+        if self.reach is None:
+            return None
+        return Foresight(self.reach.index_select(0, block.latent).unsqueeze(1), block.scale)
 
     def _evaluate(self, block: Block, state: NewtonState) -> tuple[Derivatives, Tensor]:
         self.counts.add("pair_evaluations", state.b.numel())

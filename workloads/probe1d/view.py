@@ -60,6 +60,15 @@ class View:
         """Latent at each rank, None where latents keep their order."""
         return None if self.layout is None else self.layout.order
 
+    def reach(self) -> Tensor:
+        """Largest |x| of each latent (of its nodes where compressed), float64 [L], in the order of the latents here."""
+        found = torch.zeros(self.x.latents, dtype=torch.float64, device=self.x.values.device)
+        if self.layout is None:
+            return found.scatter_reduce(0, self.x.indices.long(), self.x.values.double().abs(), "amax")
+        for bucket in self.layout.buckets:
+            found[bucket.first : bucket.last] = torch.linalg.vector_norm(bucket.x, torch.inf, dim=1).double()
+        return found
+
     def block(self, columns: Tensor, dtype: torch.dtype, flat: bool = False) -> Block:
         """The block of all latents by the classes at `columns`."""
         return make_block(self.constants, columns, self.slots, dtype, flat=flat)

@@ -114,8 +114,8 @@ def recorded_steps(solve, monkeypatch, levels):
     seen = []
     right = newton.advance
 
-    def watching(state, grad, scale, gmax, rules):
-        new, halved = right(state, grad, scale, gmax, rules)
+    def watching(state, grad, scale, gmax, rules, foresight=None):
+        new, halved = right(state, grad, scale, gmax, rules, foresight)
         after = -(grad.g0 * state.db + grad.g1 * state.dw)
         seen.append((state.b.clone(), state.w.clone(), after.clone()))
         return new, halved
