@@ -28,7 +28,7 @@ from pipelines.records import (
     write_record,
     write_spec,
 )
-from pipelines.spawn import Exec, ForkServer, wait
+from pipelines.spawn import Exec, ForkServer, fix_imports, wait
 from workloads import registry
 from workloads.errors import RecordError
 
@@ -50,9 +50,10 @@ class PackRun:
         self.retry = retry
         self._device = environment.device_facts()
         self.progress = read_progress(folder, manifest, environment.comparison_keys(self._device))
+        fix_imports(manifest.sweep.import_paths)
         cls = registry.find(manifest.sweep.workload)
         self._toggles = {toggle.name: toggle for toggle in cls.toggles}
-        self._starter = Exec(manifest.sweep.import_paths) if pack.start == "exec" else ForkServer([cls.__module__])
+        self._starter = Exec() if pack.start == "exec" else ForkServer([cls.__module__])
 
     def run(self) -> None:
         """Do what is not done yet."""

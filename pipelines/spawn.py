@@ -46,6 +46,18 @@ class Child(Protocol):
         ...
 
 
+def fix_imports(import_paths: Sequence[str]) -> None:
+    """Have every process started from here import the sources that run here.
+
+    Otherwise a folder called `pipelines` or `workloads` in the current directory would win over them. `import_paths` are
+    folders that a workload from outside is imported from.
+    """
+    own = str(Path(__file__).parents[1])
+    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, [own, *import_paths, *before])))
+    os.environ["PYTHONSAFEPATH"] = "1"
+
+
 class ForkServer:
     """Forks trials from a server that has imported torch and the workload, and never ran a torch operator.
 
@@ -80,15 +92,7 @@ def _no_main() -> Iterator[None]:
 
 
 class Exec:
-    """Starts trials as fresh interpreters, one for each rank.
-
-    Parameters
-    ----------
-    import_paths : folders that the workload is imported from besides installed packages
-    """
-
-    def __init__(self, import_paths: Sequence[str] = ()) -> None:
-        self._path = os.pathsep.join([*import_paths, *filter(None, [os.environ.get("PYTHONPATH")])])
+    """Starts trials as fresh interpreters, one for each rank."""
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str]) -> list[Child]:
         """Start all ranks of one trial with the variables of its levels."""
@@ -99,7 +103,7 @@ class Exec:
                 command = [sys.executable, "-m", "pipelines.trial", str(spec_file), str(rank)]
                 process = subprocess.Popen(
                     command,
-                    env={**os.environ, "PYTHONPATH": self._path, **values},
+                    env={**os.environ, **values},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
