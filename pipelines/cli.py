@@ -151,7 +151,7 @@ def _paragraph(error: Exception) -> str:
     """Hydra's message without its hints about tracebacks, in one paragraph."""
     cause = error.__cause__ if error.__cause__ is not None else None
     text = str(error) if not cause else f"{error} {cause}"
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in text.partition("Config search path")[0].splitlines()]
     kept = [line for line in lines if line and not line.startswith(("full_key", "object_type", "reference_type", "Set the env"))]
     return " ".join(dict.fromkeys(kept))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from pipelines.files import write_parquet
 from pipelines.progress import Found, Progress, read_progress
 from pipelines.records import Kind, Manifest, SweepFolder, TrialRecord
 
@@ -55,8 +56,7 @@ def collect(folder: SweepFolder, manifest: Manifest) -> pl.DataFrame:
     used = _used(progress, manifest)
     rows = [_row(found, labels, used) for found in _all(progress)]
     table = pl.DataFrame(rows, schema=SCHEMA).sort("pack", "round", "attempt", "started")
-    folder.tables_dir.mkdir(parents=True, exist_ok=True)
-    table.write_parquet(folder.tables_dir / "trials.parquet")
+    write_parquet(folder.tables_dir / "trials.parquet", table)
     return table
 
 

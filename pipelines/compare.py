@@ -8,6 +8,7 @@ from statistics import median
 
 import polars as pl
 
+from pipelines.files import write_parquet
 from pipelines.judge import EffectResult, Judge
 from pipelines.progress import read_progress
 from pipelines.records import Arm, Manifest, Outcome, SweepFolder
@@ -78,8 +79,7 @@ def compare(folder: SweepFolder, manifest: Manifest, trials: pl.DataFrame) -> Co
         arms=arms,
         notes=(*_disturbance(used), *judge.notes, *(f"skipped: {message}" for message in progress.damaged)),
     )
-    folder.tables_dir.mkdir(parents=True, exist_ok=True)
-    pl.DataFrame([_effect_row(result) for result in effects]).write_parquet(folder.tables_dir / "effects.parquet")
+    write_parquet(folder.tables_dir / "effects.parquet", pl.DataFrame([_effect_row(result) for result in effects]))
     return comparison
 
 

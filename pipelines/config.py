@@ -116,9 +116,12 @@ def typed(cfg: DictConfig, command: type[Any]) -> Any:
     ConfigError
         A value is missing or out of range; the message names the field.
     """
+    if unknown := sorted(map(str, set(cfg) - {f.name for f in dataclasses.fields(command)})):
+        known = ", ".join(f.name for f in dataclasses.fields(command))
+        raise ConfigError(f"{unknown[0]} is unknown; choose from: {known}")
     try:
         # Hydra applies overrides to typed nodes; merging again types what plain YAML groups brought in.
-        values: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(command), _own_fields(cfg, command)))
+        values: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(command), cfg))
     except OmegaConfBaseException as error:
         raise ConfigError(_first_line(error)) from error
     _check_measure(values.measure)
@@ -152,11 +155,6 @@ def workload_config(cls: type[Workload], given: dict[str, Any]) -> Any:
 def as_measure(config: MeasureConfig) -> Measure:
     """The part of the measuring configuration that trials need."""
     return Measure(**{name: getattr(config, name) for name in Measure.model_fields})
-
-
-def _own_fields(cfg: DictConfig, command: type[Any]) -> DictConfig:
-    names = [f.name for f in dataclasses.fields(command) if f.name in cfg]
-    return OmegaConf.masked_copy(cfg, names)
 
 
 def _check_measure(measure: MeasureConfig) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workloads.errors import RecordError
+
+if TYPE_CHECKING:  # trials use this module too, and need no tables
+    import polars as pl
 
 
 def write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -39,6 +43,13 @@ def read_arrays(file: Path) -> dict[str, np.ndarray]:
         raise RecordError(f"{file} cannot be read as arrays: {error}") from error
     except Exception as error:  # a torn zip raises zipfile.BadZipFile or zlib.error, depending on where it was torn
         raise RecordError(f"{file} is damaged: {error}") from error
+
+
+def write_parquet(file: Path, table: pl.DataFrame) -> None:
+    """Replace a Parquet file in one step; a full disk is an OSError here, and not an error of the format."""
+    content = io.BytesIO()
+    table.write_parquet(content)
+    write_atomically(file, content.getvalue())
 
 
 def append_line(file: Path, values: dict[str, Any]) -> None:

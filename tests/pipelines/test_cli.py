@@ -23,6 +23,8 @@ MISTAKES = [
     (["sweep", "measure.round=3"], "round"),
     (["sweep", "sweep=demos"], "sweep/demos"),
     (["sweep", "runs=/proc/nowhere"], "runs=/proc/nowhere: cannot write"),
+    (["sweep", "+foo=1"], "foo is unknown; choose from: workload, toggles"),
+    (["sweep", "measure=quickk"], "Available options in 'measure': default quick"),
     (["compare", "nowhere"], "nowhere is no folder of a sweep"),
     (["describe", "nothing"], "workload=nothing is unknown"),
 ]
