@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines import launch
 from pipelines.records import SweepFolder
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -20,7 +21,7 @@ DEADLINE_S = 120
 COMMAND = [
     *(sys.executable, "-m", "pipelines.cli", "sweep", "workload=toys.spinner:Spinner", "name=toy"),
     *("axes.work=[single]", "tracking=disabled", "workload.products=400"),
-    *("measure.rounds=6", "measure.iterations=40", "measure.evidence_iterations=2", "measure.counting_iterations=2"),
+    *("measure.rounds=10", "measure.iterations=40", "measure.evidence_iterations=2", "measure.counting_iterations=2"),
 ]
 
 
@@ -96,12 +97,13 @@ def test_a_killed_pack_leaves_no_process_and_the_sweep_says_so(running: tuple[Pa
     assert SweepFolder(folder / "runs" / "toy").read_manifest().packs
 
 
-def test_a_second_command_on_the_same_sweep_is_refused(running: tuple[Path, subprocess.Popen[str]]) -> None:
-    folder, _ = running
-    second = start(folder)
-    output, _ = second.communicate(timeout=DEADLINE_S)
+def test_a_second_command_on_the_same_sweep_is_refused(tmp_path: Path) -> None:
+    with launch.locked(SweepFolder(tmp_path / "runs" / "toy")):
+        second = start(tmp_path)
+        output, _ = second.communicate(timeout=DEADLINE_S)
     assert second.returncode == 2
     assert "is being measured by another command" in output
+    assert not rounds(tmp_path)
 
 
 def _is_pack(entry: Path, folder: Path) -> bool:
