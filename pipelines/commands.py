@@ -196,7 +196,7 @@ def _published(console: Console, folder: SweepFolder) -> int:
     elif done.runs:
         rows = sum(run.rows_in_file for run in done.runs)
         console.print(
-            f"W&B: {len(done.runs)} offline runs with {rows} rows in {folder.wandb_dir}; upload with `wandb sync`",
+            f"W&B: {len(done.runs)} offline runs with {rows} rows; upload with `wandb sync {folder.wandb_dir}/offline-run-*`",
             highlight=False,
         )
     return DONE

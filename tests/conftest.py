@@ -8,12 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 SUPPORT = Path(__file__).with_name("support")
-sys.path.insert(0, str(SUPPORT))
+sys.path.insert(0, str(SUPPORT))  # toys and declared tables are imported by name, as a user's module would be
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from pipelines.config import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig  # noqa: E402
+
+# A loaded machine is slow, not wrong; and a test that fails must fail again when it is run again.
+settings.register_profile("perfsweep", deadline=None, derandomize=True)
+settings.load_profile("perfsweep")
 
 TOY = "toys.spinner:Spinner"
 
