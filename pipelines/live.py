@@ -6,6 +6,7 @@ On a terminal one line is redrawn; in a log file each finished round is a line o
 from __future__ import annotations
 
 import math
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ from pipelines.records import Arm, Event, Kind, Manifest, Outcome, Pack, SweepFo
 
 LOG_EVERY_S = 10.0
 """Where output is no terminal, a line of progress at most this often."""
+
+LABEL_WIDTH = 60
+"""Arms with many levels are cut at this width in progress lines; the report has them whole."""
 
 PLANNING_PAIR_SD = 0.02
 """Spread of a pair's log ratio assumed before anything was measured; the report states the spread found."""
@@ -88,7 +92,7 @@ class LiveProgress:
         self._done += 1
         if event.outcome is Outcome.UNSUPPORTED and event.kind is Kind.EVIDENCE:
             self._total = max(self._done, self._total - self._rounds - 1)  # neither counting nor any round will follow
-        label = self._labels.get(event.arm, event.arm)
+        label = textwrap.shorten(self._labels.get(event.arm, event.arm).replace(",", ", "), LABEL_WIDTH, placeholder=" ...")
         stage = f"round {event.round + 1}" if event.round is not None else event.kind.value
         self._bar.update(
             self._task, completed=self._done, total=max(self._done, self._total), description=f"{stage}: {label}"[:44].ljust(44)
