@@ -1,12 +1,13 @@
-# make sweep      measure the demo, or WORKLOAD=.. SWEEP=.. ARGS="measure.rounds=6 ..."
+# make sweep      measure the demos, or WORKLOAD=.. SWEEP=.. ARGS="measure.rounds=6 ..."
 # make test       everything that is quick
 PYTHON   ?= python3
 VENV     ?= .venv
-WORKLOAD ?= digits
+WORKLOAD ?=
 SWEEP    ?= demo
 CLUSTER  ?= local
 ARGS     ?=
 
+DEMOS := digits probe1d
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
@@ -15,9 +16,9 @@ READY := $(VENV)/.ready
 
 help:
 	@echo "make setup      create $(VENV) with the tested versions"
-	@echo "make sweep      measure a named sweep: WORKLOAD=$(WORKLOAD) SWEEP=$(SWEEP) CLUSTER=$(CLUSTER) ARGS="
-	@echo "make run        one trial here and now: WORKLOAD=$(WORKLOAD) ARGS=\"toggles.amp=bf16\""
-	@echo "make compare    the table and report of what is measured: WORKLOAD=$(WORKLOAD) SWEEP=$(SWEEP)"
+	@echo "make sweep      measure a named sweep of $(DEMOS), or of one: WORKLOAD=digits SWEEP=$(SWEEP) CLUSTER=$(CLUSTER) ARGS="
+	@echo "make run        one trial here and now: WORKLOAD=digits ARGS=\"toggles.amp=bf16\""
+	@echo "make compare    tables and reports of what is measured: WORKLOAD=digits SWEEP=$(SWEEP)"
 	@echo "make test       the quick tests"
 	@echo "make test-slow  the long tests"
 	@echo "make lint       ruff and pyright"
@@ -31,13 +32,18 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 sweep: $(READY)
-	$(BIN)/perfsweep sweep workload=$(WORKLOAD) sweep=$(SWEEP) cluster=$(CLUSTER) $(ARGS)
+	@status=0; for workload in $(or $(WORKLOAD),$(DEMOS)); do \
+	    $(BIN)/perfsweep sweep workload=$$workload sweep=$(SWEEP) cluster=$(CLUSTER) $(ARGS) || status=$$?; \
+	    if [ $$status -ge 2 ]; then break; fi; \
+	done; exit $$status
 
 run: $(READY)
-	$(BIN)/perfsweep run workload=$(WORKLOAD) $(ARGS)
+	$(BIN)/perfsweep run workload=$(or $(WORKLOAD),digits) $(ARGS)
 
 compare: $(READY)
-	$(BIN)/perfsweep compare runs/$(WORKLOAD)-$(SWEEP)
+	@status=0; for workload in $(or $(WORKLOAD),$(DEMOS)); do \
+	    $(BIN)/perfsweep compare runs/$$workload-$(SWEEP) || status=$$?; \
+	done; exit $$status
 
 test: $(READY)
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile $(ARGS)
