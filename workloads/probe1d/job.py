@@ -158,8 +158,7 @@ class Job:
     def _newton(self, prepared: Prepared) -> Callable[[int, Tensor], Iterator[None]]:
         """Passes of the optimised solver."""
         task, choices, view = self.task, self.task.choices, prepared.solving
-        tol, limit = task.config.tol * self._margin(), task.config.max_iter or 100
-        rules = NewtonRules(tol, max_iter=limit, tails=choices.label_free and choices.warm_start == "off")
+        rules = NewtonRules(tol=task.config.tol * self._margin(), max_iter=task.config.max_iter or 100)
         solver = NewtonSolver(
             rules,
             view.evaluator,

@@ -22,9 +22,6 @@ from workloads.probe1d.passlog import DeviceLog, PassFacts, WaitingLog
 from workloads.probe1d.slabs import Evaluator
 
 STEP_BUDGET = 6.0
-PLAIN_STEPS = 2
-TAIL_BUDGET = 12.0
-"""Longest step in scale dw of a separable pair: most of the way from the prior to a gradient of 1e-6."""
 STEP_LIMIT = 6.0
 """Logits beyond which nothing is foreseen of a step: the bound is useless long before, and exp must not overflow."""
 OVERSHOOT = 0.9
@@ -35,15 +32,11 @@ FLOAT32_MARGIN = 0.75
 
 @dataclass(frozen=True)
 class NewtonRules:
-    """`tol` on the scaled gradient, `decrement` on g' H^-1 g / 2, which bounds the excess loss itself.
-
-    `tails`: lengthen the steps of separable pairs, for which a block must hold its label sums.
-    """
+    """`tol` on the scaled gradient, `decrement` on g' H^-1 g / 2, which bounds the excess loss itself."""
 
     tol: float = 1e-6
     decrement: float = DECREMENT_TOL
     max_iter: int = 100
-    tails: bool = False
 
 
 @dataclass
@@ -88,18 +81,6 @@ def solve_damped(grad: Derivatives, lam: Tensor, scale: Tensor) -> tuple[Tensor,
     return db * shrink, dw * shrink
 
 
-def stretch(block: Block, gmax: Tensor, dw: Tensor, rules: NewtonRules) -> Tensor:
-    """Steps in w of separable pairs made as long as their exponential tail asks for; others as they are.
-
-    Where all non-zeros of a pair have one label its gradient falls by e per logit, and Newton advances one logit per step.
-    ln(G / goal) of them lead there at once; where other events still matter, the slope rejects the step as any other.
-    """
-    separable = (block.hits == 0) | (block.hits == block.count)
-    longer = (gmax / (FAR * rules.tol)).clamp(min=1).log().clamp(min=1)
-    room = (TAIL_BUDGET / (block.scale * dw).abs().clamp(min=1e-300)).clamp(min=1)
-    return torch.where(separable, dw * torch.minimum(longer, room), dw)
-
-
 def newton_decrement(grad: Derivatives) -> Tensor:
     """g' H^-1 g / 2: the excess loss that the quadratic model sees."""
     det = (grad.h0 * grad.h2 - grad.h1 * grad.h1).clamp(min=1e-12 * grad.h0 * grad.h2)
@@ -133,13 +114,7 @@ class Foresight:
 
 
 def advance(
-    block: Block,
-    state: NewtonState,
-    grad: Derivatives,
-    scale: Tensor,
-    gmax: Tensor,
-    rules: NewtonRules,
-    foresight: Foresight | None = None,
+    state: NewtonState, grad: Derivatives, scale: Tensor, gmax: Tensor, rules: NewtonRules, foresight: Foresight | None = None
 ) -> tuple[NewtonState, Tensor]:
     """Judge the last step at the point it led to, then move on; returns the new state and which steps were halved.
 
@@ -153,8 +128,6 @@ def advance(
     halve = (after > OVERSHOOT * before.abs()) & ~done
     lam = torch.where(state.lam * 0.1 < 1e-9, 0.0, state.lam * 0.1)
     db, dw = solve_damped(grad, lam, scale)
-    if rules.tails:  # not from the first points, where plain steps still settle b
-        dw = torch.where(state.evals >= PLAIN_STEPS, stretch(block, gmax, dw, rules), dw)
     move_b = torch.where(halve, -state.db / 2, db)
     move_w = torch.where(halve, -state.dw / 2, dw)
     bound, decrement = (torch.full_like(gmax, torch.inf),) * 2 if foresight is None else foresight.bounds(grad, db, dw)
@@ -215,7 +188,7 @@ class NewtonSolver:
             with self.phase("statistics"):
                 grad, gmax = self._evaluate(block, state)
             with self.phase("solve"):
-                state, halved = advance(block, state, grad, self._metric(block), gmax, self.rules, self._foresight(block))
+                state, halved = advance(state, grad, self._metric(block), gmax, self.rules, self._foresight(block))
                 tally = torch.stack([tally[0] + halved.sum(), torch.maximum(tally[1], state.lam.max())])
             with self.phase("log"):
                 self.log.write(PassFacts(None, grad.g0, grad.g1, state.lam, None))

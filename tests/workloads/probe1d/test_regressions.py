@@ -195,8 +195,8 @@ def recorded_steps(solve, monkeypatch, levels):
     seen = []
     right = newton.advance
 
-    def watching(block, state, grad, *rest):
-        new, halved = right(block, state, grad, *rest)
+    def watching(state, grad, *rest):
+        new, halved = right(state, grad, *rest)
         after = -(grad.g0 * state.db + grad.g1 * state.dw)
         seen.append((state.b.clone(), state.w.clone(), after.clone()))
         return new, halved
