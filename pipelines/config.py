@@ -128,6 +128,8 @@ def typed(cfg: DictConfig, command: type[Any]) -> Any:
     if isinstance(values, SweepCommand):
         _check_choice("tracking.mode", values.tracking.mode, ("offline", "disabled"))
         _check_choice("cluster.executor", values.cluster.executor, ("local", "inprocess"))
+        if values.cluster.slots is not None:
+            _check_least("cluster.slots", values.cluster.slots, 1)
         _check_least("cluster.arms_per_pack", values.cluster.arms_per_pack, 2)
         for outcome in values.retry:
             _check_choice("retry", outcome, ("failed", "oom", "timeout", "unsupported"))

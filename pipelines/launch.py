@@ -154,7 +154,10 @@ def _slots(cluster: ClusterConfig, device: Device) -> list[dict[str, str]]:
         count = cluster.slots or device.count
         if count > device.count:
             raise ClusterError(f"cluster.slots={count} is more than the {device.count} GPUs of this machine")
-        return [{"CUDA_VISIBLE_DEVICES": str(number)} for number in range(count)]
+        # An allocation on a shared node names the GPUs that are ours; counting from 0 would take somebody else's.
+        given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        names = given.split(",") if given else [str(number) for number in range(device.count)]
+        return [{"CUDA_VISIBLE_DEVICES": name.strip()} for name in names[:count]]
     # More than one slot on CPU makes trials disturb one another; whoever asks for it gets it.
     return [{} for _ in range(cluster.slots or 1)]
 
@@ -185,4 +188,4 @@ def _last_lines(folder: SweepFolder, pack: str, lines: int = 8) -> str:
         text = (folder.pack_dir(pack) / "log.txt").read_text(errors="replace")
     except OSError:
         return "no log was written"
-    return "\n".join(text.strip().splitlines()[-lines:])
+    return "\n".join(text.strip().splitlines()[-lines:]) or "the log is empty: it was killed, or the disk is full"

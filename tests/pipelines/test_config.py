@@ -36,6 +36,8 @@ MISTAKES = [
     ("measure.iterations=-5", "measure.iterations=-5 must be at least 1"),
     ("measure.timeout_s=0", "measure.timeout_s=0.0 must be above zero"),
     ("measure.threads=0", "measure.threads=0 must be at least 1"),
+    ("cluster.slots=0", "cluster.slots=0 must be at least 1"),
+    ("cluster.slots=-1", "cluster.slots=-1 must be at least 1"),
     ("cluster.arms_per_pack=1", "cluster.arms_per_pack=1 must be at least 2"),
     ("tracking.mode=maybe", "tracking.mode=maybe is unknown; choose from: offline, disabled"),
     ("retry=[ok]", "retry=ok is unknown; choose from: failed, oom"),

@@ -318,9 +318,14 @@ def test_marking_does_not_wake_the_garbage_collector() -> None:
 def test_the_recorder_gives_what_the_contract_asks_of_a_clock() -> None:
     from workloads.api import Clock
 
-    marks: Clock = Recorder(HostClock())
+    recorder = Recorder(HostClock())
+    marks: Clock = recorder
+    recorder.start()
     with marks.phase("a"):
         pass
+    recorder.lap()
+    recorder.stop()
+    assert list(recorder.series().host_phases) == ["a"]
 
 
 def test_the_default_capacity_is_some_thousand_iterations() -> None:
