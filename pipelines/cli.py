@@ -1,7 +1,8 @@
 """The console script. Imports neither torch nor wandb, so that help and mistakes answer at once.
 
 Hydra composes for the commands whose options combine (run, sweep); argparse serves those that take a folder.
-Exit status: 0 done, 1 some trials or packs failed, 2 a mistake in the command or its input, 130 interrupted.
+Exit status: 0 done, 1 some trials or packs failed, 2 a mistake in the command or its input, 3 jobs need attention,
+130 interrupted or detached.
 """
 
 from __future__ import annotations
@@ -10,25 +11,68 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Sequence
-
-from omegaconf import DictConfig
+from typing import TYPE_CHECKING, Any
 
 from workloads.errors import ConfigError, PerfsweepError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from pipelines.outside import Outside
 
 HELP = """perfsweep: measure which PyTorch optimisation buys how much, without changing results
 
   perfsweep run workload=digits toggles.amp=bf16     one trial here and now
   perfsweep sweep workload=digits sweep=demo         every arm of a sweep, compared with its base
   perfsweep status SWEEP                             what of a sweep is done
-  perfsweep compare SWEEP                            effects, parity and rulings of what is done
-  perfsweep publish SWEEP                            copy its records to W&B
+  perfsweep wait SWEEP                               follow a sweep on Slurm to its end, from any shell
+  perfsweep logs SWEEP [PACK ...] [--follow]         what its packs print
+  perfsweep cancel SWEEP [PACK ...]                  end its jobs; what they finished stays
+  perfsweep doctor cluster=slurm                     what the cluster offers, and what it would refuse
+  perfsweep compare SWEEP [--against OTHER ...]      effects, parity and rulings; what became slower than in others
+  perfsweep history SWEEP ... [--arm ARM]            an arm over code versions: kept sweeps or baselines, oldest first
+  perfsweep publish SWEEP                            copy its records to W&B, and mend what W&B lost
+  perfsweep dashboard SWEEP                          build a W&B workspace for it
+  perfsweep claims [WORKLOAD]                        every claim of the reports with its ruling here
+  perfsweep selftest                                 whether this machine resolves a known delay
   perfsweep list                                     workloads and named sweeps
-  perfsweep describe WORKLOAD                        its toggles, levels, requirements and claims
+  perfsweep describe WORKLOAD                        its configuration, toggles, levels, requirements and claims
+  perfsweep new my_workload                          write a workload of your own to start from
+  perfsweep check my_workload:MyWorkload             run it briefly, and say which rules it breaks
+  perfsweep init [FOLDER]                            a folder with a configuration, a site profile, a Makefile fragment
+  perfsweep completion bash|zsh|fish                 lines that switch completion on: eval "$(perfsweep completion bash)"
 
-SWEEP is a folder such as runs/digits-demo. run and sweep take Hydra overrides; see `perfsweep sweep --help`.
+SWEEP is a folder such as runs/digits-demo. run, sweep and doctor take Hydra overrides; see `perfsweep sweep --help`.
+Status: 0 done; 1 something failed, is unfinished, or became slower; 2 a mistake in the command or its input; 3 jobs need
+attention; 130 interrupted or detached. NO_COLOR=1 switches colours off; output to a file or a pipe has none.
 """
 
-COMPOSED = ("run", "sweep")
+COMPOSED = ("run", "sweep", "doctor")
+
+
+COMMANDS = (
+    "run",
+    "sweep",
+    "status",
+    "wait",
+    "logs",
+    "cancel",
+    "compare",
+    "history",
+    "publish",
+    "dashboard",
+    "claims",
+    "doctor",
+    "selftest",
+    "list",
+    "describe",
+    "new",
+    "check",
+    "init",
+    "completion",
+)
+
+_FOLDER = "folder of a sweep, such as runs/digits-demo"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -37,6 +81,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(HELP, end="")
         sys.exit(0 if arguments else 2)
+    if arguments[0] in ("-V", "--version"):
+        from importlib.metadata import version
+
+        print(f"perfsweep {version('perfsweep')}")
+        sys.exit(0)
     command, rest = arguments[0], arguments[1:]
     try:
         status = _composed(command, rest) if command in COMPOSED else _plain(command, rest)
@@ -54,38 +103,157 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _plain(command: str, arguments: list[str]) -> int:
-    from pipelines import commands
-
     parser = argparse.ArgumentParser(prog=f"perfsweep {command}")
     match command:
-        case "status" | "compare" | "publish":
-            parser.add_argument("sweep", help="folder of a sweep, such as runs/digits-demo")
-            action: Callable[[str], int] = {
-                "status": commands.status,
-                "compare": commands.compare,
-                "publish": commands.publish,
-            }[command]
-            return action(parser.parse_args(arguments).sweep)
-        case "list":
-            parser.parse_args(arguments)
-            return commands.list_names()
+        case "compare":
+            parser.add_argument("sweep", help=_FOLDER)
+            parser.add_argument("--against", nargs="+", default=[], metavar="OTHER", help="other sweeps, or stored baselines")
+            parser.add_argument("--store", metavar="FILE", help="keep this sweep's times as a baseline")
+            parser.add_argument("--margin", type=_share, default=0.05, help="growth of time that is no regression (%(default)s)")
+            given = parser.parse_args(arguments)
+            return _commands().compare(given.sweep, given.against, given.store, given.margin)
+        case "history":
+            return _history(parser, arguments)
+        case "publish":
+            parser.add_argument("sweep", help=_FOLDER)
+            parser.add_argument("--offline", action="store_true", help="write run folders and ask no server")
+            given = parser.parse_args(arguments)
+            return _commands().publish(given.sweep, "offline" if given.offline else "online")
+        case "dashboard":
+            parser.add_argument("sweep", help=_FOLDER)
+            parser.add_argument("--entity", help="team or user; default: the sweep's, else the account's")
+            parser.add_argument("--project", help="default: the sweep's")
+            parser.add_argument("--file", help="write the specification there and ask no server")
+            given = parser.parse_args(arguments)
+            return _commands().dashboard(given.sweep, given.entity, given.project, given.file)
+        case "claims":
+            parser.add_argument("workload", nargs="?", help="a name from `perfsweep list`; all by default")
+            parser.add_argument("--runs", default="runs", help="folder of the measured sweeps (%(default)s)")
+            given = parser.parse_args(arguments)
+            return _commands().claims(given.workload, given.runs)
+        case "selftest":
+            parser.add_argument("--budget", type=_seconds, default=130.0, help="seconds of trials after which no round begins")
+            return _commands().selftest(parser.parse_args(arguments).budget)
+        case "status" | "wait" | "logs" | "cancel":
+            return _session(command, parser, arguments)
+        case "list" | "describe" | "check" | "new" | "init" | "completion":
+            return _helping(command, parser, arguments)
+    raise ConfigError(f"{command} is no command; choose from: {', '.join(COMMANDS)}")
+
+
+def _commands() -> Any:
+    """Imported only when the arguments are right: it brings torch along."""
+    from pipelines import commands
+
+    return commands
+
+
+def _helping(command: str, parser: argparse.ArgumentParser, arguments: list[str]) -> int:
+    """The commands for people who begin."""
+    match command:
+        case "check":
+            parser.add_argument("workload", help="package.module:Class, or a name from `perfsweep list`")
+            parser.add_argument("values", nargs="*", metavar="workload.FIELD=VALUE", help="configuration of the workload")
+            given = parser.parse_args(arguments)
+            return _checked(given.workload, given.values)
+        case "new":
+            parser.add_argument("name", help="of the module, such as my_workload")
+            given = parser.parse_args(arguments)
+            from pipelines import scaffold
+
+            return scaffold.new(given.name)
+        case "init":
+            parser.add_argument("folder", nargs="?", default=".", help="made where it does not exist (%(default)s)")
+            given = parser.parse_args(arguments)
+            from pipelines import scaffold
+
+            return scaffold.init(given.folder)
+        case "completion":
+            parser.add_argument("shell", help="bash, zsh or fish: print the lines that switch completion on")
+            parser.add_argument("line", nargs="?", default="", help=argparse.SUPPRESS)
+            given = parser.parse_args(arguments)
+            from pipelines import completion
+
+            query = given.shell == "query"
+            print("\n".join(completion.candidates(given.line, COMMANDS)) if query else completion.script(given.shell))
+            return 0
         case "describe":
             parser.add_argument("workload", help="a name from `perfsweep list`, or package.module:Class")
-            return commands.describe(parser.parse_args(arguments).workload)
-    raise ConfigError(f"{command} is no command; choose from: run, sweep, status, compare, publish, list, describe")
+    given = parser.parse_args(arguments)
+    from pipelines import listing, terminal
+
+    console = terminal.console_here()
+    return listing.describe(console, given.workload) if command == "describe" else listing.list_names(console)
+
+
+def _checked(workload: str, values: list[str]) -> int:
+    from pipelines import check, config
+
+    config.register()
+    return check.check(_compose("run", _spelled_out("run", [f"workload={workload}", *values])))
+
+
+def _history(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
+    """The command that follows arms over code versions."""
+    parser.add_argument("versions", nargs="+", metavar="SWEEP", help="sweeps or stored baselines, oldest first")
+    parser.add_argument("--arm", action="append", default=[], help="label of an arm; all of the newest by default")
+    parser.add_argument("--margin", type=_share, default=0.05, help="change that is none (%(default)s)")
+    given = parser.parse_args(arguments)
+    return _commands().history(given.versions, given.arm, given.margin)
+
+
+def _session(command: str, parser: argparse.ArgumentParser, arguments: list[str]) -> int:
+    """The commands that look at a sweep which another process started."""
+    from pipelines import sessions
+
+    parser.add_argument("sweep", help=_FOLDER)
+    if command in ("logs", "cancel"):
+        parser.add_argument("packs", nargs="*", help="packs, such as p000; all by default")
+    if command == "logs":
+        parser.add_argument("--follow", "-f", action="store_true", help="go on while their jobs run")
+    given = parser.parse_args(arguments)
+    match command:
+        case "logs":
+            return sessions.logs(given.sweep, given.packs, given.follow)
+        case "cancel":
+            return sessions.cancel(given.sweep, given.packs)
+        case "wait":
+            return sessions.wait(given.sweep)
+    return sessions.status(given.sweep)
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 10:
+        raise argparse.ArgumentTypeError(f"{text} is no share such as 0.05")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no positive number of seconds")
+    return value
 
 
 def _composed(command: str, arguments: list[str]) -> int:
-    from pipelines import config
+    from pipelines import config, study
 
     config.register()
-    overrides = _spelled_out(command, arguments)
+    overrides = _spelled_out(command, [*study.overrides(config.parts(command), arguments), *arguments])
     if any(argument.startswith("-") for argument in arguments):
         return _hydra(command, overrides)
-    cfg = _compose(command, overrides)
+    return _action(command)(_compose(command, overrides))
+
+
+def _action(command: str) -> Callable[[DictConfig], int]:
+    if command == "doctor":
+        from pipelines import doctor
+
+        return doctor.doctor
     from pipelines import commands
 
-    return commands.sweep(cfg) if command == "sweep" else commands.run(cfg)
+    return commands.sweep if command == "sweep" else commands.run
 
 
 def _compose(command: str, overrides: list[str]) -> DictConfig:
@@ -107,10 +275,8 @@ def _hydra(command: str, overrides: list[str]) -> int:
 
     @hydra.main(version_base="1.3", config_path="pkg://conf", config_name=command)
     def composed(cfg: DictConfig) -> None:
-        from pipelines import commands
-
         try:
-            status = commands.sweep(cfg) if command == "sweep" else commands.run(cfg)
+            status = _action(command)(cfg)
         except PerfsweepError as error:
             print(f"perfsweep {command}: {error}", file=sys.stderr)
             status = 2
@@ -123,22 +289,33 @@ def _hydra(command: str, overrides: list[str]) -> int:
 
 def _spelled_out(command: str, arguments: list[str]) -> list[str]:
     """Overrides as Hydra needs them: free keys with ``++``, workloads from outside and a workload's own sweeps by group."""
+    from pipelines import outside
+
     workload = next((a.partition("=")[2] for a in arguments if a.startswith("workload=")), "digits")
     external = not _exists(f"workload/{workload}.yaml")
+    own = outside.read(workload) if external else outside.Outside(workload)
+    if external:
+        own.register()
     spelled = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if name == "workload" and equals and external:
-            spelled += ["workload=external", f"workload.name='{value}'"]
-        elif name == "sweep" and equals and _exists(f"sweep/{workload}/{value}.yaml"):
-            spelled.append(f"sweep={workload}/{value}")
+            spelled.append(f"workload='{own.group}'")
+        elif name == "sweep" and equals and (value in own.sweeps or _exists(f"sweep/{workload}/{value}.yaml")):
+            spelled.append(f"sweep='{own.group}/{value}'" if external else f"sweep={workload}/{value}")
         elif re.match(r"(toggles|axes)\.", name) or (external and name.startswith("workload.")):
             spelled.append(f"++{argument}")
         else:
             spelled.append(argument)
-    if command == "sweep" and workload != "digits" and not any(a.startswith(("sweep=", "-")) for a in arguments):
-        spelled.append(f"sweep={workload}/demo" if _exists(f"sweep/{workload}/demo.yaml") else "sweep=ablation")
+    if command == "sweep" and workload != "digits" and not any(a.startswith("sweep=") for a in arguments):
+        spelled.append(_default_sweep(workload, own))
     return spelled
+
+
+def _default_sweep(workload: str, own: Outside) -> str:
+    if own.default_sweep:
+        return f"sweep='{own.group}/{own.default_sweep}'"
+    return f"sweep={workload}/demo" if _exists(f"sweep/{workload}/demo.yaml") else "sweep=ablation"
 
 
 def _exists(config_file: str) -> bool:

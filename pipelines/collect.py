@@ -25,6 +25,7 @@ SCHEMA = {
     "pack": pl.String,
     "round": pl.Int64,
     "attempt": pl.Int64,
+    "generation": pl.Int64,
     "outcome": pl.String,
     "used": pl.Boolean,
     "reason": pl.String,
@@ -49,9 +50,9 @@ SCHEMA = {
 }
 
 
-def collect(folder: SweepFolder, manifest: Manifest) -> pl.DataFrame:
-    """Write `tables/trials.parquet` from all records of a sweep, and return it."""
-    progress = read_progress(folder, manifest)
+def collect(folder: SweepFolder, manifest: Manifest, progress: Progress | None = None) -> pl.DataFrame:
+    """Write `tables/trials.parquet` from all records of a sweep, and return it; `progress` where they are read already."""
+    progress = progress or read_progress(folder, manifest)
     labels = {arm.id: arm.label for arm in manifest.arms}
     used = _used(progress, manifest)
     rows = [_row(found, labels, used) for found in _all(progress)]
@@ -62,7 +63,7 @@ def collect(folder: SweepFolder, manifest: Manifest) -> pl.DataFrame:
 
 def _all(progress: Progress) -> list[Found]:
     timings = [found for attempts in progress.timing.values() for arms in attempts.values() for found in arms.values()]
-    return [*timings, *progress.other.values()]
+    return [*timings, *progress.other.values(), *progress.seeds.values()]
 
 
 def _used(progress: Progress, manifest: Manifest) -> set[tuple[str, int, int]]:
@@ -86,6 +87,7 @@ def _row(found: Found, labels: dict[str, str], used: set[tuple[str, int, int]]) 
         "pack": record.pack,
         "round": record.round,
         "attempt": record.attempt,
+        "generation": record.generation,
         "outcome": record.outcome.value,
         "used": record.round is not None and (record.pack, record.round, record.attempt) in used,
         "reason": _reason(record),

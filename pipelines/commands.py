@@ -2,54 +2,98 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pipelines import collect, config, launch, live, plan, provenance, report
+from pipelines import (
+    against,
+    changes,
+    collect,
+    config,
+    launch,
+    leaving,
+    live,
+    markdown,
+    page,
+    place,
+    plan,
+    power,
+    provenance,
+    report,
+)
+from pipelines import claims as ledger
 from pipelines import compare as comparing
+from pipelines import dashboard as building
+from pipelines import history as telling
 from pipelines import publish as publishing
-from pipelines.config import RunCommand, SweepCommand
+from pipelines import selftest as testing
+from pipelines.config import RunCommand, SweepCommand, TrackingConfig
+from pipelines.estimate import estimate
+from pipelines.follow import Held
 from pipelines.measure import environment
 from pipelines.pack import PackRun
-from pipelines.progress import Found, read_progress
+from pipelines.progress import Found, Progress, read_progress
+from pipelines.published import published_line, table_of_runs
 from pipelines.records import Manifest, Outcome, SweepFolder, TrialRecord, read_iterations
+from pipelines.terminal import console_here
+from pipelines.tracking import Tracking, contradictions, filled
 from workloads import registry
-from workloads.api import Choices, Device, Level
+from workloads.api import Device
 from workloads.errors import ConfigError
 
-DONE, SOME_FAILED, INTERRUPTED = 0, 1, 130
+DONE, SOME_FAILED, ATTENTION, INTERRUPTED = 0, 1, 3, 130
 
 
 def sweep(cfg: DictConfig) -> int:
     """Plan, show the plan, measure what is missing, compare, publish."""
     command: SweepCommand = config.typed(cfg, SweepCommand)
-    console = _console()
-    device = environment.device_facts()
+    console = console_here()
+    where = place.choose(command.cluster)
+    if where.line:
+        console.print(where.line, style="yellow", highlight=False)
+    if where.remote and (line := place.crowded(command.cluster, command.measure.threads)):
+        console.print(line, style="yellow", highlight=False)
+    command.cluster.executor = where.executor
+    device = place.planning_device(command.cluster, where, environment.device_facts())
+    prepare_tracking(console, command)
     manifest = plan.make_plan(command, device)
+    power.refuse_undecidable(manifest)
     folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
     if command.dry_run:
-        live.show_plan(console, manifest, {pack.id: len(pack.orders) for pack in manifest.packs}, str(folder.path))
-        live.show_arms(console, manifest)
+        _show_dry_run(console, folder, manifest, command, where)
         return DONE
     with launch.locked(folder):
+        launch.refuse_other_plan(folder, manifest)
         launch.prepare(folder, manifest, provenance.sweep_yaml(cfg))
-        interrupted, broken = _measure(console, folder, manifest, command, device)
+        try:
+            interrupted, broken = _measure(console, folder, manifest, command, where, device)
+        except Held as held:
+            console.print(f"nothing more will happen by itself: {held}", style="yellow", highlight=False)
+            console.print(live.how_to_come_back(str(folder.path)), highlight=False)
+            return ATTENTION
+    if interrupted and where.remote:
+        leaving.detach(console, str(folder.path), launch.resume(folder, manifest, command.cluster).cancel)
+        return INTERRUPTED
     if interrupted:
         console.print(f"\nstopped; finished rounds are kept in {folder.path}. The same command continues where it stopped.")
         return INTERRUPTED
-    return _conclude(console, folder, manifest, broken)
+    return conclude(console, folder, manifest, broken)
 
 
 def run(cfg: DictConfig) -> int:
     """One timing trial of one arm in a process of its own, with its phases printed."""
     command: RunCommand = config.typed(cfg, RunCommand)
-    console = _console()
+    console = console_here()
     device = environment.device_facts()
     single = SweepCommand(workload=command.workload, toggles=command.toggles, measure=command.measure, runs=command.runs)
     manifest = plan.single_arm(single, device)
@@ -61,148 +105,183 @@ def run(cfg: DictConfig) -> int:
     return _show_trial(console, manifest, found)
 
 
-def status(path: str) -> int:
-    """Rounds finished in each pack, and trials by outcome."""
-    folder, manifest = _opened(path)
+def compare(path: str, others: Sequence[str] = (), store: str | None = None, margin: float = 0.05) -> int:
+    """Effects, parity and rulings of what is done; against `others`, status 1 where an arm became slower."""
+    folder, manifest = opened(path)
+    console = console_here()
+    status = _reported(console, folder, manifest)
+    if not others and not store:
+        return status
+    now = _snapshot(folder, manifest)
+    if store:
+        against.store(now, Path(store))
+        console.print(f"baseline: {store}", highlight=False)
+    then = [_taken(other) for other in others]
+    return max(status, SOME_FAILED if changes.show(console, now, then, margin) else DONE)
+
+
+def history(versions: Sequence[str], arms: Sequence[str], margin: float) -> int:
+    """Arms over code versions: sweeps or stored baselines, oldest first."""
+    telling.show(console_here(), [_taken(path) for path in versions], arms, margin)
+    return DONE
+
+
+def _taken(path: str) -> against.Snapshot:
+    """What a stored baseline, or the folder of a sweep, can be compared by."""
+    return changes.opened(path) or _snapshot(*opened(path))
+
+
+def _snapshot(folder: SweepFolder, manifest: Manifest) -> against.Snapshot:
     progress = read_progress(folder, manifest)
-    table = Table(title=f"{manifest.sweep.name}: {manifest.sweep.workload}", title_justify="left")
-    for heading in ("pack", "arms", "rounds finished", "trials", "not ok"):
-        table.add_column(heading)
-    unfinished = 0
-    for pack in manifest.packs:
-        finished = [n for n in range(len(pack.orders)) if progress.finished_attempt(pack.id, n, pack.arms) is not None]
-        unfinished += len(pack.orders) - len(finished)
-        records = [
-            f.record
-            for (p, _), tries in progress.timing.items()
-            if p == pack.id
-            for arms in tries.values()
-            for f in arms.values()
-        ]
-        bad = sum(record.outcome is not Outcome.OK for record in records)
-        table.add_row(pack.id, str(len(pack.arms)), f"{len(finished)} of {len(pack.orders)}", str(len(records)), str(bad))
-    _console().print(table)
-    for message in progress.damaged:
-        print(f"skipped: {message}")
-    return SOME_FAILED if unfinished else DONE
+    found = provenance.read_provenance(folder.config_file, _environments(progress))
+    unit = registry.find(manifest.sweep.workload).unit
+    return against.snapshot(manifest, unit, collect.collect(folder, manifest, progress), found)
 
 
-def compare(path: str) -> int:
-    """Effects, parity and rulings of what is done."""
-    folder, manifest = _opened(path)
-    return _reported(_console(), folder, manifest)
+def publish(path: str, mode: str) -> int:
+    """Copy records to W&B and show what of them is there; repeating it changes nothing."""
+    folder, manifest = opened(path)
+    console = console_here()
+    say_contradictions(console, Tracking.of(manifest.sweep.tracking))
+    done = publishing.publish(folder, mode=mode)
+    if done.notice:
+        console.print(f"W&B: {done.notice}", style="yellow", highlight=False, soft_wrap=True)
+    if done.runs:
+        console.print(table_of_runs(done, f"{manifest.sweep.name} in W&B ({done.mode})"))
+    console.print(published_line(done, folder), style="yellow" if done.warning else None, highlight=False, soft_wrap=True)
+    return DONE if done.complete else SOME_FAILED
 
 
-def publish(path: str) -> int:
-    """Copy records to W&B; repeating it changes nothing."""
-    folder, _ = _opened(path)
-    return _published(_console(), folder)
-
-
-def list_names() -> int:
-    """Workloads, and the named sweeps of each."""
-    console = _console()
-    for name, target in sorted(registry.names().items()):
-        console.print(f"[bold]{name}[/]  ({target})")
-        console.print(f"  sweeps: {', '.join(plan.named_sweeps(name))}", highlight=False)
+def dashboard(path: str, entity: str | None, project: str | None, file: str | None) -> int:
+    """Build the workspace of a sweep on the server, or write its specification to a file."""
+    folder, manifest = opened(path)
+    where = building.build(folder, manifest, entity=entity, project=project, file=Path(file) if file else None)
+    console_here().print(f"dashboard: {where}", highlight=False, soft_wrap=True)
     return DONE
 
 
-def describe(name: str) -> int:
-    """Toggles of a workload with levels, parity class, requirements, and what does not act here."""
-    cls = registry.find(name)
-    device = environment.device_facts()
-    table = Table(title=f"{name}: unit {cls.unit}, {cls.shape}-shaped", title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("toggle", "level", "parity"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("what it does, what it needs, why it cannot act here")
-    for toggle in cls.toggles:
-        for number, level in enumerate(toggle.levels):
-            shown = f"{level.value} (baseline)" if number == 0 else str(level.value)
-            remarks = [toggle.doc] if number == 0 else [*_needs(level), *filter(None, [level.unsupported(device)])]
-            table.add_row("" if number else toggle.name, shown, level.parity.value, "; ".join(remarks))
-        if toggle.numbers:
-            table.add_row("", "a number", toggle.numbers.like.parity.value, str(toggle.numbers))
-    console = _console()
-    console.print(table)
-    for claim in cls.claims:
-        console.print(f"claim ({claim.source}, {claim.section}): {claim.text}", highlight=False)
+def selftest(budget_s: float) -> int:
+    """Whether this machine resolves a delay that is known."""
+    return DONE if testing.run(console_here(), budget_s) else SOME_FAILED
+
+
+def claims(workload: str | None, runs: str) -> int:
+    """The ledger of the reports' claims."""
+    ledger.show(console_here(), workload, Path(runs))
     return DONE
 
 
-def _needs(level: Level) -> list[str]:
-    """Requirements and conflicts of a level as phrases."""
+def _show_dry_run(console: Console, folder: SweepFolder, manifest: Manifest, command: SweepCommand, where: place.Place) -> None:
+    todo = {pack.id: len(pack.orders) for pack in manifest.packs}
+    live.show_plan(console, manifest, todo, str(folder.path))
+    live.show_arms(console, manifest)
+    if where.remote:
+        _show_resources(console, folder, manifest, command, todo)
+        for text in launch.batch_texts(folder, manifest, list(manifest.packs), command.cluster, tuple(command.retry)):
+            console.out(text, highlight=False)
 
-    def choices(levels: Choices) -> list[str]:
-        return [f"{other}={'|'.join(map(str, values))}" for other, values in levels.items()]
 
-    phrases = [f"needs {choice}" for choice in choices(level.requires)]
-    phrases += [f"needs {' or '.join(choices(level.requires_any))}"] if level.requires_any else []
-    return phrases + [f"not with {choice}" for choice in choices(level.conflicts)]
+def prepare_tracking(console: Console, command: SweepCommand) -> None:
+    """Take from the shell what the configuration leaves open, and say before measuring what will not work as asked."""
+    command.tracking = dataclasses.replace(command.tracking, **filled(command.tracking, os.environ))
+    if command.tracking.mode == "disabled":
+        return
+    say_contradictions(console, command.tracking)
+    _, notice = publishing.target(Tracking.of(dataclasses.asdict(command.tracking)))
+    if notice:
+        console.print(f"W&B: {notice}", style="yellow", highlight=False, soft_wrap=True)
 
 
-def _console() -> Console:
-    """The terminal, or 100 columns where output goes to a file or a pipe."""
-    console = Console()
-    return console if console.is_terminal else Console(width=100)
+def say_contradictions(console: Console, tracking: TrackingConfig | Tracking) -> None:
+    """Print where the shell's W&B variables say something else than the configuration."""
+    for line in contradictions(tracking, os.environ):
+        console.print(f"W&B: {line}", style="yellow", highlight=False, soft_wrap=True)
 
 
 def _measure(
-    console: Console, folder: SweepFolder, manifest: Manifest, command: SweepCommand, device: Device
+    console: Console, folder: SweepFolder, manifest: Manifest, command: SweepCommand, where: place.Place, device: Device
 ) -> tuple[bool, dict[str, str]]:
     """Run unfinished packs; whether the user interrupted, and the packs that broke off."""
-    todo = _todo(folder, manifest, device, tuple(command.retry))
+    todo = _todo(folder, manifest, None if where.remote else device, tuple(command.retry))
     live.show_plan(console, manifest, todo, str(folder.path))
     packs = [pack for pack in manifest.packs if todo[pack.id]]
     if not packs:
         return False, {}
+    if where.remote:
+        _show_resources(console, folder, manifest, command, todo)
+
+    def say(text: str) -> None:
+        console.print(text, style="yellow", highlight=False)
+
     with live.live(console, manifest, live.trials_ahead(manifest, todo)) as progress:
         try:
-            done = launch.launch(folder, manifest, packs, command.cluster, device, tuple(command.retry), progress)
+            done = launch.launch(folder, manifest, packs, command.cluster, device, tuple(command.retry), progress, say)
         except KeyboardInterrupt:
             return True, {}
     return False, done.broken
 
 
-def _todo(folder: SweepFolder, manifest: Manifest, device: Device, retry: tuple[str, ...]) -> dict[str, int]:
-    progress = read_progress(folder, manifest, environment.comparison_keys(device))
+def _show_resources(
+    console: Console, folder: SweepFolder, manifest: Manifest, command: SweepCommand, todo: dict[str, int]
+) -> None:
+    """What each kind of pack asks for, and what all of them cost."""
+    shapes = launch.shapes(manifest, command.cluster)
+    for shape, count in Counter(shapes[name] for name, rounds in todo.items() if rounds).items():
+        console.print(f"{count} pack{'s' if count > 1 else ''} with {command.cluster.resources(shape)}", highlight=False)
+    console.print(f"{estimate(manifest, todo, shapes, command.cluster, read_progress(folder, manifest))}\n", highlight=False)
+
+
+def _todo(folder: SweepFolder, manifest: Manifest, device: Device | None, retry: tuple[str, ...]) -> dict[str, int]:
+    """Unfinished rounds by pack; without a device records of any device count, as only the nodes know theirs."""
+    progress = read_progress(folder, manifest, environment.comparison_keys(device) if device else None)
     outcomes = frozenset(map(Outcome, retry))
     return {pack.id: len(progress.unfinished_rounds(pack, outcomes)) for pack in manifest.packs}
 
 
-def _conclude(console: Console, folder: SweepFolder, manifest: Manifest, broken: dict[str, str]) -> int:
+def conclude(console: Console, folder: SweepFolder, manifest: Manifest, broken: dict[str, str]) -> int:
+    """Compare and publish what is there; packs that broke off are shown with the end of their logs."""
     for pack, log in broken.items():
         console.print(
             f"pack {pack} broke off; the end of {folder.pack_dir(pack) / 'log.txt'}:\n{log}", style="red", highlight=False
         )
-    status = _reported(console, folder, manifest)
-    status = max(status, _published(console, folder))
+    # Nothing is measured any more: runs are published while the comparison is made.
+    publication = publishing.Publication(folder)
+    try:
+        status = _reported(console, folder, manifest)
+    finally:
+        done = publication.finish()
+    if done.notice or done.warning or done.runs:
+        console.print(published_line(done, folder), style="yellow" if done.warning else None, highlight=False, soft_wrap=True)
     return SOME_FAILED if broken else status
 
 
 def _reported(console: Console, folder: SweepFolder, manifest: Manifest) -> int:
-    table = collect.collect(folder, manifest)
-    comparison = comparing.compare(folder, manifest, table)
+    progress = read_progress(folder, manifest)  # once: a large sweep is thousands of small files
+    table = collect.collect(folder, manifest, progress)
+    comparison = comparing.compare(folder, manifest, table, progress)
     report.show(console, comparison)
-    report.write_html(folder, manifest, comparison)
+    found = provenance.read_provenance(folder.config_file, _environments(progress))
+    page.write_html(folder, manifest, comparison, table, found)
+    markdown.write_markdown(folder, comparison, found)
     console.print(f"report: {folder.report_file}", highlight=False)
     return SOME_FAILED if comparison.failed else DONE
 
 
-def _published(console: Console, folder: SweepFolder) -> int:
-    done = publishing.publish(folder)
-    if done.warning:
-        console.print(f"W&B: {done.warning}", style="yellow", highlight=False)
-    elif done.runs:
-        rows = sum(run.rows_in_file for run in done.runs)
-        console.print(
-            f"W&B: {len(done.runs)} offline runs with {rows} rows; upload with `wandb sync {folder.wandb_dir}/offline-run-*`",
-            highlight=False,
-        )
-    return DONE
+def _environments(progress: Progress) -> list[dict[str, Any]]:
+    """Facts about the machine from every trial that recorded them, the first trial's first."""
+    timing = [found for attempts in progress.timing.values() for arms in attempts.values() for found in arms.values()]
+    records = sorted((one.record for one in [*progress.other.values(), *timing]), key=lambda record: record.started)
+    return [record.environment for record in records if record.environment]
 
 
-def _opened(path: str) -> tuple[SweepFolder, Manifest]:
+def opened(path: str) -> tuple[SweepFolder, Manifest]:
+    """The sweep in a folder.
+
+    Raises
+    ------
+    ConfigError
+        There is none.
+    """
     folder = SweepFolder(path)
     if not folder.manifest_file.exists():
         raise ConfigError(f"{path} is no folder of a sweep: it has no manifest.jsonl; sweeps lie under runs/")

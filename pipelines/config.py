@@ -13,7 +13,9 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from pipelines import tracking
 from pipelines.records import Measure
+from slurm.site import SiteProfile
 from workloads.api import Workload
 from workloads.errors import ConfigError
 
@@ -25,6 +27,7 @@ class MeasureConfig:
     rounds: int = 8  # pairs per effect; six decide one comparison, eight decide six
     iterations: int = 60  # timed iterations of a step-shaped workload, rounded up to its cadence
     jobs: int = 1  # timed jobs of a job-shaped workload, after one discarded job
+    discard_s: float | None = None  # cut the discarded job off after so many seconds; null: it runs whole
     warmup_max: int = 400
     evidence_iterations: int = 24
     counting_iterations: int = 6
@@ -32,22 +35,34 @@ class MeasureConfig:
     timeout_s: float = 600.0
     margin: float = 0.01  # effects smaller than this are no difference
     seed: int = 0
+    isolation: str = "fresh"  # fresh: a process for each arm and round; resident: processes stay and take turns
+    turns: int = 5  # resident: rounds that one generation of processes lasts
+    precision: float | None = None  # go on until every interval's half-width is under this, 0.01 being 1 %
+    budget_s: float | None = None  # begin no round of a pack after this many seconds of trials
+    rounds_max: int = 40  # most rounds where precision or budget_s decide
+    repeats: int = 2  # rounds of a pack measured again because something disturbed them
+    aa: bool = False  # carry the first reference twice, and call no effect that is smaller than their difference
+    seeds: int = 5  # paired seeds of a stochastic level; three more where they leave it open
 
 
 @dataclass
 class TrackingConfig:
     """What is published to W&B."""
 
-    mode: str = "offline"  # offline or disabled
+    mode: str = "offline"  # offline, online or disabled
     project: str = "perfsweep"
-    entity: str | None = None
+    entity: str | None = None  # null: WANDB_ENTITY of the shell, else the account's default
+    base_url: str | None = None  # null: WANDB_BASE_URL of the shell, else where the account was logged in to
+    share: float = 0.02  # of a pack's time that publishing between rounds may take
+    uploads: int = 4  # runs at once
+    patience_s: float = 60.0  # for one run; a publisher that needs longer is given up
 
 
 @dataclass
-class ClusterConfig:
-    """Where packs run."""
+class ClusterConfig(SiteProfile):
+    """Where packs run; the fields of `slurm.site.SiteProfile` say how a Slurm site is asked."""
 
-    executor: str = "local"  # local or inprocess
+    executor: str = "local"  # slurm, local, inprocess; auto: slurm where one answers and we are not inside a job
     slots: int | None = None  # packs at once; null: one for each GPU, or one on CPU
     arms_per_pack: int = 24
 
@@ -63,6 +78,7 @@ class DesignConfig:
     steps: list[dict[str, Any]] = field(default_factory=list)  # chain: what each step adds
     arms: dict[str, dict[str, Any]] = field(default_factory=dict)  # arms: name -> levels
     reference: str | None = None  # null: the first reference
+    resolution: int | None = None  # fractional: 4 knows interactions in groups, 5 and 6 one by one; null: the fewest arms
 
 
 @dataclass
@@ -101,11 +117,25 @@ class RunCommand:
     runs: str = "runs"
 
 
+@dataclass
+class DoctorCommand:
+    """`perfsweep doctor`."""
+
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+
+
+_COMMANDS: dict[str, type[Any]] = {"sweep": SweepCommand, "run": RunCommand, "doctor": DoctorCommand}
+
+
 def register() -> None:
     """Make the types known to Hydra, under the names that the files in `conf/` extend."""
-    store = ConfigStore.instance()
-    store.store(name="sweep_command", node=SweepCommand)
-    store.store(name="run_command", node=RunCommand)
+    for name, node in _COMMANDS.items():
+        ConfigStore.instance().store(name=f"{name}_command", node=node)
+
+
+def parts(command: str) -> list[str]:
+    """The top-level names of a command's configuration."""
+    return [one.name for one in dataclasses.fields(_COMMANDS[command])]
 
 
 def typed(cfg: DictConfig, command: type[Any]) -> Any:
@@ -124,13 +154,12 @@ def typed(cfg: DictConfig, command: type[Any]) -> Any:
         values: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(command), cfg))
     except OmegaConfBaseException as error:
         raise ConfigError(_first_line(error)) from error
-    _check_measure(values.measure)
+    if isinstance(values, SweepCommand | RunCommand):
+        _check_measure(values.measure)
+    if isinstance(values, SweepCommand | DoctorCommand):
+        _check_cluster(values.cluster)
     if isinstance(values, SweepCommand):
-        _check_choice("tracking.mode", values.tracking.mode, ("offline", "disabled"))
-        _check_choice("cluster.executor", values.cluster.executor, ("local", "inprocess"))
-        if values.cluster.slots is not None:
-            _check_least("cluster.slots", values.cluster.slots, 1)
-        _check_least("cluster.arms_per_pack", values.cluster.arms_per_pack, 2)
+        tracking.check(values.tracking)
         for outcome in values.retry:
             _check_choice("retry", outcome, ("failed", "oom", "timeout", "unsupported"))
     return values
@@ -159,6 +188,14 @@ def as_measure(config: MeasureConfig) -> Measure:
     return Measure(**{name: getattr(config, name) for name in Measure.model_fields})
 
 
+def _check_cluster(cluster: ClusterConfig) -> None:
+    _check_choice("cluster.executor", cluster.executor, ("auto", "slurm", "local", "inprocess"))
+    cluster.check()
+    if cluster.slots is not None:
+        _check_least("cluster.slots", cluster.slots, 1)
+    _check_least("cluster.arms_per_pack", cluster.arms_per_pack, 2)
+
+
 def _check_measure(measure: MeasureConfig) -> None:
     lowest = {
         "rounds": 1,
@@ -168,12 +205,18 @@ def _check_measure(measure: MeasureConfig) -> None:
         "evidence_iterations": 1,
         "counting_iterations": 1,
         "threads": 1,
+        "turns": 1,
+        "rounds_max": 1,
+        "repeats": 0,
+        "seeds": 3,
     }
     for name, low in lowest.items():
         _check_least(f"measure.{name}", getattr(measure, name), low)
-    for name in ("timeout_s", "margin"):
-        if not getattr(measure, name) > 0:
-            raise ConfigError(f"measure.{name}={getattr(measure, name)} must be above zero")
+    for name in ("timeout_s", "margin", "precision", "budget_s", "discard_s"):
+        value = getattr(measure, name)
+        if value is not None and not value > 0:
+            raise ConfigError(f"measure.{name}={value} must be above zero")
+    _check_choice("measure.isolation", measure.isolation, ("fresh", "resident"))
 
 
 def _check_least(name: str, value: int, low: int) -> None:

@@ -1,7 +1,8 @@
 """Designs: which arms a sweep measures, and which arm is the base of which effect.
 
 Every design turns into effects, pairs of complete arms (arm, base) whose log ratio of times per round is the effect.
-A factorial main effect averages over several pairs; all other effects have one.
+A factorial main effect averages over several pairs. An interaction, and every effect of a fractional design, is a
+contrast: a weighted sum of the log times of many arms. All other effects have one pair.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from pipelines.arms import Space
+from pipelines.contrasts import Term, main_effects_and_interactions
 from workloads.api import Levels, LevelValue, Toggle
 from workloads.errors import ConfigError
 
@@ -28,6 +32,7 @@ class PlannedEffect:
     pairs: tuple[tuple[Assignment, Assignment], ...]
     reference: str | None = None
     also: tuple[str, ...] = ()
+    contrast: tuple[tuple[Assignment, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,11 +119,12 @@ def factorial(space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]]
     """Every combination of two levels for each of several toggles.
 
     The main effect of a toggle is the mean over all pairs of arms that differ in it alone. Combinations that are
-    illegal are left out, with the pairs they belong to.
+    illegal are left out, with the pairs they belong to. Two-way interactions are contrasts over all arms; they are
+    refused where too few arms are legal to tell them apart.
     """
     if not 2 <= len(axes) <= 6:
         raise ConfigError(f"sweep.designs: factorial takes two to six toggles, and {len(axes)} are given under `levels`")
-    pairs_of_levels = {name: _two_levels(space, reference, name, values) for name, values in axes.items()}
+    pairs_of_levels = {name: two_levels(space, reference, name, values, "factorial") for name, values in axes.items()}
     names = list(pairs_of_levels)
     arms: dict[tuple[LevelValue, ...], Assignment] = {}
     refused = []
@@ -138,7 +144,32 @@ def factorial(space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]]
                 pairs.append((arm, base))
         if pairs:
             effects.append(PlannedEffect("factorial", name, str(high), tuple(pairs)))
+    try:
+        effects += _interactions(pairs_of_levels, arms)
+    except ConfigError as error:
+        refused.append(Refusal("factorial", "interactions", "", str(error)))
     return Design(tuple(effects), tuple(refused))
+
+
+def _interactions(
+    levels: Mapping[str, tuple[LevelValue, LevelValue]], arms: Mapping[tuple[LevelValue, ...], Assignment]
+) -> list[PlannedEffect]:
+    """Two-way interactions of a factorial's legal arms."""
+    highs = [high for _, high in levels.values()]
+    signs = np.array([[1 if value == high else -1 for value, high in zip(row, highs, strict=True)] for row in arms])
+    terms = main_effects_and_interactions(signs, list(levels)) if len(arms) else []
+    return [contrast_effect(term, "factorial", levels, list(arms.values())) for term in terms if len(term.members[0][0]) == 2]
+
+
+def contrast_effect(
+    term: Term, design: str, levels: Mapping[str, tuple[LevelValue, LevelValue]], arms: Sequence[Assignment]
+) -> PlannedEffect:
+    """A term as an effect of a design; it is shown by the arms that weigh most on either side."""
+    most, least = int(np.argmax(term.weights)), int(np.argmin(term.weights))
+    contrast = tuple((arm, float(weight)) for arm, weight in zip(arms, term.weights, strict=True) if abs(weight) > 1e-12)
+    names = term.members[0][0]
+    level = str(levels[names[0]][1]) if len(names) == 1 else ""
+    return PlannedEffect(design, term.name, level, ((arms[most], arms[least]),), contrast=contrast)
 
 
 def named_arms(space: Space, named: Mapping[str, Mapping[str, Any]], references: Mapping[str, Levels]) -> Design:
@@ -165,13 +196,14 @@ def _levels(space: Space, axes: Mapping[str, Sequence[Any]] | None) -> list[tupl
     return found
 
 
-def _two_levels(space: Space, reference: Levels, name: str, values: Sequence[Any]) -> tuple[LevelValue, LevelValue]:
+def two_levels(space: Space, reference: Levels, name: str, values: Sequence[Any], design: str) -> tuple[LevelValue, LevelValue]:
+    """The low and the high level of a toggle in a two-level design; one that is given is the high one."""
     toggle = space.toggle(name)
     found = [toggle.level(value).value for value in values]
     if len(found) == 1:
         found.insert(0, reference[name])
     if len(set(found)) != 2:
-        raise ConfigError(f"sweep.designs: factorial needs two levels of {name}; its levels are: {toggle.choices}")
+        raise ConfigError(f"sweep.designs: {design} needs two levels of {name}; its levels are: {toggle.choices}")
     return found[0], found[1]
 
 

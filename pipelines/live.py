@@ -5,7 +5,6 @@ On a terminal one line is redrawn; in a log file each finished round is a line o
 
 from __future__ import annotations
 
-import math
 import textwrap
 import time
 from collections import Counter
@@ -16,17 +15,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from pipelines.measure.statistics import detectable_effect
-from pipelines.records import Arm, Event, Kind, Manifest, Outcome, Pack, SweepFolder, read_status
+from pipelines.power import power
+from pipelines.records import Arm, Event, Kind, Manifest, Measure, Outcome, Pack, SweepFolder, read_status
 
 LOG_EVERY_S = 10.0
 """Where output is no terminal, a line of progress at most this often."""
 
 LABEL_WIDTH = 60
 """Arms with many levels are cut at this width in progress lines; the report has them whole."""
-
-PLANNING_PAIR_SD = 0.02
-"""Spread of a pair's log ratio assumed before anything was measured; the report states the spread found."""
 
 
 def show_plan(console: Console, manifest: Manifest, todo: dict[str, int], folder: str) -> None:
@@ -41,16 +37,40 @@ def show_plan(console: Console, manifest: Manifest, todo: dict[str, int], folder
     packs = "1 pack" if len(manifest.packs) == 1 else f"{len(manifest.packs)} packs"
     done = rounds - sum(todo.values())
     console.print(
-        f"{packs} of {measure.rounds} rounds, every arm once a round in a fresh process"
+        f"{packs} of {measure.rounds} rounds, every arm once a round {_where(measure)}"
         + (f"; {done} of {rounds} rounds are there already" if done else "")
     )
-    visible = math.expm1(detectable_effect(measure.rounds, PLANNING_PAIR_SD)) * 100
-    console.print(
-        f"detectable: about {visible:.1f} % at {PLANNING_PAIR_SD:.0%} spread between pairs (80 % power, one comparison)"
-    )
+    console.print(f"{power(manifest)}{_until(measure)}", highlight=False)
+    for effect in manifest.effects:
+        if " = " in effect.toggle and effect.contrast:
+            console.print(f"told together only, never one by one: {effect.toggle}", highlight=False)
     for refused in manifest.refused:
         console.print(f"left out: {refused.toggle}={refused.level}: {refused.reason}", style="yellow")
     console.print(f"records: {folder}\n", highlight=False)
+
+
+def how_to_come_back(folder: str) -> str:
+    """What a person types to see, follow or end a sweep whose jobs go on without this command."""
+    return "\n".join(
+        [
+            "Come back from any shell with",
+            f"  perfsweep status {folder}",
+            f"  perfsweep wait {folder}      follow it again; the same sweep command does too, and submits what is missing",
+            f"  perfsweep logs {folder} --follow",
+            f"  perfsweep cancel {folder}",
+        ]
+    )
+
+
+def _where(measure: Measure) -> str:
+    return f"in processes that stay for {measure.turns} rounds" if measure.isolation == "resident" else "in a fresh process"
+
+
+def _until(measure: Measure) -> str:
+    """When an adaptive sweep ends."""
+    ends = [f"intervals are within +-{measure.precision:.1%}"] if measure.precision else []
+    ends += [f"{measure.budget_s:g} s are spent"] if measure.budget_s else []
+    return f"; up to {measure.rounds_planned} rounds, until {' or '.join(ends)}" if ends else ""
 
 
 def show_arms(console: Console, manifest: Manifest) -> None:
@@ -60,6 +80,7 @@ def show_arms(console: Console, manifest: Manifest) -> None:
         table.add_column(heading)
     for effect in manifest.effects:
         base = manifest.arm(effect.pairs[0][1]).label if len(effect.pairs) == 1 else f"{len(effect.pairs)} pairs"
+        base = f"a contrast of {len(effect.contrast)} arms" if effect.contrast else base
         table.add_row(effect.design, effect.toggle, effect.level, base, ", ".join(effect.also))
     console.print(table)
 
@@ -90,13 +111,12 @@ class LiveProgress:
     def __call__(self, event: Event) -> None:
         """Note one finished trial; the first bad outcome of each arm gets a line."""
         self._done += 1
+        self._total = max(self._done, self._total)  # repeated rounds and further seeds come on top of the plan
         if event.outcome is Outcome.UNSUPPORTED and event.kind is Kind.EVIDENCE:
             self._total = max(self._done, self._total - self._rounds - 1)  # neither counting nor any round will follow
         label = textwrap.shorten(self._labels.get(event.arm, event.arm).replace(",", ", "), LABEL_WIDTH, placeholder=" ...")
         stage = f"round {event.round + 1}" if event.round is not None else event.kind.value
-        self._bar.update(
-            self._task, completed=self._done, total=max(self._done, self._total), description=f"{stage}: {label}"[:44].ljust(44)
-        )
+        self._bar.update(self._task, completed=self._done, total=self._total, description=f"{stage}: {label}"[:44].ljust(44))
         if event.outcome is not Outcome.OK and (event.arm, event.outcome) not in self._said:
             self._said.add((event.arm, event.outcome))
             style = "dim" if event.outcome is Outcome.UNSUPPORTED else "yellow"
@@ -105,6 +125,11 @@ class LiveProgress:
         if not self._console.is_terminal and time.monotonic() - self._last_line > LOG_EVERY_S:
             self._last_line = time.monotonic()
             self._console.print(f"{self._done} of {self._total} trials, {stage}: {label}", highlight=False)
+
+    def close(self) -> None:
+        """Where output is no terminal, say how far it came: the last line may be older."""
+        if not self._console.is_terminal and self._done:
+            self._console.print(f"{self._done} of {self._total} trials", highlight=False)
 
 
 class Stage:
@@ -124,7 +149,10 @@ def live(console: Console, manifest: Manifest, total: int) -> Iterator[LiveProgr
     """Show progress while the block runs."""
     progress = LiveProgress(console, manifest, total)
     with progress._bar:
-        yield progress
+        try:
+            yield progress
+        finally:
+            progress.close()
 
 
 def trials_ahead(manifest: Manifest, todo: dict[str, int]) -> int:

@@ -14,8 +14,9 @@ from pipelines import designs
 from pipelines.arms import Space
 from pipelines.config import DesignConfig, SweepCommand, as_measure, workload_config
 from pipelines.designs import Assignment, Design, PlannedEffect
+from pipelines.fractional import fractional
 from pipelines.identity import arm_id, code_digest
-from pipelines.records import Arm, Effect, Manifest, Pack, Refused, Sweep
+from pipelines.records import AA, Arm, Effect, Manifest, Pack, Refused, Sweep
 from workloads import registry
 from workloads.api import Device, Workload
 from workloads.errors import ConfigError
@@ -44,7 +45,13 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
 
     named = {reference: arm_for(levels).id for reference, levels in references.items()}
     effects = _unique(_identified(effect, arm_for) for effect in planned)
-    packs = _packs(effects, named, ids, space, command)
+    always = list(dict.fromkeys(named.values()))
+    if command.measure.aa:
+        again = _again(ids[always[0]], next(iter(named)))
+        ids[again.id] = again
+        always.append(again.id)
+        effects += (_aa_effect(again, always[0]),)
+    packs = _packs(effects, always, ids, space, command)
     root = registry.import_root(cls)
     sweep = Sweep(
         name=sweep_name(command),
@@ -75,7 +82,7 @@ def single_arm(command: SweepCommand, device: Device) -> Manifest:
     name = str(command.workload["name"])
     levels = space.legal(command.toggles)
     arm = Arm(id=arm_id(name, config, levels, code), label=space.label(levels), levels=levels)
-    start = "exec" if _needs_exec(space, arm) else "fork"
+    start = "exec" if needs_exec(space, arm) else "fork"
     root = registry.import_root(cls)
     sweep = Sweep(
         name=f"run-{_short(name)}",
@@ -176,9 +183,11 @@ def _design(space: Space, config: DesignConfig, axes: Mapping[str, Any], referen
             return designs.ladder(space, reference, chosen)
         case "factorial":
             return designs.factorial(space, reference, chosen)
+        case "fractional":
+            return fractional(space, reference, chosen, config.resolution)
         case "arms":
             return designs.named_arms(space, config.arms, references)
-    known = "one_at_a_time, leave_one_out, chain, ladder, factorial, arms"
+    known = "one_at_a_time, leave_one_out, chain, ladder, factorial, fractional, arms"
     raise ConfigError(f"sweep.designs: kind {config.kind} is unknown; choose from: {known}")
 
 
@@ -197,7 +206,8 @@ def _as_list(values: Any) -> list[Any]:
 
 def _identified(effect: PlannedEffect, arm_for: Any) -> Effect:
     pairs = tuple((arm_for(arm).id, arm_for(base).id) for arm, base in effect.pairs)
-    identity = json.dumps([effect.design, effect.toggle, effect.level, pairs])
+    contrast = {arm_for(arm).id: weight for arm, weight in effect.contrast}
+    identity = json.dumps([effect.design, effect.toggle, effect.level, pairs, *([contrast] if contrast else [])])
     return Effect(
         id=hashlib.sha256(identity.encode()).hexdigest()[:12],
         design=effect.design,
@@ -206,6 +216,20 @@ def _identified(effect: PlannedEffect, arm_for: Any) -> Effect:
         pairs=pairs,
         reference=effect.reference,
         also=effect.also,
+        contrast=contrast,
+    )
+
+
+def _again(reference: Arm, name: str) -> Arm:
+    """The reference once more, as an arm of its own."""
+    identity = hashlib.sha256(f"{reference.id} again".encode()).hexdigest()[:16]
+    return Arm(id=identity, label=f"{name} again", levels=reference.levels)
+
+
+def _aa_effect(again: Arm, reference: str) -> Effect:
+    pairs = ((again.id, reference),)
+    return Effect(
+        id=hashlib.sha256(json.dumps(["aa", pairs]).encode()).hexdigest()[:12], design=AA, toggle="A/A", level="", pairs=pairs
     )
 
 
@@ -214,27 +238,26 @@ def _unique(effects: Any) -> tuple[Effect, ...]:
 
 
 def _packs(
-    effects: Sequence[Effect], references: Mapping[str, str], arms: Mapping[str, Arm], space: Space, command: SweepCommand
+    effects: Sequence[Effect], always: Sequence[str], arms: Mapping[str, Arm], space: Space, command: SweepCommand
 ) -> tuple[Pack, ...]:
-    """Cut effects into packs: both sides of each pair, and every reference, stand in the same pack."""
-    shared = list(dict.fromkeys(references.values()))
+    """Cut effects into packs: all arms of an effect, and those that are `always` there, stand in the same pack."""
     groups: list[dict[str, None]] = []
     for effect in effects:
-        needed = dict.fromkeys([arm for pair in effect.pairs for arm in pair])
+        needed = dict.fromkeys([*(arm for pair in effect.pairs for arm in pair), *effect.contrast])
         if not groups or len({*groups[-1], *needed}) > command.cluster.arms_per_pack:
-            groups.append(dict.fromkeys(shared))
+            groups.append(dict.fromkeys(always))
         groups[-1].update(needed)
     measured = command.measure
     packs = []
     for number, group in enumerate(groups):
         name = f"p{number:03d}"
-        orders = balanced_orders(list(group), measured.rounds, f"{measured.seed}-{name}")
-        start = "exec" if any(_needs_exec(space, arms[arm]) for arm in group) else "fork"
+        orders = balanced_orders(list(group), as_measure(measured).rounds_planned, f"{measured.seed}-{name}")
+        start = "exec" if any(needs_exec(space, arms[arm]) for arm in group) else "fork"
         packs.append(Pack(id=name, orders=orders, start=start))
     return tuple(packs)
 
 
-def _needs_exec(space: Space, arm: Arm) -> bool:
+def needs_exec(space: Space, arm: Arm) -> bool:
     """Whether a level of the arm must be known before its process starts importing."""
     levels = [space.toggle(name).level(value) for name, value in arm.levels.items()]
     return any(level.env or level.ranks > 1 or level.per_gpu for level in levels)

@@ -1,4 +1,4 @@
-"""Where a sweep comes from: the configuration with the commit and the versions that produced it."""
+"""Where a sweep comes from: the configuration, commit and versions that produced it, and the machine it ran on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,48 @@ def provenance() -> dict[str, Any]:
         "git_commit": _git("rev-parse", "HEAD"),
         "git_diff": _git("diff", "HEAD"),
     }
+
+
+_VOLATILE = ("load", "steal_share", "memory_available_bytes", "gpus", "slurm")
+"""Facts that differ from trial to trial by nature; what disturbs a trial is judged when it ends."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a reader needs to reproduce a table; `differing` are facts that were not the same in all trials."""
+
+    command: str
+    commit: str
+    versions: str
+    machine: str
+    differing: tuple[str, ...] = ()
+
+
+def read_provenance(config_file: Path, environments: Sequence[Mapping[str, Any]]) -> Provenance:
+    """From sweep.yaml and the environments of the trials, as far as they were recorded."""
+    facts = OmegaConf.to_container(OmegaConf.load(config_file)) if config_file.exists() else {}
+    found = facts.get("provenance", {}) if isinstance(facts, dict) else {}
+    commit = (found.get("git_commit") or "unknown") + (" with uncommitted changes" if found.get("git_diff") else "")
+    packages = [f"{name} {number}" for name, number in found.get("versions", {}).items()]
+    versions = ", ".join([f"Python {found.get('python', 'unknown')}", *packages])
+    machine = _machine(environments[0]) if environments else "unknown"
+    return Provenance(found.get("command", "unknown"), commit, versions, machine, _differing(environments))
+
+
+def _machine(environment: Mapping[str, Any]) -> str:
+    gpus = ", ".join(str(gpu.get("name", "unknown")) for gpu in environment.get("gpus", [])) or "none"
+    return f"{environment.get('cpu_model', 'unknown')}, {environment.get('cores', '?')} cores; GPU: {gpus}"
+
+
+def _differing(environments: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    lines = []
+    for name in dict.fromkeys(name for environment in environments for name in environment):
+        if name in _VOLATILE:
+            continue
+        values = list(dict.fromkeys(str(environment.get(name)) for environment in environments))
+        if len(values) > 1:
+            lines.append(f"{name}: {'; '.join(values[:4])}{' ...' if len(values) > 4 else ''}")
+    return tuple(lines)
 
 
 def _version(package: str) -> str | None:

@@ -6,11 +6,13 @@
       sweep.yaml            resolved configuration, versions, git commit
       manifest.jsonl        arms, effects, packs: written before anything starts
       submissions.jsonl     what was handed to an executor, and when
-      code/                 snapshot of our packages, which the trials import
-      packs/<pack>/         log.txt, events.jsonl
+      submissions/          batch scripts, Slurm's output, what array elements say about themselves
+      code/<digest>/        snapshots of our packages, which the trials import
+      packs/<pack>/         log.txt, events.jsonl, attempts/
       trials/<arm>/<pack>-<round>-<attempt>/   spec.json status.json record.json iterations.npz evidence.npz log.txt
       tables/               Parquet, written by collect and compare
-      report.html, wandb/
+      report.html, .md      the answer: a page that opens without a network, and the same as text
+      wandb/                offline runs
 
 Everything but trials can be rebuilt. Writes go to a temporary name, are synced, and take their final name in one
 step; of two writers of a result the first wins.
@@ -30,6 +32,7 @@ from pydantic import ValidationError
 
 from pipelines.files import append_line, read_arrays, read_json_lines, write_arrays, write_atomically, write_once
 from pipelines.schema import (
+    AA,
     SCHEMA,
     Arm,
     Effect,
@@ -50,6 +53,7 @@ from workloads.api import Evidence
 from workloads.errors import RecordError
 
 __all__ = [
+    "AA",
     "SCHEMA",
     "Arm",
     "Effect",
@@ -78,11 +82,11 @@ __all__ = [
     "write_status",
 ]
 
-_NUMBERS = "numbers"  # evidence.npz keeps named numbers as one JSON text under this name
+_NUMBERS, _PARTS = "numbers", "parts"  # evidence.npz keeps these as JSON texts under these names
 
 AnyRow = TypeVar("AnyRow", bound=Row)
 
-_TRIAL_NAME = re.compile(r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence|counting|profile)-a(?P<attempt>\d+)$")
+_TRIAL_NAME = re.compile(r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence\d*|counting|profile)-a(?P<attempt>\d+)$")
 
 
 class SweepFolder:
@@ -97,6 +101,7 @@ class SweepFolder:
         self.cache_dir = self.path / "cache"
         self.tables_dir = self.path / "tables"
         self.report_file = self.path / "report.html"
+        self.markdown_file = self.path / "report.md"
         self.wandb_dir = self.path / "wandb"
 
     def pack_dir(self, pack: str) -> Path:
@@ -105,7 +110,7 @@ class SweepFolder:
 
     def trial_dir(self, spec: TrialSpec) -> Path:
         """Folder of one trial."""
-        stage = f"r{spec.round:03d}" if spec.round is not None else spec.kind.value
+        stage = f"r{spec.round:03d}" if spec.round is not None else f"{spec.kind.value}{spec.replicate or ''}"
         return self.path / "trials" / spec.arm.id / f"{spec.pack}-{stage}-a{spec.attempt}"
 
     def trial_dirs(self, arm: str) -> Iterator[tuple[Path, str, str, int]]:
@@ -142,6 +147,9 @@ class SweepFolder:
             found[kind].append(_validated(types[kind], values, f"{self.manifest_file} line {number}"))
         if len(found["sweep"]) != 1:
             raise RecordError(f"{self.manifest_file} does not describe one sweep; plan the sweep again")
+        if found["sweep"][0].schema_version != SCHEMA:
+            version = found["sweep"][0].schema_version
+            raise RecordError(f"{self.manifest_file} has schema version {version}, and this perfsweep reads version {SCHEMA}")
         return Manifest(
             sweep=found["sweep"][0],
             arms=tuple(found["arm"]),
@@ -152,11 +160,15 @@ class SweepFolder:
 
     def append_event(self, pack: str, event: Event) -> None:
         """Add a line to a pack's progress."""
-        append_line(self.pack_dir(pack) / "events.jsonl", event.model_dump(mode="json"))
+        append_line(self.events_file(pack), event.model_dump(mode="json"))
+
+    def events_file(self, pack: str) -> Path:
+        """Where a pack notes each trial as it ends."""
+        return self.pack_dir(pack) / "events.jsonl"
 
     def read_events(self, pack: str) -> list[Event]:
         """A pack's progress so far; a line still being written is left for the next time."""
-        file = self.pack_dir(pack) / "events.jsonl"
+        file = self.events_file(pack)
         if not file.exists():
             return []
         return [_validated(Event, values, f"{file} line {number}") for number, values in read_json_lines(file, torn_tail=True)]
@@ -236,7 +248,8 @@ def write_evidence(folder: Path, evidence: Evidence) -> None:
     """Write evidence as arrays, with the named numbers as one JSON text among them."""
     arrays = {name: np.asarray(tensor) for name, tensor in evidence.tensors.items()}
     numbers = json.dumps({name: float(value) for name, value in evidence.numbers.items()})
-    arrays[f"__{_NUMBERS}__"] = np.frombuffer(numbers.encode(), dtype=np.uint8)
+    for name, text in ((_NUMBERS, numbers), (_PARTS, json.dumps(evidence.parts))):
+        arrays[f"__{name}__"] = np.frombuffer(text.encode(), dtype=np.uint8)
     write_arrays(folder / "evidence.npz", arrays)
 
 
@@ -250,10 +263,10 @@ def read_evidence(folder: Path) -> Evidence:
     """
     arrays = read_arrays(folder / "evidence.npz")
     try:
-        numbers = json.loads(arrays.pop(f"__{_NUMBERS}__").tobytes())
+        numbers, parts = (json.loads(arrays.pop(f"__{name}__").tobytes()) for name in (_NUMBERS, _PARTS))
     except (KeyError, ValueError) as error:
         raise RecordError(f"{folder / 'evidence.npz'} holds no evidence of ours: {error}") from error
-    return Evidence(arrays, numbers)
+    return Evidence(arrays, numbers, parts)
 
 
 def _read_json(row: type[AnyRow], file: Path) -> AnyRow | None:

@@ -13,16 +13,20 @@ import numpy as np
 import torch
 import torch.distributed
 
+from pipelines import replay
+from pipelines.measure import environment
+from pipelines.measure.activity import DeviceActivity
 from pipelines.measure.clock import HostClock, clock_for
 from pipelines.measure.counters import CompileCounting, Counting, CountingGc
 from pipelines.measure.recorder import Recorder, Series
 from pipelines.measure.steady import WarmUp, region_alarm
 from pipelines.records import TrialSpec, write_evidence, write_iterations, write_status
-from workloads.api import Device, Workload
+from workloads.api import Device, Evidence, Workload
+from workloads.errors import ContractError, RecordError
 
 
 class MetricLog(Protocol):
-    """Takes one row of metrics per iteration; see `pipelines.publish`."""
+    """Takes one row of metrics per iteration; see `pipelines.wandb_live`."""
 
     calls: int
 
@@ -37,38 +41,89 @@ class MetricLog(Protocol):
 
 def timed(workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog) -> dict[str, Any]:
     """Warm up, then time whole cadences of iterations, or whole jobs; returns fields of the record."""
-    clock = clock_for(device)
-    compiling = CompileCounting()
-    with compiling:
+    with Timing(workload, spec, device, log) as timing:
+        timing.warm_up(folder)
+        return timing.turn(folder)
+
+
+class Timing:
+    """A workload that is warmed up once and timed once, or in turns with the processes of other arms."""
+
+    def __init__(self, workload: Workload, spec: TrialSpec, device: Device, log: MetricLog) -> None:
+        self._workload, self._spec, self._log = workload, spec, log
+        self._clock = clock_for(device)
+        self._compiling = CompileCounting()
+        self._warm = _Warm([], True)
+        self._job_waits = True
+
+    def __enter__(self) -> Timing:
+        self._compiling.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._compiling.__exit__(*exception)
+
+    def warm_up(self, folder: Path) -> None:
+        """Iterate until times rest, or run the job that is discarded; then bring Python's collector to rest."""
         write_status(folder, "warming up")
-        warm = _warm_up(workload, clock, compiling, spec)
-        _settle_collector(workload)
+        self._clock.reset_peak()
+        self._warm = _warm_up(self._workload, self._clock, self._compiling, self._spec)
+        _settle_collector(self._workload)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Highest memory so far."""
+        return self._clock.peak_bytes()
+
+    def turn(self, folder: Path, discarded: int = 0) -> dict[str, Any]:
+        """One timed region, after iterations that are not; returns fields of the record.
+
+        Warm-up and compilations in it are those of the process, the same in all of its turns.
+        """
+        workload, spec, clock, warm = self._workload, self._spec, self._clock, self._warm
         write_status(folder, "timing")
-        clock.reset_peak()
         if workload.shape == "job":
-            log.clear()
-            series, units, alarm = _timed_jobs(workload, clock, spec)
+            if not self._job_waits:
+                workload.reset()
+            clock.reset_peak()
+            self._log.clear()
+            series, units, alarm = _timed_jobs(workload, clock, self._compiling, spec)
+            self._job_waits = False
         else:
-            series, units, alarm = _timed_steps(workload, clock, compiling, spec, log)
+            _iterate(workload, _NoMarks(), discarded)
+            clock.reset_peak()
+            series, units, alarm = _timed_steps(workload, clock, self._compiling, spec, self._log)
         peak = clock.peak_bytes()
-    write_status(folder, "saving")
-    compiled = compiling.result()
-    _write_iterations(folder, series, warm.walls_ns, log)
-    return {
-        "units": units,
-        "iterations": sum(len(part.wall_ns) for part in series),
-        "region_ns": sum(part.region_ns for part in series),
-        "region_cpu_ns": sum(part.region_cpu_ns for part in series),
-        "first_iteration_s": warm.walls_ns[0] / 1e9 if warm.walls_ns else 0.0,
-        "warmup_iterations": len(warm.walls_ns),
-        "warmup_s": sum(warm.walls_ns) / 1e9,
-        "settled": warm.settled and alarm is None,
-        "alarm": alarm,
-        "compile_s": compiled.get("compile_s") or 0.0,
-        "recompiles": int(compiled.get("recompiles") or 0),
-        "peak_bytes": peak,
-        "numbers": _plain(workload.evidence().numbers),
-    }
+        write_status(folder, "saving")
+        compiled = self._compiling.result()
+        _refuse_nothing(series, units)
+        _write_iterations(folder, series, warm.walls_ns, self._log)
+        return {
+            "units": units,
+            "iterations": sum(len(part.wall_ns) for part in series),
+            "region_ns": sum(part.region_ns for part in series),
+            "region_cpu_ns": sum(part.region_cpu_ns for part in series),
+            "first_iteration_s": warm.walls_ns[0] / 1e9 if warm.walls_ns else 0.0,
+            "warmup_iterations": len(warm.walls_ns),
+            "warmup_s": sum(warm.walls_ns) / 1e9,
+            "settled": warm.settled and alarm is None,
+            "alarm": alarm,
+            "compile_s": compiled.get("compile_s") or 0.0,
+            "recompiles": int(compiled.get("recompiles") or 0),
+            "peak_bytes": peak,
+            "numbers": _plain(workload.evidence().numbers),
+        }
+
+
+def _refuse_nothing(series: Sequence[Series], units: float) -> None:
+    """Figures that would be divided by nothing, or by a clock that stood still or ran backwards, are no result."""
+    if not any(len(part.wall_ns) for part in series):
+        raise RecordError("the workload ended before an iteration could be timed; give it more work for one job")
+    if not units > 0:
+        raise RecordError(f"the timed region did {units:g} units of work; progress() must grow with every iteration")
+    for part in series:
+        if part.region_ns <= 0 or (part.wall_ns < 0).any():
+            raise RecordError("the clock stood still or ran backwards inside the timed region; measure this arm again")
 
 
 def counted(workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog) -> dict[str, Any]:
@@ -89,7 +144,21 @@ def counted(workload: Workload, spec: TrialSpec, folder: Path, device: Device, l
         workload.reset()
     with Counting() as counting:
         counting.iterations = _some_iterations(workload, clock, spec.measure.counting_iterations)
-    return {"counters": {**counting.result(), **compiling.result(), **collecting.result(), **own}, "units": units}
+    active = _device_activity(workload, spec) if device.type != "cpu" else {}
+    return {"counters": {**counting.result(), **compiling.result(), **collecting.result(), **active, **own}, "units": units}
+
+
+def _device_activity(workload: Workload, spec: TrialSpec) -> dict[str, float | None]:
+    """A third pass, under the profiler, for what only the device can tell."""
+    if workload.shape == "job":
+        workload.reset()
+    clock = clock_for(environment.device_facts())
+    before = workload.progress()
+    clock.synchronize()
+    with DeviceActivity() as activity:
+        iterations = _some_iterations(workload, _NoMarks(), _whole_cadences(workload, spec.measure.counting_iterations))
+        clock.synchronize()
+    return activity.result(iterations, workload.progress() - before)
 
 
 def evidenced(workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog) -> dict[str, Any]:
@@ -98,32 +167,66 @@ def evidenced(workload: Workload, spec: TrialSpec, folder: Path, device: Device,
     # Filling every empty tensor would cost far more than determinism itself.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.use_deterministic_algorithms(True, warn_only=True)
-    _iterate(workload, _NoMarks(), spec.measure.evidence_iterations)
+    training, states = workload.replayable(), Path(spec.replay) if spec.replay else None
+    replayed = Evidence()
+
+    def step() -> None:
+        workload.step(_NoMarks())
+
+    own = states is not None and states.parent == folder
+    if training is not None and states is not None and own:
+        replayed = replay.record(training, spec.measure.evidence_iterations, step, states)
+    else:
+        _iterate(workload, _NoMarks(), spec.measure.evidence_iterations)
     units = workload.progress()
     evidence = workload.evidence()
-    evidence.tensors = {name: _as_array(tensor) for name, tensor in evidence.tensors.items()}
+    if training is not None and states is not None and not own:
+        replayed = replay.repeat(training, step, states)
+    evidence.tensors = {name: _as_array(tensor) for name, tensor in {**evidence.tensors, **replayed.tensors}.items()}
+    evidence.parts |= replayed.parts
     write_evidence(folder, evidence)
     return {"units": units, "numbers": _plain(evidence.numbers)}
 
 
 def _warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec) -> _Warm:
-    """Iterate until times rest; a job-shaped workload runs one whole job, which is discarded."""
+    """Iterate until times rest; a job-shaped workload runs one job, which is discarded."""
     marks, walls = Recorder(clock), []
     if workload.shape == "job":
-        start = clock.now_ns()
-        _iterate(workload, _NoMarks(), 0)
-        clock.synchronize()
-        workload.reset()
-        return _Warm([clock.now_ns() - start], True)
+        return _Warm([_discard_job(workload, clock, spec.measure.discard_s)], True)
     rule = WarmUp(warmup_max=spec.measure.warmup_max)
     while True:
         start = clock.now_ns()
-        workload.step(marks)
+        _endless_step(workload, marks)
         walls.append(clock.now_ns() - start)
         rule.observe(walls[-1], compiling.poll())
         over = rule.settled
         if len(walls) % workload.cadence == 0 and _agreed(over, spec.world):
             return _Warm(walls, not rule.exhausted)
+
+
+def _discard_job(workload: Workload, clock: HostClock, limit_s: float | None) -> int:
+    """Run a job for nothing, whole or until `limit_s` is over, and begin the next; returns its time in ns.
+
+    A job of minutes is warm long before it ends. What it would have compiled later raises the region's alarm.
+    """
+    start = clock.now_ns()
+    while not workload.done() and (limit_s is None or clock.now_ns() - start < limit_s * 1e9):
+        workload.step(_NoMarks())
+    clock.synchronize()
+    spent_ns = clock.now_ns() - start
+    workload.reset()
+    return spent_ns
+
+
+def _endless_step(workload: Workload, clock: Any) -> None:
+    """One iteration of steps-shaped work, which must never run out."""
+    try:
+        workload.step(clock)
+    except StopIteration as error:
+        raise ContractError(
+            f"{type(workload).__name__} ran out of iterations while it was measured; steps-shaped work must go on for ever, "
+            "or be declared shape='job'"
+        ) from error
 
 
 class _Warm:
@@ -147,7 +250,7 @@ def _timed_steps(
         compiling.poll()
         recorder.start()
         for _ in range(iterations):
-            workload.step(recorder)
+            _endless_step(workload, recorder)
             recorder.lap()
         recorder.stop()
         series, units = recorder.series(), workload.progress() - units_before
@@ -158,9 +261,12 @@ def _timed_steps(
     return [series], units, alarm or "another rank was not steady"
 
 
-def _timed_jobs(workload: Workload, clock: HostClock, spec: TrialSpec) -> tuple[list[Series], float, str | None]:
+def _timed_jobs(
+    workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec
+) -> tuple[list[Series], float, str | None]:
     """Whole jobs, each a region of its own; starting the next one is not part of any."""
     series, units = [], 0.0
+    compiling.poll()
     for job in range(spec.measure.jobs):
         if job:
             workload.reset()
@@ -172,7 +278,7 @@ def _timed_jobs(workload: Workload, clock: HostClock, spec: TrialSpec) -> tuple[
         recorder.stop()
         series.append(recorder.series())
         units += workload.progress()
-    return series, units, None
+    return series, units, "compiled inside the timed region" if compiling.poll() else None
 
 
 def _iterate(workload: Workload, clock: Any, iterations: int) -> None:

@@ -1,25 +1,22 @@
-"""Effects -> terminal and HTML. Shows what compare found; decides nothing."""
+"""Effects -> words and the terminal. Shows what compare found; decides nothing."""
 
 from __future__ import annotations
 
-import math
-from importlib.resources import files
 from typing import Any
 
-import jinja2
-import plotly.graph_objects as go
-import plotly.io
-from markupsafe import Markup
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from pipelines.compare import ArmResult, Comparison
-from pipelines.files import write_atomically
+from pipelines.interactions import BETWEEN, Corners
 from pipelines.judge import EffectResult
 from pipelines.measure.verdicts import Verdict
-from pipelines.records import Manifest, SweepFolder
+from pipelines.outcomes import in_words
+from pipelines.rulings import RuledClaim
+from pipelines.schema import AA
+from pipelines.together import Together
 
 STYLES = {
     Verdict.FASTER: "green",
@@ -30,47 +27,183 @@ STYLES = {
 }
 
 
+WHOLE_NAME = 24
+"""Characters of a toggle's name that a terminal shows on one line, at the cost of other columns."""
+
+
 def show(console: Console, comparison: Comparison) -> None:
     """Print the table of effects and what stands beside it; readable at 100 columns."""
     console.print(f"\n{headline(comparison)}", highlight=False)
+    for line in answer(comparison):
+        console.print(f"- {line}", highlight=False)
     for title, effects in by_design(comparison):
         table = Table(title=f"\n{title}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-        table.add_column("toggle", min_width=22)
+        trials = [_short_trials(comparison, effect) for effect in effects]
+        lost = any(not text.isdigit() for text in trials)
+        longest = max((len(terminal_row(effect)[0]) for effect in effects), default=0)
+        table.add_column("toggle", min_width=min(longest, WHOLE_NAME), overflow="fold")
         for heading in ("time", "95 % interval"):
             table.add_column(heading, justify="right", no_wrap=True)
         for heading in ("verdict", "results"):
             table.add_column(heading)
         for heading in ("memory", "compile"):
             table.add_column(heading, justify="right", no_wrap=True)
-        for effect in effects:
-            table.add_row(*terminal_row(effect))
+        if lost:
+            table.add_column("trials", overflow="fold", max_width=9)
+        for effect, text in zip(effects, trials, strict=True):
+            table.add_row(*terminal_row(effect), *([text] if lost else []))
         console.print(table)
+    _show_together(console, comparison)
+    _show_quality(console, comparison)
     _show_claims(console, comparison)
     for line in footnotes(comparison):
         console.print(f"- {line}", highlight=False)
 
 
+def _show_together(console: Console, comparison: Comparison) -> None:
+    if not comparison.together:
+        return
+    table = Table(title="\nalone and beside the others", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading, justify in zip(TOGETHER, ("left", "right", "left", "right", "left", "left"), strict=True):
+        table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]  # rich's own literal
+    for one in comparison.together:
+        table.add_row(*together_row(one))
+    console.print(table)
+
+
+TOGETHER = ("toggle", "alone", "verdict", "beside the others", "verdict", "so it")
+"""Headings of one-at-a-time beside leave-one-out; the second is what leaving the toggle out would lose."""
+
+
+def together_row(one: Together) -> tuple[str, ...]:
+    """A level by itself and beside the others, with what both verdicts say together."""
+    alone = (percent(one.alone.ratio), one.alone.word) if one.alone else ("", "not measured alone")
+    return (name(one.beside), *alone, percent(one.beside.ratio), one.beside.word, one.reading)
+
+
+CORNERS = ("toggles", "the first alone", "the second alone", "both", "expected of both")
+"""Headings of the corners of interactions; times are against the arm with neither."""
+
+
+def corners_row(found: Corners) -> tuple[str, ...]:
+    """What two toggles cost apart and together, against neither."""
+    names = " x ".join(f"{toggle}={level}" for toggle, level in zip(found.toggles, found.high, strict=True))
+    return (names, *(percent(ratio) for ratio in (found.first, found.second, found.both, found.expected)))
+
+
 def _show_claims(console: Console, comparison: Comparison) -> None:
-    ruled = [(result, claim, ruling) for result in comparison.effects for claim, ruling in result.rulings]
-    if not ruled:
+    if not comparison.rulings:
         return
     table = Table(title="\nclaims", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("toggle", "claim", "ruling"):
+    for heading in ("about", "claim", "ruling"):
         table.add_column(heading)
-    for result, claim, ruling in ruled:
-        table.add_row(name(result), f"{claim.text} ({claim.source})", ruling)
+    for one in comparison.rulings:
+        table.add_row(subject(comparison, one), f"{one.claim.text} ({one.claim.source})", ruling_text(one))
     console.print(table)
+
+
+def subject(comparison: Comparison, one: RuledClaim) -> str:
+    """What a claim was ruled on: the levels, and the design where there are several."""
+    return f"{one.subject} ({one.design.replace('_', ' ')})" if has_several_designs(comparison) else one.subject
+
+
+def ruling_text(one: RuledClaim) -> str:
+    """The ruling with what it rests on: the reason there is none, or the figure of a predicate."""
+    if one.reason:
+        return f"{one.ruling}: {one.reason}"
+    return f"{one.ruling} ({one.claim.figure} {one.value:.6g})" if one.value is not None else one.ruling
+
+
+def _show_quality(console: Console, comparison: Comparison) -> None:
+    if not comparison.quality:
+        return
+    table = Table(title="\nagainst the oracle", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("arm", overflow="fold", min_width=WHOLE_NAME)
+    for heading in quality_headings(comparison):
+        table.add_column(heading.replace(" <= ", "\n<= "), justify="right")
+    for row in comparison.quality:
+        cells = {figure.check: Text(f"{figure.value:.2g}", style="" if figure.holds else "bold red") for figure in row.figures}
+        table.add_row(row.arm.replace(",", ", "), *(cells.get(check, "") for check in quality_checks(comparison)))
+    console.print(table)
+
+
+def quality_checks(comparison: Comparison) -> list[str]:
+    """Names of the oracle checks that any arm has a figure of."""
+    return list(dict.fromkeys(figure.check for row in comparison.quality for figure in row.figures))
+
+
+def quality_headings(comparison: Comparison) -> list[str]:
+    """One heading for each oracle check, with the bound it is held to."""
+    bounds = {figure.check: figure.bound for row in comparison.quality for figure in row.figures}
+    return [f"{check.replace('_', ' ')} <= {bounds[check]:.2g}" for check in quality_checks(comparison)]
 
 
 def headline(comparison: Comparison) -> str:
     """The sentence above the table."""
     reference = comparison.reference
     if reference is None:
-        return f"{comparison.name}: the reference has no finished round yet"
+        return f"{comparison.name}: no reference has a finished round yet"
     return (
         f"{comparison.name}: reference {reference.name} takes {duration(reference.ns_per_unit)} per {comparison.unit} "
         f"(median of {reference.rounds} rounds); time = change against the base, less is faster"
     )
+
+
+NAMED = 5
+"""Toggles that the answer names in a sentence; the table has the rest."""
+
+
+def answer(comparison: Comparison) -> list[str]:
+    """What the sweep found, in words: one line for each kind of verdict that occurs."""
+    kinds: dict[str, list[EffectResult]] = {}
+    for result in sorted(comparison.effects, key=_rank):
+        kinds.setdefault(_kind(result), []).append(result)
+    several = has_several_designs(comparison)
+    return [f"{kind}: {_listed(kinds[kind], several)}" for kind in _KINDS if kind in kinds]
+
+
+def has_several_designs(comparison: Comparison) -> bool:
+    """Whether one level may stand in several tables, so that a line about it has to say which is meant."""
+    return len({result.effect.design for result in comparison.effects} - {AA}) > 1
+
+
+def in_design(result: EffectResult) -> str:
+    """An effect with the design that it comes from."""
+    return f"{name(result)} ({result.effect.design.replace('_', ' ')})"
+
+
+_FASTER, _SLOWER, _CHANGED = "faster, with the same results", "slower", "changes results, so its time does not count"
+_LIKE, _OPEN, _NONE = "no difference", "not decided by this many rounds", "no time"
+_UNCHECKED = "faster, results unchecked"
+_MORE, _LESS = "less time together than apart lets expect", "more time together than apart lets expect"
+_KINDS = (_FASTER, _UNCHECKED, _SLOWER, _MORE, _LESS, _CHANGED, _LIKE, _OPEN, _NONE)
+
+
+def _kind(result: EffectResult) -> str:
+    if result.outcome or result.verdict is None:
+        return _NONE
+    match result.verdict:
+        case Verdict.FASTER | Verdict.SLOWER if BETWEEN in result.effect.toggle:
+            return _MORE if result.verdict is Verdict.FASTER else _LESS
+        case Verdict.FASTER:
+            return _FASTER if result.parity_ok else _UNCHECKED
+        case Verdict.SLOWER:
+            return _SLOWER
+        case Verdict.DIFFERENT:
+            return _CHANGED
+        case Verdict.NO_DIFFERENCE:
+            return _LIKE
+    return _OPEN
+
+
+def _listed(results: list[EffectResult], several: bool) -> str:
+    named = []
+    for result in results[:NAMED]:
+        size = percent(result.ratio) if result.verdict and not result.outcome else result.word
+        design = f", {result.effect.design.replace('_', ' ')}" if several else ""
+        named.append(f"{name(result)} ({size}{design})")
+    more = f", and {len(results) - NAMED} more" if len(results) > NAMED else ""
+    return ", ".join(named) + more
 
 
 def by_design(comparison: Comparison) -> list[tuple[str, list[EffectResult]]]:
@@ -96,13 +229,27 @@ def terminal_row(result: EffectResult) -> tuple[Any, ...]:
     )
 
 
+def trials_text(comparison: Comparison, result: EffectResult) -> str:
+    """How the trials behind an effect ended, of every kind and attempt."""
+    return in_words(comparison.trials.get(result.effect.id, {}))
+
+
+def _short_trials(comparison: Comparison, result: EffectResult) -> str:
+    """A number alone where all trials ended in one way, which is what the verdict says or lets expect."""
+    counts = comparison.trials.get(result.effect.id, {})
+    if len(counts) == 1:
+        return str(next(iter(counts.values())))
+    return in_words(counts).replace(", ", "\n")
+
+
 def footnotes(comparison: Comparison) -> list[str]:
     """Everything else a reader must know to trust the table, one line each."""
     lines = [f"{name(r)}: {r.note}" for r in comparison.effects if r.note]
     lines += [
         f"{name(r)}: its one-off cost is repaid after {r.break_even:,.0f} iterations" for r in comparison.effects if r.break_even
     ]
-    lines += [f"{arm.label}: {arm.outcomes}" for arm in comparison.arms if arm.outcomes]
+    lost = [arm for arm in comparison.arms if set(arm.outcomes) - {"ok", "unsupported"}]
+    lines += [f"{arm.label}: {in_words(arm.outcomes)} trials" for arm in lost]
     if any("(" in r.word for r in comparison.effects):
         lines.append("undecided (n): about n rounds would decide, if the estimate stayed")
     return [*lines, *comparison.notes]
@@ -110,20 +257,51 @@ def footnotes(comparison: Comparison) -> list[str]:
 
 def name(result: EffectResult) -> str:
     """Toggle, level, and the toggles that moved along."""
-    label = f"{result.effect.toggle}={result.effect.level}" if result.effect.level else result.effect.toggle
+    effect = result.effect
+    # Listed arms carry their own name and the reference's ("vs late") instead of a toggle and its level.
+    joint = " " if effect.design == "arms" else "="
+    label = f"{effect.toggle}{joint}{effect.level}" if effect.level else effect.toggle
     return f"{label} (with {', '.join(result.effect.also)})" if result.effect.also else label
 
 
+FACTOR = 2.0
+"""From this ratio on, either way, a change reads better as a factor than in percent."""
+
+
 def percent(ratio: float | None) -> str:
-    """A ratio of times as a signed change in percent."""
-    return "" if ratio is None else f"{(ratio - 1) * 100:+.1f} %"
+    """A ratio of times as a signed change in percent, or as a factor where it is large."""
+    if ratio is None:
+        return ""
+    return _factor(ratio) + (" less" if ratio < 1 else " more") if is_large(ratio) else f"{(ratio - 1) * 100:+.1f} %"
+
+
+def is_large(ratio: float) -> bool:
+    """Whether a ratio of times is shown as a factor."""
+    return not 1 / FACTOR < ratio < FACTOR
+
+
+def _factor(ratio: float) -> str:
+    return f"{max(ratio, 1 / ratio):.3g}x"
 
 
 def interval(result: EffectResult) -> str:
-    """The interval as two signed changes."""
-    if result.low is None or result.high is None:
+    """The interval in the same form as the change itself."""
+    return bounds_text(result.ratio, result.low, result.high)
+
+
+def bounds_text(ratio: float | None, low: float | None, high: float | None) -> str:
+    """Two ends of an interval, as factors where the ratio is shown as one."""
+    if ratio is None or low is None or high is None:
         return ""
-    return f"{(result.low - 1) * 100:+.1f} .. {(result.high - 1) * 100:+.1f}"
+    if not is_large(ratio):
+        return f"{(low - 1) * 100:+.1f} .. {(high - 1) * 100:+.1f}"
+    ends = (1 / high, 1 / low) if ratio < 1 else (low, high)
+    return " .. ".join(f"{end:.3g}x" for end in ends)
+
+
+def cpu_text(result: EffectResult) -> str:
+    """The effect in process CPU time with its interval."""
+    return f"{percent(result.cpu[0])} ({bounds_text(*result.cpu)})" if result.cpu else ""
 
 
 def megabytes(value: float | None) -> str:
@@ -146,90 +324,14 @@ def duration(ns: float) -> str:
     return f"{ns:.3g} ns"
 
 
-def write_html(folder: SweepFolder, manifest: Manifest, comparison: Comparison) -> None:
-    """Write report.html: one file that opens without a network."""
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    template = environment.from_string(files("pipelines").joinpath("report.html.j2").read_text())
-    text = template.render(
-        comparison=comparison,
-        headline=headline(comparison).partition(": ")[2].capitalize(),
-        groups=[(title, [_html_row(effect) for effect in effects]) for title, effects in by_design(comparison)],
-        arms=[_html_arm(arm) for arm in comparison.arms],
-        claims=[(name(r), claim, ruling) for r in comparison.effects for claim, ruling in r.rulings],
-        footnotes=footnotes(comparison),
-        picture=Markup(picture(comparison)),
-        command=f"perfsweep compare {folder.path}",
-        measure=manifest.sweep.measure,
-    )
-    write_atomically(folder.report_file, text.encode())
+SHOWN_PHASES = 6
 
 
-def picture(comparison: Comparison) -> str:
-    """Effects with their intervals as an inline plot with its own copy of the library."""
-    shown = [r for r in comparison.effects if r.ratio is not None and r.low is not None and r.high is not None]
-    if not shown:
-        return "<p>No effect has an interval yet.</p>"
-    shown.sort(key=lambda r: r.ratio or 0.0, reverse=True)
-    several = len({r.effect.design for r in shown}) > 1
-    x = [_change(r.ratio) for r in shown]
-    bars = go.Scatter(
-        x=x,
-        y=[f"{name(r)} ({r.effect.design.replace('_', ' ')})" if several else name(r) for r in shown],
-        mode="markers",
-        marker={"size": 9, "color": ["#2a78d6" if r.parity_ok else "#c0392b" for r in shown]},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "color": "#8a97a5",  # grey reads on light and on dark pages
-            "array": [_change(r.high) - value for r, value in zip(shown, x, strict=True)],
-            "arrayminus": [value - _change(r.low) for r, value in zip(shown, x, strict=True)],
-        },
-        hovertemplate="%{y}: %{x:.1f} %<extra></extra>",
-    )
-    figure = go.Figure(bars)
-    figure.add_vrect(x0=-100 * comparison.margin, x1=100 * comparison.margin, fillcolor="#888888", opacity=0.2, line_width=0)
-    figure.add_vline(x=0, line_width=1, line_color="#888888")
-    figure.update_layout(
-        height=120 + 34 * len(shown),
-        margin={"l": 10, "r": 20, "t": 10, "b": 50},
-        xaxis_title="change of time, % (95 % interval)",
-        yaxis={"automargin": True},
-        template="plotly_white",
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"color": "#777777"},
-    )
-    return plotly.io.to_html(figure, include_plotlyjs=True, full_html=False, config={"displayModeBar": False, "responsive": True})
-
-
-def _html_row(result: EffectResult) -> dict[str, Any]:
-    return {
-        "name": name(result),
-        "base": result.base_label,
-        "time": percent(result.ratio),
-        "interval": interval(result),
-        "verdict": result.word,
-        "css": (result.verdict.name.lower() if result.verdict else "none"),
-        "parity": result.parity_text,
-        "memory": megabytes(result.memory_bytes),
-        "compile": compile_text(result),
-        "rounds": result.rounds,
-        "method": result.method,
-    }
-
-
-def _html_arm(arm: ArmResult) -> dict[str, Any]:
-    return {
-        "label": arm.label,
-        "time": duration(arm.ns_per_unit) if arm.ns_per_unit else "",
-        "rounds": arm.rounds,
-        "memory": f"{arm.peak_bytes / 2**20:.0f} MB" if arm.peak_bytes else "",
-        "outcomes": arm.outcomes,
-    }
-
-
-def _change(ratio: float | None) -> float:
-    return math.nan if ratio is None else (ratio - 1) * 100
+def phases_text(arm: ArmResult) -> str:
+    """The longest phases with their time per unit; those under a hundredth of the whole are left out."""
+    least = (arm.ns_per_unit or 0.0) / 100
+    shown = [share for share in arm.phases if share.ns_per_unit >= least][:SHOWN_PHASES]
+    return ", ".join(f"{share.phase} {duration(share.ns_per_unit)}{' (device)' * (share.on == 'device')}" for share in shown)
 
 
 def _rank(result: EffectResult) -> tuple[bool, float]:

@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict
 
 SCHEMA = 1
 
+AA = "aa"
+"""Design of the effect that compares an arm with itself."""
+
 
 class Outcome(StrEnum):
     """How a trial ended."""
@@ -53,12 +56,38 @@ class Measure(Row):
     threads: int
     timeout_s: float
     seed: int
+    isolation: str = "fresh"
+    turns: int = 5
+    rounds_max: int = 40
+    precision: float | None = None
+    budget_s: float | None = None
+    repeats: int = 2
+    seeds: int = 5
+    discard_s: float | None = None
 
     @property
     def method(self) -> str:
-        """Digest of what makes trials comparable: everything but how many rounds there are and when a trial is given up."""
-        values = self.model_dump(mode="json", exclude={"rounds", "timeout_s"})
+        """Digest of what makes trials comparable: everything but how many there are and when one is given up."""
+        how_many = {"rounds", "rounds_max", "precision", "budget_s", "repeats", "seeds", "timeout_s"}
+        left_out = how_many | ({"turns"} if self.isolation == "fresh" else set())
+        # Options at their default are left out too, so that a new option does not void what was measured without it.
+        values = self.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether what was measured decides how many rounds there are."""
+        return self.precision is not None or self.budget_s is not None
+
+    @property
+    def rounds_planned(self) -> int:
+        """How many rounds there are at most."""
+        return max(self.rounds, self.rounds_max) if self.adaptive else self.rounds
+
+    @property
+    def stride(self) -> int:
+        """Rounds that share their processes: one where processes are fresh."""
+        return self.turns if self.isolation == "resident" else 1
 
 
 class Arm(Row):
@@ -72,7 +101,8 @@ class Arm(Row):
 class Effect(Row):
     """A comparison that the sweep was planned for: each arm of `pairs` against its base.
 
-    `also` names the toggles that go back to their baseline together with `toggle`.
+    `also` names the toggles that go back to their baseline together with `toggle`. With a `contrast` the effect is that
+    weighted sum of the log times of its arms, and `pairs` only names the arms that it is shown by.
     """
 
     id: str
@@ -82,6 +112,18 @@ class Effect(Row):
     pairs: tuple[tuple[str, str], ...]
     reference: str | None = None
     also: tuple[str, ...] = ()
+    contrast: dict[str, float] = {}
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of each arm's log time in the effect; they add up to zero."""
+        if self.contrast:
+            return self.contrast
+        found: dict[str, float] = {}
+        for arm, base in self.pairs:
+            found[arm] = found.get(arm, 0.0) + 1 / len(self.pairs)
+            found[base] = found.get(base, 0.0) - 1 / len(self.pairs)
+        return found
 
 
 class Pack(Row):
@@ -155,6 +197,9 @@ class TrialSpec(Row):
     code: str
     cache_dir: str
     world: int = 1
+    generation: int | None = None  # of a process that stays for several rounds
+    replicate: int = 0  # evidence trials: the seed's offset from `measure.seed`
+    replay: str | None = None  # evidence trials: folder with states of the reference
 
 
 class Failure(Row):
@@ -166,7 +211,8 @@ class Failure(Row):
 
 
 class TrialRecord(Row):
-    """What one trial found. Times are of the timed region; `units` were done in it.
+    """What one trial found. Times are of the timed region; `units` were done in it. Records of one `generation` come
+    from one process that took turns with those of other arms; None is a process of its own.
 
     `numbers` are the cheap evidence of a timing trial, `counters` the counts of a counting trial. `keys` are the
     facts that records compared with one another must share.
@@ -178,6 +224,8 @@ class TrialRecord(Row):
     pack: str
     round: int | None
     attempt: int
+    generation: int | None = None
+    replicate: int = 0
     outcome: Outcome
     failure: Failure | None = None
     code: str = ""
@@ -213,6 +261,8 @@ class TrialRecord(Row):
             pack=spec.pack,
             round=spec.round,
             attempt=spec.attempt,
+            generation=spec.generation,
+            replicate=spec.replicate,
             code=spec.code,
             method=spec.measure.method,
             started=started,

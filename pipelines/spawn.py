@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
@@ -31,10 +32,21 @@ class Ending:
     failure: Failure
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What a process that stays says when it has warmed up, and after each turn."""
+
+    outcome: Outcome = Outcome.OK
+    failure: Failure | None = None
+    peak_bytes: int = 0
+
+
 class Child(Protocol):
     """One running process of a trial."""
 
     pid: int
+    pipe: Connection | None
+    """To a process that stays, None to one that runs by itself."""
 
     @property
     def handle(self) -> int:
@@ -70,14 +82,24 @@ class ForkServer:
         # The first optimiser of a process imports torch._dynamo, which takes a second: the server does it once.
         self._context.set_forkserver_preload(["torch", "torch._dynamo", "pipelines.trial", *modules, "pipelines.preload"])
 
-    def start(self, spec_file: Path, world: int, env: Mapping[str, str]) -> list[Child]:
-        """Fork one trial; `env` and process groups need exec."""
+    def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
+        """Fork one trial; `env` and process groups need exec. With `stay` it waits for turns at the end of a pipe."""
         if env or world > 1:
             raise ValueError("a forked trial has imported everything already: levels with env or ranks need exec")
-        process = self._context.Process(target=_forked, args=(str(spec_file),))
+        ours, theirs = multiprocessing.Pipe() if stay else (None, None)
+        process = self._context.Process(target=_forked, args=(str(spec_file), theirs))
         with _no_main():
             process.start()
-        return [_Forked(process)]
+        if theirs is not None:
+            theirs.close()  # else the pipe would not break when the child dies
+        return [_Forked(process, ours)]
+
+    def call(self, function: Callable[..., None], *arguments: str) -> Child:
+        """Fork a process that does something else than a trial."""
+        process = self._context.Process(target=function, args=arguments)
+        with _no_main():
+            process.start()
+        return _Forked(process)
 
 
 @contextmanager
@@ -94,13 +116,15 @@ def _no_main() -> Iterator[None]:
 class Exec:
     """Starts trials as fresh interpreters, one for each rank."""
 
-    def start(self, spec_file: Path, world: int, env: Mapping[str, str]) -> list[Child]:
-        """Start all ranks of one trial with the variables of its levels."""
+    def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
+        """Start all ranks of one trial with the variables of its levels; with `stay` each waits for turns at a pipe."""
         values = {name: text.replace("{scratch_dir}", str(spec_file.parent / "scratch")) for name, text in env.items()}
         children: list[Child] = []
         for rank in range(world):
+            ours, theirs = multiprocessing.Pipe() if stay else (None, None)
+            inherited = [theirs.fileno()] if theirs else []
             with (spec_file.parent / "log.txt").open("ab") as log:
-                command = [sys.executable, "-m", "pipelines.trial", str(spec_file), str(rank)]
+                command = [sys.executable, "-m", "pipelines.trial", str(spec_file), str(rank), *map(str, inherited)]
                 process = subprocess.Popen(
                     command,
                     env={**os.environ, **values},
@@ -108,8 +132,11 @@ class Exec:
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
+                    pass_fds=inherited,
                 )
-            children.append(_Executed(process))
+            if theirs is not None:
+                theirs.close()
+            children.append(_Executed(process, ours))
         return children
 
 
@@ -136,6 +163,40 @@ def wait(children: Sequence[Child], timeout_s: float) -> Ending | None:
     finally:
         for child in children:
             _end(child)
+
+
+def hear(children: Sequence[Child], timeout_s: float) -> list[Answer] | Ending:
+    """Sleep until each of several processes that stay has said something; what they said, or how one of them failed to.
+
+    They are left running, except after an ending.
+    """
+    oom_kills = _oom_kills()
+    deadline = time.monotonic() + timeout_s
+    said: dict[int, Answer] = {}
+    while len(said) < len(children):
+        waiting = {child.pipe: child for child in children if child.pid not in said and child.pipe is not None}
+        ready = connection.wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
+        for pipe in ready:
+            child = waiting[pipe]  # type: ignore[index]
+            try:
+                said[child.pid] = pipe.recv()  # type: ignore[union-attr]
+            except (EOFError, OSError):
+                connection.wait([child.handle], timeout=10)
+                code = child.code()
+                end(children)
+                return _classified(code, oom_kills)
+        if not ready:
+            end(children)
+            return Ending(Outcome.TIMEOUT, Failure(type="Timeout", message=f"did not end within {timeout_s:g} s"))
+    return [said[child.pid] for child in children]
+
+
+def end(children: Sequence[Child]) -> None:
+    """End processes that stay, and all they started."""
+    for child in children:
+        if child.pipe is not None:
+            child.pipe.close()
+        _end(child)
 
 
 def _classified(code: int | None, oom_kills_before: int) -> Ending:
@@ -173,25 +234,31 @@ def die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-def _forked(spec_file: str) -> None:
-    """First function of a forked trial: a process group of its own, streams into its log."""
-    from pipelines import trial
-
+def detach(log_file: Path) -> None:
+    """Make a forked process one of its own: a process group, an end when its parent ends, streams into its log."""
     os.setsid()
     die_with_parent()
-    log = os.open(Path(spec_file).with_name("log.txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream in (1, 2):
         os.dup2(log, stream)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    status = trial.main([spec_file])
+
+
+def _forked(spec_file: str, pipe: Connection | None = None) -> None:
+    """First function of a forked trial: a process group of its own, streams into its log."""
+    from pipelines import trial
+
+    detach(Path(spec_file).with_name("log.txt"))
+    status = trial.main([spec_file], pipe)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # everything is on disk: tearing torch down would only cost time
 
 
 class _Forked:
-    def __init__(self, process: BaseProcess) -> None:
+    def __init__(self, process: BaseProcess, pipe: Connection | None = None) -> None:
         self._process = process
+        self.pipe = pipe
         self.pid = process.pid or 0
 
     @property
@@ -204,8 +271,9 @@ class _Forked:
 
 
 class _Executed:
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], pipe: Connection | None = None) -> None:
         self._process = process
+        self.pipe = pipe
         self.pid = process.pid
         self._handle = os.pidfd_open(process.pid)
 

@@ -1,4 +1,4 @@
-"""One process that runs one arm once: set-up, warm-up, timed region, record.
+"""One process that runs one arm: set-up, warm-up, timed region, record; once, or in turns with the processes of others.
 
 Started by `pipelines.spawn`: forked from a server that has imported torch, or by exec with the path of a spec.json.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
-import os
 import random
 import shutil
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,14 @@ import numpy as np
 import torch
 import torch.distributed
 
+from pipelines import caches
 from pipelines.config import workload_config
 from pipelines.identity import code_digest
 from pipelines.measure import environment
-from pipelines.publish import BufferedLog, LiveLog
 from pipelines.records import Failure, Kind, Outcome, TrialRecord, TrialSpec, read_spec, write_record, write_status
-from pipelines.regions import counted, evidenced, prepare_collector, timed
-from pipelines.spawn import die_with_parent
+from pipelines.regions import Timing, counted, evidenced, prepare_collector, timed
+from pipelines.spawn import Answer, die_with_parent
+from pipelines.wandb_live import BufferedLog, LiveLog
 from workloads import registry
 from workloads.api import Context, Device, Level, Workload
 from workloads.errors import ConfigError, UnsupportedHere
@@ -38,18 +41,64 @@ def run(spec: TrialSpec, folder: Path, rank: int = 0) -> TrialRecord:
 
     All ranks of a process group run the same iterations; rank 0 alone writes.
     """
+    record = _recorded(spec, folder, rank, lambda: _run(spec, folder, rank))
+    if rank == 0:
+        shutil.rmtree(folder / "scratch", ignore_errors=True)
+    return record
+
+
+def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
+    """Warm up once, then take a turn for each path of a spec.json that comes through `pipe`, until it is closed.
+
+    Waiting for a turn is a blocking read: it costs the other arms nothing. Each turn is a record of its own. The answer
+    to each message is an `Answer`; after one that is not ok the process ends, because its state is unknown.
+    """
+    try:
+        with set_up(spec, folder, rank) as scene, Timing(scene.workload, spec, scene.device, scene.log) as timing:
+            timing.warm_up(folder)
+            pipe.send(Answer(peak_bytes=timing.peak_bytes))
+            while (file := _next_turn(pipe)) is not None:
+                record = _turn(scene, timing, read_spec(file), file.parent, rank)
+                pipe.send(Answer(record.outcome, record.failure))
+                if record.outcome is not Outcome.OK:
+                    return
+    except Exception as error:  # noqa: BLE001 - see `_recorded`
+        pipe.send(Answer(*_classified(error)))
+    finally:
+        if rank == 0:
+            shutil.rmtree(folder / "scratch", ignore_errors=True)
+
+
+def _next_turn(pipe: Connection) -> Path | None:
+    try:
+        return Path(pipe.recv())
+    except EOFError:
+        return None
+
+
+def _turn(scene: Scene, timing: Timing, spec: TrialSpec, folder: Path, rank: int) -> TrialRecord:
+    # The first iteration finds caches full of the other arms' data; a turn of one iteration has none to spare.
+    discarded = int(spec.measure.iterations > 1)
+    return _recorded(spec, folder, rank, lambda: scene.measured(spec, lambda: timing.turn(folder, discarded)))
+
+
+def _recorded(spec: TrialSpec, folder: Path, rank: int, work: Callable[[], dict[str, Any]]) -> TrialRecord:
     started = time.time()
     try:
-        found = _run(spec, folder, rank)
-    except UnsupportedHere as error:
-        found = {"outcome": Outcome.UNSUPPORTED, "failure": Failure(type="UnsupportedHere", message=str(error))}
+        found = work()
     except Exception as error:  # noqa: BLE001 - the workload's code is not ours: whatever it raises is an outcome
-        found = {"outcome": Outcome.OOM if is_oom(error) else Outcome.FAILED, "failure": as_failure(error)}
+        outcome, failure = _classified(error)
+        found = {"outcome": outcome, "failure": failure}
     record = TrialRecord.of(spec, started, **found)
     if rank == 0:
         write_record(folder, record)
-        shutil.rmtree(folder / "scratch", ignore_errors=True)
     return record
+
+
+def _classified(error: Exception) -> tuple[Outcome, Failure]:
+    if isinstance(error, UnsupportedHere):
+        return Outcome.UNSUPPORTED, Failure(type="UnsupportedHere", message=str(error))
+    return Outcome.OOM if is_oom(error) else Outcome.FAILED, as_failure(error)
 
 
 def is_oom(error: BaseException) -> bool:
@@ -67,6 +116,37 @@ def as_failure(error: BaseException) -> Failure:
 
 def _run(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
     """Everything between start and record, as fields of the record."""
+    with set_up(spec, folder, rank) as scene:
+        measure = {Kind.TIMING: timed, Kind.COUNTING: counted, Kind.EVIDENCE: evidenced}[spec.kind]
+        return scene.measured(spec, lambda: measure(scene.workload, spec, folder, scene.device, scene.log))
+
+
+@dataclasses.dataclass(frozen=True)
+class Scene:
+    """A workload that is set up, and what belongs into each of its records."""
+
+    workload: Workload
+    device: Device
+    log: BufferedLog | LiveLog
+    setup_s: float
+
+    def measured(self, spec: TrialSpec, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What `measure` found, with the facts around it."""
+        before = environment.snapshot()
+        found = measure()
+        after = environment.snapshot()
+        if spec.kind is Kind.TIMING:
+            wall_s, cpu_s = found["region_ns"] / 1e9, found["region_cpu_ns"] / 1e9
+            threads = _busy_threads(spec, self.device)
+            found["disturbed"] = environment.disturbance(before, after, wall_s=wall_s, cpu_s=cpu_s, threads=threads)
+        keys = {**environment.comparison_keys(self.device), "data": self.workload.data_digest()}
+        facts = {**environment.facts(), "device": dataclasses.asdict(self.device)}
+        return {"outcome": Outcome.OK, "setup_s": self.setup_s, "keys": keys, "environment": facts, **found}
+
+
+@contextmanager
+def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
+    """The workload of a trial, ready for its first iteration, and closed afterwards whatever happens."""
     write_status(folder, "setting up")
     cls = registry.find(spec.workload)
     if code_digest(cls) != spec.code:
@@ -79,24 +159,15 @@ def _run(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
     context = _context(spec, folder, device, rank, log)
     prepare_collector(cls)
     workload = cls()
-    before = environment.snapshot()
-    setup_start = time.perf_counter()
-    try:
-        workload.setup(workload_config(cls, spec.config), spec.arm.levels, context)
-        setup_s = time.perf_counter() - setup_start
-        measure = {Kind.TIMING: timed, Kind.COUNTING: counted, Kind.EVIDENCE: evidenced}[spec.kind]
-        found = measure(workload, spec, folder, device, log)
-        threads = _busy_threads(spec, device)
-        keys = {**environment.comparison_keys(device), "data": workload.data_digest()}
-    finally:
-        workload.close()
-        log.close()
-    after = environment.snapshot()
-    if spec.kind is Kind.TIMING:
-        wall_s, cpu_s = found["region_ns"] / 1e9, found["region_cpu_ns"] / 1e9
-        found["disturbed"] = environment.disturbance(before, after, wall_s=wall_s, cpu_s=cpu_s, threads=threads)
-    facts = {**environment.facts(), "device": dataclasses.asdict(device)}
-    return {"outcome": Outcome.OK, "setup_s": setup_s, "keys": keys, "environment": facts, **found}
+    shared = caches.shared_folder(Path(spec.cache_dir), str(torch.__version__), device.name, spec.code)
+    with caches.compile_cache(spec.kind, shared, folder / "scratch" / f"compiled{rank}"):
+        start = time.perf_counter()
+        try:
+            workload.setup(workload_config(cls, spec.config), spec.arm.levels, context)
+            yield Scene(workload, device, log, time.perf_counter() - start)
+        finally:
+            workload.close()
+            log.close()
 
 
 def _levels(cls: type[Workload], spec: TrialSpec) -> dict[str, Level]:
@@ -111,11 +182,10 @@ def _refuse_unsupported(levels: dict[str, Level], device: Device) -> None:
 
 
 def _prepare_process(spec: TrialSpec, device: Device, rank: int, folder: Path) -> None:
-    """Seeds, threads, compile cache and process group: the same start for every arm."""
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(spec.cache_dir) / "inductor")
+    """Seeds, threads and process group: the same start for every arm."""
     if device.type == "cpu":
         torch.set_num_threads(spec.measure.threads)
-    seed = spec.measure.seed
+    seed = spec.measure.seed + spec.replicate
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
@@ -142,7 +212,7 @@ def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: Buff
         device=device,
         scratch_dir=scratch,
         cache_dir=cache,
-        seed=spec.measure.seed,
+        seed=spec.measure.seed + spec.replicate,
         rank=rank,
         world=spec.world,
         log=log,
@@ -157,11 +227,16 @@ def _busy_threads(spec: TrialSpec, device: Device) -> int | None:
     return spec.measure.threads if device.type == "cpu" and alone else None
 
 
-def main(arguments: list[str]) -> int:
-    """Run the trial of a spec.json; the exit status says only whether a record was written."""
+def main(arguments: list[str], pipe: Connection | None = None) -> int:
+    """Run the trial of a spec.json, or stay for turns; the exit status says only whether a record was written."""
     file = Path(arguments[0])
     rank = int(arguments[1]) if len(arguments) > 1 else 0
-    run(read_spec(file), file.parent, rank)
+    if len(arguments) > 2:
+        pipe = Connection(int(arguments[2]))
+    if pipe is not None:
+        serve(read_spec(file), file.parent, rank, pipe)
+    else:
+        run(read_spec(file), file.parent, rank)
     return 0
 
 

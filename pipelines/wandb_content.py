@@ -1,55 +1,55 @@
 """Records of one arm in one pack -> what its W&B run says: names, configuration, history, summary. Touches no file.
 
-History rows keep the order of the rounds. Each kind of row counts its own x axis through the whole run:
-`iter/index` for timed iterations, `warmup/index` for warm-up ones, `log/index` for metrics that were logged more or
-less often than once per iteration.
+History rows keep the order of the rounds, one segment each. Each kind of row counts its own x axis through the whole
+run: `iter/index` for timed iterations, `warmup/index` for warm-up ones, `log/index` for metrics that were logged more
+or less often than once per iteration.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipelines.records import SCHEMA, Arm, Manifest, Outcome, Sweep, TrialRecord
+from pipelines.records import SCHEMA, Arm, Manifest, Outcome, Pack, Sweep, TrialRecord
+from pipelines.tracking import Tracking
+from pipelines.wandb_history import HistoryRow, Timing, iteration_rows, log_rows, plain, row_count, warmup_rows
 from workloads.errors import RecordError
 
 LONGEST_NAME = 128
 LONGEST_TAG = 64
 
-_MEASURED = frozenset({Outcome.OK, Outcome.DISTURBED})
+FORMAT = 2
+"""Counts changes of what rows look like, so that runs of an older look are replaced and never continued."""
+
+MEASURED = frozenset({Outcome.OK, Outcome.DISTURBED})
 _NS_PER_MS = 1e6
 _BYTES_PER_MB = 1e6
 
-HistoryRow = dict[str, float]
-
 
 @dataclass(frozen=True)
-class Timing:
-    """One final timing trial: its record, and its arrays where it has any.
+class Segment:
+    """Rows that are sent as a whole: one round. They are made only when they are sent."""
 
-    Arrays: `start_ns`, `wall_ns`, `device_ns`, `host_<phase>`, `device_<phase>`: int64 [N]; `warmup_wall_ns`: int64
-    [W]; `epoch_ns`: int64 [1], the wall clock at `start_ns[0]`; `log_<key>`: float64, one entry for each logged row.
-    """
-
-    record: TrialRecord
-    arrays: Mapping[str, np.ndarray]
-
-    @property
-    def iterations(self) -> int:
-        """Number N of timed iterations."""
-        return len(self.arrays.get("wall_ns", ()))
+    digest: str
+    count: int
+    rows: Callable[[], Iterator[HistoryRow]]
 
 
 @dataclass(frozen=True)
 class RunContent:
-    """Everything that a W&B run is made of, as plain values."""
+    """Everything that a W&B run is made of.
+
+    `run_id` is the name under which it is published first; a run that had to be replaced has a later `generation`.
+    `files` are the full series: they go into an artifact, by the name that each has there.
+    """
 
     run_id: str
     arm: str
@@ -62,17 +62,45 @@ class RunContent:
     job_type: str
     tags: tuple[str, ...]
     config: dict[str, Any]
-    rows: tuple[HistoryRow, ...]
+    segments: tuple[Segment, ...]
     summary: dict[str, Any]
     exit_code: int
+    files: tuple[tuple[str, Path], ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """History rows of all segments."""
+        return sum(segment.count for segment in self.segments)
+
+    @property
+    def digests(self) -> list[str]:
+        """Digests of the segments, in order."""
+        return [segment.digest for segment in self.segments]
 
     def digest(self) -> str:
         """SHA-256 over all of it: equal digests mean that publishing again would change nothing."""
-        return hashlib.sha256(json.dumps(vars(self), sort_keys=True, default=str).encode()).hexdigest()
+        said = {name: value for name, value in vars(self).items() if name not in ("segments", "files", "entity")}
+        return hashlib.sha256(json.dumps([said, self.digests], sort_keys=True, default=str).encode()).hexdigest()
+
+    def published(self) -> dict[str, Any]:
+        """What a complete run says of itself in its summary, so that anybody can see later whether it is."""
+        return {"published/digest": self.digest(), "published/segments": json.dumps(self.digests), "published/rows": self.rows}
+
+    def named(self, generation: int) -> str:
+        """The run's id in a generation; W&B never takes the id of a deleted run again."""
+        return self.run_id if generation == 1 else f"{self.run_id}-g{generation}"
+
+
+def generation_of(run_id: str, name: str) -> int | None:
+    """Which generation of a run has this name; None where it is another run."""
+    if name == run_id:
+        return 1
+    number = name.removeprefix(f"{run_id}-g")
+    return int(number) if name.startswith(f"{run_id}-g") and number.isdigit() else None
 
 
 def run_content(
-    manifest: Manifest, arm: Arm, pack: str, timings: Sequence[Timing], counting: TrialRecord | None = None
+    manifest: Manifest, arm: Arm, pack: Pack, timings: Sequence[Timing], counting: TrialRecord | None = None, identity: str = ""
 ) -> RunContent:
     """The run of an arm in a pack.
 
@@ -80,24 +108,26 @@ def run_content(
     ----------
     timings : final timing trials of the arm in the pack, in the order of their rounds
     counting : the arm's counting trial, whose counters go into the summary
+    identity : what tells this sweep from others of the same name in the same project
     """
     sweep = manifest.sweep
+    tracking = Tracking.of(sweep.tracking)
     short = sweep.workload.rpartition(":")[2]
     return RunContent(
-        run_id=f"{arm.id}-{pack}",
+        run_id="-".join(filter(None, (identity, arm.id, pack.id))),
         arm=arm.id,
         label=arm.label,
-        pack=pack,
+        pack=pack.id,
         name=f"{short}-{arm.label}-{sweep.measure.seed}"[:LONGEST_NAME],
-        project=sweep.tracking.get("project") or "perfsweep",
-        entity=sweep.tracking.get("entity"),
+        project=tracking.project,
+        entity=tracking.entity,
         group=sweep.name[:LONGEST_NAME],
         job_type="bench",
         tags=_tags(sweep, arm, short, timings),
-        config=_config(manifest, arm, pack, timings),
-        rows=tuple(history(timings)),
+        config=_config(manifest, arm, pack.id, timings),
+        segments=_segments(pack, timings),
         summary=summary(timings, counting),
-        exit_code=0 if any(timing.record.outcome in _MEASURED for timing in timings) else 1,
+        exit_code=0 if any(timing.record.outcome in MEASURED for timing in timings) else 1,
     )
 
 
@@ -120,18 +150,32 @@ def check_arrays(arrays: Mapping[str, np.ndarray], where: str) -> None:
         raise RecordError(f"{where} has logged metrics of different lengths; measure the trial again")
 
 
-def history(timings: Sequence[Timing]) -> Iterator[HistoryRow]:
-    """All rows of the measured rounds, each kind with its running index."""
-    indexes: Counter[str] = Counter()
+def _segments(pack: Pack, timings: Sequence[Timing]) -> tuple[Segment, ...]:
+    """One segment for each measured round."""
+    rounds = len(pack.orders)
+    first: Counter[str] = Counter()
+    segments = []
     for timing in timings:
-        if timing.record.outcome not in _MEASURED or not timing.iterations:
-            continue
-        place = {"round": timing.record.round or 0}
-        for kind, rows in (("warmup", _warmup_rows(timing)), ("iter", _iteration_rows(timing)), ("log", _log_rows(timing))):
-            for number, row in enumerate(rows):
-                own = {"index": indexes[kind], **place, "in_round": number}
-                indexes[kind] += 1
-                yield {**{f"{kind}/{name}": value for name, value in own.items()}, **row}
+        if timing.record.outcome in MEASURED and timing.iterations:
+            rows, count = partial(_round_rows, timing, dict(first), rounds), row_count(timing, rounds)
+            segments.append(Segment(_segment_digest(timing, count), count, rows))
+            first.update(timing.counts)
+    return tuple(segments)
+
+
+def _round_rows(timing: Timing, first: Mapping[str, int], rounds: int) -> Iterator[HistoryRow]:
+    yield from warmup_rows(timing, first.get("warmup", 0), rounds)
+    yield from iteration_rows(timing, first.get("iter", 0), rounds)
+    yield from log_rows(timing, first.get("log", 0), rounds)
+
+
+def _segment_digest(timing: Timing, count: int) -> str:
+    """Digest of everything that a round's rows are made of."""
+    digest = hashlib.sha256(json.dumps([FORMAT, timing.record.round, timing.record.attempt, count]).encode())
+    for name in sorted(timing.arrays):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(timing.arrays[name]).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def summary(timings: Sequence[Timing], counting: TrialRecord | None) -> dict[str, Any]:
@@ -139,13 +183,13 @@ def summary(timings: Sequence[Timing], counting: TrialRecord | None) -> dict[str
 
     W&B sorts and filters reliably only on names of letters, digits and underscores.
     """
-    measured = [timing for timing in timings if timing.record.outcome in _MEASURED]
+    measured = [timing for timing in timings if timing.record.outcome in MEASURED]
     bench = {f"bench/{name}": value for name, value in _bench(measured).items()}
     counters = {} if counting is None else counting.counters
     return {
         **bench,
         **{name.replace("/", "_"): value for name, value in bench.items()},
-        **{f"counters/{_plain(name)}": value for name, value in counters.items() if value is not None},
+        **{f"counters/{plain(name)}": value for name, value in counters.items() if value is not None},
         "outcome": _outcome(timings),
     }
 
@@ -170,66 +214,6 @@ def _outcome(timings: Sequence[Timing]) -> str:
     """`ok` when every round is; otherwise what ended most of the others."""
     others = Counter(timing.record.outcome for timing in timings if timing.record.outcome is not Outcome.OK)
     return others.most_common(1)[0][0].value if others else Outcome.OK.value
-
-
-def _warmup_rows(timing: Timing) -> Iterator[HistoryRow]:
-    """Warm-up iterations, apart from the timed ones: a single compilation would flatten their chart.
-
-    Only durations are recorded; they are placed back to back before the region.
-    """
-    walls = timing.arrays.get("warmup_wall_ns", np.empty(0, np.int64))
-    ends = int(timing.arrays["epoch_ns"][0]) - (walls.sum() - np.cumsum(walls))
-    for wall, end in zip(walls.tolist(), ends.tolist(), strict=True):
-        yield {"warmup/ms": wall / _NS_PER_MS, "_timestamp": end / 1e9}
-
-
-def _iteration_rows(timing: Timing) -> Iterator[HistoryRow]:
-    """Timed iterations; `iter/t_s` and `_timestamp` are of an iteration's end."""
-    arrays = timing.arrays
-    ends = arrays["start_ns"] - arrays["start_ns"][0] + arrays["wall_ns"]
-    columns = {"iter/ms": arrays["wall_ns"] / _NS_PER_MS, "iter/t_s": ends / 1e9}
-    for name, values in arrays.items():
-        if metric := _time_metric(name):
-            # A negative time stands for a device event that could not be had.
-            columns[metric] = np.where(values < 0, np.nan, values / _NS_PER_MS)
-    taken = {*columns, "iter/index", "iter/round", "iter/in_round"}
-    for name, values in _logged(timing).items():
-        if len(values) == timing.iterations:
-            columns[f"iter/log_{name}" if f"iter/{name}" in taken else f"iter/{name}"] = values
-    # Without it W&B would show the time of publishing, long after the measurement.
-    columns["_timestamp"] = (int(arrays["epoch_ns"][0]) + ends) / 1e9
-    return _rows(columns)
-
-
-def _time_metric(array: str) -> str | None:
-    if array == "device_ns":
-        return "iter/device_ms"
-    for prefix, metric in (("host_", "iter/ms_"), ("device_", "iter/device_ms_")):
-        if array.startswith(prefix):
-            return metric + _plain(array.removeprefix(prefix))
-    return None
-
-
-def _log_rows(timing: Timing) -> Iterator[HistoryRow]:
-    """Metrics whose rows are not one per iteration: they have an axis of their own, since nothing says where they belong."""
-    logged = {name: values for name, values in _logged(timing).items() if len(values) != timing.iterations}
-    return _rows({f"log/{name}": values for name, values in logged.items() if name not in ("index", "round", "in_round")})
-
-
-def _logged(timing: Timing) -> dict[str, np.ndarray]:
-    prefix = "log_"
-    return {_plain(name.removeprefix(prefix)): values for name, values in timing.arrays.items() if name.startswith(prefix)}
-
-
-def _rows(columns: Mapping[str, np.ndarray]) -> Iterator[HistoryRow]:
-    """Rows of equally long columns; NaN marks a value that is missing."""
-    for values in zip(*(column.tolist() for column in columns.values()), strict=True):
-        yield {name: value for name, value in zip(columns, values, strict=True) if value == value}
-
-
-def _plain(name: str) -> str:
-    """A name of letters, digits, underscores and slashes, as W&B's charts and filters need it."""
-    return re.sub(r"[^A-Za-z0-9_/]", "_", name)
 
 
 def _tags(sweep: Sweep, arm: Arm, workload: str, timings: Sequence[Timing]) -> tuple[str, ...]:
@@ -285,12 +269,12 @@ def _facts(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 def _scalars(values: Mapping[str, Any]) -> dict[str, Any]:
     """Nested mappings with sequences and other values as JSON text."""
-    plain: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            plain[_plain(str(name))] = _scalars(value)
+            found[plain(str(name))] = _scalars(value)
         elif value is None or isinstance(value, (str, int, float, bool)):
-            plain[_plain(str(name))] = value
+            found[plain(str(name))] = value
         else:
-            plain[_plain(str(name))] = json.dumps(value, default=str)
-    return plain
+            found[plain(str(name))] = json.dumps(value, default=str)
+    return found

@@ -31,6 +31,7 @@ class RunFile:
     config : values by dotted name, as the W&B interface shows nested ones (`toggles.amp`)
     history : rows in the order they were logged, with W&B's own `_step`, `_runtime` and `_timestamp`
     step_metrics : the x axis declared for each metric or pattern of metrics
+    artifacts : for each artifact by name, the size in bytes of each file in it
     exit_code : None when the run was not finished
     """
 
@@ -46,6 +47,7 @@ class RunFile:
     history: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
     step_metrics: dict[str, str] = field(default_factory=dict)
+    artifacts: dict[str, dict[str, int]] = field(default_factory=dict)
     exit_code: int | None = None
 
     @property
@@ -139,6 +141,8 @@ def _with(run: RunFile, record: Any) -> RunFile:
                 run.summary.pop(_key(item), None)
         case "metric":
             run.step_metrics[record.metric.glob_name or record.metric.name] = record.metric.step_metric
+        case "artifact":
+            run.artifacts[record.artifact.name] = {file.path: file.size for file in record.artifact.manifest.contents}
         case "exit":
             return replace(run, exit_code=record.exit.exit_code)
     return run

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pipelines.tracking import CREDENTIALS
+
 SETTINGS: dict[str, Any] = {
     "mode": "offline",
     "console": "off",  # capturing output writes a record for each line
@@ -40,14 +42,15 @@ def settings(root: Path, **own: Any) -> Any:
     """
     import wandb
 
-    return wandb.Settings(**SETTINGS, root_dir=str(root), **own)
+    return wandb.Settings(**{**SETTINGS, "root_dir": str(root), **own})
 
 
 @contextmanager
-def own_environment(private: Path) -> Iterator[None]:
+def own_environment(private: Path, server: str | None = None) -> Iterator[None]:
     """Hide the shell's W&B variables (a run id, a mode, a key) and keep W&B's own files below `private`.
 
-    The variables are put back at the end. W&B reads them when it is imported, set up and initialised.
+    With the address of a `server`, credentials stay visible. The variables are put back at the end. W&B reads them when
+    it is imported, set up and initialised.
     """
     before = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
     ours = {
@@ -57,7 +60,10 @@ def own_environment(private: Path) -> Iterator[None]:
         "WANDB_SILENT": "true",
         "WANDB_ERROR_REPORTING": "false",  # otherwise W&B may report its own failures over the network, also offline
     }
-    _replace_variables({**ours, **{name: value for name, value in before.items() if name in KEPT_VARIABLES}})
+    if server is not None:
+        ours["WANDB_BASE_URL"] = server
+    kept = {*KEPT_VARIABLES, *(CREDENTIALS if server is not None else ())}
+    _replace_variables({**ours, **{name: value for name, value in before.items() if name in kept}})
     try:
         yield
     finally:

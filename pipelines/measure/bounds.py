@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -17,29 +18,41 @@ _TOLERANCE_COSINE = 1e-3
 _CLASSES = (Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC)  # from strict to loose
 
 
-def loosest(levels: Iterable[Level], checks: Sequence[Check] = ()) -> tuple[Parity, dict[str, float]]:
+class Bounds(dict[str, float]):
+    """Bounds by check name; for those in `rounding` the exact class's allowance for the dtype counts too, if it is more."""
+
+    def __init__(self, bounds: Mapping[str, float] = MappingProxyType({}), rounding: Iterable[str] = ()) -> None:
+        super().__init__(bounds)
+        self.rounding = frozenset(rounding)
+
+
+def loosest(levels: Iterable[Level], checks: Sequence[Check] = ()) -> tuple[Parity, Bounds]:
     """Class and bounds of an arm: the loosest class among its non-baseline `levels`, the loosest bound for each check.
 
     A level that states no bound for a check means the check's own bound or its class's rule: with amp (no bounds) and
-    compile (loss within 1e-4) together, the loss may move by what amp allows.
+    compile (loss within 1e-4) together, the loss may move by what amp allows; with a level that only reorders sums
+    beside one whose own bound is tighter, by what reordering does in the evidence's dtype.
     """
     levels = tuple(levels)
     parity = max((level.parity for level in levels), key=_CLASSES.index, default=Parity.EXACT)
     by_name = {check.name: check for check in checks}
-    bounds = {}
+    bounds, rounding = {}, []
     for name in {name for level in levels for name in level.bounds}:
-        meant = [level.bounds.get(name, _allowed_by(by_name.get(name), level)) for level in levels]
+        check = by_name.get(name)
+        meant = [level.bounds.get(name, _allowed_by(check, level)) for level in levels]
         bounds[name] = max(bound for bound in meant if bound is not None)
-    return parity, bounds
+        if check is not None and None in meant:
+            rounding.append(name)
+    return parity, Bounds(bounds, rounding)
 
 
 def _allowed_by(check: Check | None, level: Level) -> float | None:
-    """What a level that states no bound for a check allows it; next to nothing where the level is exact."""
+    """What a level that states no bound for a check allows it; None where that depends on the evidence's dtype."""
     if level.parity is Parity.STOCHASTIC:
         return SEED_MARGIN
-    if check is None or level.parity is Parity.EXACT:
-        return None
-    return check.bound if check.bound is not None else _class_bound(check.comparator, Parity.TOLERANCE, "float64")
+    if check is None or check.bound is not None:
+        return check.bound if check else None
+    return None if level.parity is Parity.EXACT else _class_bound(check.comparator, Parity.TOLERANCE, "float64")
 
 
 def is_own(check: Check) -> bool:
@@ -57,8 +70,15 @@ def bound_of(
 ) -> float:
     """What a deviation may reach; `entry` is the reference's, or for an oracle the deviation itself."""
     stated = stated_bound(check, name, bounds)
-    if stated is not None:
-        return stated
+    if stated is None:
+        return _rule_bound(check, name, entry, evidence, parity)
+    if isinstance(bounds, Bounds) and check.name in bounds.rounding and not is_own(check):
+        return max(stated, _rule_bound(check, name, entry, evidence, Parity.EXACT))
+    return stated
+
+
+def _rule_bound(check: Check, name: str, entry: np.ndarray, evidence: Evidence, parity: Parity) -> float:
+    """What a class allows in the dtype of the evidence."""
     if entry.dtype.kind not in "fc":
         return 0.0
     allowed = _class_bound(check.comparator, parity, entry.dtype.name if name in evidence.tensors else _number_dtype(evidence))

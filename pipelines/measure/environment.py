@@ -11,6 +11,7 @@ import platform
 import shutil
 import sys
 import sysconfig
+import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,10 @@ WALL_PER_CPU = 1.2
 """Wall time over CPU time of one busy thread; an undisturbed one stays under 1.05."""
 STEAL_SHARE = 0.02
 """Share of CPU time that the hypervisor gave to other machines."""
+SPARE_CORES = 0.2
+"""Cores' worth of time by which a node may be overbooked: ticks of 10 ms and short-lived processes are no neighbour."""
+SHORTEST_LOOK_S = 0.2
+"""Below this, ticks of 10 ms say too little."""
 THERMAL_SHARE = 0.01
 """Share of a trial in which heat lowered a GPU's clocks."""
 
@@ -34,7 +39,7 @@ _SLURM = """CLUSTER_NAME JOB_ID JOB_NAME JOB_PARTITION JOB_NODELIST ARRAY_JOB_ID
     NNODES NTASKS CPUS_PER_TASK CPUS_ON_NODE MEM_PER_NODE MEM_PER_CPU JOB_GPUS RESTART_COUNT"""
 _SETTINGS = """OMP_NUM_THREADS OMP_PROC_BIND OMP_PLACES MKL_NUM_THREADS KMP_AFFINITY KMP_BLOCKTIME GOMP_CPU_AFFINITY LD_PRELOAD
     MALLOC_CONF CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER CUDA_LAUNCH_BLOCKING CUBLAS_WORKSPACE_CONFIG NVIDIA_TF32_OVERRIDE
-    PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING TORCHINDUCTOR_CACHE_DIR
+    PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING
     TORCHINDUCTOR_FORCE_DISABLE_CACHES TORCH_LOGS PYTHONHASHSEED CXX"""
 
 
@@ -92,20 +97,37 @@ def can_compile() -> bool:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What may disturb a trial, at one moment. CPU times are of the whole node since it started."""
+    """What may disturb a trial, at one moment. CPU times are of the whole node since it started.
+
+    `busy_s` is what all processes used of it, `own_s` what this one did, at `at_s` of a clock that never jumps; None
+    where the node does not tell.
+    """
 
     cpu_s: float
     steal_s: float
     load: float
     node_cores: int
     gpus: tuple[Gpu, ...]
+    busy_s: float | None = None
+    own_s: float = 0.0
+    at_s: float = 0.0
 
 
 def snapshot() -> Snapshot:
     """Take one before and one after a trial."""
     times = _cpu_times()
     load = os.getloadavg()[0]
-    return Snapshot(sum(times), times[7] if len(times) > 7 else 0.0, load, os.cpu_count() or 1, gpus.visible())
+    own = os.times()
+    return Snapshot(
+        cpu_s=sum(times),
+        steal_s=times[7] if len(times) > 7 else 0.0,
+        load=load,
+        node_cores=os.cpu_count() or 1,
+        gpus=gpus.visible(),
+        busy_s=sum(times[:3]) + sum(times[5:7]) if len(times) > 6 else None,  # without idle, iowait and steal
+        own_s=own.user + own.system + own.children_user + own.children_system,
+        at_s=time.monotonic(),
+    )
 
 
 def disturbance(before: Snapshot, after: Snapshot, wall_s: float, cpu_s: float, threads: int | None) -> tuple[str, ...]:
@@ -118,8 +140,11 @@ def disturbance(before: Snapshot, after: Snapshot, wall_s: float, cpu_s: float, 
         give None for an arm that waits for a device, a disk, a network or other processes.
     """
     reasons = []
+    foreign = foreign_cores(before, after) if threads is not None else None
     load = max(before.load, after.load)
-    if load > after.node_cores:
+    if foreign is not None and foreign + (threads or 0) > after.node_cores + SPARE_CORES:
+        reasons.append(f"other processes used {foreign:.1f} of {after.node_cores} cores")
+    elif foreign is None and load > after.node_cores:
         reasons.append(f"load {load:.1f} on {after.node_cores} cores")
     steal = (after.steal_s - before.steal_s) / max(after.cpu_s - before.cpu_s, 1.0)  # a tick of 10 ms is no share of less
     if steal > STEAL_SHARE:
@@ -127,6 +152,17 @@ def disturbance(before: Snapshot, after: Snapshot, wall_s: float, cpu_s: float, 
     if threads == 1 and wall_s > WALL_PER_CPU * cpu_s > 0:
         reasons.append(f"wall time is {wall_s / cpu_s:.2f} times CPU time of one busy thread")
     return (*reasons, *_gpu_disturbance(before.gpus, after.gpus, wall_s))
+
+
+def foreign_cores(before: Snapshot, after: Snapshot) -> float | None:
+    """Cores' worth of time that other processes used between two moments; None where that is unknown or too short a time.
+
+    Unlike the load average it forgets what ended before the trial began.
+    """
+    elapsed_s = after.at_s - before.at_s
+    if before.busy_s is None or after.busy_s is None or elapsed_s < SHORTEST_LOOK_S:
+        return None
+    return max(0.0, (after.busy_s - before.busy_s) - (after.own_s - before.own_s)) / elapsed_s
 
 
 def _gpu_disturbance(before: Iterable[Gpu], after: Iterable[Gpu], wall_s: float) -> list[str]:
@@ -152,6 +188,7 @@ def _node() -> dict[str, Any]:
         "cpu_model": _cpu_model(),
         "cpu_features": [name for name in _CPU_FEATURES if name in _cpu_flags()],
         "cpu_governor": _read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")).strip() or None,
+        "cpu_mhz": _cpu_mhz(),
         "node_cores": os.cpu_count(),
         "cores": _cores(),
         "affinity": _ranges(_affinity()),
@@ -224,6 +261,12 @@ def _cpu_field(*names: str) -> str:
 
 def _cpu_model() -> str:
     return _cpu_field("model name", "Processor", "cpu model") or platform.processor() or platform.machine()
+
+
+def _cpu_mhz() -> float | None:
+    """Clock of the first core just now; a virtual machine often tells its nominal one."""
+    text = _cpu_field("cpu MHz")
+    return float(text) if text else None
 
 
 def _cpu_flags() -> frozenset[str]:

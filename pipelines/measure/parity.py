@@ -206,7 +206,7 @@ def _reference_deviations(
         # Integers, booleans and text have no rounding to allow for.
         exact = stated_bound(check, name, bounds) is None and theirs.dtype.kind not in "fc"
         comparator = Comparator.IDENTICAL if exact else check.comparator
-        deviations.append(_deviation(name, comparator, bound, theirs, ours, excuse, parity))
+        deviations.append(_deviation(name, comparator, bound, theirs, ours, excuse, parity, reference.parts.get(name, {})))
     return deviations
 
 
@@ -218,23 +218,36 @@ def _deviation(
     arm: np.ndarray,
     excuse: np.ndarray | None,
     parity: Parity,
+    parts: Mapping[str, int],
 ) -> Deviation:
     found = distance(comparator, reference, arm, excuse, bound)
     if isinstance(found, str):
         return _broken(name, bound, found)
     # A single run of a stochastic level may differ by any amount; only what cannot be compared at all counts here.
     ok = found.value <= bound or parity is Parity.STOCHASTIC
-    return Deviation(name, found.value, bound, _place(found, reference.shape, ok), ok, found.excused)
+    place = _place(found, reference.shape, ok, parts)
+    return Deviation(name, found.value, bound, place, ok, found.excused)
 
 
-def _place(found: Distance, shape: tuple[int, ...], ok: bool) -> str:
+def _place(found: Distance, shape: tuple[int, ...], ok: bool, parts: Mapping[str, int]) -> str:
     """Where the largest deviation is and, in a series, where deviations begin."""
     if found.worst is None or not shape:
         return ""
+    if parts:
+        return f"worst in {_part(found.worst, parts)}"
     worst = f"worst at {_index(shape, found.worst)}"
     if ok or found.first is None or len(shape) > 1:
         return worst
     return f"first at {_index(shape, found.first)}, {worst}"
+
+
+def _part(entry: int, parts: Mapping[str, int]) -> str:
+    """The named piece of a flat tensor that an entry belongs to."""
+    for name, length in parts.items():
+        if entry < length:
+            return name
+        entry -= length
+    return "?"
 
 
 def _index(shape: tuple[int, ...], flat: int) -> str:

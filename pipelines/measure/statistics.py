@@ -21,11 +21,6 @@ ALPHA = 1 - LEVEL
 HL_ERROR_FACTOR = 1.023
 """Standard error of the Hodges-Lehmann estimate over that of the mean on normal data: sqrt(pi / 3)."""
 
-DETECTABLE_SD = {6: 1.78, 8: 1.30, 10: 1.03, 12: 0.92, 16: 0.79, 20: 0.67, 30: 0.54}
-"""Effect found with 80 % power by the signed rank test at 5 %, in standard deviations of one pair, by pairs."""
-
-_Z_HALF_ALPHA, _Z_POWER = 1.959964, 0.841621
-
 
 class Method(StrEnum):
     """Where an interval comes from."""
@@ -143,12 +138,17 @@ def generation_ratios(d: ArrayLike, generations: ArrayLike) -> np.ndarray:
 def signed_rank_interval(d: ArrayLike, level: float = LEVEL) -> Interval | None:
     """Interval of the Hodges-Lehmann estimate from the exact signed rank distribution; None if n is too small for it."""
     values = _finite(d)
-    lower_tail = np.cumsum(_signed_rank_distribution(len(values)))
-    k = int(np.searchsorted(lower_tail, _tail(level), side="right"))
+    k = signed_rank_order(len(values), level)
     if k == 0:
         return None
     walsh = _walsh(values)
     return Interval(float(walsh[k - 1]), float(walsh[-k]), level)
+
+
+def signed_rank_order(n: int, level: float = LEVEL) -> int:
+    """Which of the sorted Walsh means, counted from either end, bound the interval of n pairs; 0 if n is too small."""
+    lower_tail = np.cumsum(_signed_rank_distribution(n))
+    return int(np.searchsorted(lower_tail, _tail(level), side="right"))
 
 
 def signed_rank_p(d: ArrayLike) -> float:
@@ -267,24 +267,6 @@ def holm(ps: Sequence[float | None], alpha: float = ALPHA) -> list[HolmStep]:
     return [step for step in steps if step is not None]
 
 
-def detectable_effect(n: int, pair_sd: float, comparisons: int = 1, degrees: int | None = None) -> float:
-    """Log ratio that n rounds find with 80 % power, when one pair has the standard deviation `pair_sd`.
-
-    With several comparisons it is the effect that Holm finds first. Where the signed rank cannot decide, `degrees` of
-    freedom of a pooled variance may; without them nothing is detectable and the effect is infinite.
-    """
-    alpha = ALPHA / comparisons
-    if signed_rank_decides(n, comparisons):
-        harder = (_z(1 - alpha / 2) + _Z_POWER) / (_Z_HALF_ALPHA + _Z_POWER)
-        return pair_sd * harder * _detectable_sd(n)
-    if not degrees or n < 2:
-        return math.inf
-    from scipy.special import stdtrit
-
-    quantiles = stdtrit(degrees, 1 - alpha / 2) + stdtrit(degrees, 0.8)
-    return pair_sd * HL_ERROR_FACTOR / math.sqrt(n) * float(quantiles)
-
-
 def rounds_to_decide(found: Estimate, margin: float) -> int | None:
     """Rounds after which the interval would clear the margin's nearer edge, if the estimate stayed: n (half-width / distance)^2.
 
@@ -377,17 +359,3 @@ def _student_p(centre: float, error: float, degrees: int) -> float:
     if error == 0:
         return 1.0 if centre == 0 else 0.0
     return 2 * float(stdtr(degrees, -abs(centre) / error))
-
-
-def _z(quantile: float) -> float:
-    from scipy.special import ndtri
-
-    return float(ndtri(quantile))
-
-
-def _detectable_sd(n: int) -> float:
-    """The table, interpolated in logarithms; beyond it the error shrinks with the square root of n."""
-    known = list(DETECTABLE_SD)
-    if n >= known[-1]:
-        return DETECTABLE_SD[known[-1]] * math.sqrt(known[-1] / n)
-    return float(np.exp(np.interp(math.log(n), np.log(known), np.log(list(DETECTABLE_SD.values())))))

@@ -118,6 +118,7 @@ class Obstacle(StrEnum):
     NO_TENSOR_CORES = "needs CUDA capability 8.0"
     ONE_DEVICE = "needs several devices"
     NO_COMPILER = "needs a C++ compiler or a CUDA device"
+    A_RULE = "says how to measure, or asks for other work: nothing to rule on"  # of claims about no arm, on any device
 
     def stands(self, device: Device) -> bool:
         """Whether the device's facts bear the reason out."""
@@ -127,6 +128,7 @@ class Obstacle(StrEnum):
             Obstacle.NO_TENSOR_CORES: not cuda or device.capability < (8, 0),
             Obstacle.ONE_DEVICE: device.count < 2,
             Obstacle.NO_COMPILER: not cuda and not device.compiler,
+            Obstacle.A_RULE: True,
         }[self]
 
 

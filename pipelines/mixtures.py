@@ -1,0 +1,82 @@
+"""What must not be mixed: records of several machines or versions, and arms that worked on different data.
+
+Nothing is ever computed over such a mixture, and the report still comes out: of several machines the one with the most
+trials counts, and an effect between arms of different data has no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+DATA = "data"
+
+
+@dataclass(frozen=True)
+class Unmixed:
+    """Trials that may be compared, the digest of the data of each arm (id), and what was left out: folders, and in words."""
+
+    trials: pl.DataFrame
+    data: Mapping[str, str]
+    left_out: frozenset[str]
+    notes: tuple[str, ...]
+
+
+def unmixed(used: pl.DataFrame) -> Unmixed:
+    """Of timing trials those of one machine and, within each arm, of one set of data."""
+    keyed = used.with_columns(
+        pl.col("keys").map_elements(_machine, return_dtype=pl.String).alias("_machine"),
+        pl.col("keys").map_elements(lambda text: keys_of(text).get(DATA, ""), return_dtype=pl.String).alias("_data"),
+    )
+    notes = []
+    if (machine := _commonest(keyed, "_machine")) is not None:
+        kept = keyed.filter(pl.col("_machine") == machine)
+        others = keyed.filter(pl.col("_machine") != machine)["_machine"].unique().sort().to_list()
+        notes += [f"{_count(keyed, '_machine', other)} timing trials are left out: {_apart(machine, other)}" for other in others]
+        keyed = kept
+    data, parts = {}, []
+    for (arm,), own in keyed.group_by("arm", maintain_order=True):
+        data[arm] = _commonest(own, "_data") or ""
+        parts.append(own.filter(pl.col("_data") == data[arm]))
+        if lost := own.height - parts[-1].height:
+            notes.append(f"{lost} timing trials of {own['label'][0]} are left out: they had other data")
+    whole = pl.concat(parts) if parts else keyed
+    left_out = frozenset(used["folder"].to_list()) - frozenset(whole["folder"].to_list())
+    return Unmixed(whole.drop("_machine", "_data"), data, left_out, tuple(notes))
+
+
+def differing_data(data: Mapping[str, str], arms: Iterable[str]) -> str:
+    """Which digests of data several arms had, in words; nothing where they share one, or have no trials."""
+    found = list(dict.fromkeys(data[arm] for arm in arms if arm in data))
+    return f"data differs: {' and '.join(digest or 'none' for digest in found)}" if len(found) > 1 else ""
+
+
+def keys_of(text: str) -> dict[str, str]:
+    """Comparison keys as the table of trials joins them."""
+    pairs = (pair.partition("=") for pair in text.split("; ") if pair)
+    return {name: value for name, _, value in pairs}
+
+
+def _machine(text: str) -> str:
+    return "; ".join(f"{name}={value}" for name, value in sorted(keys_of(text).items()) if name != DATA)
+
+
+def _apart(kept: str, other: str) -> str:
+    """The keys in which two machines differ."""
+    ours, theirs = keys_of(kept), keys_of(other)
+    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+    return ", ".join(f"{name} is {theirs.get(name) or 'none'} and not {ours.get(name) or 'none'}" for name in names)
+
+
+def _commonest(trials: pl.DataFrame, column: str) -> str | None:
+    """The value that most trials have; of several such the one measured last."""
+    if trials.height == 0:
+        return None
+    counts = trials.group_by(column).agg(pl.len().alias("count"), pl.col("started").max().alias("last"))
+    return counts.sort("count", "last", column)[column][-1]
+
+
+def _count(trials: pl.DataFrame, column: str, value: str) -> int:
+    return trials.filter(pl.col(column) == value).height

@@ -1,0 +1,47 @@
+"""The code a sweep runs: a copy of our packages under the digest of their content.
+
+Jobs that wait in a queue for hours import what was submitted, whatever the checkout has become; a copy that jobs may
+still import is never touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import conf
+import pipelines
+import slurm
+import workloads
+
+_PACKAGES = (conf, pipelines, slurm, workloads)
+
+
+def take(code_dir: Path) -> Path:
+    """The copy of the packages as they are now, made unless it is there."""
+    place = code_dir / _digest()
+    if not place.is_dir():
+        fresh = code_dir / f".{place.name}.{os.getpid()}"
+        for source in _sources():
+            shutil.copytree(source, fresh / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+        try:
+            fresh.rename(place)
+        except OSError:  # another command was first: a folder that is not empty is not replaced
+            shutil.rmtree(fresh)
+    return place
+
+
+def _sources() -> list[Path]:
+    return [Path(str(package.__file__)).parent for package in _PACKAGES]
+
+
+def _digest() -> str:
+    """First 12 hex digits of SHA-256 over names and content of all files."""
+    found = hashlib.sha256()
+    for source in _sources():
+        for file in sorted(path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
+            found.update(f"{source.name}/{file.relative_to(source)}\0".encode())
+            found.update(hashlib.sha256(file.read_bytes()).digest())
+    return found.hexdigest()[:12]
