@@ -46,6 +46,10 @@ class LocalExecutor:
         self._start_waiting()
         return dict(self._states)
 
+    def notes(self) -> dict[str, str]:
+        """Nothing: a local job's log says it all."""
+        return {}
+
     def cancel(self) -> None:
         """Drop waiting jobs, end running ones: SIGTERM first, SIGKILL to the process group after a grace period."""
         for job in self._waiting:

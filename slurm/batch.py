@@ -1,0 +1,183 @@
+"""The batch script of a job array, and handing it to sbatch: submitit's Slurm executor without its pickles.
+
+submitit knows sbatch's flags, writes the script and reads the job's number. Its waiting is not used: it trusts sacct
+and a result pickle alone, and hangs where a job is cancelled, killed or requeued.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import submitit
+from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+from slurm.client import SlurmClient
+from slurm.site import Shape, SiteProfile, exported, option_name
+from workloads.errors import ClusterError
+
+SBATCH_TIMEOUT_S = 60
+"""sbatch itself waits and tries again while a controller is busy; after this long its fate is unknown."""
+
+_TYPED_BY_SUBMITIT = frozenset(
+    ("partition", "qos", "account", "constraint", "exclude", "nodelist", "gres", "mem", "exclusive", "time")
+)
+
+
+class SubmissionFailed(ClusterError):
+    """sbatch did not return a job's number. `unknown`: it may have submitted the job all the same."""
+
+    def __init__(self, message: str, unknown: bool = False) -> None:
+        super().__init__(message)
+        self.unknown = unknown
+
+
+class ArrayExecutor(submitit.SlurmExecutor):
+    """Submits one command as an array of `count` elements."""
+
+    def __init__(self, folder: Path, client: SlurmClient) -> None:
+        super().__init__(folder)
+        self._client = client
+
+    @classmethod
+    def affinity(cls) -> int:
+        """Above zero: scripts can be shown where no Slurm is installed."""
+        return 2
+
+    def submit_array(self, command: str, count: int, parameters: dict[str, Any]) -> str:
+        """Job number of the array.
+
+        Raises
+        ------
+        SubmissionFailed
+            There is none; the message is sbatch's.
+        """
+        if shutil.which("sbatch") is None:
+            raise ClusterError("sbatch is not on the PATH: no Slurm is installed here; choose cluster=local")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._set(count, parameters)
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):  # submitit prints sbatch's message; we raise it
+                return self._submit_command(command).job_id
+        except FailedJobError as error:
+            cause = error.__cause__
+            status = cause.returncode if isinstance(cause, subprocess.CalledProcessError) else 1
+            text = str(error).replace("sbatch: error: ", "").strip()
+            raise SubmissionFailed(text or f"sbatch ended with status {status}", unknown=status == 124) from error
+        except FailedSubmissionError as error:
+            raise SubmissionFailed(f"sbatch's answer holds no job number: {str(error).splitlines()[0]}", unknown=True) from error
+
+    def text(self, command: str, count: int, parameters: dict[str, Any]) -> str:
+        """The batch script that `submit_array` would submit."""
+        self._set(count, parameters)
+        return self._make_submission_file_text(command, "")
+
+    def _set(self, count: int, parameters: dict[str, Any]) -> None:
+        self.parameters = {}
+        self.update_parameters(**parameters)
+        self.parameters["map_count"] = count
+
+    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+        clean = [name for name in os.environ if name not in self._client.env]
+        unset = [word for name in [*clean, "WANDB_RUN_ID"] for word in ("-u", name)]
+        conf = [f"SLURM_CONF={self._client.conf}"] if self._client.conf else []
+        return ["timeout", str(SBATCH_TIMEOUT_S), "env", *unset, *conf, "sbatch", str(submission_file_path)]
+
+
+def parameters(site: SiteProfile, shape: Shape, name: str, comment: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """What `ArrayExecutor` is told, from a site profile and the environment that sbatch runs in."""
+    options = site.options(shape)
+    typed = {key: value for key, value in options.items() if key in _TYPED_BY_SUBMITIT}
+    typed |= {"nodes": 1, "ntasks_per_node": 1, "cpus_per_task": shape.cpus}
+    further = {
+        k: v for k, v in options.items() if k not in _TYPED_BY_SUBMITIT | {"nodes", "ntasks-per-node", "cpus-per-task", "wckey"}
+    }
+    further["export"] = ",".join(exported(site, environ)) or "NIL"
+    further["signal"] = f"{'' if site.srun else 'B:'}USR2@{site.signal_delay_s}"
+    further["requeue" if site.requeue else "no-requeue"] = True
+    if site.kill_invalid_dep:
+        further["kill-on-invalid-dep"] = "yes"
+    for text in site.sbatch:
+        given = text.strip().partition("=")
+        further[option_name(text)] = given[2].strip("'\"") if given[1] else True
+    return {
+        **typed,
+        "job_name": name,
+        "comment": comment,
+        "wckey": site.wckey,
+        "array_parallelism": site.array_parallelism,
+        "stderr_to_stdout": True,
+        "setup": _setup(site, shape),
+        "teardown": list(site.teardown) or None,
+        "additional_parameters": further,
+        "use_srun": site.srun,
+        "srun_args": ["--export=ALL", *site.srun_args],
+    }
+
+
+def command(site: SiteProfile, interpreter: str, element: Path, jobs_file: Path) -> str:
+    """The last line of the batch script. Without srun the shell becomes the job, so that the warning reaches it."""
+    run = shlex.join(["-P", str(element), str(jobs_file)])
+    start = site.python or shlex.quote(interpreter)
+    replaced = "" if site.srun or site.teardown else "exec "
+    return f"{replaced}{start} {run}"
+
+
+def _setup(site: SiteProfile, shape: Shape) -> list[str]:
+    lines = [
+        "unset SLURM_EXPORT_ENV  # srun would drop what the lines below set",
+        f"export SRUN_CPUS_PER_TASK={shape.cpus}  # srun does not take it from sbatch since Slurm 22.05",
+    ]
+    if not shape.gpus:
+        lines.append("export CUDA_VISIBLE_DEVICES=  # without device cgroups a job without GPUs would see all of them")
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in site.env_set.items()]
+    return [*lines, *site.setup]
+
+
+def refusal(message: str) -> str | None:
+    """The field of the site profile that sbatch objects to; None where asking again may help."""
+    for sign, field in _OBJECTIONS.items():
+        if sign.lower() in message.lower():
+            return field
+    return None
+
+
+def is_limit(message: str) -> bool:
+    """Whether sbatch says that enough is queued or the controller is busy: asking later helps."""
+    return any(sign in message for sign in _LATER)
+
+
+_OBJECTIONS: dict[str, str] = {
+    "invalid partition": "partition",
+    "Invalid account": "account",
+    "Invalid qos": "qos",
+    "Invalid feature": "constraint",
+    "reservation": "reservation",
+    "Invalid node name": "nodelist or exclude",
+    "Invalid generic resource": "gpus, gpu_type or gpu_flag",
+    "Requested node configuration": "gpus, cpus_per_task, memory or constraint",
+    "More processors requested than": "cpus_per_task",
+    "Requested time limit": "time_min",
+    "Memory specification": "memory",
+    "wckey": "wckey",
+    "Invalid license": "sbatch (--licenses)",
+    "unrecognized option": "sbatch",
+    "invalid option": "sbatch",
+    "Job dependency problem": "sbatch (--dependency)",
+    "not permitted to use": "partition, account or qos",
+    "Access/permission denied": "partition, account or qos",
+    "Invalid job array": "max_array",
+}
+"""What sbatch says, and which field of the profile it is about; the first that fits."""
+
+_LATER = (
+    *("QOSMaxSubmitJob", "AssocMaxSubmitJobLimit", "QOSGrpSubmitJob", "AssocGrpSubmitJobsLimit", "MaxSubmitJob"),
+    *("Resource temporarily unavailable", "temporarily unable to accept job", "Job violates accounting/QOS policy"),
+)

@@ -1,0 +1,183 @@
+"""Asking Slurm: every call has a time-out and a clean environment, and "no answer" is never mistaken for "no job"."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workloads.errors import ClusterError
+
+TIMEOUT_S = 20.0
+"""A client gives up on an unreachable controller after about nine seconds by itself."""
+
+_FIELDS = "%F|%K|%A|%T|%r|%N|%k|%j"
+_SACCT_FIELDS = "JobID,JobIDRaw,State,ExitCode,NodeList,Comment,JobName"
+
+_INHERITED = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SALLOC_", "SRUN_")
+
+
+class Unreachable(ClusterError):
+    """Slurm did not answer: nothing follows from that."""
+
+
+class Refused(ClusterError):
+    """A client answered with an error."""
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """What Slurm says about one array element. `index` None: about an element that the answer does not name."""
+
+    array: str
+    index: int | None
+    job_id: str
+    state: str
+    reason: str = ""
+    node: str = ""
+    comment: str = ""
+    name: str = ""
+
+
+class SlurmClient:
+    """The clients of one cluster. `calls` counts them, for whoever must bound it."""
+
+    def __init__(self, conf: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        self.conf = conf or os.environ.get("SLURM_CONF")
+        self.timeout_s = timeout_s
+        self.calls = 0
+        self._sacct_works = True
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Our environment without what an allocation or a user's defaults would add to a client's options."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_INHERITED)}
+        return {**kept, "LC_ALL": "C", **({"SLURM_CONF": self.conf} if self.conf else {})}
+
+    def run(self, *command: str) -> str:
+        """Output of a client.
+
+        Raises
+        ------
+        Unreachable
+            It did not answer in time, or could not reach the controller.
+        Refused
+            It answered with an error, which is the message.
+        """
+        if self.conf and not Path(self.conf).exists():  # clients would look for it elsewhere, for a long time
+            raise Unreachable(f"SLURM_CONF={self.conf} does not exist; `make slurm-up` starts the development cluster")
+        self.calls += 1
+        try:
+            done = subprocess.run(
+                command,
+                env=self.env,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                stdin=subprocess.DEVNULL,
+                timeout=self.timeout_s,
+                check=False,
+                start_new_session=True,  # Ctrl-C is for us
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Unreachable(f"{command[0]} did not answer within {self.timeout_s:g} s") from error
+        except OSError as error:
+            raise Unreachable(f"{command[0]} cannot be started ({error.strerror}); is Slurm installed here?") from error
+        if done.returncode:
+            message = done.stderr.strip() or f"{command[0]} ended with status {done.returncode}"
+            raise (Unreachable if out_of_reach(message) else Refused)(message)
+        return done.stdout
+
+    def reachable(self) -> bool:
+        """Whether a controller answers."""
+        if shutil.which("scontrol") is None:
+            return False
+        try:
+            return " is UP" in self.run("scontrol", "ping")
+        except ClusterError:
+            return False
+
+    def queue(self) -> list[Sighting]:
+        """All jobs of this user that Slurm still knows, ended ones included, in one call.
+
+        Raises
+        ------
+        ClusterError
+            There was no usable answer: nothing follows.
+        """
+        return list(parse_queue(self.run("squeue", "--me", "-h", "-r", "-t", "all", "-o", _FIELDS)))
+
+    def accounted(self, arrays: Sequence[str], since: str) -> list[Sighting] | None:
+        """What accounting says about arrays submitted after `since`; None where there is no accounting.
+
+        Raises
+        ------
+        Unreachable
+            There was no usable answer: nothing follows.
+        """
+        if not self._sacct_works:
+            return None
+        try:
+            text = self.run("sacct", "-X", "-P", "-n", "-D", "-S", since, "-j", ",".join(arrays), "-o", _SACCT_FIELDS)
+        except Refused:
+            self._sacct_works = False
+            return None
+        return list(parse_accounting(text))
+
+    def config(self) -> dict[str, str]:
+        """What `scontrol show config` says.
+
+        Raises
+        ------
+        ClusterError
+            There was no usable answer.
+        """
+        lines = self.run("scontrol", "show", "config").splitlines()
+        return {name.strip(): value.strip() for name, equals, value in (line.partition("=") for line in lines) if equals}
+
+
+def out_of_reach(message: str) -> bool:
+    """Whether an error message says that the controller was not reached, or did not answer."""
+    signs = ("Unable to contact", "Socket timed out", "Zero Bytes were transmitted", "Connection refused", "Connection timed out")
+    return any(sign in message for sign in signs)
+
+
+def parse_queue(text: str) -> Iterator[Sighting]:
+    """Rows of squeue; a row that was cut off says nothing and is left out.
+
+    Without `-r`, or from an older squeue, one row may stand for several waiting elements (``0-3,7%4``).
+    """
+    for line in text.splitlines():
+        parts = line.split("|", 7)
+        if len(parts) == 8:
+            array, index, job_id, state, reason, node, comment, name = parts
+            for number in indices(index):
+                yield Sighting(array, number, job_id, state.split()[0] if state else "", reason, node, comment, name)
+
+
+def parse_accounting(text: str) -> Iterator[Sighting]:
+    """Rows of ``sacct -X -P``; the last row of an element is its newest run."""
+    for line in text.splitlines():
+        parts = line.split("|", 6)
+        if len(parts) != 7:
+            continue
+        shown, raw, state, _, node, comment, name = parts
+        array, _, index = shown.partition("_")
+        for number in indices(index.strip("[]")):
+            yield Sighting(array, number, raw, state.split()[0] if state else "", "", node, comment, name)
+
+
+def indices(text: str) -> list[int | None]:
+    """Elements that squeue's array index names: ``7``, ``0-3%2``, ``[1,4-6]``; [None] where it names them incompletely."""
+    text = text.strip("[]").partition("%")[0]
+    if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
+        return [None]
+    found: list[int | None] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found

@@ -1,0 +1,142 @@
+"""What a cluster offers, and what it would say to a site profile: asked before anything waits in a queue."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm import batch
+from slurm.client import SlurmClient, Unreachable
+from slurm.journal import Journal
+from slurm.site import Shape, SiteProfile
+from slurm.submitter import Submitter
+from workloads.errors import ClusterError
+
+_PARTITION_FIELDS = "%P|%a|%l|%D|%T|%c|%m|%G|%f"
+UNLIMITED = ("UNLIMITED", "infinite")
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition, and the nodes of one kind and state in it."""
+
+    name: str
+    default: bool
+    up: bool
+    limit: str
+    nodes: str
+    state: str
+    cores: str
+    memory_mb: str
+    gres: str
+    features: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found; `refused` is None where a test submission would be accepted."""
+
+    version: str
+    limits: dict[str, str]
+    partitions: tuple[Partition, ...]
+    accounting: bool
+    accepted: str
+    refused: str | None
+    warnings: tuple[str, ...]
+
+
+def diagnose(site: SiteProfile, conf: str | None) -> Diagnosis:
+    """Ask the cluster.
+
+    Raises
+    ------
+    Unreachable
+        No controller answers.
+    """
+    client = SlurmClient(conf)
+    config = client.config()
+    partitions = tuple(_partitions(client.run("sinfo", "-h", "-o", _PARTITION_FIELDS)))
+    accepted, refused = _test_submission(site, client)
+    names = ("MaxArraySize", "MaxJobCount", "MinJobAge", "KillWait", "JobRequeue", "PreemptType", "PreemptMode", "SelectType")
+    return Diagnosis(
+        version=config.get("SLURM_VERSION", "unknown"),
+        limits={name: config[name] for name in names if name in config},
+        partitions=partitions,
+        accounting=_accounting_works(client),
+        accepted=accepted,
+        refused=refused,
+        warnings=tuple(_warnings(site, config, partitions)),
+    )
+
+
+def minutes(limit: str) -> float | None:
+    """Minutes of Slurm's ``days-hours:minutes:seconds``, None for no limit.
+
+    A single number with colons is read from the right as squeue and sinfo print it: ``30:00`` are thirty minutes.
+    """
+    if limit in UNLIMITED:
+        return None
+    days, _, rest = limit.rpartition("-")
+    parts = [int(part) for part in re.findall(r"\d+", rest)]
+    seconds = sum(value * 60**place for place, value in enumerate(reversed(parts)))
+    return (int(days or 0) * 86400 + seconds) / 60
+
+
+def _partitions(text: str) -> list[Partition]:
+    rows = [line.split("|") for line in text.splitlines() if line.count("|") == 8]
+    return [Partition(name.rstrip("*"), name.endswith("*"), up == "up", *rest) for name, up, *rest in rows]
+
+
+def _test_submission(site: SiteProfile, client: SlurmClient) -> tuple[str, str | None]:
+    """What sbatch answers to our own script when it is only asked."""
+    with tempfile.TemporaryDirectory(prefix="perfsweep-doctor-") as folder:
+        journal = Journal(Path(folder) / "journal")
+        submitter = Submitter(site, Path(folder), "doctor", Path(folder), client, journal, time.time)
+        script = Path(folder) / "script.sh"
+        script.write_text(submitter.text(Shape.of(site)))
+        try:
+            client.run("sbatch", "--test-only", str(script))
+        except Unreachable:
+            raise
+        except ClusterError as error:
+            return "", _objection(str(error))
+    return "a pack as this profile describes it would be accepted", None
+
+
+def _objection(text: str) -> str:
+    """sbatch's last word, with the field of the profile it is about."""
+    lines = [line.removeprefix("sbatch: error: ").removeprefix("allocation failure: ").strip() for line in text.splitlines()]
+    message = next((line for line in reversed(lines) if line), "no reason given")
+    field = batch.refusal(text)
+    return f"cluster.{field}: {message}" if field else message
+
+
+def _accounting_works(client: SlurmClient) -> bool:
+    try:
+        client.run("sacct", "-X", "-n", "-S", "now")
+    except ClusterError:
+        return False
+    return True
+
+
+def _warnings(site: SiteProfile, config: dict[str, str], partitions: tuple[Partition, ...]) -> list[str]:
+    ours = [p for p in partitions if p.name == site.partition or (site.partition is None and p.default)]
+    found = []
+    limits = [limit for p in ours if (limit := minutes(p.limit)) is not None]
+    if limits and site.time_min > min(limits):
+        found.append(
+            f"cluster.time_min={site.time_min} is above the partition's limit of {min(limits):g} min: jobs may wait for ever"
+        )
+    if ours and not any(p.up for p in ours):
+        found.append(f"partition {ours[0].name} is down: jobs wait until it comes up")
+    if site.gpus and ours and not any("gpu" in p.gres for p in ours):
+        found.append(f"cluster.gpus={site.gpus}, and no node of partition {ours[0].name} has a GPU")
+    wait_s = int((re.findall(r"\d+", config.get("KillWait", "")) or ["30"])[0])
+    if site.gpus and wait_s < 5:
+        found.append(f"KillWait is {wait_s} s: a preempted pack may not get to say how it ended")
+    if site.requeue and config.get("JobRequeue") == "0":
+        found.append("JobRequeue=0 on this cluster: packs continue only while a command follows the sweep")
+    return found

@@ -1,0 +1,145 @@
+"""What one array element runs: the job of its index, with our own record of how it went.
+
+Started by path (``python -P .../slurm/element.py JOBS_FILE``) with the standard library alone, so that it is there in
+milliseconds on a node where nothing is imported yet. The job's process is a child: this parent sleeps until it ends,
+forwards signals, says now and then that it lives, and writes how it ended before Slurm can. After a warning that the
+time limit is near, a job that has advanced asks for its own requeue, so that it continues with nobody logged in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+TRY_AGAIN = 75
+"""Status of a job that a signal ended after it had advanced (EX_TEMPFAIL)."""
+
+STUCK = 79
+"""Status of a job that a signal ended before it had advanced."""
+
+REQUEUE_TIMEOUT_S = 30
+
+HEARING_S = 0.5
+"""How long a signal to a group of processes may take to reach the last of them."""
+
+
+class Element:
+    """One start of one array element."""
+
+    def __init__(self, jobs_file: Path, index: int) -> None:
+        values = json.loads(jobs_file.read_text())
+        self.job: dict[str, Any] = values["jobs"][index]
+        self.settings: dict[str, Any] = values
+        self.restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+        self.base = jobs_file.with_suffix("") / str(index)
+        self.signals: list[str] = []
+        self.child: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> int:
+        """Run the job unless an earlier start has finished it; the job's exit status, 128 + n for signal n."""
+        self.base.parent.mkdir(parents=True, exist_ok=True)
+        if any(_status_of(file) == 0 for file in self.base.parent.glob(f"{self.base.name}.end-*.json")):
+            print("an earlier start of this job has finished it")
+            return 0
+        for number in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT):
+            signal.signal(number, self._forward)
+        self._write("start", {"pid": os.getpid()})
+        with Path(self._log()).open("ab") as log:
+            log.write(f"--- start {self.restarts} of job {_job_id()} on {socket.gethostname()}\n".encode())
+            log.flush()
+            self.child = subprocess.Popen(self._command(), env=self._env(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        if self.signals:
+            self.child.send_signal(signal.Signals[self.signals[-1]])
+        status = self._wait(self.child)
+        if status in (TRY_AGAIN, STUCK):
+            self._hear()
+        self._write("end", {"status": status, "signals": self.signals})
+        if status == TRY_AGAIN and "SIGUSR2" in self.signals:
+            self._requeue()
+        return status
+
+    def _command(self) -> list[str]:
+        return [sys.executable if word == "{python}" else word for word in self.job["command"]]
+
+    def _env(self) -> dict[str, str]:
+        return {**os.environ, **self.job["env"]}
+
+    def _log(self) -> str:
+        Path(self.job["log"]).parent.mkdir(parents=True, exist_ok=True)
+        return self.job["log"]
+
+    def _wait(self, child: subprocess.Popen[bytes]) -> int:
+        """Sleep until the child ends; `Popen.wait` with a time-out would look twenty times a second."""
+        poller = select.poll()
+        poller.register(os.pidfd_open(child.pid), select.POLLIN)
+        while True:
+            self._beat()
+            if poller.poll(self.settings["heartbeat_s"] * 1000):
+                code = child.wait()
+                return 128 - code if code < 0 else code
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        self.signals.append(signal.Signals(number).name)
+        if self.child is not None and self.child.poll() is None:
+            self.child.send_signal(number)
+
+    def _hear(self) -> None:
+        """Slurm signals the child too, and it may have ended before the signal that ended it reached us."""
+        deadline = time.monotonic() + HEARING_S
+        while not self.signals and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def _beat(self) -> None:
+        try:
+            self.base.with_suffix(".beat").touch()
+        except OSError:
+            return  # a full disk is the job's to report
+
+    def _write(self, what: str, values: dict[str, Any]) -> None:
+        """Write once: of two live copies of this start the first one's word stays."""
+        facts = {"time": time.time(), "host": socket.gethostname(), "job": _job_id(), "restarts": self.restarts, **values}
+        final = self.base.parent / f"{self.base.name}.{what}-{self.restarts}.json"
+        temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex[:8]}.tmp")
+        try:
+            temporary.write_text(json.dumps(facts))
+            with contextlib.suppress(FileExistsError):  # the other copy was first
+                os.link(temporary, final)
+        except OSError as error:
+            print(f"{final}: {error.strerror}", file=sys.stderr)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _requeue(self) -> None:
+        if not self.settings["requeue"] or self.restarts >= self.settings["max_retries"]:
+            return
+        command = ["scontrol", "requeue", _job_id()]
+        try:
+            subprocess.run(command, timeout=REQUEUE_TIMEOUT_S, check=True, stdin=subprocess.DEVNULL)
+        except (OSError, subprocess.SubprocessError) as error:
+            print(f"cannot requeue itself ({error}); whoever follows the sweep submits it again", file=sys.stderr)
+
+
+def _job_id() -> str:
+    return os.environ.get("SLURM_JOB_ID", "")
+
+
+def _status_of(file: Path) -> int | None:
+    try:
+        return json.loads(file.read_text())["status"]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(Element(Path(sys.argv[1]), int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))).run())

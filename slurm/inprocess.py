@@ -1,0 +1,45 @@
+"""Jobs in this very process, one after the other: for debugging, with breakpoints where they belong."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from slurm.jobs import Job, JobState
+
+
+class InProcessExecutor:
+    """Runs one waiting job in each `poll`.
+
+    Parameters
+    ----------
+    call : does what a job's command would do; its exceptions are the caller's to see
+    """
+
+    def __init__(self, call: Callable[[Job], None]) -> None:
+        self._call = call
+        self._waiting: deque[Job] = deque()
+        self._states: dict[str, JobState] = {}
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Queue jobs in order."""
+        self._waiting.extend(jobs)
+        self._states.update({job.name: JobState.PENDING for job in jobs})
+
+    def poll(self) -> dict[str, JobState]:
+        """Run the next job to its end."""
+        if self._waiting:
+            job = self._waiting.popleft()
+            self._states[job.name] = JobState.FAILED  # unless it returns
+            self._call(job)
+            self._states[job.name] = JobState.ENDED
+        return dict(self._states)
+
+    def notes(self) -> dict[str, str]:
+        """Nothing: a failing job raises."""
+        return {}
+
+    def cancel(self) -> None:
+        """Drop what has not run."""
+        self._states.update({job.name: JobState.CANCELLED for job in self._waiting})
+        self._waiting.clear()

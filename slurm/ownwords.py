@@ -1,0 +1,57 @@
+"""Reading what elements of an array have written about themselves: one look into one folder for each array."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from slurm.judge import Own, Word
+
+_NAME = re.compile(r"^(?P<index>\d+)\.(?P<what>start|end|beat)(-(?P<restarts>\d+)\.json)?$")
+
+_OOM_SIGNS = ("oom-kill", "oom_kill", "exceeded memory limit", "Exceeded job memory limit", "out-of-memory handler")
+
+
+def read_own(folder: Path) -> dict[int, Own]:
+    """Own records of every element of an array; leftovers under temporary names mean nothing."""
+    words: dict[int, dict[int, Word]] = defaultdict(dict)
+    starts: dict[int, int] = defaultdict(int)
+    alive: dict[int, float] = {}
+    for file in folder.iterdir() if folder.is_dir() else ():
+        if not (match := _NAME.match(file.name)):
+            continue
+        index, restarts = int(match["index"]), int(match["restarts"] or 0)
+        if match["what"] == "beat":
+            alive[index] = _modified(file)
+        elif match["what"] == "start":
+            starts[index] = max(starts[index], restarts + 1)
+        elif (word := _word(file)) is not None:
+            words[index][restarts] = word
+    found = {*words, *starts, *alive}
+    return {i: Own(words[i], max(starts[i], max(words[i], default=-1) + 1), alive.get(i)) for i in found}
+
+
+def mentions_memory(output: Path) -> bool:
+    """Whether Slurm's own output of an element says that memory ran out."""
+    try:
+        text = output.read_text(errors="replace")
+    except OSError:
+        return False
+    return any(sign in text for sign in _OOM_SIGNS)
+
+
+def _modified(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _word(file: Path) -> Word | None:
+    try:
+        values = json.loads(file.read_text())
+        return Word(int(values["status"]), tuple(values["signals"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # not ours, or not whole yet

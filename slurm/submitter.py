@@ -1,0 +1,216 @@
+"""Waiting jobs -> arrays: grouped by shape, cut to what the site takes, with a window below its limits."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from slurm import batch, element
+from slurm.client import SlurmClient
+from slurm.jobs import PYTHON, Job
+from slurm.journal import Journal, Submission
+from slurm.site import Shape, SiteProfile
+from workloads.errors import ClusterError
+
+BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 300.0
+
+MARK = "perfsweep:"
+"""The comment of our jobs: this and the token of the submission."""
+
+GIVE_UP_AFTER = 5
+"""A limit that refuses a single job this often while none of ours is in the queue will not go away by waiting."""
+
+
+class Submitter:
+    """Hands jobs to sbatch.
+
+    Parameters
+    ----------
+    folder : `submissions/` of the sweep: job files, batch scripts, Slurm's output and the elements' own records
+    code : snapshot that holds the `slurm` package the nodes run
+    """
+
+    def __init__(
+        self,
+        site: SiteProfile,
+        folder: Path,
+        name: str,
+        code: Path,
+        client: SlurmClient,
+        journal: Journal,
+        clock: Callable[[], float],
+    ) -> None:
+        self.folder = folder
+        self.refused_at_once: str | None = None
+        self._site, self._code, self._client, self._journal, self._clock = site, code, client, journal, clock
+        self._name = re.sub(r"[^\w.-]", "_", name)
+        self._arrays: batch.ArrayExecutor | None = None
+        self._largest: int | None = None
+        self._delay_s, self._not_before, self._refusals = 0.0, 0.0, 0
+
+    def submit(self, waiting: Sequence[Job], queued: int) -> list[Submission]:
+        """Submit as many of the waiting jobs as may be queued beside `queued` of ours now.
+
+        Raises
+        ------
+        ClusterError
+            The site refuses for a reason that waiting does not mend; the message names the field of the profile.
+        """
+        done: list[Submission] = []
+        if not waiting or self._clock() < self._not_before:
+            return done
+        for shape, jobs in self.grouped(waiting):
+            while jobs:
+                room = (self._site.max_submit or sys.maxsize) - queued
+                chunk = jobs[: min(self._chunk(), room)]
+                if not chunk:
+                    return done
+                submission = self._hand_over(chunk, shape, queued)
+                if submission is None:
+                    if self._clock() < self._not_before:
+                        return done
+                    continue  # a smaller chunk may pass
+                done.append(submission)
+                queued += len(chunk)
+                jobs = jobs[len(chunk) :]
+        return done
+
+    def text(self, shape: Shape, count: int = 1) -> str:
+        """The batch script of an array of `count` jobs of this shape, to be read or tried."""
+        return self._executor().text(self._command("TOKEN"), count, self._parameters(shape, "TOKEN"))
+
+    def texts(self, jobs: Sequence[Job]) -> list[str]:
+        """The batch scripts that these jobs would be submitted with, one for each shape and chunk."""
+        most = self._site.max_array
+        return [
+            self.text(shape, len(group[i : i + most])) for shape, group in self.grouped(jobs) for i in range(0, len(group), most)
+        ]
+
+    def grouped(self, jobs: Sequence[Job]) -> list[tuple[Shape, list[Job]]]:
+        """Jobs by the resources they ask for."""
+        shapes = [(Shape.of(self._site, job.ranks), job) for job in jobs]
+        ordered = sorted(shapes, key=lambda pair: (pair[0].gpus, pair[0].cpus))  # stable: jobs keep their order
+        return [(shape, [job for _, job in group]) for shape, group in groupby(ordered, key=lambda pair: pair[0])]
+
+    def collector(self, job: Job, after: Sequence[str]) -> Submission:
+        """Submit a last job that starts when all of these arrays have ended, however they ended."""
+        # It counts and draws: it needs no GPU, and must not wait for one.
+        site = replace(self._site, gpus=0, cpus_per_task=1, sbatch=[])
+        dependency = "afterany:" + ":".join(after)
+        return self._sbatch([job], self._parameters(Shape(0, 1), "{token}", site) | {"dependency": dependency})
+
+    def _hand_over(self, chunk: list[Job], shape: Shape, queued: int) -> Submission | None:
+        try:
+            submission = self._sbatch(chunk, self._parameters(shape, "{token}"))
+        except batch.SubmissionFailed as error:
+            self._after_refusal(str(error), len(chunk), queued)
+            return None
+        self._delay_s, self._refusals = 0.0, 0
+        return submission
+
+    def _sbatch(self, jobs: Sequence[Job], parameters: dict[str, Any]) -> Submission:
+        """One sbatch. Of unknown fate, it counts as submitted until the queue has been asked for its token."""
+        submission = self._journal.submitting([job.name for job in jobs], self._client.conf)
+        token = submission.token
+        self._write_jobs(token, jobs)
+        filled = {k: v.replace("{token}", token) if isinstance(v, str) else v for k, v in parameters.items()}
+        try:
+            array = self._executor().submit_array(self._command(token), len(jobs), filled)
+        except batch.SubmissionFailed as error:
+            if error.unknown or "Unable to contact" in str(error) or "Zero Bytes" in str(error):
+                return submission
+            self._journal.refused(token, str(error))
+            raise
+        self._journal.submitted(token, array)
+        return submission
+
+    def _after_refusal(self, message: str, count: int, queued: int) -> None:
+        """Fail at once where waiting is useless, try a smaller array, or wait twice as long as last time."""
+        if field := batch.refusal(message):
+            given = getattr(self._site, field, None)
+            named = f"cluster.{field}={given}" if given is not None else f"cluster.{field}"
+            raise ClusterError(f"Slurm refuses {named}: {_first(message)}")
+        if not batch.is_limit(message) and "timed out" not in message:
+            raise ClusterError(f"Slurm refuses the sweep: {_first(message)}; `perfsweep doctor cluster=...` shows what it takes")
+        if count > 1:
+            self._largest = max(1, count // 2)
+            return
+        self._refusals += 1
+        if self._refusals >= GIVE_UP_AFTER and queued == 0:
+            raise ClusterError(f"Slurm refuses even a single job while none of ours is queued: {_first(message)}")
+        self._delay_s = min(BACKOFF_MAX_S, max(BACKOFF_MIN_S, 2 * self._delay_s))
+        self._not_before = self._clock() + self._delay_s * random.uniform(0.8, 1.2)
+
+    def _chunk(self) -> int:
+        if self._largest is None:
+            allowed = self._client.config().get("MaxArraySize", "")
+            self._largest = min(
+                self._site.max_array, int(allowed) if allowed.isdigit() and int(allowed) > 0 else self._site.max_array
+            )
+        return self._largest
+
+    def _write_jobs(self, token: str, jobs: Sequence[Job]) -> None:
+        values = {
+            "token": token,
+            "requeue": self._site.requeue,
+            "max_retries": self._site.max_retries,
+            "heartbeat_s": self._site.heartbeat_s,
+            "code": str(self._code.absolute()),
+            "jobs": [
+                {"name": j.name, "command": _portable(j), "env": dict(j.env), "log": str(j.log.absolute()), "ranks": j.ranks}
+                for j in jobs
+            ],
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.jobs_file(token).write_text(json.dumps(values, indent=1))
+
+    def submitted_jobs(self) -> list[Job]:
+        """Every job that was handed over, as it was submitted last."""
+        found: dict[str, Job] = {}
+        for token in self._journal.submissions:
+            try:
+                rows = json.loads(self.jobs_file(token).read_text())["jobs"]
+            except (OSError, ValueError, KeyError):
+                continue  # a submitter died before it could write the file: nothing was handed over
+            found |= {r["name"]: Job(r["name"], tuple(r["command"]), Path(r["log"]), r["env"], r["ranks"]) for r in rows}
+        return list(found.values())
+
+    def jobs_file(self, token: str) -> Path:
+        """What an array's elements read."""
+        return self.folder.absolute() / f"{token}.json"
+
+    def _parameters(self, shape: Shape, token: str, site: SiteProfile | None = None) -> dict[str, Any]:
+        site = site or replace(self._site, exclude=self._excluded())
+        return batch.parameters(site, shape, f"{self._name}.{token}", MARK + token, self._client.env)
+
+    def _excluded(self) -> str | None:
+        """Nodes of the profile, and those that failed under us."""
+        names = [*filter(None, [self._site.exclude]), *sorted(self._journal.bad_nodes())]
+        return ",".join(names) or None
+
+    def _command(self, token: str) -> str:
+        script = self._code.absolute() / "slurm" / Path(str(element.__file__)).name
+        return batch.command(self._site, sys.executable, script, self.jobs_file(token))
+
+    def _executor(self) -> batch.ArrayExecutor:
+        if self._arrays is None:
+            self._arrays = batch.ArrayExecutor(self.folder.absolute(), self._client)
+        return self._arrays
+
+
+def _portable(job: Job) -> list[str]:
+    """The command with the place of the interpreter left open: the element fills in its own."""
+    return [PYTHON if word == sys.executable else word for word in job.command]
+
+
+def _first(message: str) -> str:
+    """The last line that sbatch printed, which says what it made of the others."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"

@@ -1,0 +1,294 @@
+"""Every fault on a real Slurm: Slurm's own record says that it happened, ours says what became of it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from bench import WAIT, Bench, alive, ends, over, running, until
+
+from slurm.jobs import JobState
+from slurm.retry import Action
+from slurm.states import End
+
+
+def test_a_status_is_final_and_the_others_go_on(bench: Bench) -> None:
+    ex = bench.executor()
+    ex.submit([bench.job("bad", "echo reason >&2; exit 3"), bench.job("good", "echo fine")])
+    assert over(ex) == {"bad": JobState.FAILED, "good": JobState.ENDED}
+    facts = bench.show(f"{bench.array(ex)}_0")
+    assert (facts["JobState"], facts["ExitCode"]) == ("FAILED", "3:0")
+    assert ends(ex, "bad") == [End.FAILED]
+    assert ex.notes()["bad"] == "it ended with status 3"
+    assert "reason" in bench.text("packs/bad/log.txt")
+
+
+@pytest.mark.parametrize(("number", "status"), [(9, "137:0"), (11, "139:0")], ids=["SIGKILL", "SIGSEGV"])
+def test_a_killed_job_is_tried_once_more(bench: Bench, number: int, status: str) -> None:
+    ex = bench.executor()
+    ex.submit([bench.job("shot", f"ulimit -c 0; echo try >> tries; kill -{number} $$")])
+    assert over(ex) == {"shot": JobState.FAILED}
+    assert bench.show(f"{bench.array(ex)}_0")["ExitCode"] == status
+    assert bench.text("tries") == "try\ntry\n"
+    assert ends(ex, "shot") == [End.NO_RESULT, End.NO_RESULT]
+
+
+def test_a_job_whose_whole_step_is_killed_is_tried_once_more(bench: Bench) -> None:
+    ex = bench.executor()
+    ex.submit([bench.job("swept", "echo try >> tries; [ -e go ] || sleep 60")])
+    running(ex, "swept")
+    until(lambda: bench.text("tries"))
+    first = bench.array(ex)
+    (bench.folder / "go").touch()
+    bench.cluster.client("scancel", "--signal=KILL", f"{bench.show(f'{first}_0')['JobId']}.0")
+    assert over(ex) == {"swept": JobState.ENDED}
+    assert bench.show(f"{first}_0")["JobState"] == "FAILED"
+    assert ends(ex, "swept") == [End.NO_RESULT, End.DONE]
+
+
+def test_cancelling_a_running_element_leaves_the_others_and_is_final(bench: Bench) -> None:
+    ex = bench.executor()
+    ex.submit([bench.job("stays", WAIT), bench.job("goes", WAIT)])
+    running(ex, "stays", "goes")
+    bench.cluster.client("scancel", f"{bench.array(ex)}_1")
+    until(lambda: ex.poll()["goes"] is JobState.CANCELLED)
+    (bench.folder / "go").touch()
+    assert over(ex) == {"stays": JobState.ENDED, "goes": JobState.CANCELLED}
+    assert bench.show(f"{bench.array(ex)}_1")["JobState"] == "CANCELLED"
+    assert len(ex.journal.submissions) == 1
+
+
+def test_what_was_cancelled_while_nobody_followed_is_submitted_when_asked_for_again(bench: Bench) -> None:
+    ex = bench.executor()
+    ex.submit([bench.job("p000", WAIT)])
+    running(ex, "p000")
+    first = bench.array(ex)
+    bench.cluster.client("scancel", first)
+    until(lambda: bench.show(f"{first}_0")["JobState"] == "CANCELLED")
+    (bench.folder / "go").touch()
+    again = bench.executor()
+    again.submit([bench.job("p000", WAIT)])
+    assert over(again) == {"p000": JobState.ENDED}
+    assert ends(again, "p000") == [End.CANCELLED, End.DONE]
+
+
+def test_cancelling_a_pending_element_hangs_nobody(bench: Bench) -> None:
+    ex = bench.executor(array_parallelism=1)
+    ex.submit([bench.job("first", WAIT), bench.job("second", "true")])
+    running(ex, "first")
+    assert bench.show(f"{bench.array(ex)}_1")["Reason"] == "JobArrayTaskLimit"
+    bench.cluster.client("scancel", f"{bench.array(ex)}_1")
+    until(lambda: ex.poll()["second"] is JobState.CANCELLED)
+    (bench.folder / "go").touch()
+    assert over(ex)["first"] is JobState.ENDED
+
+
+def test_a_warning_before_the_time_limit_requeues_a_job_that_advanced(bench: Bench) -> None:
+    ex = bench.executor()
+    # Slurm signals the job as well as its parent, which passes it on: the second one may meet the first one's answer.
+    stop = "trap 'trap : USR2; echo warned >> seen; exit 75' USR2; echo up > up; while :; do sleep 0.1; done"
+    ex.submit([bench.job("long", f"if [ -e seen ]; then exit 0; fi; {stop}")])
+    running(ex, "long")
+    until(lambda: bench.text("up"))
+    array = bench.array(ex)
+    bench.cluster.client("scancel", "--signal=USR2", f"{array}_0")
+    until(lambda: bench.show(f"{array}_0")["Restarts"] == "1", "a requeue")
+    assert ex.poll() == {"long": JobState.PENDING} or ex.poll()["long"] is not JobState.FAILED
+    bench.start_now(f"{array}_0")
+    assert over(ex) == {"long": JobState.ENDED}
+    assert bench.text("seen") == "warned\n"
+    assert len(ex.journal.submissions) == 1, "it continued in its own requeue, not in a second job"
+
+
+def test_a_job_that_did_not_advance_before_its_time_limit_is_final(bench: Bench) -> None:
+    ex = bench.executor()
+    ex.submit([bench.job("stuck", "trap 'exit 79' USR2; echo up > up; while :; do sleep 0.1; done")])
+    until(lambda: ex.poll() and bench.text("up"))
+    bench.cluster.client("scancel", "--signal=USR2", f"{bench.array(ex)}_0")
+    assert over(ex) == {"stuck": JobState.FAILED}
+    assert ends(ex, "stuck") == [End.TIMEOUT]
+    assert bench.show(f"{bench.array(ex)}_0")["ExitCode"] == "79:0"
+
+
+def preempt(bench: Bench, ex, name: str, **site: object) -> str:
+    """Have a job of the better partition push the running one out of its node; the number of the victim's array."""
+    running(ex, name)
+    until(lambda: bench.text("tries"), "the job's first line")
+    victim = bench.array(ex)
+    node = bench.show(f"{victim}_0")["NodeList"]
+    bench.cluster.client("sbatch", "--wrap=sleep 1", "-p", "gpu", "-w", node, "--exclusive", "-o", "/dev/null")
+    return victim
+
+
+def test_a_preempted_job_without_grace_continues_in_its_requeue(bench: Bench) -> None:
+    ex = bench.executor(partition="preemptible")
+    ex.submit([bench.job("weak", "echo try >> tries; [ -e go ] || sleep 60")])
+    victim = preempt(bench, ex, "weak")
+    until(lambda: bench.show(f"{victim}_0")["Restarts"] == "1", "preemption")
+    (bench.folder / "go").touch()
+    bench.start_now(f"{victim}_0")
+    assert over(ex) == {"weak": JobState.ENDED}
+    assert bench.text("tries") == "try\ntry\n"
+    assert len(ex.journal.submissions) == 1
+
+
+def test_a_preempted_job_that_slurm_does_not_requeue_is_submitted_again(bench: Bench) -> None:
+    ex = bench.executor(partition="preemptible", requeue=False)
+    ex.submit([bench.job("weak", "echo try >> tries; [ -e go ] || sleep 60")])
+    victim = preempt(bench, ex, "weak")
+    (bench.folder / "go").touch()
+    assert over(ex) == {"weak": JobState.ENDED}
+    assert bench.show(f"{victim}_0")["JobState"] == "PREEMPTED"
+    assert ends(ex, "weak") == [End.PREEMPTED, End.DONE]
+    assert bench.array(ex) != victim
+
+
+@pytest.mark.slow
+def test_preemption_with_grace_lets_a_job_end_by_itself(bench: Bench, make_cluster) -> None:
+    graceful = Bench(make_cluster(grace_s=20), bench.folder)
+    ex = graceful.executor(partition="preemptible")
+    ex.submit(
+        [
+            graceful.job(
+                "weak",
+                "echo try >> tries; [ -e left ] && exit 0; trap 'echo left > left; exit 75' TERM; while :; do sleep 0.1; done",
+            )
+        ]
+    )
+    victim = preempt(graceful, ex, "weak")
+    until(lambda: graceful.text("left"), "SIGTERM at the start of the grace period")
+    until(lambda: graceful.show(f"{victim}_0")["JobState"] != "RUNNING", "the end of the preempted job")
+    if graceful.show(f"{victim}_0")["Restarts"] == "1":
+        graceful.start_now(f"{victim}_0")
+    assert over(ex) == {"weak": JobState.ENDED}
+
+
+def test_a_requeue_while_running_gives_one_result(bench: Bench) -> None:
+    ex = bench.executor()
+    ex.submit([bench.job("again", f"echo try >> tries; {WAIT}")])
+    until(lambda: ex.poll() and bench.text("tries"))
+    array = bench.array(ex)
+    bench.cluster.client("scontrol", "requeue", f"{array}_0")
+    until(lambda: bench.show(f"{array}_0")["Restarts"] == "1")
+    (bench.folder / "go").touch()
+    bench.start_now(f"{array}_0")
+    assert over(ex) == {"again": JobState.ENDED}
+    # The first start may have had the time to say that it was stopped.
+    assert [end for end in ends(ex, "again") if end is not End.STOPPED] == [End.DONE]
+
+
+def test_a_start_after_success_does_nothing(bench: Bench) -> None:
+    ex = bench.executor()
+    ex.submit([bench.job("once", "echo try >> tries")])
+    assert over(ex) == {"once": JobState.ENDED}
+    array = bench.array(ex)
+    until(lambda: bench.show(f"{array}_0")["JobState"] == "COMPLETED")
+    bench.cluster.client("scontrol", "requeue", f"{array}_0")
+    until(lambda: bench.show(f"{array}_0")["Restarts"] == "1")
+    bench.start_now(f"{array}_0")
+    until(lambda: bench.show(f"{array}_0")["JobState"] == "COMPLETED")
+    assert bench.text("tries") == "try\n", "the second start found the first one's success"
+
+
+def test_a_suspended_job_is_unfinished_throughout(bench: Bench) -> None:
+    ex = bench.executor()
+    ex.submit([bench.job("paused", WAIT)])
+    running(ex, "paused")
+    array = bench.array(ex)
+    bench.cluster.client("scontrol", "suspend", f"{array}_0")
+    until(lambda: bench.show(f"{array}_0")["JobState"] == "SUSPENDED")
+    until(lambda: "suspended" in ex.notes().get("paused", "") or ex.poll() is None, "our note of it")
+    assert ex.poll()["paused"] is JobState.RUNNING
+    bench.cluster.client("scontrol", "resume", f"{array}_0")
+    (bench.folder / "go").touch()
+    assert over(ex) == {"paused": JobState.ENDED}
+
+
+def test_a_node_set_down_moves_its_job_to_the_other_node(bench: Bench) -> None:
+    ex = bench.executor(requeue=False)
+    ex.submit([bench.job("moved", f"echo $SLURMD_NODENAME >> nodes; {WAIT}")])
+    until(lambda: ex.poll() and bench.text("nodes"))
+    first, node = bench.array(ex), bench.text("nodes").strip()
+    try:
+        bench.cluster.client("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+        until(lambda: ex.poll() and len(bench.text("nodes").split()) == 2, "a second try")
+        (bench.folder / "go").touch()
+        assert over(ex) == {"moved": JobState.ENDED}
+        assert bench.show(f"{first}_0")["JobState"] == "NODE_FAIL"
+    finally:
+        bench.cluster.client("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)
+        until(bench.cluster.ready)
+    assert len(set(bench.text("nodes").split())) == 2, "the retry excludes the node that failed"
+    assert ends(ex, "moved") == [End.NODE_FAIL, End.DONE]
+
+
+def test_without_gpus_none_is_visible_and_with_one_it_is_ours(bench: Bench) -> None:
+    show = 'echo "[$CUDA_VISIBLE_DEVICES]"'
+    without, with_one = bench.executor(), bench.executor(gpus=1)
+    without.submit([bench.job("cpu", show)])
+    with_one.submit([bench.job("gpu", show)])
+    assert over(without) == {"cpu": JobState.ENDED}
+    assert over(with_one) == {"gpu": JobState.ENDED}
+    assert "[]" in bench.text("packs/cpu/log.txt")
+    assert "[0]" in bench.text("packs/gpu/log.txt") or "[1]" in bench.text("packs/gpu/log.txt")
+
+
+def test_no_secret_of_the_submitter_reaches_a_file_or_the_job(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "s3cr3t-value")
+    monkeypatch.setenv("PS_ALLOWED", "handed over")
+    ex = bench.executor(env_allow=["PS_ALLOWED"], env_set={"PS_SET": "it's set"})
+    ex.submit([bench.job("quiet", 'echo "key=$WANDB_API_KEY allowed=$PS_ALLOWED set=$PS_SET"; env > environment')])
+    assert over(ex) == {"quiet": JobState.ENDED}
+    assert "key= allowed=handed over set=it's set" in bench.text("packs/quiet/log.txt")
+    files = [path for path in bench.folder.rglob("*") if path.is_file()]
+    assert len(files) > 5
+    assert not [path for path in files if b"s3cr3t-value" in path.read_bytes()]
+
+
+def test_without_srun_the_warning_reaches_the_job_all_the_same(bench: Bench) -> None:
+    ex = bench.executor(srun=False)
+    ex.submit([bench.job("bare", "trap 'exit 79' USR2; echo up > up; while :; do sleep 0.1; done")])
+    until(lambda: ex.poll() and bench.text("up"))
+    bench.cluster.client("scancel", "--signal=USR2", "--batch", f"{bench.array(ex)}_0")
+    assert over(ex) == {"bare": JobState.FAILED}
+    assert ends(ex, "bare") == [End.TIMEOUT]
+
+
+@pytest.mark.slow
+def test_cancelled_without_srun_a_job_leaves_no_process(bench: Bench) -> None:
+    ex = bench.executor(srun=False)
+    ex.submit([bench.job("bare", "trap '' TERM; echo $$ > pid; while :; do sleep 0.1; done")])
+    until(lambda: ex.poll() and bench.text("pid"))
+    pid = int(bench.text("pid"))
+    assert ex.cancel() == 1
+    assert over(ex) == {"bare": JobState.CANCELLED}
+    until(lambda: not alive(pid), "the end of a process that ignores SIGTERM")
+
+
+def test_a_job_that_outgrows_its_memory_is_no_failure_to_repeat(bench: Bench) -> None:
+    ex = bench.executor(memory="60M")
+    grow = f"exec {sys.executable} -c 'import time; held = bytearray(400 << 20); time.sleep(60)'"
+    ex.submit([bench.job("greedy", grow)])
+    assert over(ex) == {"greedy": JobState.FAILED}
+    assert bench.show(f"{bench.array(ex)}_0")["JobState"] in ("FAILED", "OUT_OF_MEMORY", "CANCELLED")
+    (output,) = (bench.folder / "submissions").glob("*_0_log.out")
+    assert "memory" in output.read_text()
+    assert ends(ex, "greedy") == [End.OOM]
+
+
+def test_a_full_disk_is_reported_and_final(bench: Bench) -> None:
+    ex = bench.executor()
+    full = "cat /dev/zero > /dev/full || exit 74"
+    ex.submit([bench.job("full", full), bench.job("fine", "true")])
+    assert over(ex) == {"full": JobState.FAILED, "fine": JobState.ENDED}
+    assert bench.show(f"{bench.array(ex)}_0")["ExitCode"] == "74:0"
+    assert "No space left on device" in bench.text("packs/full/log.txt")
+    assert ex.journal.verdicts["full"].action is Action.FINAL
+
+
+def test_jobs_without_accounting_end_without_it(bench: Bench) -> None:
+    client = bench.executor()._client
+    assert client.accounted(["1"], "now-1hour") is None
+    ex = bench.executor()
+    ex.submit([bench.job("plain", "true")])
+    assert over(ex) == {"plain": JobState.ENDED}

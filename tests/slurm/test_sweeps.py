@@ -1,0 +1,326 @@
+"""Sweeps of the toy through real arrays: rounds survive whatever happens to their pack, and other shells can follow."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bench import Bench, alive, command, until
+
+from pipelines.attempts import newest
+from pipelines.progress import read_progress
+from pipelines.records import SweepFolder
+from slurm.journal import Journal
+
+SLOW_TOY = ("workload.products=300", "measure.iterations=240", "measure.rounds=8")
+"""About half a second for each trial, so that a fault can fall into the middle of a round."""
+
+
+def folder(bench: Bench) -> SweepFolder:
+    return SweepFolder(bench.folder / "runs" / "toy")
+
+
+def array(bench: Bench) -> str:
+    """Slurm's number of the latest submission."""
+    found = [s.array for s in Journal(folder(bench).submissions_file).submissions.values() if s.array]
+    return found[-1] if found else ""
+
+
+def round_done(bench: Bench, number: int) -> bool:
+    """Whether both arms of a round have records."""
+    return sum(name.startswith(f"p000-r{number:03d}") for name in bench.records()) >= 2
+
+
+def finish(bench: Bench, process) -> str:
+    """Output of a command that is to end well."""
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    return output
+
+
+def pure_rounds(bench: Bench) -> dict[int, int]:
+    """The attempt that counts for each round; a round is never pieced together from two."""
+    manifest = folder(bench).read_manifest()
+    progress = read_progress(folder(bench), manifest)
+    pack = manifest.packs[0]
+    found = {n: progress.finished_attempt(pack.id, n, pack.arms) for n in range(len(pack.orders))}
+    assert all(attempt is not None for attempt in found.values()), found
+    return {n: attempt for n, attempt in found.items() if attempt is not None}
+
+
+def starts(bench: Bench) -> list[dict[str, object]]:
+    """Facts of every attempt at the pack, first one first."""
+    files = sorted((folder(bench).pack_dir("p000") / "attempts").glob("*.json"), key=lambda file: int(file.stem))
+    return [json.loads(file.read_text()) for file in files]
+
+
+@pytest.fixture(scope="module")
+def done(cluster, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, str]:
+    """A sweep that ran to its end, with what it printed."""
+    bench = Bench(cluster, tmp_path_factory.mktemp("sweep"))
+    finished = bench.perfsweep(*bench.sweep("cluster.collect=true"))
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return bench, finished.stdout
+
+
+def test_a_sweep_is_planned_submitted_measured_and_judged(done: tuple[Bench, str]) -> None:
+    bench, output = done
+    assert "1 pack with no GPU, 1 cores, 3500M (mem), at most 120 min in partition gpu" in output
+    assert "at most 2.0 hours" in output
+    assert re.search(r"work=single\s+(-\d+\.\d %|\d\S*x less).*identical", output)
+    assert bench.show(f"{array(bench)}_0")["JobName"].startswith("toy.") or array(bench)
+    assert set(pure_rounds(bench).values()) == {0}
+
+
+def test_a_collecting_job_writes_the_comparison_with_nobody_logged_in(done: tuple[Bench, str]) -> None:
+    bench, _ = done
+    collector = [s for s in Journal(folder(bench).submissions_file).submissions.values() if s.names == ("collect",)]
+    assert len(collector) == 1
+    until(lambda: "report:" in bench.text("runs/toy/packs/collect/log.txt"), "the collecting job's report")
+    assert "work=single" in bench.text("runs/toy/packs/collect/log.txt")
+
+
+def test_the_same_sweep_again_submits_nothing(done: tuple[Bench, str]) -> None:
+    bench, _ = done
+    before = bench.text("runs/toy/submissions.jsonl")
+    again = bench.perfsweep(*bench.sweep())
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "6 of 6 rounds are there already" in again.stdout
+    assert bench.text("runs/toy/submissions.jsonl") == before
+
+
+def test_jobs_run_what_was_submitted(done: tuple[Bench, str]) -> None:
+    bench, _ = done
+    (snapshot,) = folder(bench).code_dir.iterdir()
+    record = json.loads(next(bench.folder.glob("runs/toy/submissions/*.json")).read_text())
+    assert record["code"] == str(snapshot)
+    assert record["jobs"][0]["env"]["PYTHONPATH"].startswith(f"{snapshot}:")
+    assert (snapshot / "slurm" / "element.py").exists()
+
+
+def test_status_and_logs_need_nothing_but_the_folder(done: tuple[Bench, str]) -> None:
+    bench, _ = done
+    status = bench.perfsweep("status", "runs/toy")
+    assert status.returncode == 0, status.stdout + status.stderr
+    assert re.search(r"p000 .* 6 of 6 .* ended", status.stdout)
+    logs = bench.perfsweep("logs", "runs/toy", "--follow")
+    assert "p000: --- start 0 of job" in logs.stdout
+
+
+def test_a_dry_run_prints_the_script_and_submits_nothing(bench: Bench) -> None:
+    dry = bench.perfsweep(*bench.sweep("dry_run=true"))
+    assert dry.returncode == 0, dry.stderr
+    assert "#SBATCH --array=0-0%1" in dry.stdout
+    assert "srun --unbuffered" in dry.stdout
+    assert not (bench.folder / "runs").exists()
+
+
+def test_ctrl_c_detaches_and_another_shell_waits(bench: Bench) -> None:
+    first = bench.start(*bench.sweep(*SLOW_TOY))
+    until(lambda: round_done(bench, 0), "the first round")
+    first.send_signal(signal.SIGINT)
+    output, _ = first.communicate(timeout=60)
+    assert first.returncode == 130, output
+    assert "perfsweep wait runs/toy" in output and "perfsweep cancel runs/toy" in output
+    assert bench.show(f"{array(bench)}_0")["JobState"] == "RUNNING", "the job goes on"
+    other = bench.perfsweep("sweep", *bench.sweep()[1:], "measure.rounds=4")
+    assert other.returncode == 2 and "p000 of an earlier plan may still run" in other.stderr
+    waited = bench.perfsweep("wait", "runs/toy")
+    assert waited.returncode == 0, waited.stdout + waited.stderr
+    assert "work=single" in waited.stdout
+    assert set(pure_rounds(bench).values()) == {0}, "nothing was started twice"
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_on_a_terminal_offers_to_cancel(bench: Bench) -> None:
+    person, terminal = pty.openpty()
+    sweep = subprocess.Popen(
+        command(*bench.sweep(*SLOW_TOY)), env=bench.env({}), cwd=bench.folder, stdin=terminal, stdout=terminal, stderr=terminal
+    )
+    os.close(terminal)
+    heard: list[bytes] = []
+
+    def says(words: bytes) -> bool:
+        while select.select([person], [], [], 0)[0]:
+            assert sweep.poll() is None, b"".join(heard)
+            heard.append(os.read(person, 4096))
+        return words in b"".join(heard)
+
+    try:
+        until(lambda: says(b"toy") and round_done(bench, 0), "the first round")
+        sweep.send_signal(signal.SIGINT)
+        until(lambda: says(b"Ctrl-C again"), "the offer")
+        sweep.send_signal(signal.SIGINT)
+        until(lambda: says(b"y/N"), "the question")
+        os.write(person, b"y\n")
+        until(lambda: says(b"cancelled"), "the cancelling")
+        assert sweep.wait(timeout=30) == 130
+    finally:
+        sweep.kill()
+        os.close(person)
+    until(lambda: bench.show(f"{array(bench)}_0")["JobState"] == "CANCELLED", "the cancelling by Slurm's own word")
+
+
+@pytest.mark.slow
+def test_a_killed_submitter_loses_nothing_and_cancel_works_from_another_shell(bench: Bench) -> None:
+    first = bench.start(*bench.sweep(*SLOW_TOY))
+    until(lambda: round_done(bench, 0), "the first round")
+    first.kill()
+    first.communicate(timeout=60)
+    (pid,) = [int(str(start["pid"])) for start in starts(bench)]
+    assert alive(pid)
+    cancelled = bench.perfsweep("cancel", "runs/toy")
+    assert "cancelled 1 jobs" in cancelled.stdout, cancelled.stdout + cancelled.stderr
+    until(lambda: bench.show(f"{array(bench)}_0")["JobState"] == "CANCELLED", "the cancelling")
+    until(lambda: not alive(pid), "the end of the pack")
+    status = bench.perfsweep("status", "runs/toy")
+    assert status.returncode == 1 and "cancelled" in status.stdout
+    kept = bench.records()
+    again = bench.start(*bench.sweep(*SLOW_TOY))
+    finish(bench, again)
+    attempts = pure_rounds(bench)
+    assert attempts[0] == 0 and attempts[7] == 1, "finished rounds are kept, the rest is measured by a new attempt"
+    assert set(kept) <= set(bench.records())
+
+
+@pytest.mark.slow
+def test_a_preempted_pack_keeps_its_rounds_and_repeats_the_interrupted_one_whole(bench: Bench) -> None:
+    sweep = bench.start(*bench.sweep(*SLOW_TOY, "cluster.partition=preemptible"))
+    until(lambda: round_done(bench, 1), "the second round")
+    number = f"{array(bench)}_0"
+    node = bench.show(number)["NodeList"]
+    bench.cluster.client("sbatch", "--wrap=true", "-p", "gpu", "-w", node, "--exclusive", "-o", "/dev/null")
+    until(lambda: bench.show(number)["Restarts"] == "1", "preemption")
+    bench.start_now(number)
+    finish(bench, sweep)
+    attempts = pure_rounds(bench)
+    assert attempts[0] == attempts[1] == 0
+    assert attempts[7] == 1
+    assert [start["restarts"] for start in starts(bench)] == [0, 1]
+
+
+@pytest.mark.slow
+def test_a_warned_pack_stops_between_rounds_and_requeues_itself(bench: Bench) -> None:
+    sweep = bench.start(*bench.sweep(*SLOW_TOY))
+    until(lambda: round_done(bench, 0), "the first round")
+    number = f"{array(bench)}_0"
+    bench.cluster.client("scancel", "--signal=USR2", number)
+    until(lambda: bench.show(number)["Restarts"] == "1", "its own requeue")
+    assert "SIGUSR2: stopped after the last finished round" in bench.text("runs/toy/packs/p000/log.txt")
+    bench.start_now(number)
+    finish(bench, sweep)
+    assert set(pure_rounds(bench).values()) == {0, 1}
+
+
+@pytest.mark.slow
+def test_of_two_live_copies_the_later_measures_and_the_earlier_stops(bench: Bench) -> None:
+    sweep = bench.start(*bench.sweep(*SLOW_TOY))
+    until(lambda: round_done(bench, 0), "the first round")
+    jobs_file = next(bench.folder.glob("runs/toy/submissions/*.json"))
+    job = json.loads(jobs_file.read_text())["jobs"][0]
+    script = bench.folder / "second.sh"
+    words = " ".join(f"'{w}'" for w in job["command"]).replace("'{python}'", sys.executable)
+    script.write_text(f"#!/bin/sh\nexport PYTHONPATH='{job['env']['PYTHONPATH']}' PYTHONSAFEPATH=1\nexec {words}\n")
+    second = bench.cluster.client(
+        "sbatch", "--parsable", "--mem=3000", "-o", str(bench.folder / "second.log"), str(script)
+    ).strip()
+    until(lambda: newest(folder(bench), "p000") == 1, "the second copy")
+    first = f"{array(bench)}_0"
+    until(lambda: "attempt 0 stops here" in bench.text("runs/toy/packs/p000/log.txt"), "the first copy's stop")
+    until(lambda: bench.show(second)["JobState"] == "COMPLETED", "the second copy's end")
+    assert bench.show(first)["JobState"] == "FAILED" and bench.show(first)["ExitCode"] == "76:0"
+    sweep.communicate(timeout=60)
+    attempts = pure_rounds(bench)
+    assert attempts[0] == 0 and attempts[7] == 1
+
+
+@pytest.mark.slow
+def test_leftover_files_of_a_killed_writer_are_no_records(bench: Bench) -> None:
+    toy = folder(bench)
+    for place in (toy.pack_dir("p000") / "attempts", toy.path / "submissions"):
+        place.mkdir(parents=True)
+        (place / ".0.json.4711.deadbeef.tmp").write_text("{")
+    (toy.path / "submissions" / "12_submitted.pkl.save_tmp").write_text("half")
+    finished = bench.perfsweep(*bench.sweep())
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert bench.show(f"{array(bench)}_0")["Restarts"] == "0"
+    assert set(pure_rounds(bench).values()) == {0}
+
+
+@pytest.mark.slow
+def test_inside_an_allocation_a_sweep_runs_there(bench: Bench) -> None:
+    log = bench.folder / "inside.log"
+    script = shlex.join([sys.executable, "-m", "pipelines.cli", *bench.sweep()])
+    job = bench.cluster.client(
+        "sbatch", "--parsable", "--mem=3000", f"--chdir={bench.folder}", "-o", str(log), "--wrap", script, env=bench.env({})
+    ).strip()
+    until(lambda: bench.show(job)["JobState"] in ("COMPLETED", "FAILED"), "its end")
+    assert f"inside Slurm job {job}: measuring in this allocation" in log.read_text()
+    assert bench.show(job)["JobState"] == "COMPLETED", log.read_text()
+    assert '"executor": "local"' in bench.text("runs/toy/submissions.jsonl")
+
+
+@pytest.mark.slow
+def test_sweep_sbatch_runs_a_whole_sweep_in_one_allocation(bench: Bench) -> None:
+    script = Path(__file__).parents[2] / "slurm" / "sweep.sbatch"
+    perfsweep = Path(sys.executable).with_name("perfsweep")
+    overrides = [word for word in bench.sweep()[1:] if not word.startswith("cluster")]
+    log = bench.folder / "sweep.log"
+    options = (
+        "--parsable",
+        "--mem=3000",
+        f"--chdir={bench.folder}",
+        "-o",
+        str(log),
+        "--cpus-per-task=1",
+        "--time=5",
+        "--signal=B:USR2@20",
+    )
+    job = bench.cluster.client("sbatch", *options, str(script), *overrides, env=bench.env({"PERFSWEEP": str(perfsweep)})).strip()
+    until(lambda: round_done(bench, 0), f"its first round: {log}")
+    until(lambda: bench.show(job)["JobState"] in ("COMPLETED", "FAILED"), "its end")
+    assert bench.show(job)["JobState"] == "COMPLETED", log.read_text()
+    assert "work=single" in log.read_text()
+
+
+@pytest.mark.slow
+def test_a_controller_that_does_not_answer_means_this_machine_and_a_line_that_says_so(bench: Bench) -> None:
+    done = bench.perfsweep(*bench.sweep(), "cluster.slurm_conf=/nowhere/slurm.conf")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Slurm's controller does not answer: measuring on this machine" in done.stdout
+
+
+def test_what_the_site_refuses_is_one_sentence_and_status_2(bench: Bench) -> None:
+    refused = bench.perfsweep(*bench.sweep("cluster.partition=nowhere"))
+    assert refused.returncode == 2
+    assert "Slurm refuses cluster.partition=nowhere" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_held_jobs_end_the_command_with_status_3(bench: Bench) -> None:
+    blocker = bench.cluster.client("sbatch", "--parsable", "--wrap=exit 1", "-o", "/dev/null").strip()
+    until(lambda: bench.show(blocker)["JobState"] == "FAILED")
+    options = (f"cluster.sbatch=['--dependency=afterok:{blocker}']", "cluster.kill_invalid_dep=false")
+    held = bench.perfsweep(*bench.sweep(*options))
+    assert held.returncode == 3, held.stdout + held.stderr
+    assert "p000: pending: DependencyNeverSatisfied" in held.stdout
+    assert "perfsweep cancel runs/toy" in held.stdout
+
+
+def test_doctor_shows_the_cluster_and_what_it_would_refuse(bench: Bench) -> None:
+    conf = f"cluster.slurm_conf={bench.cluster.settings.conf}"
+    fine = bench.perfsweep("doctor", "cluster=dev", conf)
+    assert fine.returncode == 0, fine.stdout + fine.stderr
+    assert "preemptible" in fine.stdout and "gpu:2" in fine.stdout and "would be accepted" in fine.stdout
+    bad = bench.perfsweep("doctor", "cluster=dev", conf, "cluster.constraint=unobtainium")
+    assert bad.returncode == 1
+    assert "refused: cluster.constraint: Invalid feature" in bad.stdout

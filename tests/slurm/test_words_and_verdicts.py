@@ -1,0 +1,240 @@
+"""From Slurm's words and a job's own to a verdict: nothing is done without our own word, and silence proves nothing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm.client import Sighting, indices, out_of_reach, parse_accounting, parse_queue
+from slurm.journal import Journal, Verdict
+from slurm.judge import Own, Patience, Word, judge
+from slurm.ownwords import read_own
+from slurm.retry import Action, Tries, decide
+from slurm.states import LIVE, TERMINAL, End, needs_attention
+
+PATIENCE = Patience(file_s=30, heartbeat_s=10)
+
+
+def seen(state: str, reason: str = "None") -> Sighting:
+    return Sighting("7", 0, "7", state, reason)
+
+
+def own(*words: Word, alive_at: float | None = None, oom: bool = False) -> Own:
+    return Own(dict(enumerate(words)), max(len(words), 1), alive_at, oom)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("7", [7]),
+        ("0-3%4", [0, 1, 2, 3]),
+        ("[54-56%4]", [54, 55, 56]),
+        ("[1,3-5]", [1, 3, 4, 5]),
+        ("[1,3,5,...]", [None]),
+        ("N/A", [None]),
+        ("", [None]),
+    ],
+)
+def test_elements_of_an_array_are_read_whole_or_not_at_all(text: str, expected: list[int | None]) -> None:
+    assert indices(text) == expected
+
+
+QUEUE = """\
+62|0|63|RUNNING|None|n1|perfsweep:abc|demo.abc
+62|[54-55%4]|62|PENDING|JobArrayTaskLimit||perfsweep:abc|demo.abc
+70|N/A|70|PENDING|Resources|||a name | with bars
+71|0|71|CANCELLED by 1000|None|n1|(null)|x
+72|0|72|RUNN"""
+
+
+def test_rows_of_squeue_are_read_and_one_cut_off_says_nothing() -> None:
+    rows = list(parse_queue(QUEUE))
+    assert [(r.array, r.index, r.state) for r in rows] == [
+        ("62", 0, "RUNNING"),
+        ("62", 54, "PENDING"),
+        ("62", 55, "PENDING"),
+        ("70", None, "PENDING"),
+        ("71", 0, "CANCELLED"),
+    ]
+    assert rows[3].name == "a name | with bars"
+    assert list(parse_queue("")) == []
+
+
+def test_rows_of_sacct_are_read_and_the_last_run_of_an_element_counts() -> None:
+    text = "62_1|64|NODE_FAIL|0:0|n1||demo.abc\n62_1|64|COMPLETED|0:0|n2||demo.abc\n"
+    text += "62_[4-5]|62|CANCELLED by 0|0:0|None||demo.abc\nJobID|"
+    rows = {row.index: row.state for row in parse_accounting(text)}
+    assert rows == {1: "COMPLETED", 4: "CANCELLED", 5: "CANCELLED"}
+
+
+@pytest.mark.parametrize(
+    "message", ["slurm_load_jobs error: Unable to contact slurm controller (connect failure)", "Socket timed out on send/recv"]
+)
+def test_a_controller_out_of_reach_is_recognised(message: str) -> None:
+    assert out_of_reach(message)
+    assert not out_of_reach("slurm_load_jobs error: Invalid job id specified")
+
+
+@pytest.mark.parametrize(
+    ("sighting", "words", "silent_s", "end"),
+    [
+        (seen("RUNNING"), own(Word(0)), 0, End.DONE),  # our own word wins over Slurm's
+        (seen("FAILED"), own(Word(0)), 0, End.DONE),
+        (None, own(Word(0)), 0, End.DONE),
+        (seen("COMPLETED"), own(), 5, None),  # its file may be late
+        (seen("COMPLETED"), own(), 31, End.NO_RESULT),
+        (seen("FAILED"), own(Word(3)), 0, End.FAILED),
+        (seen("FAILED"), own(Word(75, ("SIGUSR2",))), 0, End.TIMEOUT),
+        (seen("FAILED"), own(Word(79, ("SIGUSR2",))), 0, End.TIMEOUT),
+        (seen("FAILED"), own(Word(75, ("SIGTERM",))), 0, End.STOPPED),
+        (seen("FAILED"), own(Word(143)), 0, End.STOPPED),
+        (seen("FAILED"), own(Word(137)), 0, End.NO_RESULT),
+        (seen("FAILED"), own(Word(137), oom=True), 0, End.OOM),
+        (seen("FAILED"), own(oom=True), 31, End.OOM),
+        (seen("PREEMPTED"), own(), 0, End.PREEMPTED),
+        (seen("NODE_FAIL"), own(), 0, End.NODE_FAIL),
+        (seen("TIMEOUT"), own(Word(143, ("SIGTERM",))), 0, End.TIMEOUT),
+        (seen("OUT_OF_MEMORY"), own(), 0, End.OOM),
+        (seen("CANCELLED"), own(Word(75, ("SIGTERM",))), 0, End.CANCELLED),
+        (seen("DEADLINE"), own(), 0, End.DEADLINE),
+        (seen("PENDING", "BeginTime"), own(Word(75, ("SIGTERM",))), 0, None),  # requeued: an earlier start's word is history
+        (seen("RUNNING"), Own({0: Word(75)}, starts=2), 0, None),
+        (seen("WARP_DRIVE"), own(), 99, None),  # a word of a later Slurm
+        (None, own(alive_at=995), 99, None),  # unknown to Slurm, and alive
+        (None, own(alive_at=500), 99, End.VANISHED),
+        (None, own(), 99, End.VANISHED),
+        (None, own(), 5, None),
+        (None, own(Word(3)), 99, End.FAILED),
+    ],
+    ids=lambda value: value.state if isinstance(value, Sighting) else None,
+)
+def test_what_slurm_says_and_what_a_job_wrote_give_one_verdict(
+    sighting: Sighting | None, words: Own, silent_s: float, end: End | None
+) -> None:
+    assert judge(sighting, words, silent_s, 3, 1000.0, PATIENCE).end is end
+
+
+def test_one_answer_without_a_job_is_no_proof() -> None:
+    assert judge(None, own(), 99, 1, 1000.0, PATIENCE).end is None
+
+
+STATES = st.sampled_from([*sorted(LIVE), *sorted(TERMINAL), "NEW_WORD"])
+
+
+@given(st.lists(st.one_of(st.none(), STATES), max_size=20), st.integers(1, 255))
+def test_no_sequence_of_slurms_words_makes_a_job_done(states: list[str | None], status: int) -> None:
+    for number, state in enumerate(states):
+        words = own(Word(status)) if number % 2 else own()
+        assert judge(seen(state) if state else None, words, 1000.0, 9, 1e6, PATIENCE).end is not End.DONE
+
+
+@given(STATES.filter(lambda state: state in LIVE), st.floats(0, 1e6), st.integers(0, 99))
+def test_a_job_that_slurm_calls_alive_never_ends(state: str, silent_s: float, polls: int) -> None:
+    assert judge(seen(state), own(Word(75)), silent_s, polls, 1e6, PATIENCE).end is None
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "held"),
+    [
+        ("PENDING", "DependencyNeverSatisfied", True),
+        ("PENDING", "JobHeldUser", True),
+        ("PENDING", "QOSMaxJobsPerUserLimit", True),
+        ("PENDING", "Resources", False),
+        ("PENDING", "Priority", False),
+        ("REQUEUE_HOLD", "None", True),
+        ("RUNNING", "None", False),
+    ],
+)
+def test_what_waits_for_a_person_is_told_from_what_waits_for_a_node(state: str, reason: str, held: bool) -> None:
+    assert needs_attention(state, reason) is held
+
+
+@pytest.mark.parametrize(
+    ("end", "tries", "advanced", "action"),
+    [
+        (End.DONE, Tries(), False, Action.NONE),
+        (End.PREEMPTED, Tries(), False, Action.RETRY),
+        (End.PREEMPTED, Tries(free=3), True, Action.FINAL),
+        (End.NODE_FAIL, Tries(counted=9), False, Action.RETRY),
+        (End.VANISHED, Tries(free=2), False, Action.RETRY),
+        (End.TIMEOUT, Tries(free=9), True, Action.RETRY),
+        (End.TIMEOUT, Tries(), False, Action.FINAL),
+        (End.OOM, Tries(), True, Action.RETRY),
+        (End.OOM, Tries(), False, Action.FINAL),
+        (End.NO_RESULT, Tries(), False, Action.RETRY),
+        (End.NO_RESULT, Tries(counted=1), False, Action.FINAL),
+        (End.FAILED, Tries(), True, Action.FINAL),
+        (End.CANCELLED, Tries(), True, Action.FINAL),
+        (End.DEADLINE, Tries(), True, Action.FINAL),
+        (End.REFUSED, Tries(), True, Action.FINAL),
+    ],
+)
+def test_who_is_tried_again(end: End, tries: Tries, advanced: bool, action: Action) -> None:
+    assert decide(end, tries, advanced, 3) is action
+
+
+@given(st.lists(st.sampled_from(sorted(End)), max_size=30))
+def test_retries_end_unless_each_advances(ends: list[End]) -> None:
+    tries, count = Tries(), 0
+    for end in ends:
+        if decide(end, tries, advanced=False, max_retries=3) is Action.RETRY:
+            tries, count = tries.after(end), count + 1
+    assert count <= 4
+
+
+def test_a_journal_read_again_says_the_same(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "submissions.jsonl")
+    first = journal.submitting(["p000", "p001"], "/etc/slurm.conf")
+    journal.submitted(first.token, "12")
+    journal.ended(first, 0, Verdict(End.PREEMPTED, Action.RETRY, "why"), "n1")
+    journal.ended(first, 1, Verdict(End.NODE_FAIL, Action.RETRY, "why"), "n2")
+    second = journal.submitting(["p000"], None)
+    again = Journal(tmp_path / "submissions.jsonl")
+    assert again.submissions == journal.submissions
+    assert again.open_names() == {"p000"}
+    assert again.tries["p000"] == Tries(free=1)
+    assert again.bad_nodes() == {"n2"}
+    journal.ended(second, 0, Verdict(End.DONE, Action.NONE, ""))
+    assert Journal(tmp_path / "submissions.jsonl").open_names() == set()
+
+
+def test_lines_of_other_executors_and_half_lines_are_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "submissions.jsonl"
+    file.write_text('{"time": 1, "pack": "p000", "executor": "local", "command": []}\n{"event": "subm')
+    assert Journal(file).submissions == {}
+
+
+def test_a_second_copys_end_takes_success_back_from_nobody(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "submissions.jsonl")
+    first, second = journal.submitting(["p000"], None), journal.submitting(["p000"], None)
+    journal.ended(first, 0, Verdict(End.DONE, Action.NONE, ""))
+    journal.ended(second, 0, Verdict(End.CANCELLED, Action.FINAL, ""))
+    assert journal.verdicts["p000"].end is End.DONE
+
+
+def test_the_latest_start_speaks_for_a_job_unless_an_earlier_one_finished_it(tmp_path: Path) -> None:
+    (tmp_path / "3.start-0.json").write_text("{}")
+    (tmp_path / "3.end-0.json").write_text('{"status": 75, "signals": ["SIGTERM"]}')
+    assert read_own(tmp_path)[3].last == Word(75, ("SIGTERM",))
+    (tmp_path / "3.start-1.json").write_text("{}")
+    assert read_own(tmp_path)[3].last is None
+    (tmp_path / "3.end-0.json").write_text('{"status": 0, "signals": []}')
+    assert read_own(tmp_path)[3].done
+
+
+def test_looking_at_a_thousand_jobs_costs_less_than_a_third_of_a_second(tmp_path: Path) -> None:
+    """CPU time: squeue's answer parsed, own files read, every element judged."""
+    for index in range(1000):
+        (tmp_path / f"{index}.start-0.json").write_text("{}")
+        (tmp_path / f"{index}.beat").touch()
+    text = "\n".join(f"62|{i}|{100 + i}|RUNNING|None|n1|perfsweep:abc|demo.abc" for i in range(1000))
+    start = time.process_time()
+    rows = {row.index: row for row in parse_queue(text)}
+    records = read_own(tmp_path)
+    standings = [judge(rows[i], records[i], 0, 0, 1000.0, PATIENCE) for i in range(1000)]
+    assert time.process_time() - start < 0.3
+    assert all(standing.running for standing in standings)
