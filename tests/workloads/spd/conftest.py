@@ -1,0 +1,151 @@
+"""SPD trainings to look into: started with any levels, closed after the test; and a target small enough for every test."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pipelines.arms import Space
+from workloads.api import Context, Device
+from workloads.spd import targets
+from workloads.spd.config import SpdConfig
+from workloads.spd.evaluation import SILENT
+from workloads.spd.presets import PRESETS
+from workloads.spd.workload import Spd
+
+HERE = Device(type="cpu", cores=2, compiler=True)
+
+Start = Callable[..., Spd]
+REAL_PRESETS = dict(PRESETS)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """Several threads only wait for one another on machines that others use too."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def small_target() -> Iterator[None]:
+    """The presets of tests with a target that is drawn instead of trained, on fewer tokens."""
+    with pytest.MonkeyPatch.context() as patch:
+        drawn = replace(PRESETS["lm_test"], target=replace(PRESETS["lm_test"].target, values="random"), warmup_steps=3)
+        patch.setitem(PRESETS, "lm_test", drawn)
+        patch.setitem(PRESETS, "tms_5-2_test", replace(PRESETS["tms_5-2_test"], warmup_steps=3))
+        patch.setattr(targets, "TOKENS", 40_000)
+        patch.setattr(targets, "VECTORS", 2**13)
+        yield
+
+
+@pytest.fixture
+def real_presets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The presets as users have them."""
+    for name, recipe in REAL_PRESETS.items():
+        monkeypatch.setitem(PRESETS, name, recipe)
+    monkeypatch.setattr(targets, "VECTORS", 2**17)
+
+
+@pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Corpora and trained targets of a whole session."""
+    return tmp_path_factory.mktemp("spd")
+
+
+@pytest.fixture
+def start(cache_dir: Path, tmp_path: Path) -> Iterator[Start]:
+    """Sets up a training: ``start(patching="wrapper", config={"losses": "all"}, kind="evidence", seed=1, log=rows.append)``.
+
+    Levels that are not given follow from those that are.
+    """
+    running: list[Spd] = []
+    numbers = itertools.count()
+
+    def make(
+        config: dict[str, Any] | None = None,
+        kind: str = "timing",
+        seed: int = 0,
+        device: Device = HERE,
+        log: Any = None,
+        **levels: Any,
+    ) -> Spd:
+        folder = tmp_path / str(next(numbers))
+        folder.mkdir()
+        made = SpdConfig(**(config or {}))
+        context = Context(device, scratch_dir=folder, cache_dir=cache_dir, seed=seed, kind=kind, log=log or (lambda row: None))
+        workload = Spd()
+        running.append(workload)
+        workload.setup(made, Space(Spd.toggles, made, device).closure(levels), context)
+        return workload
+
+    yield make
+    for workload in running:
+        workload.close()
+
+
+@pytest.fixture
+def run() -> Callable[[Spd, int], None]:
+    """Does some iterations."""
+
+    def iterate(workload: Spd, iterations: int) -> None:
+        for _ in range(iterations):
+            workload.step(SILENT)
+
+    return iterate
+
+
+@pytest.fixture
+def gradients_of(start: Start) -> Callable[..., dict[str, torch.Tensor]]:
+    """Total, terms and every gradient of the first batch, searches included: ``gradients_of(delta="folded", config={})``."""
+
+    def compute(**arm: Any) -> dict[str, torch.Tensor]:
+        workload = start(**arm)
+        training = workload.training
+        training.parts.updates.zero()
+        training.schedule()
+        terms, _ = training.gradients(workload.assembly.first_batch(), SILENT)
+        found = {"total": training.total, **terms, **training.parts.decomposition.named_gradients()}
+        return {name: value.detach().double().cpu() for name, value in found.items()}
+
+    return compute
+
+
+class Dispatched(TorchDispatchMode):
+    """Counts operations by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_name: Counter[str] = Counter()
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_name.values())
+
+    @property
+    def host_reads(self) -> int:
+        return sum(self.by_name[name] for name in ("_local_scalar_dense", "is_nonzero", "item", "equal"))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.by_name[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def operations_of(start: Start, run: Callable[[Spd, int], None]) -> Callable[..., Dispatched]:
+    """Operations of one iteration after another."""
+
+    def count(**arm: Any) -> Dispatched:
+        workload = start(**arm)
+        run(workload, 1)
+        with Dispatched() as dispatched:
+            run(workload, 1)
+        return dispatched
+
+    return count

@@ -1,0 +1,99 @@
+"""What the workload declares."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from pipelines.arms import Space
+from workloads import registry
+from workloads.api import Device
+from workloads.contract import contract_problems
+from workloads.spd.config import SpdConfig
+from workloads.spd.cost import flops_per_position, peak_flops
+from workloads.spd.presets import PRESETS
+from workloads.spd.toggles import TOGGLES
+from workloads.spd.workload import Spd
+
+GENERIC = {"ops", "host_reads", "flops", "saved_bytes", "low_precision_ops", "compiled_graphs", "wandb_calls"}
+GPU = Device(type="cuda", count=1, name="H200", capability=(9, 0), cores=16, compiler=True)
+CPU = Device(type="cpu", cores=2, compiler=True)
+
+
+def test_the_contract_is_kept_and_the_name_is_known() -> None:
+    assert contract_problems(Spd) == []
+    assert registry.find("spd") is Spd
+
+
+def test_every_witness_is_a_counter_that_exists(start) -> None:
+    counters = GENERIC | set(start().counters())
+    assert {level.witness for toggle in TOGGLES for level in toggle.levels[1:]} <= counters
+
+
+def test_on_cpu_exactly_these_levels_are_unsupported() -> None:
+    found = {(toggle.name, level.value) for toggle in TOGGLES for level in toggle.levels if level.unsupported(CPU)}
+    assert found == {
+        ("pin_memory", "on"),
+        ("non_blocking", "on"),
+        ("prefetch", "stream"),
+        ("tf32", "on"),
+        ("cuda_graph", "on"),
+        ("loader", "gpu_resident"),
+        ("profiler", "events"),
+    }
+
+
+def test_on_a_gpu_only_routed_rows_are_unsupported() -> None:
+    found = {(toggle.name, level.value) for toggle in TOGGLES for level in toggle.levels if level.unsupported(GPU)}
+    assert found == {("routed_rows", "gathered")}
+
+
+def test_the_quick_start_is_refused_with_the_reason() -> None:
+    from workloads.errors import ConfigError
+
+    with pytest.raises(ConfigError, match=r"compile=target requires patching=wrapper or persistent_hooks"):
+        Space(Spd.toggles, SpdConfig()).legal({"compile": "target"})
+
+
+def test_declarations_are_read_without_torch() -> None:
+    code = "import sys; import workloads.spd.toggles, workloads.spd.claims; print('torch' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"
+
+
+def test_the_formula_of_work_follows_the_counted_products(start) -> None:
+    from pipelines.measure.counters import Counting
+    from workloads.spd.evaluation import SILENT
+
+    quiet = {"log_every": 1000, "eval_every": 1000, "save_every": 1000}
+    for levels in ({}, {"delta": "folded"}):
+        workload = start(config=quiet, **levels)
+        workload.step(SILENT)
+        with Counting(1) as counting:
+            workload.step(SILENT)
+        positions = 4 * 16
+        assert workload.work().flops * positions == pytest.approx(counting.result()["flops"], rel=0.08)
+
+
+def test_folding_deltas_saves_what_the_formula_says() -> None:
+    from workloads.spd.sites import find_sites
+    from workloads.spd.target import build
+
+    recipe = PRESETS["lm_demo"]
+    sites = find_sites(build(recipe.target), recipe.modules)
+    naive, folded = (flops_per_position(sites, recipe.target, recipe, folds) for folds in (False, True))
+    assert 0.9 < folded / naive < 0.97  # six per cent at this size
+
+
+def test_peaks_are_known_for_some_devices_only() -> None:
+    assert peak_flops("NVIDIA H200", tf32=False, half=True) == 989e12
+    assert peak_flops("NVIDIA H200", tf32=True, half=False) == 494e12
+    assert peak_flops("a laptop", tf32=False, half=False) is None
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_is_a_configuration(preset) -> None:
+    recipe = SpdConfig(preset=preset).recipe
+    assert recipe.losses and recipe.modules and recipe.batch >= 1

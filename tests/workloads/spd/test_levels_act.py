@@ -1,0 +1,192 @@
+"""Every level that this machine can run moves the counter it names, and the baseline moves none.
+
+An arm is compared with the nearest arm that has the toggle at its baseline: the levels that a level requires stand in both.
+Were the level's path taken away, the two would be the same training and their counters equal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from pipelines.arms import Space
+from pipelines.measure.counters import Counting
+from workloads.api import Device
+from workloads.spd.config import SpdConfig
+from workloads.spd.evaluation import SILENT
+from workloads.spd.toggles import TOGGLES
+from workloads.spd.workload import Spd
+
+HERE = Device(type="cpu", cores=2, compiler=True)
+GENERIC = {"ops", "host_reads", "flops", "saved_bytes", "low_precision_ops"}
+PIPELINE = {"wandb_calls", "compiled_graphs"}
+FEW = ["layers.*.attn.q", "layers.*.mlp.fc"]
+SMALL: dict[str, Any] = {
+    "modules": FEW,
+    "batch_size": 2,
+    "components": 8,
+    "log_every": 1000,
+    "eval_every": 1000,
+    "save_every": 1000,
+}
+PERIODIC = {**SMALL, "log_every": 2, "eval_every": 2, "save_every": 2}
+
+# Where a level acts: another configuration than SMALL, and more iterations than two.
+CONFIGS: dict[tuple[str, Any], dict[str, Any]] = {
+    **{("gc", level): PERIODIC for level in ("rarely", "frozen", "oom_only")},
+    ("checkpoint", "async"): PERIODIC,
+    ("pgd_layerwise", "single"): {**SMALL, "losses": "layerwise", "modules": ["layers.*.attn.o"]},
+    ("prefix_reuse", "on"): {**SMALL, "losses": "layerwise", "modules": ["layers.*.attn.o"]},
+    ("unmasked_form", "fused"): {**SMALL, "losses": "forward"},
+    ("unmasked_form", "by_cost"): {**SMALL, "losses": "forward", "components": 200},
+    ("micro_batch", "whole"): {**SMALL, "microbatches": 2, "pgd_scope": "datapoint"},
+    ("kl_chunk", 1024): {**SMALL, "batch_size": 24, "seq_len": 64, "losses": "forward", "modules": ["layers.1.attn.o"]},
+    ("pgd_inner", "detached"): SMALL,
+}
+ITERATIONS = {("profiler", "torch"): 6, ("profiler", "pyinstrument"): 11, ("pgd_steps", "every_k"): 2}
+ELSEWHERE = {
+    ("pgd_inner", "detached"),  # counted below: what it saves is memory of the graph
+    ("num_workers", 4),  # the same path as with two
+    ("num_workers", 8),
+}
+
+
+def levels_that_act() -> list[tuple[str, Any, str]]:
+    found = []
+    for toggle in TOGGLES:
+        for level in toggle.levels[1:]:
+            here = level.unsupported(HERE) is None and (toggle.name, level.value) not in ELSEWHERE
+            if here and level.witness not in PIPELINE:
+                found.append((toggle.name, level.value, str(level.witness)))
+    return found
+
+
+@pytest.fixture
+def counted(start):
+    """A counter after some iterations, by the workload or by the pipelines' counting modes."""
+
+    def count(name: str, config: dict[str, Any], iterations: int, **levels: Any) -> float:
+        workload = start(config=config, **levels)
+        if name in GENERIC:
+            workload.step(SILENT)
+            with Counting(iterations) as counting:
+                for _ in range(iterations):
+                    workload.step(SILENT)
+            return counting.result()[name] or 0.0
+        for _ in range(iterations):
+            workload.step(SILENT)
+        return workload.counters()[name]
+
+    return count
+
+
+@pytest.mark.parametrize(("toggle", "level", "witness"), levels_that_act())
+def test_a_level_moves_its_witness_and_its_base_does_not(counted, toggle, level, witness) -> None:
+    config, iterations = CONFIGS.get((toggle, level), SMALL), ITERATIONS.get((toggle, level), 2)
+    space = Space(Spd.toggles, SpdConfig(**config), HERE)
+    arm = space.closure({toggle: level})
+    base = space.without(arm, toggle)
+    moved = counted(witness, config, iterations, **arm)
+    assert moved != counted(witness, config, iterations, **base)
+
+
+@pytest.mark.parametrize("witness", ["ops", "flops", "host_reads", "saved_bytes"])
+def test_a_baseline_repeats_its_counters(counted, witness) -> None:
+    assert counted(witness, SMALL, 1) == counted(witness, SMALL, 1)
+
+
+def graph_depth(loss: torch.Tensor) -> int:
+    """Nodes behind a scalar."""
+    seen, pending = set(), [loss.grad_fn]
+    while pending:
+        node = pending.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            pending += [parent for parent, _ in node.next_functions]
+    return len(seen)
+
+
+def test_detached_searches_keep_no_graph_of_parameters(start, monkeypatch) -> None:
+    from workloads.spd import adversary
+
+    sizes = {}
+    for level in ("full", "detached"):
+        workload = start(config=SMALL, pgd_inner=level)
+        search = workload.training.parts.objective.reconstruction.search
+        original = type(search)._loss
+        found: list[int] = []
+
+        def looked_at(self, *args, original=original, found=found):
+            loss = original(self, *args)
+            found.append(graph_depth(loss))
+            return loss
+
+        monkeypatch.setattr(type(search), "_loss", looked_at)
+        workload.step(SILENT)
+        sizes[level] = max(found)
+    assert adversary.DetachedSearch is not adversary.Search
+    assert sizes["detached"] < 0.8 * sizes["full"]
+
+
+def test_the_deferred_path_reads_nothing_outside_logging(counted) -> None:
+    # The default optimiser reads each parameter's step count, although from the host.
+    levels = {"metrics": "deferred", "mask_checks": "off", "loader": "memmap_batched", "optimizer": "fused"}
+    assert counted("host_reads", SMALL, 3, **levels) == 0
+
+
+def test_the_naive_path_reads_every_loss_every_module_and_every_mask(counted) -> None:
+    passes, modules, losses = 1 + 4 + 1, 4, 5
+    parameters = modules * (2 + 4)  # V, U, and two layers of importance; the optimiser reads each one's step count
+    assert counted("host_reads", SMALL, 1) == losses + modules + 2 * modules * passes + parameters
+
+
+def test_the_naive_path_registers_a_hook_for_each_module_and_pass(counted) -> None:
+    # One pass caches, one is stochastic, four search and one is the adversarial loss.
+    assert counted("hook_registrations", SMALL, 1) == 4 * (1 + 1 + 4 + 1)
+
+
+def test_profiled_steps_are_three_whatever_the_length(counted) -> None:
+    assert counted("profiled_steps", SMALL, 8, profiler="torch") == 3
+
+
+def test_chunks_hold_as_many_rows_as_they_are_told(counted) -> None:
+    tensors, vocabulary, width = 4, 259, 4
+    assert counted("vocabulary_bytes", SMALL, 1, kl_chunk=7) == tensors * 7 * vocabulary * width
+
+
+def test_schedules_of_adversarial_steps_differ(start, run) -> None:
+    passes = {}
+    for level in ("n", "schedule", "every_k", "persistent"):
+        workload = start(config=SMALL, pgd_steps=level)
+        run(workload, 4)
+        passes[level] = workload.counters()["pgd_passes"]
+    assert passes["n"] == 16
+    assert passes["schedule"] < 16
+    assert passes["every_k"] == 4
+    assert passes["persistent"] == 0
+
+
+def test_persistent_sources_move_by_the_losses_own_gradient(start, run) -> None:
+    workload = start(config=SMALL, pgd_steps="persistent")
+    run(workload, 2)
+    steps = workload.training.parts.objective.reconstruction.steps
+    first = {name: tensor.clone() for name, tensor in steps._kept["pgd_subset"].items()}
+    run(workload, 1)
+    moved = steps._kept["pgd_subset"]
+    assert any(not torch.equal(first[name], moved[name]) for name in moved)
+    assert all(tensor.min() >= 0 and tensor.max() <= 1 for tensor in moved.values())
+
+
+def test_recomputing_blocks_keeps_less_for_the_backward_pass(counted) -> None:
+    kept, less = (
+        counted("saved_bytes", SMALL, 1, patching="wrapper", grad_checkpointing=level) for level in ("off", "per_block")
+    )
+    assert less < 0.75 * kept
+
+
+def test_components_of_half_the_positions_cost_half_the_products(counted) -> None:
+    config = {**SMALL, "components": 100, "batch_size": 8}
+    every, routed = (counted("flops", config, 1, delta="folded", routed_rows=level) for level in ("all", "gathered"))
+    assert 0.5 * every < routed < 0.85 * every

@@ -1,0 +1,215 @@
+"""Every exact form agrees in the total, in each term and in every gradient, searches included; planted mistakes do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from workloads.spd import adversary, divergence, products, reconstruction, stacks
+
+# fp64: rounding of sums in another order. fp32: 1e-5 relative, far from a mistake and above what was seen (7e-7).
+BOUND = {"float64": 1e-12, "float32": 1e-5}
+LOSS_SETS = [None, "layerwise", "all", "forward"]
+EVERYTHING = {
+    "patching": "wrapper",
+    "delta": "folded",
+    "stack_modules": "stacked",
+    "prefix_reuse": "on",
+    "pgd_inner": "detached",
+    "pgd_layerwise": "single",
+    "target_softmax": "cached",
+    "mask_checks": "off",
+    "unmasked_form": "by_cost",
+    "fused_target_ops": "on",
+    "free_early": "on",
+}
+EXACT: list[dict[str, Any]] = [
+    {"patching": "persistent_hooks"},
+    {"patching": "wrapper"},
+    {"prefix_reuse": "on"},
+    {"routed_rows": "gathered"},
+    {"delta": "cached_w"},
+    {"delta": "folded"},
+    {"component_kernel": "fused"},
+    {"unmasked_form": "fused"},
+    {"unmasked_form": "by_cost"},
+    {"stack_modules": "stacked"},
+    {"pgd_inner": "detached"},
+    {"pgd_layerwise": "single"},
+    {"target_softmax": "cached"},
+    {"kl_chunk": 10},
+    {"kl_chunk": 10, "target_softmax": "cached"},
+    {"grad_checkpointing": "per_block"},
+    {"free_early": "on"},
+    {"fused_target_ops": "on"},
+    EVERYTHING,
+    {**EVERYTHING, "routed_rows": "gathered", "component_kernel": "fused", "kl_chunk": 10},
+]
+
+
+def worst(arm: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> float:
+    """Largest relative distance of any term or gradient; infinite where something is missing or no number."""
+    if arm.keys() != reference.keys():
+        return torch.inf
+    distances = [((arm[name] - value).norm() / value.norm().clamp(min=1e-30)).item() for name, value in reference.items()]
+    return max(distance if distance == distance else torch.inf for distance in distances)
+
+
+@pytest.fixture(scope="module")
+def references() -> dict:
+    """Naive gradients by configuration, computed once."""
+    return {}
+
+
+@pytest.fixture
+def naive(gradients_of, references):
+    def compute(**config):
+        key = str(sorted(config.items()))
+        if key not in references:
+            references[key] = gradients_of(config=config)
+        return references[key]
+
+    return compute
+
+
+def configuration(losses: str | None, dtype: str = "float64") -> dict[str, Any]:
+    # Layerwise terms run a pass for each module: half of them show as much.
+    fewer = {"modules": ["layers.*.mlp.fc", "layers.1.attn.?"], "components": 12} if losses == "layerwise" else {}
+    return {"dtype": dtype, **({"losses": losses} if losses else {}), **fewer}
+
+
+@pytest.mark.parametrize("losses", LOSS_SETS)
+@pytest.mark.parametrize("levels", EXACT, ids=lambda levels: "-".join(map(str, levels.values()))[:40])
+def test_an_exact_form_has_the_naive_gradients(gradients_of, naive, levels, losses) -> None:
+    config = configuration(losses)
+    assert worst(gradients_of(config=config, **levels), naive(**config)) <= BOUND["float64"]
+
+
+@pytest.mark.parametrize("losses", [None, "layerwise", "all"])
+@pytest.mark.parametrize("levels", [{"patching": "wrapper"}, {"delta": "folded"}, EVERYTHING], ids=["wrapper", "folded", "all"])
+def test_in_single_precision_they_agree_to_its_rounding(gradients_of, naive, levels, losses) -> None:
+    # Signs of tiny gradients are rounding: the search is left out, as wherever different kernels are compared.
+    config = {**configuration(losses, "float32"), "pgd_steps": 0}
+    assert worst(gradients_of(config=config, **levels), naive(**config)) <= BOUND["float32"]
+
+
+@pytest.mark.parametrize("importance", ["mlp", "vector_mlp", "shared_mlp"])
+@pytest.mark.parametrize("levels", [{"stack_modules": "stacked"}, EVERYTHING], ids=["stacked", "all"])
+def test_every_kind_of_importance_function_stacks_exactly(gradients_of, naive, levels, importance) -> None:
+    config = {"dtype": "float64", "importance": importance, "components": 6}
+    assert worst(gradients_of(config=config, **levels), naive(**config)) <= BOUND["float64"]
+
+
+@pytest.mark.parametrize("importance", ["mlp", "vector_mlp", "shared_mlp"])
+@pytest.mark.parametrize("levels", [{"delta": "folded"}, EVERYTHING], ids=["folded", "all"])
+def test_the_forms_agree_on_toys(gradients_of, naive, levels, importance) -> None:
+    config = {"preset": "tms_5-2_test", "dtype": "float64", "importance": importance, "batch_size": 32}
+    assert worst(gradients_of(config=config, **levels), naive(**config)) <= BOUND["float64"]
+
+
+@pytest.mark.parametrize("sampling", ["continuous", "binomial"])
+@pytest.mark.parametrize("sigmoid", ["leaky", "normal", "hard", "leaky_hard", "swish_hard"])
+def test_the_forms_agree_for_every_sigmoid_and_sampling(gradients_of, naive, sigmoid, sampling) -> None:
+    config = {"dtype": "float64", "sigmoid": sigmoid, "sampling": sampling}
+    assert worst(gradients_of(config=config, **EVERYTHING), naive(**config)) <= BOUND["float64"]
+
+
+def test_one_source_for_each_position_agrees_too(gradients_of, naive) -> None:
+    config = {"dtype": "float64", "pgd_scope": "datapoint"}
+    levels = {**EVERYTHING, "component_kernel": "fused", "routed_rows": "gathered"}
+    assert worst(gradients_of(config=config, **levels), naive(**config)) <= BOUND["float64"]
+
+
+def forget_delta(x, y, site, operands, mask, unmasked):
+    """Mutant: the folded form without its last part."""
+    return (mask.mask * site.read(x, operands.V)) @ operands.U
+
+
+def add_delta_twice(x, y, site, operands, mask, unmasked):
+    """Mutant: mu enters with the wrong sign in the product."""
+    mu = mask.delta.unsqueeze(-1)
+    return ((mask.mask + mu) * site.read(x, operands.V)) @ operands.U + mu * y
+
+
+def tiny_gradient_error(ctx, *incoming):
+    """Mutant: the hand-written gradient forgets the target."""
+    logits, _, scale = ctx.saved_tensors
+    return (logits - scale).exp() * incoming[0], None, None
+
+
+def step_down(sources, gradients, size):
+    """Mutant: the search descends."""
+    return {names: (s.detach() - size * gradients[names].sign()).clamp_(0.0, 1.0) for names, s in sources.items()}
+
+
+def reversed_unstack(stacked):
+    """Mutant: stacks come apart in the wrong order."""
+    found = {}
+    for names, tensor in stacked.items():
+        found |= {names[0]: tensor} if len(names) == 1 else dict(zip(reversed(names), tensor.unbind(0), strict=True))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "mutant", "levels"),
+    [
+        ("workloads.spd.patching", "folded", forget_delta, {"delta": "folded"}),
+        ("workloads.spd.patching", "folded", add_delta_twice, {"delta": "folded"}),
+        ("workloads.spd.passes", "unstack", reversed_unstack, {"stack_modules": "stacked"}),
+        ("workloads.spd.adversary", "ascend", step_down, {"pgd_inner": "detached"}),
+    ],
+    ids=["no delta", "wrong sign", "wrong order", "descent"],
+)
+def test_a_planted_mistake_is_rejected(gradients_of, naive, monkeypatch, where, name, mutant, levels) -> None:
+    base = naive(dtype="float64")
+    monkeypatch.setattr(f"{where}.{name}", mutant)
+    assert worst(gradients_of(config={"dtype": "float64"}, **levels), base) > 1e-6
+
+
+def test_a_wrong_hand_written_gradient_is_rejected(gradients_of, naive, monkeypatch) -> None:
+    base = naive(dtype="float64")
+    monkeypatch.setattr(divergence._KlOfLogits, "backward", staticmethod(tiny_gradient_error))
+    assert worst(gradients_of(config={"dtype": "float64"}, target_softmax="cached"), base) > 1e-6
+
+
+def test_rows_of_another_module_are_rejected(gradients_of, naive, monkeypatch) -> None:
+    from workloads.spd import reconstruction
+
+    base, rows_of = naive(dtype="float64"), reconstruction.rows_of
+    monkeypatch.setattr(reconstruction, "rows_of", lambda route: rows_of(~route))
+    assert worst(gradients_of(config={"dtype": "float64"}, routed_rows="gathered"), base) > 1e-6
+
+
+def test_a_prefix_that_begins_a_stage_late_is_rejected(gradients_of, naive, monkeypatch) -> None:
+    from workloads.spd.passes import Passes, Where
+
+    config = configuration("layerwise")
+    base, where = naive(**config), Passes.where
+
+    def late(self, moment, names):
+        found = where(self, moment, names)
+        return Where(0, moment.between[1]) if found.first == 0 and self.reuse else found
+
+    monkeypatch.setattr(Passes, "where", late)
+    assert worst(gradients_of(config=config, prefix_reuse="on"), base) > 1e-6
+
+
+def test_a_hundred_iterations_of_all_exact_levels_follow_the_naive_losses(start, run) -> None:
+    levels = {**EVERYTHING, "metrics": "deferred", "loader": "memmap_batched", "optimizer": "fused"}
+    config = {"dtype": "float32", "log_every": 1000, "eval_every": 1000, "save_every": 1000, "pgd_steps": 1}
+    curves = []
+    for arm in ({}, levels):
+        workload = start(config=config, **arm)
+        totals = []
+        for _ in range(100):
+            run(workload, 1)
+            totals.append(workload.training.total.item())
+        curves.append(torch.tensor(totals, dtype=torch.float64))
+    assert ((curves[1] - curves[0]) / curves[0]).abs().max().item() <= 1e-5
+
+
+def test_the_mutants_above_stand_in_code_that_runs() -> None:
+    # The names that are replaced exist where they are looked up.
+    assert products.folded and stacks.unstack and adversary.ascend and reconstruction.Reconstruction

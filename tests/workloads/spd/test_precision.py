@@ -1,0 +1,89 @@
+"""Sixteen-bit products: how far they move results, and what stays in full precision."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from workloads.spd.toggles import BFLOAT16, HALF_IN_MAIN_PASS
+
+QUIET = {
+    "modules": ["layers.*.attn.q", "layers.*.mlp.fc"],
+    "components": 12,
+    "log_every": 1000,
+    "eval_every": 1000,
+    "save_every": 1000,
+}
+
+
+@pytest.fixture
+def evidence_of(start, run):
+    def compute(**levels):
+        workload = start(config=QUIET, kind="evidence", **levels)
+        run(workload, 2)
+        return workload.evidence()
+
+    return compute
+
+
+def cosine_loss(a, b) -> float:
+    a, b = a.double().flatten(), b.double().flatten()
+    return 1 - (a @ b / (a.norm() * b.norm())).item()
+
+
+@pytest.mark.parametrize(("level", "bounds"), [("bf16", BFLOAT16), ("fp16", HALF_IN_MAIN_PASS)])
+def test_sixteen_bit_products_stay_within_their_bounds_and_round(evidence_of, level, bounds) -> None:
+    base, arm = evidence_of(pgd_inner="detached"), evidence_of(amp=level, pgd_inner="detached")
+    losses = (arm.tensors["losses"] - base.tensors["losses"]).norm() / base.tensors["losses"].norm()
+    assert losses <= bounds["losses"]
+    # Faithfulness stays in full precision and outweighs the other terms of the total: what rounds shows in these.
+    assert (arm.tensors["divergence"] - base.tensors["divergence"]).abs().max() > 0
+    assert cosine_loss(arm.tensors["importance_mean"], base.tensors["importance_mean"]) <= bounds["importance_mean"]
+    rows = zip(arm.tensors["importance_worst"], base.tensors["importance_worst"], strict=True)
+    assert max(cosine_loss(a, b) for a, b in rows) <= bounds["importance_worst"]
+
+
+@pytest.mark.parametrize("level", ["off", "bf16"])
+def test_an_exact_factorisation_stays_faithful_under_any_precision(evidence_of, level) -> None:
+    assert evidence_of(amp=level).numbers["exact_faithfulness"] < 1e-12
+
+
+def test_faithfulness_inside_autocast_is_rejected(evidence_of, monkeypatch) -> None:
+    real = torch.autocast
+
+    def never_off(device_type, dtype=None, enabled=True, **rest):
+        return real(device_type, dtype=torch.bfloat16)
+
+    monkeypatch.setattr(torch, "autocast", never_off)
+    assert evidence_of(amp="bf16").numbers["exact_faithfulness"] > 1e-12
+
+
+def test_a_summed_loss_keeps_signs_that_a_mean_in_half_precision_loses() -> None:
+    positions = 65536
+    gradient = torch.randn(4096, generator=torch.Generator().manual_seed(0)) * 1e-3
+    of_mean, of_sum = (gradient / positions).half(), gradient.half()
+    agree = [(scaled.sign() == gradient.sign()).float().mean().item() for scaled in (of_mean, of_sum)]
+    assert agree[0] < 0.9 and agree[1] >= 0.99
+
+
+def test_gradients_are_unscaled_before_they_are_clipped(start, run) -> None:
+    from dataclasses import replace
+
+    workload = start(config=QUIET, amp="fp16", pgd_inner="detached")
+    updates = workload.training.parts.updates
+    updates.recipe = replace(updates.recipe, clip_components=1e-3)
+    assert updates.scaler.is_enabled() and updates.scaler.get_scale() > 1
+    run(workload, 1)
+    plain = start(config=QUIET, pgd_inner="detached")
+    plain.training.parts.updates.recipe = updates.recipe
+    run(plain, 1)
+    norms = [each.training.parts.updates.norms["components"].item() for each in (workload, plain)]
+    assert norms[0] == pytest.approx(norms[1], rel=0.05)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_evidence_is_in_the_precision_it_was_computed_in(start, run, dtype) -> None:
+    """Parity allows each precision its own rounding: what is only stored in double would be held to double."""
+    workload = start(config={**QUIET, "dtype": dtype}, kind="evidence")
+    run(workload, 1)
+    assert {str(tensor.dtype) for tensor in workload.evidence().tensors.values()} == {f"torch.{dtype}"}

@@ -1,0 +1,28 @@
+"""Going on from a checkpoint of an earlier training."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workloads.errors import ConfigError
+
+
+def read(file: Path) -> dict[str, Any]:
+    """The state in a checkpoint.
+
+    Raises
+    ------
+    ConfigError
+        There is no such file, or it is no checkpoint.
+    """
+    if not file.is_file():
+        raise ConfigError(f"workload.resume={file} does not exist; give the checkpoint of an earlier training")
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        first = str(error).splitlines()[0]
+        raise ConfigError(f"workload.resume={file} is no whole checkpoint ({first}); give another one") from error

@@ -1,0 +1,133 @@
+"""SPD: what is trained, measured and compared."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workloads.api import Clock, Context, Evidence, Levels, Work, Workload
+from workloads.spd.assembly import Assembly
+from workloads.spd.claims import CLAIMS
+from workloads.spd.config import SpdConfig
+from workloads.spd.cost import flops_per_position, peak_flops
+from workloads.spd.judging import Probe, exact_faithfulness
+from workloads.spd.toggles import CHECKS, TOGGLES
+
+COUNTED = (
+    "iterations",
+    "positions",
+    "worker_batches",
+    "row_fetches",
+    "pinned_batches",
+    "unwaited_copies",
+    "prefetched_batches",
+    "hook_registrations",
+    "weight_fetches",
+    "masked_passes",
+    "masked_modules",
+    "pgd_passes",
+    "softmax_rows",
+    "vocabulary_bytes",
+    "held_bytes",
+    "graph_replays",
+)
+
+
+class Spd(Workload):
+    """One iteration: load a batch, run the target, importances and every term, backward, update; and what is due after it."""
+
+    Config = SpdConfig
+    toggles = TOGGLES
+    claims = CLAIMS
+    checks = CHECKS
+    shape = "steps"
+    unit = "position"
+
+    def __init__(self) -> None:
+        # Whatever must end says so as soon as it has started, so that `close` is right after half a setup as well.
+        self._endings = contextlib.ExitStack()
+
+    def setup(self, config: SpdConfig, levels: Levels, context: Context) -> None:
+        """Build everything, and choose each toggle's path.
+
+        Raises
+        ------
+        ConfigError
+            The configuration, the data and the target do not fit one another.
+        """
+        self.config, self.levels, self.context = config, levels, context
+        self.assembly = Assembly(config, levels, context, self._endings)
+        self.training = self.assembly.training()
+        recipe, collector = config.recipe, self.training.parts.collector
+        self.cadence = math.lcm(recipe.log_every, recipe.eval_every * (collector.every or 1), recipe.save_every)
+        self._totals: list[Tensor] = []
+        self._probe: Probe | None = None
+        if context.kind == "evidence":
+            self._probe = Probe.of(self.assembly, self.training)
+        self.training.parts.counts.clear()
+
+    def step(self, clock: Clock) -> None:
+        """One iteration."""
+        self.training.iterate(clock)
+        if self._probe is not None:
+            self._totals.append(self.training.total.detach().clone())
+
+    def progress(self) -> float:
+        """Positions trained on since `setup`."""
+        return float(self.training.parts.counts["positions"])
+
+    def evidence(self) -> Evidence:
+        """Figures of the training; in evidence trials losses, gradients and divergences too."""
+        parts = self.training.parts
+        numbers = {
+            "positions": self.progress(),
+            "last_loss": float(self.training.total),
+            "exact_faithfulness": exact_faithfulness(self.assembly),
+            "pgd_steps": float(max((loss.steps for loss in parts.recipe.losses), default=0)),
+            "flops_per_position": self.work().flops or 0.0,
+        }
+        peak = peak_flops(self.context.device.name, self.levels["tf32"] == "on", self.levels["amp"] != "off")
+        if peak is not None:
+            numbers["peak_flops"] = peak
+        if self._probe is None:
+            return Evidence(numbers=numbers)
+        losses = torch.stack(self._totals).to(self.assembly.dtype).cpu() if self._totals else torch.zeros(0)
+        tensors = {"losses": losses, **self._probe.tensors()}
+        return Evidence(tensors, {**numbers, **self._probe.numbers()})
+
+    def counters(self) -> Mapping[str, float]:
+        """Counts since `setup`, made where the work is done and not where a level is read."""
+        parts = self.training.parts
+        parts.writer.flush()
+        counts = parts.counts
+        tf32 = torch.get_float32_matmul_precision() != "highest"
+        return {
+            **{name: float(counts[name]) for name in COUNTED},
+            "tf32_products": float(counts["iterations"] if tf32 else 0),
+            "collections": float(parts.collector.runs),
+            "evaluations": float(parts.collector.evaluations),
+            "background_saves": float(parts.writer.in_background),
+            **{name: float(value) for name, value in parts.profiler.counters().items()},
+        }
+
+    def work(self) -> Work:
+        """Products of one position by the formula of `cost`."""
+        folds = self.levels["delta"] == "folded"
+        return Work(flops=flops_per_position(self.assembly.sites, self.assembly.spec, self.config.recipe, folds))
+
+    def data_digest(self) -> str:
+        """Identity of the training rows."""
+        return self.assembly.rows.digest
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a training needs to go on where it stopped."""
+        return self.training.state()
+
+    def close(self) -> None:
+        """End workers, writer and profiler, and put the process's settings back; raise what the writer still has to say."""
+        self._endings.close()
