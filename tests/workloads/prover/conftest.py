@@ -1,0 +1,132 @@
+"""Builders for jobs on small knowledge bases, and the oracle for the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pipelines.arms import Space
+from workloads.api import Context, Device
+from workloads.prover.config import ProverConfig
+from workloads.prover.evidence import resolver_of
+from workloads.prover.formats import Problem
+from workloads.prover.generator import parsed_rules
+from workloads.prover.knowledge import KnowledgeBase
+from workloads.prover.oracle import Resolver, Scorer
+from workloads.prover.workload import Prover
+
+HERE = Device(compiler=True)
+SHARED = Path(__file__).parents[4] / "shared" / "data"
+"""Where the real data sets lie beside a checkout, if they do."""
+
+
+class NoClock:
+    """A clock nobody reads."""
+
+    def phase(self, name: str) -> Any:
+        return nullcontext()
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("prover")
+
+
+@pytest.fixture
+def real_data() -> Callable[[str], str]:
+    """The folder of a real data set; skips where it is not at hand."""
+
+    def folder(name: str) -> str:
+        path = SHARED / name
+        if not path.is_dir():
+            pytest.skip(f"the data set {name} is not in {SHARED.parent.name}/{SHARED.name} beside this checkout")
+        return str(path)
+
+    return folder
+
+
+@pytest.fixture
+def set_up(cache_dir: Path, tmp_path: Path) -> Callable[..., Prover]:
+    """A workload ready for its first step. Levels that are not given follow from those that are."""
+
+    def build(levels: Mapping[str, Any], kind: str = "evidence", budget: int | None = None, **config: Any) -> Prover:
+        made = ProverConfig(**config)
+        rows: list[Mapping[str, float]] = []
+        context = Context(
+            device=HERE, scratch_dir=tmp_path, cache_dir=cache_dir, kind=kind, log=rows.append, memory_budget=budget
+        )
+        workload = Prover()
+        workload.setup(made, Space(Prover.toggles, made, HERE).closure(levels), context)
+        workload.rows = rows  # type: ignore[attr-defined]
+        return workload
+
+    return build
+
+
+@pytest.fixture
+def run_to_end() -> Callable[[Prover], Prover]:
+    def finish(workload: Prover) -> Prover:
+        while not workload.done():
+            workload.step(NoClock())
+        return workload
+
+    return finish
+
+
+@pytest.fixture
+def solve(set_up: Callable[..., Prover], run_to_end: Callable[[Prover], Prover]) -> Callable[..., Prover]:
+    """A workload whose first job has ended."""
+
+    def run(levels: Mapping[str, Any], **more: Any) -> Prover:
+        return run_to_end(set_up(levels, **more))
+
+    return run
+
+
+@pytest.fixture
+def problem() -> Callable[..., Problem]:
+    """A problem from facts like ``p(a,b)`` and rules like ``h(X,Y) <- b(X,Y)``, each in one text."""
+
+    def build(facts: str, rules: str, test: str = "", **more: Any) -> Problem:
+        return Problem(triples(facts), (), triples(test), parsed_rules(rules), **more)
+
+    return build
+
+
+def triples(text: str) -> tuple[tuple[str, ...], ...]:
+    found = []
+    for written in text.split():
+        relation, _, rest = written.rstrip(")").partition("(")
+        found.append((relation, *rest.split(",")))
+    return tuple(found)
+
+
+@pytest.fixture
+def knowledge(problem: Callable[..., Problem]) -> Callable[..., KnowledgeBase]:
+    """A knowledge base from texts; see `problem`."""
+
+    def build(facts: str, rules: str, arity: int = 2, **more: Any) -> KnowledgeBase:
+        return KnowledgeBase.build(problem(facts, rules, **more), arity)
+
+    return build
+
+
+def oracles(workload: Prover) -> tuple[Resolver, Scorer]:
+    """The resolver and the policy in float64 for what a workload evaluates."""
+    weights = {name: tensor.double().numpy() for name, tensor in workload.weights.items()}
+    return resolver_of(workload.kb), Scorer(weights, workload.config.layers)
+
+
+@pytest.fixture
+def oracles_of() -> Callable[[Prover], tuple[Resolver, Scorer]]:
+    return oracles

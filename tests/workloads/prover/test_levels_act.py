@@ -1,0 +1,88 @@
+"""Every level changes what really runs: its witness moves against its base, and the combination rules hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.arms import Space
+from workloads.api import Device
+from workloads.contract import contract_problems
+from workloads.errors import ConfigError
+from workloads.prover.config import ProverConfig
+from workloads.prover.workload import Prover
+
+HERE = Device(compiler=True)
+SPACE = Space(Prover.toggles, ProverConfig(), HERE)
+GENERIC = {"compiled_graphs": "compiled_steps", "low_precision_ops": None, "cache_hits": None, "cudagraph_recordings": None}
+"""Witnesses that the pipelines count, and the workload's own counter that moves with them."""
+LEVELS = [
+    pytest.param(
+        toggle.name, level, id=f"{toggle.name}={level.value}", marks=[pytest.mark.slow] if toggle.name == "compile" else []
+    )
+    for toggle in Prover.toggles
+    for level in toggle.levels[1:]
+    if not level.unsupported(HERE)
+]
+
+
+@pytest.mark.parametrize(("name", "level"), LEVELS)
+def test_every_level_moves_its_witness_against_its_base(solve, name, level):
+    witness = GENERIC.get(level.witness, level.witness)
+    if witness is None:
+        pytest.skip("counted by the pipelines, and tested there")
+    value = 16 if (name, level.value) == ("slab_size", 512) else level.value
+    arm = SPACE.closure({name: value})
+    if name in ("pad_to_slab", "refill", "warmup"):
+        arm = {**arm, "slab_size": 16}  # 24 candidates leave a last slab that is not full
+    base = SPACE.without(arm, name)
+    counted = [solve(levels, kind="counting", corruptions=3).counters() for levels in (arm, base)]
+    assert counted[0][witness] != counted[1][witness]
+
+
+def test_bf16_products_really_are(set_up):
+    low, full = (set_up({"amp": value}).machinery.policy.products["trunk.1.weight"].dtype for value in ("bf16", "off"))
+    assert low != full
+
+
+def test_a_full_slab_is_inert_padding(solve):
+    padded = solve({"slab_size": 54, "pad_to_slab": "done_row"}, kind="counting").counters()
+    assert padded["padded_rows"] == 0
+
+
+def test_declarations_keep_the_contract():
+    assert contract_problems(Prover) == []
+
+
+@pytest.mark.parametrize(
+    ("levels", "names"),
+    [
+        ({"slab_size": "auto"}, ("slab_size", "slab_search")),
+        ({"pad_to_slab": "done_row"}, ("pad_to_slab", "slab_size")),
+        ({"warmup": "exact"}, ("warmup", "slab_size")),
+        ({"slab_size": 64, "refill": "queue", "skip_done": "compact"}, ("refill", "skip_done")),
+        ({"compile": "default", "policy_rows": "ragged"}, ("compile", "policy_rows")),
+        ({"compile": "default", "rule_pairs": "ragged"}, ("compile", "rule_pairs")),
+        ({"compile": "default", "dedup": "step"}, ("dedup", "compile")),
+        ({"compile": "default", "expand_kernel": "native"}, ("expand_kernel", "compile")),
+        ({"forced_skip": "on"}, ("forced_skip", "policy_rows")),
+        ({"compile_cache": "shared"}, ("compile_cache", "compile")),
+        ({"screen16": "on", "amp": "bf16"}, ("screen16", "amp")),
+    ],
+)
+def test_an_illegal_combination_is_refused_naming_both(levels, names):
+    with pytest.raises(ConfigError) as refusal:
+        SPACE.legal(levels)
+    assert all(name in str(refusal.value) for name in names)
+
+
+def test_int16_is_refused_before_anything_runs_where_ids_do_not_fit():
+    config = ProverConfig(data="wide", size=33000)
+    with pytest.raises(ConfigError, match=r"index_dtype=int16 is refused: ids reach 33\d+.*int32"):
+        Space(Prover.toggles, config, HERE).legal({"index_dtype": "int16"})
+    assert SPACE.legal({"index_dtype": "int16"})
+
+
+def test_no_toggle_touches_the_meaning():
+    """Depth, sizes of states and lists, the tie rule and ranks are no choices."""
+    names = {toggle.name for toggle in Prover.toggles} | set(ProverConfig.__dataclass_fields__)
+    assert not names & {"max_depth", "atoms", "actions", "tau", "eps", "fact_cap"}

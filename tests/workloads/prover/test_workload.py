@@ -1,0 +1,213 @@
+"""The job as the pipelines see it: units, phases, repetition, records, memory, and an honest baseline."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from contextlib import contextmanager
+from time import process_time
+
+import pytest
+import torch
+from tables.prover import BEST
+
+from pipelines.trial import is_oom
+from workloads.prover.evidence import step_slope
+from workloads.prover.results import ranked
+
+NATIVE = {**BEST, "slab_size": 16, "expand_kernel": "native", "fused_trunk": "on", "dedup": "off"}
+TORCH = {**BEST, "slab_size": 16}
+
+
+class PhaseTimes:
+    """Process CPU time by phase."""
+
+    def __init__(self):
+        self.seconds = defaultdict(float)
+
+    @contextmanager
+    def phase(self, name):
+        start = process_time()
+        yield
+        self.seconds[name] += process_time() - start
+
+
+@pytest.mark.parametrize("levels", [{}, TORCH, NATIVE], ids=["naive", "best", "native"])
+def test_a_second_job_in_the_same_process_repeats_the_first(set_up, run_to_end, levels):
+    workload = run_to_end(set_up(levels))
+    first = workload.job.results["both"].outcome
+    assert workload.progress() == 54
+    workload.reset()
+    assert (workload.done(), workload.progress()) == (False, 0)
+    second = run_to_end(workload).job.results["both"].outcome
+    assert all((first[name] == second[name]).all() for name in first)
+    workload.step(PhaseTimes())
+    assert workload.progress() == 54
+
+
+def test_units_are_valid_candidates_alone(solve):
+    workload = solve({"slab_size": 16, "pad_to_slab": "copy_last"}, data="countries", size=40, modes="tail", corruptions=50)
+    result = workload.job.results["tail"]
+    assert workload.progress() == result.sizes.sum() < 6 * 51
+    assert workload.counters()["done"] >= workload.progress()
+
+
+def test_iterations_are_marked_by_phase(set_up):
+    workload, clock = set_up({}), PhaseTimes()
+    while not workload.done():
+        workload.step(clock)
+    assert set(clock.seconds) == {"expand", "policy", "select"}
+
+
+@pytest.mark.parametrize("levels", [{}, TORCH, {**NATIVE, "refill": "off"}], ids=["naive", "refilled", "native slabs"])
+def test_one_row_of_metrics_is_logged_per_iteration(solve, levels):
+    workload = solve(levels)
+    rows = workload.rows
+    assert len(rows) == workload.counters()["steps"]
+    assert {"step_ms", "active", "refilled", "done", "states_real", "states_padded", "fact_pairs", "overflow"} <= set(rows[0])
+    assert {"queue_left", "cand_per_s", "row_steps", "useful_row_steps", "rule_pairs", "bytes_packed"} <= set(rows[0])
+    assert sum(row["done"] for row in rows) == 54
+    assert rows[-1]["queue_left"] == 0
+    assert all(row["useful_row_steps"] <= row["row_steps"] for row in rows)
+
+
+def test_evidence_of_a_timing_trial_is_cheap_and_that_of_an_evidence_trial_complete(solve):
+    timing = solve(NATIVE, kind="timing").evidence()
+    assert not timing.tensors
+    assert {"mrr", "hits1", "hits10", "success_positive", "success_negative", "depth_mean"} <= set(timing.numbers)
+    full = solve(NATIVE, modes="head,tail,both").evidence()
+    assert {"success", "depth", "actions", "log_prob", "rank", "metrics", "depth_histogram"} <= set(full.tensors)
+    assert full.numbers["mrr"] == pytest.approx(sum(full.numbers[f"mrr_{mode}"] for mode in ("head", "tail", "both")) / 3)
+    assert 0 <= full.numbers["provable"] <= 1
+    assert "mrr_provable_head" in full.numbers
+
+
+def test_all_candidates_at_once_end_as_out_of_memory_beyond_the_budget(set_up, run_to_end):
+    workload = set_up({}, memory_gb=0.001)
+    with pytest.raises(MemoryError, match=r"slab of 54 rows is predicted to need \d.* GB .*budget is 0\.00 GB") as refusal:
+        run_to_end(workload)
+    assert is_oom(refusal.value)
+    fits = set_up({"slab_size": 1}, memory_gb=0.001)
+    assert run_to_end(fits).progress() == 54
+
+
+def test_the_reports_ten_thousand_candidates_are_predicted_to_need_what_the_report_ran_out_of(set_up, real_data):
+    workload = set_up({}, data=real_data("family"), queries=100, corruptions=100)
+    counted = workload.counters()
+    assert counted["derived_states_bytes"] == 10_100 * 120 * 26 * 3 * 8
+    assert counted["raw_states_bytes"] == 10_100 * 2643 * 26 * 3 * 8
+    assert counted["predicted_bytes"] > 5 * counted["raw_states_bytes"]
+
+
+def test_memory_of_a_streamed_queue_does_not_grow_with_the_queries(set_up, run_to_end):
+    """Rows in flight and drawn candidates stay bounded; outcomes are a few bytes each."""
+    waiting = []
+    for queries in (20, 60):
+        workload = set_up(NATIVE, queries=queries, kind="timing")
+        run_to_end(workload)
+        waiting.append(max(row["row_steps"] for row in workload.rows))
+    assert waiting[0] == waiting[1] == 16
+
+
+def test_counters_tell_what_the_optimised_path_saves(solve):
+    naive, best = (solve(levels, kind="counting").counters() for levels in ({}, TORCH))
+    assert naive["useful_row_steps"] == best["useful_row_steps"]
+    assert best["fact_pairs_per_step"] <= 12
+    assert naive["fact_pairs_per_step"] > 100
+    assert best["row_steps_over_useful"] <= 1.15
+    assert best["bytes_packed"] < naive["bytes_packed"] / 50
+    assert best["states_evaluated"] < naive["states_evaluated"] / 30
+
+
+def test_the_naive_path_does_the_naive_work(solve):
+    """Its counters are formulas: every pair, 121 states, 20 steps, whatever the candidates need."""
+    workload = solve({}, kind="counting")
+    counted, kb, rows = workload.counters(), workload.kb, 54 * 20
+    assert counted["row_steps"] == rows
+    assert counted["fact_pairs"] == rows * kb.largest_predicate
+    assert counted["rule_pairs"] == rows * 100
+    assert counted["states_evaluated"] == rows * 121
+    assert counted["bytes_packed"] == rows * (kb.largest_predicate + 100) * 26 * 3 * 8
+    assert counted["sorts"] == 2 * 20
+    assert counted["corruption_batches"] == 6
+
+
+@pytest.mark.slow
+def test_the_naive_path_spends_its_time_where_upstream_did(set_up, real_data):
+    """Policy share of the naive step at 16 rows and full size: 28 to 60 per cent, or every ratio is invalid."""
+    config = {"data": real_data("family"), "embedding": 250, "width": 256, "layers": 8, "queries": 1, "corruptions": 31}
+    workload, clock = set_up({"slab_size": 16}, kind="timing", **config), PhaseTimes()
+    while not workload.done():
+        workload.step(clock)
+    assert 0.28 <= clock.seconds["policy"] / sum(clock.seconds.values()) <= 0.60
+
+
+def test_masking_saves_no_pair_and_no_state(solve):
+    masked, naive = (solve({"skip_done": value}, kind="counting").counters() for value in ("where_mask", "none"))
+    assert masked["masked_rows"] > 0
+    for name in ("row_steps", "fact_pairs", "rule_pairs", "states_evaluated", "bytes_packed"):
+        assert masked[name] == naive[name]
+
+
+def test_the_slope_of_step_times_is_zero_where_a_step_costs_the_same_and_one_where_it_follows_activity():
+    flat = [{"row_steps": 8, "active": active, "step_ms": 5.0} for active in (8, 4, 2, 0)]
+    steep = [{"row_steps": 8, "active": active, "step_ms": 1.0 * active} for active in (8, 4, 2, 0)]
+    assert step_slope(flat) == pytest.approx(0, abs=1e-9)
+    assert step_slope(steep) == pytest.approx(1)
+    assert math.isnan(step_slope(flat[:1]))
+
+
+def test_screening_that_is_too_coarse_fails_its_certificate(solve, monkeypatch):
+    monkeypatch.setattr("workloads.prover.scoring.DELTA", 1e-4)
+    monkeypatch.setattr("workloads.prover.evidence.DELTA", 1e-4)
+    assert solve({**NATIVE, "screen16": "on"}).evidence().numbers["screening_error"] > 0.5
+
+
+def test_a_kept_value_is_used_only_for_the_very_same_state(set_up):
+    """Two states with one hash: the second must be evaluated, not looked up."""
+    workload = set_up({"dedup": "global"})
+    values = workload.machinery.values
+    states = torch.zeros(2, 6, 3, dtype=torch.int64)
+    states[:, 0] = workload.kb.facts[:2]
+    right = workload.machinery.policy.values(states)
+    import workloads.prover.values as module
+
+    original, module.hash_states = module.hash_states, lambda states, base: torch.ones(len(states), dtype=torch.int64)
+    try:
+        values.forget()
+        for _ in range(2):
+            assert torch.allclose(values(states), right)
+            assert torch.allclose(values(states.flip(0)), right.flip(0))
+    finally:
+        module.hash_states = original
+
+
+def test_the_ladder_is_climbed_once_and_remembered(set_up):
+    first, second = (set_up({"slab_size": "auto", "slab_search": "ladder"}) for _ in range(2))
+    assert first.task.slab == second.task.slab
+    assert first.task.slab in (8, 16, 32, 64)
+    assert first.counters()["probe_steps"] == second.counters()["probe_steps"] > 0
+
+
+def test_ranks_are_kept_by_query(solve):
+    result = solve({}).job.results["both"]
+    assert len(ranked(result.outcome, result.sizes).rank) == 6
+
+
+def test_rows_that_find_no_room_wait_and_get_their_turn(solve):
+    """Lists of more than a hundred states share a budget of sixteen per row."""
+    config = {"data": "wide", "size": 200, "queries": 4, "corruptions": 3, "modes": "head"}
+    levels = {"slab_size": 4, "fact_index": "csr", "pack_width": "tight"}
+    narrow, roomy = (solve({**levels, "policy_rows": value}, **config) for value in ("row_budget", "ragged"))
+    assert narrow.counters()["deferred"] > 0
+    outcomes = [workload.job.results["head"].outcome for workload in (narrow, roomy)]
+    assert all((outcomes[0][name] == outcomes[1][name]).all() for name in ("success", "depth", "actions"))
+
+
+def test_a_step_in_which_every_row_is_forced_values_nothing(solve, tmp_path):
+    for name, text in {"train.txt": "f(a,b).\nf(b,c).", "test.txt": "g(a,b)", "rules.txt": "r:1:f(x,y) -> g(x,y)"}.items():
+        (tmp_path / name).write_text(text)
+    levels = {"policy_rows": "ragged", "forced_skip": "on"}
+    found = solve(levels, data=str(tmp_path), corruptions=1, modes="tail").job.results["tail"]
+    assert found.outcome["success"].tolist() == [True, False]
+    assert found.outcome["depth"].tolist()[0] == 1

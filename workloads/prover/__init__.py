@@ -1,0 +1,1 @@
+"""Proof policies on knowledge graphs: every candidate of a link-prediction query is proved, scored and ranked."""

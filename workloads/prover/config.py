@@ -1,0 +1,109 @@
+"""What is evaluated. Nothing here changes how: that is the toggles' part."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+from workloads.errors import ConfigError
+from workloads.prover.formats import read_problem
+from workloads.prover.generator import generate
+
+MODES = ("head", "tail", "both")
+GENERATORS = ("kinship", "countries", "wide")
+FULL = (250, 256, 8)
+
+
+@dataclass(frozen=True)
+class ProverConfig:
+    """Data, policy and candidates, equal for all arms of a comparison.
+
+    Attributes
+    ----------
+    data : generator name (kinship, countries, wide) or a folder with train.txt, test.txt and rules.txt
+    data_seed, size, hide, distractors : of a generator; `size` is clans, countries or entities
+    arity : largest number of arguments of a relation
+    embedding, width, layers, policy_seed : the policy's sizes and the seed of its weights
+    gain : factor of the last layer, so that logits reach some hundreds, as sharp as after training, and not ten or so
+    imitation : passes over shortest proofs of training queries before the evaluation; 0 leaves the policy random
+    queries : test queries, the first of a seeded order; null: all
+    query_seed : of that order
+    corruptions : candidates per query beside the query itself; null: every eligible entity
+    corruption_seed : of the keys that choose them
+    modes : what is corrupted: head, tail or both, separated by commas
+    provable_limit : a query counts as provable if its shortest proof has at most this many actions
+    memory_gb : refuse, as out of memory, what is predicted to need more; null: what the device has
+    """
+
+    data: str = "kinship"
+    data_seed: int = 0
+    size: int = 3
+    hide: float = 0.2
+    distractors: int = 0
+    arity: int = 2
+    embedding: int = 32
+    width: int = 32
+    layers: int = 2
+    policy_seed: int = 0
+    gain: float = 4.25
+    imitation: int = 0
+    queries: int | None = 6
+    query_seed: int = 0
+    corruptions: int | None = 8
+    corruption_seed: int = 0
+    modes: str = "both"
+    provable_limit: int = 3
+    memory_gb: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be evaluated.
+
+        Raises
+        ------
+        ConfigError
+            A field is out of range; the message names it.
+        """
+        for name in ("size", "embedding", "width", "provable_limit"):
+            self._require(name, _whole(getattr(self, name), 1), "a whole number from 1")
+        for name in ("data_seed", "distractors", "layers", "policy_seed", "query_seed", "corruption_seed", "imitation"):
+            self._require(name, _whole(getattr(self, name), 0), "a whole number from 0")
+        for name in ("queries", "corruptions"):
+            value = getattr(self, name)
+            self._require(name, value is None or _whole(value, 1), "null or a whole number from 1")
+        self._require("arity", _whole(self.arity, 1) and self.arity <= 4, "a whole number from 1 to 4")
+        self._require("hide", 0 < self.hide < 1, "between 0 and 1")
+        self._require("gain", self.gain > 0, "a number above 0")
+        self._require("memory_gb", self.memory_gb is None or self.memory_gb > 0, "null or a number above 0")
+        unknown = [mode for mode in self.mode_names if mode not in MODES]
+        self._require("modes", bool(self.mode_names) and not unknown, f"a list of: {', '.join(MODES)}")
+        if self.arity == 1:
+            self._require("modes", self.mode_names == ("head",), "head, for relations with one argument have no tail")
+        # Whether a folder is there is asked where the trials run, when it is read.
+        named = self.data in GENERATORS or "/" in self.data
+        self._require("data", named, f"the path of a folder, or one of: {', '.join(GENERATORS)}")
+
+    @property
+    def mode_names(self) -> tuple[str, ...]:
+        """Modes, as written."""
+        return tuple(mode.strip() for mode in self.modes.split(",") if mode.strip())
+
+    @property
+    def largest_id(self) -> int:
+        """The largest id that packing meets, from the data itself; 0 where the data is not here to be asked."""
+        return _largest_id(self.data, self.size, self.data_seed, self.hide, self.distractors, self.arity)
+
+    def _require(self, name: str, holds: bool, rule: str) -> None:
+        if not holds:
+            raise ConfigError(f"workload.{name}={getattr(self, name)} cannot be used: it must be {rule}")
+
+
+@functools.cache
+def _largest_id(data: str, size: int, seed: int, hide: float, distractors: int, arity: int) -> int:
+    if data in GENERATORS:
+        return generate(data, size, seed, hide, distractors).largest_id(arity)
+    return read_problem(Path(data), arity).largest_id(arity) if Path(data).is_dir() else 0
+
+
+def _whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -1,0 +1,112 @@
+"""What a finished job is judged by: outcomes, ranks and metrics, and figures that claims ask for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from workloads.api import Evidence
+from workloads.prover.experiments import varied_over_short
+from workloads.prover.job import Job, ModeResult
+from workloads.prover.knowledge import KnowledgeBase
+from workloads.prover.oracle import Resolver
+from workloads.prover.results import digest, metrics, ranked
+from workloads.prover.scoring import DELTA
+
+FLAT_ROWS = 3
+"""Iterations with distinct activity that a slope needs."""
+
+
+def collect(job: Job, full: bool) -> Evidence:
+    """Numbers of the whole job and, where `full`, tensors by candidate and by query and the oracle's provable queries."""
+    modes = job.results
+    found = {mode: ranked(result.outcome, result.sizes) for mode, result in modes.items()}
+    per_mode = {mode: metrics(ranks.rank) for mode, ranks in found.items()}
+    numbers = {f"{name}_{mode}": value for mode, values in per_mode.items() for name, value in values.items()}
+    for name in next(iter(per_mode.values())):
+        numbers[name] = float(np.mean([values[name] for values in per_mode.values()]))
+    outcome = _joined([result.outcome for result in modes.values()])
+    numbers |= _rates(modes) | _own_errors(job, outcome)
+    if not math.isnan(slope := step_slope(job.step_rows)):
+        numbers["step_ms_slope"] = slope
+    numbers["ms_per_candidate"] = sum(row["step_ms"] for row in job.step_rows) / numbers["candidates"]
+    if not full:
+        return Evidence(numbers=numbers)
+    numbers["varied_over_short"] = varied_over_short(job)
+    provable = provable_queries(job)
+    for mode, ranks in found.items() if provable.any() else ():
+        numbers[f"mrr_provable_{mode}"] = metrics(ranks.rank[provable])["mrr"]
+    numbers["provable"] = float(provable.mean())
+    tensors = {
+        **{name: outcome[name] for name in ("success", "depth", "actions", "ambiguous")},
+        "log_prob": outcome["log_prob"].astype(np.float64) / (1 + outcome["depth"]),
+        "rank": np.concatenate([ranks.rank for ranks in found.values()]),
+        "ambiguous_query": np.concatenate([ranks.ambiguous for ranks in found.values()]),
+        "metrics": np.array([[*values.values()] for values in per_mode.values()]),
+        "ambiguous_mode": np.array([bool(ranks.ambiguous.any()) for ranks in found.values()]),
+        "depth_histogram": np.bincount(outcome["depth"]),
+    }
+    return Evidence(tensors, numbers)
+
+
+def _joined(outcomes: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([outcome[name] for outcome in outcomes]) for name in outcomes[0]}
+
+
+def _rates(modes: Mapping[str, ModeResult]) -> dict[str, float]:
+    positive, negative, depths = [], [], []
+    for result in modes.values():
+        first = np.zeros(len(result.outcome["success"]), dtype=bool)
+        first[np.cumsum(result.sizes) - result.sizes] = True
+        positive.append(result.outcome["success"][first])
+        negative.append(result.outcome["success"][~first])
+        depths.append(result.outcome["depth"])
+    rates = {"success_positive": positive, "success_negative": negative, "depth_mean": depths}
+    return {name: float(np.mean(np.concatenate(parts))) if sum(map(len, parts)) else 0.0 for name, parts in rates.items()}
+
+
+def _own_errors(job: Job, outcome: Mapping[str, np.ndarray]) -> dict[str, float]:
+    screen = job.task.machinery.screen
+    worst = float(screen.worst) / DELTA if screen and screen.worst is not None else 0.0
+    return {
+        "candidates": float(len(outcome["depth"])),
+        "ambiguous_share": float(outcome["ambiguous"].mean()),
+        "screening_error": worst,
+        # A number of 48 bits is exact in a float64.
+        "outcome_hash": float(int(digest([outcome["success"], outcome["depth"]])[:12], 16)),
+    }
+
+
+def step_slope(rows: Sequence[Mapping[str, float]]) -> float:
+    """How far the time of a step falls, relative to a full slab, when all its rows are done; NaN where nothing varies.
+
+    Least squares of step time on the active share, over full slabs only. 0: a step costs the same whatever is done.
+    """
+    full = max((row["row_steps"] for row in rows), default=0)
+    points = [(row["active"] / full, row["step_ms"]) for row in rows if full and row["row_steps"] == full]
+    share, time = np.array(points).reshape(-1, 2).T
+    if len(set(share.tolist())) < FLAT_ROWS:
+        return math.nan
+    slope, empty = np.polyfit(share, time, 1)
+    return float(slope / (slope + empty))
+
+
+def provable_queries(job: Job) -> np.ndarray:
+    """Whether the oracle finds a proof of each query within the configured number of actions [Q]."""
+    task = job.task
+    resolver = resolver_of(task.kb)
+    limit = task.config.provable_limit
+    queries = [tuple(query) for query in task.queries.tolist()]
+    return np.array([resolver.shortest(query, limit) is not None for query in queries])
+
+
+def resolver_of(kb: KnowledgeBase) -> Resolver:
+    """The oracle for the same facts and rules, from plain numbers."""
+    rules = []
+    for head, body, length in zip(kb.heads.tolist(), kb.bodies.tolist(), kb.body_length.tolist(), strict=True):
+        rules.append((tuple(head), tuple(tuple(atom) for atom in body[:length])))
+    vocabulary = kb.vocabulary
+    facts = [tuple(fact) for fact in kb.facts.tolist()]
+    return Resolver(facts, rules, len(vocabulary.constants), len(vocabulary.predicates), arity=vocabulary.arity)

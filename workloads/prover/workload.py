@@ -1,0 +1,255 @@
+"""Prover: link prediction by proofs. A policy walks from each candidate towards TRUE; queries are ranked by its scores."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workloads.api import Clock, Context, Evidence, Levels, Work, Workload
+from workloads.errors import ConfigError
+from workloads.prover import evidence as judging
+from workloads.prover.assembly import assemble
+from workloads.prover.choices import Choices
+from workloads.prover.claims import CLAIMS
+from workloads.prover.compiled import CompiledStep
+from workloads.prover.config import GENERATORS, ProverConfig
+from workloads.prover.counts import Counts
+from workloads.prover.formats import Problem, read_problem
+from workloads.prover.generator import generate
+from workloads.prover.imitation import trained
+from workloads.prover.job import Job, Task
+from workloads.prover.knowledge import KnowledgeBase
+from workloads.prover.memory import device_budget
+from workloads.prover.policy import PolicyShape, Weights, macs, make_weights, weights_digest
+from workloads.prover.schedule import StepFunction, bucket_sizes
+from workloads.prover.search import best_slab, cache_file
+from workloads.prover.toggles import CHECKS, TOGGLES
+
+
+class Prover(Workload):
+    """A job scores every candidate of the chosen queries; an iteration is one step of one slab of candidates.
+
+    Set-up reads the data, makes the policy and warms up. Drawing corruptions belongs to the job.
+    """
+
+    Config = ProverConfig
+    toggles = TOGGLES
+    claims = CLAIMS
+    checks = CHECKS
+    shape = "job"
+    unit = "candidate"
+
+    def __init__(self) -> None:
+        self._endings = contextlib.ExitStack()
+
+    def setup(self, config: ProverConfig, levels: Levels, context: Context) -> None:
+        """Load the data and choose the paths.
+
+        Raises
+        ------
+        ConfigError
+            The data cannot be used.
+        MemoryError
+            All candidates at once are predicted not to fit.
+        """
+        self.config, self.context = config, context
+        self.counts = Counts()
+        self.choices = Choices.of(levels)
+        self.clock: Clock | None = None
+        self._set_tf32(self.choices.tf32)
+        problem = load(config)
+        self.kb = KnowledgeBase.build(problem, config.arity, context.device.type)
+        self.queries = chosen_queries(problem, self.kb, config)
+        self.shape_of_policy = PolicyShape(config.embedding, config.width, config.layers)
+        self.weights = self._weights()
+        self.machinery = assemble(self.kb, self.weights, self.shape_of_policy, self.choices, self._phase)
+        self.budget = device_budget(config.memory_gb, context.memory_budget, context.device.type)
+        self.step_function = self._compiled() if self.choices.static else self.machinery.step
+        self._begin_machinery()
+        slab = self._slab_size()
+        self._warm_up(slab)
+        self.task = Task(
+            self.kb, config, self.machinery, self.queries, slab, self.budget, self.step_function, self.counts, context
+        )
+        self._forget_warmup()
+        self._begin()
+
+    def _weights(self) -> Weights:
+        config = self.config
+        weights = make_weights(self.shape_of_policy, self.kb.vocabulary, config.policy_seed, config.gain)
+        if not config.imitation:
+            return weights
+        key = f"{self.kb.digest()} {weights_digest(weights)} {self.shape_of_policy} {config.imitation}"
+        file = self.context.cache_dir / f"prover-policy-{hashlib.sha256(key.encode()).hexdigest()[:16]}.pt"
+        return trained(self.kb, weights, self.shape_of_policy, config.imitation, file)
+
+    def _set_tf32(self, on: bool) -> None:
+        self._endings.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+        torch.set_float32_matmul_precision("high" if on else "highest")
+
+    def _phase(self, name: str) -> AbstractContextManager[Any]:
+        return nullcontext() if self.clock is None else self.clock.phase(name)
+
+    def _compiled(self) -> StepFunction:
+        return CompiledStep(self.machinery.step, self.choices.compile)
+
+    def _begin_machinery(self) -> None:
+        with torch.no_grad():
+            self.machinery.begin_job()
+
+    @torch.no_grad()
+    def _slab_size(self) -> int | None:
+        """Rows of a slab; None for all."""
+        size = self.choices.slab_size
+        if size == "all":
+            return None
+        if size != "auto":
+            return int(size)
+        file = cache_file(
+            *(self.context.cache_dir, self.context.device.name, self.kb.digest(), self.shape_of_policy, self.choices, self.budget)
+        )
+        best, steps = best_slab(
+            step=self.step_function,
+            factory=self.machinery.factory,
+            queries=self.queries,
+            most=self._most_candidates,
+            memory=self.machinery.memory,
+            budget=self.budget,
+            file=file,
+        )
+        self.counts.add("probe_steps", steps)
+        return best
+
+    @property
+    def _most_candidates(self) -> int:
+        """Candidates of one mode, if every corruption is valid."""
+        return len(self.queries) * (1 + (self.config.corruptions or len(self.kb.vocabulary.constants)))
+
+    @torch.no_grad()
+    def _warm_up(self, slab: int | None) -> None:
+        """Two rows, or every size that will be used: what a first step allocates, loads and compiles happens here."""
+        sizes = [2]
+        if self.choices.warmup_exact and slab is not None:
+            sizes = bucket_sizes(slab) if self.choices.skip_done == "compact" else [slab]
+        for size in sizes:
+            atoms = self.queries.repeat(-(-size // len(self.queries)), 1)[:size]
+            numbers = torch.full((size,), -1, device=atoms.device)
+            self.step_function(self.machinery.factory.start(atoms, numbers))
+        self.counts.add("warmup_rows", sum(sizes))
+
+    def _forget_warmup(self) -> None:
+        """Evaluations of the warm-up are no work of any job."""
+        self.machinery.values.evaluated = 0
+        if self.machinery.screen:
+            self.machinery.screen.screened = self.machinery.screen.rescored = 0
+        if isinstance(self.step_function, CompiledStep):
+            self.step_function.warm = True
+            self.step_function.calls = 0
+
+    def _begin(self) -> None:
+        self.job = Job(self.task)
+        self.passes: Iterator[None] | None = self.job.passes()
+        next(self.passes)  # stops before any work: the first step does it
+
+    @torch.no_grad()
+    def step(self, clock: Clock) -> None:
+        """The next iteration of the job; nothing once it has ended."""
+        if self.passes is None:
+            return
+        self.clock = clock
+        try:
+            next(self.passes)
+        except StopIteration:
+            self.passes = None
+        finally:
+            self.clock = None
+
+    def done(self) -> bool:
+        """Whether every candidate has an outcome."""
+        return self.passes is None
+
+    def reset(self) -> None:
+        """Forget all outcomes and start over."""
+        self._begin()
+
+    def progress(self) -> float:
+        """Candidates scored, proved or not."""
+        return float(self.job.scored)
+
+    def counters(self) -> Mapping[str, float]:
+        """Counts since set-up."""
+        machinery, folded = self.machinery, self.choices.fold
+        counts = self.counts.snapshot({})
+        counts["states_evaluated"] += machinery.values.evaluated
+        if machinery.screen:
+            counts["states_rescored"] = machinery.screen.rescored
+            counts["low_precision_states"] = machinery.screen.screened
+            counts["states_evaluated"] += machinery.screen.screened
+        counts["store_hits"] = float(getattr(machinery.values, "hits", 0))
+        counts["policy_macs"] = counts["states_evaluated"] * macs(self.shape_of_policy, folded)
+        if torch.get_float32_matmul_precision() != "highest":
+            counts["tf32_products"] = counts["states_evaluated"]
+        counts["kernel_rows"] = float(getattr(machinery.step.expand, "rows", 0))
+        counts["fused_rows"] = float(getattr(machinery.policy, "fused_rows", 0))
+        if isinstance(self.step_function, CompiledStep):
+            counts["recompiles_after_warmup"] = self.step_function.after_warmup
+            counts["compiled_steps"] = self.step_function.calls
+            counts["recompile_s"] = self.step_function.compile_s / max(self.step_function.graphs, 1)
+        useful = max(counts["useful_row_steps"], 1.0)
+        rows = self.task.slab or self._most_candidates
+        return {
+            **counts,
+            "fact_pairs_per_step": counts["fact_pairs"] / useful,
+            "padded_over_real": counts["states_padded"] / max(counts["states_real"], 1.0),
+            "row_steps_over_useful": counts["row_steps"] / useful,
+            "derived_states_bytes": float(machinery.memory.derived_bytes(rows)),
+            "raw_states_bytes": float(machinery.memory.raw_bytes(rows)),
+            "predicted_bytes": float(machinery.memory.peak_bytes(rows)),
+        }
+
+    def evidence(self) -> Evidence:
+        """Metrics of the finished job; in evidence trials also outcomes by candidate and figures of the oracle."""
+        if not self.job.results:
+            return Evidence()
+        return judging.collect(self.job, full=self.context.kind == "evidence")
+
+    def data_digest(self) -> str:
+        """Data, candidates and policy: what runs must share to be compared."""
+        config = self.config
+        asked = hashlib.sha256(self.queries.cpu().numpy().tobytes()).hexdigest()[:16]
+        drawn = f"{config.modes} {config.corruptions} {config.corruption_seed}"
+        key = f"{self.kb.digest()} {asked} {drawn} {weights_digest(self.weights)}"
+        return hashlib.sha256(key.encode()).hexdigest()[:16]
+
+    def work(self) -> Work:
+        """Of one candidate no formula exists: the length of its walk is a result."""
+        return Work()
+
+    def close(self) -> None:
+        """Put the process's settings back."""
+        self._endings.close()
+
+
+def load(config: ProverConfig) -> Problem:
+    """The problem that a configuration names."""
+    if config.data in GENERATORS:
+        return generate(config.data, config.size, config.data_seed, config.hide, config.distractors)
+    return read_problem(Path(config.data), config.arity)
+
+
+def chosen_queries(problem: Problem, kb: KnowledgeBase, config: ProverConfig) -> Tensor:
+    """Test queries [Q, 1+r]: the first of a seeded order, so that a longer list begins with a shorter one."""
+    triples = list(dict.fromkeys(problem.test))
+    if not triples:
+        raise ConfigError(f"workload.data={config.data} with size={config.size} leaves no test query; make it larger")
+    random.Random(f"queries {config.query_seed}").shuffle(triples)
+    encoded = [kb.vocabulary.encode(triple) for triple in triples[: config.queries]]
+    return torch.tensor(encoded, device=kb.facts.device)
