@@ -1,0 +1,114 @@
+"""LatentWire trainings to look into: started with any levels at test size, closed after the test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pipelines.arms import Space
+from workloads.api import Context, Device, Evidence, LevelValue
+from workloads.latentwire.config import LatentWireConfig
+from workloads.latentwire.workload import LatentWire
+
+HERE = Device(compiler=True, cores=2)
+SMALL: dict[str, LevelValue] = {"effective_batch": 4, "micro_batch": 4}
+
+
+class NoClock:
+    """A clock nobody reads."""
+
+    def phase(self, name: str) -> Any:
+        return nullcontext()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("latentwire")
+
+
+@pytest.fixture
+def start(cache_dir: Path, tmp_path: Path) -> Iterator[Callable[..., LatentWire]]:
+    """Sets up a training: ``start({"k_loss": "kv"}, dtype="float64")``. Levels that are not given follow from those that are."""
+    running: list[LatentWire] = []
+
+    def make(
+        levels: Mapping[str, Any] | None = None,
+        kind: str = "timing",
+        seed: int = 0,
+        log: Any = None,
+        device: Device = HERE,
+        cache: Path | None = None,
+        small: bool = True,
+        **config: Any,
+    ) -> LatentWire:
+        made = LatentWireConfig(**{"preset": "test", "tokenizer": "bytes", "max_prompt": 200, **config})
+        chosen = Space(LatentWire.toggles, made, device).closure({**(SMALL if small else {}), **(levels or {})})
+        context = Context(
+            device, scratch_dir=tmp_path, cache_dir=cache or cache_dir, seed=seed, kind=kind, log=log or (lambda row: None)
+        )
+        workload = LatentWire()
+        running.append(workload)
+        workload.setup(made, chosen, context)
+        return workload
+
+    yield make
+    for workload in running:
+        workload.close()
+
+
+def iterate(workload: LatentWire, steps: int) -> LatentWire:
+    for _ in range(steps):
+        workload.step(NoClock())
+    return workload
+
+
+@pytest.fixture
+def run() -> Callable[[LatentWire, int], LatentWire]:
+    """Does some steps."""
+    return iterate
+
+
+@pytest.fixture
+def evidence_of(start: Callable[..., LatentWire]) -> Callable[..., Evidence]:
+    """What a training of some steps has computed: ``evidence_of({"logits": "slice"}, steps=2)``; in float64."""
+
+    def compute(levels: Mapping[str, Any] | None = None, steps: int = 2, **more: Any) -> Evidence:
+        return iterate(start(levels, kind="evidence", **{"dtype": "float64", **more}), steps).evidence()
+
+    return compute
+
+
+def distance(arm: Tensor, reference: Tensor) -> float:
+    return ((arm.double() - reference.double()).norm() / reference.double().norm()).item()
+
+
+@pytest.fixture
+def deviations() -> Callable[[Evidence, Evidence], dict[str, float]]:
+    """Relative distances of two trainings' terms, gradients and losses."""
+
+    def compare(arm: Evidence, reference: Evidence) -> dict[str, float]:
+        return {name: distance(arm.tensors[name], reference.tensors[name]) for name in ("terms", "gradient", "losses")}
+
+    return compare
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> str:
+    """A file whose sources and answers are shorter than the limits of encoder and answer."""
+    record = {"context": "The capital of Ba is Den.", "question": "Which?"}
+    lines = [{**record, "id": str(i), "answers": {"text": ["D" + "en"[: i % 3]]}} for i in range(20)]
+    file = tmp_path / "short.jsonl"
+    file.write_text("\n".join(json.dumps(line) for line in lines))
+    return str(file)

@@ -1,0 +1,189 @@
+"""Every level changes what really runs: the counter it names moves against the base, and stays where the level is taken away."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from pipelines.arms import Space
+from pipelines.measure.counters import Counting
+from workloads.api import Device
+from workloads.contract import contract_problems
+from workloads.latentwire.config import LatentWireConfig
+from workloads.latentwire.workload import LatentWire
+
+HERE = Device(compiler=True, cores=2)
+SPACE = Space(LatentWire.toggles, LatentWireConfig(), HERE)
+LEVELS = [(toggle.name, level) for toggle in LatentWire.toggles for level in toggle.levels[1:]]
+DISPATCHED = ("ops", "low_precision_ops", "saved_bytes")  # counted by the pipelines under a dispatch mode
+SMALL = {"effective_batch": 4, "micro_batch": 4}
+
+QUICK = {"passes": "merged", "teacher": "slice"}
+# Where a level needs something to act on; all others act on four rows at a time.
+NEEDS = {
+    "accum=backward_each": {"micro_batch": 2},
+    "micro_batch=8": {"effective_batch": 16, "micro_batch": 16},
+    "micro_batch=32": {"effective_batch": 32, "micro_batch": 16, **QUICK},
+    "micro_batch=64": {"effective_batch": 64, "micro_batch": 32, **QUICK},
+    "micro_batch=auto": {"effective_batch": 4, "micro_batch": 2},
+    "effective_batch=256": {},
+    "effective_batch=1024": {},
+    "bucket=window": {"micro_batch": 2, "effective_batch": 8},
+    "bucket=global": {"effective_batch": 8, "micro_batch": 8, "teacher": "slice"},
+    "oom=backoff": {},
+}
+CONFIG = {
+    "oom=backoff": {"oom_above": 2},
+    "decode=batched": {"eval_every": 1},
+    "micro_batch=64": {"data_n": 64},
+    "encoder_trim=batch_max": {"data": "SHORT"},
+    "answer_trim=batch_max": {"data": "SHORT"},
+    "bucket=window": {"data_n": 40, "max_prompt": 600},
+    "bucket=global": {"data_n": 40, "max_prompt": 600},
+}
+RANKED = ("ddp", "model_per_gpu", "fsdp")
+
+
+def here(name: str, level) -> bool:
+    return not level.unsupported(HERE) and level.value not in (*RANKED, 256, 1024)
+
+
+def arm_and_base(name, level):
+    given = {**SMALL, **NEEDS.get(f"{name}={level.value}", {})}
+    given.pop(name, None)
+    if name == "micro_batch":
+        base = {**SMALL, **NEEDS.get(f"{name}={level.value}", {})}
+        return SPACE.closure({**base, name: level.value}), SPACE.closure(base)
+    arm = SPACE.closure({**given, name: level.value})
+    return arm, SPACE.without(arm, name)
+
+
+def counted(start, run, levels, witness, config):
+    workload = run(start(levels, small=False, **config), 2)
+    if witness not in DISPATCHED:
+        return workload.counters()[witness]
+    with Counting() as counting:
+        run(workload, 1)
+    return counting.result()[witness]
+
+
+@pytest.mark.parametrize(
+    ("name", "level"), [pytest.param(name, level, id=f"{name}={level.value}") for name, level in LEVELS if here(name, level)]
+)
+def test_every_level_moves_its_witness_against_its_base(start, run, short, name, level) -> None:
+    if name == "compile":
+        pytest.skip("see test_compile: graphs are counted by the pipelines")
+    arm, base = arm_and_base(name, level)
+    config = {key: short if value == "SHORT" else value for key, value in CONFIG.get(f"{name}={level.value}", {}).items()}
+    if name == "oom":  # the base dies: compare with a training that has memory enough
+        assert counted(start, run, arm, level.witness, config) > 0
+        assert counted(start, run, arm, level.witness, {}) == 0
+        return
+    assert counted(start, run, arm, level.witness, config) != counted(start, run, base, level.witness, config)
+
+
+@pytest.mark.parametrize("witness", sorted({level.witness for _, level in LEVELS if level.witness}))
+def test_the_baseline_moves_no_witness(start, run, witness) -> None:
+    if witness in ("compiled_graphs",):
+        pytest.skip("counted by the pipelines")
+    first, second = (counted(start, run, SMALL and SPACE.closure(SMALL), witness, {}) for _ in range(2))
+    assert first == second
+
+
+def test_declarations_keep_the_contract() -> None:
+    assert contract_problems(LatentWire) == []
+
+
+def test_every_witness_is_a_counter(start) -> None:
+    known = {*DISPATCHED, "compiled_graphs", *start().counters()}
+    assert {level.witness for _, level in LEVELS} <= known
+
+
+def test_one_pass_instead_of_ten(start, run) -> None:
+    """Per model: one for the teacher-forced loss, one for the first token, K for each of two losses over early tokens."""
+    early = LatentWireConfig(preset="test").sizes.early_tokens
+    naive = run(start(), 1).counters()["student_passes"]
+    merged = run(start({"passes": "merged"}), 1).counters()["student_passes"]
+    assert (naive, merged) == (2 * (2 + 2 * early), 2)
+
+
+def test_a_cached_teacher_never_runs_again(start, run) -> None:
+    assert run(start({"teacher": "cache_h"}), 3).counters()["teacher_rows"] == 0
+
+
+def test_a_cache_that_is_filled_lazily_pays_once_for_each_row(start, run, tmp_path) -> None:
+    workload = start({"teacher": "cache_h"}, teacher_fill="lazy", cache=tmp_path)
+    steps = workload._steps_per_epoch
+    run(workload, steps)
+    assert workload.counters()["teacher_rows"] == 2 * len(workload._corpus)
+    run(workload, steps)
+    assert workload.counters()["teacher_rows"] == 2 * len(workload._corpus)
+
+
+def test_tokens_are_made_in_every_step_or_never(start, run, tmp_path) -> None:
+    assert run(start(), 2).counters()["rows_tokenised"] == 2 * 4 * 2
+    for level in ("pre", "cache", "cache"):
+        assert run(start({"tokenise": level}, cache=tmp_path), 2).counters()["rows_tokenised"] == 0
+
+
+def test_a_late_log_reads_the_device_once_in_ten_steps(start, run) -> None:
+    rows: list[dict[str, float]] = []
+    workload = run(start({"sync": "late", "optimizer": "fused"}, log=rows.append), 20)
+    assert workload.counters()["syncs"] == 2
+    assert len(rows) == 20
+    assert all(torch.isfinite(torch.tensor(row["loss"])) for row in rows)
+
+
+def test_chatty_and_late_logs_say_the_same(start, run) -> None:
+    logs: list[list[dict[str, float]]] = [[], []]
+    for log, level in zip(logs, ("chatty", "late"), strict=True):
+        workload = run(start({"sync": level}, log=log.append, dtype="float64"), 10)
+        workload.close()
+    for name in ("tf", "first", "kce", "kd", "loss", "grad_norm"):
+        # The norm that is logged late is summed in another order, and in float32.
+        assert [row[name] for row in logs[0]] == pytest.approx([row[name] for row in logs[1]], rel=1e-6), name
+
+
+def test_rows_of_the_log_hold_what_the_report_wants_monitored(start, run) -> None:
+    rows: list[dict[str, float]] = []
+    run(start(log=rows.append), 2)
+    assert {"batch_ms", "data_wait_ms", "device_busy", "examples", "skipped"} <= set(rows[0])
+    assert 0 <= rows[1]["data_wait_ms"] < rows[1]["batch_ms"]
+
+
+def test_workers_load_what_the_main_process_would(start, run) -> None:
+    workload = run(start({"loader": "dataloader", "num_workers": 2}), 2)
+    assert workload.counters()["worker_batches"] == 2
+    assert workload.counters()["rows_tokenised"] == 2 * 4 * 2
+
+
+def test_rows_chosen_by_memory_halve_with_it(start) -> None:
+    """Bytes for each row are measured, so half the memory takes at most half the rows."""
+    roomy = start({"micro_batch": "auto", "effective_batch": 16}, small=False, memory_mb=100_000)._shape.micro
+    per_row = 1
+    sizes = [start({"micro_batch": "auto", "effective_batch": 16}, small=False, memory_mb=mb)._shape.micro for mb in (40, 20)]
+    assert roomy == 16
+    assert sizes[1] <= max(sizes[0] // 2, per_row) < roomy
+
+
+def test_declarations_are_read_without_importing_torch() -> None:
+    code = "import sys; import workloads.latentwire.toggles; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == ["False", "False"]
+
+
+def test_importing_the_workload_runs_no_torch_operator() -> None:
+    # A fork server imports workloads and must stay free of threads and device state.
+    code = """
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+class Refuse(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        raise AssertionError(func)
+with Refuse():
+    import workloads.latentwire.workload
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

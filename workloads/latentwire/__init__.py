@@ -1,0 +1,1 @@
+"""LatentWire: soft tokens for frozen language models, from one encoder."""

@@ -1,0 +1,149 @@
+"""Causal attention with grouped queries: an explicit matrix, PyTorch's fused kernels, flash, or rows packed without pads.
+
+q [B, h, S, e], k and v [B, g, T, e] -> [B, S, h * e]. Where there are fewer queries than keys, the queries are the last
+positions: PyTorch's ``is_causal=True`` would align them with the first, so such masks are written out.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Segments(NamedTuple):
+    """Rows packed one behind the other: `ends` [rows + 1] int32 starts at 0; `longest` is a host number."""
+
+    ends: Tensor
+    longest: int
+
+
+class Allowed(NamedTuple):
+    """Which keys a query may see: a bool tensor that broadcasts to [B, h, S, T], or plain causal order, or everything."""
+
+    mask: Tensor | None = None
+    causal: bool = False
+    segments: Segments | None = None
+
+
+Attend = Callable[[Tensor, Tensor, Tensor, Allowed], Tensor]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Causal order of a pass whose first `past` keys come before its own positions.
+
+    `visible` [B, 1, S, T] says it outright instead.
+    """
+
+    past: int = 0
+    segments: Segments | None = None
+    visible: Tensor | None = None
+
+    def allowed(self, length: int, device: torch.device, asked: slice | Tensor | None = None) -> Allowed:
+        """What the queries at `asked` (None: all) of `length` own positions may see."""
+        if self.segments is not None:
+            return Allowed(segments=self.segments)
+        if self.visible is not None:
+            return Allowed(self.visible)
+        if isinstance(asked, Tensor):
+            keys = torch.arange(self.past + length, device=device)
+            return Allowed(keys <= (asked + self.past)[:, None, :, None])  # [B, 1, R, T]
+        if asked is None and self.past == 0:
+            return Allowed(causal=True)
+        first, end, _ = (asked or slice(None)).indices(length)
+        if first == length - 1:
+            return Allowed()  # one query at the end sees everything
+        return Allowed(_lower_right(self.past + first, self.past + end, self.past + length, device))
+
+
+@functools.lru_cache(maxsize=256)
+def _lower_right(first: int, end: int, keys: int, device: torch.device) -> Tensor:
+    """[end - first, keys]: position i sees keys 0 .. i."""
+    asked = torch.arange(first, end, device=device)[:, None]
+    return torch.arange(keys, device=device) <= asked
+
+
+def _joined(mixed: Tensor) -> Tensor:
+    """[B, h, S, e] -> [B, S, h * e]"""
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def _repeated(x: Tensor, times: int) -> Tensor:
+    """[B, g, T, e] -> [B, g * times, T, e]"""
+    return x if times == 1 else x.unsqueeze(2).expand(-1, -1, times, -1, -1).flatten(1, 2)
+
+
+def eager(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed) -> Tensor:
+    """The whole matrix of scores, softmax in single precision."""
+    groups = q.shape[1] // k.shape[1]
+    k, v = _repeated(k, groups), _repeated(v, groups)
+    scores = (q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
+    mask = _lower_right(0, q.shape[2], k.shape[2], q.device) if allowed.causal else allowed.mask
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return _joined(torch.softmax(scores, dim=-1, dtype=wide).to(v.dtype) @ v)
+
+
+def sdpa(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed) -> Tensor:
+    """PyTorch's scaled dot product attention, with whichever kernel it chooses.
+
+    On CPU the 16-bit kernel's backward pass takes several times as long as the one in single precision, casts included.
+    """
+    grouped = q.shape[1] != k.shape[1]
+    if q.dtype in (torch.bfloat16, torch.float16) and not q.is_cuda:
+        wide = [x.float() for x in (q, k, v)]
+        with torch.autocast(q.device.type, enabled=False):
+            mixed = F.scaled_dot_product_attention(*wide, attn_mask=allowed.mask, is_causal=allowed.causal, enable_gqa=grouped)
+        return _joined(mixed).to(q.dtype)
+    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed.mask, is_causal=allowed.causal, enable_gqa=grouped)
+    return _joined(mixed)
+
+
+def flash(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed) -> Tensor:
+    """The flash kernel where it can (it knows no masks but the causal one), else what `sdpa` chooses."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    if allowed.mask is not None:
+        return sdpa(q, k, v, allowed)
+    half = q.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled(q.device.type)
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION if half else SDPBackend.MATH):
+        return sdpa(q, k, v, allowed)
+
+
+def varlen(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed) -> Tensor:
+    """Rows packed into one, [1, h, total, e], each attending within itself; other passes as `flash`."""
+    if allowed.segments is None:
+        return flash(q, k, v, allowed)
+    from torch.nn.attention.varlen import varlen_attn
+
+    ends, longest = allowed.segments
+    groups = q.shape[1] // k.shape[1]
+    q, k, v = (x[0].transpose(0, 1).contiguous() for x in (q, _repeated(k, groups), _repeated(v, groups)))  # [total, h, e]
+    if not q.is_cuda:
+        return _segment_by_segment(q, k, v, ends).flatten(1).unsqueeze(0)
+    kind = q.dtype if q.dtype in (torch.bfloat16, torch.float16) else torch.bfloat16
+    wanted, (q, k, v) = v.dtype, (x.to(kind) for x in (q, k, v))
+    mixed: Any = varlen_attn(q, k, v, ends, ends, longest, longest, window_size=(-1, 0))
+    return mixed.flatten(1).unsqueeze(0).to(wanted)
+
+
+def _segment_by_segment(q: Tensor, k: Tensor, v: Tensor, ends: Tensor) -> Tensor:
+    """What the varlen kernel computes, one row at a time; [total, h, e]."""
+    bounds = ends.tolist()
+    pieces = []
+    for first, end in itertools.pairwise(bounds):
+        one, two, three = (x[first:end].transpose(0, 1).unsqueeze(0) for x in (q, k, v))
+        pieces.append(F.scaled_dot_product_attention(one, two, three, is_causal=True)[0].transpose(0, 1))
+    return torch.cat(pieces)
+
+
+KERNELS: dict[str, Attend] = {"eager": eager, "sdpa": sdpa, "flash": flash, "varlen": varlen}

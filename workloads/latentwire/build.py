@@ -1,0 +1,153 @@
+"""Frozen models and what is trained, built from a configuration and levels."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from workloads.api import Levels
+from workloads.latentwire import cache, local_models, native_attention
+from workloads.latentwire.attention import KERNELS
+from workloads.latentwire.cache import TeacherCache
+from workloads.latentwire.config import LatentWireConfig
+from workloads.latentwire.corpus import Corpus
+from workloads.latentwire.encoder import Adapter, LatentEncoder, table_rms
+from workloads.latentwire.layout import Layout
+from workloads.latentwire.lm import CausalLM, LayerPath, run_layer, store_as
+from workloads.latentwire.lm import Path as PassPath
+from workloads.latentwire.objective import Model, Options
+from workloads.latentwire.presets import LMS, LMConfig
+from workloads.latentwire.student import Student, StudentPath
+from workloads.latentwire.teacher import Teacher
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+LM_SEED = 100
+RECOMPILE_LIMIT = 64  # two models, and a static shape for every length of prefix and answer
+HOST_DRAWN = 100_000_000  # parameters up to which weights are drawn on the host, the same for every device
+
+
+def model_shapes(config: LatentWireConfig) -> list[LMConfig]:
+    """Shapes of the frozen models: the preset's, or those of local folders."""
+    if config.lm_path is not None:
+        return [local_models.read_shape(Path(folder.strip())) for folder in config.lm_path.split(",")][: config.models]
+    return [LMS[name] for name in config.sizes.lms[: config.models]]
+
+
+def autocast(levels: Levels, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
+    """Makes the context that forward passes run in."""
+    if levels["amp"] == "off":
+        return contextlib.nullcontext
+    return lambda: torch.autocast(device.type, AUTOCAST[str(levels["amp"])])
+
+
+class Builder:
+    """Builds everything on one device, choosing each toggle's path once."""
+
+    def __init__(self, config: LatentWireConfig, levels: Levels, device: torch.device, counts: Counter[str], cache_dir: Path):
+        self.config, self.levels, self.device, self.counts, self.cache_dir = config, levels, device, counts, cache_dir
+        self.dtype = DTYPES[config.dtype]
+        self.options = Options(
+            calibrate_once=levels["calibration"] == "once",
+            chatty=levels["sync"] == "chatty",
+            state_kd=config.state_kd,
+            manifold=config.manifold,
+            adaptive_first=config.adaptive_first,
+            autocast=autocast(levels, device),
+        )
+        self._block = self._compiled_block()
+
+    def _compiled_block(self) -> Callable[..., Any] | None:
+        mode = self.levels["compile"]
+        if mode == "off":
+            return None
+        torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT  # type: ignore[attr-defined]
+        options: dict[str, Any] = {"mode": "reduce-overhead"} if mode == "reduce_overhead" else {}
+        compiled = torch.compile(run_layer, dynamic=False, **options)
+        if mode == "block":
+            return compiled
+
+        def replayed(*arguments: Any) -> Any:
+            self.counts["graph_captures"] += 1
+            return compiled(*arguments)
+
+        return replayed
+
+    def trainables(self, shapes: list[LMConfig], seed: int) -> tuple[LatentEncoder, list[Adapter]]:
+        """Encoder and adapters, drawn on the host so that every device starts from the same values."""
+        sizes, config = self.config.sizes, self.config
+        torch.manual_seed(seed)
+        width = sizes.latent_width
+        encoder = LatentEncoder(width, sizes.encoder_layers, sizes.max_bytes, sizes.latents, config.norm, config.dropout)
+        encoder.bytes.recompute = self.levels["grad_checkpointing"] == "on"
+        adapters = [Adapter(width, shape.d_model) for shape in shapes]
+        encoder.native = self.levels["encoder_attn"] == "native"
+        if encoder.native:
+            native_attention.library()  # built now, not inside the first step
+        return encoder.to(self.device, self.dtype), [adapter.to(self.device, self.dtype) for adapter in adapters]
+
+    def frozen(self, number: int, shape: LMConfig) -> tuple[CausalLM, torch.Tensor]:
+        """One frozen model as it is stored, and its table's root mean square before any rounding."""
+        large = shape.body_parameters + shape.head_parameters > HOST_DRAWN
+        generator = torch.Generator(self.device if large else "cpu").manual_seed(LM_SEED + number)
+        lm = CausalLM(shape, generator, self.dtype)
+        if self.config.lm_path is not None:
+            local_models.load_weights(lm, Path(self.config.lm_path.split(",")[number].strip()))
+        lm = lm.to(self.device)
+        rho = table_rms(lm.table)
+        if self.levels["lm_layers"] == "fused":
+            lm.join()
+        store_as(lm, str(self.levels["lm_dtype"]))
+        layer = LayerPath(
+            KERNELS[str(self.levels["attn"])], self.levels["lm_layers"] == "fused", str(self.levels["grad_checkpointing"])
+        )
+        lm.path = PassPath(layer, self._block, counts=self.counts)
+        if self.levels["freeze"] == "off":
+            lm.requires_grad_(True)
+        return lm, rho
+
+    def model(self, number: int, shape: LMConfig, adapter: Adapter, layout: Layout, corpus: Corpus) -> Model:
+        """One frozen model with its student, teacher and adapter."""
+        lm, rho = self.frozen(number, shape)
+        levels, sizes = self.levels, self.config.sizes
+        merged = levels["passes"] == "merged"
+        path = StudentPath(
+            str(levels["k_loss"]), merged, str(levels["logits"]), levels["last_block"] == "pruned", self.config.state_kd
+        )
+        student = Student(lm, path, layout.before, layout.anchor_ids, sizes.early_tokens)
+        header = torch.tensor(corpus.header(number), device=self.device, dtype=torch.long)
+        teacher = Teacher(
+            lm,
+            str(levels["teacher"]),
+            header,
+            pruned=path.pruned,
+            packed=levels["attn"] == "varlen",
+            states=self.config.state_kd,
+            context=self.options.autocast,
+        )
+        if str(levels["teacher"]).startswith("cache"):
+            teacher.cache = self._teacher_cache(number, lm, corpus)
+        return Model(lm, adapter, student, teacher, self.options, self.counts, rho)
+
+    def _teacher_cache(self, number: int, lm: CausalLM, corpus: Corpus) -> TeacherCache:
+        """The cache that belongs to these weights as they are stored, these tokens, K and type."""
+        sizes, top = self.config.sizes, self.levels["teacher"] == "cache_topk"
+        weights = cache.weights_key([*lm.named_parameters(), *lm.named_buffers()])
+        dtype = lm.table.dtype
+        width = min(self.config.topk, lm.config.vocab_size) if top else lm.config.d_model
+        key = cache.key_of(weights, corpus.key(number), sizes.early_tokens, str(dtype), self.levels["amp"], top, width)
+        folder = self.cache_dir / f"latentwire-teacher-{key}"
+        return TeacherCache(folder, (len(corpus), sizes.early_tokens, width), dtype, top)
+
+
+def groups_of(encoder: LatentEncoder, adapters: list[Adapter]) -> dict[str, list[nn.Parameter]]:
+    """All trainables by group."""
+    found = {"encoder": list(encoder.parameters())}
+    return found | {f"adapter{number}": list(adapter.parameters()) for number, adapter in enumerate(adapters)}

@@ -1,0 +1,113 @@
+"""What a LatentWire training trains."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from workloads.errors import ConfigError
+from workloads.latentwire.presets import PRESETS, Preset
+
+
+@dataclass(frozen=True)
+class LatentWireConfig:
+    """What is trained, on what. How it is computed is the toggles' part.
+
+    Attributes
+    ----------
+    preset : test, demo, count, full, full8b or quality: sizes of everything
+    models : how many of the preset's frozen models take part
+    data : squad, squad2 or hotpot (generated), or a file
+    data_format : auto, squad, hotpot or flat
+    data_n : examples, after a seeded shuffle; null: the preset's number of generated ones, or the whole file
+    unanswerable : filter, or eos: nothing but the end is the answer
+    tokenizer : auto, bpe or bytes
+    anchor : text, chat or none: what stands between latents and answer
+    max_prompt : longest teacher prompt in tokens
+    chat_template : of all models; {system} and {user} stand in it. Null: each tokenizer's own; empty: none
+    norm, dropout : of the byte encoder
+    lm_path : folders of local models (config.json and safetensors), separated by commas; null: random weights
+    state_kd, manifold, adaptive_first : optional losses
+    dtype : float32 or float64, of everything that no toggle rounds
+    epochs : what the learning rate's cosine spans
+    log_every : steps from one copy of late metrics to the next
+    eval_every, eval_rows, max_new : greedy answers for some held-out rows every so many steps; 0: never
+    teacher_fill : setup, or lazy: the first epoch pays for the teacher's cache
+    topk : ids that cache_topk keeps
+    memory_mb : what micro_batch=auto may fill; null: the device's
+    oom_above : fault injection: a piece with more rows fails as if memory had run out
+    held_out : examples at the end of the shuffled data that are not trained on
+    """
+
+    preset: str = "demo"
+    models: int = 2
+    data: str = "squad"
+    data_format: str = "auto"
+    data_n: int | None = None
+    data_seed: int = 0
+    unanswerable: str = "filter"
+    tokenizer: str = "auto"
+    anchor: str = "text"
+    max_prompt: int = 1024
+    chat_template: str | None = None
+    norm: str = "post"
+    dropout: float = 0.0
+    lm_path: str | None = None
+    state_kd: bool = False
+    manifold: bool = False
+    adaptive_first: bool = False
+    dtype: str = "float32"
+    lr: float = 1e-4
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    epochs: int = 24
+    log_every: int = 10
+    eval_every: int = 0
+    eval_rows: int = 4
+    max_new: int = 12
+    teacher_fill: str = "setup"
+    topk: int = 64
+    memory_mb: int | None = None
+    oom_above: int | None = None
+    held_out: int = 8
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained.
+
+        Raises
+        ------
+        ConfigError
+            A field is out of range; the message names it.
+        """
+        words = {
+            "preset": tuple(PRESETS),
+            "data_format": ("auto", "squad", "hotpot", "flat"),
+            "unanswerable": ("filter", "eos"),
+            "tokenizer": ("auto", "bpe", "bytes"),
+            "anchor": ("text", "chat", "none"),
+            "norm": ("post", "pre"),
+            "dtype": ("float32", "float64"),
+            "teacher_fill": ("setup", "lazy"),
+        }
+        for name, choices in words.items():
+            self._require(name, getattr(self, name) in choices, f"one of {', '.join(choices)}")
+        for name in ("epochs", "log_every", "eval_rows", "max_new", "topk", "max_prompt", "held_out"):
+            self._require(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("data_n", "memory_mb"):
+            self._require(name, getattr(self, name) is None or getattr(self, name) >= 1, "at least 1, or null")
+        self._require("eval_every", self.eval_every >= 0, "at least 0")
+        self._require("oom_above", self.oom_above is None or self.oom_above >= 0, "at least 0, or null")
+        self._require("models", 1 <= self.models <= 2, "1 or 2")
+        for name in ("lr", "clip"):
+            self._require(name, 0 < getattr(self, name) < math.inf, "a number above 0")
+        self._require("weight_decay", 0 <= self.weight_decay < math.inf, "a number from 0")
+        self._require("dropout", 0 <= self.dropout < 1, "at least 0 and below 1")
+
+    def _require(self, name: str, holds: bool, rule: str) -> None:
+        if not holds:
+            raise ConfigError(f"workload.{name}={getattr(self, name)} cannot be used: it must be {rule}")
+
+    @property
+    def sizes(self) -> Preset:
+        """The preset's sizes."""
+        return PRESETS[self.preset]

@@ -1,0 +1,136 @@
+"""What the latents carry: greedy answers from text, latents, as many tokens as latents, and nothing.
+
+Arms: ``text`` reads the whole prompt, ``latent`` the soft tokens and the anchor, ``token_budget`` a prompt whose content is cut
+to as many tokens as there are latents, ``no_context`` a prompt without content, which is the floor.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from workloads.latentwire import batches, scoring
+from workloads.latentwire.attention import Mask
+from workloads.latentwire.decode import Decoder
+from workloads.latentwire.encoder import PAD_BYTE
+from workloads.latentwire.layout import Layout
+from workloads.latentwire.losses import cross_entropy
+from workloads.latentwire.objective import Objective
+from workloads.latentwire.readers import Example
+from workloads.latentwire.scoring import Interval
+
+ARMS = ("text", "latent", "token_budget", "no_context")
+
+
+@dataclass(frozen=True)
+class Score:
+    """One arm of one model.
+
+    Attributes
+    ----------
+    em, f1 : with intervals over examples
+    f1_each : of every example, for paired comparisons
+    nll : negative log likelihood of the answers per token
+    top1, top5 : share of answers whose first token is the likeliest, among the five likeliest
+    prompt_tokens : mean length of what the model reads before it answers
+    wall_s : of decoding all examples
+    """
+
+    model: int
+    arm: str
+    em: Interval
+    f1: Interval
+    f1_each: tuple[float, ...] = field(repr=False)
+    nll: float
+    top1: float
+    top5: float
+    prompt_tokens: float
+    wall_s: float
+
+
+def wire_bytes(latents: int, width: int, bits: int) -> int:
+    """Bytes that one example's latents take on the wire."""
+    return latents * width * bits // 8
+
+
+@torch.no_grad()
+def evaluate(
+    objective: Objective, layouts: Sequence[Layout], examples: Sequence[Example], max_new: int, batched: bool = True
+) -> list[Score]:
+    """Every arm of every model of the objective."""
+    found = []
+    for number in objective.models:
+        for arm in ARMS:
+            found.append(_score(objective, number, layouts[number], arm, examples, max_new, batched))
+    return found
+
+
+def _score(
+    objective: Objective, number: int, layout: Layout, arm: str, examples: Sequence[Example], max_new: int, batched: bool
+) -> Score:
+    lm = objective.models[number].lm
+    x, lengths = _prefixes(objective, number, layout, arm, examples)
+    started = time.perf_counter()
+    ids, _ = Decoder(lm, layout.tokenizer.end, max_new, batched)(x, lengths)
+    wall_s = time.perf_counter() - started
+    texts = [layout.tokenizer.decode(_until(row, layout.tokenizer.end)) for row in ids.tolist()]
+    exact = [scoring.exact_match(text, example.answers) for text, example in zip(texts, examples, strict=True)]
+    overlap = [scoring.f1(text, example.answers) for text, example in zip(texts, examples, strict=True)]
+    nll, top1, top5 = _likelihood(objective, number, layout, x, lengths, examples)
+    mean_length = sum(lengths) / len(lengths)
+    em, f1 = scoring.bootstrap(exact), scoring.bootstrap(overlap)
+    return Score(number, arm, em, f1, tuple(overlap), nll, top1, top5, mean_length, wall_s)
+
+
+def _until(ids: list[int], end: int) -> list[int]:
+    return ids[: ids.index(end)] if end in ids else ids
+
+
+def _prefixes(
+    objective: Objective, number: int, layout: Layout, arm: str, examples: Sequence[Example]
+) -> tuple[Tensor, list[int]]:
+    """Embedded prefixes [B, S, d], padded right, and their lengths."""
+    model = objective.models[number]
+    device = model.lm.table.device
+    if arm == "latent":
+        width = objective.encoder.bytes.positions.shape[0]
+        texts = [example.source.encode()[:width] for example in examples]
+        source = batches.source_bytes(texts, max(map(len, texts))).to(device)
+        assert int((source != PAD_BYTE).sum(1).min()) > 0
+        z = objective.latents(batches.Piece(source, source[:, 0], tuple(range(len(texts))), []))
+        x = model.student.start(model.prefix(z))
+        return x, [x.shape[1]] * len(examples)
+    rows = [_scaffold(layout, arm, example.source) for example in examples]
+    ids = batches.padded(rows, max(map(len, rows)), layout.tokenizer.pad).to(device)
+    return model.lm.embed(ids), [len(row) for row in rows]
+
+
+def _scaffold(layout: Layout, arm: str, source: str) -> list[int]:
+    if arm == "text":
+        return layout.scaffold(source)
+    if arm == "no_context":
+        return layout.scaffold("")
+    kept = layout.tokenizer.encode(source, specials=False)[: layout.latents]
+    return layout.scaffold(layout.tokenizer.decode(kept))
+
+
+def _likelihood(
+    objective: Objective, number: int, layout: Layout, x: Tensor, lengths: list[int], examples: Sequence[Example]
+) -> tuple[float, float, float]:
+    """Mean negative log likelihood per answer token, and how often the first token is first, and among the first five."""
+    lm = objective.models[number].lm
+    total = tokens = first = among = 0.0
+    for row, length, example in zip(x, lengths, examples, strict=True):
+        answer = torch.tensor([layout.answer(example.answer)], device=x.device)
+        whole = torch.cat((row[None, :length], lm.embed(answer[:, :-1])), dim=1)
+        logits = lm.logits(lm.run(whole, Mask())[:, length - 1 :])
+        total += cross_entropy(logits, answer).sum().item()
+        tokens += answer.shape[1]
+        best = logits[0, 0].topk(5).indices.tolist()
+        first += best[0] == int(answer[0, 0])
+        among += int(answer[0, 0]) in best
+    return total / tokens, first / len(lengths), among / len(lengths)

@@ -1,0 +1,124 @@
+"""Losses from per-position cross entropies, with denominators of the whole effective batch.
+
+l_ij is the cross entropy of answer token j of row i, n_i the answer's length, c_j the rows that have a token j. Each piece
+of a batch adds numerators over global denominators; means over pieces, averaged, would be another objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+TERMS = ("tf", "first", "kce", "kd", "state", "manifold", "scale", "total")
+FIRST_WEIGHT, EARLY_WEIGHT, DISTILL_WEIGHT = 0.5, 0.5, 1.0
+SCALE_WEIGHT = 0.05
+STATE_WEIGHT, MANIFOLD_WEIGHT = 0.1, 0.01
+TEMPERATURE = 2.0
+
+
+def term_weights(lengths: Sequence[int], answer_tokens: int, early_tokens: int) -> np.ndarray:
+    """Weight of every l_ij in the teacher-forced, first-token and early-token losses [3, B, T], float64.
+
+    `lengths` are the answers' of the whole effective batch, each with its end.
+    """
+    n = np.asarray(lengths)[:, None]
+    real = (np.arange(answer_tokens)[None] < n).astype(np.float64)
+    forced = real / real.sum()
+    first = np.zeros_like(real)
+    first[:, 0] = 1 / len(lengths)
+    return np.stack([forced, first, _early(real, early_tokens)])
+
+
+def _early(real: np.ndarray, early_tokens: int) -> np.ndarray:
+    """Mean over the early tokens that anybody has, of the mean over the rows that have it [B, T]."""
+    counts = real.sum(axis=0)
+    counts[early_tokens:] = 0
+    present = counts > 0
+    weights = np.zeros_like(real)
+    weights[:, present] = real[:, present] / counts[present] / present.sum()
+    return weights
+
+
+@dataclass
+class StudentOut:
+    """What the student's passes gave for one piece.
+
+    Attributes
+    ----------
+    ce : [B, T] cross entropies that the teacher-forced loss is made of
+    ce_first : [B] those of the first token
+    ce_early : [B, K] those of the early tokens
+    early_logits : [B, K, V] that distillation compares
+    first_logits : [B, V], for top-1 and top-5
+    states : the first layers' outputs at the early positions, [B, K, d] each
+    """
+
+    ce: Tensor
+    ce_first: Tensor
+    ce_early: Tensor
+    early_logits: Tensor
+    first_logits: Tensor
+    states: list[Tensor]
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """logits [.., V] and targets [..] -> [..], at least in single precision"""
+    return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none").view(targets.shape)
+
+
+def divergence(student: Tensor, teacher: Tensor) -> Tensor:
+    """tau^2 KL(teacher || student) of logits [.., V] at temperature tau -> [..]"""
+    log_q = F.log_softmax(student / TEMPERATURE, dim=-1)
+    log_p = F.log_softmax(teacher / TEMPERATURE, dim=-1)
+    return TEMPERATURE**2 * F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1)
+
+
+def sparse_divergence(student: Tensor, values: Tensor, ids: Tensor) -> Tensor:
+    """As `divergence`, from the teacher's top log probabilities [.., k] at the temperature; all other ids are one outcome."""
+    log_q = F.log_softmax(student / TEMPERATURE, dim=-1).gather(-1, ids)
+    wide = values.to(log_q.dtype)
+    if ids.shape[-1] == student.shape[-1]:
+        return TEMPERATURE**2 * (wide.exp() * (wide - log_q)).sum(-1)
+    rest_p = (-torch.expm1(torch.logsumexp(wide, -1))).clamp(min=1e-12)
+    rest_q = (-torch.expm1(torch.logsumexp(log_q, -1))).clamp(min=1e-12)
+    head = (wide.exp() * (wide - log_q)).sum(-1)
+    return TEMPERATURE**2 * (head + rest_p * (rest_p.log() - rest_q.log()))
+
+
+def state_distance(student: list[Tensor], teacher: list[Tensor], weights: Tensor) -> Tensor:
+    """Mean over layers of weighted squared differences of states [B, K, d]; weights [B, K] sum to one over the batch."""
+    parts = [(weights * (s.float() - t.float()).square().mean(-1)).sum() for s, t in zip(student, teacher, strict=True)]
+    return torch.stack(parts).mean()
+
+
+def manifold_distance(prefix: Tensor, table_mean: Tensor, table_std: Tensor) -> Tensor:
+    """Squared differences of the per-entry mean and deviation of a prefix [B, M, d] over rows and latents from a table's."""
+    flat = prefix.flatten(0, 1)
+    mean = (flat.mean(0) - table_mean).square().mean()
+    return mean + (flat.std(0, unbiased=False) - table_std).square().mean()
+
+
+def model_terms(out: StudentOut, distance: Tensor, weights: Tensor) -> Tensor:
+    """Numerators over global denominators of one piece and model: [4] teacher-forced, first, early, distillation.
+
+    weights [3, B, T] as `term_weights` gives them, cut to the piece; `distance` [B, K] is the divergence.
+    """
+    early = weights[2, :, : distance.shape[1]]
+    return torch.stack(
+        [
+            (weights[0] * out.ce).sum(),
+            (weights[1, :, 0] * out.ce_first).sum(),
+            (early * out.ce_early).sum(),
+            (early * distance).sum(),
+        ]
+    )
+
+
+def mixed(device: torch.device, dtype: torch.dtype) -> Tensor:
+    """How much of each of `model_terms` goes into the total [4]."""
+    return torch.tensor([1.0, FIRST_WEIGHT, EARLY_WEIGHT, DISTILL_WEIGHT], device=device, dtype=dtype)

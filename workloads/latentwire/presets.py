@@ -1,0 +1,141 @@
+"""Sizes: language models and whole workloads, by name.
+
+Imports nothing but the standard library, so that plans and formulas can read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """Llama 3.x stretching of long wavelengths."""
+
+    factor: float
+    low_freq: float = 1.0
+    high_freq: float = 4.0
+    original_max: int = 8192
+
+
+@dataclass(frozen=True)
+class LMConfig:
+    """Shape of a causal LM with RMSNorm, RoPE, grouped queries and SwiGLU.
+
+    Attributes
+    ----------
+    qkv_bias : Qwen2 adds a bias to queries, keys and values; Llama does not
+    tie_embeddings : the head is the embedding table
+    """
+
+    vocab_size: int
+    d_model: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    d_ff: int
+    rope_theta: float = 1e4
+    rope_scaling: RopeScaling | None = None
+    rms_eps: float = 1e-5
+    qkv_bias: bool = False
+    tie_embeddings: bool = True
+    max_pos: int = 131072
+
+    @property
+    def attention_parameters(self) -> int:
+        """Entries of one layer's query and output projections, and of its key and value projections."""
+        return 2 * self.d_model * self.head_dim * (self.n_heads + self.n_kv_heads)
+
+    @property
+    def mlp_parameters(self) -> int:
+        """Entries of one layer's three MLP matrices."""
+        return 3 * self.d_model * self.d_ff
+
+    @property
+    def body_parameters(self) -> int:
+        """N: entries of all layers' matrices."""
+        return self.n_layers * (self.attention_parameters + self.mlp_parameters)
+
+    @property
+    def head_parameters(self) -> int:
+        """H: entries of the head."""
+        return self.d_model * self.vocab_size
+
+    @property
+    def pruned_parameters(self) -> int:
+        """N_qom: the last layer's query, output and MLP matrices, which rows nobody reads do not need."""
+        return 2 * self.d_model * self.head_dim * self.n_heads + self.mlp_parameters
+
+
+def _qwen(*sizes: int, theta: float = 1e4, tied: bool = True) -> LMConfig:
+    vocab, width, layers, heads, kv_heads, head_dim, d_ff = sizes
+    return LMConfig(vocab, width, layers, heads, kv_heads, head_dim, d_ff, theta, None, 1e-6, True, tied)
+
+
+LMS = {
+    "nano-l": LMConfig(512, 64, 2, 4, 2, 16, 176),
+    "nano-q": _qwen(512, 48, 2, 4, 2, 12, 128),
+    "tiny-l": LMConfig(2048, 192, 3, 6, 2, 32, 512),
+    "tiny-q": _qwen(2048, 128, 3, 4, 2, 32, 384),
+    "mid-l": LMConfig(2048, 384, 3, 6, 2, 64, 1024),
+    "mid-q": _qwen(2048, 256, 3, 4, 2, 64, 768),
+    "count-l": LMConfig(4096, 256, 4, 4, 2, 64, 896),
+    "count-q": _qwen(4096, 192, 4, 4, 2, 48, 672),
+    "llama-3.2-1b": LMConfig(128256, 2048, 16, 32, 8, 64, 8192, 5e5, RopeScaling(32.0)),
+    "qwen2.5-0.5b": _qwen(151936, 896, 24, 14, 2, 64, 4864, theta=1e6),
+    "llama-3.1-8b": LMConfig(128256, 4096, 32, 32, 8, 128, 14336, 5e5, RopeScaling(8.0), tie_embeddings=False),
+    "qwen2.5-7b": _qwen(152064, 3584, 28, 28, 4, 128, 18944, theta=1e6, tied=False),
+}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Everything that scales together.
+
+    Attributes
+    ----------
+    lms : names of the frozen models
+    latent_width : d_z of encoder and latents
+    encoder_layers, max_bytes : of the byte encoder
+    latents, answer_tokens, early_tokens : M, T and K
+    examples : generated examples
+    probe_rows : rows of the fixed batch that evidence is computed on
+    """
+
+    lms: tuple[str, ...]
+    latent_width: int
+    encoder_layers: int
+    max_bytes: int
+    latents: int
+    answer_tokens: int
+    early_tokens: int
+    examples: int
+    probe_rows: int
+
+
+PRESETS = {
+    "test": Preset(("nano-l", "nano-q"), 32, 1, 128, 4, 6, 3, 32, 4),
+    "demo": Preset(("mid-l", "mid-q"), 64, 2, 512, 32, 16, 4, 512, 8),
+    "count": Preset(("count-l", "count-q"), 128, 6, 512, 32, 16, 4, 64, 8),
+    "full": Preset(("llama-3.2-1b", "qwen2.5-0.5b"), 256, 6, 512, 32, 16, 4, 20000, 8),
+    "full8b": Preset(("llama-3.1-8b", "qwen2.5-7b"), 256, 6, 512, 32, 16, 4, 20000, 8),
+    "quality": Preset(("tiny-l", "tiny-q"), 64, 2, 512, 32, 16, 4, 2000, 8),
+}
+
+
+def naive_flops(lm: LMConfig, prefix: int, answer: int, early: int, prompt: float) -> float:
+    """Products of one example and LM on the naive path; attention scores are left out.
+
+    One pass for the teacher-forced loss, one for the first token, one per early token for each of the two losses over
+    them, forward and backward; the teacher forward. The head runs at every position.
+    """
+    positions = (prefix + answer - 1) + prefix + 2 * sum(prefix + t for t in range(early))
+    every = lm.body_parameters + lm.head_parameters
+    return 4.0 * every * positions + 2.0 * every * (prompt + early - 1)
+
+
+def fast_flops(lm: LMConfig, prefix: int, answer: int, early: int) -> float:
+    """Products of one example and LM with one pruned pass and a cached teacher."""
+    body = 4.0 * lm.body_parameters * (prefix + answer - 1) - 4.0 * lm.pruned_parameters * (prefix - 1)
+    return body + 4.0 * lm.head_parameters * answer + 2.0 * lm.head_parameters * early

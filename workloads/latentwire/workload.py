@@ -1,0 +1,403 @@
+"""Training soft tokens for frozen language models: one encoder, several models, four losses.
+
+One iteration is one optimiser step over the effective batch. Set-up (data, tokens, caches, models) is timed apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workloads.api import Clock, Context, Evidence, Levels, Replayable, Work, Workload
+from workloads.errors import ConfigError
+from workloads.latentwire import batches, evaluate, moving, presets, probes
+from workloads.latentwire.accumulate import Accumulator, Form
+from workloads.latentwire.batches import Collator, Numbers, Resident, Shape, Window
+from workloads.latentwire.build import Builder, groups_of, model_shapes
+from workloads.latentwire.config import LatentWireConfig
+from workloads.latentwire.corpus import Corpus, layouts_for
+from workloads.latentwire.metrics import Metrics
+from workloads.latentwire.micro import choose_rows
+from workloads.latentwire.objective import Objective
+from workloads.latentwire.prepare import fill_caches
+from workloads.latentwire.ranks import Ranks
+from workloads.latentwire.sharding import shard, split_layers
+from workloads.latentwire.toggles import CHECKS, CLAIMS, TOGGLES
+from workloads.latentwire.updates import Updates
+
+COUNTED = (
+    *("micro_steps", "graphs_kept", "backward_calls", "student_passes", "student_positions", "head_rows", "head_bytes"),
+    *("lm_flops", "lm_positions", "lm_bytes", "lm_gradients", "teacher_rows", "teacher_head_rows", "teacher_positions"),
+    *(
+        "padded_positions",
+        "encoder_positions",
+        "encoder_kernels",
+        "table_reads",
+        "attention_kernels",
+        "syncs",
+        "rows_tokenised",
+        "host_copies",
+    ),
+    *("loader_batches", "worker_batches", "pinned_batches", "unwaited_copies", "prefetched_batches", "examples"),
+    *("graph_captures", "cache_releases", "devices_used", "ranks", "retries", "decode_calls", "examples_per_step"),
+    *("reduced_bytes", "gathered_bytes", "broken_terms"),
+)
+
+
+class LatentWire(Workload):
+    """Trains encoder and adapters; the language models never change."""
+
+    Config = LatentWireConfig
+    toggles = TOGGLES
+    claims = CLAIMS
+    checks = CHECKS
+    shape = "steps"
+    unit = "example"
+
+    def __init__(self) -> None:
+        self._endings = contextlib.ExitStack()
+
+    def setup(self, config: LatentWireConfig, levels: Levels, context: Context) -> None:
+        """Build everything, and choose each toggle's path.
+
+        Raises
+        ------
+        ConfigError
+            Data, models or memory do not allow this training.
+        """
+        self._config, self._levels, self._context = config, levels, context
+        self._counts = Counter[str]()
+        self._clock: Clock | None = None
+        self._ranks = Ranks(str(levels["parallel"]), context.rank, context.world)
+        self._device = self._own_device()
+        self._step = 0
+        self._build()
+        self._shape = self._shape_of_windows()
+        self._prepare_data()
+        self._fill_teacher_caches()
+        self._spread_models()
+        self._probe: dict[str, Tensor] = {}
+        if context.kind == "evidence":
+            self._probe = self._probe_gradient()
+        self._start_loading()
+        self._periodic()
+
+    def _own_device(self) -> torch.device:
+        kind = self._context.device.type
+        if kind != "cuda":
+            return torch.device(kind)
+        torch.cuda.set_device(self._context.rank % max(torch.cuda.device_count(), 1))
+        return torch.device("cuda", torch.cuda.current_device())
+
+    def _build(self) -> None:
+        config, levels, context = self._config, self._levels, self._context
+        builder = Builder(config, levels, self._device, self._counts, context.cache_dir)
+        shapes = model_shapes(config)
+        layouts = layouts_for(config, shapes, context.cache_dir)
+        self._corpus = Corpus(config, layouts, str(levels["tokenise"]), context.cache_dir)
+        encoder, adapters = builder.trainables(shapes, context.seed)
+        own = self._ranks.own_models(len(shapes))
+        parts = zip(shapes, adapters, layouts, strict=True)
+        models = {
+            number: builder.model(number, shape, adapter, layout, self._corpus)
+            for number, (shape, adapter, layout) in enumerate(parts)
+            if number in own
+        }
+        share = 1 / self._ranks.world if self._ranks.splits_rows else 1.0
+        self._objective = Objective(encoder, models, len(shapes), builder.options, self._counts, share)
+        self._layouts, self._adapters = layouts, adapters
+        total = math.ceil(len(self._corpus) / int(levels["effective_batch"])) * config.epochs
+        self._updates = Updates(
+            groups_of(encoder, adapters),
+            str(levels["optimizer"]),
+            lr=config.lr,
+            weight_decay=config.weight_decay,
+            clip=config.clip,
+            total=total,
+            chatty=levels["sync"] == "chatty",
+            scaled=levels["amp"] == "fp16",
+            counts=self._counts,
+        )
+        form = Form(
+            each=levels["accum"] == "backward_each",
+            per_model=levels["model_backward"] == "per_model",
+            chatty=levels["sync"] == "chatty",
+            backoff=levels["oom"] == "backoff",
+            oom_above=config.oom_above,
+        )
+        self._accumulator = Accumulator(self._objective, self._updates, form, self._counts)
+
+    def _shape_of_windows(self) -> Shape:
+        levels, sizes, ranks = self._levels, self._config.sizes, self._ranks
+        effective = int(levels["effective_batch"])
+        if effective > len(self._corpus):
+            raise ConfigError(
+                f"toggles.effective_batch={effective} is more than the {len(self._corpus)} examples of workload.data; lower it"
+            )
+        world, rank = (ranks.world, ranks.rank) if ranks.splits_rows else (1, 0)
+        if effective < world:
+            raise ConfigError(f"toggles.effective_batch={effective} leaves ranks without rows: use at least {world}")
+        shape = Shape(
+            effective=effective,
+            micro=effective,
+            answer_tokens=sizes.answer_tokens,
+            early_tokens=sizes.early_tokens,
+            bucket=str(levels["bucket"]),
+            trim=levels["encoder_trim"] == "batch_max",
+            trim_answers=levels["answer_trim"] == "batch_max",
+            full_bytes=sizes.max_bytes,
+            rank=rank,
+            world=world,
+            static=levels["compile"] != "off",
+            dtype=self._objective.encoder.pooler.queries.dtype,
+        )
+        return shape.with_micro(self._rows_at_a_time(shape))
+
+    def _rows_at_a_time(self, shape: Shape) -> int:
+        level = self._levels["micro_batch"]
+        if level != "auto":
+            return int(level)
+        fitting = choose_rows(self._attempt_for(shape), shape.effective // shape.world, self._device, self._memory_budget())
+        return self._ranks.least(fitting)
+
+    def _memory_budget(self) -> int | None:
+        config, budget = self._config.memory_mb, self._context.memory_budget
+        limits = [limit for limit in (budget, None if config is None else config * 2**20) if limit is not None]
+        return min(limits) if limits else None
+
+    def _attempt_for(self, shape: Shape) -> Any:
+        """Runs a window of some rows and leaves no trace."""
+        longest = sorted(range(len(self._corpus)), key=lambda number: -len(self._corpus.sources[number]))
+
+        def attempt(rows: int) -> None:
+            collator = Collator(self._corpus, shape.with_micro(rows).alone())
+            window = collator.window(longest[:rows])
+            self._accumulator.once(moving.Mover(self._device, False, False, Counter())(window), self._phase)
+            self._counts.clear()
+
+        return attempt
+
+    def _prepare_data(self) -> None:
+        levels = self._levels
+        self._collator = Collator(self._corpus, self._shape)
+        self._picker: moving.Picker | None = None
+        if levels["resident_data"] == "on":
+            resident = Resident.of(self._corpus, self._shape, self._device)
+            self._picker = moving.Picker(
+                resident, self._collator, self._device, levels["loader"] == "index", self._wants_prompts, self._counts
+            )
+
+    def _wants_prompts(self) -> bool:
+        caches = [model.teacher.cache for model in self._objective.models.values()]
+        return any(cache is None or not cache.complete for cache in caches)
+
+    def _fill_teacher_caches(self) -> None:
+        """Compute what the teachers' caches lack, unless the first epoch is to pay for it."""
+        if self._config.teacher_fill == "lazy" or not str(self._levels["teacher"]).startswith("cache"):
+            return
+        fill_caches(self._objective, self._corpus, self._shape, self._device)
+        self._counts.clear()
+
+    def _spread_models(self) -> None:
+        """Over several GPUs, or over ranks; last, for filling a cache waits for other processes and must not gather."""
+        level, ranks = self._levels["parallel"], self._ranks
+        for model in self._objective.models.values():
+            if level == "layer_split":
+                split_layers(model.lm, [torch.device("cuda", i) for i in range(torch.cuda.device_count())])
+            elif level == "fsdp" and ranks.world > 1:
+                shard(model.lm, ranks.rank, ranks.world, self._counts)
+        if level == "fsdp" and ranks.world > 1:
+            whole = self._shape.effective * (len(self._corpus) // self._shape.effective)
+            if self._shape.effective % ranks.world or whole != len(self._corpus) or self._config.teacher_fill == "lazy":
+                raise ConfigError(
+                    f"toggles.parallel=fsdp: all ranks must run the same passes: effective_batch={self._shape.effective} must "
+                    f"divide into {ranks.world} and divide the {len(self._corpus)} examples, with workload.teacher_fill=setup"
+                )
+
+    def _start_loading(self) -> None:
+        levels, counts = self._levels, self._counts
+        numbers = Numbers(self._corpus, self._shape, self._context.seed, self._step)
+        if self._picker is not None:
+            self._windows: Iterator[Window] = self._picker.windows(numbers, self._step, self._steps_per_epoch)
+            return
+        pin = levels["pin_memory"] == "on"
+        if levels["loader"] == "dataloader":
+            workers = int(levels["num_workers"])
+            host = batches.load_windows(self._collator, numbers, workers, pin)
+            host = moving.counted(host, counts, "loader_batches", *(["worker_batches"] if workers else []))
+            self._endings.callback(self._stop_loading)
+        else:
+            host = map(self._collator.window, numbers)
+        mover = moving.Mover(self._device, levels["non_blocking"] == "on", pin, counts)
+        stream = levels["prefetch"] == "stream"
+        self._windows = moving.ahead(host, mover, counts) if stream else moving.in_line(host, mover)
+
+    def _stop_loading(self) -> None:
+        self._windows = iter(())
+
+    @property
+    def _steps_per_epoch(self) -> int:
+        return -(-len(self._corpus) // self._shape.effective)
+
+    def _periodic(self) -> None:
+        config, levels = self._config, self._levels
+        late = levels["sync"] == "late"
+        self._metrics = Metrics(late, config.log_every, self._device, self._shape.dtype, self._context.log, self._counts)
+        self._endings.callback(self._metrics.flush)
+        periods = [config.log_every, config.eval_every or 1]
+        if levels["empty_cache"] == "epoch":
+            periods.append(self._steps_per_epoch)
+        self.cadence = math.lcm(*periods)
+        self._lm_bytes = sum(model.lm.stored_bytes() for model in self._objective.models.values())
+        self._evaluated = 0
+
+    def _phase(self, name: str) -> AbstractContextManager[Any]:
+        return contextlib.nullcontext() if self._clock is None else self._clock.phase(name)
+
+    def step(self, clock: Clock) -> None:
+        """One optimiser step over one window, and the periodic work that is due."""
+        self._clock = clock
+        started = time.perf_counter()
+        with clock.phase("data_wait"):
+            window = next(self._windows)
+        waited = time.perf_counter() - started
+        terms = self._accumulator.window(window, self._phase)
+        with clock.phase("optim"):
+            self._ranks.add_up(self._updates.parameters, self._counts)
+            self._drop_frozen_gradients()
+            norm = self._updates.apply()
+        with clock.phase("log"):
+            terms = self._ranks.total(terms)
+            values = torch.cat((terms, norm.reshape(1).to(terms.dtype), self._updates.skipped.reshape(1).to(terms.dtype)))
+            host = {"batch_ms": (time.perf_counter() - started) * 1e3, "data_wait_ms": waited * 1e3}
+            self._metrics.push(values, {**host, "examples": float(window.examples)})
+        self._step += 1
+        self._count_step(window)
+        self._release_cache()
+        if self._config.eval_every and self._step % self._config.eval_every == 0:
+            with clock.phase("evaluate"):
+                self._greedy()
+        self._clock = None
+
+    def _drop_frozen_gradients(self) -> None:
+        """What the control arm computed for the frozen weights and nobody applies."""
+        if self._levels["freeze"] == "off":
+            for model in self._objective.models.values():
+                self._counts["lm_gradients"] += sum(p.grad is not None for p in model.lm.parameters())
+                model.lm.zero_grad(set_to_none=True)
+
+    def _count_step(self, window: Window) -> None:
+        counts = self._counts
+        counts["examples"] += window.examples
+        counts["examples_per_step"] += window.examples
+        counts["worker_rows_tokenised"] += window.tokenised if counts["worker_batches"] else 0
+        counts["lm_bytes"] += self._lm_bytes
+        counts["ranks"] += self._ranks.world
+        counts["devices_used"] += len({p.device for model in self._objective.models.values() for p in model.lm.parameters()})
+
+    def _release_cache(self) -> None:
+        level = self._levels["empty_cache"]
+        if level == "step" or (level == "epoch" and self._step % self._steps_per_epoch == 0):
+            torch.cuda.empty_cache()
+            self._counts["cache_releases"] += 1
+
+    def progress(self) -> float:
+        """Examples of all ranks trained on since `setup`."""
+        return float(self._counts["examples"])
+
+    def _greedy(self) -> dict[int, tuple[Tensor, Tensor]]:
+        batched = self._levels["decode"] == "batched"
+        return probes.greedy_answers(self._objective, self._layouts, self._corpus, self._config, self._shape.trim, batched)
+
+    def evaluate(self, max_new: int) -> list[evaluate.Score]:
+        """Answers of every arm to the held-out examples."""
+        batched = self._levels["decode"] == "batched"
+        return evaluate.evaluate(self._objective, self._layouts, self._corpus.held_out, max_new, batched)
+
+    def _probe_gradient(self) -> dict[str, Tensor]:
+        """Evidence of one window of fixed rows along this arm's path, at the initial parameters."""
+        numbers = list(range(min(self._config.sizes.probe_rows, len(self._corpus))))
+        if self._picker is not None:
+            window = self._picker.of_list(numbers)
+        else:
+            window = moving.Mover(self._device, False, False, Counter())(self._collator.window(numbers))
+        found = probes.probe_gradient(window, self._accumulator, self._objective, self._updates, self._ranks, self._phase)
+        self._counts.clear()
+        return found
+
+    def evidence(self) -> Evidence:
+        """The probe's terms and gradient, the losses so far and greedy answers; elsewhere a few numbers."""
+        self._metrics.flush()
+        caches = [model.teacher.cache for model in self._objective.models.values()]
+        numbers = {
+            "examples": self.progress(),
+            "last_loss": self._metrics.history[-1] if self._metrics.history else math.nan,
+            "skipped": float(self._updates.skipped.item()),
+            "excluded_examples": float(self._corpus.excluded),
+            "rows_chosen": float(self._shape.micro),
+            "oom_deaths": 0.0,  # whoever dies leaves no evidence
+            "teacher_build_s": sum(cache.cost() for cache in caches if cache is not None),
+        }
+        if self._context.kind != "evidence":
+            return Evidence(numbers=numbers)
+        losses = torch.tensor(list(self._metrics.history), dtype=self._shape.dtype)
+        ids, close = (torch.cat(parts) for parts in zip(*self._ranks.gathered(self._greedy()), strict=True))
+        return Evidence({**self._probe, "losses": losses, "greedy_ids": ids, "greedy_close": close}, numbers)
+
+    def counters(self) -> Mapping[str, float]:
+        """Counts since `setup`, made where the work is done."""
+        found = {name: float(self._counts[name]) for name in COUNTED}
+        # Loader workers count in their own processes and send the figure along.
+        found["rows_tokenised"] = float(self._corpus.counts["rows_tokenised"] + self._counts["worker_rows_tokenised"])
+        found["oom_deaths"] = 0.0
+        return found
+
+    def work(self) -> Work:
+        """Products that one example needs at least, over all models: one pruned pass, and a teacher that is there."""
+        sizes = self._config.sizes
+        parts = zip(model_shapes(self._config), self._layouts, strict=True)
+        return Work(
+            flops=sum(presets.fast_flops(lm, layout.prefix, sizes.answer_tokens, sizes.early_tokens) for lm, layout in parts)
+        )
+
+    def data_digest(self) -> str:
+        """SHA-256 over all examples and what their ids depend on."""
+        return "-".join([self._corpus.digest(), *(self._corpus.key(m) for m in range(len(self._layouts)))])
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a training needs to go on where it stopped."""
+        modules = [self._objective.encoder, *self._adapters]
+        return {
+            "step": self._step,
+            "modules": [{name: value.clone() for name, value in module.state_dict().items()} for module in modules],
+            "updates": copy.deepcopy(self._updates.state_dict()),  # an optimizer's state goes on changing in place
+            "random": torch.get_rng_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self._step = state["step"]
+        for module, values in zip([self._objective.encoder, *self._adapters], state["modules"], strict=True):
+            module.load_state_dict(values)
+        self._updates.load_state_dict(state["updates"])
+        torch.set_rng_state(state["random"])
+        self._start_loading()
+
+    def replayable(self) -> Replayable:
+        """What parity replays single iterations with."""
+        groups = self._updates.groups.items()
+        named = {f"{name}.{number}": p for name, group in groups for number, p in enumerate(group)}
+        return Replayable(named, self._updates.optimizer, self.state_dict, self.load_state_dict)
+
+    def close(self) -> None:
+        """Hand over the last metrics and end loader processes."""
+        self._endings.close()
