@@ -186,6 +186,8 @@ class Claim:
     the report compares with something else than the naive path. `low` and `high` bound the speed ratio (2.0 = half the
     time), for ``memory`` the ratio of peak memory, for a ``predicate`` the counter or number `figure` of the arm itself;
     `word` is the size word of a ``qualitative`` claim; `unsupported` the reason why a device cannot decide it, or None.
+    `setting` are fields of the workload's configuration with the values that the claim speaks of: an absolute figure of a
+    large problem is neither confirmed nor refuted by a small one.
     """
 
     text: str
@@ -199,6 +201,11 @@ class Claim:
     against: Levels = field(default_factory=dict)
     figure: str | None = None
     unsupported: Callable[[Device], str | None] = lambda device: None
+    setting: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def speaks_of(self, config: Any) -> bool:
+        """Whether a sweep with this workload configuration can say anything about the claim."""
+        return all(getattr(config, name) in values for name, values in self.setting.items())
 
 
 @dataclass(frozen=True)
@@ -216,12 +223,36 @@ class Check:
     excused: str | None = None
 
 
+REPLAY = Check("replay/*")
+"""Gradients of single iterations from the reference's own states, where a workload is `replayable`: judged beside its
+checks, in every workload. Levels may state bounds for it."""
+
+
 @dataclass
 class Evidence:
-    """What was computed: named tensors (anything `numpy.asarray` takes) and named numbers."""
+    """What was computed: named tensors (anything `numpy.asarray` takes) and named numbers.
+
+    A number `sampled_share` below 1 says that only this share of the work was done, and times are marked as extrapolated.
+    `parts` names the pieces, with their lengths, that flat tensors called like its keys are made of.
+    """
 
     tensors: dict[str, Any] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)
+    parts: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Replayable:
+    """A training of which one iteration can be replayed from a state that another arm reached.
+
+    `parameters` are what `optimizer` updates, by name; `save` gives everything the next iteration starts from (values,
+    optimizer, generators of its own, place in the data), and `load` goes on from there.
+    """
+
+    parameters: Mapping[str, Any]
+    optimizer: Any
+    save: Callable[[], Mapping[str, Any]]
+    load: Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -306,6 +337,10 @@ class Workload:
     def evidence(self) -> Evidence:
         """What was computed; cheap numbers only where ``context.kind`` is ``timing``."""
         raise ContractError(f"{type(self).__name__} does not define evidence")
+
+    def replayable(self) -> Replayable | None:
+        """What parity needs to replay single iterations of a training; None: it compares whole runs only."""
+        return None
 
     def counters(self) -> Mapping[str, float]:
         """Machine-independent counts since `setup`; every witness of a level is among them or a generic counter."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from workloads.api import Choices, Claim, Level, Toggle, Workload
+from workloads.api import REPLAY, Choices, Claim, Level, Toggle, Workload
 from workloads.errors import ConfigError
 
 
@@ -23,7 +23,7 @@ def contract_problems(cls: type[Workload]) -> list[str]:
         problems.append("a job needs done() and reset()")
     if not problems:
         problems += toggle_problems(cls.toggles) + claim_problems(cls.claims, cls.toggles)
-        checks = {check.name for check in cls.checks}
+        checks = {check.name for check in (REPLAY, *cls.checks)}
         bounds = [(toggle.name, name) for toggle in cls.toggles for level in _all_levels(toggle) for name in level.bounds]
         problems += [f"toggle {toggle} bounds {name}, which is no check" for toggle, name in bounds if name not in checks]
     return problems

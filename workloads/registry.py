@@ -12,6 +12,7 @@ from types import ModuleType
 from workloads import api, toggles
 from workloads.api import Workload
 from workloads.errors import ConfigError, ContractError, PerfsweepError
+from workloads.imports import followed
 
 ENTRY_POINT_GROUP = "perfsweep.workloads"
 
@@ -20,6 +21,10 @@ CODE = frozenset({".py", ".cpp", ".cu"})
 BUILT_IN = {
     "digits": "workloads.digits.workload:Digits",
     "probe1d": "workloads.probe1d.workload:Probe1D",
+    "selftest": "workloads.selftest.workload:Selftest",
+    "spd": "workloads.spd.workload:Spd",
+    "prover": "workloads.prover.workload:Prover",
+    "latentwire": "workloads.latentwire.workload:LatentWire",
 }
 
 
@@ -51,28 +56,35 @@ def find(name: str) -> type[Workload]:
 
 
 def sources(cls: type[Workload]) -> list[Path]:
-    """The source files that decide what a workload computes: its folder's modules, the contract, shared toggles."""
+    """The source files that decide what a workload computes.
+
+    Its folder's modules, what they import from there and from `workloads`, the contract, and the shared toggles.
+    """
     module = sys.modules[cls.__module__]
-    file = _file_of(module)
-    # A package's modules belong together; a lone module in somebody's folder does not own its neighbours.
+    file, ours = _file_of(module), Path(__file__).parent
+    # A package's modules belong together; a lone module in somebody's folder owns only those neighbours that it imports.
     own = sorted(path for path in file.parent.iterdir() if path.suffix in CODE) if module.__package__ else [file]
-    return [*own, _file_of(api), _file_of(toggles)]
+    package = cls.__module__.partition(".")[0]
+    root = import_root(cls)
+    roots = {str(__package__): ours.parent, **({package: root or _root(cls)} if module.__package__ else {})}
+    return followed([*own, _file_of(api), _file_of(toggles)], roots, root)
 
 
 def digest(files: list[Path]) -> str:
-    """SHA-256 over names and contents of files."""
-    sha = hashlib.sha256()
-    for file in files:
-        sha.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    return sha.hexdigest()
+    """SHA-256 over names and contents of files, wherever they lie: a job imports a snapshot of them from another folder."""
+    each = sorted(hashlib.sha256(file.name.encode() + b"\0" + file.read_bytes()).digest() for file in files)
+    return hashlib.sha256(b"".join(each)).hexdigest()
 
 
 def import_root(cls: type[Workload]) -> Path | None:
     """The folder to import a workload from, or None for one of our own or an installed one."""
-    file = _file_of(sys.modules[cls.__module__])
-    root = file.parents[cls.__module__.count(".")]
+    root = _root(cls)
     installed = {"site-packages", "dist-packages"} & set(root.parts)
     return None if installed or cls.__module__.split(".")[0] == __package__ else root
+
+
+def _root(cls: type[Workload]) -> Path:
+    return _file_of(sys.modules[cls.__module__]).parents[cls.__module__.count(".")]
 
 
 def _entry_points() -> list[EntryPoint]:

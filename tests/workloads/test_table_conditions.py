@@ -58,8 +58,6 @@ CONDITIONALS = [
     Conditional("spd", "stack_modules", "stacked", spd.Config(canonical_draws=False), {}, Parity.STOCHASTIC),
     Conditional("spd", "cuda_graph", "on", spd.Config(), {}, Parity.STOCHASTIC),
     Conditional("spd", "cuda_graph", "on", FROZEN, {}, Parity.EXACT),
-    Conditional("spd", "component_kernel", "triton", spd.Config(), {}, Parity.STOCHASTIC),
-    Conditional("spd", "component_kernel", "triton", FROZEN, {}, Parity.EXACT),
     Conditional("latentwire", "attn", "sdpa", latentwire.Config(), {}, Parity.EXACT),
     Conditional("latentwire", "attn", "sdpa", latentwire.Config(), {"lm_dtype": "bf16"}, Parity.TOLERANCE),
     Conditional("latentwire", "attn", "sdpa", latentwire.Config(), {"amp": "fp16"}, Parity.TOLERANCE),
@@ -117,7 +115,6 @@ def test_what_must_be_known_before_importing_is_an_environment_variable(table: s
     [
         ("probe1d", "chunk_events", 100_000, 32),
         ("probe1d", "slab_size", 100, 1),
-        ("probe1d", "compress", 48, 4),
         ("spd", "kl_chunk", 4096, 1),
         ("prover", "slab_size", 8192, 1),
         ("latentwire", "micro_batch", 16, 1),
@@ -133,8 +130,6 @@ def test_a_size_may_be_any_number_above_its_least(table: str, toggle: str, numbe
 @pytest.mark.parametrize(
     "table, toggle, level, check, bound",
     [
-        ("probe1d", "cache_row_idx", "on", "loss", 0.0),
-        ("probe1d", "csc_layout", "on", "loss", 1e-5),
         ("spd", "amp", "bf16", "losses", 5e-3),
         ("spd", "amp", "bf16", "importance_mean", 1 - 0.998),
         ("spd", "amp", "fp16", "losses", 1e-2),

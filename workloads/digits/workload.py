@@ -18,20 +18,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workloads.api import Clock, Context, Evidence, Levels, Work, Workload
-from workloads.digits import checkpoints, data, model
+from workloads.api import Clock, Context, Evidence, Levels, Replayable, Work, Workload
+from workloads.digits import data, model
 from workloads.digits.collector import collector_for
 from workloads.digits.config import DigitsConfig
-from workloads.digits.losses import LateLosses, Row
 from workloads.digits.toggles import CHECKS, CLAIMS, TOGGLES
-
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-UPDATES: dict[str, dict[str, Any]] = {
-    # PyTorch by itself takes `foreach` on CUDA and the loop elsewhere; the baseline is the loop everywhere.
-    "default": {"foreach": False, "fused": False},
-    "foreach": {"foreach": True, "fused": False},
-    "fused": {"foreach": False, "fused": True},
-}
+from workloads.training import checkpoints, loading
+from workloads.training.loading import Tensors
+from workloads.training.losses import LateLosses, Row
+from workloads.training.paths import AUTOCAST, UPDATES
 
 
 class Digits(Workload):
@@ -67,25 +62,25 @@ class Digits(Workload):
 
     def _start_loading(self) -> None:
         levels, config = self._levels, self._config
-        plan = data.EpochPlan(config.train_rows, config.batch_size, self._context.seed)
-        batches = data.load_batches(
-            self._train,
+        plan = loading.EpochPlan(config.train_rows, config.batch_size, self._context.seed)
+        batches = loading.load_batches(
+            data.DigitRows(self._train),
             plan,
             start=self._iteration,
             workers=int(levels["num_workers"]),
             pinned=levels["pin_memory"] == "on",
         )
-        mover = data.Mover(self._device, levels["non_blocking"] == "on", self._counts)
-        move = data.move_ahead if levels["prefetch"] == "stream" else data.move_in_line
+        mover = loading.Mover(self._device, levels["non_blocking"] == "on", self._counts)
+        move = loading.move_ahead if levels["prefetch"] == "stream" else loading.move_in_line
         self._batches = move(batches, mover)
 
     def _stop_loading(self) -> None:
         del self._batches  # the last reference: worker processes end with it
 
-    def _on_device(self, digits: data.RawDigits, rows: int) -> data.Examples:
+    def _on_device(self, digits: data.RawDigits, rows: int) -> Tensors:
         dataset = data.DigitRows(digits)
-        batch = data.collate([dataset[row] for row in range(rows)])
-        return batch.images.to(self._device), batch.labels.to(self._device)
+        batch = loading.collate([dataset[row] for row in range(rows)])
+        return tuple(tensor.to(self._device) for tensor in batch.tensors)
 
     def _build_training(self) -> None:
         levels, config = self._levels, self._config
@@ -104,7 +99,7 @@ class Digits(Workload):
         # Gradients of fp16 underflow unless the loss is scaled up; disabled, the scaler passes everything through.
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=levels["amp"] == "fp16")
         self._drop_gradients = levels["zero_grad"] == "none"
-        self._pieces = data.whole if levels["micro_batch"] == "all" else data.pieces_of(int(levels["micro_batch"]))
+        self._pieces = loading.whole if levels["micro_batch"] == "all" else loading.pieces_of(int(levels["micro_batch"]))
 
     def _set_tf32(self, on: bool) -> None:
         """Switch TF32 for matrix products; convolutions are left as PyTorch ships them, with TF32 on.
@@ -150,13 +145,13 @@ class Digits(Workload):
             with clock.phase("checkpoint"):
                 self._writer.save(self.state_dict(), self._checkpoint_file)
 
-    def _forward_backward(self, batch: data.Examples, clock: Clock) -> Tensor:
+    def _forward_backward(self, batch: Tensors, clock: Clock) -> Tensor:
         """Add the gradients of the mean loss over `batch`, piece by piece, and return that loss [].
 
         Each piece adds the sum over its rows divided by the rows of the whole batch. A mean over each piece would weigh
         the rows of a smaller last piece more than the others.
         """
-        rows = len(batch[1])
+        rows = len(batch[1])  # images [N, P] float32 in [0, 1], labels [N] int64
         losses = []
         for images, labels in self._pieces(batch):
             with clock.phase("forward"), self._autocast:
@@ -216,7 +211,7 @@ class Digits(Workload):
         }
         return Evidence(tensors, {**numbers, "checkpoint_error": self._checkpoint_error(parameters)})
 
-    def _probe(self) -> data.Examples:
+    def _probe(self) -> Tensors:
         """Examples that are the same in every arm, as many as a batch: compiled code meets no new shape."""
         return self._on_device(self._train, rows=self._config.batch_size)
 
@@ -299,9 +294,14 @@ class Digits(Workload):
         self._iteration = state["iteration"]
         self._network.load_state_dict(state["network"])
         self._optimizer.load_state_dict(state["optimizer"])
-        self._scaler.load_state_dict(state["scaler"])
+        if state["scaler"] and self._scaler.is_enabled():  # the state may be of a training that scales nothing
+            self._scaler.load_state_dict(state["scaler"])
         self._stop_loading()
         self._start_loading()
+
+    def replayable(self) -> Replayable:
+        """What parity replays single iterations with."""
+        return Replayable(dict(self._network.named_parameters()), self._optimizer, self.state_dict, self.load_state_dict)
 
     def close(self) -> None:
         """End worker processes and the writer, and put the process's settings back; raise what the writer still has to say."""

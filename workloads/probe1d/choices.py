@@ -38,6 +38,7 @@ class Choices:
     fused_kernel: bool
     scaled_stop: bool
     warm_start: str
+    tail_steps: bool
     qx_stat: str
     compress: int
     confusion_search: bool
@@ -65,6 +66,7 @@ class Choices:
             fused_kernel=on["fused_kernel"],
             scaled_stop=levels["consistent_stop"] == "scaled",
             warm_start=str(levels["warm_start"]),
+            tail_steps=on["tail_steps"],
             qx_stat=str(levels["qx_stat"]),
             compress=int(levels["compress"]),
             confusion_search=on["confusion_search"],

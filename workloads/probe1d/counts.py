@@ -26,6 +26,7 @@ NAMES = (
     "scaled_tests",
     "warm_pairs",
     "halvings",
+    "tail_steps",
     "polished_pairs",
     "unsolved_pairs",
     "lambda_max",

@@ -158,7 +158,8 @@ class Job:
     def _newton(self, prepared: Prepared) -> Callable[[int, Tensor], Iterator[None]]:
         """Passes of the optimised solver."""
         task, choices, view = self.task, self.task.choices, prepared.solving
-        rules = NewtonRules(tol=task.config.tol * self._margin(), max_iter=task.config.max_iter or 100)
+        tol, limit = task.config.tol * self._margin(), task.config.max_iter or 100
+        rules = NewtonRules(tol, max_iter=limit, tails=choices.tail_steps)
         solver = NewtonSolver(
             rules,
             view.evaluator,
@@ -171,6 +172,7 @@ class Job:
             phase=task.phase,
             # Only where every pair is evaluated once more anyway is the bound on its last step enough.
             reach=None if self._certifier(prepared) is None else view.reach(),
+            least=view.least() if choices.label_free else None,
         )
 
         def solve(number: int, columns: Tensor) -> Iterator[None]:

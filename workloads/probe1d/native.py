@@ -1,85 +1,22 @@
-"""The hand-written CPU kernel: built on first use with the compiler at hand, kept in the cache, called by ctypes."""
+"""The hand-written CPU kernel, called by ctypes."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from workloads.errors import UnsupportedHere
+from workloads.native import library
 from workloads.probe1d.counts import Counts
 from workloads.probe1d.kernels import Sums
 from workloads.probe1d.layout import Bucket
 from workloads.probe1d.precision import Precision
 
 SOURCE = Path(__file__).with_name("native.cpp")
-FLAGS = (
-    "-std=c++17",
-    "-O3",
-    "-march=native",
-    "-mprefer-vector-width=512",
-    "-fopenmp-simd",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-shared",
-    "-fPIC",
-)
 KINDS = {"gradient": (0, 2), "hessian": (1, 5), "loss": (2, 6)}
-CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
-
-
-def _compiler() -> str:
-    for name in (os.environ.get("CXX"), "g++", "clang++"):
-        if name and (path := shutil.which(name)):
-            return path
-    raise UnsupportedHere("toggles.fused_kernel=on needs a C++ compiler and neither g++ nor clang++ is on PATH")
-
-
-def _processor() -> str:
-    """What -march=native depends on: code built on one node must not be loaded on another kind."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
-
-
-def _cache_dir() -> Path:
-    """Beside the compiled graphs of the sweep, which are as tied to this machine as this is."""
-    shared = os.environ.get(CACHE_VARIABLE)
-    return Path(shared) if shared else Path(tempfile.gettempdir()) / f"perfsweep-native-{os.getuid()}"
-
-
-@functools.cache
-def library() -> ctypes.CDLL:
-    """The built kernel.
-
-    Raises
-    ------
-    UnsupportedHere
-        There is no compiler, or it cannot build the kernel.
-    """
-    compiler = _compiler()
-    key = hashlib.sha256(SOURCE.read_bytes() + " ".join((compiler, *FLAGS, _processor())).encode()).hexdigest()[:16]
-    path = _cache_dir() / f"probe1d-{key}.so"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        built = subprocess.run([compiler, *FLAGS, str(SOURCE), "-o", str(part)], capture_output=True, text=True, check=False)
-        if built.returncode:
-            raise UnsupportedHere(f"toggles.fused_kernel=on: {compiler} cannot build the kernel: {built.stderr[-300:]}")
-        part.replace(path)  # whoever comes second finds a whole file
-    return ctypes.CDLL(str(path))
 
 
 class NativeKernel:
@@ -87,7 +24,7 @@ class NativeKernel:
 
     def __init__(self, precision: Precision, counts: Counts) -> None:
         self.precision, self.counts = precision, counts
-        self.library = library()
+        self.library = library(SOURCE, "fused_kernel=on")
 
     def __call__(self, bucket: Bucket, row: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
         """See BucketKernel."""

@@ -1,4 +1,4 @@
-"""What can be switched in the probe solver, what the switches may change, and what the field report says about them.
+"""What can be switched in the probe solver, and what the switches may change.
 
 Declarations only: this module imports neither torch nor the code it describes. Every level but the first names a
 *witness*, a counter that differs from the baseline's when the level acts.
@@ -9,16 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from workloads import toggles as shared
-from workloads.api import Baseline, Check, Claim, Comparator, Device, Level, Levels, Numbers, Parity, Toggle
-
-REPORT = "field report 000: Probe1D Performance"
-CONTEXT, SUSPECTED, IDEAS, OPEN, PLAN = (
-    "Context",
-    "Suspected bottlenecks",
-    "Ideas to try",
-    "Open questions",
-    "Profiling plan",
-)
+from workloads.api import Baseline, Check, Comparator, Device, Level, Levels, Numbers, Parity, Toggle
+from workloads.probe1d.claims import CONTEXT, IDEAS, OPEN, PLAN, SUSPECTED
 
 DAMPED = {"solver": ("naive", "late")}
 LABEL_FREE = {"label_free": ("on",)}
@@ -187,6 +179,16 @@ WARM_START = Toggle(
     "analysis",
 )
 
+TAIL_STEPS = Toggle(
+    "tail_steps",
+    (
+        Level("off"),
+        Level("on", Parity.TOLERANCE, requires={"solver": ("newton",), **LABEL_FREE}, witness="tail_steps"),
+    ),
+    "lengthen the steps of separable pairs, which advance one logit at a time otherwise",
+    "analysis",
+)
+
 QX_STAT = Toggle(
     "qx_stat",
     (
@@ -241,6 +243,7 @@ TOGGLES = (
     FUSED_KERNEL,
     CONSISTENT_STOP,
     WARM_START,
+    TAIL_STEPS,
     QX_STAT,
     COMPRESS,
     shared.caching_allocator(source=PLAN),
@@ -261,93 +264,4 @@ CHECKS = (
     Check("max_excess", Comparator.AT_MOST, MAX_EXCESS, against="oracle"),
     Check("mean_excess", Comparator.AT_MOST, MEAN_EXCESS, against="oracle"),
     Check("confusion_mismatches", Comparator.AT_MOST, 0.0, against="oracle"),
-)
-
-
-def needs_full_size(device: Device) -> str | None:
-    """Reason why the report's seconds cannot be reproduced here."""
-    return shared.needs_cuda(device)
-
-
-def _idea(text: str, *arms: dict[str, Any], section: str = IDEAS, **more: Any) -> Claim:
-    return Claim(text, REPORT, section, arms, kind="qualitative", word="faster", **more)
-
-
-CLAIMS = (
-    Claim(
-        "each pass over the first slab of 8 classes takes about 35 s",
-        REPORT,
-        CONTEXT,
-        ({"solver": "naive"},),
-        kind="predicate",
-        unsupported=needs_full_size,
-    ),
-    Claim(
-        "19 slabs at 100 passes of 35 s make 18 hours if nothing speeds up",
-        REPORT,
-        CONTEXT,
-        ({"consistent_stop": "scaled"}, {"solver": "late"}),
-        kind="qualitative",
-        word="faster",
-    ),
-    Claim(
-        "almost every pass loops with some 935 fallbacks where gradients are already zero",
-        REPORT,
-        CONTEXT,
-        ({"skip_zero_grad": "exact"},),
-        kind="predicate",
-        figure="n_fail",
-        high=0,
-    ),
-    _idea("row indices are rebuilt for every slab on every pass", {"cache_row_idx": "on"}, section=SUSPECTED),
-    Claim(
-        "zero-gradient failures keep the damping schedule saturated",
-        REPORT,
-        SUSPECTED,
-        ({"solver": "naive"},),
-        kind="predicate",
-        figure="lambda_max_dead",
-        low=1e12,
-    ),
-    _idea("casting all values on every pass makes redundant copies", {"cast_once": "on"}, section=SUSPECTED),
-    _idea(
-        "debug logging synchronises and may stall kernels even without debug output",
-        {"no_sync_log": "on"},
-        section=SUSPECTED,
-        unsupported=shared.needs_cuda,
-    ),
-    _idea("skipping zero-gradient pairs lets inert latents exit early", {"skip_zero_grad": "exact"}, {"skip_zero_grad": "tol"}),
-    _idea("caching row indices over passes and reusing them for loss and confusion", {"cache_row_idx": "on"}),
-    _idea("storing values in the compute type avoids redundant casts", {"cast_once": "on"}),
-    _idea("more classes per slab amortise the traversal", {"slab_size": 32}, {"slab_size": "all"}),
-    _idea("larger row batches amortise the traversal", {"chunk_events": 2**18}, {"chunk_events": 2**20}, {"chunk_events": 2**22}),
-    _idea("freezing pairs that fail repeatedly stops their damping from rising", {"freeze_failed": 3}),
-    Claim(
-        "a timing hook per slab costs no more than a full profile would",
-        REPORT,
-        IDEAS,
-        ({"timing_hook": "on"},),
-        kind="qualitative",
-        word="negligible",
-    ),
-    Claim(
-        "turning the caching allocator off makes allocations visible in a profile",
-        REPORT,
-        PLAN,
-        ({"caching_allocator": "off"},),
-        kind="predicate",
-        unsupported=shared.needs_cuda,
-    ),
-    _idea(
-        "a statistic cheaper than the root mean square avoids extra passes over the data", {"qx_stat": "rms_free"}, section=OPEN
-    ),
-    Claim(
-        "float64 accumulators remove the numerical issues that trigger the fallback",
-        REPORT,
-        OPEN,
-        ({"precision": "f32acc64"},),
-        kind="predicate",
-        figure="n_fail",
-        high=0,
-    ),
 )

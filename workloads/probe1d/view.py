@@ -69,6 +69,15 @@ class View:
             found[bucket.first : bucket.last] = torch.linalg.vector_norm(bucket.x, torch.inf, dim=1).double()
         return found
 
+    def least(self) -> Tensor:
+        """Smallest |x| of the non-zeros of each latent, infinite without any, float64 [L], in the order of the latents here."""
+        found = torch.full((self.x.latents,), torch.inf, dtype=torch.float64, device=self.x.values.device)
+        if self.layout is None:
+            return found.scatter_reduce(0, self.x.indices.long(), self.x.values.double().abs(), "amin")
+        for bucket in self.layout.buckets:
+            found[bucket.first : bucket.last] = bucket.x.abs().masked_fill(bucket.x == 0, torch.inf).amin(1).double()
+        return found
+
     def block(self, columns: Tensor, dtype: torch.dtype, flat: bool = False) -> Block:
         """The block of all latents by the classes at `columns`."""
         return make_block(self.constants, columns, self.slots, dtype, flat=flat)

@@ -14,6 +14,7 @@ import numpy as np
 from workloads.api import Clock, Context, Evidence, Levels, Work, Workload
 from workloads.probe1d import evidence as judging
 from workloads.probe1d.choices import Choices
+from workloads.probe1d.claims import CLAIMS
 from workloads.probe1d.config import SAMPLE_WIDTH, Probe1DConfig
 from workloads.probe1d.counts import Counts
 from workloads.probe1d.data import load_data, place, requested_classes
@@ -22,7 +23,7 @@ from workloads.probe1d.hooks import make_hook
 from workloads.probe1d.job import Job, Prepared, Task, prepare
 from workloads.probe1d.npz import save_probes
 from workloads.probe1d.summary import intercept_only_loss, summarise
-from workloads.probe1d.toggles import CHECKS, CLAIMS, TOGGLES
+from workloads.probe1d.toggles import CHECKS, TOGGLES
 from workloads.probe1d.view import CACHE_BYTES
 
 FLOPS_PER_EVENT = 14
@@ -116,11 +117,10 @@ class Probe1D(Workload):
         return float(self.job.solved_pairs)
 
     def counters(self) -> Mapping[str, float]:
-        """Counts since set-up; `extrapolated` 1 where only a sample of the classes was solved."""
+        """Counts since set-up; `sampled_share` is the share of the classes that was solved."""
         values = self.counts.values
         padded = values["padded_slots"] / values["stored_events"] if values["stored_events"] else 1.0
-        extra = [("pad_factor", padded), ("extrapolated", float(self.sampled_share < 1)), ("sampled_share", self.sampled_share)]
-        return self.counts.snapshot(extra)
+        return self.counts.snapshot([("pad_factor", padded), ("sampled_share", self.sampled_share)])
 
     def results(self) -> dict[str, np.ndarray]:
         """Result matrices [L, C] of the finished job, by their names in the output file."""
@@ -138,7 +138,7 @@ class Probe1D(Workload):
             "evaluations_per_pair": float(evaluated.mean()),
             "evaluations_p99": float(np.percentile(evaluated, 99)),
             "evaluations_max": float(evaluated.max()),
-            "extrapolated": float(self.sampled_share < 1),
+            "sampled_share": self.sampled_share,
         }
         numbers |= {f"reason_{number}": float((results["reason"] == number).sum()) for number in range(4)}
         if self.context.kind != "evidence":

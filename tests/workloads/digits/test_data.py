@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from workloads.digits import data
 from workloads.errors import ConfigError
+from workloads.training import loading
 
 
 def batches(workload, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -61,7 +62,7 @@ def test_an_example_is_scaled_to_the_range_from_zero_to_one() -> None:
 
 @given(rows=st.integers(1, 300), batch_size=st.integers(1, 300), seed=st.integers(0, 2**32))
 def test_an_epoch_visits_rows_at_most_once_in_full_batches(rows: int, batch_size: int, seed: int) -> None:
-    plan = data.EpochPlan(rows, min(batch_size, rows), seed)
+    plan = loading.EpochPlan(rows, min(batch_size, rows), seed)
     visited = list(plan)
     assert len(visited) == len(plan) == rows // plan.batch_size
     assert all(len(batch) == plan.batch_size for batch in visited)
@@ -71,8 +72,8 @@ def test_an_epoch_visits_rows_at_most_once_in_full_batches(rows: int, batch_size
 
 
 def test_epochs_and_seeds_differ_and_the_same_seed_repeats() -> None:
-    first, again, other_seed = (data.EpochPlan(100, 10, seed) for seed in (0, 0, 1))
-    second_epoch = data.EpochPlan(100, 10, 0)
+    first, again, other_seed = (loading.EpochPlan(100, 10, seed) for seed in (0, 0, 1))
+    second_epoch = loading.EpochPlan(100, 10, 0)
     second_epoch.start = 10
     assert list(first) == list(again)
     assert list(first) != list(other_seed)
@@ -81,13 +82,13 @@ def test_epochs_and_seeds_differ_and_the_same_seed_repeats() -> None:
 
 @given(start=st.integers(0, 60))
 def test_a_plan_started_within_an_epoch_hands_out_the_rest_of_it(start: int) -> None:
-    whole, rest = data.EpochPlan(100, 8, 3), data.EpochPlan(100, 8, 3)  # 12 batches to an epoch
+    whole, rest = loading.EpochPlan(100, 8, 3), loading.EpochPlan(100, 8, 3)  # 12 batches to an epoch
     whole.start, rest.start = start // 12 * 12, start
     assert list(rest) == list(whole)[start % 12 :]
 
 
 def test_rows_that_sit_out_one_epoch_return_in_others(start) -> None:
-    plan = data.EpochPlan(1437, 128, 0)
+    plan = loading.EpochPlan(1437, 128, 0)
     seen: set[int] = set()
     for epoch in range(5):
         plan.start = epoch * len(plan)
@@ -164,7 +165,7 @@ def test_loading_leaves_the_global_random_generator_alone(start) -> None:
 @given(rows=st.integers(1, 40), size=st.integers(1, 50))
 def test_pieces_hold_every_row_once_in_order(rows: int, size: int) -> None:
     batch = (torch.arange(rows)[:, None], torch.arange(rows))
-    pieces = list(data.pieces_of(size)(batch))
+    pieces = list(loading.pieces_of(size)(batch))
     assert torch.equal(torch.cat([labels for _, labels in pieces]), batch[1])
     assert torch.equal(torch.cat([images for images, _ in pieces]), batch[0])
     assert max(len(labels) for _, labels in pieces) <= size

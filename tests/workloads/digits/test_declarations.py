@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from workloads.api import Device, Parity
+from workloads.api import REPLAY, Device, Parity
 from workloads.contract import contract_problems
 from workloads.digits.config import DigitsConfig
 from workloads.digits.toggles import GRAPHS_NEED, TOGGLES
@@ -60,7 +60,7 @@ def test_every_level_but_the_baseline_names_a_counter_that_exists(start) -> None
 
 
 def test_levels_that_round_bound_every_comparison_with_the_reference() -> None:
-    compared = {check.name for check in Digits.checks if check.against == "reference"}
+    compared = {check.name for check in (REPLAY, *Digits.checks) if check.against == "reference"}
     rounding = [level for toggle in TOGGLES for level in toggle.levels if level.parity is Parity.TOLERANCE]
     assert [level.value for level in rounding] == ["bf16", "fp16", "on"]
     assert all(set(level.bounds) == compared for level in rounding)

@@ -6,9 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from workloads.digits import data
+from workloads.api import REPLAY
 from workloads.digits.toggles import SIXTEEN_BIT_BOUNDS
 from workloads.digits.workload import Digits
+from workloads.training import loading
 
 ITERATIONS = 24
 COMPARED = ("losses", "probe_grad", "probe_logits", "parameters")
@@ -43,8 +44,9 @@ def relative(arm: torch.Tensor, reference: torch.Tensor) -> float:
 
 
 def outside(arm, reference, bounds: dict[str, float]) -> list[str]:
-    """Names of checks that fail; a NaN fails."""
-    return [name for name, bound in bounds.items() if not relative(arm.tensors[name], reference.tensors[name]) <= bound]
+    """Names of checks that fail; a NaN fails. Single iterations are replayed by the pipeline and judged there."""
+    own = {name: bound for name, bound in bounds.items() if name != REPLAY.name}
+    return [name for name, bound in own.items() if not relative(arm.tensors[name], reference.tensors[name]) <= bound]
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +140,8 @@ def with_tiny_sign_flip(update):
     ("target", "mutant", "levels"),
     [
         (Digits, ("_forward_backward", mean_of_means), {"micro_batch": 48}),
-        (data, ("pieces_of", without_ragged_piece), {"micro_batch": 48}),
-        (data, ("pieces_of", one_row_twice), {"micro_batch": 64}),
+        (loading, ("pieces_of", without_ragged_piece), {"micro_batch": 48}),
+        (loading, ("pieces_of", one_row_twice), {"micro_batch": 64}),
         (torch.optim.AdamW, ("step", with_tiny_sign_flip(torch.optim.AdamW.step)), {"optimizer": "fused"}),
         (torch.optim.AdamW, ("zero_grad", lambda self, set_to_none=True: None), {"zero_grad": "none"}),
     ],
@@ -152,8 +154,8 @@ def test_a_planted_mistake_in_an_exact_level_is_rejected(evidence_of, reference,
 
 
 def test_a_loader_that_shifts_its_batches_is_rejected(evidence_of, reference, monkeypatch) -> None:
-    base, rows_of = reference(), data.EpochPlan.__iter__
-    monkeypatch.setattr(data.EpochPlan, "__iter__", lambda plan: iter([*list(rows_of(plan))[1:], *list(rows_of(plan))[:1]]))
+    base, rows_of = reference(), loading.EpochPlan.__iter__
+    monkeypatch.setattr(loading.EpochPlan, "__iter__", lambda plan: iter([*list(rows_of(plan))[1:], *list(rows_of(plan))[:1]]))
     arm = evidence_of(ITERATIONS, num_workers=2)
     assert outside(arm, base, {"losses": 1e-5}) == ["losses"]
     assert outside(arm, base, {"probe_grad": 1e-5}) == []  # the probe is no batch of the plan

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import threading
+from pathlib import Path
 
 import pytest
 import torch
 
 from workloads.digits.collector import FREEZE_AT, Collector
-from workloads.digits.losses import KEPT, LateLosses
+from workloads.training import checkpoints
+from workloads.training.checkpoints import AsyncWriter
+from workloads.training.losses import KEPT, LateLosses
 
 SMALL = {"width": 4}
 
@@ -186,3 +190,42 @@ def test_a_collector_that_never_freezes_leaves_frozen_objects_alone() -> None:
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()
+
+
+def test_both_writers_leave_the_same_checkpoint_of_a_training(start, run) -> None:
+    saved = []
+    for level in ("sync", "async"):
+        workload = start(checkpoint=level, config={"width": 4, "checkpoint_every": 1})
+        run(workload, 12)  # one epoch is 11 iterations: training goes on after the save
+        workload.close()
+        saved.append(torch.load(workload._checkpoint_file, weights_only=True))
+    assert saved[0]["iteration"] == saved[1]["iteration"] == 11
+    for name, tensor in saved[0]["network"].items():
+        assert torch.equal(tensor, saved[1]["network"][name])
+
+
+def test_a_writer_that_does_not_copy_is_caught_by_the_evidence(start, run, monkeypatch) -> None:
+    workload = start(kind="evidence", checkpoint="async", config={"width": 4})
+    run(workload, 2)
+    assert workload.evidence().numbers["checkpoint_error"] == 0.0
+    later = threading.Event()
+
+    def write_later(state, file: Path) -> None:
+        assert later.wait(timeout=30)
+        checkpoints.write(state, file)
+
+    def save_without_copy(self, state, file: Path) -> None:
+        self._pending = self._thread.submit(write_later, state, file)
+
+    monkeypatch.setattr(AsyncWriter, "save", save_without_copy)
+    threading.Timer(0.1, later.set).start()
+    assert workload.evidence().numbers["checkpoint_error"] > 0.5
+
+
+def test_reading_a_checkpoint_back_leaves_the_training_where_it_was(start, run) -> None:
+    looked, undisturbed = (start(kind="evidence", checkpoint="async", config={"width": 4}) for _ in range(2))
+    run(looked, 3)
+    looked.evidence()
+    run(looked, 3)
+    run(undisturbed, 6)
+    assert torch.equal(looked.evidence().tensors["parameters"], undisturbed.evidence().tensors["parameters"])

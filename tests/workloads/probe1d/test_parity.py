@@ -27,6 +27,8 @@ OPTIMISED = {
     "newton, search": {**BEST, "confusion_search": "on"},
     "newton, metric by maximum": {**BEST, "qx_stat": "max"},
     "newton, one class at a time": {**BEST, "slab_size": 1},
+    "newton, long steps in tails": {**BEST, "tail_steps": "on"},
+    "newton, long steps from a cold start": {**BEST, "warm_start": "off", "tail_steps": "on"},
     "newton, ragged slabs": {**BEST, "slab_size": 3},
 }
 

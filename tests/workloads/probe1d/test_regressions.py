@@ -173,6 +173,41 @@ def exact_derivatives(x, y, b, w):
     return Derivatives(None, *(torch.full((1, 1), value, dtype=torch.float64) for value in terms))
 
 
+@pytest.fixture
+def two_scales(write_problem):
+    """No hit among two non-zeros of very different size: the large one saturates while the small one still counts."""
+    dense = np.zeros((1024, 1))
+    dense[0], dense[1] = 0.025, 4.1
+    labels = np.zeros(1024, dtype=np.int64)
+    labels[2:60] = 1
+    return str(write_problem(dense, labels))
+
+
+@pytest.mark.parametrize("precision", ["f32", "f64"])
+def test_a_small_event_behind_a_saturated_large_one_is_still_solved(solve, two_scales, precision):
+    levels = {**BEST, "warm_start": "off", "precision": precision}
+    numbers = solve(levels, data=two_scales).evidence().numbers
+    assert numbers["max_excess"] <= 2e-6
+
+
+def test_gradient_and_decrement_alone_stop_short_of_it(solve, two_scales, monkeypatch):
+    monkeypatch.setattr(newton, "tail_is_paid", lambda block, b, sums, grad, least, tol: torch.ones_like(b, dtype=torch.bool))
+    numbers = solve({**BEST, "warm_start": "off"}, data=two_scales).evidence().numbers
+    assert numbers["max_gradient"] <= 1e-6
+    assert numbers["max_excess"] > 1e-5
+
+
+@pytest.mark.parametrize(("data", "most"), [("test", 10), ("digits", 12), ("two scales", 12)])
+def test_long_steps_in_tails_save_evaluations_and_reach_the_same_optimum(solve, two_scales, data, most):
+    data = two_scales if data == "two scales" else data
+    plain, long = (solve({**BEST, "warm_start": "off", "tail_steps": value}, data=data, metrics=False) for value in ("off", "on"))
+    assert long.counters()["tail_steps"] > 0
+    assert long.counters()["pair_evaluations"] < plain.counters()["pair_evaluations"]
+    numbers = long.evidence().numbers
+    assert numbers["evaluations_max"] <= most
+    assert numbers["max_excess"] <= 2e-6
+
+
 def test_newton_never_saturates_its_damping_where_late_does(solve):
     late = solve({"solver": "late"}, data="demo", slabs=1, metrics=False, max_iter=30)
     assert late.counters()["lambda_max_live"] == pytest.approx(1e12)
@@ -195,11 +230,11 @@ def recorded_steps(solve, monkeypatch, levels):
     seen = []
     right = newton.advance
 
-    def watching(state, grad, *rest):
-        new, halved = right(state, grad, *rest)
+    def watching(block, state, grad, *rest):
+        new, steps = right(block, state, grad, *rest)
         after = -(grad.g0 * state.db + grad.g1 * state.dw)
         seen.append((state.b.clone(), state.w.clone(), after.clone()))
-        return new, halved
+        return new, steps
 
     monkeypatch.setattr(newton, "advance", watching)
     return solve(levels, data="test", metrics=False), seen

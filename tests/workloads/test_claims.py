@@ -1,0 +1,190 @@
+"""Every claim of every workload can be ruled on: by levels that some device can run and figures that something counts.
+
+The only other thing a claim may have is an obstacle, and obstacles are held against the facts of devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+
+import pytest
+
+from pipelines import figures, measure, obstacles
+from pipelines.ledger import claimed
+from pipelines.measure.verdicts import WORDS, Obstacle
+from workloads import registry
+from workloads.api import Claim, Device, Workload
+from workloads.errors import ConfigError
+
+ALL = Device(type="cuda", name="big", capability=(9, 0), count=8, memory_bytes=10**12, compiler=True)
+DEVICES = {
+    "cpu": Device(compiler=True),
+    "bare": Device(),
+    "old": Device(type="cuda", name="V100", capability=(7, 0), count=1, memory_bytes=16 * 2**30),
+    "one": Device(type="cuda", name="H200", capability=(9, 0), count=1, memory_bytes=140 * 2**30),
+    "all": ALL,
+}
+NAMES = sorted(name for name in registry.names() if registry.find(name).claims)
+CLAIMS = [
+    pytest.param(name, claim, id=f"{name}-{claim.section}-{n}")
+    for name in NAMES
+    for n, claim in enumerate(registry.find(name).claims)
+]
+
+
+def problems(claim: Claim, cls: type[Workload], counted: str) -> list[str]:
+    """What keeps a claim from ever being ruled on; nothing where a sweep on the right device settles it."""
+    if obstacles.is_rule(claim):
+        return []
+    found = [] if claim.arms else ["no arm"]
+    toggles = {toggle.name: toggle for toggle in cls.toggles}
+    for name, value in (item for levels in (*claim.arms, claim.against) for item in levels.items()):
+        try:
+            toggles[name].level(value)
+        except (KeyError, ConfigError):
+            found.append(f"{name}={value} is no level")
+    fields = {field.name for field in dataclasses.fields(cls.Config)}
+    found += [f"{name} is no field of the workload" for name in claim.setting if name not in fields]
+    bounded = claim.low is not None or claim.high is not None
+    if claim.kind == "predicate":
+        parts = (claim.figure or "nothing").split("/")
+        known = {*figures.DERIVED, figures.RESULTS_KEPT}
+        found += [f"nothing counts {part}" for part in parts if part not in known and f'"{part}"' not in counted]
+    if claim.kind == "qualitative" and claim.word not in WORDS:
+        found.append(f"unknown word {claim.word}")
+    if claim.kind != "qualitative" and not bounded:
+        found.append("no bounds")
+    if not found and (reason := obstacles.refusal(claim, cls.toggles, ALL)):
+        found.append(f"refused everywhere: {reason}")
+    return found
+
+
+@functools.cache
+def counting_sources(cls: type[Workload]) -> str:
+    """Sources that count: the workload's own but for its claims, and the generic counters."""
+    files = [*registry.sources(cls), *Path(str(measure.__file__)).parent.glob("*.py")]
+    return "".join(file.read_text() for file in files if file.name != "claims.py")
+
+
+@pytest.mark.parametrize(("workload", "claim"), CLAIMS)
+def test_every_claim_has_what_rules_on_it(workload: str, claim: Claim) -> None:
+    cls = registry.find(workload)
+    assert problems(claim, cls, counting_sources(cls)) == []
+    assert claim.section and claim.source and claimed(claim) is not None
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("workload", NAMES)
+def test_obstacles_stand_on_the_device_they_are_named_for_and_nothing_is_refused_without_one(workload: str, device: str) -> None:
+    facts, cls = DEVICES[device], registry.find(workload)
+    for claim in cls.claims:
+        found = obstacles.of(claim, cls.toggles, facts)
+        assert all(obstacle.stands(facts) for obstacle in found), claim.text
+        assert bool(found) == (obstacles.is_rule(claim) or obstacles.refusal(claim, cls.toggles, facts) is not None), claim.text
+        assert obstacles.is_rule(claim) == (Obstacle.A_RULE in found), claim.text
+
+
+FASTER = Claim("x", "s", "1", ({"amp": "bf16"},), low=2.0)
+
+
+@pytest.mark.parametrize(
+    ("claim", "problem"),
+    [
+        (dataclasses.replace(FASTER, arms=()), "no arm"),
+        (dataclasses.replace(FASTER, arms=({"amp": "bf17"},)), "amp=bf17 is no level"),
+        (dataclasses.replace(FASTER, arms=({"amplifier": "bf16"},)), "is no level"),
+        (dataclasses.replace(FASTER, against={"compile": "maximal"}), "is no level"),
+        (dataclasses.replace(FASTER, low=None), "no bounds"),
+        (dataclasses.replace(FASTER, setting={"bigness": (1,)}), "bigness is no field"),
+        (dataclasses.replace(FASTER, kind="qualitative", word="awesome"), "unknown word"),
+        (dataclasses.replace(FASTER, kind="predicate", figure="invented"), "nothing counts invented"),
+        (dataclasses.replace(FASTER, kind="predicate", figure="ops/invented"), "nothing counts invented"),
+        (dataclasses.replace(FASTER, unsupported=lambda device: "never"), "refused everywhere"),
+    ],
+)
+def test_a_claim_with_neither_is_found(claim: Claim, problem: str) -> None:
+    cls = registry.find("digits")
+    assert problems(FASTER, cls, counting_sources(cls)) == []
+    assert any(problem in one for one in problems(claim, cls, counting_sources(cls)))
+
+
+def test_a_refusal_that_no_fact_bears_out_is_an_obstacle_on_no_device() -> None:
+    stubborn = dataclasses.replace(FASTER, unsupported=lambda device: "does not feel like it")
+    assert obstacles.of(stubborn, (), ALL) == ()
+    assert obstacles.refusal(stubborn, (), ALL)
+
+
+def test_several_obstacles_are_all_named() -> None:
+    pair = dataclasses.replace(FASTER, unsupported=lambda device: None if device.count > 1 and device.type == "cuda" else "x")
+    assert obstacles.of(pair, (), DEVICES["cpu"]) == (Obstacle.NO_CUDA, Obstacle.ONE_DEVICE)
+    assert obstacles.of(pair, (), DEVICES["one"]) == (Obstacle.ONE_DEVICE,)
+    assert obstacles.in_words((Obstacle.NO_CUDA, Obstacle.ONE_DEVICE)) == "needs a CUDA device and needs several devices"
+
+
+# Every number with a unit or a factor that stands in the four reports, with words of the claim that has it.
+QUANTIFIED = {
+    "probe1d": {
+        "35 s": "about 35 s",
+        "19 slabs": "19 slabs of 151 classes",
+        "18 hours": "18 hours",
+        "n_fail 935": "935 failed steps",
+        "float64 accumulators": "float64 accumulators",
+    },
+    "spd": {
+        "four workers": "four workers together",
+        "2-8 workers": "worker processes load",
+        "2x by AMP": "up to twice as fast",
+        "bfloat16 slightly less": "slightly less than float16",
+        "20 PGD steps": "20 inner passes",
+        "30 % slower": "about 30 % slower",
+        "less memory by checkpointing": "takes much less memory",
+        "less memory by reduce-overhead": "takes less memory",
+        "3 profiled steps": "three steps after warm-up",
+    },
+    "prover": {
+        "12 GB": "12 GB",
+        "20-30 s": "20 to 30 s",
+        "0.27 s and 2.97 s": "2.97 s",
+        "0.27 s and 1.02 s": "1.02 s",
+        "0.79 ms at 100": "0.79 ms at 100",
+        "0.47 ms at 256": "0.47 ms at 256",
+        "3.37 ms at 1024": "3.37 ms at 1024",
+        "75 MB": "75 MB",
+        "42-45 ms": "42 to 45 ms",
+        "5 of 20 steps": "5 steps of 20",
+        "5.6x": "5.6 times",
+        "5.49 s": "5.49 s",
+        "20 chunks": "20 chunks of 512",
+        "1.80 ms, 181.9 ms, 18.19 s": "181.9 ms per query and 18.19 s",
+        "2-4x": "two to four times",
+        "256 and 512": "256 rows suit",
+        "512 on 8 GB": "512 rows suit a GPU of 8 GB",
+        "depth of 10": "half the steps",
+    },
+    "latentwire": {
+        "20-30 % transfers": "blocking transfers cost 20 to 30 %",
+        "10-15 % tokens": "10 to 15 %",
+        "10 % busy": "about 10 % busy",
+        "256-512 rows": "256 to 512 rows",
+        "min(512, ...)": "at most 512",
+        "5-10 % loss": "5 to 10 %",
+        "2-3x AMP": "two to three times as fast",
+        "15-20 % keys": "15 to 20 %",
+        "64-128 rows": "64 to 128 rows",
+        "2-4x flash": "two to four times",
+        "2-3x quick wins": "quick wins are two to three",
+        "4-6x all": "four to six times",
+        "80 % busy": "more than 80 % busy",
+        "20-30 % at once": "20 to 30 % at once",
+        "2-4x batch": "larger batches are two to four",
+        "24 h to 6 h": "24 hours become less than six",
+    },
+}
+
+
+@pytest.mark.parametrize(("workload", "number"), [(w, number) for w, numbers in QUANTIFIED.items() for number in numbers])
+def test_every_number_of_the_reports_is_claimed(workload: str, number: str) -> None:
+    words = QUANTIFIED[workload][number]
+    assert any(words in claim.text for claim in registry.find(workload).claims)

@@ -1,0 +1,111 @@
+"""What a workload's code consists of: an edit to any file it imports must void what was measured with the old one."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from workloads import registry
+from workloads.imports import followed
+
+WORKLOAD = """
+from dataclasses import dataclass
+{line}
+from workloads.api import Check, Evidence, Level, Toggle, Workload
+
+@dataclass
+class Config:
+    size: int = 1
+
+class Own(Workload):
+    Config = Config
+    toggles = (Toggle("speed", (Level("slow"), Level("fast")), "go faster"),)
+    checks = (Check("x"),)
+    def setup(self, config, levels, context): ...
+    def step(self, clock): ...
+    def progress(self): return 1.0
+    def evidence(self): return Evidence()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def digest_of(target: str) -> str:
+    return registry.digest(registry.sources(registry.find(target)))
+
+
+def names_of(target: str) -> set[str]:
+    return {path.name for path in registry.sources(registry.find(target))}
+
+
+def test_a_lone_module_owns_the_neighbours_it_imports_and_no_others(folder: Path) -> None:
+    (folder / "lone_layers.py").write_text("import lone_deeper\nx = 1\n")
+    (folder / "lone_deeper.py").write_text("y = 1\n")
+    (folder / "lone_stranger.py").write_text("")
+    (folder / "lone.py").write_text(WORKLOAD.format(line="import lone_layers"))
+    names = names_of("lone:Own")
+    assert {"lone.py", "lone_layers.py", "lone_deeper.py", "api.py", "toggles.py"} <= names
+    assert "lone_stranger.py" not in names
+
+
+def test_an_edit_two_imports_away_changes_the_digest(folder: Path) -> None:
+    (folder / "near_layers.py").write_text("import near_deeper\n")
+    (folder / "near_deeper.py").write_text("y = 1\n")
+    (folder / "near.py").write_text(WORKLOAD.format(line="import near_layers"))
+    before = digest_of("near:Own")
+    assert digest_of("near:Own") == before
+    (folder / "near_deeper.py").write_text("y = 2\n")
+    assert digest_of("near:Own") != before
+
+
+@pytest.mark.parametrize(
+    "line", ["from ..parts import layers", "from parted.parts import layers", "from parted.parts import (\n    layers,\n)"]
+)
+def test_relative_absolute_and_wrapped_imports_of_a_package_are_followed(folder: Path, line: str) -> None:
+    for name in ("parted", "parted/own", "parted/parts"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("")
+    (folder / "parted/parts/layers.py").write_text("x = 1\n")
+    (folder / "parted/own/work.py").write_text(WORKLOAD.format(line=line))
+    importlib.invalidate_caches()
+    try:
+        assert "layers.py" in names_of("parted.own.work:Own")
+    finally:
+        for name in [name for name in sys.modules if name.startswith("parted")]:
+            del sys.modules[name]
+
+
+def test_what_is_installed_elsewhere_is_not_followed(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text("import torch\nimport os.path\nfrom numpy import linalg\n")
+    assert followed([file], {}, tmp_path) == [file.resolve()]
+
+
+def test_two_modules_that_import_each_other_end(tmp_path: Path) -> None:
+    for name, other in (("a", "b"), ("b", "a")):
+        (tmp_path / f"{name}.py").write_text(f"import {other}\n")
+    assert [path.name for path in followed([tmp_path / "a.py"], {}, tmp_path)] == ["a.py", "b.py"]
+
+
+def test_the_code_of_digits_includes_the_shared_loading() -> None:
+    assert {"loading.py", "losses.py", "paths.py", "model.py"} <= names_of("digits")
+
+
+def test_the_digest_is_the_same_wherever_the_files_lie(tmp_path: Path) -> None:
+    """A job imports our packages from a snapshot, and the order of their paths against the user's changes with it."""
+    for place, own in (("a/ours", "b/mine"), ("y/ours", "x/mine")):
+        for folder, text in ((own, "1"), (place, "2")):
+            (tmp_path / folder).mkdir(parents=True)
+            (tmp_path / folder / f"{folder[2:]}.py").write_text(text)
+    before = [tmp_path / "a/ours/ours.py", tmp_path / "b/mine/mine.py"]
+    after = [tmp_path / "x/mine/mine.py", tmp_path / "y/ours/ours.py"]
+    assert registry.digest(before) == registry.digest(after)
+    (tmp_path / "x/mine/mine.py").write_text("3")
+    assert registry.digest(before) != registry.digest(after)

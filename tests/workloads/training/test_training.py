@@ -1,0 +1,238 @@
+"""A training of one's own: every shared toggle acts, keeps to its class, and a few lines are enough."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from pipelines.measure import parity
+from pipelines.measure.counters import CompileCounting, Counting
+from workloads.api import Context, Device, Evidence, Level, Levels, Toggle
+from workloads.errors import ConfigError, ContractError
+from workloads.training import Parts, Training, shared_toggles
+from workloads.training.toggles import NAMES
+
+ROWS = 70
+
+
+@dataclass
+class Config:
+    """A regression of eight numbers."""
+
+    batch_size: int = 24
+    width: int = 8
+
+
+class Small(Training):
+    """Two blocks and a head."""
+
+    Config = Config
+    toggles = (*shared_toggles(*NAMES), Toggle("wide", (Level("no"), Level("yes")), "a toggle of its own"))
+
+    def build(self, config: Config, levels: Levels, context: Context) -> Parts:
+        generator = torch.Generator().manual_seed(1)
+        inputs = torch.randn(ROWS, 8, generator=generator)
+        depth = 2 if levels["wide"] == "yes" else 1
+        blocks = [nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 8), nn.Tanh()) for _ in range(depth)]
+        model = nn.Sequential(*blocks, nn.Linear(8, 1))
+        return Parts(
+            model=model,
+            data=TensorDataset(inputs, inputs.sum(dim=1, keepdim=True)),
+            loss=lambda model, x, y: nn.functional.mse_loss(model(x), y),
+            optimizer=lambda parameters, **how: torch.optim.AdamW(parameters, lr=1e-2, **how),
+            blocks=blocks,
+        )
+
+
+BASELINE = {toggle.name: toggle.levels[0].value for toggle in Small.toggles}
+
+
+class Marks:
+    def phase(self, name: str) -> Any:
+        return nullcontext()
+
+
+Start = Callable[..., Small]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    running: list[Small] = []
+
+    def make(kind: str = "evidence", steps: int = 0, config: Config | None = None, log: Any = None, **levels: Any) -> Small:
+        facts = Device(cores=2, compiler=True)
+        context = Context(facts, scratch_dir=tmp_path, cache_dir=tmp_path, kind=kind, log=log or (lambda row: None))
+        workload = Small()
+        running.append(workload)
+        workload.setup(config or Config(), {**BASELINE, **levels}, context)
+        for _ in range(steps):
+            workload.step(Marks())
+        return workload
+
+    yield make
+    for workload in running:
+        workload.close()
+
+
+def verdict(reference: Evidence, arm: Evidence, **levels: Any) -> parity.ParityResult:
+    chosen = [toggle.level(levels[toggle.name]) for toggle in Small.toggles if toggle.name in levels]
+    loosest, bounds = parity.loosest(chosen, Small.checks)
+    return parity.judge(reference, arm, Small.checks, loosest, bounds)
+
+
+ACTING = [
+    {"amp": "bf16"},
+    {"num_workers": 2},
+    {"micro_batch": 16},
+    {"optimizer": "foreach"},
+    {"optimizer": "fused"},
+    {"zero_grad": "none"},
+    {"grad_checkpointing": "on"},
+]
+
+
+def counters(workload: Small) -> dict[str, float | None]:
+    with Counting() as counting:
+        workload.step(Marks())
+    return {**workload.counters(), **counting.result()}
+
+
+@pytest.mark.parametrize("levels", ACTING, ids=str)
+def test_a_level_moves_its_witness_and_keeps_to_its_class(start: Start, levels: dict[str, Any]) -> None:
+    reference, arm = start(steps=12), start(steps=12, **levels)
+    found = verdict(reference.evidence(), arm.evidence(), **levels)
+    assert found.verdict in (parity.ParityVerdict.IDENTICAL, parity.ParityVerdict.WITHIN_TOLERANCE), found.reason
+    ((name, value),) = levels.items()
+    witness = next(toggle for toggle in Small.toggles if toggle.name == name).level(value).witness
+    assert witness is not None
+    before, after = counters(start(kind="counting", steps=2)), counters(start(kind="counting", steps=2, **levels))
+    assert before[witness] != after[witness]
+
+
+def test_a_compiled_model_is_compiled_once_and_computes_the_same(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    fully = torch.compile  # generating code is not what is tested, and takes ten seconds
+    monkeypatch.setattr(torch, "compile", lambda model, **options: fully(model, backend="aot_eager", **options))
+    reference = start(steps=3).evidence()
+    with CompileCounting() as compiling:
+        arm = start(steps=3, compile="default").evidence()
+    assert compiling.result()["compiled_graphs"] == 1
+    assert verdict(reference, arm, compile="default").verdict is not parity.ParityVerdict.DIFFERENT
+
+
+@pytest.mark.parametrize("name", ["pin_memory", "non_blocking", "prefetch", "tf32"])
+def test_levels_for_gpus_say_why_they_cannot_act_here(name: str) -> None:
+    level = next(toggle for toggle in Small.toggles if toggle.name == name).levels[1]
+    assert "cpu" in str(level.unsupported(Device()))
+
+
+def test_a_mean_over_pieces_would_be_rejected(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """24 rows in pieces of 16 and 8: the mutant weighs both alike."""
+    reference = start(steps=12).evidence()
+
+    def mean_of_means(self: Small, batch: Any, clock: Any) -> torch.Tensor:
+        losses = []
+        for piece in self._pieces(batch):
+            loss = self._parts.loss(self._forward, *piece) / 2
+            loss.backward()
+            losses.append(loss.detach())
+        return sum(losses[1:], start=losses[0])
+
+    assert verdict(reference, start(steps=12, micro_batch=16).evidence(), micro_batch=16).verdict.value == "within tolerance"
+    monkeypatch.setattr(Small, "_forward_backward", mean_of_means)
+    assert verdict(reference, start(steps=12, micro_batch=16).evidence(), micro_batch=16).verdict.value == "different"
+
+
+def test_a_toggle_of_ones_own_reaches_build(start: Start) -> None:
+    assert len(list(start(wide="yes").model.parameters())) > len(list(start().model.parameters()))
+
+
+def test_training_lowers_the_loss_and_counts_examples(start: Start) -> None:
+    rows: list[Any] = []
+    workload = start(kind="timing", steps=60, log=rows.append)
+    assert workload.progress() == 60 * 24
+    assert rows[-1]["loss"] < 0.5 * rows[0]["loss"]
+    assert set(workload.evidence().numbers) == {"examples", "last_loss"}
+
+
+def test_settings_of_the_process_are_put_back(start: Start) -> None:
+    before = torch.get_float32_matmul_precision()
+    workload = start(tf32="on")
+    assert torch.get_float32_matmul_precision() == "high"
+    workload.close()
+    assert torch.get_float32_matmul_precision() == before
+
+
+def test_the_digest_sees_the_data(start: Start) -> None:
+    one, other = start(), start()
+    assert one.data_digest() == other.data_digest()
+    other._parts.data.tensors[0][3, 3] += 1  # type: ignore[attr-defined]
+    assert one.data_digest() != other.data_digest()
+
+
+def test_the_digest_is_that_of_the_values_not_of_their_type(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arms whose data have different digests would never be compared: a level may store the same numbers in fewer bytes."""
+    workload = start()
+    x, y = (tensor.round() for tensor in workload._parts.data.tensors)  # type: ignore[attr-defined]
+    digests = []
+    for dtype in (torch.float32, torch.int8, torch.bfloat16):
+        monkeypatch.setattr(workload, "_parts", Parts(**{**vars(workload._parts), "data": TensorDataset(x.to(dtype), y)}))
+        digests.append(workload.data_digest())
+    assert len(set(digests)) == 1
+
+
+def test_a_batch_larger_than_the_data_is_refused(start: Start) -> None:
+    with pytest.raises(ConfigError, match=r"workload.batch_size=71 must be from 1 to 70"):
+        start(config=Config(batch_size=71))
+
+
+def test_recomputing_nothing_is_refused(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = Small.build
+    monkeypatch.setattr(Small, "build", lambda *args: Parts(**{**vars(build(*args)), "blocks": ()}))
+    with pytest.raises(ConfigError, match=r"Parts\(blocks=\.\.\.\)"):
+        start(grad_checkpointing="on")
+
+
+def test_a_training_without_batch_size_or_build_is_refused_when_its_class_is_made() -> None:
+    @dataclass
+    class Bare:
+        width: int = 1
+
+    with pytest.raises(ContractError, match="Config needs a field batch_size"):
+        type("Unsized", (Training,), {"Config": Bare, "build": Small.build})
+    with pytest.raises(ContractError, match=r"build\(\) is missing"):
+        type("Unbuilt", (Training,), {"Config": Config})
+
+
+@pytest.mark.parametrize(
+    ("names", "own", "message"),
+    [(("ampp",), {}, "does not know the toggle ampp"), (("amp",), {"tf32": {}}, "changes tf32 and does not list it")],
+)
+def test_unknown_shared_toggles_are_refused(names: Any, own: Any, message: str) -> None:
+    with pytest.raises(ContractError, match=message):
+        shared_toggles(*names, **own)
+
+
+def test_bounds_of_a_shared_toggle_can_be_replaced_and_its_witness_stays() -> None:
+    (amp,) = shared_toggles("amp", amp={"every": {"bounds": {"losses": 0.5}}})
+    assert (amp.levels[1].bounds, amp.levels[1].witness) == ({"losses": 0.5}, "low_precision_ops")
+
+
+def test_rows_may_be_single_tensors(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = Small.build
+
+    def autoencoder(self: Small, *args: Any) -> Parts:
+        parts = build(self, *args)
+        alone = [row for row, _ in parts.data]  # type: ignore[attr-defined]
+        return Parts(**{**vars(parts), "data": alone, "loss": lambda model, x: (model(x) ** 2).mean()})
+
+    monkeypatch.setattr(Small, "build", autoencoder)
+    assert Counter(start(steps=2).counts)["examples"] == 48

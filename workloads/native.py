@@ -1,0 +1,66 @@
+"""Hand-written C++ kernels for the CPU: built on first use with the compiler at hand, and kept for the next trial."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from workloads.errors import UnsupportedHere
+
+FLAGS = (
+    *("-std=c++17", "-O3", "-march=native", "-mprefer-vector-width=512", "-fopenmp-simd"),
+    *("-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"),
+)
+CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+"""Beside the compiled graphs of a sweep, which are as tied to this machine as a kernel is."""
+
+
+@functools.cache
+def library(source: Path, toggle: str, flags: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """The kernels in `source`, built with `flags` more than `FLAGS`, for a toggle's level such as ``fused_kernel=on``.
+
+    Raises
+    ------
+    UnsupportedHere
+        There is no compiler, or it cannot build them.
+    """
+    compiler = _compiler()
+    if compiler is None:
+        raise UnsupportedHere(f"toggles.{toggle} needs a C++ compiler and neither g++ nor clang++ is on PATH")
+    command = [compiler, *FLAGS, *flags]
+    key = hashlib.sha256(source.read_bytes() + " ".join((*command, _processor())).encode()).hexdigest()[:16]
+    path = _folder() / f"{source.parent.name}-{source.stem}-{key}.so"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        built = subprocess.run([*command, str(source), "-o", str(part)], capture_output=True, text=True, check=False)
+        if built.returncode:
+            raise UnsupportedHere(f"toggles.{toggle}: {compiler} cannot build the kernel: {built.stderr[-300:]}")
+        part.replace(path)  # whoever comes second finds a whole file
+    return ctypes.CDLL(str(path))
+
+
+def _compiler() -> str | None:
+    names = (os.environ.get("CXX"), "g++", "clang++")
+    return next((path for name in names if name and (path := shutil.which(name))), None)
+
+
+def _processor() -> str:
+    """What -march=native depends on: code built on one node must not be loaded on another kind."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
+
+
+def _folder() -> Path:
+    shared = os.environ.get(CACHE_VARIABLE)
+    return Path(shared) if shared else Path(tempfile.gettempdir()) / f"perfsweep-native-{os.getuid()}"

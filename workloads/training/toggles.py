@@ -1,0 +1,79 @@
+"""The shared toggles as a plain training loop can act on them, each with the counter that shows that it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from workloads import toggles as shared
+from workloads.api import Check, Comparator, Toggle
+from workloads.errors import ContractError
+
+# Sixteen bits round to 8 significant bits (bfloat16) or 11 (fp16, TF32). Over the tens of iterations of an evidence trial a
+# small network stays well inside; a network that does not should say so with bounds of its own.
+SIXTEEN_BIT_BOUNDS = {"losses": 2e-2, "first_gradient": 5e-2, "parameters": 3e-2, "replay/*": 5e-2}
+TF32_BOUNDS = {"losses": 5e-3, "first_gradient": 1e-2, "parameters": 1e-2, "replay/*": 1e-2}
+
+# A replay overwrites the memory of the one before, gradients included, so they must have been used and dropped by then.
+GRAPHS_NEED = {"zero_grad": ("none",), "micro_batch": ("all",)}
+
+CHECKS = (
+    Check("losses", Comparator.RELATIVE),  # one for each iteration so far
+    Check("first_gradient", Comparator.RELATIVE),  # one backward pass at the initial parameters: nothing has drifted yet
+    Check("parameters", Comparator.RELATIVE),  # all of them, at the end
+)
+
+Options = Mapping[str, Mapping[str, Any]]
+
+
+def _compile(**own: Any) -> Toggle:
+    graphs = {"requires": GRAPHS_NEED, "unsupported": shared.needs_graphs}
+    return shared.compile("default", "reduce_overhead", **{"each": {"reduce_overhead": graphs}, **own})
+
+
+def _micro_batch(**own: Any) -> Toggle:
+    return shared.micro_batch("all", 16, **own)
+
+
+_MAKE: dict[str, tuple[Callable[..., Toggle], dict[str, Any]]] = {
+    "amp": (shared.amp, {"witness": "low_precision_ops", "bounds": SIXTEEN_BIT_BOUNDS}),
+    "tf32": (shared.tf32, {"witness": "tf32_iterations", "bounds": TF32_BOUNDS}),
+    "compile": (_compile, {}),
+    "pin_memory": (shared.pin_memory, {"witness": "pinned_batches"}),
+    "num_workers": (shared.num_workers, {"witness": "worker_batches"}),
+    "non_blocking": (shared.non_blocking, {"witness": "unwaited_copies"}),
+    "prefetch": (shared.prefetch, {"witness": "prefetched_batches"}),
+    "micro_batch": (_micro_batch, {"witness": "micro_steps"}),
+    "optimizer": (shared.optimizer, {"witness": "ops"}),
+    "zero_grad": (shared.zero_grad, {"witness": "ops"}),
+    "grad_checkpointing": (shared.grad_checkpointing, {"witness": "saved_bytes"}),
+}
+
+NAMES = tuple(_MAKE)
+"""Toggles that `Training` knows how to act on."""
+
+
+def shared_toggles(*names: str, **own: Mapping[str, Any]) -> tuple[Toggle, ...]:
+    """Toggles that `Training` acts on; all that do not need anything of the model where no name is given.
+
+    `own` changes single ones, as the functions of `workloads.toggles` take it:
+    ``shared_toggles("amp", "optimizer", amp={"keep": ("off", "bf16")})``. What a toggle requires must be among the names:
+    `non_blocking` needs `pin_memory`.
+
+    Raises
+    ------
+    ContractError
+        There is no such toggle.
+    """
+    chosen = names or tuple(name for name in NAMES if name != "grad_checkpointing")
+    if unknown := [name for name in (*chosen, *own) if name not in _MAKE]:
+        raise ContractError(f"Training does not know the toggle {unknown[0]}; it knows: {', '.join(NAMES)}")
+    if unused := [name for name in own if name not in chosen]:
+        raise ContractError(f"shared_toggles changes {unused[0]} and does not list it; add it to the names")
+    return tuple(_made(name, own.get(name, {})) for name in chosen)
+
+
+def _made(name: str, own: Mapping[str, Any]) -> Toggle:
+    make, every = _MAKE[name]
+    merged = {**every, **own.get("every", {})}
+    return make(**{**own, **({"every": merged} if merged else {})})
