@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,9 @@ from hypothesis import settings
 SUPPORT = Path(__file__).with_name("support")
 sys.path.insert(0, str(SUPPORT))  # toys and declared tables are imported by name, as a user's module would be
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from loopback import Loopback  # noqa: E402
+from loopback.server import KEY  # noqa: E402
 
 from pipelines.config import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig  # noqa: E402
 
@@ -30,7 +33,9 @@ def command(tmp_path: Path) -> MakeCommand:
     """Builds the configuration of a small sweep of the toy workload."""
 
     def make(*designs: DesignConfig, workload: str = TOY, **changes: object) -> SweepCommand:
-        measure = MeasureConfig(rounds=2, iterations=8, warmup_max=10, evidence_iterations=4, counting_iterations=2, timeout_s=60)
+        measure = MeasureConfig(
+            rounds=2, iterations=8, warmup_max=10, evidence_iterations=4, counting_iterations=2, timeout_s=60, repeats=0
+        )
         for name, value in dict(changes.pop("measure", {})).items():  # type: ignore[call-overload]
             setattr(measure, name, value)
         values = {
@@ -43,3 +48,38 @@ def command(tmp_path: Path) -> MakeCommand:
         return SweepCommand(**{**values, **changes})  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A shell without any W&B variables, account or proxy, and an empty home."""
+    for name in list(os.environ):
+        if name.startswith("WANDB_") or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("NETRC", raising=False)
+    return monkeypatch
+
+
+@pytest.fixture
+def backend(shell: pytest.MonkeyPatch) -> Iterator[Loopback]:
+    """A W&B server on 127.0.0.1 that the shell's account may write to."""
+    with Loopback() as server:
+        shell.setenv("WANDB_BASE_URL", server.url)
+        shell.setenv("WANDB_API_KEY", KEY)
+        yield server
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Last of all, say what could not be tested on this machine."""
+    import browser
+
+    from slurm.dev.cluster import installed
+
+    if hasattr(config, "workerinput"):
+        return
+    for what, missing in (("test on a real Slurm", installed()), ("look at the report in a browser", browser.missing())):
+        if missing:
+            print(f"\nSKIPPED every {what}: {missing}")

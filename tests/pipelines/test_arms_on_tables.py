@@ -21,9 +21,7 @@ TABLES: dict[str, ModuleType] = {"probe1d": probe1d, "spd": spd, "prover": prove
 FOUR_GPUS = Device(type="cuda", count=4, name="H200", capability=(9, 0))
 
 # Levels that no arm on top of the naive path can have, with the word that says why.
-OUT_OF_REACH: dict[tuple[str, str, LevelValue], str] = {
-    ("spd", "toy_batch", 8): "toy",  # the default target is a language model
-}
+OUT_OF_REACH: dict[tuple[str, str, LevelValue], str] = {}
 
 # Levels that are the baseline wherever they are legal: an arm of their own would be compared with itself.
 NO_EFFECT: set[tuple[str, str, LevelValue]] = {("probe1d", "consistent_stop", "mismatch")}
@@ -112,7 +110,7 @@ def test_the_base_of_a_level_keeps_what_the_level_requires(table: str, toggle: s
 
 @pytest.mark.parametrize(
     "table, config, toggle, level",
-    [("spd", {"toy": True}, "toy_batch", 8), ("spd", {"microbatches": 2}, "micro_batch", "whole")],
+    [("spd", {"microbatches": 2}, "micro_batch", "whole")],
 )
 def test_a_configuration_opens_what_it_closes_elsewhere(
     table: str, config: dict[str, Any], toggle: str, level: LevelValue
@@ -162,8 +160,7 @@ def test_what_a_configuration_refuses_is_legal_under_the_others(
     table: str, config: Any, arm: dict[str, LevelValue], word: str
 ) -> None:
     """The configuration is the reason, not the levels."""
-    others = {"toy": True} if "toy_batch" in arm else {}
-    assert space(table, **others).legal(arm)
+    assert space(table).legal(arm)
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -245,7 +242,9 @@ def test_a_factorial_without_conflicts_is_complete(table: str, reference: dict[s
     chosen = {name: [value or "on"] for name, _, value in (axis.partition("=") for axis in axes)}
     found = designs.factorial(here, here.legal(reference), chosen)
     assert found.refused == ()
-    assert [len(effect.pairs) for effect in found.effects] == [2 ** (len(axes) - 1)] * len(axes)
+    mains = [effect for effect in found.effects if not effect.contrast]
+    assert [len(effect.pairs) for effect in mains] == [2 ** (len(axes) - 1)] * len(axes)
+    assert len(found.effects) - len(mains) == len(axes) * (len(axes) - 1) / 2
 
 
 def test_a_factorial_leaves_out_what_cannot_go_together() -> None:
@@ -253,15 +252,17 @@ def test_a_factorial_leaves_out_what_cannot_go_together() -> None:
     axes = {"compile": ["default"], "policy_rows": ["ragged"], "rule_pairs": ["ragged"]}
     found = designs.factorial(here, here.legal({}), axes)
     # Compiled with either kind of ragged rows: three of the eight corners.
-    assert len(found.refused) == 3
-    assert all("compile=default" in refusal.reason for refusal in found.refused)
+    *corners, interactions = found.refused
+    assert len(corners) == 3
+    assert all("compile=default" in refusal.reason for refusal in corners)
+    assert interactions.toggle == "interactions" and "5 legal arms" in interactions.reason
 
 
 @pytest.mark.parametrize(
     "table, toggle, sizes",
     [
         ("probe1d", "slab_size", [32, 1, 8, 4]),
-        ("probe1d", "compress", [64, 16, 48]),
+        ("probe1d", "compress", [64, 16, 32]),
         ("prover", "slab_size", [1024, 8, 16, 512, 64]),
         ("latentwire", "micro_batch", [64, 8, 16, 32]),
         ("spd", "kl_chunk", [4096, 256, 1024]),

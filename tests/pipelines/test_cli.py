@@ -24,7 +24,7 @@ MISTAKES = [
     (["sweep", "sweep=demos"], "sweep/demos"),
     (["sweep", "runs=/proc/nowhere"], "runs=/proc/nowhere: cannot write"),
     (["sweep", "+foo=1"], "foo is unknown; choose from: workload, toggles"),
-    (["sweep", "measure=quickk"], "Available options in 'measure': default quick"),
+    (["sweep", "measure=quickk"], "Available options in 'measure': default precise quick resident"),
     (["compare", "nowhere"], "nowhere is no folder of a sweep"),
     (["describe", "nothing"], "workload=nothing is unknown"),
 ]
@@ -44,12 +44,29 @@ def test_a_mistake_is_one_paragraph_on_stderr_and_status_2(
     assert len(err.strip().splitlines()) == 1
 
 
-def test_help_imports_neither_torch_nor_wandb() -> None:
-    code = "import sys; from pipelines import cli\ntry: cli.main(['--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["compare", "--help"], ["new", "--help"], ["completion", "bash"]], ids=" ".join
+)
+def test_help_imports_nothing_heavy_and_takes_a_fraction_of_a_second(arguments: list[str]) -> None:
+    code = (
+        "import sys, time; from pipelines import cli\n"
+        f"try: cli.main({arguments})\nexcept SystemExit: pass\n"
+        "print('\\n', time.process_time(), *sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    modules = done.stdout.split()
-    assert "perfsweep:" in modules[0]
-    assert not {"torch", "wandb", "numpy", "scipy"} & set(modules)
+    assert "perfsweep" in done.stdout
+    seconds, *modules = done.stdout.rpartition("\n ")[2].split()
+    assert not {"torch", "hydra", "omegaconf", "wandb", "numpy", "scipy", "rich", "polars"} & set(modules)
+    assert float(seconds) < 0.6
+
+
+def test_every_command_is_in_the_help() -> None:
+    assert [command for command in cli.COMMANDS if f"\n  perfsweep {command}" not in cli.HELP] == []
+
+
+def test_what_cfg_shows_is_what_would_run() -> None:
+    """An option of Hydra's must not change which sweep is chosen when none is named."""
+    assert cli._spelled_out("sweep", ["workload=probe1d", "--cfg", "job"])[-1] == "sweep=probe1d/demo"
 
 
 def test_no_arguments_show_help_and_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,11 +89,8 @@ def test_hydras_own_options_work_through_the_command() -> None:
         (["sweep=demo"], ["sweep=digits/demo"]),
         (["sweep=ablation"], ["sweep=ablation"]),
         (["toggles.amp=bf16", "axes.slab=[1,2]"], ["++toggles.amp=bf16", "++axes.slab=[1,2]"]),
-        (["workload=a.b:C"], ["workload=external", "workload.name='a.b:C'", "sweep=ablation"]),
-        (
-            ["workload=a.b:C", "workload.size=3", "sweep=x"],
-            ["workload=external", "workload.name='a.b:C'", "++workload.size=3", "sweep=x"],
-        ),
+        (["workload=a.b:C"], ["workload='a.b.C'", "sweep=ablation"]),
+        (["workload=a.b:C", "workload.size=3", "sweep=x"], ["workload='a.b.C'", "++workload.size=3", "sweep=x"]),
     ],
 )
 def test_overrides_are_spelled_out_for_hydra(given: list[str], spelled: list[str]) -> None:
@@ -85,7 +99,11 @@ def test_overrides_are_spelled_out_for_hydra(given: list[str], spelled: list[str
 
 
 def test_a_workload_can_be_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, expected in ((["list"], "digits"), (["describe", "digits"], "grad_checkpointing")):
+    for arguments, expected in (
+        (["list"], "digits"),
+        (["describe", "digits"], "grad_checkpointing"),
+        (["describe", "digits"], "width=16"),
+    ):
         with pytest.raises(SystemExit) as exit_:
             cli.main(arguments)
         assert exit_.value.code == 0

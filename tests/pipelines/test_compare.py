@@ -2,90 +2,27 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
+from measured import change, compared, cost, simulated, spec_of
+from rich.console import Console
+from toys.spinner import Spinner
 
-from pipelines import collect, compare, plan
+from pipelines import plan, report
 from pipelines.compare import Comparison
-from pipelines.config import DesignConfig, SweepCommand
+from pipelines.config import DesignConfig
+from pipelines.markdown import write_markdown
 from pipelines.measure.verdicts import Verdict
-from pipelines.records import Kind, Manifest, Outcome, SweepFolder, TrialRecord, TrialSpec, write_evidence, write_record
-from workloads.api import Device, Evidence, Levels
+from pipelines.provenance import read_provenance
+from pipelines.records import Kind, SweepFolder, write_evidence
+from workloads.api import Claim, Device, Evidence
 from workloads.errors import RecordError
-
-TimeOf = Callable[[Levels], float]
-
-
-def spec_of(manifest: Manifest, arm: str, pack: str, number: int | None, kind: Kind) -> TrialSpec:
-    sweep = manifest.sweep
-    return TrialSpec(
-        sweep=sweep.name,
-        workload=sweep.workload,
-        config=sweep.config,
-        arm=manifest.arm(arm),
-        kind=kind,
-        pack=pack,
-        round=number,
-        attempt=0,
-        measure=sweep.measure,
-        code=sweep.code,
-        cache_dir="",
-    )
-
-
-def write(folder: SweepFolder, spec: TrialSpec, **fields: object) -> None:
-    trial = folder.trial_dir(spec)
-    trial.mkdir(parents=True, exist_ok=True)
-    values = {"outcome": Outcome.OK, "units": 100.0, "iterations": 10, "keys": {"device": "fake"}, "peak_bytes": 1000, **fields}
-    record = TrialRecord(
-        arm=spec.arm.id,
-        kind=spec.kind,
-        pack=spec.pack,
-        round=spec.round,
-        attempt=0,
-        code=spec.code,
-        method=spec.measure.method,
-        **values,
-    )  # type: ignore[arg-type]
-    write_record(trial, record)
-
-
-def simulated(
-    command: SweepCommand, time_of: TimeOf, *, drift: float = 0.3, noise: float = 0.004
-) -> tuple[SweepFolder, Manifest]:
-    """A measured sweep on a machine whose speed wanders by `drift` from round to round."""
-    manifest = plan.make_plan(command, Device())
-    folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
-    folder.write_manifest(manifest)
-    rng = np.random.default_rng(7)
-    for arm in manifest.arms:
-        evidence = spec_of(manifest, arm.id, "p000", None, Kind.EVIDENCE)
-        write(folder, evidence)
-        write_evidence(folder.trial_dir(evidence), Evidence({"trace": np.ones(4)}, {"count": 4.0}))
-    for pack in manifest.packs:
-        for number, order in enumerate(pack.orders):
-            speed = math.exp(drift * rng.standard_normal())
-            for arm in order:
-                seconds = time_of(manifest.arm(arm).levels) * speed * math.exp(noise * rng.standard_normal())
-                write(folder, spec_of(manifest, arm, pack.id, number, Kind.TIMING), region_ns=round(seconds * 1e9))
-    return folder, manifest
-
-
-def compared(folder: SweepFolder, manifest: Manifest) -> Comparison:
-    return compare.compare(folder, manifest, collect.collect(folder, manifest))
-
-
-def cost(levels: Levels) -> float:
-    """Twice the work takes twice as long; wrong signs cost 10 %, and 20 % more beside double work."""
-    seconds = 2.0 if levels["work"] == "double" else 1.0
-    if levels["sign"] == "wrong":
-        seconds *= 1.1 * (1.2 if levels["work"] == "double" else 1.0)
-    return seconds
-
 
 ROUNDS = {"rounds": 10}
 
@@ -99,11 +36,41 @@ def test_pairing_finds_effects_far_below_the_drift_of_the_machine(command) -> No
     assert slab.ratio == pytest.approx(0.97, abs=0.005)
 
 
-def test_a_factorial_main_effect_is_the_mean_over_the_other_toggle(command) -> None:
+def test_a_factorial_tells_main_effects_and_their_interaction(command) -> None:
     sweep = command(DesignConfig("factorial", levels={"work": ["double", "single"], "sign": ["right", "wrong"]}), measure=ROUNDS)
-    work, sign = compared(*simulated(sweep, cost)).effects
+    work, sign, both = compared(*simulated(sweep, cost)).effects
     assert work.ratio == pytest.approx(math.sqrt(0.5 * 0.5 / 1.2), rel=0.01)
     assert sign.ratio == pytest.approx(math.sqrt(1.1 * 1.1 * 1.2), rel=0.01)
+    # Together they take 1.1 / 2, where each by itself lets expect 1.32 / 2.
+    assert both.effect.toggle == "work x sign"
+    assert both.ratio == pytest.approx(1 / 1.2, rel=0.01)
+    assert both.verdict is Verdict.FASTER
+    assert (both.memory_bytes, both.break_even, both.rulings) == (None, None, ())
+
+
+def test_two_equal_arms_set_the_least_effect_that_is_called(command) -> None:
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [2]})
+    twice = lambda levels: cost(levels) * (0.97 if levels["slab"] == 2 else 1.0)  # noqa: E731
+    effects = compared(*simulated(command(design, measure={**ROUNDS, "aa": True}), twice, noise=0.03)).effects
+    single, slab, equal = effects
+    assert (equal.effect.toggle, equal.arm_label, equal.base_label) == ("A/A", "naive again", "baseline")
+    assert equal.verdict not in (Verdict.FASTER, Verdict.SLOWER)
+    assert single.verdict is Verdict.FASTER
+    assert slab.verdict is Verdict.UNDECIDED, "the noise of 3 % hides 3 %"
+
+
+def test_a_floor_is_said_in_a_note_and_calls_smaller_effects_undecided(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"slab": [2]}), measure={**ROUNDS, "aa": True})
+    folder, manifest = simulated(sweep, lambda levels: 0.97 if levels["slab"] == 2 else 1.0, noise=0.001)
+    again = next(arm.id for arm in manifest.arms if arm.label == "naive again")
+    for record in folder.path.glob(f"trials/{again}/p000-r*/record.json"):
+        values = json.loads(record.read_text())
+        record.write_text(json.dumps({**values, "region_ns": round(values["region_ns"] * 1.05)}))
+    found = compared(folder, manifest)
+    slab, equal = found.effects
+    assert equal.verdict is Verdict.SLOWER
+    assert slab.verdict is Verdict.UNDECIDED and slab.p is not None and slab.p < 0.01
+    assert any(note.startswith("two equal arms lie within 5.") for note in found.notes)
 
 
 def test_a_chain_multiplies_up_to_its_last_step(command) -> None:
@@ -123,6 +90,28 @@ def test_every_reference_has_a_row_of_its_own(command) -> None:
         ("vs single", 1.0),
     ]
     assert found.reference is not None and found.reference.name == "naive"
+
+
+def test_cpu_time_is_compared_beside_wall_time(command) -> None:
+    folder, manifest = simulated(command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS), cost)
+    for found in folder.path.glob("trials/*/*/record.json"):
+        text = found.read_text()
+        if '"kind": "timing"' in text or '"kind":"timing"' in text:
+            values = json.loads(text)
+            values["region_cpu_ns"] = 400 if "work=single" in manifest.arm(values["arm"]).label else 1000
+            found.write_text(json.dumps(values))
+    (effect,) = compared(folder, manifest).effects
+    assert effect.ratio == pytest.approx(0.5, rel=0.01)
+    assert effect.cpu is not None and effect.cpu[0] == pytest.approx(0.4)
+
+
+def test_a_sweep_that_did_a_sample_of_its_work_says_so(command) -> None:
+    folder, manifest = simulated(command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS), cost)
+    assert not any("extrapolated" in note for note in compared(folder, manifest).notes)
+    for arm in manifest.arms:
+        trial = folder.trial_dir(spec_of(manifest, arm.id, "p000", None, Kind.EVIDENCE))
+        write_evidence(trial, Evidence({"trace": np.ones(4)}, {"count": 4.0, "sampled_share": 0.25}))
+    assert any("extrapolated" in note and "25%" in note for note in compared(folder, manifest).notes)
 
 
 def test_equal_arms_are_no_difference_or_undecided_never_faster(command) -> None:
@@ -163,3 +152,57 @@ def test_peak_memory_is_the_difference_of_the_medians(command) -> None:
     for file in folder.path.glob(f"trials/{effect.pairs[0][0]}/*-r*/record.json"):
         file.write_text(file.read_text().replace('"peak_bytes": 1000', '"peak_bytes": 4000'))
     assert compared(folder, manifest).effects[0].memory_bytes == 3000
+
+
+def test_every_arm_says_how_its_trials_ended_in_table_and_text(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [2]}), measure=ROUNDS)
+    folder, manifest = simulated(sweep, cost)
+    single = next(effect.pairs[0][0] for effect in manifest.effects if effect.toggle == "work")
+    for number, outcome in enumerate(("oom", "oom", "timeout", "failed")):
+        write_over(folder, single, number, outcome=outcome, failure={"type": "X", "message": "no"})
+    found = compared(folder, manifest)
+    arm = next(arm for arm in found.arms if "work" in arm.label)
+    assert arm.outcomes == {"ok": 7, "oom": 2, "timeout": 1, "failed": 1}
+    assert {report.trials_text(found, effect) for effect in found.effects} == {"7 ok, 2 oom, 1 timeout, 1 failed", "11 ok"}
+    table = pl.read_parquet(folder.tables_dir / "arms.parquet").filter(pl.col("arm") == single)
+    assert table.select("ok", "unsupported", "oom", "timeout", "failed").rows() == [(7, 0, 2, 1, 1)]
+    for text in (printed(found), folder_text(folder, found)):
+        assert "2 oom" in text and "1 timeout" in text and "1 failed" in text
+
+
+def write_over(folder: SweepFolder, arm: str, number: int, **fields: object) -> None:
+    """Change the record of one timing trial."""
+    (file,) = folder.path.glob(f"trials/{arm}/*-r{number:03d}-a0/record.json")
+    change(file, **fields)
+
+
+def printed(found: Comparison) -> str:
+    console = Console(width=100, record=True, file=io.StringIO())
+    report.show(console, found)
+    return " ".join(console.export_text().split())
+
+
+def folder_text(folder: SweepFolder, found: Comparison) -> str:
+    write_markdown(folder, found, read_provenance(folder.config_file, []))
+    return folder.markdown_file.read_text()
+
+
+def test_a_claim_about_an_arm_that_ran_out_of_memory_is_open_and_one_about_another_device_not_measurable(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"], "device_only": ["on"]}), measure=ROUNDS)
+    folder, manifest = simulated(sweep, cost)
+    for effect in manifest.effects:
+        for record in folder.path.glob(f"trials/{effect.pairs[0][0]}/*/record.json"):
+            outcome = "oom" if effect.toggle == "work" else "unsupported"
+            change(record, outcome=outcome, failure={"type": "X", "message": "no"})
+    rulings = {one.claim.text: (one.ruling, one.reason) for one in compared(folder, manifest).rulings}
+    assert rulings["half the work is twice as fast"] == ("undecided", "oom")
+    assert rulings["the device does it"] == ("not measurable here", "needs a CUDA device")
+
+
+def test_a_claim_about_another_size_is_not_ruled_on_and_one_about_this_size_is(command, monkeypatch) -> None:
+    seconds = {"kind": "predicate", "figure": "seconds_per_iteration", "low": 0.0}
+    claims = [Claim(f"{size}", "toy", "9", ({"work": "single"},), setting={"size": (size,)}, **seconds) for size in (48, 4800)]
+    arms = [Claim(f"arm {size}", "toy", "9", ({},), setting={"size": (size,)}, **seconds) for size in (48, 4800)]
+    monkeypatch.setattr(Spinner, "claims", (*claims, *arms))
+    found = compared(*simulated(command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS), cost))
+    assert {one.claim.text: one.ruling for one in found.rulings} == {"48": "confirmed", "arm 48": "confirmed"}

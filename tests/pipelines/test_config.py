@@ -36,10 +36,17 @@ MISTAKES = [
     ("measure.iterations=-5", "measure.iterations=-5 must be at least 1"),
     ("measure.timeout_s=0", "measure.timeout_s=0.0 must be above zero"),
     ("measure.threads=0", "measure.threads=0 must be at least 1"),
+    ("measure.turns=0", "measure.turns=0 must be at least 1"),
+    ("measure.rounds_max=0", "measure.rounds_max=0 must be at least 1"),
+    ("measure.repeats=-1", "measure.repeats=-1 must be at least 0"),
+    ("measure.seeds=2", "measure.seeds=2 must be at least 3"),
+    ("measure.precision=0", "measure.precision=0.0 must be above zero"),
+    ("measure.budget_s=-1", "measure.budget_s=-1.0 must be above zero"),
+    ("measure.isolation=some", "measure.isolation=some is unknown; choose from: fresh, resident"),
     ("cluster.slots=0", "cluster.slots=0 must be at least 1"),
     ("cluster.slots=-1", "cluster.slots=-1 must be at least 1"),
     ("cluster.arms_per_pack=1", "cluster.arms_per_pack=1 must be at least 2"),
-    ("tracking.mode=maybe", "tracking.mode=maybe is unknown; choose from: offline, disabled"),
+    ("tracking.mode=maybe", "tracking.mode=maybe is unknown; choose from: offline, online, disabled"),
     ("retry=[ok]", "retry=ok is unknown; choose from: failed, oom"),
 ]
 

@@ -58,6 +58,13 @@ def test_a_log_file_gets_plain_lines(manifest: Manifest, monkeypatch: pytest.Mon
     assert "\x1b" not in text
 
 
+def test_the_last_line_of_a_log_file_has_the_whole_count(manifest: Manifest) -> None:
+    """Lines come at most every ten seconds, and the last one may be far from the end."""
+    text = shown(manifest, [event(manifest, 0, Outcome.OK) for _ in range(3)])
+    assert text.strip().splitlines() == ["3 of 20 trials"]
+    assert "3 of 20 trials\n" not in shown(manifest, [event(manifest, 0, Outcome.OK) for _ in range(3)], terminal=True)
+
+
 def test_trials_that_will_never_come_leave_the_count(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "LOG_EVERY_S", 0.0)
     text = shown(manifest, [event(manifest, 1, Outcome.UNSUPPORTED, "needs a GPU", None), event(manifest, 0, Outcome.OK)])

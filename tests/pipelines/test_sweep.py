@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -13,7 +14,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from pipelines import collect, compare, files, launch, pack, plan, report
+from pipelines import collect, compare, files, launch, pack, page, plan, report
 from pipelines.compare import Comparison
 from pipelines.config import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
 from pipelines.files import read_arrays
@@ -22,6 +23,7 @@ from pipelines.measure.parity import ParityVerdict
 from pipelines.measure.verdicts import Verdict
 from pipelines.pack import PackRun
 from pipelines.progress import read_progress
+from pipelines.provenance import read_provenance
 from pipelines.records import Kind, Manifest, Outcome, SweepFolder, TrialRecord
 from workloads.api import Device
 
@@ -54,7 +56,9 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     runs = tmp_path_factory.mktemp("runs")
     command = SweepCommand(
         workload={"name": "toys.spinner:Spinner"},
-        measure=MeasureConfig(rounds=6, iterations=8, warmup_max=10, evidence_iterations=4, counting_iterations=2, timeout_s=60),
+        measure=MeasureConfig(
+            rounds=6, iterations=8, warmup_max=10, evidence_iterations=4, counting_iterations=2, timeout_s=60, repeats=0
+        ),
         cluster=ClusterConfig(arms_per_pack=20),
         sweep=SweepConfig(name="toy", designs=[DesignConfig("one_at_a_time", levels=LEVELS)]),
         runs=str(runs),
@@ -104,7 +108,7 @@ def test_a_level_of_the_tolerance_class_may_round(done: Done) -> None:
 def test_what_cannot_act_here_is_unsupported_with_its_reason(done: Done) -> None:
     result = done.effect("device_only", "on")
     assert (result.word, result.ratio, result.note) == ("unsupported", None, "device_only=on: needs a GPU")
-    assert [ruling for _, ruling in result.rulings] == ["not measurable here: unsupported"]
+    assert [ruling for _, ruling in result.rulings] == ["not measurable here: needs a CUDA device"]
 
 
 FAULTS = [
@@ -151,12 +155,12 @@ def test_the_table_reads_at_a_hundred_columns(done: Done) -> None:
     report.show(Console(file=out, width=100), done.comparison)
     text = out.getvalue()
     assert max(map(len, text.splitlines())) <= 100
-    for part in ("work=single", "faster", "inert", "different: trace", "unsupported", "oom"):
+    for part in ("work=single", "faster", "inert", "different:", "trace", "unsupported", "oom"):
         assert part in text
 
 
 def test_the_report_opens_without_network_and_escapes_names(done: Done) -> None:
-    report.write_html(done.folder, done.manifest, done.comparison)
+    page.write_html(done.folder, done.manifest, done.comparison, done.trials, read_provenance(done.folder.config_file, []))
     html = done.folder.report_file.read_text()
     assert "work=single" in html
     outside = _Outside()
@@ -170,17 +174,20 @@ def test_tables_are_parquet_with_one_row_per_trial_and_effect(done: Done) -> Non
     assert pl.read_parquet(done.folder.tables_dir / "trials.parquet").height == done.trials.height
 
 
-def test_no_trial_process_is_left(done: Done) -> None:
-    alive = [p for p in Path("/proc").iterdir() if p.name.isdigit() and str(done.folder.path) in _command_line(p)]
-    assert alive == []
+def test_no_process_of_the_sweep_is_left(done: Done) -> None:
+    deadline = time.monotonic() + 20  # a fork server ends by itself once its pack is gone
+    while alive := [p for p in Path("/proc").iterdir() if p.name.isdigit() and str(done.folder.path) in _command_line(p)]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.05)
 
 
-def test_records_mixed_from_two_devices_are_refused(done: Done) -> None:
+def test_records_of_another_device_are_left_out_and_never_mixed(done: Done) -> None:
     mixed = done.trials.with_columns(
         keys=pl.when(pl.col("round") == 0).then(pl.lit("device=other")).otherwise(pl.col("keys")),
     )
-    with pytest.raises(compare.RecordError, match="cannot be compared"):
-        compare.compare(done.folder, done.manifest, mixed)
+    whole, found = (compare.compare(done.folder, done.manifest, trials) for trials in (done.trials, mixed))
+    assert max(effect.rounds for effect in found.effects) == max(effect.rounds for effect in whole.effects) - 1
+    assert any("are left out: device is other" in note for note in found.notes)
 
 
 def test_a_damaged_record_is_named_and_its_round_measured_again(done: Done) -> None:
@@ -262,7 +269,7 @@ def test_more_rounds_add_to_what_is_there(command, run_sweep: Run) -> None:
     folder, _ = run_sweep(command(DesignConfig("one_at_a_time", toggles=["work"])))
     before = set(started(folder))
     run_sweep(command(DesignConfig("one_at_a_time", toggles=["work"]), measure={"rounds": 3}))
-    assert {Path(path).name for path in set(started(folder)) - before} == {"p000-r002-a0"}
+    assert {Path(path).name for path in set(started(folder)) - before} == {"p000-r002-a1"}
 
 
 def test_failed_trials_are_measured_anew_only_when_asked(command, run_sweep: Run) -> None:

@@ -11,13 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.measure.statistics import (
-    DETECTABLE_SD,
     LEVEL,
     Estimate,
     Interval,
     Method,
     Spread,
-    detectable_effect,
     estimate,
     generation_ratios,
     hodges_lehmann,
@@ -294,24 +292,6 @@ def test_holm_rejects_just_what_its_adjusted_p_says(ps: list[float]) -> None:
 
 def test_holm_of_nothing_is_nothing() -> None:
     assert holm([]) == []
-
-
-@pytest.mark.parametrize(("n", "sd"), DETECTABLE_SD.items())
-def test_the_detectable_effect_is_the_tables(n: int, sd: float) -> None:
-    assert detectable_effect(n, 0.02) == pytest.approx(0.02 * sd)
-
-
-def test_more_rounds_detect_less_and_more_comparisons_detect_later() -> None:
-    effects = [detectable_effect(n, 0.02) for n in range(6, 60)]
-    assert effects == sorted(effects, reverse=True)
-    assert detectable_effect(120, 1.0) == pytest.approx(0.54 / 2)
-    assert detectable_effect(12, 0.02, comparisons=12) > detectable_effect(12, 0.02)
-
-
-def test_too_few_rounds_detect_nothing_unless_a_pooled_variance_helps() -> None:
-    assert detectable_effect(5, 0.02) == math.inf
-    assert detectable_effect(1, 0.02, degrees=20) == math.inf
-    assert 0.02 < detectable_effect(5, 0.02, degrees=20) < 0.04
 
 
 def with_half_width(log_ratio: float, half_width: float, n: int = 10) -> Estimate:

@@ -43,7 +43,7 @@ class Spinner(Workload):
         Toggle("half", (Level("off"), Level("on", parity=Parity.TOLERANCE, bounds={"trace": 1e-2})), "float32 sums", "toy"),
         Toggle(
             "trouble",
-            tuple(Level(name) for name in ("none", "raise", "kill", "segv", "hang", "oom", "exit", "late")),
+            tuple(Level(name) for name in ("none", "raise", "kill", "segv", "hang", "oom", "exit", "late", "fourth_turn")),
             "fail in a known way",
             "toy",
         ),
@@ -99,6 +99,8 @@ class Spinner(Workload):
                 raise MemoryError("the toy was told to run out of memory")
             case "exit":
                 os._exit(3)
+            case "fourth_turn" if self.context.kind == "timing" and self.steps > 22:
+                os.kill(os.getpid(), signal.SIGKILL)
             case "late" if self.context.kind == "timing" and self.steps > 3:
                 raise ValueError("the toy failed while being timed")
 

@@ -1,0 +1,186 @@
+"""Every command in the documentation is one that exists and is understood; the tutorial is done as it is written."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from documented import PAGES, ROOT, blocks, commands
+
+from pipelines import cli, config, study
+from pipelines.config import RunCommand, SweepCommand
+from pipelines.plan import make_plan, single_arm
+from slurm.site import Shape
+from workloads.api import Device
+
+PERFSWEEP = [(page, words) for page in PAGES for words in commands(page, "perfsweep")]
+MAKE = [(page, words) for page in PAGES for words in commands(page, "make")]
+GPU = Device("cuda", 1, "a GPU", 2**36, (9, 0), 8, True)
+
+
+def shown(value: object) -> str:
+    return value.name if isinstance(value, Path) else " ".join(map(str, value)) if isinstance(value, list) else ""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with the files that the pages tell to write, and one that init has made."""
+    for page in PAGES:
+        for block in blocks(page):
+            if block.file:
+                (tmp_path / block.file).parent.mkdir(parents=True, exist_ok=True)
+                (tmp_path / block.file).write_text(block.text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    for command in (["init", "."], ["new", "my_workload"]):
+        with pytest.raises(SystemExit):
+            cli.main(command)
+    return tmp_path
+
+
+class Understood(Exception):
+    """The arguments of a plain command were right."""
+
+
+@pytest.mark.parametrize(("page", "words"), PERFSWEEP, ids=shown)
+def test_a_documented_command_is_understood(page: Path, words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Composed commands are planned whole, for a machine with a GPU; of others the arguments are parsed."""
+    command, rest = words[0], words[1:]
+    if command.startswith("-"):
+        assert command in ("--help", "--version")
+        return
+    assert command in cli.COMMANDS
+    if not rest:
+        return  # a mention of the command, not a call
+    if command in cli.COMPOSED:
+        plan(command, [word for word in rest if not re.match(r"-|job$", word)])
+        return
+    monkeypatch.setattr("argparse.ArgumentParser.parse_args", _parse_only(_parse()))
+    with pytest.raises(Understood):
+        cli._plain(command, [word.replace("SWEEP", "runs/x") for word in rest if word not in ("|", "source")])
+
+
+def _parse():
+    import argparse
+
+    return argparse.ArgumentParser.parse_args
+
+
+def _parse_only(parse):
+    def only(self, arguments=None, namespace=None):
+        parse(self, arguments, namespace)
+        raise Understood
+
+    return only
+
+
+def plan(command: str, words: list[str]) -> None:
+    config.register()
+    given = [*study.overrides(config.parts(command), words), *words]
+    cfg = cli._compose(command, cli._spelled_out(command, given))
+    if command == "sweep":
+        assert make_plan(config.typed(cfg, SweepCommand), GPU).effects
+    elif command == "run":
+        run = config.typed(cfg, RunCommand)
+        assert single_arm(SweepCommand(workload=run.workload, toggles=run.toggles, measure=run.measure), GPU).arms
+    else:
+        config.typed(cfg, config.DoctorCommand)
+
+
+def test_the_site_profiles_of_the_guide_compose_and_ask_slurm_for_something(folder: Path) -> None:
+    config.register()
+    profiles = [path.stem for path in (folder / "configs/cluster").glob("*.yaml")]
+    assert {"site", "university", "centre", "container"} <= set(profiles)
+    for name in profiles:
+        words = [f"cluster={name}"]
+        cfg = cli._compose("doctor", cli._spelled_out("doctor", [*study.overrides(config.parts("doctor"), words), *words]))
+        cluster = config.typed(cfg, config.DoctorCommand).cluster
+        options = cluster.options(Shape.of(cluster))
+        assert cluster.executor == "slurm"
+        assert options["time"] == cluster.time_min
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize(("page", "words"), MAKE, ids=shown)
+def test_a_documented_make_target_exists(page: Path, words: list[str]) -> None:
+    words = [word for word in words if re.fullmatch(r"[\w-]+|[A-Z_]+=.*", word)]
+    done = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_index_documents_every_exit_status() -> None:
+    table = (ROOT / "docs/index.md").read_text().partition("## Exit status")[2].partition("##")[0]
+    from pipelines.commands import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
+
+    mistake = 2
+    assert set(map(int, re.findall(r"^\| (\d+) ", table, re.MULTILINE))) == {DONE, SOME_FAILED, mistake, ATTENTION, INTERRUPTED}
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs/index.md").read_text()
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if page.name not in index and page.name != "index.md"] == []
+
+
+SESSIONS = ["tutorial.md", "extending.md"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SESSIONS)
+def test_a_page_can_be_followed_from_top_to_bottom_in_an_empty_folder(name: str, tmp_path: Path) -> None:
+    """Files are written and commands run in the order in which they stand on the page."""
+    ran = 0
+    for block in blocks(ROOT / "docs" / name):
+        if block.file:
+            (tmp_path / block.file).write_text(block.text)
+        for words in block.commands if block.language == "sh" else ():
+            assert words[0] == "perfsweep"
+            perfsweep(words[1:], tmp_path)
+            ran += 1
+    assert ran >= 2
+
+
+READ_ONLY = [
+    ["list"],
+    ["describe", "digits"],
+    ["claims", "digits"],
+    ["run", "workload=digits", "toggles.amp=bf16"],
+    ["sweep", "workload=digits", "sweep=ablation", "dry_run=true"],
+    ["sweep", "workload=digits", "cluster=slurm", "dry_run=true"],
+]
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_do_what_they_say(tmp_path: Path) -> None:
+    """Those that look, and the demo sweep with everything that is done with it afterwards."""
+    known = [words for page, words in PERFSWEEP if page.name in ("README.md", "toggles.md", "slurm.md")]
+    for words in READ_ONLY:
+        assert words in known, f"{words} is documented no more"
+        perfsweep(words, tmp_path)
+    perfsweep(["sweep", "workload=digits", "sweep=demo", "measure.rounds=6", "axes.gc=[frozen]"], tmp_path)
+    for words in (
+        ["status", "runs/digits-demo"],
+        ["compare", "runs/digits-demo"],
+        ["publish", "runs/digits-demo", "--offline"],
+        ["claims"],
+    ):
+        perfsweep(words, tmp_path)
+
+
+def perfsweep(words: list[str], folder: Path) -> str:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
+    env |= {"PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    command = [sys.executable, "-P", "-m", "pipelines.cli", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=400, env=env)
+    assert done.returncode == 0, f"perfsweep {' '.join(words)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    return done.stdout

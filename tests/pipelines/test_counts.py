@@ -1,0 +1,31 @@
+"""Counters of arms beside the reference's."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.counts import counter_table, moved_counters
+from pipelines.records import Arm
+
+COUNTERS = st.dictionaries(st.sampled_from("abcdef"), st.none() | st.floats(0, 1e9))
+
+
+@given(COUNTERS, COUNTERS)
+def test_only_counters_that_both_counted_and_that_differ_are_listed_the_furthest_first(reference, own):
+    moved = moved_counters(reference, own)
+    listed = {one.counter for one in moved}
+    for name in "abcdef":
+        before, after = reference.get(name), own.get(name)
+        assert (name in listed) == (before is not None and after is not None and before != after)
+    assert [one.size for one in moved] == sorted((one.size for one in moved), reverse=True)
+
+
+def test_an_arm_or_reference_that_was_not_counted_lists_nothing():
+    assert moved_counters(None, {"a": 1.0}) == moved_counters({"a": 1.0}, None) == ()
+
+
+def test_the_table_has_a_row_for_each_arm_and_counter():
+    arms = [Arm(id="x", levels={}, label="naive"), Arm(id="y", levels={}, label="fast")]
+    table = counter_table(arms, {"x": {"passes": 100.0, "flops": None}, "y": None})
+    assert table.rows() == [("x", "naive", "flops", None), ("x", "naive", "passes", 100.0)]

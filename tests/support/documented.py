@@ -1,0 +1,51 @@
+"""Commands and files in the documentation, as a reader would take them from it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md")))
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"`([^`\n]+)`")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block with its language."""
+
+    language: str
+    text: str
+
+    @property
+    def file(self) -> str | None:
+        """The name in its first line, where the block is a file to be written."""
+        found = re.match(r"# (\S+\.(?:py|yaml))$", self.text.partition("\n")[0])
+        return found[1] if found else None
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """Words of each line."""
+        return [words for line in self.text.splitlines() if (words := shlex.split(line, comments=True))]
+
+
+def blocks(page: Path) -> list[Block]:
+    """All fenced blocks of a page, in order."""
+    return [Block(*found) for found in _BLOCK.findall(page.read_text())]
+
+
+def commands(page: Path, program: str) -> list[list[str]]:
+    """Every command line of a program on a page, in blocks and in running text, without the program's name."""
+    text = page.read_text()
+    lines = [line for block in _BLOCK.findall(text) if block[0] in ("", "sh") for line in block[1].splitlines()]
+    lines += _INLINE.findall(_BLOCK.sub("", text))
+    found = []
+    for line in lines:
+        match = re.match(rf"(?:\S+/)?{program} (.*)", line.strip())
+        if match and "..." not in line:
+            found.append(match[1].replace(" && make", "\nmake"))
+    return [shlex.split(part.removeprefix("make "), comments=True) for line in dict.fromkeys(found) for part in line.split("\n")]

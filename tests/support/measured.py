@@ -1,0 +1,150 @@
+"""Sweeps whose times are known: planned by the shipped code, and written as if they had been measured."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from pipelines import collect, compare, plan
+from pipelines.compare import Comparison
+from pipelines.config import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from pipelines.records import (
+    Kind,
+    Manifest,
+    Outcome,
+    SweepFolder,
+    TrialRecord,
+    TrialSpec,
+    write_evidence,
+    write_iterations,
+    write_record,
+)
+from workloads.api import Device, Evidence, Levels
+
+TimeOf = Callable[[Levels], float]
+
+
+def spec_of(manifest: Manifest, arm: str, pack: str, number: int | None, kind: Kind) -> TrialSpec:
+    sweep = manifest.sweep
+    return TrialSpec(
+        sweep=sweep.name,
+        workload=sweep.workload,
+        config=sweep.config,
+        arm=manifest.arm(arm),
+        kind=kind,
+        pack=pack,
+        round=number,
+        attempt=0,
+        measure=sweep.measure,
+        code=sweep.code,
+        cache_dir="",
+    )
+
+
+def write(folder: SweepFolder, spec: TrialSpec, **fields: object) -> None:
+    trial = folder.trial_dir(spec)
+    trial.mkdir(parents=True, exist_ok=True)
+    facts = {"cpu_model": "Simulated", "cores": 2, "torch": "2.13.0", "python": "3.11", "cpu_features": ["avx2", "fma"]}
+    fields = {"environment": facts, **fields}
+    values = {"outcome": Outcome.OK, "units": 100.0, "iterations": 10, "keys": {"device": "fake"}, "peak_bytes": 1000, **fields}
+    record = TrialRecord(
+        arm=spec.arm.id,
+        kind=spec.kind,
+        pack=spec.pack,
+        round=spec.round,
+        attempt=0,
+        code=spec.code,
+        method=spec.measure.method,
+        **values,
+    )  # type: ignore[arg-type]
+    write_record(trial, record)
+
+
+def simulated(
+    command: SweepCommand, time_of: TimeOf, *, drift: float = 0.3, noise: float = 0.004, iterations: int = 0
+) -> tuple[SweepFolder, Manifest]:
+    """A measured sweep on a machine whose speed wanders by `drift` from round to round.
+
+    With `iterations` every timing trial has series of that length, as trials write them.
+    """
+    manifest = plan.make_plan(command, Device())
+    folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
+    folder.write_manifest(manifest)
+    rng = np.random.default_rng(7)
+    for arm in manifest.arms:
+        evidence = spec_of(manifest, arm.id, "p000", None, Kind.EVIDENCE)
+        write(folder, evidence)
+        write_evidence(folder.trial_dir(evidence), Evidence({"trace": np.ones(4)}, {"count": 4.0}))
+    for pack in manifest.packs:
+        for number, order in enumerate(pack.orders):
+            speed = math.exp(drift * rng.standard_normal())
+            for arm in order:
+                seconds = time_of(manifest.arm(arm).levels) * speed * math.exp(noise * rng.standard_normal())
+                spec = spec_of(manifest, arm, pack.id, number, Kind.TIMING)
+                write(folder, spec, region_ns=round(seconds * 1e9), iterations=iterations or 10)
+                if iterations:
+                    write_iterations(folder.trial_dir(spec), series(rng, seconds, iterations))
+    return folder, manifest
+
+
+def series(rng: np.random.Generator, seconds: float, iterations: int, warm: int = 20) -> dict[str, np.ndarray]:
+    """Arrays of one timing trial whose iterations take `seconds` together, with a slow start."""
+    walls = np.exp(0.03 * rng.standard_normal(iterations))
+    wall_ns = np.round(walls / walls.sum() * seconds * 1e9).astype(np.int64)
+    first = float(wall_ns.mean()) * (1 + 20 * np.exp(-np.arange(warm) / 2))
+    return {
+        "start_ns": 10**12 + np.concatenate([[0], np.cumsum(wall_ns[:-1])]),
+        "wall_ns": wall_ns,
+        "flags": np.zeros(iterations, np.uint32),
+        "host_forward": wall_ns // 3,
+        "host_backward": wall_ns // 2,
+        "warmup_wall_ns": first.astype(np.int64),
+        "epoch_ns": np.array([1_700_000_000 * 10**9]),
+    }
+
+
+def compared(folder: SweepFolder, manifest: Manifest) -> Comparison:
+    return compare.compare(folder, manifest, collect.collect(folder, manifest))
+
+
+def cost(levels: Levels) -> float:
+    """Twice the work takes twice as long; wrong signs cost 10 %, and 20 % more beside double work."""
+    seconds = 2.0 if levels["work"] == "double" else 1.0
+    if levels["sign"] == "wrong":
+        seconds *= 1.1 * (1.2 if levels["work"] == "double" else 1.0)
+    return seconds
+
+
+EVERYTHING = (
+    DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [4], "idle": ["on"], "sign": ["wrong"], "half": ["on"]}),
+    DesignConfig("leave_one_out", best={"work": "single", "slab": 4}),
+    DesignConfig("factorial", levels={"work": ["double", "single"], "sign": ["right", "wrong"], "slab": [1, 8]}),
+    DesignConfig("ladder", levels={"slab": [1, 2, 4, 8, 16, 64]}),
+)
+
+
+def with_everything(runs: Path, rounds: int = 8, iterations: int = 60) -> tuple[SweepFolder, Manifest]:
+    """A sweep of the toy with all that a report can show: every kind of table and picture, and a size out of memory."""
+    measure = MeasureConfig(rounds=rounds, iterations=8, warmup_max=10, evidence_iterations=4, counting_iterations=2)
+    command = SweepCommand(
+        workload={"name": "toys.spinner:Spinner"},
+        measure=measure,
+        cluster=ClusterConfig(executor="inprocess"),
+        sweep=SweepConfig(name="toy", designs=list(EVERYTHING), references={"naive": {}}),
+        runs=str(runs),
+    )
+    share = {1: 1.0, 2: 0.9, 4: 0.8, 8: 0.75, 16: 0.74, 64: 0.9}
+    folder, manifest = simulated(command, lambda levels: cost(levels) * share[int(levels["slab"])] / 1e3, iterations=iterations)
+    for arm in manifest.arms:
+        for record in folder.path.glob(f"trials/{arm.id}/*-r*/record.json") if arm.levels["slab"] == 64 else ():
+            change(record, outcome="oom", failure={"type": "OutOfMemoryError", "message": "CUDA out of memory"})
+    return folder, manifest
+
+
+def change(record: Path, **fields: object) -> None:
+    """Change some fields of a record that is there."""
+    record.write_text(json.dumps({**json.loads(record.read_text()), **fields}))

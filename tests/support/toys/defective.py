@@ -1,0 +1,244 @@
+"""A sound workload, and the same with one defect each: what `perfsweep check` must tell apart."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from workloads.api import Check, Clock, Context, Device, Evidence, Level, Levels, Parity, Toggle, Workload
+
+SHARED: list[float] = []
+"""Module-level state, which no workload should keep."""
+
+
+@dataclass
+class Config:
+    """Rows of the product that one iteration computes."""
+
+    rows: int = 16
+
+
+class Sound(Workload):
+    """x <- tanh(x W), in one product or in two halves, in double precision or rounded."""
+
+    Config = Config
+    toggles = (
+        Toggle("halves", (Level("off"), Level("on", witness="products")), "two products of half the rows", "toy"),
+        Toggle("rounded", (Level("off"), Level("on", parity=Parity.TOLERANCE, bounds={"x": 0.1, "sums": 0.1})), "bf16", "toy"),
+    )
+    checks = (Check("x"), Check("sums"))
+    unit = "row"
+
+    def setup(self, config: Config, levels: Levels, context: Context) -> None:
+        self.context, self.levels, self.rows = context, levels, config.rows
+        draw = torch.Generator().manual_seed(context.seed)
+        self.x = torch.randn(config.rows, 8, generator=draw, dtype=torch.float64)
+        self.weight = torch.randn(8, 8, generator=draw, dtype=torch.float64)
+        self.pieces = 2 if levels.get("halves") == "on" else 1
+        self.products, self.steps, self.sums, self.late = 0, 0, [], None
+
+    def step(self, clock: Clock) -> None:
+        parts = [torch.tanh(part @ self.weight) for part in self.x.chunk(self.pieces)]
+        self.products += self.pieces
+        self.x = torch.cat(parts)
+        if self.levels.get("rounded") == "on":
+            self.x = self.x.bfloat16().double()
+        self.read()
+        self.steps += 1
+
+    def read(self) -> None:
+        """An iteration late, when the value has arrived by itself."""
+        if self.late is not None:
+            self.sums.append(self.late.item())
+        self.late = self.x.sum()
+
+    def progress(self) -> float:
+        return float(self.steps * self.rows)
+
+    def evidence(self) -> Evidence:
+        if self.context.kind == "timing":
+            return Evidence(numbers={"steps": float(self.steps)})
+        return Evidence({"x": self.x, "sums": torch.tensor(self.sums)})
+
+    def counters(self) -> dict[str, float]:
+        return {"products": self.products}
+
+
+class Quiet(Sound):
+    """A level that acts where no counter looks: through a variable of the process."""
+
+    toggles = (Toggle("quiet", (Level("off"), Level("on", env={"PERFSWEEP_TOY": "on"})), "set a variable", "toy"),)
+
+
+class Unseeded(Sound):
+    """Set-up draws from somewhere else than the seed."""
+
+    def setup(self, config: Config, levels: Levels, context: Context) -> None:
+        super().setup(config, levels, context)
+        self.weight = self.weight + int.from_bytes(os.urandom(2), "big") / 1e6
+
+
+class UnseededStep(Sound):
+    """Steps draw from somewhere else than the seed; the first does not."""
+
+    def step(self, clock: Clock) -> None:
+        super().step(clock)
+        if self.steps > 1:
+            self.x = self.x + int.from_bytes(os.urandom(2), "big") / 1e6
+
+
+class NoEvidence(Sound):
+    """A check that evidence knows nothing of."""
+
+    checks = (*Sound.checks, Check("losses"))
+
+
+class NoChecks(Sound):
+    """Nothing is compared."""
+
+    toggles = (Toggle("halves", (Level("off"), Level("on", witness="products")), "two products", "toy"),)
+    checks = ()
+
+
+class FrozenEvidence(Sound):
+    """Evidence that does not depend on what was computed."""
+
+    def evidence(self) -> Evidence:
+        return Evidence({"x": self.weight, "sums": torch.zeros(1)})
+
+
+class Ignored(Sound):
+    """Levels that are declared and never looked at, with a witness and without, and one with a witness nobody counts."""
+
+    toggles = (
+        Toggle("counted", (Level("off"), Level("on", witness="products")), "nothing happens", "toy"),
+        Toggle("uncounted", (Level("off"), Level("on")), "nothing happens", "toy"),
+        Toggle("misspelt", (Level("off"), Level("on", witness="product")), "nothing happens", "toy"),
+    )
+
+    def setup(self, config: Config, levels: Levels, context: Context) -> None:
+        super().setup(config, {**levels, "halves": "off", "rounded": "off"}, context)
+
+
+class Wrong(Sound):
+    """Two halves compute something slightly else."""
+
+    def step(self, clock: Clock) -> None:
+        super().step(clock)
+        if self.pieces == 2:
+            self.x = self.x * (1 + 1e-6)
+
+
+class TooRough(Sound):
+    """Rounding goes beyond the bounds that are declared."""
+
+    toggles = (
+        Toggle("rounded", (Level("off"), Level("on", parity=Parity.TOLERANCE, bounds={"x": 1e-9})), "bf16", "toy"),
+        Toggle("halves", (Level("off"), Level("on", witness="products")), "two products", "toy"),
+    )
+
+
+class OtherData(Sound):
+    """A digest that a level changes."""
+
+    def data_digest(self) -> str:
+        return f"in {self.pieces} pieces"
+
+
+class Reads(Sound):
+    """Reads what it has just computed, in each iteration."""
+
+    def read(self) -> None:
+        self.sums.append(self.x.sum().item())
+
+
+class ReadsSwitched(Reads):
+    """The same, but a level exists to do without: the read is what is measured."""
+
+    toggles = (Toggle("read", (Level("now"), Level("never", witness="host_reads")), "do not read", "toy"),)
+    checks = (Check("x"),)
+
+    def read(self) -> None:
+        if self.levels["read"] == "now":
+            Reads.read(self)
+
+
+class Global(Sound):
+    """State in the module, which a second life finds."""
+
+    def setup(self, config: Config, levels: Levels, context: Context) -> None:
+        super().setup(config, levels, context)
+        SHARED.append(1.0)
+        self.x = self.x * len(SHARED)
+
+
+class Setting(Sound):
+    """A setting of torch that is not put back."""
+
+    def setup(self, config: Config, levels: Levels, context: Context) -> None:
+        super().setup(config, levels, context)
+        torch.set_float32_matmul_precision("medium")
+
+
+class Cached(Sound):
+    """What is cached is not what would be computed anew."""
+
+    def setup(self, config: Config, levels: Levels, context: Context) -> None:
+        super().setup(config, levels, context)
+        file = context.cache_dir / "weight.pt"
+        if file.exists():
+            self.weight = torch.load(file) * 1.5
+        else:
+            torch.save(self.weight, file)
+
+
+def never(device: Device) -> str:
+    return "needs another planet"
+
+
+class Elsewhere(Sound):
+    """A baseline that cannot act on this machine."""
+
+    toggles = (Toggle("halves", (Level("off", unsupported=never), Level("on", witness="products")), "two products", "toy"),)
+    checks = (Check("x"),)
+
+
+class Raises(Sound):
+    """Breaks in its third iteration."""
+
+    def step(self, clock: Clock) -> None:
+        super().step(clock)
+        if self.steps == 3:
+            raise ValueError("the toy was told to break")
+
+
+class Stands(Sound):
+    """Progress that does not grow."""
+
+    def progress(self) -> float:
+        return 1.0
+
+
+class Job(Sound):
+    """A job of five iterations that starts anew."""
+
+    shape = "job"
+
+    def done(self) -> bool:
+        return self.steps >= 5
+
+    def setup(self, config: Config, levels: Levels, context: Context) -> None:
+        super().setup(config, levels, context)
+        self.start = self.x
+
+    def reset(self) -> None:
+        self.x, self.steps, self.sums, self.late = self.start, 0, [], None
+
+
+class StaleJob(Job):
+    """A job that goes on where the last one ended."""
+
+    def reset(self) -> None:
+        self.steps, self.sums, self.late = 0, [], None
