@@ -4,23 +4,34 @@ PYTHON   ?= python3
 VENV     ?= .venv
 WORKLOAD ?=
 SWEEP    ?= demo
-CLUSTER  ?= local
+CLUSTER  ?= auto
 ARGS     ?=
+
+# Several clusters live side by side: make slurm-up PERFSWEEP_SLURM_ROOT=/tmp/second SLURM_PORT=18817
+SLURM_PORT ?= 17817
+SLURM_ARGS ?=
+SLURM_PACKAGES := slurm-wlm munge
+SLURM_ACCOUNTING := slurmdbd mariadb-server slurm-wlm-mysql-plugin
+HAS_SLURM := PATH="$$PATH:/usr/sbin:/sbin"; command -v slurmctld && command -v slurmd && command -v munged
+export PERFSWEEP_SLURM_ROOT
 
 DEMOS := digits probe1d
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep run compare test test-slow lint
+.PHONY: help setup sweep run compare picture test test-slow lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
 
 help:
 	@echo "make setup      create $(VENV) with the tested versions"
 	@echo "make sweep      measure a named sweep of $(DEMOS), or of one: WORKLOAD=digits SWEEP=$(SWEEP) CLUSTER=$(CLUSTER) ARGS="
 	@echo "make run        one trial here and now: WORKLOAD=digits ARGS=\"toggles.amp=bf16\""
 	@echo "make compare    tables and reports of what is measured: WORKLOAD=digits SWEEP=$(SWEEP)"
+	@echo "make picture    docs/digits-demo.png from a measured sweep's report, by Chromium: WORKLOAD=digits SWEEP=$(SWEEP)"
 	@echo "make test       the quick tests"
 	@echo "make test-slow  the long tests"
+	@echo "make slurm-up   start a real Slurm on this host; then make sweep CLUSTER=dev; make slurm-down stops it"
+	@echo "make slurm-install   as root: apt-get install $(SLURM_PACKAGES) and what accounting needs"
 	@echo "make lint       ruff and pyright"
 
 setup: $(READY)
@@ -45,11 +56,43 @@ compare: $(READY)
 	    $(BIN)/perfsweep compare runs/$$workload-$(SWEEP) || status=$$?; \
 	done; exit $$status
 
-test: $(READY)
+picture: $(READY)
+	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1100,700 \
+	    --screenshot=docs/$(or $(WORKLOAD),digits)-$(SWEEP).png file://$(CURDIR)/runs/$(or $(WORKLOAD),digits)-$(SWEEP)/report.html
+
+test: $(READY) slurm-if-root browser-if-root
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile $(ARGS)
 
-test-slow: $(READY)
+test-slow: $(READY) slurm-if-root browser-if-root
 	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile $(ARGS)
+
+slurm-install:
+	@test "$$(id -u)" = 0 || { echo "slurm-install needs root: sudo make slurm-install"; exit 1; }
+	timeout 300 apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -qq -y --no-install-recommends $(SLURM_PACKAGES) $(SLURM_ACCOUNTING) > /dev/null
+
+# Where it cannot be installed the Slurm tests skip, and the last line of the tests says so.
+slurm-if-root:
+	@{ $(HAS_SLURM); } > /dev/null || test "$$(id -u)" != 0 || ! command -v apt-get > /dev/null || $(MAKE) --no-print-directory slurm-install \
+	    || echo "Slurm could not be installed: its tests will skip"
+
+# The report is looked at in a real browser; only tests need one.
+browser-if-root:
+	@command -v chromium > /dev/null || test "$$(id -u)" != 0 || ! command -v apt-get > /dev/null \
+	    || { timeout 300 apt-get update -qq && DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -qq -y --no-install-recommends chromium > /dev/null; } \
+	    || echo "Chromium could not be installed: the report's tests in a browser will skip"
+
+slurm-up: $(READY)
+	@timeout 120 $(BIN)/python -m slurm.dev up --port $(SLURM_PORT) $(SLURM_ARGS)
+
+slurm-down: $(READY)
+	@timeout 120 $(BIN)/python -m slurm.dev down
+
+slurm-status: $(READY)
+	@timeout 60 $(BIN)/python -m slurm.dev status
+
+slurm-shell: $(READY)
+	@$(BIN)/python -m slurm.dev shell
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
