@@ -24,6 +24,8 @@ HELP = """perfsweep: measure which PyTorch optimisation buys how much, without c
 
   perfsweep run workload=digits toggles.amp=bf16     one trial here and now
   perfsweep sweep workload=digits sweep=demo         every arm of a sweep, compared with its base
+  perfsweep profile workload=digits                  where the time of one arm goes: functions, operators, phases, graphs
+  perfsweep profile SWEEP --arm ARM                  the same of an arm of a sweep; --diff ARM ARM compares two
   perfsweep status SWEEP                             what of a sweep is done
   perfsweep wait SWEEP                               follow a sweep on Slurm to its end, from any shell
   perfsweep logs SWEEP [PACK ...] [--follow]         what its packs print
@@ -42,17 +44,18 @@ HELP = """perfsweep: measure which PyTorch optimisation buys how much, without c
   perfsweep init [FOLDER]                            a folder with a configuration, a site profile, a Makefile fragment
   perfsweep completion bash|zsh|fish                 lines that switch completion on: eval "$(perfsweep completion bash)"
 
-SWEEP is a folder such as runs/digits-demo. run, sweep and doctor take Hydra overrides; see `perfsweep sweep --help`.
+SWEEP is a folder such as runs/digits-demo. run, sweep, profile and doctor take Hydra overrides; see `perfsweep sweep --help`.
 Status: 0 done; 1 something failed, is unfinished, or became slower; 2 a mistake in the command or its input; 3 jobs need
 attention; 130 interrupted or detached. NO_COLOR=1 switches colours off; output to a file or a pipe has none.
 """
 
-COMPOSED = ("run", "sweep", "doctor")
+COMPOSED = ("run", "sweep", "profile", "doctor")
 
 
 COMMANDS = (
     "run",
     "sweep",
+    "profile",
     "status",
     "wait",
     "logs",
@@ -88,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(0)
     command, rest = arguments[0], arguments[1:]
     try:
-        status = _composed(command, rest) if command in COMPOSED else _plain(command, rest)
+        status = _composed(command, rest) if is_composed(command, rest) else _plain(command, rest)
     except PerfsweepError as error:
         print(f"perfsweep {command}: {error}", file=sys.stderr)
         status = 2
@@ -100,6 +103,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"perfsweep {command}: interrupted", file=sys.stderr)
         status = 130
     sys.exit(status)
+
+
+def is_composed(command: str, arguments: Sequence[str]) -> bool:
+    """Whether Hydra composes the command: a profile of what lies in a folder has its configuration already."""
+    of_folder = "--diff" in arguments or "--arm" in arguments or not all("=" in one or one[:1] == "-" for one in arguments[:1])
+    return command in COMPOSED and not (command == "profile" and of_folder)
 
 
 def _plain(command: str, arguments: list[str]) -> int:
@@ -114,6 +123,8 @@ def _plain(command: str, arguments: list[str]) -> int:
             return _commands().compare(given.sweep, given.against, given.store, given.margin)
         case "history":
             return _history(parser, arguments)
+        case "profile":
+            return _profile(parser, arguments)
         case "publish":
             parser.add_argument("sweep", help=_FOLDER)
             parser.add_argument("--offline", action="store_true", help="write run folders and ask no server")
@@ -193,6 +204,28 @@ def _checked(workload: str, values: list[str]) -> int:
     return check.check(_compose("run", _spelled_out("run", [f"workload={workload}", *values])))
 
 
+def _profile(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
+    """Profiles of what lies in a folder."""
+    parser.add_argument("sweep", nargs="?", help=_FOLDER)
+    parser.add_argument("--arm", help="name, label or id of the arm to profile as the sweep measured it")
+    parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="two arms of the sweep, or two folders of profiles")
+    parser.add_argument("--tool", help="of a difference: torch, pyinstrument or roofline; all by default")
+    parser.epilog = "profile.FIELD=VALUE as in `perfsweep profile workload=...`"
+    own = [argument for argument in arguments if argument.startswith("profile.")]
+    if settled := [argument for argument in arguments if re.match(r"(workload|toggles|measure|tracking|runs)[.=]", argument)]:
+        raise ConfigError(f"{settled[0]}: the sweep has settled that; beside the folder of a sweep give profile.FIELD=VALUE only")
+    given = parser.parse_args([argument for argument in arguments if argument not in own])
+    if given.sweep is None and not given.diff:
+        raise ConfigError("--arm needs the folder of the sweep that the arm is of: perfsweep profile runs/SWEEP --arm ARM")
+    from pipelines import config, profile_commands
+
+    if given.diff:
+        return profile_commands.diff(given.sweep, given.diff, given.tool)
+    config.register()
+    options = config.typed(_compose("profile", own), config.ProfileCommand).profile
+    return profile_commands.profile_arm(given.sweep, given.arm, options)
+
+
 def _history(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     """The command that follows arms over code versions."""
     parser.add_argument("versions", nargs="+", metavar="SWEEP", help="sweeps or stored baselines, oldest first")
@@ -251,6 +284,10 @@ def _action(command: str) -> Callable[[DictConfig], int]:
         from pipelines import doctor
 
         return doctor.doctor
+    if command == "profile":
+        from pipelines import profile_commands
+
+        return profile_commands.profile
     from pipelines import commands
 
     return commands.sweep if command == "sweep" else commands.run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -256,15 +256,23 @@ def conclude(console: Console, folder: SweepFolder, manifest: Manifest, broken: 
 
 
 def _reported(console: Console, folder: SweepFolder, manifest: Manifest) -> int:
+    comparison = rebuild_report(folder, manifest, lambda found: report.show(console, found))
+    console.print(f"report: {folder.report_file}", highlight=False)
+    return SOME_FAILED if comparison.failed else DONE
+
+
+def rebuild_report(
+    folder: SweepFolder, manifest: Manifest, show: Callable[[comparing.Comparison], None] = lambda found: None
+) -> comparing.Comparison:
+    """Make tables, report.html and report.md anew from what is there; `show` prints the comparison before they are written."""
     progress = read_progress(folder, manifest)  # once: a large sweep is thousands of small files
     table = collect.collect(folder, manifest, progress)
     comparison = comparing.compare(folder, manifest, table, progress)
-    report.show(console, comparison)
+    show(comparison)
     found = provenance.read_provenance(folder.config_file, _environments(progress))
     page.write_html(folder, manifest, comparison, table, found)
     markdown.write_markdown(folder, comparison, found)
-    console.print(f"report: {folder.report_file}", highlight=False)
-    return SOME_FAILED if comparison.failed else DONE
+    return comparison
 
 
 def _environments(progress: Progress) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from pipelines import profile_slices as slices
 from pipelines import tracking
 from pipelines.records import Measure
 from slurm.site import SiteProfile
@@ -118,13 +119,47 @@ class RunCommand:
 
 
 @dataclass
+class ProfileConfig:
+    """What is profiled, and with which tools."""
+
+    tool: str = "all"  # pyinstrument, torch, memory, roofline, dynamo; all: those that this device can use
+    slice: str = "auto"  # step, job, first, or a range of iterations such as 10:40; auto: what suits the tool
+    wait: int = 1  # iterations before the slice that torch.profiler does not watch
+    warmup: int = 1  # and those it watches for nothing, since it is slow at first
+    active: int = 3  # iterations of a slice that nobody has named, for all but pyinstrument
+    repeats: int = 2  # the slice so often with the profiler and so often without, in turns
+    interval_s: float = 0.001  # between two samples of pyinstrument
+    hook: str = "on"  # the recorder of iterations and phases: on, off, or both one after the other
+    debug_log: str = "off"  # logging at level DEBUG: on, off or both
+    stacks: bool = False  # torch.profiler: the Python stack of each operator, at several times the cost
+    top: int = 15  # rows of the tables on the terminal
+
+
+@dataclass
+class ProfileCommand:
+    """`perfsweep profile`."""
+
+    workload: Any = MISSING
+    toggles: dict[str, Any] = field(default_factory=dict)
+    measure: MeasureConfig = field(default_factory=MeasureConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    profile: ProfileConfig = field(default_factory=ProfileConfig)
+    runs: str = "runs"
+
+
+@dataclass
 class DoctorCommand:
     """`perfsweep doctor`."""
 
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
 
 
-_COMMANDS: dict[str, type[Any]] = {"sweep": SweepCommand, "run": RunCommand, "doctor": DoctorCommand}
+_COMMANDS: dict[str, type[Any]] = {
+    "sweep": SweepCommand,
+    "run": RunCommand,
+    "profile": ProfileCommand,
+    "doctor": DoctorCommand,
+}
 
 
 def register() -> None:
@@ -154,8 +189,11 @@ def typed(cfg: DictConfig, command: type[Any]) -> Any:
         values: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(command), cfg))
     except OmegaConfBaseException as error:
         raise ConfigError(_first_line(error)) from error
-    if isinstance(values, SweepCommand | RunCommand):
+    if isinstance(values, SweepCommand | RunCommand | ProfileCommand):
         _check_measure(values.measure)
+    if isinstance(values, ProfileCommand):
+        tracking.check(values.tracking)
+        _check_profile(values.profile)
     if isinstance(values, SweepCommand | DoctorCommand):
         _check_cluster(values.cluster)
     if isinstance(values, SweepCommand):
@@ -217,6 +255,17 @@ def _check_measure(measure: MeasureConfig) -> None:
         if value is not None and not value > 0:
             raise ConfigError(f"measure.{name}={value} must be above zero")
     _check_choice("measure.isolation", measure.isolation, ("fresh", "resident"))
+
+
+def _check_profile(profile: ProfileConfig) -> None:
+    _check_choice("profile.tool", profile.tool, ("pyinstrument", "torch", "memory", "roofline", "dynamo", "all"))
+    for name in ("hook", "debug_log"):
+        _check_choice(f"profile.{name}", getattr(profile, name), ("on", "off", "both"))
+    for name, low in {"wait": 0, "warmup": 0, "active": 1, "repeats": 1, "top": 1}.items():
+        _check_least(f"profile.{name}", getattr(profile, name), low)
+    if not profile.interval_s > 0:
+        raise ConfigError(f"profile.interval_s={profile.interval_s} must be above zero")
+    slices.parse(profile.slice)
 
 
 def _check_least(name: str, value: int, low: int) -> None:

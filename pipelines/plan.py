@@ -96,6 +96,12 @@ def single_arm(command: SweepCommand, device: Device) -> Manifest:
     return Manifest(sweep=sweep, arms=(arm,), effects=(), packs=(Pack(id="p000", orders=((arm.id,),), start=start),))
 
 
+def alone(manifest: Manifest, command: SweepCommand) -> Manifest:
+    """A manifest of one arm that is not timed: under the name and tracking of its command, and with nothing to run."""
+    own = {"name": sweep_name(command), "tracking": dataclasses.asdict(command.tracking)}
+    return manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update=own), "packs": ()})
+
+
 def named_sweeps(workload: str) -> list[str]:
     """Named sweeps of a workload: its own, then those for any workload."""
     root = files("conf").joinpath("sweep")

@@ -13,6 +13,7 @@
       tables/               Parquet, written by collect and compare
       report.html, .md      the answer: a page that opens without a network, and the same as text
       wandb/                offline runs
+      profiles/             where the time of single arms goes: see `pipelines.profiles`
 
 Everything but trials can be rebuilt. Writes go to a temporary name, are synced, and take their final name in one
 step; of two writers of a result the first wins.
@@ -103,6 +104,7 @@ class SweepFolder:
         self.report_file = self.path / "report.html"
         self.markdown_file = self.path / "report.md"
         self.wandb_dir = self.path / "wandb"
+        self.profiles_dir = self.path / "profiles"
 
     def pack_dir(self, pack: str) -> Path:
         """Folder of a pack's logs and events."""

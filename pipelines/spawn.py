@@ -116,6 +116,9 @@ def _no_main() -> Iterator[None]:
 class Exec:
     """Starts trials as fresh interpreters, one for each rank."""
 
+    def __init__(self, module: str = "pipelines.trial") -> None:
+        self._module = module
+
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
         """Start all ranks of one trial with the variables of its levels; with `stay` each waits for turns at a pipe."""
         values = {name: text.replace("{scratch_dir}", str(spec_file.parent / "scratch")) for name, text in env.items()}
@@ -124,7 +127,7 @@ class Exec:
             ours, theirs = multiprocessing.Pipe() if stay else (None, None)
             inherited = [theirs.fileno()] if theirs else []
             with (spec_file.parent / "log.txt").open("ab") as log:
-                command = [sys.executable, "-m", "pipelines.trial", str(spec_file), str(rank), *map(str, inherited)]
+                command = [sys.executable, "-m", self._module, str(spec_file), str(rank), *map(str, inherited)]
                 process = subprocess.Popen(
                     command,
                     env={**os.environ, **values},

@@ -27,6 +27,7 @@ from pipelines import caches
 from pipelines.config import workload_config
 from pipelines.identity import code_digest
 from pipelines.measure import environment
+from pipelines.memory_snapshot import is_oom, keep_on_oom
 from pipelines.records import Failure, Kind, Outcome, TrialRecord, TrialSpec, read_spec, write_record, write_status
 from pipelines.regions import Timing, counted, evidenced, prepare_collector, timed
 from pipelines.spawn import Answer, die_with_parent
@@ -63,7 +64,7 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
                 if record.outcome is not Outcome.OK:
                     return
     except Exception as error:  # noqa: BLE001 - see `_recorded`
-        pipe.send(Answer(*_classified(error)))
+        pipe.send(Answer(*_ended_by(error, folder, rank)))
     finally:
         if rank == 0:
             shutil.rmtree(folder / "scratch", ignore_errors=True)
@@ -87,7 +88,7 @@ def _recorded(spec: TrialSpec, folder: Path, rank: int, work: Callable[[], dict[
     try:
         found = work()
     except Exception as error:  # noqa: BLE001 - the workload's code is not ours: whatever it raises is an outcome
-        outcome, failure = _classified(error)
+        outcome, failure = _ended_by(error, folder, rank)
         found = {"outcome": outcome, "failure": failure}
     record = TrialRecord.of(spec, started, **found)
     if rank == 0:
@@ -95,17 +96,19 @@ def _recorded(spec: TrialSpec, folder: Path, rank: int, work: Callable[[], dict[
     return record
 
 
-def _classified(error: Exception) -> tuple[Outcome, Failure]:
+def _ended_by(error: Exception, folder: Path, rank: int) -> tuple[Outcome, Failure]:
+    """The outcome that an exception is; what held the memory is kept while the exception still holds it."""
+    outcome, failure = classified(error)
+    if outcome is Outcome.OOM and rank == 0:
+        keep_on_oom(folder)
+    return outcome, failure
+
+
+def classified(error: Exception) -> tuple[Outcome, Failure]:
+    """The outcome that an exception is, and why."""
     if isinstance(error, UnsupportedHere):
         return Outcome.UNSUPPORTED, Failure(type="UnsupportedHere", message=str(error))
     return Outcome.OOM if is_oom(error) else Outcome.FAILED, as_failure(error)
-
-
-def is_oom(error: BaseException) -> bool:
-    """Whether an exception says that memory ran out; CPU allocators raise a plain RuntimeError."""
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
 def as_failure(error: BaseException) -> Failure:

@@ -12,12 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from workloads.peaks import peak
 from workloads.spd.importance import layer_shapes
 from workloads.spd.presets import LossSpec, Recipe, TargetSpec
 from workloads.spd.sites import Site
-
-# Peak multiply-add rates of float32, TF32 and 16-bit products, in FLOP/s.
-PEAKS = {"H200": (67e12, 494e12, 989e12), "H100": (67e12, 494e12, 989e12), "A100": (19.5e12, 156e12, 312e12)}
 
 
 @dataclass(frozen=True)
@@ -73,5 +71,5 @@ def flops_per_position(sites: Sequence[Site], spec: TargetSpec, recipe: Recipe, 
 
 def peak_flops(device: str, tf32: bool, half: bool) -> float | None:
     """Peak rate of a device by its name, None where it is not known."""
-    peaks = next((peaks for name, peaks in PEAKS.items() if name in device), None)
-    return None if peaks is None else peaks[2 if half else 1 if tf32 else 0]
+    found = peak(device)
+    return None if found is None else found.flops_per_s("half" if half else "tf32" if tf32 else "float32")

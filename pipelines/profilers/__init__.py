@@ -1,0 +1,1 @@
+"""The tools of profile trials, one module each; `tools` lists them."""
