@@ -20,12 +20,13 @@ BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep run compare picture test test-slow lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
+.PHONY: help setup sweep run profile compare picture test test-slow lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
 
 help:
 	@echo "make setup      create $(VENV) with the tested versions"
 	@echo "make sweep      measure a named sweep of $(DEMOS), or of one: WORKLOAD=digits SWEEP=$(SWEEP) CLUSTER=$(CLUSTER) ARGS="
 	@echo "make run        one trial here and now: WORKLOAD=digits ARGS=\"toggles.amp=bf16\""
+	@echo "make profile    where the time of one arm goes: WORKLOAD=digits ARGS=\"toggles.amp=bf16 profile.tool=torch\""
 	@echo "make compare    tables and reports of what is measured: WORKLOAD=digits SWEEP=$(SWEEP)"
 	@echo "make picture    docs/digits-demo.png from a measured sweep's report, by Chromium: WORKLOAD=digits SWEEP=$(SWEEP)"
 	@echo "make test       the quick tests"
@@ -50,6 +51,9 @@ sweep: $(READY)
 
 run: $(READY)
 	$(BIN)/perfsweep run workload=$(or $(WORKLOAD),digits) $(ARGS)
+
+profile: $(READY)
+	$(BIN)/perfsweep profile workload=$(or $(WORKLOAD),digits) $(ARGS)
 
 compare: $(READY)
 	@status=0; for workload in $(or $(WORKLOAD),$(DEMOS)); do \

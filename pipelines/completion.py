@@ -16,6 +16,7 @@ from workloads.errors import ConfigError
 
 GROUPS = {
     "run": ("workload", "measure"),
+    "profile": ("workload", "measure", "tracking"),
     "sweep": ("workload", "sweep", "measure", "tracking", "cluster"),
     "doctor": ("cluster",),
 }
@@ -69,6 +70,8 @@ def candidates(line: str, commands: Sequence[str]) -> list[str]:
     before = words[1:] if not last else words[1:-1]
     if not before:
         found: Iterable[str] = commands
+    elif before[0] == "profile":
+        found = [*_overrides("profile", before[1:], last), *(_sweeps(last) if "=" not in last else ())]
     elif before[0] in GROUPS:
         found = _overrides(before[0], before[1:], last)
     elif before[0] in FOLDERS:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from pipelines import report
 from pipelines.compare import ArmResult, Comparison
 from pipelines.files import write_atomically
 from pipelines.judge import EffectResult
 from pipelines.outcomes import in_words
+from pipelines.profile_links import Linked, links
 from pipelines.provenance import Provenance
 from pipelines.records import SweepFolder
 from workloads.api import Claim
@@ -34,10 +36,20 @@ def write_markdown(folder: SweepFolder, comparison: Comparison, provenance: Prov
     ]
     if claims:
         parts += ["## Claims", _table(("about", "claim", "ruling"), claims)]
+    if profiled := links(folder):
+        parts += [
+            "## Profiles",
+            _table(("arm", "tool and slice", "most of the time", "cost of looking", "files"), map(_profile, profiled)),
+        ]
     if notes := report.footnotes(comparison):
         parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
     parts += ["## Where this comes from", _provenance(provenance)]
     write_atomically(folder.markdown_file, ("\n\n".join(parts) + "\n").encode())
+
+
+def _profile(one: Linked) -> tuple[str, ...]:
+    files = ", ".join(f"[{name}]({quote(address)})" for name, address in one.files)
+    return (one.arm, one.what, one.most, one.cost, files)
 
 
 def _place(claim: Claim) -> str:

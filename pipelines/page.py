@@ -19,6 +19,7 @@ from pipelines.files import write_atomically
 from pipelines.interactions import BETWEEN
 from pipelines.judge import EffectResult
 from pipelines.outcomes import in_words
+from pipelines.profile_links import links
 from pipelines.provenance import Provenance
 from pipelines.quality import Quality
 from pipelines.records import Manifest, SweepFolder
@@ -46,6 +47,7 @@ def write_html(
         moved=[(arm.name or arm.label, arm.moved) for arm in comparison.arms if arm.moved],
         arms=[_arm_row(arm) for arm in comparison.arms],
         claims=[(report.subject(comparison, one), one.claim, report.ruling_text(one)) for one in comparison.rulings],
+        profiles=links(folder),
         footnotes=report.footnotes(comparison),
         plotly=Markup(get_plotlyjs()),
         pictures=[(title, caption, _markup(figure)) for title, caption, figure in _figures(manifest, comparison, trials)],

@@ -152,7 +152,7 @@ class Profiling:
 
     def _trial(self, options: ProfileOptions, folder: Path) -> Ended:
         shutil.rmtree(folder, ignore_errors=True)
-        spec = ProfileSpec(trial=self._spec(), options=options)
+        spec = ProfileSpec(trial=self.spec(), options=options)
         started = time.time()
         ending = wait(self._start(write_spec(folder, spec)), self.manifest.sweep.measure.timeout_s)
         record = read_record(folder)
@@ -168,7 +168,8 @@ class Profiling:
             return [self._server.call(profile_trial.forked, str(file))]
         return Exec("pipelines.profile_trial").start(file, self._world, self._env)
 
-    def _spec(self) -> TrialSpec:
+    def spec(self) -> TrialSpec:
+        """What every profile process of the arm is told about the arm."""
         sweep = self.manifest.sweep
         return TrialSpec(
             sweep=sweep.name,

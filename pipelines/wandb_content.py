@@ -26,6 +26,9 @@ from workloads.errors import RecordError
 LONGEST_NAME = 128
 LONGEST_TAG = 64
 
+PROFILE_JOB = "profile"
+"""Type of the runs that hold profiles; what is attached to them is no series."""
+
 FORMAT = 2
 """Counts changes of what rows look like, so that runs of an older look are replaced and never continued."""
 
@@ -85,6 +88,11 @@ class RunContent:
     def published(self) -> dict[str, Any]:
         """What a complete run says of itself in its summary, so that anybody can see later whether it is."""
         return {"published/digest": self.digest(), "published/segments": json.dumps(self.digests), "published/rows": self.rows}
+
+    @property
+    def artifact_type(self) -> str:
+        """What the files are, in W&B's words; the artifact's name begins with it."""
+        return self.job_type if self.job_type == PROFILE_JOB else "series"
 
     def named(self, generation: int) -> str:
         """The run's id in a generation; W&B never takes the id of a deleted run again."""
@@ -239,7 +247,7 @@ def _config(manifest: Manifest, arm: Arm, pack: str, timings: Sequence[Timing]) 
         "workload": sweep.workload,
         "workload_config": _scalars(sweep.config),
         "variant": arm.label,
-        "toggles": _levels(manifest, arm),
+        "toggles": toggle_levels(manifest, arm),
         "baseline": _is_baseline(sweep, arm),
         "seed": sweep.measure.seed,
         "arm": arm.id,
@@ -249,7 +257,7 @@ def _config(manifest: Manifest, arm: Arm, pack: str, timings: Sequence[Timing]) 
     }
 
 
-def _levels(manifest: Manifest, arm: Arm) -> dict[str, Any]:
+def toggle_levels(manifest: Manifest, arm: Arm) -> dict[str, Any]:
     """Levels by toggle; a toggle with a word among its levels (`all` beside 8) is text in every run of the sweep.
 
     W&B keeps one type for a column of configuration, and drops or splits values of another.

@@ -12,6 +12,7 @@ from pipelines.progress import Found, Progress, read_progress
 from pipelines.records import Kind, Manifest, Outcome, Pack, SweepFolder, read_iterations
 from pipelines.wandb_content import RunContent, check_arrays, run_content
 from pipelines.wandb_history import Timing
+from pipelines.wandb_profile import PROFILE, profile_content, profiled_arms
 from pipelines.wandb_session import guarded
 from workloads.errors import ConfigError, RecordError
 
@@ -19,7 +20,7 @@ COMPARE = "compare"
 """Stands for the pack in the key of the run that shows the comparison."""
 
 RunKey = tuple[str, str]
-"""(pack, arm); (COMPARE, "") is the run that shows the comparison."""
+"""(pack, arm); (COMPARE, "") is the run that shows the comparison, (PROFILE, arm) the one that holds an arm's profiles."""
 
 
 class SweepRuns:
@@ -33,7 +34,7 @@ class SweepRuns:
         self.problems += self._progress.damaged
 
     def keys(self, packs: Sequence[str] | None = None) -> list[RunKey]:
-        """Runs of all arms that have finished rounds, and of the comparison where there is one.
+        """Runs of all arms that have finished rounds, of profiled arms, and of the comparison where there is one.
 
         Raises
         ------
@@ -44,7 +45,8 @@ class SweepRuns:
             (pack.id, arm) for pack in _chosen(self.manifest, packs) for arm in pack.arms if _final(self._progress, pack, arm)
         ]
         with_comparison = packs is None and (self.folder.tables_dir / "effects.parquet").exists()
-        return [*found, (COMPARE, "")] if found and with_comparison else found
+        profiled = [(PROFILE, arm) for arm in profiled_arms(self.folder)] if packs is None else []
+        return [*found, *profiled, (COMPARE, "")] if found and with_comparison else [*found, *profiled]
 
     def content(self, key: RunKey) -> RunContent | None:
         """The content of a run; None where its records cannot be understood."""
@@ -54,6 +56,8 @@ class SweepRuns:
                 from pipelines.wandb_compare import compare_content  # brings tables along, which no other run needs
 
                 return compare_content(self.folder, self.manifest, self.identity)
+            if pack_id == PROFILE:
+                return profile_content(self.folder, self.manifest, self.identity, arm_id)
             pack = self.manifest.pack(pack_id)
             final = _final(self._progress, pack, arm_id)
             counting = self._progress.other.get((arm_id, Kind.COUNTING))

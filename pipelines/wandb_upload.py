@@ -20,7 +20,7 @@ from pipelines.published import PublishedRun
 from pipelines.records import SweepFolder
 from pipelines.wandb_content import RunContent, generation_of
 from pipelines.wandb_offline import mark_uploaded
-from pipelines.wandb_write import series_name, write_run
+from pipelines.wandb_write import artifact_name, write_run
 
 SETTLE_S = 10.0
 """Time after which rows that were sent must be visible on the server."""
@@ -183,7 +183,9 @@ def _lacking(content: RunContent, run: OnServer | None) -> str | None:
 
 
 def _is_series(content: RunContent, name: str, artifact: Any) -> bool:
-    return artifact.name.partition(":")[0] == series_name(name) and artifact.metadata.get("segments") == content.digests
+    return (
+        artifact.name.partition(":")[0] == artifact_name(content, name) and artifact.metadata.get("segments") == content.digests
+    )
 
 
 def _deleted(run: OnServer) -> str | None:

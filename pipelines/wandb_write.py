@@ -70,12 +70,12 @@ def _attach_series(run: Any, content: RunContent, run_id: str) -> None:
         return
     import wandb
 
-    artifact = wandb.Artifact(series_name(run_id), type="series", metadata={"segments": content.digests})
+    artifact = wandb.Artifact(artifact_name(content, run_id), type=content.artifact_type, metadata={"segments": content.digests})
     for name, file in content.files:
         artifact.add_file(str(file), name=name, policy="immutable")
     run.log_artifact(artifact)
 
 
-def series_name(run_id: str) -> str:
-    """Name of the artifact with a run's full series."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", f"series-{run_id}")
+def artifact_name(content: RunContent, run_id: str) -> str:
+    """Name of the artifact with a run's files: its full series, or its profiles."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", f"{content.artifact_type}-{run_id}")

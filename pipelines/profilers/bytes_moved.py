@@ -18,21 +18,22 @@ _SCATTERS = frozenset(
     | {"index_add_", "index_copy", "index_copy_", "scatter_reduce", "scatter_reduce_", "embedding_dense_backward"}
 )
 _ALLOCATES = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "set_"})
+_OVERWRITES = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
 
 
 def moved(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:
     """Bytes that one call of the operator `name` reads and writes."""
     if name in _ALLOCATES:
         return 0
-    inputs = list(_tensors([*args, *kwargs.values()]))
+    given = [value for keyword, value in kwargs.items() if keyword != "out"]
+    inputs = list(_tensors([*args[name in _OVERWRITES :], *given]))
     outputs = list(_tensors([out]))
     if name in _GATHERS and inputs:
         table, others = inputs[0], inputs[1:]
         selected = sum(map(stored, outputs))
         return min(stored(table), selected) + sum(map(stored, others)) + selected
     if name in _SCATTERS and inputs:
-        given = sum(map(stored, inputs[1:]))
-        return given + 2 * min(stored(inputs[0]), max(map(stored, inputs[1:]), default=0))
+        return sum(map(stored, inputs[1:])) + 2 * min(stored(inputs[0]), max(map(stored, inputs[1:]), default=0))
     return sum(map(stored, inputs)) + sum(map(stored, outputs))
 
 

@@ -46,7 +46,7 @@ class Sampling(Tool):
             return Findings(notes=(self._too_few(0),))
         (self.folder / TEXT).write_text(self._profiler.output_text(unicode=True, show_all=False))
         (self.folder / PAGE).write_text(HTMLRenderer().render(session))
-        (self.folder / SPEEDSCOPE).write_text(SpeedscopeRenderer().render(session))
+        (self.folder / SPEEDSCOPE).write_text(SpeedscopeRenderer(show_all=True).render(session))
         notes = (self._too_few(session.sample_count),) if session.sample_count < FEW_SAMPLES else ()
         facts = (("samples", float(session.sample_count)), ("interval_s", self.options.interval_s))
         return Findings(self_times(session), facts, notes=notes)
