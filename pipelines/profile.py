@@ -91,13 +91,14 @@ def wanted(config: ProfileConfig, device: Device) -> tuple[list[ProfileOptions],
     if config.tool != "all" and refused:
         raise UnsupportedHere(refused[0].reason)
     able = [tool for tool in asked if tool not in {one.tool for one in refused}]
-    variants = itertools.product(able, _both(config.hook), _both(config.debug_log))
+    variants = itertools.product(able, _both(config.hook, True), _both(config.debug_log, False))
     shared = {name: getattr(config, name) for name in ProfileOptions.model_fields if name not in ("tool", "hook", "debug_log")}
     return [ProfileOptions(tool=tool, hook=hook, debug_log=debug, **shared) for tool, hook, debug in variants], refused
 
 
-def _both(choice: str) -> tuple[bool, ...]:
-    return (True, False) if choice == "both" else (choice == "on",)
+def _both(choice: str, usual: bool) -> tuple[bool, ...]:
+    """On, off, or both with the usual one first."""
+    return (usual, not usual) if choice == "both" else (choice == "on",)
 
 
 class Profiling:

@@ -82,7 +82,7 @@ def _profiled(folder: SweepFolder, manifest: Manifest, arm: Arm, options: Profil
     console = console_here()
     asked, refused = wanted(options, environment.device_facts())
     for one in refused:
-        console.print(one.reason, style="yellow", highlight=False)
+        console.print(one.reason, style="yellow", highlight=False, soft_wrap=True)
     place = arm_folder(folder, arm)
     console.print(f"profiling {arm.label} of {manifest.sweep.workload}; profiles: {place}", highlight=False, soft_wrap=True)
     with launch.locked(folder):

@@ -22,15 +22,14 @@ COLUMNS = ("name", "where", "self_ns", "device_ns", "calls", "flops", "bytes")
 ROWS = 200
 
 
-def profiled_arms(folder: SweepFolder) -> list[str]:
-    """Ids of the arms that have profiles."""
-    return list(dict.fromkeys(kept.profile.arm.id for kept in kept_profiles(folder)))
+def profiled_arms(folder: SweepFolder, problems: list[str]) -> list[str]:
+    """Ids of the arms that have profiles; those that cannot be read are named in `problems`."""
+    return list(dict.fromkeys(kept.profile.arm.id for kept in kept_profiles(folder, problems)))
 
 
 def profile_content(folder: SweepFolder, manifest: Manifest, identity: str, arm_id: str) -> RunContent:
     """The run that holds the profiles of an arm."""
-    problems: list[str] = []
-    found = [kept for kept in kept_profiles(folder, problems) if kept.profile.arm.id == arm_id]
+    found = [kept for kept in kept_profiles(folder) if kept.profile.arm.id == arm_id]
     sweep, tracking, arm = manifest.sweep, Tracking.of(manifest.sweep.tracking), found[0].profile.arm
     short = sweep.workload.rpartition(":")[2]
     return RunContent(

@@ -45,7 +45,7 @@ class SweepRuns:
             (pack.id, arm) for pack in _chosen(self.manifest, packs) for arm in pack.arms if _final(self._progress, pack, arm)
         ]
         with_comparison = packs is None and (self.folder.tables_dir / "effects.parquet").exists()
-        profiled = [(PROFILE, arm) for arm in profiled_arms(self.folder)] if packs is None else []
+        profiled = [(PROFILE, arm) for arm in profiled_arms(self.folder, self.problems)] if packs is None else []
         return [*found, *profiled, (COMPARE, "")] if found and with_comparison else [*found, *profiled]
 
     def content(self, key: RunKey) -> RunContent | None:

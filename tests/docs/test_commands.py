@@ -15,6 +15,7 @@ from documented import PAGES, ROOT, blocks, commands
 from pipelines import cli, config, study
 from pipelines.config import RunCommand, SweepCommand
 from pipelines.plan import make_plan, single_arm
+from pipelines.profile import wanted
 from slurm.site import Shape
 from workloads.api import Device
 
@@ -57,7 +58,7 @@ def test_a_documented_command_is_understood(page: Path, words: list[str], folder
     assert command in cli.COMMANDS
     if not rest:
         return  # a mention of the command, not a call
-    if command in cli.COMPOSED:
+    if cli.is_composed(command, rest):
         plan(command, [word for word in rest if not re.match(r"-|job$", word)])
         return
     monkeypatch.setattr("argparse.ArgumentParser.parse_args", _parse_only(_parse()))
@@ -88,6 +89,10 @@ def plan(command: str, words: list[str]) -> None:
     elif command == "run":
         run = config.typed(cfg, RunCommand)
         assert single_arm(SweepCommand(workload=run.workload, toggles=run.toggles, measure=run.measure), GPU).arms
+    elif command == "profile":
+        run = config.typed(cfg, config.ProfileCommand)
+        assert single_arm(SweepCommand(workload=run.workload, toggles=run.toggles, measure=run.measure), GPU).arms
+        assert wanted(run.profile, GPU)[0]
     else:
         config.typed(cfg, config.DoctorCommand)
 

@@ -41,6 +41,8 @@ OFFERED = [
     ("perfsweep sweep workload=mine:Mine sweep=", ["sweep=ablation", "sweep=quick", "sweep=slow"]),
     ("perfsweep sweep cluster=slurm_", ["cluster=slurm_preemptible"]),
     ("perfsweep run cluster=", []),
+    ("perfsweep profile ", ["measure=", "runs/digits-demo", "runs/digits-other", "tracking=", "workload="]),
+    ("perfsweep profile workload=dig", ["workload=digits"]),
     ("perfsweep describe mi", ["mine:Mine"]),
     ("perfsweep completion z", ["zsh"]),
     ("perfsweep nonsense ", []),

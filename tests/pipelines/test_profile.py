@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from toys import phased
 from toys.phased import FLOPS, MATRIX_BYTES, slow_part
 
-from pipelines import cli, plan, profile_trial
-from pipelines.config import MeasureConfig, ProfileConfig, SweepCommand, SweepConfig
-from pipelines.profile import Profiling, arm_called, wanted
+from pipelines import cli, plan, profile_show, profile_trial
+from pipelines.config import DesignConfig, MeasureConfig, ProfileConfig, SweepCommand, SweepConfig
+from pipelines.profile import CHANGED, Profiling, arm_called, wanted
 from pipelines.profilers import tools
-from pipelines.profiles import Cost, Kept, ProfileOptions, ProfileSpec, kept_profiles, read_profile
+from pipelines.profiles import Cost, Kept, ProfileOptions, ProfileSpec, kept_profiles, read_profile, read_spec
 from pipelines.records import Manifest, Outcome, SweepFolder, TrialRecord, read_record
 from workloads.api import Device
 from workloads.errors import ConfigError, UnsupportedHere
@@ -231,10 +232,10 @@ def command(*words: str) -> int:
 def test_the_command_profiles_in_processes_of_its_own_and_compares_two_arms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The whole way: two arms, their difference, and a second profile in the place of the first."""
+    """The whole way: two arms, and their difference."""
     monkeypatch.chdir(tmp_path)
     options = ["profile.tool=torch", "profile.repeats=1", "measure.warmup_max=6", "measure.timeout_s=300"]
-    for products in (1, 2, 2):
+    for products in (1, 2):
         assert command(f"workload={TOY}", f"toggles.products={products}", *options) == 0
     folder = SweepFolder("runs/phased-profile")
     assert [kept.profile.arm.label for kept in kept_profiles(folder)] == ["baseline", "products=2"]
@@ -244,3 +245,41 @@ def test_the_command_profiles_in_processes_of_its_own_and_compares_two_arms(
     assert max(map(len, out.splitlines())) <= 100
     assert command(str(folder.path), "--diff", "baseline", "products=2") == 0
     assert "aten::mm" in capsys.readouterr().out
+
+
+def test_an_arm_of_a_sweep_is_profiled_as_the_sweep_measured_it_and_linked_in_its_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    design = DesignConfig(kind="one_at_a_time", toggles=["products"])
+    sweep = SweepConfig(name="demo", designs=[design])
+    planned = plan.make_plan(SweepCommand(workload={"name": TOY, "debug_log": True}, measure=QUICK, sweep=sweep), Device())
+    folder = SweepFolder("runs/phased-demo")
+    older = planned.sweep.model_copy(update={"code": "of an older commit"})
+    folder.write_manifest(planned.model_copy(update={"sweep": older}))
+    folder.report_file.write_text("as it was before")
+    assert command(str(folder.path), "--arm", "products=2", "profile.tool=roofline", "profile.repeats=1") == 0
+    (kept,) = kept_profiles(folder)
+    assert (kept.profile.arm.label, cost(kept, "multiply").flops) == ("products=2", 2 * FLOPS * kept.profile.iterations)
+    assert read_spec(kept.folder / "spec.json").trial.config == {"debug_log": True}
+    assert kept.profile.notes[0] == CHANGED
+    assert kept.folder.name in folder.report_file.read_text()
+    assert CHANGED in " ".join(capsys.readouterr().out.split())
+    assert command(str(folder.path)) == 2
+    assert "--arm is missing; say which arm of phased-demo to profile: naive, baseline, products=2" in capsys.readouterr().err
+
+
+def test_an_interrupted_command_keeps_what_was_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = profile_show.show
+
+    def interrupted(console: Console, kept: Kept, top: int) -> None:
+        shown(console, kept, top)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(profile_show, "show", interrupted)
+    assert command(f"workload={TOY}", "measure.warmup_max=6", "measure.timeout_s=300", "measure.iterations=4") == 130
+    assert [kept.profile.tool for kept in kept_profiles(SweepFolder("runs/phased-profile"))] == ["pyinstrument"]
+    assert "interrupted; profiles that were whole are kept in runs/phased-profile/profiles" in capsys.readouterr().out
