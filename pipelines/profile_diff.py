@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.profile_show import HEADINGS, NAME_WIDTH, _plain
+from pipelines.profile_show import HEADINGS, NAME_WIDTH, plain
 from pipelines.profiles import RESULT, Cost, Kept, Profile, read_profile
 from pipelines.report import duration, percent
 from workloads.errors import ConfigError
@@ -108,7 +108,7 @@ def show(console: Console, before: Profile, after: Profile, top: int) -> None:
     """Print the largest changes, and what they add up to."""
     found, unit = differences(before, after), per(before, after)
     first, second = HEADINGS.get(before.tool, ("name", "where"))
-    table = Table(title=f"\n{before.title}: A is {before.arm.label}, B is {after.arm.label}; self time per {unit}")
+    table = Table(title=plain(f"\n{before.title}: A is {before.arm.label}, B is {after.arm.label}; self time per {unit}"))
     table.title_justify, table.box, table.pad_edge, table.padding = "left", box.SIMPLE_HEAD, False, (0, 1, 0, 0)
     table.add_column(first, overflow="fold", min_width=min(NAME_WIDTH, max((len(one.name) for one in found), default=0)))
     if second:
@@ -116,7 +116,7 @@ def show(console: Console, before: Profile, after: Profile, top: int) -> None:
     for heading in ("A", "B", "B - A"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in found[:top]:
-        table.add_row(_plain(one.name), *([_plain(one.where)] if second else []), *_cells(one))
+        table.add_row(plain(one.name), *([plain(one.where)] if second else []), *_cells(one))
     everything = Difference("everything", "", sum(one.before_ns for one in found), sum(one.after_ns for one in found))
     table.add_section()
     table.add_row(everything.name, *([""] if second else []), *_cells(everything))

@@ -60,7 +60,9 @@ def _title(profile: Profile) -> str:
 
 
 def _table(profile: Profile, rows: Sequence[Cost]) -> Table:
-    table = Table(title=f"\n{_title(profile)}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(
+        title=plain(f"\n{_title(profile)}"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+    )
     first, second = HEADINGS.get(profile.tool, ("name", "where"))
     table.add_column(first, overflow="fold", min_width=min(NAME_WIDTH, max(len(row.name) for row in rows)))
     if second:
@@ -70,11 +72,11 @@ def _table(profile: Profile, rows: Sequence[Cost]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for number, row in enumerate(rows):
         cells = [values[number] for values in columns.values()]
-        table.add_row(_plain(row.name), *([_plain(row.where)] if second else []), *cells)
+        table.add_row(plain(row.name), *([plain(row.where)] if second else []), *cells)
     return table
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """A text of the workload's, which may contain what rich takes for markup."""
     return text.replace("[", r"\[")
 

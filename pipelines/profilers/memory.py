@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipelines.memory_snapshot import Allocator, holders, is_oom, keep_on_oom
-from pipelines.profilers.tool import Findings, Measured, Tick, Tool, _nothing
+from pipelines.profilers.tool import Findings, Measured, Tick, Tool, nothing
 from pipelines.profiles import ProfileOptions
 
 SNAPSHOT = "snapshot.pickle"
@@ -47,7 +47,7 @@ class Memory(Tool):
 
     @contextmanager
     def block(self, lead: int, length: int | None) -> Iterator[Tick]:
-        yield _nothing
+        yield nothing
         self._snapshot = self._allocator._snapshot()
 
     def finish(self, measured: Measured) -> Findings:

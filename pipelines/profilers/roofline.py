@@ -19,7 +19,7 @@ import torch
 from pipelines.measure import environment
 from pipelines.measure.operators import OperatorCalls
 from pipelines.profilers.bytes_moved import moved
-from pipelines.profilers.tool import Findings, Measured, Tick, Tool, _nothing
+from pipelines.profilers.tool import Findings, Measured, Tick, Tool, nothing
 from pipelines.profiles import Cost, ProfileOptions
 from workloads.peaks import peak
 
@@ -95,7 +95,7 @@ class Roofline(Tool):
     @contextmanager
     def block(self, lead: int, length: int | None) -> Iterator[Tick]:
         with torch.compiler.set_stance("force_eager"), self._calls.mode():
-            yield _nothing
+            yield nothing
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         return self._calls.phase(name)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipelines.profilers.tool import Findings, Measured, Tick, Tool, _nothing
+from pipelines.profilers.tool import Findings, Measured, Tick, Tool, nothing
 from pipelines.profiles import Cost, ProfileOptions
 
 TEXT, PAGE, SPEEDSCOPE = "profile.txt", "profile.html", "profile.speedscope.json"
@@ -34,7 +34,7 @@ class Sampling(Tool):
     def block(self, lead: int, length: int | None) -> Iterator[Tick]:
         self._profiler.start(target_description="the profiled slice, all repetitions")
         try:
-            yield _nothing
+            yield nothing
         finally:
             self._profiler.stop()
 

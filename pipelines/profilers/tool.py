@@ -56,7 +56,7 @@ class Tool:
     @contextmanager
     def block(self, lead: int, length: int | None) -> Iterator[Tick]:
         """Around a repetition of the slice and the `lead` iterations before it; what it yields ends each iteration."""
-        yield _nothing
+        yield nothing
 
     def phase(self, name: str) -> AbstractContextManager[None] | None:
         """What a phase of a profiled iteration is wrapped in; None: the tool does not care."""
@@ -67,5 +67,5 @@ class Tool:
         return Findings()
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """The end of an iteration that nobody watches."""
