@@ -10,6 +10,7 @@ from pathlib import Path
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from pipelines.profile_show import HEADINGS, NAME_WIDTH, plain
 from pipelines.profiles import RESULT, Cost, Kept, Profile, read_profile
@@ -108,7 +109,7 @@ def show(console: Console, before: Profile, after: Profile, top: int) -> None:
     """Print the largest changes, and what they add up to."""
     found, unit = differences(before, after), per(before, after)
     first, second = HEADINGS.get(before.tool, ("name", "where"))
-    table = Table(title=plain(f"\n{before.title}: A is {before.arm.label}, B is {after.arm.label}; self time per {unit}"))
+    table = Table(title=Text(f"\n{before.title}: A is {before.arm.label}, B is {after.arm.label}; self time per {unit}"))
     table.title_justify, table.box, table.pad_edge, table.padding = "left", box.SIMPLE_HEAD, False, (0, 1, 0, 0)
     table.add_column(first, overflow="fold", min_width=min(NAME_WIDTH, max((len(one.name) for one in found), default=0)))
     if second:

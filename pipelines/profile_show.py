@@ -8,12 +8,16 @@ from collections.abc import Sequence
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from pipelines.profiles import Cost, Kept, Profile
 from pipelines.report import duration
 
 NAME_WIDTH = 28
 """Characters of a name that a narrow terminal shows before anything else is cut."""
+
+LONGEST_NAME = 60
+"""Names of kernels run to hundreds of characters; `profile.json` has them whole."""
 
 HEADINGS = {
     "pyinstrument": ("function", "where"),
@@ -61,7 +65,7 @@ def _title(profile: Profile) -> str:
 
 def _table(profile: Profile, rows: Sequence[Cost]) -> Table:
     table = Table(
-        title=plain(f"\n{_title(profile)}"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+        title=Text(f"\n{_title(profile)}"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
     )
     first, second = HEADINGS.get(profile.tool, ("name", "where"))
     table.add_column(first, overflow="fold", min_width=min(NAME_WIDTH, max(len(row.name) for row in rows)))
@@ -77,8 +81,10 @@ def _table(profile: Profile, rows: Sequence[Cost]) -> Table:
 
 
 def plain(text: str) -> str:
-    """A text of the workload's, which may contain what rich takes for markup."""
-    return text.replace("[", r"\[")
+    """A text of the workload's, which may contain what rich takes for markup; of a long one its two ends."""
+    half = LONGEST_NAME // 2
+    cut = text if len(text) <= LONGEST_NAME else f"{text[:half]}...{text[-half:]}"
+    return cut.replace("[", r"\[")
 
 
 def _columns(profile: Profile, rows: Sequence[Cost]) -> dict[str, list[str]]:

@@ -283,3 +283,16 @@ def test_an_interrupted_command_keeps_what_was_whole(
     assert command(f"workload={TOY}", "measure.warmup_max=6", "measure.timeout_s=300", "measure.iterations=4") == 130
     assert [kept.profile.tool for kept in kept_profiles(SweepFolder("runs/phased-profile"))] == ["pyinstrument"]
     assert "interrupted; profiles that were whole are kept in runs/phased-profile/profiles" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_levels_with_variables_or_ranks_are_profiled_in_fresh_interpreters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    quick = ["workload=toys.spinner:Spinner", "profile.repeats=1", "measure.warmup_max=6", "measure.timeout_s=300"]
+    for toggle in ("variable=on", "group=two"):
+        assert command(*quick, "profile.tool=torch", f"toggles.{toggle}") == 0
+    kept = kept_profiles(SweepFolder("runs/spinner-profile"))
+    assert [one.profile.arm.label for one in kept] == ["group=two", "variable=on"]
+    assert [read_spec(one.folder / "spec.json").trial.world for one in kept] == [2, 1]

@@ -57,12 +57,13 @@ def test_a_function_is_the_same_where_only_its_line_moved() -> None:
 
 
 def test_the_table_adds_up_and_keeps_to_the_width_of_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    long = {f"aten::_a_rather_long_operator_name_that_no_terminal_has_room_for_{number}": 10.0 for number in range(30)}
+    long = {f"aten::_a_kernel_{'of_many_words_' * 20}{number}": 10.0 for number in range(3)}
+    long |= {f"aten::_a_rather_long_operator_name_that_no_terminal_has_room_for_{number}": 10.0 for number in range(30)}
     profile_diff.show(Console(width=72), profile("a", long), profile("b", {**long, "mm [x]": 1000.0}), top=5)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 72
     assert "mm [x]" in out and "+500 ns" in out
-    assert "and 26 more" in out
+    assert "and 29 more" in out
     assert "without the profiler an iteration takes 100 ns in A and 100 ns in B" in out
 
 
