@@ -13,9 +13,11 @@ from pipelines.commands import DONE, INTERRUPTED, SOME_FAILED, opened, rebuild_r
 from pipelines.config import ProfileCommand, ProfileConfig, SweepCommand, SweepConfig
 from pipelines.measure import environment
 from pipelines.profile import CHANGED, Ended, Profiling, arm_called, wanted
+from pipelines.profile_slices import refuse_shape
 from pipelines.profiles import Kept, ProfileOptions, arm_folder, kept_profiles
 from pipelines.records import Arm, Manifest, Outcome, SweepFolder
 from pipelines.terminal import console_here
+from workloads import registry
 from workloads.errors import ConfigError
 
 TOP = 20
@@ -80,6 +82,7 @@ def _of_arm(path: str, name: str) -> list[Kept]:
 def _profiled(folder: SweepFolder, manifest: Manifest, arm: Arm, options: ProfileConfig, prepare: Callable[[], None]) -> int:
     """Run every profile that is asked for and show each as it ends; what is whole stays, whatever comes after."""
     console = console_here()
+    refuse_shape(options.slice, registry.find(manifest.sweep.workload).shape)
     asked, refused = wanted(options, environment.device_facts())
     for one in refused:
         console.print(one.reason, style="yellow", highlight=False, soft_wrap=True)

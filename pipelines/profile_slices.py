@@ -77,6 +77,18 @@ def parse(text: str) -> tuple[int, int] | str:
     return start, end
 
 
+def refuse_shape(text: str, shape: Literal["steps", "job"]) -> None:
+    """Refuse a whole job of what is none.
+
+    Raises
+    ------
+    ConfigError
+        The workload never ends.
+    """
+    if text == "job" and shape == "steps":
+        raise ConfigError("profile.slice=job: this workload trains for ever; choose step, first, or a range such as 10:40")
+
+
 def resolve(text: str, samples: bool, here: Situation) -> Slice:
     """The slice that `text` means; `samples` says that the profiler needs many iterations to see anything.
 
@@ -86,6 +98,7 @@ def resolve(text: str, samples: bool, here: Situation) -> Slice:
         The workload has no such slice.
     """
     wanted = parse(text)
+    refuse_shape(text, here.shape)
     if isinstance(wanted, tuple):
         return Slice(wanted[0], wanted[1] - wanted[0])
     match wanted:
@@ -93,8 +106,6 @@ def resolve(text: str, samples: bool, here: Situation) -> Slice:
             return Slice(0, 1, cold=True)
         case "step":
             return Slice(here.lead, 1, movable=True)
-        case "job" if here.shape == "steps":
-            raise ConfigError("profile.slice=job: this workload trains for ever; choose step, first, or a range such as 10:40")
         case "job":
             return Slice(0, None)
     if not samples:

@@ -114,16 +114,20 @@ class Repeated:
 
     def run(self) -> None:
         """Do all repetitions; a cold slice has one, with the tool, or without where there is none."""
-        none = Tool(self._options, self._tool.folder)
         if self.slice.cold:
-            bare = self._options.tool == BARE
-            (self.bare if bare else self.profiled).append(self._block(none if bare else self._tool))
+            self._without() if self._options.tool == BARE else self._with()
             return
         for number in range(self._options.repeats):
-            pair = [(self.bare, none), (self.profiled, self._tool)]
-            for blocks, tool in pair if number % 2 == 0 else reversed(pair):
-                blocks.append(self._block(tool))
+            for block in (self._without, self._with) if number % 2 == 0 else (self._with, self._without):
+                block()
         self.slice = self._walk.slice
+
+    def _with(self) -> None:
+        self.profiled.append(self._block(self._tool))
+
+    def _without(self) -> None:
+        with self._tool.resting():
+            self.bare.append(self._block(Tool(self._options, self._tool.folder)))
 
     def measured(self) -> Measured:
         """What the tool may want to know of the slice."""

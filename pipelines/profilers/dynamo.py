@@ -52,8 +52,8 @@ def explained(found: dict[str, float | None], breaks: list[Any], recompiles: tup
     seconds = found["compile_s"]
     time = "" if seconds is None else f" in {seconds:.1f} s"
     yield (
-        f"{_number(found['compiled_graphs'])} graphs{time}, {_number(found['graph_breaks'])} graph breaks, "
-        f"{_number(found['recompiles'])} recompiles, {_number(found['cudagraph_skips'])} CUDA graphs skipped"
+        f"{_number(found['compiled_graphs'], 'graph')}{time}, {_number(found['graph_breaks'], 'graph break')}, "
+        f"{_number(found['recompiles'], 'recompile')}, {_number(found['cudagraph_skips'], 'CUDA graph')} skipped"
     )
     for (place, reason), times in Counter((place_of(one), first_line(one.reason)) for one in breaks).items():
         yield f"graph break{_times(times)} at {place}: {reason}"
@@ -63,8 +63,8 @@ def explained(found: dict[str, float | None], breaks: list[Any], recompiles: tup
         yield "the recompile limit was hit: from then on that frame runs eagerly"
 
 
-def _number(value: float | None) -> str:
-    return "an unknown number of" if value is None else f"{value:g}"
+def _number(value: float | None, what: str) -> str:
+    return f"an unknown number of {what}s" if value is None else f"{value:g} {what}{'' if value == 1 else 's'}"
 
 
 def _times(times: int) -> str:

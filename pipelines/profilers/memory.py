@@ -1,4 +1,4 @@
-"""CUDA memory: who holds it after the slice, and the history of allocations that led there."""
+"""CUDA memory: who holds it after the slice, and the allocations of the slice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RecordingAllocator(Allocator, Protocol):
 
 
 class Memory(Tool):
-    """Remembers every allocation from before set-up on; keeps a snapshot where memory runs out, and one at the end."""
+    """Has each block know the code that asked for it, from before set-up on; snapshots after the slice and on lack of memory."""
 
     def __init__(self, options: ProfileOptions, folder: Path, allocator: RecordingAllocator | None = None) -> None:
         super().__init__(options, folder)
@@ -44,6 +44,15 @@ class Memory(Tool):
             raise
         finally:
             self._allocator._record_memory_history(None)
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        # Ends the history, which so is that of the last repetition; blocks keep the code that asked for them.
+        self._allocator._record_memory_history(None)
+        try:
+            yield
+        finally:
+            self._allocator._record_memory_history("all", max_entries=EVENTS)
 
     @contextmanager
     def block(self, lead: int, length: int | None) -> Iterator[Tick]:

@@ -15,9 +15,6 @@ TEXT, PAGE, SPEEDSCOPE = "profile.txt", "profile.html", "profile.speedscope.json
 FEW_SAMPLES = 30
 """Samples under which shares are off by a fifth or more: the error of a share p of n samples is sqrt(p (1 - p) / n)."""
 
-MOST_COSTS = 400
-"""Functions that are kept; what is left out took no measurable time."""
-
 
 class Sampling(Tool):
     """Samples the stack of the thread that iterates; one session over all repetitions of the slice."""
@@ -79,7 +76,7 @@ def self_times(session: Any) -> tuple[Cost, ...]:
         own[key] = own.get(key, 0.0) + frame.time - sum(child.time for child in inner)
         calls[key] = calls.get(key, 0) + 1
         waiting += inner
-    longest = sorted(own, key=lambda key: own[key], reverse=True)[:MOST_COSTS]
+    longest = sorted(own, key=lambda key: own[key], reverse=True)
     return tuple(Cost(name=name, where=where, self_ns=own[name, where] * 1e9) for name, where in longest if own[name, where] > 0)
 
 

@@ -54,6 +54,11 @@ class Tool:
         yield
 
     @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Around a repetition without the tool: whatever it does between blocks must not cost anything there."""
+        yield
+
+    @contextmanager
     def block(self, lead: int, length: int | None) -> Iterator[Tick]:
         """Around a repetition of the slice and the `lead` iterations before it; what it yields ends each iteration."""
         yield nothing

@@ -200,6 +200,7 @@ def test_arms_are_found_by_name_label_and_id(tmp_path: Path) -> None:
 
 MISTAKES = [
     (["workload=digits", "profile.slice=slab"], "profile.slice=slab is unknown"),
+    (["workload=digits", "profile.slice=job"], "profile.slice=job: this workload trains for ever"),
     (["workload=digits", "profile.tool=vtune"], "profile.tool=vtune is unknown; choose from: pyinstrument, torch, memory"),
     (["workload=digits", "profile.tool=memory"], "profile.tool=memory is unsupported here"),
     (["workload=digits", "profile.repeats=0"], "profile.repeats=0 must be at least 1"),

@@ -110,10 +110,12 @@ def test_memory_history_covers_set_up_and_ends_with_the_profile(tmp_path: Path) 
     tool = Memory(ProfileOptions(tool="memory"), tmp_path, allocator)
     with tool.around():
         assert allocator.recorded == ["all"]
+        with tool.resting():
+            assert allocator.recorded == ["all", None]  # a repetition without the tool pays nothing for it
         with tool.block(0, 1):
-            pass
+            assert allocator.recorded[-1] == "all"
         found = tool.finish(Measured(1.0, {}, 1))
-    assert allocator.recorded == ["all", None]
+    assert allocator.recorded[-1] is None
     assert pickle.loads((tmp_path / "snapshot.pickle").read_bytes()) == SNAPSHOT
     assert dict(found.facts) == {"in_use_bytes": 190.0, "reserved_bytes": 500.0}
 
@@ -165,7 +167,7 @@ def test_breaks_of_one_place_are_counted_and_recompiles_have_their_guard() -> No
     totals = {"compiled_graphs": 3.0, "graph_breaks": 2.0, "recompiles": 1.0, "compile_s": 1.25, "cudagraph_skips": 0.0}
     lines = list(explained({**totals, "recompile_limit_hit": 1.0}, breaks, ("0/0: size mismatch at index 0",)))
     assert lines == [
-        "3 graphs in 1.2 s, 2 graph breaks, 1 recompiles, 0 CUDA graphs skipped",
+        "3 graphs in 1.2 s, 2 graph breaks, 1 recompile, 0 CUDA graphs skipped",
         "graph break, 2 times, at model.py:3 in forward: Failed to trace builtin: Dynamo does not know `print`",
         "recompiled: 0/0: size mismatch at index 0",
         "the recompile limit was hit: from then on that frame runs eagerly",
