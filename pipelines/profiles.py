@@ -138,8 +138,11 @@ class Kept:
 
 
 def arm_folder(folder: SweepFolder, arm: Arm) -> Path:
-    """Where the profiles of an arm lie: its label as far as a file name takes it, and the beginning of its id."""
-    plain = re.sub(r"[^A-Za-z0-9._=-]+", "_", arm.label)[:_LONGEST_NAME]
+    """Where the profiles of an arm lie: its label as far as addresses take it, and the beginning of its id.
+
+    The ranks of an arm meet at an address below it, in which torch decodes nothing.
+    """
+    plain = re.sub(r"[^A-Za-z0-9._]+", "-", arm.label)[:_LONGEST_NAME]
     return folder.profiles_dir / f"{plain}-{arm.id[:6]}"
 
 
