@@ -1,7 +1,8 @@
-"""Publishing a pack's finished rounds between its rounds, from the pack's parent and never while a trial runs.
+"""Publishing a pack's finished rounds to a server between its rounds, from the pack's parent and never while a trial runs.
 
 How often follows from what it costs: all feeding together takes at most `tracking.share` of a pack's time. What is not
-fed here is published when the sweep ends, or by `perfsweep publish`; both read the same records.
+fed here is published when the sweep ends, or by `perfsweep publish`; both read the same records. Run folders on disk are
+written only then: nobody looks at them before, and each is written whole.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Feeder:
         self._folder, self._pack, self._send, self._clock = folder, pack, send, clock
         self._mode, self._share = tracking.mode, tracking.share
         self._patience_s = min(tracking.patience_s, PATIENCE_S)
-        self._resting = tracking.mode == "disabled"
+        self._resting = tracking.mode != "online"
         self._ended, self._cost_s = clock(), FIRST_COST_S
 
     def between_rounds(self) -> None:
@@ -50,7 +51,7 @@ class Feeder:
             done = Published(warning=f"{type(error).__name__}: {error}")
         self._ended = self._clock()
         self._cost_s = self._ended - started
-        self._mode = done.mode  # a server that could not be reached is not asked again in this pack
         for message in filter(None, (done.notice, done.warning)):
             print(f"W&B: {message}", flush=True)
-        self._resting = done.warning is not None
+        # A server that could not be reached is not asked again in this pack either.
+        self._resting = done.warning is not None or done.mode != self._mode

@@ -35,7 +35,7 @@ class Tracking:
     ----------
     entity : team or user; None: the account's default
     base_url : server; None: the one the account was logged in to
-    share : part of a pack's time that publishing between rounds may take
+    share : part of a pack's time that publishing to a server between rounds may take
     uploads : runs that are uploaded at once
     patience_s : time for one run after which a publisher is given up, seconds
     """

@@ -17,7 +17,7 @@ from pipelines.files import write_atomically
 from pipelines.published import PublishedRun
 from pipelines.records import Row, SweepFolder
 from pipelines.wandb_content import RunContent
-from pipelines.wandb_files import read_run
+from pipelines.wandb_files import extent
 from pipelines.wandb_write import write_run
 
 SETTLE_S = 2.0
@@ -53,8 +53,7 @@ def published_before(folder: SweepFolder, content: RunContent) -> PublishedRun |
 def write_offline(folder: SweepFolder, content: RunContent, staging: Path) -> PublishedRun:
     """Write a run and put it in its place, replacing earlier copies."""
     path, _ = write_run(staging, content, content.run_id, mode="offline")
-    _settle(path / f"run-{content.run_id}.wandb")
-    return _put_in_place(folder, content, path)
+    return _put_in_place(folder, content, path, _settled(path / f"run-{content.run_id}.wandb"))
 
 
 def mark_uploaded(folder: SweepFolder, run_id: str) -> None:
@@ -63,25 +62,25 @@ def mark_uploaded(folder: SweepFolder, run_id: str) -> None:
         (path / f"run-{run_id}.wandb.synced").touch()
 
 
-def _settle(file: Path) -> None:
-    """Wait until the file is whole; the background process writes the last records after the run is finished."""
+def _settled(file: Path) -> int:
+    """Rows of the file once it is whole; the background process writes the last records after the run is finished."""
     deadline = time.monotonic() + SETTLE_S
-    while not read_run(file).complete:
+    while not (found := extent(file)).complete:
         if time.monotonic() > deadline:
             import wandb
 
             wandb.teardown()
-            return
+            return extent(file).rows
         time.sleep(0.02)
+    return found.rows
 
 
-def _put_in_place(folder: SweepFolder, content: RunContent, path: Path) -> PublishedRun:
+def _put_in_place(folder: SweepFolder, content: RunContent, path: Path, rows: int) -> PublishedRun:
     """Replace earlier copies of a run by this one, and note what it holds.
 
     The earlier copy goes first: two folders of one id would be uploaded as one run with every row twice.
     """
     file = path / f"run-{content.run_id}.wandb"
-    rows = len(read_run(file).history)
     marker_file = _marker_file(folder, content.run_id)
     earlier = _copies(folder, content.run_id)
     uploaded = any(list(old.glob("*.synced")) for old in earlier)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.wandb_files import payloads, read_run
+from pipelines.wandb_files import Extent, extent, payloads, read_run
 from pipelines.wandb_session import own_environment
 from pipelines.wandb_session import settings as wandb_settings
 from workloads.errors import RecordError
@@ -107,6 +107,7 @@ def test_a_file_cut_at_any_byte_gives_the_rows_before_the_cut(run_file: Path, tm
     for size in range(len(data)):
         file.write_bytes(data[:size])
         run = read_run(file)
+        assert extent(file) == Extent(len(run.history), run.complete)
         counts.append(len(run.history))
         assert not run.complete
         assert whole.startswith(repr(run.history)[:-1])  # as text, because NaN does not equal itself
