@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from pipelines.profilers.tool import Findings, Measured, Tick, Tool
@@ -84,7 +83,7 @@ def _sorted_by() -> str:
 def costs(averages: Iterable[Any]) -> Iterator[Cost]:
     """Self times of torch's averaged events, on the host and on the device."""
     for event in averages:
-        on_device = event.device_type != DeviceType.CPU
+        on_device = event.device_type.name != "CPU"
         if on_device and event.is_user_annotation:
             continue  # it spans the kernels inside it, which are here themselves
         yield Cost(

@@ -17,6 +17,7 @@ from pipelines.profilers.dynamo import explained, first_line
 from pipelines.profilers.memory import EVENTS, Memory
 from pipelines.profilers.roofline import OUTSIDE, own_times, product_type
 from pipelines.profilers.tool import Measured
+from pipelines.profilers.tracing import costs
 from pipelines.profiles import ProfileOptions
 from workloads.peaks import peak
 
@@ -173,3 +174,19 @@ def test_breaks_of_one_place_are_counted_and_recompiles_have_their_guard() -> No
         "the recompile limit was hit: from then on that frame runs eagerly",
     ]
     assert first_line("plain") == "plain"
+
+
+def event(key: str, device: str, **values: float) -> SimpleNamespace:
+    zeros = {"self_cpu_time_total": 0.0, "self_device_time_total": 0.0, "count": 1, "is_user_annotation": 0.0}
+    return SimpleNamespace(key=key, device_type=SimpleNamespace(name=device), **{**zeros, **values})
+
+
+def test_a_kernels_time_is_not_billed_to_the_operator_that_launched_it_too() -> None:
+    averages = [
+        event("ProfilerStep*", "CPU", self_cpu_time_total=5.0),
+        event("ProfilerStep*", "CUDA", self_device_time_total=90.0, is_user_annotation=1.0),
+        event("aten::mm", "CPU", self_cpu_time_total=2.0, self_device_time_total=40.0),
+        event("sgemm_128x64", "CUDA", self_device_time_total=40.0),
+    ]
+    found = [(cost.name, cost.self_ns, cost.device_ns) for cost in costs(averages)]
+    assert found == [("(between operators)", 5000.0, 0.0), ("aten::mm", 2000.0, 0.0), ("sgemm_128x64", 0.0, 40000.0)]
