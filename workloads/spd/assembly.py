@@ -124,6 +124,11 @@ class Assembly:
         self.endings.callback(feed.close)
         return feed
 
+    def restart_feed(self, parts: Parts, taken: int) -> None:
+        """Go on with the batch after the first `taken` ones."""
+        parts.feed.close()
+        parts.feed = self._feed(self.rows, taken)
+
     def _batches(self, rows: Rows, plan: Plan) -> Any:
         pinned, workers = self.on("pin_memory"), int(self.levels["num_workers"])
         if self.on("loader", "gpu_resident"):
