@@ -24,6 +24,7 @@ from workloads.spd.sigmoids import LEAK, lower_leaky_gradient, upper_leaky
 from workloads.spd.stacks import Names, Stacks
 from workloads.spd.training import Parts, Training
 
+
 class ImportanceFormulas:
     """Importance functions of both modules, one number in and one out for each subcomponent, as a batch of K*C networks.
 

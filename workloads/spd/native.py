@@ -42,7 +42,7 @@ class NativeImportance:
 
     def backward(self, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
         """From the gradient towards g [K, B, C]: towards the activations [K, B, C], and of the parameters."""
-        first, second, bias, last = self.parameters
+        first, second, bias, _ = self.parameters
         towards = torch.empty_like(self._a)
         found = [torch.empty_like(parameter) for parameter in self.parameters]
         of_first, of_second, of_bias, of_last = found

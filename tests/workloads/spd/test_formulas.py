@@ -145,4 +145,6 @@ def test_each_level_needs_fewer_operations_than_the_one_before(operations) -> No
 def test_what_the_formulas_are_not_of_is_refused(config, sentence) -> None:
     space = Space(Spd.toggles, SpdConfig(**config), HERE)
     with pytest.raises(ConfigError, match=sentence):
-        space.legal({"gradients": "formulas", "delta": "folded", "stack_modules": "stacked", "mask_checks": "off", "patching": "wrapper"})
+        space.legal(
+            {"gradients": "formulas", "delta": "folded", "stack_modules": "stacked", "mask_checks": "off", "patching": "wrapper"}
+        )
