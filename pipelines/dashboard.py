@@ -72,7 +72,9 @@ def build(
     account = probe(tracking)
     if account.problem:
         raise ConfigError(f"{account.problem}; --file PATH writes the specification without a server")
-    return _saved(view, account.entity or tracking.entity or "", tracking.project, address(tracking, os.environ))
+    server, entity = address(tracking, os.environ), account.entity or tracking.entity or ""
+    kept = _Kept(folder.wandb_dir / "dashboards.json", f"{server}/{entity}/{tracking.project}")
+    return _saved(view, entity, tracking.project, server, kept)
 
 
 def view_of(manifest: Manifest) -> View:
@@ -224,14 +226,45 @@ def _ids(values: Any) -> Iterable[str]:
             yield from _ids(value)
 
 
-def _saved(view: View, entity: str, project: str, server: str) -> str:
+class _Kept:
+    """Which view a sweep has in which project, so that building it again replaces it instead of adding another."""
+
+    def __init__(self, file: Path, project: str) -> None:
+        self._file, self._project = file, project
+        try:
+            self._views: dict[str, dict[str, str]] = json.loads(file.read_text())
+        except (OSError, ValueError):
+            self._views = {}  # not built yet, or damaged: a view more in W&B does no harm
+
+    def view(self) -> dict[str, str] | None:
+        """`id` and `name` in W&B's database."""
+        return self._views.get(self._project)
+
+    def keep(self, made: Any) -> None:
+        """Remember a saved workspace."""
+        self._views[self._project] = {"id": made._internal_id, "name": made._internal_name}
+        write_atomically(self._file, json.dumps(self._views, indent=1).encode())
+
+
+def _saved(view: View, entity: str, project: str, server: str, kept: _Kept) -> str:
     problems: list[str] = []
     with tempfile.TemporaryDirectory() as aside, own_environment(Path(aside), server):
         try:
+            if kept.view():
+                with guarded([]):  # somebody may have deleted it in W&B: then it gets a new one
+                    return _replaced(workspace(view, entity, project), kept)
             with guarded(problems):
-                return workspace(view, entity, project).save_as_new_view().url
+                made = workspace(view, entity, project).save_as_new_view()
+                kept.keep(made)
+                return made.url
         finally:
             if "wandb" in sys.modules:
                 with guarded([]):
                     sys.modules["wandb"].teardown()
     raise ConfigError(f"{server} did not take the dashboard ({problems[0]}); --file PATH writes it without a server")
+
+
+def _replaced(made: Any, kept: _Kept) -> str:
+    known = kept.view() or {}
+    made._internal_id, made._internal_name = known["id"], known["name"]
+    return made.save().url

@@ -13,8 +13,6 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from pipelines import replay
-from pipelines.agreement import Agreement
 from pipelines.attempts import Superseded, claim, stop_if_superseded
 from pipelines.feed import Feeder
 from pipelines.measure import environment
@@ -30,6 +28,7 @@ from pipelines.records import (
     TrialRecord,
     TrialSpec,
     read_record,
+    replay_dir,
     write_record,
     write_spec,
 )
@@ -55,17 +54,18 @@ class PackRun:
         self.manifest = manifest
         self.pack = pack
         self.retry = retry
-        self._device = environment.device_facts()
         self.attempt = claim(folder, pack)  # first: from here on an earlier copy starts no more trials
+        fix_imports(manifest.sweep.import_paths)
+        # Then this: the server imports torch while this process does, and nothing above may have imported it yet.
+        self._starter = Exec() if pack.start == "exec" else ForkServer([registry.module_of(manifest.sweep.workload)])
+        self._device = environment.device_facts()
         self._feeder = Feeder(folder, manifest, pack.id)
         self.progress = read_progress(folder, manifest, environment.comparison_keys(self._device))
         self.advanced = False  # whether this attempt finished a round, or a trial that is needed once
-        fix_imports(manifest.sweep.import_paths)
         cls = self._cls = registry.find(manifest.sweep.workload)
         self._toggles = {toggle.name: toggle for toggle in cls.toggles}
         self._reference = next(iter(manifest.sweep.references.values()))
         self._stays = manifest.sweep.measure.isolation == "resident"
-        self._starter = Exec() if pack.start == "exec" else ForkServer([cls.__module__])
 
     def run(self) -> None:
         """Do what is not done yet: first what is missing, then rounds that something disturbed, within their budget."""
@@ -108,6 +108,8 @@ class PackRun:
 
     def _seeds(self) -> None:
         """Paired seeds of arms that draw at random, until equivalence is decided or enough of them are there."""
+        from pipelines.agreement import Agreement  # brings torch along, for which the first trial need not wait
+
         agreement = Agreement(self.manifest, self._cls, self.progress)
         for effect in self.manifest.effects:
             reference = agreement.reference(effect)
@@ -205,9 +207,9 @@ class PackRun:
     def _states(self, arm: Arm, folder: Path) -> str | None:
         """Where the reference keeps the states that an evidence trial replays; None where it could not keep any."""
         if arm.id == self._reference:
-            return str(folder / replay.FOLDER)
+            return str(replay_dir(folder))
         reference = self.progress.other.get((self._reference, Kind.EVIDENCE))
-        return str(reference.folder / replay.FOLDER) if reference else None
+        return str(replay_dir(reference.folder)) if reference else None
 
     def _note(self, found: Found) -> None:
         record = found.record

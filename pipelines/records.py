@@ -9,7 +9,7 @@
       submissions/          batch scripts, Slurm's output, what array elements say about themselves
       code/<digest>/        snapshots of our packages, which the trials import
       packs/<pack>/         log.txt, events.jsonl, attempts/
-      trials/<arm>/<pack>-<round>-<attempt>/   spec.json status.json record.json iterations.npz evidence.npz log.txt
+      trials/<arm>/<pack>-<round>-<attempt>/   spec.json status.json record.json iterations.npz evidence.npz replay/ log.txt
       tables/               Parquet, written by collect and compare
       report.html, .md      the answer: a page that opens without a network, and the same as text
       wandb/                offline runs
@@ -242,6 +242,11 @@ def read_iterations(folder: Path) -> dict[str, np.ndarray]:
         The file is missing or corrupt.
     """
     return read_arrays(folder / "iterations.npz")
+
+
+def replay_dir(folder: Path) -> Path:
+    """Where an evidence trial of the reference keeps the states that other arms replay."""
+    return folder / "replay"
 
 
 def write_evidence(folder: Path, evidence: Evidence) -> None:

@@ -43,16 +43,32 @@ def find(name: str) -> type[Workload]:
     ContractError
         What was found is no workload, or a broken one.
     """
-    target = names().get(name, name)
-    if ":" not in target:
-        raise ConfigError(f"workload={name} is unknown; choose from: {', '.join(sorted(names()))}, or write package.module:Class")
-    module_name, _, class_name = target.partition(":")
+    module_name, class_name = _target(name)
     cls = getattr(_imported(module_name, name), class_name, None)
     if cls is None:
         raise ConfigError(f"workload={name}: module {module_name} has no {class_name}")
     if not (isinstance(cls, type) and issubclass(cls, Workload)):
-        raise ContractError(f"workload={name}: {target} is no subclass of workloads.api.Workload")
+        raise ContractError(f"workload={name}: {module_name}:{class_name} is no subclass of workloads.api.Workload")
     return cls
+
+
+def module_of(name: str) -> str:
+    """The module that holds the workload called `name`, which is not imported for it.
+
+    Raises
+    ------
+    ConfigError
+        Nothing has this name.
+    """
+    return _target(name)[0]
+
+
+def _target(name: str) -> tuple[str, str]:
+    target = names().get(name, name)
+    if ":" not in target:
+        raise ConfigError(f"workload={name} is unknown; choose from: {', '.join(sorted(names()))}, or write package.module:Class")
+    module_name, _, class_name = target.partition(":")
+    return module_name, class_name
 
 
 def sources(cls: type[Workload]) -> list[Path]:

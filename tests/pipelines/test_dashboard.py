@@ -101,6 +101,22 @@ def test_the_command_saves_it_on_the_server(sweep: Built, backend: Loopback, cap
     assert {name for name in os.environ if name.startswith("WANDB_")} == {"WANDB_BASE_URL", "WANDB_API_KEY"}
 
 
+def test_built_again_it_replaces_its_view_and_elsewhere_it_makes_another(sweep: Built, backend: Loopback) -> None:
+    for project in ("own", "own", "other"):
+        assert run(str(sweep.folder.path), "--project", project) == 0
+    assert sorted(view["projectName"] for view in backend.store.views.values()) == ["other", "own"]
+
+
+@pytest.mark.parametrize("lost", ["the view", "our note"])
+def test_a_view_that_is_lost_is_made_anew(sweep: Built, backend: Loopback, lost: str) -> None:
+    assert run(str(sweep.folder.path)) == 0
+    if lost == "our note":
+        (sweep.folder.wandb_dir / "dashboards.json").write_text("{")
+    backend.store.views.clear()
+    assert run(str(sweep.folder.path)) == 0
+    assert len(backend.store.views) == 1
+
+
 def test_a_server_that_refuses_it_is_one_line(sweep: Built, backend: Loopback, capsys: pytest.CaptureFixture[str]) -> None:
     with backend.showing(Fault("UpsertView", Action.STATUS, status=403)):
         assert run(str(sweep.folder.path)) == 2

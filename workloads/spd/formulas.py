@@ -59,7 +59,8 @@ class ImportanceFormulas:
         bias, first = torch.bmm(self._read.transpose(1, 2), inner).unbind(1)
         found = [first, torch.bmm(self._hidden.transpose(1, 2), out), bias, out.sum(1)]
         towards = torch.bmm(inner, self._first.transpose(1, 2)).view(modules, count, rows).transpose(1, 2)
-        return towards, [value.view_as(own) for own, value in zip(self.parameters, found, strict=True)]
+        # Fused AdamW reads gradients as if they lay like their parameters; a strided one would go to the wrong entries.
+        return towards, [value.contiguous().view_as(own) for own, value in zip(self.parameters, found, strict=True)]
 
 
 class PassFormulas:

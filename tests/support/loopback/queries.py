@@ -287,6 +287,8 @@ def _public_artifact(server: Loopback, artifact: StoredArtifact) -> dict[str, An
 def _upsert_view(server: Loopback, given: Variables) -> Any:
     wanted = given.get("input") or given
     view = wanted.get("id") or server.store.new_id("View")
+    if wanted.get("id") and view not in server.store.views:
+        raise Refused(f"view {view} not found", 404)
     server.store.views[view] = wanted
     stored = {"id": view, "type": wanted.get("type"), "name": wanted.get("name"), "displayName": wanted.get("displayName")}
     return {"upsertView": {"view": {**stored, "spec": wanted.get("spec")}, "inserted": True}}

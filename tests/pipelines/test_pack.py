@@ -1,0 +1,49 @@
+"""A pack waits for no import that its fork server could do at the same time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from pipelines import launch, plan
+from pipelines.config import DesignConfig
+from pipelines.records import SweepFolder
+from workloads.api import Device
+
+LOOK = """
+import json, sys
+from multiprocessing import forkserver
+from pipelines import pack
+
+seen = {"at import": "torch" in sys.modules}
+begin = forkserver.ensure_running
+
+
+def note():
+    seen.setdefault("as the server begins", "torch" in sys.modules)
+    begin()
+
+
+forkserver.ensure_running = note
+status = pack.main(sys.argv[1:])
+print(json.dumps({**seen, "at the end": "torch" in sys.modules, "status": status}))
+"""
+
+
+def test_the_fork_server_begins_before_the_pack_has_imported_torch(command, tmp_path: Path) -> None:
+    manifest = plan.make_plan(command(DesignConfig("ladder", levels={"slab": [2]})), Device())
+    folder = SweepFolder(tmp_path / "runs" / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK, str(folder.path), manifest.packs[0].id],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=200,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(manifest.sweep.import_paths)},
+    )
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen == {"at import": False, "as the server begins": False, "at the end": True, "status": 0}
