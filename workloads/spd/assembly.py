@@ -24,6 +24,7 @@ from workloads.spd.decomposition import Decomposition
 from workloads.spd.divergence import CachedKl, ChunkedKl, Divergence, RecomputedKl, SquaredError
 from workloads.spd.draws import Draws
 from workloads.spd.evaluation import Evaluation
+from workloads.spd.formulas import FormulaTraining
 from workloads.spd.loading import Feed, FeedAhead, Mover, Plan, by_data_loader, by_mapped_file, on_device
 from workloads.spd.masks import CHECKS
 from workloads.spd.metrics import DeferredMetrics, EagerMetrics
@@ -88,7 +89,7 @@ class Assembly:
         decomposition = Decomposition(self.sites, self.recipe, self.context.seed, self.dtype, stacked, self.config.sigmoid)
         decomposition.to(self.device)
         objective = self._objective(target, decomposition)
-        training = Training(self._parts(target, decomposition, objective, feed))
+        training = self._training(target, self._parts(target, decomposition, objective, feed))
         if saved is not None:
             training.load(saved)
         else:
@@ -98,6 +99,13 @@ class Assembly:
 
             training.replace_advance(Replay(training, self.counts))
         return training
+
+    def _training(self, target: Target, parts: Parts) -> Training:
+        if self.on("gradients", "autograd"):
+            return Training(parts)
+        down, up = (target.get_submodule(site.name) for site in self.sites)
+        native = self.on("gradients", "native")
+        return FormulaTraining(parts, (down.weight, up.weight), up.bias, native)  # type: ignore[arg-type]
 
     def _set_tf32(self) -> None:
         """TF32 off for products and convolutions in the baseline."""
@@ -115,6 +123,11 @@ class Assembly:
         feed = (FeedAhead if self.on("prefetch", "stream") else Feed)(self._batches(rows, plan), mover, start)
         self.endings.callback(feed.close)
         return feed
+
+    def restart_feed(self, parts: Parts, taken: int) -> None:
+        """Go on with the batch after the first `taken` ones."""
+        parts.feed.close()
+        parts.feed = self._feed(self.rows, taken)
 
     def _batches(self, rows: Rows, plan: Plan) -> Any:
         pinned, workers = self.on("pin_memory"), int(self.levels["num_workers"])

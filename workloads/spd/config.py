@@ -99,6 +99,7 @@ class SpdConfig:
             self._require(name, value is None or (isinstance(value, int) and value >= 0), "a whole number from 0")
         self._require("lr", self.lr is None or 0 < self.lr < math.inf, "a number above 0")
         self._require("beta", self.beta is None or 0 <= self.beta < math.inf, "a number from 0")
+        self._require("modules", self.modules is None or len(self.modules) > 0, "a list of patterns, or null for the recipe's")
         self._choose("pgd_scope", ("shared", "datapoint"))
         self._choose("losses", tuple(LOSS_SETS))
         self._choose("importance", IMPORTANCE_KINDS)

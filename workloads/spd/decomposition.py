@@ -68,6 +68,11 @@ class Decomposition:
         """All weights and biases of importance functions."""
         return list(self.importance.parameters())
 
+    def named_parameters(self) -> dict[str, nn.Parameter]:
+        """What an optimiser updates, by name; stacks of importance functions are one parameter each."""
+        parts = {"components": self.components, "importance": self.importance}
+        return {f"{part}.{name}": parameter for part, module in parts.items() for name, parameter in module.named_parameters()}
+
     def named_tensors(self) -> dict[str, Tensor]:
         """Every trained value under a name that no toggle changes; parts of stacks are views."""
         own = {

@@ -25,8 +25,12 @@ class _LowerLeaky(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *incoming: Tensor) -> Tensor:
         (g,) = ctx.saved_tensors
-        grad = incoming[0]
-        return torch.where(g <= 0, LEAK * grad.clamp(max=0.0), torch.where(g <= 1, grad, 0.0))
+        return lower_leaky_gradient(incoming[0], g)
+
+
+def lower_leaky_gradient(incoming: Tensor, g: Tensor) -> Tensor:
+    """What `lower_leaky` hands on of a gradient, at g."""
+    return torch.where(g <= 0, LEAK * incoming.clamp(max=0.0), torch.where(g <= 1, incoming, 0.0))
 
 
 class _Clamped(torch.autograd.Function):

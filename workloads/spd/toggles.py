@@ -25,6 +25,7 @@ CHECKS = (
 # Bounds of the cosines are 1 - cosine: on the mean over modules, and on the worst module.
 HALF_IN_MAIN_PASS = {"losses": 1e-2, "importance_mean": 1e-3, "importance_worst": 1e-2}
 BFLOAT16 = {"losses": 5e-3, "importance_mean": 2e-3, "importance_worst": 1e-2}
+WRITTEN_TERMS = ("minimality", "stochastic", "stochastic_layerwise")
 COMPILED_PART = {"losses": 1e-5, "gradients": 1e-4}
 COMPILED_PASS = {"losses": 1e-4, "importance_mean": 1e-4, "importance_worst": 1e-4}
 
@@ -61,11 +62,33 @@ def _no_vocabulary(config: SpdConfig, levels: Levels) -> str | None:
     return "a toy target (workload.preset) has no vocabulary to cut up" if config.toy else None
 
 
+def _not_written_down(config: SpdConfig, levels: Levels) -> str | None:
+    """Reason why there are no formulas for a training, or None."""
+    recipe = config.recipe
+    counts = {count for _, count in recipe.modules}
+    if [name for name, _ in recipe.modules] != ["linear1", "linear2"] or len(counts) > 1 or not recipe.toy:
+        return "formulas are those of a toy (workload.preset) whose two modules have equally many subcomponents"
+    if tuple(loss.kind for loss in recipe.losses) != WRITTEN_TERMS:
+        return f"formulas are those of the terms {', '.join(WRITTEN_TERMS)}, and workload.losses asks for others"
+    if recipe.importance != "mlp" or len(recipe.hidden) != 1 or config.sigmoid != "leaky":
+        return "formulas are those of workload.importance=mlp with one hidden layer and workload.sigmoid=leaky"
+    if config.microbatches > 1 and levels["micro_batch"] == "loop":
+        return f"formulas take a batch in one piece, not in workload.microbatches={config.microbatches}"
+    return None
+
+
 def needs_host_rows(device: Device) -> str | None:
     """Reason why routed rows cannot be gathered here: elsewhere the host would wait for their number."""
     return (
         None if device.type == "cpu" else f"the number of routed rows has to be known on the host, and {device.type} would wait"
     )
+
+
+def needs_host_compiler(device: Device) -> str | None:
+    """Reason why a hand-written kernel for the CPU cannot run here."""
+    if device.type != "cpu":
+        return f"the kernel is written for the CPU, and this is {device.type}"
+    return None if device.compiler else "the kernel needs a C++ compiler and none is on PATH"
 
 
 def _on(**own: Any) -> tuple[Level, ...]:
@@ -85,6 +108,14 @@ _SCOPES: dict[LevelValue, dict[str, Any]] = {
     "losses": {"bounds": {"losses": 1e-5}},
     "masked_pass": {**_WRAPPED, "bounds": COMPILED_PASS, "conflicts": _STATIC},
     "full": {**_WRAPPED, "bounds": COMPILED_PASS, "conflicts": _STATIC},
+}
+
+# Formulas make masks that cannot leave [0, 1], and have no graph that other levels could change.
+_FORMULAS: dict[str, Any] = {
+    "requires": {"delta": ("folded",), "stack_modules": ("stacked",), "mask_checks": ("off",)},
+    "conflicts": {"compile": tuple(_SCOPES), "amp": ("bf16", "fp16"), "grad_checkpointing": ("per_block",)},
+    "refused": _not_written_down,
+    "witness": "ops",
 }
 
 _CHUNKED: dict[str, Any] = {
@@ -225,6 +256,15 @@ TOGGLES = (
         "component_kernel",
         (Level("eager"), Level("fused", requires={"delta": ("folded",)}, witness="ops")),
         "masks made and applied operation by operation, or in one node whose gradient is written down",
+    ),
+    Toggle(
+        "gradients",
+        (
+            Level("autograd"),
+            Level("formulas", **_FORMULAS),
+            Level("native", unsupported=needs_host_compiler, **_FORMULAS),
+        ),
+        "gradients of a toy from the graph of an iteration, from formulas, or from formulas with importances in C++",
     ),
     Toggle(
         "loader",

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.api import Clock, Context, Evidence, Levels, Work, Workload
+from workloads.api import Clock, Context, Evidence, Levels, Replayable, Work, Workload
 from workloads.spd.assembly import Assembly
 from workloads.spd.claims import CLAIMS
 from workloads.spd.config import SpdConfig
@@ -127,6 +127,22 @@ class Spd(Workload):
     def state_dict(self) -> dict[str, Any]:
         """What a training needs to go on where it stopped."""
         return self.training.state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken, the data included."""
+        self.training.load(state)
+        self.assembly.restart_feed(self.training.parts, int(state["taken"]))
+
+    def replayable(self) -> Replayable | None:
+        """What parity replays single iterations with; None where sources are searched for.
+
+        A search follows signs, and rounding flips a few of them: an iteration would be replayed with other sources.
+        """
+        parts = self.training.parts
+        if any(loss.steps for loss in parts.recipe.losses):
+            return None
+        named = parts.decomposition.named_parameters()
+        return Replayable(named, parts.updates.optimizer, self.state_dict, self.load_state_dict)
 
     def close(self) -> None:
         """End workers, writer and profiler, and put the process's settings back; raise what the writer still has to say."""

@@ -54,6 +54,7 @@ def test_what_does_not_fit_the_target_is_said_before_the_first_iteration(start, 
         ({"seq_len": 65}, r"workload\.seq_len=65 .*at most 64, the context"),
         ({"preset": "tms_5-2", "seq_len": 4}, r"workload\.seq_len=4 .*toy"),
         ({"batch_size": 0}, r"workload\.batch_size=0"),
+        ({"modules": []}, r"workload\.modules=\[\] .*a list of patterns"),
         ({"microbatches": 3}, r"workload\.microbatches=3 .*divisor of the 4 rows"),
         ({"pgd_steps": -1}, r"workload\.pgd_steps=-1"),
         ({"lr": 0.0}, r"workload\.lr=0"),
@@ -135,6 +136,13 @@ def test_a_checkpoint_of_another_architecture_is_refused(start, run) -> None:
 def test_what_is_no_checkpoint_is_refused(tmp_path) -> None:
     (tmp_path / "c.pt").write_bytes(b"nothing")
     with pytest.raises(ConfigError, match="is no whole checkpoint"):
+        checkpoints.read(tmp_path / "c.pt")
+
+
+@pytest.mark.parametrize("foreign", [{"model": torch.ones(1)}, [1, 2], {"step": 3, "values": {}}], ids=["names", "list", "parts"])
+def test_a_checkpoint_of_something_else_is_refused(tmp_path, foreign) -> None:
+    torch.save(foreign, tmp_path / "c.pt")
+    with pytest.raises(ConfigError, match=r"is no checkpoint of SPD: it lacks .*generator.*; give another one"):
         checkpoints.read(tmp_path / "c.pt")
 
 

@@ -45,9 +45,9 @@ def test_on_cpu_exactly_these_levels_are_unsupported() -> None:
     }
 
 
-def test_on_a_gpu_only_routed_rows_are_unsupported() -> None:
+def test_on_a_gpu_only_what_is_written_for_hosts_is_unsupported() -> None:
     found = {(toggle.name, level.value) for toggle in TOGGLES for level in toggle.levels if level.unsupported(GPU)}
-    assert found == {("routed_rows", "gathered")}
+    assert found == {("routed_rows", "gathered"), ("gradients", "native")}
 
 
 def test_the_quick_start_is_refused_with_the_reason() -> None:

@@ -31,6 +31,7 @@ SMALL: dict[str, Any] = {
     "eval_every": 1000,
     "save_every": 1000,
 }
+TOY = {"preset": "tms_5-2_test", "log_every": 1000, "eval_every": 1000, "save_every": 1000}
 PERIODIC = {**SMALL, "log_every": 2, "eval_every": 2, "save_every": 2}
 
 # Where a level acts: another configuration than SMALL, and more iterations than two.
@@ -44,6 +45,7 @@ CONFIGS: dict[tuple[str, Any], dict[str, Any]] = {
     ("micro_batch", "whole"): {**SMALL, "microbatches": 2, "pgd_scope": "datapoint"},
     ("kl_chunk", 1024): {**SMALL, "batch_size": 24, "seq_len": 64, "losses": "forward", "modules": ["layers.1.attn.o"]},
     ("pgd_inner", "detached"): SMALL,
+    **{("gradients", level): {**TOY, "batch_size": 8} for level in ("formulas", "native")},
 }
 ITERATIONS = {("profiler", "torch"): 6, ("profiler", "pyinstrument"): 11, ("pgd_steps", "every_k"): 2}
 ELSEWHERE = {

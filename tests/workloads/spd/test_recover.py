@@ -1,0 +1,65 @@
+"""Whether features of a toy were found is judged by figures that a right and a wrong decomposition tell apart."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from workloads.spd import recover
+
+
+def star() -> torch.Tensor:
+    """The toy's columns [5, 2] by their formula."""
+    angles = torch.arange(5) * (2 * math.pi / 5)
+    return torch.stack([angles.cos(), angles.sin()], 1)
+
+
+def right() -> dict:
+    """One subcomponent for each feature, and three that are silent."""
+    one_each = np.eye(5, 8)
+    V, U = torch.zeros(5, 8), torch.zeros(8, 2)
+    V[:, :5], U[:5] = torch.eye(5), star()
+    return {"importances": {"linear1": one_each, "linear2": one_each.copy()}, "V": V, "U": U, "columns": star()}
+
+
+def test_a_right_decomposition_is_found_and_its_figures_are_exact() -> None:
+    found = recover.judge(**right())
+    assert found.found
+    assert (found.ci_errors, found.distinct, found.most_active) == (0, (5, 5), (1, 1))
+    assert (found.cosine, found.low, found.high) == pytest.approx((1.0, 1.0, 1.0), abs=1e-6)
+    assert found.elsewhere == pytest.approx(0.0, abs=1e-6)
+
+
+def spoil_importance(case: dict) -> None:
+    case["importances"]["linear1"][0, 1] = 0.2
+
+
+def spoil_direction(case: dict) -> None:
+    case["U"][0] = star()[1]
+
+
+def spoil_length(case: dict) -> None:
+    case["U"][0] *= 1.2
+
+
+def spoil_energy(case: dict) -> None:
+    case["V"][1, 0] = 0.2
+
+
+def spoil_second_module(case: dict) -> None:
+    case["importances"]["linear2"][0, :4] = 1.0
+
+
+@pytest.mark.parametrize("spoil", [spoil_importance, spoil_direction, spoil_length, spoil_energy, spoil_second_module])
+def test_a_decomposition_that_is_wrong_in_one_way_is_not_found(spoil) -> None:
+    case = right()
+    spoil(case)
+    assert not recover.judge(**case).found
+
+
+def test_an_untrained_toy_has_found_nothing_and_the_command_says_so(capsys) -> None:
+    assert recover.main(["--seeds", "0", "--steps", "1"]) == 1
+    assert capsys.readouterr().out.startswith("seed 0: NOT FOUND: ")
