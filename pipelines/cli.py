@@ -215,12 +215,12 @@ def _profile(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     if settled := [argument for argument in arguments if re.match(r"(workload|toggles|measure|tracking|runs)[.=]", argument)]:
         raise ConfigError(f"{settled[0]}: the sweep has settled that; beside the folder of a sweep give profile.FIELD=VALUE only")
     given = parser.parse_args([argument for argument in arguments if argument not in own])
-    if given.sweep is None and not given.diff:
-        raise ConfigError("--arm needs the folder of the sweep that the arm is of: perfsweep profile runs/SWEEP --arm ARM")
     from pipelines import config, profile_commands
 
     if given.diff:
         return profile_commands.diff(given.sweep, given.diff, given.tool)
+    if given.sweep is None:
+        raise ConfigError("--arm needs the folder of the sweep that the arm is of: perfsweep profile runs/SWEEP --arm ARM")
     config.register()
     options = config.typed(_compose("profile", own), config.ProfileCommand).profile
     return profile_commands.profile_arm(given.sweep, given.arm, options)

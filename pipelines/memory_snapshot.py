@@ -21,7 +21,7 @@ ON_OOM = "oom_snapshot.pickle"
 class Allocator(Protocol):
     """The part of `torch.cuda.memory` that is used here."""
 
-    def _snapshot(self) -> dict[str, Any]:
+    def _snapshot(self) -> Any:
         """Segments, blocks and, where recorded, the history of allocations."""
         ...
 
