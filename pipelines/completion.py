@@ -15,8 +15,10 @@ from pathlib import Path
 from workloads.errors import ConfigError
 
 GROUPS = {
-    "run": ("workload", "measure"),
-    "sweep": ("workload", "sweep", "measure", "tracking", "cluster"),
+    "run": ("workload", "toggles", "measure"),
+    "sweep": ("workload", "sweep", "toggles", "measure", "tracking", "cluster"),
+    "tune": ("workload", "tune", "toggles", "measure", "tracking", "cluster"),
+    "frontier": ("workload", "toggles", "measure", "tracking", "cluster"),
     "doctor": ("cluster",),
 }
 """Groups of configuration files that a composed command chooses from."""
