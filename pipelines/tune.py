@@ -166,7 +166,8 @@ class Hunt:
         new = [point for point in step.points if point not in self._asked]
         known = [point for point in step.points if point in self.view]
         suffix = f", beside {self.name(step.base)}" if step.base and step.base != self.origin else ""
-        self.console.print(f"[bold]{step.name}[/]: {len(new) or len(known)} arms{suffix}", highlight=False)
+        count = len(new) or len(known)
+        self.console.print(f"[bold]{step.name}[/]: {count} {'arm' if count == 1 else 'arms'}{suffix}", highlight=False)
         self.bench.measure([self.wanted(step, point) for point in step.points])
         self._asked |= {point: self.bench.arm(self._levels(point)) for point in step.points}
         self.look()
@@ -420,10 +421,11 @@ class Conclusion:
     def _explained(self, best: Point, rows: Sequence[Row]) -> list[str]:
         """Why each level is in the tuned arm."""
         lines = []
+        alone = sum(n != factor.start for n, factor in zip(best, self.factors, strict=True)) == 1
         for i, factor in enumerate(self.factors):
             if best[i] == factor.start:
                 continue
-            row = _row_of(rows, factor)
+            row = next(row for row in rows if row.toggle == TUNED) if alone else _row_of(rows, factor)
             worth = row.text if row and row.ratio is not None else self._guess(factor, factor.start, invert=True)
             lines.append(f"kept {factor.name}={factor.values[best[i]]}: {worth}")
         return [*lines, *self._dropped([f.name for i, f in enumerate(self.factors) if best[i] != f.start])]

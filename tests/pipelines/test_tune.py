@@ -196,6 +196,7 @@ def test_a_folder_of_ones_own_keeps_the_preset_in_its_configuration(at: Shell) -
     assert status == 0, out
     assert yaml.safe_load((at.folder / "configs/toggles/tuned-tunable-cpu.yaml").read_text()) == {"fuse": "on"}
     assert "use it: perfsweep run workload=toys.tunable:Tunable toggles=tuned-tunable-cpu" in out
+    assert re.search(r"kept fuse=on: -\d.* faster, results identical", out), "without its only level the winner is the reference"
 
 
 @pytest.mark.slow
