@@ -20,11 +20,12 @@ BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep run profile compare picture test test-slow lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
+.PHONY: help setup sweep tune run profile compare picture test test-slow lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
 
 help:
 	@echo "make setup      create $(VENV) with the tested versions"
 	@echo "make sweep      measure a named sweep of $(DEMOS), or of one: WORKLOAD=digits SWEEP=$(SWEEP) CLUSTER=$(CLUSTER) ARGS="
+	@echo "make tune       search the fastest arm of a workload and verify it: WORKLOAD=digits CLUSTER=$(CLUSTER) ARGS=\"tune.memory_gib=4\""
 	@echo "make run        one trial here and now: WORKLOAD=digits ARGS=\"toggles.amp=bf16\""
 	@echo "make profile    where the time of one arm goes: WORKLOAD=digits ARGS=\"toggles.amp=bf16 profile.tool=torch\""
 	@echo "make compare    tables and reports of what is measured: WORKLOAD=digits SWEEP=$(SWEEP)"
@@ -48,6 +49,9 @@ sweep: $(READY)
 	    $(BIN)/perfsweep sweep workload=$$workload sweep=$(SWEEP) cluster=$(CLUSTER) $(ARGS) || status=$$?; \
 	    if [ $$status -ge 2 ]; then break; fi; \
 	done; exit $$status
+
+tune: $(READY)
+	$(BIN)/perfsweep tune workload=$(or $(WORKLOAD),digits) cluster=$(CLUSTER) $(ARGS)
 
 run: $(READY)
 	$(BIN)/perfsweep run workload=$(or $(WORKLOAD),digits) $(ARGS)

@@ -24,6 +24,8 @@ HELP = """perfsweep: measure which PyTorch optimisation buys how much, without c
 
   perfsweep run workload=digits toggles.amp=bf16     one trial here and now
   perfsweep sweep workload=digits sweep=demo         every arm of a sweep, compared with its base
+  perfsweep tune workload=digits                     search the fastest arm within limits, verify it, keep it as a preset
+  perfsweep frontier workload=prover                 the fastest size of a toggle, the cliff, the largest that fits
   perfsweep profile workload=digits                  where the time of one arm goes: functions, operators, phases, graphs
   perfsweep profile SWEEP --arm ARM                  the same of an arm of a sweep; --diff ARM ARM compares two
   perfsweep status SWEEP                             what of a sweep is done
@@ -44,18 +46,21 @@ HELP = """perfsweep: measure which PyTorch optimisation buys how much, without c
   perfsweep init [FOLDER]                            a folder with a configuration, a site profile, a Makefile fragment
   perfsweep completion bash|zsh|fish                 lines that switch completion on: eval "$(perfsweep completion bash)"
 
-SWEEP is a folder such as runs/digits-demo. run, sweep, profile and doctor take Hydra overrides; see `perfsweep sweep --help`.
+SWEEP is a folder such as runs/digits-demo. run, sweep, profile, tune, frontier and doctor take Hydra overrides; see
+`perfsweep sweep --help`.
 Status: 0 done; 1 something failed, is unfinished, or became slower; 2 a mistake in the command or its input; 3 jobs need
 attention; 130 interrupted or detached. NO_COLOR=1 switches colours off; output to a file or a pipe has none.
 """
 
-COMPOSED = ("run", "sweep", "profile", "doctor")
+COMPOSED = ("run", "sweep", "profile", "tune", "frontier", "doctor")
 
 
 COMMANDS = (
     "run",
     "sweep",
     "profile",
+    "tune",
+    "frontier",
     "status",
     "wait",
     "logs",
@@ -288,6 +293,14 @@ def _action(command: str) -> Callable[[DictConfig], int]:
         from pipelines import profile_commands
 
         return profile_commands.profile
+    if command == "tune":
+        from pipelines import tune
+
+        return tune.tune
+    if command == "frontier":
+        from pipelines import frontier
+
+        return frontier.frontier
     from pipelines import commands
 
     return commands.sweep if command == "sweep" else commands.run
@@ -340,12 +353,14 @@ def _spelled_out(command: str, arguments: list[str]) -> list[str]:
             spelled.append(f"workload='{own.group}'")
         elif name == "sweep" and equals and (value in own.sweeps or _exists(f"sweep/{workload}/{value}.yaml")):
             spelled.append(f"sweep='{own.group}/{value}'" if external else f"sweep={workload}/{value}")
-        elif re.match(r"(toggles|axes)\.", name) or (external and name.startswith("workload.")):
+        elif re.match(r"(toggles|axes|tune\.(levels|reference))\.", name) or (external and name.startswith("workload.")):
             spelled.append(f"++{argument}")
         else:
             spelled.append(argument)
     if command == "sweep" and workload != "digits" and not any(a.startswith("sweep=") for a in arguments):
         spelled.append(_default_sweep(workload, own))
+    if command == "tune" and not any(a.startswith("tune=") for a in arguments) and _exists(f"tune/{workload}.yaml"):
+        spelled.append(f"tune={workload}")
     return spelled
 
 

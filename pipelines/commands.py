@@ -56,8 +56,11 @@ DONE, SOME_FAILED, ATTENTION, INTERRUPTED = 0, 1, 3, 130
 
 def sweep(cfg: DictConfig) -> int:
     """Plan, show the plan, measure what is missing, compare, publish."""
-    command: SweepCommand = config.typed(cfg, SweepCommand)
-    console = console_here()
+    return measured(console_here(), config.typed(cfg, SweepCommand), provenance.sweep_yaml(cfg))
+
+
+def measured(console: Console, command: SweepCommand, config_text: str) -> int:
+    """A sweep from its plan to its report; `config_text` is kept as its sweep.yaml."""
     where = place.choose(command.cluster)
     if where.line:
         console.print(where.line, style="yellow", highlight=False)
@@ -74,7 +77,7 @@ def sweep(cfg: DictConfig) -> int:
         return DONE
     with launch.locked(folder):
         launch.refuse_other_plan(folder, manifest)
-        launch.prepare(folder, manifest, provenance.sweep_yaml(cfg))
+        launch.prepare(folder, manifest, config_text)
         try:
             interrupted, broken = _measure(console, folder, manifest, command, where, device)
         except Held as held:
@@ -133,7 +136,7 @@ def _taken(path: str) -> against.Snapshot:
 
 def _snapshot(folder: SweepFolder, manifest: Manifest) -> against.Snapshot:
     progress = read_progress(folder, manifest)
-    found = provenance.read_provenance(folder.config_file, _environments(progress))
+    found = provenance.read_provenance(folder.config_file, environments(progress))
     unit = registry.find(manifest.sweep.workload).unit
     return against.snapshot(manifest, unit, collect.collect(folder, manifest, progress), found)
 
@@ -269,13 +272,13 @@ def rebuild_report(
     table = collect.collect(folder, manifest, progress)
     comparison = comparing.compare(folder, manifest, table, progress)
     show(comparison)
-    found = provenance.read_provenance(folder.config_file, _environments(progress))
+    found = provenance.read_provenance(folder.config_file, environments(progress))
     page.write_html(folder, manifest, comparison, table, found)
     markdown.write_markdown(folder, comparison, found)
     return comparison
 
 
-def _environments(progress: Progress) -> list[dict[str, Any]]:
+def environments(progress: Progress) -> list[dict[str, Any]]:
     """Facts about the machine from every trial that recorded them, the first trial's first."""
     timing = [found for attempts in progress.timing.values() for arms in attempts.values() for found in arms.values()]
     records = sorted((one.record for one in [*progress.other.values(), *timing]), key=lambda record: record.started)

@@ -15,9 +15,11 @@ from pathlib import Path
 from workloads.errors import ConfigError
 
 GROUPS = {
-    "run": ("workload", "measure"),
-    "profile": ("workload", "measure", "tracking"),
-    "sweep": ("workload", "sweep", "measure", "tracking", "cluster"),
+    "run": ("workload", "toggles", "measure"),
+    "profile": ("workload", "toggles", "measure", "tracking"),
+    "sweep": ("workload", "sweep", "toggles", "measure", "tracking", "cluster"),
+    "tune": ("workload", "tune", "toggles", "measure", "tracking", "cluster"),
+    "frontier": ("workload", "toggles", "measure", "tracking", "cluster"),
     "doctor": ("cluster",),
 }
 """Groups of configuration files that a composed command chooses from."""

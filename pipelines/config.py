@@ -17,7 +17,7 @@ from pipelines import profile_slices as slices
 from pipelines import tracking
 from pipelines.records import Measure
 from slurm.site import SiteProfile
-from workloads.api import Workload
+from workloads.api import Parity, Workload
 from workloads.errors import ConfigError
 
 
@@ -44,6 +44,7 @@ class MeasureConfig:
     repeats: int = 2  # rounds of a pack measured again because something disturbed them
     aa: bool = False  # carry the first reference twice, and call no effect that is smaller than their difference
     seeds: int = 5  # paired seeds of a stochastic level; three more where they leave it open
+    memory_gib: float | None = None  # memory that a trial may need, as if the device had no more; beyond it ends as oom
 
 
 @dataclass
@@ -148,6 +149,47 @@ class ProfileCommand:
 
 
 @dataclass
+class TuneConfig:
+    """What `perfsweep tune` may change, and what it must keep to."""
+
+    toggles: list[str] = field(default_factory=list)  # up to eight
+    levels: dict[str, list[Any]] = field(default_factory=dict)  # of these toggles only these levels
+    ladder: str | None = None  # one toggle of sizes, climbed first
+    sizes: list[int] = field(default_factory=list)  # of the ladder; empty: powers of two
+    reference: dict[str, Any] = field(default_factory=dict)  # the arm to start from and to be measured against
+    iterations: float | None = None  # for which set-up and compiling are to pay; null: endless, time per unit alone counts
+    memory_gib: float | None = None  # that an arm may need; null: what there is
+    compile_s: float | None = None  # that an arm may compile for, with nothing compiled yet; null: any
+    parity: str = "tolerance"  # the loosest class of results allowed: exact, tolerance or stochastic
+    rounds: int = 3  # of each step of the search; measure.rounds are those of the comparison at the end
+
+
+@dataclass
+class TuneCommand(SweepCommand):
+    """`perfsweep tune`."""
+
+    tune: TuneConfig = field(default_factory=TuneConfig)
+
+
+@dataclass
+class FrontierConfig:
+    """A ladder for `perfsweep frontier`."""
+
+    toggle: str | None = None  # null: the only ladder of the workload
+    sizes: list[int] = field(default_factory=list)  # empty: powers of two
+    memory_gib: float | None = None  # that a size may need; null: what the device has
+    measurements: int = 10  # sizes measured at most
+    rounds: int = 3  # of each size
+
+
+@dataclass
+class FrontierCommand(SweepCommand):
+    """`perfsweep frontier`."""
+
+    frontier: FrontierConfig = field(default_factory=FrontierConfig)
+
+
+@dataclass
 class DoctorCommand:
     """`perfsweep doctor`."""
 
@@ -159,6 +201,8 @@ _COMMANDS: dict[str, type[Any]] = {
     "run": RunCommand,
     "profile": ProfileCommand,
     "doctor": DoctorCommand,
+    "tune": TuneCommand,
+    "frontier": FrontierCommand,
 }
 
 
@@ -196,6 +240,12 @@ def typed(cfg: DictConfig, command: type[Any]) -> Any:
         _check_profile(values.profile)
     if isinstance(values, SweepCommand | DoctorCommand):
         _check_cluster(values.cluster)
+    if isinstance(values, TuneCommand):
+        _check_choice("tune.parity", values.tune.parity, tuple(parity.value for parity in Parity))
+        _check_limits("tune", values.tune, ("iterations", "memory_gib", "compile_s"))
+    if isinstance(values, FrontierCommand):
+        _check_limits("frontier", values.frontier, ("memory_gib",))
+        _check_least("frontier.measurements", values.frontier.measurements, 2)
     if isinstance(values, SweepCommand):
         tracking.check(values.tracking)
         for outcome in values.retry:
@@ -250,7 +300,7 @@ def _check_measure(measure: MeasureConfig) -> None:
     }
     for name, low in lowest.items():
         _check_least(f"measure.{name}", getattr(measure, name), low)
-    for name in ("timeout_s", "margin", "precision", "budget_s", "discard_s"):
+    for name in ("timeout_s", "margin", "precision", "budget_s", "discard_s", "memory_gib"):
         value = getattr(measure, name)
         if value is not None and not value > 0:
             raise ConfigError(f"measure.{name}={value} must be above zero")
@@ -266,6 +316,14 @@ def _check_profile(profile: ProfileConfig) -> None:
     if not profile.interval_s > 0:
         raise ConfigError(f"profile.interval_s={profile.interval_s} must be above zero")
     slices.parse(profile.slice)
+
+
+def _check_limits(name: str, given: TuneConfig | FrontierConfig, limits: tuple[str, ...]) -> None:
+    _check_least(f"{name}.rounds", given.rounds, 2)
+    for limit in limits:
+        value = getattr(given, limit)
+        if value is not None and not value > 0:
+            raise ConfigError(f"{name}.{limit}={value} must be above zero; leave it out for no limit")
 
 
 def _check_least(name: str, value: int, low: int) -> None:

@@ -57,7 +57,19 @@ def _place(claim: Claim) -> str:
 
 
 def _effects(comparison: Comparison, effects: Sequence[EffectResult]) -> str:
-    heading = ("toggle", "base", "time", "95 % interval", "CPU time", "verdict", "results", "memory", "compile", "rounds")
+    heading = (
+        "toggle",
+        "base",
+        "time",
+        "95 % interval",
+        "CPU time",
+        "verdict",
+        "results",
+        "memory",
+        "compile, cold",
+        "warm",
+        "rounds",
+    )
     rows = [(*_effect_row(result), report.trials_text(comparison, result)) for result in effects]
     return _table((*heading, "trials"), rows)
 
@@ -73,6 +85,7 @@ def _effect_row(result: EffectResult) -> tuple[Any, ...]:
         result.parity_text,
         report.megabytes(result.memory_bytes),
         report.compile_text(result),
+        report.warm_compile_text(result),
         result.rounds or "",
     )
 

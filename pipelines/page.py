@@ -126,6 +126,7 @@ def _effect_row(comparison: Comparison, result: EffectResult) -> dict[str, Any]:
         "cpu": report.cpu_text(result),
         "memory": report.megabytes(result.memory_bytes),
         "compile": report.compile_text(result),
+        "warm": report.warm_compile_text(result),
         "rounds": result.rounds,
         "trials": report.trials_text(comparison, result),
         "method": result.method,

@@ -85,7 +85,7 @@ def single_arm(command: SweepCommand, device: Device) -> Manifest:
     start = "exec" if needs_exec(space, arm) else "fork"
     root = registry.import_root(cls)
     sweep = Sweep(
-        name=f"run-{_short(name)}",
+        name=f"run-{short_name(name)}",
         workload=name,
         config=dataclasses.asdict(config),
         measure=as_measure(command.measure),
@@ -122,7 +122,12 @@ def sweep_name(command: SweepCommand) -> str:
     """The folder of a sweep under `runs`."""
     if command.name:
         return command.name
-    return f"{_short(str(command.workload['name']))}-{command.sweep.name}"
+    return f"{short_name(str(command.workload['name']))}-{command.sweep.name}"
+
+
+def short_name(workload: str) -> str:
+    """A name for folders: the class of ``module:Class``, in lower case."""
+    return workload.replace(":", ".").rsplit(".", 1)[-1].lower()
 
 
 def balanced_orders(arms: Sequence[str], rounds: int, seed: str) -> tuple[tuple[str, ...], ...]:
@@ -143,11 +148,6 @@ def balanced_orders(arms: Sequence[str], rounds: int, seed: str) -> tuple[tuple[
         rng.shuffle(rows)
         orders += [tuple(names[i] for i in row) for row in rows]
     return tuple(orders[:rounds])
-
-
-def _short(workload: str) -> str:
-    """A name for folders: the class of ``module:Class``, in lower case."""
-    return workload.replace(":", ".").rsplit(".", 1)[-1].lower()
 
 
 def _references(space: Space, command: SweepCommand) -> dict[str, Assignment]:

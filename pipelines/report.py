@@ -48,10 +48,13 @@ def show(console: Console, comparison: Comparison) -> None:
             table.add_column(heading)
         for heading in ("memory", "compile"):
             table.add_column(heading, justify="right", no_wrap=True)
+        warm = any(warm_compile_text(effect) for effect in effects)
+        if warm:
+            table.add_column("warm", justify="right", no_wrap=True)
         if lost:
             table.add_column("trials", overflow="fold", max_width=9)
         for effect, text in zip(effects, trials, strict=True):
-            table.add_row(*terminal_row(effect), *([text] if lost else []))
+            table.add_row(*terminal_row(effect), *([warm_compile_text(effect)] if warm else []), *([text] if lost else []))
         console.print(table)
     _show_together(console, comparison)
     _show_quality(console, comparison)
@@ -312,8 +315,13 @@ def megabytes(value: float | None) -> str:
 
 
 def compile_text(result: EffectResult) -> str:
-    """Seconds spent compiling in one process."""
+    """Seconds of compiling in one process with nothing compiled yet."""
     return f"{result.compile_s:.1f} s" if result.compile_s and result.compile_s >= 0.01 else ""
+
+
+def warm_compile_text(result: EffectResult) -> str:
+    """Seconds of compiling in a process that finds on disk what the sweep compiled; nothing where the arm compiles nothing."""
+    return f"{result.warm_compile_s:.1f} s" if compile_text(result) and result.warm_compile_s is not None else ""
 
 
 def duration(ns: float) -> str:

@@ -64,6 +64,12 @@ class Measure(Row):
     repeats: int = 2
     seeds: int = 5
     discard_s: float | None = None
+    memory_gib: float | None = None
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Memory that a trial may need; None: what there is."""
+        return None if self.memory_gib is None else int(self.memory_gib * 2**30)
 
     @property
     def method(self) -> str:

@@ -142,9 +142,22 @@ class Scene:
             wall_s, cpu_s = found["region_ns"] / 1e9, found["region_cpu_ns"] / 1e9
             threads = _busy_threads(spec, self.device)
             found["disturbed"] = environment.disturbance(before, after, wall_s=wall_s, cpu_s=cpu_s, threads=threads)
+            found |= _over_budget(found["peak_bytes"], spec.measure.memory_bytes)
         keys = {**environment.comparison_keys(self.device), "data": self.workload.data_digest()}
         facts = {**environment.facts(), "device": dataclasses.asdict(self.device)}
         return {"outcome": Outcome.OK, "setup_s": self.setup_s, "keys": keys, "environment": facts, **found}
+
+
+def _over_budget(peak_bytes: int, budget: int | None) -> dict[str, Any]:
+    """What a trial that needed more memory than it may ends as; nothing where it kept to it.
+
+    A GPU's allocator refuses by itself. Elsewhere the peak is looked at afterwards, so that the rehearsal of a small device
+    works on any.
+    """
+    if budget is None or peak_bytes <= budget:
+        return {}
+    text = f"peak memory of {peak_bytes / 2**30:.2f} GiB is over the {budget / 2**30:.2f} GiB of measure.memory_gib"
+    return {"outcome": Outcome.OOM, "failure": Failure(type="MemoryBudget", message=text)}
 
 
 @contextmanager
@@ -188,6 +201,9 @@ def _prepare_process(spec: TrialSpec, device: Device, rank: int, folder: Path) -
     """Seeds, threads and process group: the same start for every arm."""
     if device.type == "cpu":
         torch.set_num_threads(spec.measure.threads)
+    elif (budget := spec.measure.memory_bytes) is not None and device.memory_bytes:
+        for index in range(device.count):  # which of them this rank will use is the workload's choice
+            torch.cuda.set_per_process_memory_fraction(min(1.0, budget / device.memory_bytes), index)
     seed = spec.measure.seed + spec.replicate
     random.seed(seed)
     np.random.seed(seed % 2**32)
@@ -218,6 +234,7 @@ def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: Buff
         seed=spec.measure.seed + spec.replicate,
         rank=rank,
         world=spec.world,
+        memory_budget=spec.measure.memory_bytes,
         log=log,
         kind=spec.kind.value,
         deadline=time.monotonic() + spec.measure.timeout_s,

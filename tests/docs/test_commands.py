@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from documented import PAGES, ROOT, blocks, commands
 
-from pipelines import cli, config, study
-from pipelines.config import RunCommand, SweepCommand
-from pipelines.plan import make_plan, single_arm
+from pipelines import cli, config, factors, ladders, study
+from pipelines.arms import Space
+from pipelines.config import FrontierCommand, RunCommand, SweepCommand, TuneCommand
+from pipelines.plan import load_workload, make_plan, single_arm
 from pipelines.profile import wanted
 from slurm.site import Shape
 from workloads.api import Device
@@ -93,8 +94,21 @@ def plan(command: str, words: list[str]) -> None:
         run = config.typed(cfg, config.ProfileCommand)
         assert single_arm(SweepCommand(workload=run.workload, toggles=run.toggles, measure=run.measure), GPU).arms
         assert wanted(run.profile, GPU)[0]
+    elif command == "tune":
+        tune = config.typed(cfg, TuneCommand)
+        space = space_of(tune)
+        assert factors.plan(space, space.closure({**tune.toggles, **tune.tune.reference}), tune.tune).factors
+    elif command == "frontier":
+        frontier = config.typed(cfg, FrontierCommand)
+        toggle = space_of(frontier).toggle(str(frontier.frontier.toggle))
+        assert ladders.sizes_of(toggle, frontier.frontier.sizes)
     else:
         config.typed(cfg, config.DoctorCommand)
+
+
+def space_of(command: SweepCommand) -> Space:
+    cls, values = load_workload(command.workload)
+    return Space(cls.toggles, values, GPU)
 
 
 def test_the_site_profiles_of_the_guide_compose_and_ask_slurm_for_something(folder: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pipelines.judge import EffectResult
 from pipelines.pictures import factor_ticks, folded, row_height
-from pipelines.report import bounds_text, percent
+from pipelines.report import bounds_text, compile_text, percent, warm_compile_text
+from pipelines.schema import Effect
 
 
 @pytest.mark.parametrize(
@@ -49,3 +51,13 @@ def test_long_names_fold_after_commas_and_spaces_and_their_rows_grow():
     assert max(map(len, folded(name).split("<br>"))) <= 28
     assert folded("amp=bf16") == "amp=bf16"
     assert row_height(["amp=bf16", name], 30) > row_height(["amp=bf16"], 30)
+
+
+@pytest.mark.parametrize(
+    ("cold", "warm", "texts"),
+    [(11.52, 2.14, ("11.5 s", "2.1 s")), (11.5, 0.0, ("11.5 s", "0.0 s")), (0.0, 0.0, ("", "")), (None, None, ("", ""))],
+)
+def test_compiling_is_told_cold_and_warm(cold: float | None, warm: float | None, texts: tuple[str, str]) -> None:
+    effect = Effect(id="e", design="one_at_a_time", toggle="compile", level="default", pairs=(("a", "b"),))
+    result = EffectResult(effect, "compile=default", "baseline", None, compile_s=cold, warm_compile_s=warm)
+    assert (compile_text(result), warm_compile_text(result)) == texts

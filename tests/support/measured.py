@@ -12,10 +12,14 @@ import numpy as np
 from pipelines import collect, compare, plan
 from pipelines.compare import Comparison
 from pipelines.config import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from pipelines.launch import Launched
+from pipelines.measure import environment
 from pipelines.records import (
+    Failure,
     Kind,
     Manifest,
     Outcome,
+    Pack,
     SweepFolder,
     TrialRecord,
     TrialSpec,
@@ -148,3 +152,67 @@ def with_everything(runs: Path, rounds: int = 8, iterations: int = 60) -> tuple[
 def change(record: Path, **fields: object) -> None:
     """Change some fields of a record that is there."""
     record.write_text(json.dumps({**json.loads(record.read_text()), **fields}))
+
+
+class SimulatedLaunch:
+    """Stands where packs are started, and writes what they would have measured on a machine that wanders.
+
+    `cost_of` is the time of an arm, `peak_of` its memory, `compile_of` its seconds of compiling, `wrong` says which arms
+    compute something else. A pack whose number is `break_at` is interrupted by Ctrl-C instead.
+    """
+
+    def __init__(
+        self,
+        cost_of: TimeOf,
+        *,
+        peak_of: TimeOf = lambda levels: 1000,
+        compile_of: TimeOf = lambda levels: 0.0,
+        wrong: Callable[[Levels], bool] = lambda levels: False,
+        noise: float = 0.02,
+        spikes: float = 0.02,
+        seed: int = 0,
+    ) -> None:
+        self.cost_of, self.peak_of, self.compile_of, self.wrong = cost_of, peak_of, compile_of, wrong
+        self.noise, self.spikes = noise, spikes
+        self.rng = np.random.default_rng(seed)
+        self.break_at: str | None = None
+        self.launched: list[str] = []
+        self.timed = 0
+
+    def __call__(self, folder: SweepFolder, manifest: Manifest, packs: list[Pack], *rest: object) -> Launched:
+        for pack in packs:
+            if pack.id == self.break_at:
+                raise KeyboardInterrupt
+            self.launched.append(f"{manifest.sweep.name}/{pack.id}")
+            for arm in pack.arms:
+                self._support(folder, manifest, arm, pack.id)
+            for number, order in enumerate(pack.orders):
+                speed = math.exp(0.1 * self.rng.standard_normal())
+                for arm in order:
+                    self._timing(folder, manifest, arm, pack.id, number, speed)
+        return Launched({})
+
+    def _support(self, folder: SweepFolder, manifest: Manifest, arm: str, pack: str) -> None:
+        levels = manifest.arm(arm).levels
+        evidence = spec_of(manifest, arm, pack, None, Kind.EVIDENCE)
+        if list(folder.path.glob(f"trials/{arm}/*-evidence-*/record.json")):
+            return
+        write(folder, evidence, keys=self._keys())
+        sign = -1.0 if self.wrong(levels) else 1.0
+        write_evidence(folder.trial_dir(evidence), Evidence({"sum": sign * np.ones(4), "steps": np.ones(1)}, {}))
+        counting = spec_of(manifest, arm, pack, None, Kind.COUNTING)
+        write(folder, counting, keys=self._keys(), counters={"compile_s": float(self.compile_of(levels))})
+
+    def _timing(self, folder: SweepFolder, manifest: Manifest, arm: str, pack: str, number: int, speed: float) -> None:
+        levels = manifest.arm(arm).levels
+        spike = self.rng.uniform(1.2, 3) if self.rng.random() < self.spikes else 1.0
+        seconds = self.cost_of(levels) * speed * spike * math.exp(self.noise * self.rng.standard_normal())
+        peak, budget = int(self.peak_of(levels)), manifest.sweep.measure.memory_bytes
+        over = budget is not None and peak > budget
+        ended = {"outcome": Outcome.OOM, "failure": Failure(type="MemoryBudget", message="too much memory")} if over else {}
+        spec = spec_of(manifest, arm, pack, number, Kind.TIMING)
+        write(folder, spec, region_ns=round(seconds * 1e9), peak_bytes=peak, keys=self._keys(), **ended)
+        self.timed += 1
+
+    def _keys(self) -> dict[str, str]:
+        return environment.comparison_keys(environment.device_facts())
