@@ -16,7 +16,7 @@ from workloads.errors import ConfigError
 
 GROUPS = {
     "run": ("workload", "toggles", "measure"),
-    "profile": ("workload", "toggles", "measure", "tracking"),
+    "profile": ("workload", "measure", "tracking"),
     "sweep": ("workload", "sweep", "toggles", "measure", "tracking", "cluster"),
     "tune": ("workload", "tune", "toggles", "measure", "tracking", "cluster"),
     "frontier": ("workload", "toggles", "measure", "tracking", "cluster"),
