@@ -30,6 +30,7 @@ from pipelines import (
     power,
     provenance,
     report,
+    units,
 )
 from pipelines import claims as ledger
 from pipelines import compare as comparing
@@ -313,7 +314,7 @@ def _show_trial(console: Console, manifest: Manifest, found: Found) -> int:
     total = float(arrays["wall_ns"].sum())
     for name, values in [("iteration", arrays["wall_ns"]), *_phases(arrays)]:
         ran = values[values > 0]  # periodic parts, such as evaluation, run in few iterations
-        times = [report.duration(float(np.percentile(ran, q))) for q in (50, 95)] if len(ran) else ["", ""]
+        times = [units.duration(float(np.percentile(ran, q))) for q in (50, 95)] if len(ran) else ["", ""]
         table.add_row(name, f"{len(ran)} of {len(values)}", *times, f"{values.sum() / total:.0%}")
     console.print(table)
     for line in _trial_lines(record, found.folder):
@@ -327,7 +328,7 @@ def _phases(arrays: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
 
 def _trial_lines(record: TrialRecord, folder: Path) -> list[str]:
     lines = [
-        f"{report.duration(record.ns_per_unit)} per unit: {record.iterations} iterations, {record.units:g} units",
+        f"{units.duration(record.ns_per_unit)} per unit: {record.iterations} iterations, {record.units:g} units",
         f"set-up {record.setup_s:.2f} s, warm-up {record.warmup_iterations} iterations in {record.warmup_s:.2f} s",
         f"compiling {record.compile_s:.1f} s, peak memory {record.peak_bytes / 2**20:.0f} MB",
     ]

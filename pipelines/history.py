@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.against import Change, Snapshot, against
-from pipelines.report import bounds_text, duration, percent
+from pipelines.report import bounds_text, percent
+from pipelines.units import duration
 from workloads.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from pipelines import report
+from pipelines import report, units
 from pipelines.compare import ArmResult, Comparison
 from pipelines.files import write_atomically
 from pipelines.judge import EffectResult
@@ -114,8 +114,8 @@ def _arms(comparison: Comparison) -> str:
 def _arm_row(arm: ArmResult) -> tuple[Any, ...]:
     return (
         arm.name or arm.label,
-        report.duration(arm.ns_per_unit) if arm.ns_per_unit else "",
-        report.duration(arm.iteration_ns) if arm.iteration_ns else "",
+        units.duration(arm.ns_per_unit) if arm.ns_per_unit else "",
+        units.duration(arm.iteration_ns) if arm.iteration_ns else "",
         report.phases_text(arm),
         f"{arm.peak_bytes / 2**20:.0f} MB" if arm.peak_bytes else "",
         in_words(arm.outcomes),

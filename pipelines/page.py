@@ -13,7 +13,7 @@ import polars as pl
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from pipelines import pictures, report
+from pipelines import pictures, report, units
 from pipelines.compare import ArmResult, Comparison, short_names
 from pipelines.files import write_atomically
 from pipelines.interactions import BETWEEN
@@ -142,8 +142,8 @@ def _arm_row(arm: ArmResult) -> dict[str, Any]:
     return {
         "name": arm.name or arm.label,
         "label": arm.label,
-        "time": report.duration(arm.ns_per_unit) if arm.ns_per_unit else "",
-        "iteration": report.duration(arm.iteration_ns) if arm.iteration_ns else "",
+        "time": units.duration(arm.ns_per_unit) if arm.ns_per_unit else "",
+        "iteration": units.duration(arm.iteration_ns) if arm.iteration_ns else "",
         "phases": report.phases_text(arm),
         "rounds": arm.rounds,
         "memory": f"{arm.peak_bytes / 2**20:.0f} MB" if arm.peak_bytes else "",

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from pipelines.profile_show import HEADINGS, NAME_WIDTH, plain
 from pipelines.profiles import RESULT, Cost, Kept, Profile, read_profile
-from pipelines.report import duration, percent
+from pipelines.report import percent
+from pipelines.units import duration
 from workloads.errors import ConfigError
 
 COMPARED = ("torch", "pyinstrument", "roofline")

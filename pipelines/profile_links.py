@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pipelines.profiles import Kept, kept_profiles
 from pipelines.records import SweepFolder
-from pipelines.report import duration
+from pipelines.units import duration
 
 SHOWN = 3
 """Lines of a profile that a report names; its files have the rest."""

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.profiles import Cost, Kept, Profile
-from pipelines.report import duration
+from pipelines.units import duration
 
 NAME_WIDTH = 28
 """Characters of a name that a narrow terminal shows before anything else is cut."""

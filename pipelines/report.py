@@ -17,6 +17,7 @@ from pipelines.outcomes import in_words
 from pipelines.rulings import RuledClaim
 from pipelines.schema import AA
 from pipelines.together import Together
+from pipelines.units import duration
 
 STYLES = {
     Verdict.FASTER: "green",
@@ -322,14 +323,6 @@ def compile_text(result: EffectResult) -> str:
 def warm_compile_text(result: EffectResult) -> str:
     """Seconds of compiling in a process that finds on disk what the sweep compiled; nothing where the arm compiles nothing."""
     return f"{result.warm_compile_s:.1f} s" if compile_text(result) and result.warm_compile_s is not None else ""
-
-
-def duration(ns: float) -> str:
-    """A time in the unit that reads best."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if ns >= size:
-            return f"{ns / size:.3g} {unit}"
-    return f"{ns:.3g} ns"
 
 
 SHOWN_PHASES = 6

@@ -6,7 +6,6 @@ phases' times are those of the repetitions without it.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 
 from pipelines.measure import environment
+from pipelines.measure.clock import HostClock, clock_for
 from pipelines.measure.operators import OperatorCalls
 from pipelines.profilers.bytes_moved import moved
 from pipelines.profilers.tool import Findings, Measured, Tick, Tool, nothing
@@ -160,30 +160,30 @@ def ceiling_here(dtype: str) -> Ceiling:
     if known is not None and (rate := known.flops_per_s(dtype)) is not None:
         return Ceiling(dtype, rate, known.bytes_per_s, f"peak of {device.name}")
     how = f"a product and a copy on this {device.type}, {torch.get_num_threads()} threads"
-    return Ceiling(dtype, _product_rate(dtype, device.type), _copy_rate(device.type), how)
+    clock = clock_for(device)
+    return Ceiling(dtype, _product_rate(dtype, device.type, clock), _copy_rate(device.type, clock), how)
 
 
-def _product_rate(dtype: str, device: str, size: int = 768) -> float:
+def _product_rate(dtype: str, device: str, clock: HostClock, size: int = 768) -> float:
     """FLOP/s of a square product."""
     kind = {"half": torch.bfloat16, "float64": torch.float64}.get(dtype, torch.float32)
     matrix = torch.ones(size, size, dtype=kind, device=device)
-    return 2 * size**3 / _shortest_s(lambda: matrix @ matrix, device)
+    return 2 * size**3 / _shortest_s(lambda: matrix @ matrix, clock)
 
 
-def _copy_rate(device: str, elements: int = 2**24) -> float:
+def _copy_rate(device: str, clock: HostClock, elements: int = 2**24) -> float:
     """Bytes read and written per second by a copy that no cache holds."""
     source = torch.ones(elements, device=device)
     target = torch.empty_like(source)
-    return 2 * source.nbytes / _shortest_s(lambda: target.copy_(source), device)
+    return 2 * source.nbytes / _shortest_s(lambda: target.copy_(source), clock)
 
 
-def _shortest_s(work: Any, device: str, times: int = 5) -> float:
+def _shortest_s(work: Any, clock: HostClock, times: int = 5) -> float:
     """The shortest of several runs: a ceiling is what was reached once."""
     found = []
     for _ in range(times):
-        start = time.perf_counter()
+        start = clock.now_ns()
         work()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        found.append(time.perf_counter() - start)
+        clock.synchronize()
+        found.append((clock.now_ns() - start) * 1e-9)
     return min(found)

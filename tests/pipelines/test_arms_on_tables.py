@@ -21,7 +21,10 @@ TABLES: dict[str, ModuleType] = {"probe1d": probe1d, "spd": spd, "prover": prove
 FOUR_GPUS = Device(type="cuda", count=4, name="H200", capability=(9, 0))
 
 # Levels that no arm on top of the naive path can have, with the word that says why.
-OUT_OF_REACH: dict[tuple[str, str, LevelValue], str] = {}
+OUT_OF_REACH: dict[tuple[str, str, LevelValue], str] = {
+    ("spd", "gradients", "formulas"): "formulas are those of a toy",
+    ("spd", "gradients", "native"): "formulas are those of a toy",
+}
 
 # Levels that are the baseline wherever they are legal: an arm of their own would be compared with itself.
 NO_EFFECT: set[tuple[str, str, LevelValue]] = {("probe1d", "consistent_stop", "mismatch")}
@@ -110,7 +113,11 @@ def test_the_base_of_a_level_keeps_what_the_level_requires(table: str, toggle: s
 
 @pytest.mark.parametrize(
     "table, config, toggle, level",
-    [("spd", {"microbatches": 2}, "micro_batch", "whole")],
+    [
+        ("spd", {"microbatches": 2}, "micro_batch", "whole"),
+        ("spd", {"preset": "tms_5-2_test"}, "gradients", "formulas"),
+        ("spd", {"preset": "tms_5-2_test"}, "gradients", "native"),
+    ],
 )
 def test_a_configuration_opens_what_it_closes_elsewhere(
     table: str, config: dict[str, Any], toggle: str, level: LevelValue

@@ -76,6 +76,7 @@ DECLARED = {
         cuda_graph: off:E on:E
         fused_target_ops: off:E on:E
         component_kernel: eager:E fused:E
+        gradients: autograd:E formulas:E native:E
         loader: torch:E memmap_batched:E gpu_resident:E
     """,
     "prover": """
