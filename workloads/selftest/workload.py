@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from workloads.api import Check, Clock, Context, Evidence, Level, Levels, Toggle, Work, Workload
+from workloads.api import Check, Clock, Context, Evidence, Level, Levels, Numbers, Toggle, Work, Workload
 from workloads.errors import ConfigError
 
 
@@ -32,6 +32,7 @@ class Selftest(Workload):
             (Level(0), Level(1, witness="products"), Level(3, witness="products"), Level(10, witness="products")),
             "per cent of work added to every iteration",
             "pyperf's way to test a benchmark: a difference that is known",
+            numbers=Numbers(1, like=Level(1, witness="products")),
         ),
     )
     checks = (Check("product"),)
