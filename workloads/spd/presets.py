@@ -6,6 +6,7 @@ Declarations only: no torch, so that plans can read them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,20 @@ _TWO_LAYERS = Recipe(
 
 _SMALL = TargetSpec(width=32, mlp=128, vocab=259, context=64, values="trained", corpus="stories")
 
+_GPT2 = TargetSpec("gpt2", layers=12, width=768, heads=12, kv_heads=12, mlp=3072, vocab=50257, context=1024)
+_ONE_MODULE: dict[str, Any] = {
+    "importance": "vector_mlp",
+    "hidden": (12,),
+    "losses": (LossSpec("minimality", 3e-4), LossSpec("stochastic_layerwise", 2.0)),
+}
+
+
+def _in_every_layer(fc: int, down: int, q: int, k: int, v: int, o: int) -> tuple[tuple[str, int], ...]:
+    """Subcomponents of each matrix of a layer."""
+    counts = {"mlp.fc": fc, "mlp.down": down, "attn.q": q, "attn.k": k, "attn.v": v, "attn.o": o}
+    return tuple((f"layers.*.{name}", count) for name, count in counts.items())
+
+
 PRESETS: dict[str, Recipe] = {
     "tms_5-2_test": _TOY,
     "tms_5-2_demo": replace(_TOY, batch=1024, steps=5000, lr=2e-3),
@@ -221,9 +236,7 @@ PRESETS: dict[str, Recipe] = {
         _TWO_LAYERS,
         target=TargetSpec(layers=4, vocab=50257),
         modules=(("layers.1.attn.q", 250),),
-        importance="vector_mlp",
-        hidden=(12,),
-        losses=(LossSpec("minimality", 3e-4), LossSpec("stochastic_layerwise", 2.0)),
+        **_ONE_MODULE,
         batch=1,
         seq=64,
         steps=60,
@@ -236,17 +249,7 @@ PRESETS: dict[str, Recipe] = {
     "lm_4l": replace(
         _TWO_LAYERS,
         target=TargetSpec(layers=4),
-        modules=tuple(
-            (f"layers.*.{name}", count)
-            for name, count in (
-                ("mlp.fc", 650),
-                ("mlp.down", 580),
-                ("attn.q", 250),
-                ("attn.k", 200),
-                ("attn.v", 350),
-                ("attn.o", 300),
-            )
-        ),
+        modules=_in_every_layer(fc=650, down=580, q=250, k=200, v=350, o=300),
         hidden=(800,),
         losses=_subset(4, 0.5, 1e5, 4e-3),
         final_p=0.5,
@@ -257,11 +260,9 @@ PRESETS: dict[str, Recipe] = {
     ),
     "gpt2_one": replace(
         _TWO_LAYERS,
-        target=TargetSpec("gpt2", layers=12, width=768, heads=12, kv_heads=12, mlp=3072, vocab=50257, context=1024),
+        target=_GPT2,
         modules=(("h.1.attn.c_attn", 768),),
-        importance="vector_mlp",
-        hidden=(12,),
-        losses=(LossSpec("minimality", 3e-4), LossSpec("stochastic_layerwise", 2.0)),
+        **_ONE_MODULE,
         batch=2,
         seq=1024,
         steps=50_000,
@@ -271,7 +272,7 @@ PRESETS: dict[str, Recipe] = {
     ),
     "gpt2_all": replace(
         _TWO_LAYERS,
-        target=TargetSpec("gpt2", layers=12, width=768, heads=12, kv_heads=12, mlp=3072, vocab=50257, context=1024),
+        target=_GPT2,
         modules=(("h.*.attn.c_attn", 3000), ("h.*.mlp.c_fc", 3000), ("h.*.mlp.c_proj", 3000)),
         hidden=(2000,),
         losses=_subset(6, 0.5, 1e6, 3e-4),
@@ -283,17 +284,7 @@ PRESETS: dict[str, Recipe] = {
     "pile_4l": replace(
         _TWO_LAYERS,
         target=TargetSpec(layers=4, width=768, heads=12, kv_heads=12, mlp=3072, vocab=50277),
-        modules=tuple(
-            (f"layers.*.{name}", count)
-            for name, count in (
-                ("mlp.fc", 4096),
-                ("mlp.down", 3072),
-                ("attn.q", 512),
-                ("attn.k", 256),
-                ("attn.v", 1024),
-                ("attn.o", 1024),
-            )
-        ),
+        modules=_in_every_layer(fc=4096, down=3072, q=512, k=256, v=1024, o=1024),
         hidden=(1024,),
         losses=_subset(1, 1.0, 1e6, 5e-4),
         final_p=0.4,
