@@ -207,20 +207,7 @@ class Checked:
         return json.loads(answer.read_text())
 
     def _spec(self) -> TrialSpec:
-        sweep = self.manifest.sweep
-        return TrialSpec(
-            sweep=sweep.name,
-            workload=sweep.workload,
-            config=sweep.config,
-            arm=self._reference,
-            kind=Kind.EVIDENCE,
-            pack="probe",
-            round=None,
-            attempt=0,
-            measure=sweep.measure,
-            code=sweep.code,
-            cache_dir=str((self._folder / "probe" / "cache").absolute()),
-        )
+        return TrialSpec.of(self.manifest.sweep, self._reference, Kind.EVIDENCE, "probe", self._folder / "probe" / "cache")
 
     def _of_a_level(self, effect: Effect) -> Iterator[Finding]:
         arm_id, base_id = effect.pairs[0]

@@ -168,23 +168,10 @@ class PackRun:
 
     def _spec(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0) -> tuple[TrialSpec, dict[str, str]]:
         """What a trial is told, and the variables its levels need."""
-        sweep = self.manifest.sweep
         levels = [self._toggles[name].level(value) for name, value in arm.levels.items()]
-        spec = TrialSpec(
-            sweep=sweep.name,
-            workload=sweep.workload,
-            config=sweep.config,
-            arm=arm,
-            kind=kind,
-            pack=self.pack.id,
-            round=number,
-            attempt=self.attempt,
-            replicate=replicate,
-            measure=sweep.measure,
-            code=sweep.code,
-            cache_dir=str(self.folder.cache_dir.absolute()),
-            world=max((level.processes(self._device) for level in levels), default=1),
-        )
+        own = {"round": number, "attempt": self.attempt, "replicate": replicate}
+        world = max((level.processes(self._device) for level in levels), default=1)
+        spec = TrialSpec.of(self.manifest.sweep, arm, kind, self.pack.id, self.folder.cache_dir, world=world, **own)
         return spec, {name: value for level in levels for name, value in level.env.items()}
 
     def _trial(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0) -> Found:

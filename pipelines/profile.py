@@ -171,18 +171,5 @@ class Profiling:
 
     def spec(self) -> TrialSpec:
         """What every profile process of the arm is told about the arm."""
-        sweep = self.manifest.sweep
-        return TrialSpec(
-            sweep=sweep.name,
-            workload=sweep.workload,
-            config=sweep.config,
-            arm=self.arm,
-            kind=Kind.PROFILE,
-            pack="profile",
-            round=None,
-            attempt=0,
-            measure=sweep.measure,
-            code=self._code,
-            cache_dir=str(self.folder.cache_dir.absolute()),
-            world=self._world,
-        )
+        sweep, cache = self.manifest.sweep, self.folder.cache_dir
+        return TrialSpec.of(sweep, self.arm, Kind.PROFILE, "profile", cache, code=self._code, world=self._world)

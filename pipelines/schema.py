@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -206,6 +207,24 @@ class TrialSpec(Row):
     generation: int | None = None  # of a process that stays for several rounds
     replicate: int = 0  # evidence trials: the seed's offset from `measure.seed`
     replay: str | None = None  # evidence trials: folder with states of the reference
+
+    @classmethod
+    def of(cls, sweep: Sweep, arm: Arm, kind: Kind, pack: str, cache_dir: Path, **own: Any) -> TrialSpec:
+        """What a sweep says of a trial, and `own`: fields that differ from it or that a sweep does not know."""
+        told = {
+            "sweep": sweep.name,
+            "workload": sweep.workload,
+            "config": sweep.config,
+            "arm": arm,
+            "kind": kind,
+            "pack": pack,
+            "round": None,
+            "attempt": 0,
+            "measure": sweep.measure,
+            "code": sweep.code,
+            "cache_dir": str(cache_dir.absolute()),
+        }
+        return cls(**{**told, **own})
 
 
 class Failure(Row):
