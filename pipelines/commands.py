@@ -137,7 +137,7 @@ def _taken(path: str) -> against.Snapshot:
 
 def _snapshot(folder: SweepFolder, manifest: Manifest) -> against.Snapshot:
     progress = read_progress(folder, manifest)
-    found = provenance.read_provenance(folder.config_file, environments(progress))
+    found = provenance.read_provenance(folder.config_file, _environments(progress))
     unit = registry.find(manifest.sweep.workload).unit
     return against.snapshot(manifest, unit, collect.collect(folder, manifest, progress), found)
 
@@ -273,13 +273,13 @@ def rebuild_report(
     table = collect.collect(folder, manifest, progress)
     comparison = comparing.compare(folder, manifest, table, progress)
     show(comparison)
-    found = provenance.read_provenance(folder.config_file, environments(progress))
+    found = provenance.read_provenance(folder.config_file, _environments(progress))
     page.write_html(folder, manifest, comparison, table, found)
     markdown.write_markdown(folder, comparison, found)
     return comparison
 
 
-def environments(progress: Progress) -> list[dict[str, Any]]:
+def _environments(progress: Progress) -> list[dict[str, Any]]:
     """Facts about the machine from every trial that recorded them, the first trial's first."""
     timing = [found for attempts in progress.timing.values() for arms in attempts.values() for found in arms.values()]
     records = sorted((one.record for one in [*progress.other.values(), *timing]), key=lambda record: record.started)

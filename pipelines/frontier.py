@@ -13,12 +13,13 @@ from pipelines import commands, config, ladders, launch, plan
 from pipelines.anova import Factor
 from pipelines.config import FrontierCommand
 from pipelines.factors import Grid, ladder_factor
+from pipelines.hunt import Hunt
 from pipelines.ladders import Frontier, Rung
+from pipelines.limits import budget, refuse_too_much_memory, take_memory
 from pipelines.report import percent
 from pipelines.search import explore
 from pipelines.steps import Bench, Limits
 from pipelines.terminal import console_here
-from pipelines.tune import Hunt, budget, refuse_too_much_memory, take_memory
 from workloads.api import Toggle
 from workloads.errors import ConfigError
 
