@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 
@@ -35,6 +36,7 @@ from pipelines.records import (
 from pipelines.resident import Generation, Told, TooLarge
 from pipelines.spawn import Exec, ForkServer, fix_imports, wait
 from workloads import registry
+from workloads.api import Level, Workload
 from workloads.errors import RecordError
 
 TRY_AGAIN, STUCK, CANNOT_WRITE, SUPERSEDED = 75, 79, 74, 76
@@ -62,8 +64,6 @@ class PackRun:
         self._feeder = Feeder(folder, manifest, pack.id)
         self.progress = read_progress(folder, manifest, environment.comparison_keys(self._device))
         self.advanced = False  # whether this attempt finished a round, or a trial that is needed once
-        cls = self._cls = registry.find(manifest.sweep.workload)
-        self._toggles = {toggle.name: toggle for toggle in cls.toggles}
         self._reference = next(iter(manifest.sweep.references.values()))
         self._stays = manifest.sweep.measure.isolation == "resident"
 
@@ -166,9 +166,21 @@ class PackRun:
         spec = spec.model_copy(update={"generation": number // self.progress.stride})
         return Told(spec, self.folder.trial_dir(spec), env)
 
+    @cached_property
+    def _cls(self) -> type[Workload]:
+        """The workload, which brings torch along: whoever can do without it does, as long as the server still imports."""
+        return registry.find(self.manifest.sweep.workload)
+
+    def _levels(self, arm: Arm) -> list[Level]:
+        """The levels that say something about the process an arm runs in: a pack that forks was planned to have none."""
+        if self.pack.start == "fork":
+            return []
+        toggles = {toggle.name: toggle for toggle in self._cls.toggles}
+        return [toggles[name].level(value) for name, value in arm.levels.items()]
+
     def _spec(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0) -> tuple[TrialSpec, dict[str, str]]:
         """What a trial is told, and the variables its levels need."""
-        levels = [self._toggles[name].level(value) for name, value in arm.levels.items()]
+        levels = self._levels(arm)
         own = {"round": number, "attempt": self.attempt, "replicate": replicate}
         world = max((level.processes(self._device) for level in levels), default=1)
         spec = TrialSpec.of(self.manifest.sweep, arm, kind, self.pack.id, self.folder.cache_dir, world=world, **own)

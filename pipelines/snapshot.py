@@ -17,6 +17,8 @@ import slurm
 import workloads
 
 _PACKAGES = (conf, pipelines, slurm, workloads)
+_HALF_COMPILED = shutil.ignore_patterns("*.pyc.*")
+"""Names under which Python writes what it compiles before it renames it."""
 
 
 def take(code_dir: Path) -> Path:
@@ -25,7 +27,8 @@ def take(code_dir: Path) -> Path:
     if not place.is_dir():
         fresh = code_dir / f".{place.name}.{os.getpid()}"
         for source in _sources():
-            shutil.copytree(source, fresh / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+            # With what is compiled already, valid since copies keep their times: a job need not compile it again.
+            shutil.copytree(source, fresh / source.name, ignore=_HALF_COMPILED)
         try:
             fresh.rename(place)
         except OSError:  # another command was first: a folder that is not empty is not replaced

@@ -19,6 +19,7 @@ from typing import Any
 
 from pipelines.measure import gpus
 from pipelines.measure.gpus import Gpu
+from pipelines.measure.torch_build import torch_build
 from workloads.api import Device
 from workloads.errors import ConfigError, UnsupportedHere
 
@@ -55,10 +56,8 @@ def facts() -> dict[str, Any]:
 
 def comparison_keys(device: Device) -> dict[str, str]:
     """What records must share to be compared: the device's model, torch and driver."""
-    import torch
-
     driver = gpus.driver_version() if device.type == "cuda" else None
-    return {"device": device.name, "torch": str(torch.__version__), "driver": driver or ""}
+    return {"device": device.name, "torch": torch_build().version, "driver": driver or ""}
 
 
 def device_facts(kind: str = "auto") -> Device:
@@ -73,14 +72,13 @@ def device_facts(kind: str = "auto") -> Device:
     """
     if kind not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device={kind} is unknown; choose from: auto, cpu, cuda")
-    import torch
-
-    visible = gpus.visible() if kind != "cpu" and torch.version.cuda else ()
+    cuda = torch_build().cuda
+    visible = gpus.visible() if kind != "cpu" and cuda else ()
     if visible:
         first = visible[0]
         return Device("cuda", len(visible), first.name, first.memory_bytes, first.capability, _cores(), can_compile())
     if kind == "cuda":
-        why = "NVML sees no GPU that CUDA_VISIBLE_DEVICES allows" if torch.version.cuda else "this torch is built without CUDA"
+        why = "NVML sees no GPU that CUDA_VISIBLE_DEVICES allows" if cuda else "this torch is built without CUDA"
         raise UnsupportedHere(f"device=cuda cannot be used here: {why}; use device=cpu or another node")
     memory = min(filter(None, (_memory_bytes("MemTotal"), _memory_limit())), default=0)
     return Device("cpu", 0, _cpu_model(), memory, cores=_cores(), compiler=can_compile())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from pathlib import Path
 
@@ -63,21 +64,34 @@ def test_a_thousand_arms_are_planned_and_submitted_in_two_seconds(bench: Bench, 
 
 @pytest.mark.slow
 def test_the_first_iteration_comes_soon_after_the_submission(bench: Bench) -> None:
-    """From sbatch's answer to the first trial that has left its set-up.
+    """From sbatch's answer to the first trial that has left its set-up, on a cluster that was idle; three sweeps.
 
     What Slurm and our own element cost is bounded closely; importing torch is not ours, and takes what a loaded machine gives.
     """
-    sweep = bench.start(*bench.sweep("measure.rounds=2"))
-    statuses = "runs/toy/trials/*/p000-evidence-a0/status.json"
-    until(lambda: any(_stage(file) not in ("", "setting up") for file in bench.folder.glob(statuses)), "the first iteration")
-    now = time.time()
-    lines = [json.loads(line) for line in bench.text("runs/toy/submissions.jsonl").splitlines()]
+    bench.start(*bench.sweep("measure.rounds=2", "name=first")).communicate(timeout=120)  # a new controller takes seconds to begin
+    waits = [_wait(bench, f"toy{number}") for number in range(3)]
+    for to_pack, to_iteration in waits:
+        print(f"\nsubmission to start of the pack {to_pack:.2f} s, to the first iteration {to_iteration:.2f} s")
+    assert statistics.median(to_pack for to_pack, _ in waits) < 5
+    assert statistics.median(to_iteration for _, to_iteration in waits) < 30
+
+
+def _wait(bench: Bench, name: str) -> tuple[float, float]:
+    """Seconds from the submission of a sweep to the start of its pack, and to its first iteration."""
+    runs = bench.folder / "runs" / name
+    sweep = bench.start(*bench.sweep("measure.rounds=2", f"name={name}"))
+    until(lambda: any(_begun(file) for file in runs.glob("trials/*/p000-evidence-a0/status.json")), "the first iteration")
+    (status,) = (file for file in runs.glob("trials/*/p000-evidence-a0/status.json") if _begun(file))
+    iteration = status.stat().st_mtime  # written as the stage changed
+    lines = [json.loads(line) for line in (runs / "submissions.jsonl").read_text().splitlines()]
     submitted = next(line["time"] for line in lines if line["event"] == "submitted")
-    started = json.loads(next(bench.folder.glob("runs/toy/submissions/*/0.start-0.json")).read_text())["time"]
-    print(f"\nsubmission to start of the pack {started - submitted:.2f} s, to the first iteration {now - submitted:.2f} s")
+    started = json.loads(next(runs.glob("submissions/*/0.start-0.json")).read_text())["time"]
     sweep.communicate(timeout=120)
-    assert started - submitted < 10
-    assert now - submitted < 60
+    return started - submitted, iteration - submitted
+
+
+def _begun(status: Path) -> bool:
+    return _stage(status) not in ("", "setting up")
 
 
 def _stage(file: Path) -> str:
