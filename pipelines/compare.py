@@ -192,7 +192,7 @@ def _samples(manifest: Manifest, judge: Judge) -> list[str]:
 def _bounds(manifest: Manifest, judge: Judge) -> list[str]:
     """What each arm waits for, where that is known: a host-bound arm gains nothing from faster kernels."""
     found = [(arm.label, judge.bound_by(arm.id)) for arm in manifest.arms]
-    return [f"{label}: {words.removeprefix(f'{label}: ')}" for label, words in found if words]
+    return [f"{label}: {words}" for label, words in found if words]
 
 
 def _seen(manifest: Manifest, judge: Judge) -> list[str]:

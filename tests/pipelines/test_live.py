@@ -67,7 +67,8 @@ def test_the_last_line_of_a_log_file_has_the_whole_count(manifest: Manifest) -> 
 
 def test_trials_that_will_never_come_leave_the_count(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "LOG_EVERY_S", 0.0)
-    text = shown(manifest, [event(manifest, 1, Outcome.UNSUPPORTED, "work=single: needs a GPU", None), event(manifest, 0, Outcome.OK)])
+    missing = event(manifest, 1, Outcome.UNSUPPORTED, "work=single: needs a GPU", None)
+    text = shown(manifest, [missing, event(manifest, 0, Outcome.OK)])
     assert "work=single: unsupported: needs a GPU\n" in text
     assert "2 of 18 trials" in text  # without the two rounds of the unsupported arm
 
