@@ -47,7 +47,14 @@ def layouts_for(config: LatentWireConfig, lms: Sequence[LMConfig], cache_dir: Pa
             tokenizer = _with_template(tokenizer, config.chat_template or None)
         if config.max_prompt + sizes.early_tokens > lm.max_pos:
             raise ConfigError(f"workload.max_prompt={config.max_prompt} is beyond the model's {lm.max_pos} positions; lower it")
-        found.append(Layout(tokenizer, config.anchor, sizes.latents, sizes.answer_tokens, config.max_prompt))
+        layout = Layout(tokenizer, config.anchor, sizes.latents, sizes.answer_tokens, config.max_prompt)
+        positions = layout.prefix + sizes.answer_tokens - 1 + sizes.latents * config.deep_prefix
+        if positions > lm.max_pos:
+            raise ConfigError(
+                f"workload.preset={config.preset} and workload.deep_prefix={str(config.deep_prefix).lower()} take {positions} "
+                f"positions, and the model has {lm.max_pos}; use a smaller preset, or a model of a longer context"
+            )
+        found.append(layout)
     return found
 
 
