@@ -14,7 +14,7 @@ from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.layout import Layout, Row
 from workloads.latentwire.presets import LMConfig
 from workloads.latentwire.readers import Example
-from workloads.latentwire.tokens import Tokenizer, tokenizer_for
+from workloads.latentwire.tokens import LEAST_IDS, Tokenizer, tokenizer_for
 
 
 def load_examples(config: LatentWireConfig) -> list[Example]:
@@ -42,6 +42,11 @@ def layouts_for(config: LatentWireConfig, lms: Sequence[LMConfig], cache_dir: Pa
     sizes = config.sizes
     found = []
     for number, lm in enumerate(lms):
+        if lm.vocab_size < LEAST_IDS:
+            raise ConfigError(
+                f"workload.lm_path: model {number} has {lm.vocab_size} ids, fewer than {LEAST_IDS}, of all bytes and "
+                "special tokens; use another model"
+            )
         tokenizer = tokenizer_for(config.tokenizer, number, lm.vocab_size, cache_dir)
         if config.chat_template is not None:
             tokenizer = _with_template(tokenizer, config.chat_template or None)
