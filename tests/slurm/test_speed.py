@@ -68,7 +68,7 @@ def test_the_first_iteration_comes_soon_after_the_submission(bench: Bench) -> No
 
     What Slurm and our own element cost is bounded closely; importing torch is not ours, and takes what a loaded machine gives.
     """
-    bench.start(*bench.sweep("measure.rounds=2", "name=first")).communicate(timeout=120)  # a new controller takes seconds to begin
+    _wait(bench, "first")  # a new controller takes seconds to begin
     waits = [_wait(bench, f"toy{number}") for number in range(3)]
     for to_pack, to_iteration in waits:
         print(f"\nsubmission to start of the pack {to_pack:.2f} s, to the first iteration {to_iteration:.2f} s")
@@ -80,8 +80,8 @@ def _wait(bench: Bench, name: str) -> tuple[float, float]:
     """Seconds from the submission of a sweep to the start of its pack, and to its first iteration."""
     runs = bench.folder / "runs" / name
     sweep = bench.start(*bench.sweep("measure.rounds=2", f"name={name}"))
-    until(lambda: any(_begun(file) for file in runs.glob("trials/*/p000-evidence-a0/status.json")), "the first iteration")
-    (status,) = (file for file in runs.glob("trials/*/p000-evidence-a0/status.json") if _begun(file))
+    until(lambda: any(_begun(file) for file in runs.glob("trials/*/p000-counting-a0/status.json")), "the first iteration")
+    (status,) = (file for file in runs.glob("trials/*/p000-counting-a0/status.json") if _begun(file))
     iteration = status.stat().st_mtime  # written as the stage changed
     lines = [json.loads(line) for line in (runs / "submissions.jsonl").read_text().splitlines()]
     submitted = next(line["time"] for line in lines if line["event"] == "submitted")
