@@ -58,7 +58,7 @@ class Model:
     def prefix(self, z: Tensor) -> Prefix:
         """z [B, M, d_z] -> soft tokens [B, M, d], as loud as the table's rows, and the deep prefix made of them.
 
-        The deep prefix is made before calibration: keys of a thousandth of the others' size would change no attention.
+        The deep prefix is made before calibration: keys made of tokens as faint as a table's rows would hardly change attention.
         """
         trained = self.trained
         with self._options.autocast():
