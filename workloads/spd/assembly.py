@@ -207,7 +207,12 @@ class Assembly:
         level = self.levels["pgd_steps"]
         if level == "schedule":
             return adversary.ScheduledSteps(self.recipe.steps)
-        choices = {"n": adversary.Steps, "every_k": adversary.EverySteps, "persistent": adversary.PersistentSources}
+        choices = {
+            "n": adversary.Steps,
+            "larger": adversary.LargerSteps,
+            "every_k": adversary.EverySteps,
+            "persistent": adversary.PersistentSources,
+        }
         return choices[str(level)]()
 
     def _functions(self, patching: Patching, decomposition: Decomposition, passes: Passes) -> Functions:
