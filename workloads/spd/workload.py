@@ -83,8 +83,15 @@ class Spd(Workload):
         return float(self.training.parts.counts["positions"])
 
     def evidence(self) -> Evidence:
-        """Figures of the training; in evidence trials losses, gradients and divergences too."""
+        """Figures of the training; in evidence trials losses, gradients and divergences too.
+
+        Raises
+        ------
+        DivergedError
+            A loss is no number: there is nothing to judge.
+        """
         parts = self.training.parts
+        parts.metrics.check(self.training.step)
         numbers = {
             "positions": self.progress(),
             "last_loss": float(self.training.total),
