@@ -3,7 +3,8 @@
 Every process compiles into a folder of its own. A counting trial starts with an empty one: what its arm costs when
 nothing is compiled yet is its column. It leaves what it compiled to the sweep; evidence trials take from there and add
 to it, and timing trials take and never add, so that a round finds what the round before found. The sweep's folder is
-kept by torch build, device and code, because compiled code of another of these is either useless or wrong.
+kept by torch build, device and code, because compiled code of another of these is either useless or wrong. An arm that
+is to compile anew neither takes nor leaves anything.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ def shared_folder(cache_dir: Path, torch_version: str, device_name: str, code: s
 
 
 @contextmanager
-def compile_cache(kind: Kind, shared: Path, own: Path) -> Iterator[None]:
+def compile_cache(kind: Kind, shared: Path, own: Path, anew: bool = False) -> Iterator[None]:
     """Point torch.compile at a folder of this process while the block runs, filled and kept as its kind of trial asks."""
     own.mkdir(parents=True, exist_ok=True)
-    if kind is not Kind.COUNTING:
+    if kind is not Kind.COUNTING and not anew:
         link_files(shared, own)
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = str(own)
     try:
         yield
-        if kind in (Kind.COUNTING, Kind.EVIDENCE):
+        if kind in (Kind.COUNTING, Kind.EVIDENCE) and not anew:
             link_files(own, shared)
     finally:
         os.environ.pop(VARIABLE) if before is None else os.environ.update({VARIABLE: before})

@@ -134,14 +134,14 @@ def _plain(command: str, arguments: list[str]) -> int:
             parser.add_argument("sweep", help=_FOLDER)
             parser.add_argument("--offline", action="store_true", help="write run folders and ask no server")
             given = parser.parse_args(arguments)
-            return _commands().publish(given.sweep, "offline" if given.offline else "online")
+            return _tracking().publish(given.sweep, "offline" if given.offline else "online")
         case "dashboard":
             parser.add_argument("sweep", help=_FOLDER)
             parser.add_argument("--entity", help="team or user; default: the sweep's, else the account's")
             parser.add_argument("--project", help="default: the sweep's")
             parser.add_argument("--file", help="write the specification there and ask no server")
             given = parser.parse_args(arguments)
-            return _commands().dashboard(given.sweep, given.entity, given.project, given.file)
+            return _tracking().dashboard(given.sweep, given.entity, given.project, given.file)
         case "claims":
             parser.add_argument("workload", nargs="?", help="a name from `perfsweep list`; all by default")
             parser.add_argument("--runs", default="runs", help="folder of the measured sweeps (%(default)s)")
@@ -162,6 +162,12 @@ def _commands() -> Any:
     from pipelines import commands
 
     return commands
+
+
+def _tracking() -> Any:
+    from pipelines import tracking_commands
+
+    return tracking_commands
 
 
 def _helping(command: str, parser: argparse.ArgumentParser, arguments: list[str]) -> int:

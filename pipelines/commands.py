@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -34,25 +32,22 @@ from pipelines import (
 )
 from pipelines import claims as ledger
 from pipelines import compare as comparing
-from pipelines import dashboard as building
 from pipelines import history as telling
 from pipelines import publish as publishing
 from pipelines import selftest as testing
-from pipelines.config import RunCommand, SweepCommand, TrackingConfig
+from pipelines.config import RunCommand, SweepCommand
 from pipelines.estimate import estimate
+from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from pipelines.follow import Held
 from pipelines.measure import environment
 from pipelines.pack import PackRun
 from pipelines.progress import Found, Progress, read_progress
-from pipelines.published import published_line, table_of_runs
-from pipelines.records import Manifest, Outcome, SweepFolder, TrialRecord, read_iterations
+from pipelines.published import published_line
+from pipelines.records import Manifest, Outcome, SweepFolder, TrialRecord, opened, read_iterations
 from pipelines.terminal import console_here
-from pipelines.tracking import Tracking, contradictions, filled
+from pipelines.tracking_commands import prepare_tracking
 from workloads import registry
 from workloads.api import Device
-from workloads.errors import ConfigError
-
-DONE, SOME_FAILED, ATTENTION, INTERRUPTED = 0, 1, 3, 130
 
 
 def sweep(cfg: DictConfig) -> int:
@@ -142,28 +137,6 @@ def _snapshot(folder: SweepFolder, manifest: Manifest) -> against.Snapshot:
     return against.snapshot(manifest, unit, collect.collect(folder, manifest, progress), found)
 
 
-def publish(path: str, mode: str) -> int:
-    """Copy records to W&B and show what of them is there; repeating it changes nothing."""
-    folder, manifest = opened(path)
-    console = console_here()
-    say_contradictions(console, Tracking.of(manifest.sweep.tracking))
-    done = publishing.publish(folder, mode=mode)
-    if done.notice:
-        console.print(f"W&B: {done.notice}", style="yellow", highlight=False, soft_wrap=True)
-    if done.runs:
-        console.print(table_of_runs(done, f"{manifest.sweep.name} in W&B ({done.mode})"))
-    console.print(published_line(done, folder), style="yellow" if done.warning else None, highlight=False, soft_wrap=True)
-    return DONE if done.complete else SOME_FAILED
-
-
-def dashboard(path: str, entity: str | None, project: str | None, file: str | None) -> int:
-    """Build the workspace of a sweep on the server, or write its specification to a file."""
-    folder, manifest = opened(path)
-    where = building.build(folder, manifest, entity=entity, project=project, file=Path(file) if file else None)
-    console_here().print(f"dashboard: {where}", highlight=False, soft_wrap=True)
-    return DONE
-
-
 def selftest(budget_s: float) -> int:
     """Whether this machine resolves a delay that is known."""
     return DONE if testing.run(console_here(), budget_s) else SOME_FAILED
@@ -183,23 +156,6 @@ def _show_dry_run(console: Console, folder: SweepFolder, manifest: Manifest, com
         _show_resources(console, folder, manifest, command, todo)
         for text in launch.batch_texts(folder, manifest, list(manifest.packs), command.cluster, tuple(command.retry)):
             console.out(text, highlight=False)
-
-
-def prepare_tracking(console: Console, command: SweepCommand) -> None:
-    """Take from the shell what the configuration leaves open, and say before measuring what will not work as asked."""
-    command.tracking = dataclasses.replace(command.tracking, **filled(command.tracking, os.environ))
-    if command.tracking.mode == "disabled":
-        return
-    say_contradictions(console, command.tracking)
-    _, notice = publishing.target(Tracking.of(dataclasses.asdict(command.tracking)))
-    if notice:
-        console.print(f"W&B: {notice}", style="yellow", highlight=False, soft_wrap=True)
-
-
-def say_contradictions(console: Console, tracking: TrackingConfig | Tracking) -> None:
-    """Print where the shell's W&B variables say something else than the configuration."""
-    for line in contradictions(tracking, os.environ):
-        console.print(f"W&B: {line}", style="yellow", highlight=False, soft_wrap=True)
 
 
 def _measure(
@@ -284,20 +240,6 @@ def _environments(progress: Progress) -> list[dict[str, Any]]:
     timing = [found for attempts in progress.timing.values() for arms in attempts.values() for found in arms.values()]
     records = sorted((one.record for one in [*progress.other.values(), *timing]), key=lambda record: record.started)
     return [record.environment for record in records if record.environment]
-
-
-def opened(path: str) -> tuple[SweepFolder, Manifest]:
-    """The sweep in a folder.
-
-    Raises
-    ------
-    ConfigError
-        There is none.
-    """
-    folder = SweepFolder(path)
-    if not folder.manifest_file.exists():
-        raise ConfigError(f"{path} is no folder of a sweep: it has no manifest.jsonl; sweeps lie under runs/")
-    return folder, folder.read_manifest()
 
 
 def _show_trial(console: Console, manifest: Manifest, found: Found) -> int:

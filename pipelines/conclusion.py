@@ -17,6 +17,7 @@ from pipelines import commands, presets
 from pipelines.anova import Factor, Point
 from pipelines.config import DesignConfig, SweepCommand, SweepConfig, TuneCommand
 from pipelines.designs import Assignment
+from pipelines.exits import DONE, SOME_FAILED
 from pipelines.hunt import Hunt, arms_in_all
 from pipelines.limits import limit_words
 from pipelines.measure.verdicts import Verdict
@@ -72,13 +73,13 @@ class Conclusion:
             self.console.print(
                 f"no feasible arm: not even the reference: {self.hunt.words(self.hunt.origin)}", style="red", highlight=False
             )
-            return commands.SOME_FAILED
+            return SOME_FAILED
         if best == self.hunt.origin:
             return self._nothing_better()
         for number in (1, 2):
             name = f"{self.hunt.bench.manifest.sweep.name}-verified" + (f"-{number}" if number > 1 else "")
             status = commands.measured(self.console, self._verification(best, name), self.config_text)
-            if status not in (commands.DONE, commands.SOME_FAILED):
+            if status not in (DONE, SOME_FAILED):
                 self.hunt.learnt()
                 return status
             rows = _rows(SweepFolder(Path(self.command.runs) / name))
@@ -90,7 +91,7 @@ class Conclusion:
                 f"\n{', '.join(self.factors[i].name for i in costly)} costs time beside the others: once more without"
             )
             best = without
-        return commands.DONE
+        return DONE
 
     def _account(self) -> None:
         bench, grid = self.hunt.bench, self.hunt.grid
@@ -109,7 +110,7 @@ class Conclusion:
         self.console.print(f"{why}; no preset is written", highlight=False)
         for line in self._dropped([]):
             self.console.print(f"- {line}", highlight=False, markup=False)
-        return commands.SOME_FAILED if every else commands.DONE
+        return SOME_FAILED if every else DONE
 
     def _verification(self, best: Point, name: str) -> SweepCommand:
         """Winner, reference and everything on in one ordinary sweep, each level of the winner left out in turn."""
@@ -166,7 +167,7 @@ class Conclusion:
             self.console.print(
                 "the comparison does not bear the search out: no preset is written", style="yellow", highlight=False
             )
-            return commands.SOME_FAILED
+            return SOME_FAILED
         bench, device = self.hunt.bench, self.hunt.bench.device
         workload = bench.manifest.sweep.workload
         place = presets.place(presets.preset_name(short_name(workload), device), Path(self.command.runs))

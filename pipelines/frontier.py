@@ -9,9 +9,10 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
-from pipelines import commands, config, ladders, launch, plan
+from pipelines import config, ladders, launch, plan
 from pipelines.anova import Factor
 from pipelines.config import FrontierCommand
+from pipelines.exits import DONE, SOME_FAILED
 from pipelines.factors import Grid, ladder_factor
 from pipelines.hunt import Hunt
 from pipelines.ladders import Frontier, Rung
@@ -20,6 +21,7 @@ from pipelines.report import percent
 from pipelines.search import explore
 from pipelines.steps import Bench, Limits
 from pipelines.terminal import console_here
+from pipelines.tracking_commands import prepare_tracking
 from workloads.api import Toggle
 from workloads.errors import ConfigError
 
@@ -41,8 +43,8 @@ def frontier(cfg: DictConfig) -> int:
     limit = budget(command, bench.device.memory_bytes)
     _show(console, bench, grid.factors[0], limit)
     if command.dry_run:
-        return commands.DONE
-    commands.prepare_tracking(console, command)
+        return DONE
+    prepare_tracking(console, command)
     with launch.locked(bench.folder):
         status = hunt.run(explore(grid.factors[0], limit, command.frontier.measurements))
     if status is not None:
@@ -75,7 +77,7 @@ def report(console: Console, name: str, found: Frontier, bench: Bench) -> int:
     for line in lines(name, found):
         console.print(f"- {line}", highlight=False, markup=False)
     console.print(f"report: {bench.folder.report_file}", highlight=False)
-    return commands.DONE if found.fastest else commands.SOME_FAILED
+    return DONE if found.fastest else SOME_FAILED
 
 
 def lines(name: str, found: Frontier) -> list[str]:

@@ -13,6 +13,7 @@ from pipelines import publish as publishing
 from pipelines.anova import Point
 from pipelines.config import TuneCommand
 from pipelines.designs import Assignment
+from pipelines.exits import ATTENTION, INTERRUPTED, SOME_FAILED
 from pipelines.factors import Grid
 from pipelines.follow import Held
 from pipelines.limits import limit_words
@@ -72,16 +73,16 @@ class Hunt:
             else:
                 self.console.print(f"\nstopped; finished rounds are kept in {self.bench.folder.path}", highlight=False)
             self.learnt()
-            return commands.INTERRUPTED
+            return INTERRUPTED
         except PackBroke as broken:
             self.console.print(str(broken), style="red", highlight=False, markup=False)
             self.learnt()
-            return commands.SOME_FAILED
+            return SOME_FAILED
         except Held as held:
             self.console.print(f"nothing more will happen by itself: {held}", style="yellow", highlight=False)
             self.console.print(live.how_to_come_back(str(self.bench.folder.path)), highlight=False)
             self.learnt()
-            return commands.ATTENTION
+            return ATTENTION
         finally:
             self.write()
         return None

@@ -9,13 +9,14 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from pipelines import config, launch, plan, profile_diff, profile_show, provenance
-from pipelines.commands import DONE, INTERRUPTED, SOME_FAILED, opened, rebuild_report
+from pipelines.commands import rebuild_report
 from pipelines.config import ProfileCommand, ProfileConfig, SweepCommand, SweepConfig
+from pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
 from pipelines.measure import environment
 from pipelines.profile import CHANGED, Ended, Profiling, arm_called, wanted
 from pipelines.profile_slices import refuse_shape
 from pipelines.profiles import Kept, ProfileOptions, arm_folder, kept_profiles
-from pipelines.records import Arm, Manifest, Outcome, SweepFolder
+from pipelines.records import Arm, Manifest, Outcome, SweepFolder, opened
 from pipelines.terminal import console_here
 from workloads import registry
 from workloads.errors import ConfigError

@@ -51,7 +51,7 @@ from pipelines.schema import (
     TrialSpec,
 )
 from workloads.api import Evidence
-from workloads.errors import RecordError
+from workloads.errors import ConfigError, RecordError
 
 __all__ = [
     "AA",
@@ -296,3 +296,17 @@ def _validated(row: type[AnyRow], values: dict[str, Any], where: str) -> AnyRow:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise RecordError(f"{where} does not fit the schema: {field}: {first['msg']}") from error
+
+
+def opened(path: str) -> tuple[SweepFolder, Manifest]:
+    """The sweep in a folder.
+
+    Raises
+    ------
+    ConfigError
+        There is none.
+    """
+    folder = SweepFolder(path)
+    if not folder.manifest_file.exists():
+        raise ConfigError(f"{path} is no folder of a sweep: it has no manifest.jsonl; sweeps lie under runs/")
+    return folder, folder.read_manifest()

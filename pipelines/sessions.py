@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines import launch, leaving, live
-from pipelines.commands import ATTENTION, DONE, INTERRUPTED, SOME_FAILED, conclude, console_here, opened
 from pipelines.config import ClusterConfig
+from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from pipelines.follow import POLL_S, Held, Tail, until_over
 from pipelines.progress import Progress, read_progress
-from pipelines.records import Manifest, Outcome, SweepFolder
+from pipelines.records import Manifest, Outcome, SweepFolder, opened
+from pipelines.terminal import console_here
 from slurm.executor import SlurmExecutor
 from slurm.jobs import JobState
 from slurm.journal import Journal
@@ -51,6 +52,8 @@ def status(path: str) -> int:
 
 def wait(path: str) -> int:
     """Follow a sweep to its end, submit again what may be, and conclude as the sweep command would."""
+    from pipelines.commands import conclude  # brings torch along
+
     folder, manifest = opened(path)
     console = console_here()
     try:

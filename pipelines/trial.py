@@ -176,7 +176,8 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     prepare_collector(cls)
     workload = cls()
     shared = caches.shared_folder(Path(spec.cache_dir), str(torch.__version__), device.name, spec.code)
-    with caches.compile_cache(spec.kind, shared, folder / "scratch" / f"compiled{rank}"):
+    anew = any(level.compiles_anew for level in levels.values())
+    with caches.compile_cache(spec.kind, shared, folder / "scratch" / f"compiled{rank}", anew):
         start = time.perf_counter()
         try:
             workload.setup(workload_config(cls, spec.config), spec.arm.levels, context)

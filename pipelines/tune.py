@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from pipelines import commands, config, factors, launch, provenance
+from pipelines import config, factors, launch, provenance
 from pipelines.conclusion import Conclusion
 from pipelines.config import TuneCommand
+from pipelines.exits import DONE
 from pipelines.factors import Grid
 from pipelines.hunt import Hunt
 from pipelines.limits import budget, refuse_too_much_memory, take_memory
 from pipelines.search import search
 from pipelines.steps import Bench, Limits
 from pipelines.terminal import console_here
+from pipelines.tracking_commands import prepare_tracking
 
 
 def tune(cfg: DictConfig) -> int:
@@ -29,8 +31,8 @@ def tune(cfg: DictConfig) -> int:
         console.print(f"left out: {name}={value}: {why}", style="yellow", highlight=False)
     hunt.show(command)
     if command.dry_run:
-        return commands.DONE
-    commands.prepare_tracking(console, command)
+        return DONE
+    prepare_tracking(console, command)
     with launch.locked(bench.folder):
         status = hunt.run(search(planned.factors, hunt.grid.legal, budget(command, bench.device.memory_bytes)))
     if status is not None:

@@ -42,9 +42,10 @@ class SubmissionFailed(ClusterError):
 class ArrayExecutor(submitit.SlurmExecutor):
     """Submits one command as an array of `count` elements."""
 
-    def __init__(self, folder: Path, client: SlurmClient) -> None:
+    def __init__(self, folder: Path, client: SlurmClient, site: SiteProfile) -> None:
         super().__init__(folder)
         self._client = client
+        self._site = site
 
     @classmethod
     def affinity(cls) -> int:
@@ -85,8 +86,10 @@ class ArrayExecutor(submitit.SlurmExecutor):
         self.parameters["map_count"] = count
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-        clean = [name for name in os.environ if name not in self._client.env]
-        unset = [word for name in [*clean, "WANDB_RUN_ID"] for word in ("-u", name)]
+        # A list in --export would have each node start a login shell for the rest of the environment, which takes seconds
+        # and fails where home folders are slow. So sbatch itself is given no more than the jobs inherit.
+        kept = {*exported(self._site, self._client.env)} - {"WANDB_RUN_ID"}
+        unset = [word for name in os.environ if name not in kept for word in ("-u", name)]
         conf = [f"SLURM_CONF={self._client.conf}"] if self._client.conf else []
         return ["timeout", str(SBATCH_TIMEOUT_S), "env", *unset, *conf, "sbatch", str(submission_file_path)]
 
@@ -99,7 +102,7 @@ def parameters(site: SiteProfile, shape: Shape, name: str, comment: str, environ
     further = {
         k: v for k, v in options.items() if k not in _TYPED_BY_SUBMITIT | {"nodes", "ntasks-per-node", "cpus-per-task", "wckey"}
     }
-    further["export"] = ",".join(exported(site, environ)) or "NIL"
+    further["export"] = "ALL"
     further["signal"] = f"{'' if site.srun else 'B:'}USR2@{site.signal_delay_s}"
     further["requeue" if site.requeue else "no-requeue"] = True
     if site.kill_invalid_dep:
@@ -114,7 +117,7 @@ def parameters(site: SiteProfile, shape: Shape, name: str, comment: str, environ
         "wckey": site.wckey,
         "array_parallelism": site.array_parallelism,
         "stderr_to_stdout": True,
-        "setup": _setup(site, shape),
+        "setup": _setup(site, shape, environ),
         "teardown": list(site.teardown) or None,
         "additional_parameters": further,
         "use_srun": site.srun,
@@ -130,8 +133,9 @@ def command(site: SiteProfile, interpreter: str, element: Path, jobs_file: Path)
     return f"{replaced}{start} {run}"
 
 
-def _setup(site: SiteProfile, shape: Shape) -> list[str]:
+def _setup(site: SiteProfile, shape: Shape, environ: Mapping[str, str]) -> list[str]:
     lines = [
+        f"# sbatch is started with these variables alone: {' '.join(exported(site, environ))}",
         "unset SLURM_EXPORT_ENV  # srun would drop what the lines below set",
         f"export SRUN_CPUS_PER_TASK={shape.cpus}  # srun does not take it from sbatch since Slurm 22.05",
     ]

@@ -201,7 +201,7 @@ class Submitter:
 
     def _executor(self) -> batch.ArrayExecutor:
         if self._arrays is None:
-            self._arrays = batch.ArrayExecutor(self.folder.absolute(), self._client)
+            self._arrays = batch.ArrayExecutor(self.folder.absolute(), self._client, self._site)
         return self._arrays
 
 

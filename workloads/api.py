@@ -68,6 +68,7 @@ class Level:
     refused : reason why this level cannot go with a workload configuration and the other levels, or None
     unsupported : reason why this level cannot act on a device, or None
     env : variables set before the process starts importing; ``{scratch_dir}`` is filled in
+    compiles_anew : whether compiled code that other trials left is out of a trial's reach
     ranks, per_gpu : number of processes that form one trial; `per_gpu` makes it one for each GPU where that is more
     loosened : another class than `parity` where a workload configuration and the other levels demand it, or None
     witness : counter that changes against the base when the level acts; unchanged means *inert*
@@ -82,6 +83,7 @@ class Level:
     refused: Callable[[Any, Levels], str | None] = lambda config, levels: None
     unsupported: Callable[[Device], str | None] = lambda device: None
     env: Mapping[str, str] = field(default_factory=dict)
+    compiles_anew: bool = False
     ranks: int = 1
     per_gpu: bool = False
     loosened: Callable[[Any, Levels], Parity | None] = lambda config, levels: None

@@ -103,7 +103,7 @@ def compile(*scopes: str, **own: Any) -> Toggle:
 
 def compile_cache(**own: Any) -> Toggle:
     """Inductor's on-disk cache: empty in every trial, or shared by the trials of a sweep."""
-    cold = Level("cold", env={"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"})
+    cold = Level("cold", compiles_anew=True)
     return _toggle("compile_cache", [cold, Level("shared", witness="cache_hits")], "keep compiled code on disk", **own)
 
 

@@ -134,7 +134,7 @@ def test_a_documented_make_target_exists(page: Path, words: list[str]) -> None:
 
 def test_the_index_documents_every_exit_status() -> None:
     table = (ROOT / "docs/index.md").read_text().partition("## Exit status")[2].partition("##")[0]
-    from pipelines.commands import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
+    from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 
     mistake = 2
     assert set(map(int, re.findall(r"^\| (\d+) ", table, re.MULTILINE))) == {DONE, SOME_FAILED, mistake, ATTENTION, INTERRUPTED}

@@ -48,6 +48,16 @@ def test_what_a_trial_finds_and_what_it_leaves(tmp_path: Path, shared: Path, kin
     assert not own.exists()
 
 
+@pytest.mark.parametrize("kind", Kind)
+def test_an_arm_that_compiles_anew_neither_takes_nor_leaves(tmp_path: Path, shared: Path, kind: Kind) -> None:
+    own = tmp_path / "own"
+    with compile_cache(kind, shared, own, anew=True):
+        assert os.environ[VARIABLE] == str(own)
+        assert files(own) == {}
+        (own / "new.so").write_text("new")
+    assert files(shared) == {"ab/kernel.so": "compiled"}
+
+
 def test_a_file_that_a_timing_trial_replaces_stays_as_it_was_for_the_others(tmp_path: Path, shared: Path) -> None:
     with compile_cache(Kind.TIMING, shared, tmp_path / "own"):
         fresh = tmp_path / "own" / "fresh"

@@ -9,8 +9,8 @@ import pytest
 from loopback import Loopback
 from rich.console import Console
 
-from pipelines.commands import prepare_tracking
 from pipelines.config import SweepCommand, TrackingConfig
+from pipelines.tracking_commands import prepare_tracking
 
 
 def said(**tracking: object) -> tuple[list[str], TrackingConfig]:

@@ -9,6 +9,7 @@ from bench import WAIT, Bench, alive, ends, over, running, until
 
 from slurm.jobs import JobState
 from slurm.retry import Action
+from slurm.site import ALWAYS_EXPORTED
 from slurm.states import End
 
 
@@ -233,6 +234,13 @@ def test_without_gpus_none_is_visible_and_with_one_it_is_ours(bench: Bench) -> N
     assert "[0]" in bench.text("packs/gpu/log.txt") or "[1]" in bench.text("packs/gpu/log.txt")
 
 
+SET_ON_THE_NODE = (
+    *("PWD", "OLDPWD", "SHLVL", "_", "HOSTNAME", "COLUMNS", "LINES"),
+    *("CUDA_VISIBLE_DEVICES", "ENVIRONMENT", "SUBMITIT_EXECUTOR"),
+)
+"""By shells, by Slurm, and by the batch script."""
+
+
 def test_no_secret_of_the_submitter_reaches_a_file_or_the_job(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "s3cr3t-value")
     monkeypatch.setenv("PS_ALLOWED", "handed over")
@@ -243,6 +251,9 @@ def test_no_secret_of_the_submitter_reaches_a_file_or_the_job(bench: Bench, monk
     files = [path for path in bench.folder.rglob("*") if path.is_file()]
     assert len(files) > 5
     assert not [path for path in files if b"s3cr3t-value" in path.read_bytes()]
+    names = {line.partition("=")[0] for line in bench.text("environment").splitlines()}
+    foreign = names - {*ALWAYS_EXPORTED, "PS_ALLOWED", "PS_SET", *SET_ON_THE_NODE}
+    assert not {name for name in foreign if not name.startswith(("SLURM", "SRUN_"))}, "no login shell added to it either"
 
 
 def test_without_srun_the_warning_reaches_the_job_all_the_same(bench: Bench) -> None:

@@ -68,7 +68,7 @@ def test_the_first_iteration_comes_soon_after_the_submission(bench: Bench) -> No
 
     What Slurm and our own element cost is bounded closely; importing torch is not ours, and takes what a loaded machine gives.
     """
-    bench.start(*bench.sweep("measure.rounds=2", "name=first")).communicate(timeout=120)  # a new controller takes seconds to begin
+    _wait(bench, "first")  # a new controller takes seconds to begin
     waits = [_wait(bench, f"toy{number}") for number in range(3)]
     for to_pack, to_iteration in waits:
         print(f"\nsubmission to start of the pack {to_pack:.2f} s, to the first iteration {to_iteration:.2f} s")

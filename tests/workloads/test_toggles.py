@@ -202,8 +202,12 @@ def test_graphs_need_a_gpu_even_with_a_compiler() -> None:
 def test_environment_variables_belong_to_the_levels_that_need_them() -> None:
     assert shared.caching_allocator().level("off").env == {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     assert shared.caching_allocator().level("on").env == {}
-    assert shared.compile_cache().level("cold").env == {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
-    assert shared.compile_cache().level("shared").env == {}
+
+
+def test_a_cold_cache_keeps_compiled_code_out_of_reach_without_a_variable_that_would_forbid_forking() -> None:
+    cold, warm = shared.compile_cache().level("cold"), shared.compile_cache().level("shared")
+    assert cold.compiles_anew and not warm.compiles_anew
+    assert not cold.env
 
 
 def test_rounding_levels_are_not_held_to_identity() -> None:
