@@ -55,7 +55,7 @@ class DeferredMetrics(EagerMetrics):
     def __init__(self) -> None:
         super().__init__()
         self._kept: tuple[Mapping[str, Tensor], Stacks] = ({}, {})
-        self._sound = 0  # the last step whose losses were read, and were numbers
+        self._sound: int | None = None  # the last step whose losses were read, and were numbers
 
     def observe(self, step: int, losses: Mapping[str, Tensor], lower: Stacks) -> None:
         """Keep the tensors; nothing is computed and nothing read."""
@@ -91,7 +91,8 @@ class DeferredMetrics(EagerMetrics):
         return found
 
     def _refuse(self, step: int, row: Mapping[str, float]) -> None:
-        refuse_nan(step, row, f" (losses are read when they are logged or saved; those of step {self._sound} were numbers)")
+        known = "none had been read" if self._sound is None else f"those of step {self._sound} were numbers"
+        refuse_nan(step, row, f" (losses are read when they are logged or saved; before, {known})")
         self._sound = step
 
 

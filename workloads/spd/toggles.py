@@ -264,7 +264,7 @@ TOGGLES = (
             Level("formulas", **_FORMULAS),
             Level("native", unsupported=needs_host_compiler, **_FORMULAS),
         ),
-        "gradients of a toy from the graph of an iteration, from formulas, or from formulas with importances in C++",
+        "gradients of a toy from the graph of an iteration, from formulas, or from formulas in C++",
     ),
     Toggle(
         "loader",
