@@ -113,14 +113,14 @@ class LiveProgress:
         self._done += 1
         self._total = max(self._done, self._total)  # repeated rounds and further seeds come on top of the plan
         if event.outcome is Outcome.UNSUPPORTED and event.kind is Kind.EVIDENCE:
-            self._total = max(self._done, self._total - self._rounds - 1)  # neither counting nor any round will follow
+            self._total = max(self._done, self._total - self._rounds)  # no round will follow
         label = textwrap.shorten(self._labels.get(event.arm, event.arm).replace(",", ", "), LABEL_WIDTH, placeholder=" ...")
         stage = f"round {event.round + 1}" if event.round is not None else event.kind.value
         self._bar.update(self._task, completed=self._done, total=self._total, description=f"{stage}: {label}"[:44].ljust(44))
         if event.outcome is not Outcome.OK and (event.arm, event.outcome) not in self._said:
             self._said.add((event.arm, event.outcome))
             style = "dim" if event.outcome is Outcome.UNSUPPORTED else "yellow"
-            reason = event.reason.partition("\n")[0]
+            reason = event.reason.partition("\n")[0].removeprefix(f"{label}: ")
             self._console.print(f"{label}: {event.outcome.value}: {reason}", style=style, highlight=False)
         if not self._console.is_terminal and time.monotonic() - self._last_line > LOG_EVERY_S:
             self._last_line = time.monotonic()

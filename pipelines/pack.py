@@ -1,4 +1,4 @@
-"""One allocation: evidence and counting for each arm, then rounds of timing trials in fresh processes.
+"""One allocation: counting and evidence for each arm, then rounds of timing trials in fresh processes.
 
 Run as ``python -m pipelines.pack <sweep folder> <pack>``. SIGTERM, SIGINT and SIGUSR2 end it after the running trial
 has been ended; finished rounds stay, and starting the pack again continues with the first unfinished one, as an attempt
@@ -70,7 +70,7 @@ class PackRun:
     def run(self) -> None:
         """Do what is not done yet: first what is missing, then rounds that something disturbed, within their budget."""
         for arm_id in sorted(self.pack.arms, key=lambda arm: arm != self._reference):  # others replay its iterations
-            for kind in (Kind.EVIDENCE, Kind.COUNTING):
+            for kind in (Kind.COUNTING, Kind.EVIDENCE):  # what the first compiles, the second need not
                 self.support(self.manifest.arm(arm_id), kind)
         self._seeds()
         tried: set[int] = set()
@@ -100,8 +100,6 @@ class PackRun:
         """The trials that give no times, once for each arm of the sweep, and for each seed where a level draws at random."""
         done = self.progress.seeds.get((arm.id, replicate)) if replicate else self.progress.other.get((arm.id, kind))
         if done and done.record.outcome not in self.retry:
-            return
-        if kind is Kind.COUNTING and arm.id in self.progress.retired(self.pack.id, [arm.id]):
             return
         self._trial(arm, kind, None, replicate)
         self.advanced = True

@@ -248,7 +248,8 @@ def _short_trials(comparison: Comparison, result: EffectResult) -> str:
 
 def footnotes(comparison: Comparison) -> list[str]:
     """Everything else a reader must know to trust the table, one line each."""
-    lines = [f"{name(r)}: {r.note}" for r in comparison.effects if r.note]
+    noted = [(f"{name(r)}: ", r.note) for r in comparison.effects if r.note]
+    lines = [arm + note.removeprefix(arm) for arm, note in noted]
     lines += [
         f"{name(r)}: its one-off cost is repaid after {r.break_even:,.0f} iterations" for r in comparison.effects if r.break_even
     ]

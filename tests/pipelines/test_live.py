@@ -67,8 +67,10 @@ def test_the_last_line_of_a_log_file_has_the_whole_count(manifest: Manifest) -> 
 
 def test_trials_that_will_never_come_leave_the_count(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "LOG_EVERY_S", 0.0)
-    text = shown(manifest, [event(manifest, 1, Outcome.UNSUPPORTED, "needs a GPU", None), event(manifest, 0, Outcome.OK)])
-    assert "2 of 17 trials" in text  # two rounds and the counting trial of the unsupported arm
+    missing = event(manifest, 1, Outcome.UNSUPPORTED, "work=single: needs a GPU", None)
+    text = shown(manifest, [missing, event(manifest, 0, Outcome.OK)])
+    assert "work=single: unsupported: needs a GPU\n" in text
+    assert "2 of 18 trials" in text  # without the two rounds of the unsupported arm
 
 
 def test_the_stage_of_the_newest_trial_is_read_when_drawn(manifest: Manifest, tmp_path: Path) -> None:

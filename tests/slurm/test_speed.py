@@ -80,8 +80,8 @@ def _wait(bench: Bench, name: str) -> tuple[float, float]:
     """Seconds from the submission of a sweep to the start of its pack, and to its first iteration."""
     runs = bench.folder / "runs" / name
     sweep = bench.start(*bench.sweep("measure.rounds=2", f"name={name}"))
-    until(lambda: any(_begun(file) for file in runs.glob("trials/*/p000-evidence-a0/status.json")), "the first iteration")
-    (status,) = (file for file in runs.glob("trials/*/p000-evidence-a0/status.json") if _begun(file))
+    until(lambda: any(_begun(file) for file in runs.glob("trials/*/p000-counting-a0/status.json")), "the first iteration")
+    (status,) = (file for file in runs.glob("trials/*/p000-counting-a0/status.json") if _begun(file))
     iteration = status.stat().st_mtime  # written as the stage changed
     lines = [json.loads(line) for line in (runs / "submissions.jsonl").read_text().splitlines()]
     submitted = next(line["time"] for line in lines if line["event"] == "submitted")
