@@ -268,6 +268,8 @@ def workload_config(cls: type[Workload], given: dict[str, Any]) -> Any:
         return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls.Config), given))
     except OmegaConfBaseException as error:
         field_name = getattr(error, "full_key", "") or "?"
+        if "ListConfig" in str(error) and isinstance(value := given.get(field_name), str | int | float):
+            raise ConfigError(f"workload.{field_name}={value} is no list: write workload.{field_name}=[{value}]") from error
         raise ConfigError(f"workload.{field_name}: {_first_line(error)}") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from hypothesis import settings
 SUPPORT = Path(__file__).with_name("support")
 sys.path.insert(0, str(SUPPORT))  # toys and declared tables are imported by name, as a user's module would be
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A shell that starts the tests in the background has Ctrl-C ignored, and every command that they start would inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from loopback import Loopback  # noqa: E402
 from loopback.server import KEY  # noqa: E402

@@ -73,3 +73,8 @@ def test_every_named_sweep_of_a_workload_can_be_planned(workload: str) -> None:
         except Exception:  # noqa: BLE001 - the sweep is one for any workload, not this workload's own
             cfg = compose("sweep", [f"workload={workload}", f"sweep={name}"])
         assert plan.make_plan(config.typed(cfg, SweepCommand), Device()).effects
+
+
+def test_one_word_where_a_list_belongs_is_answered_with_the_list() -> None:
+    with pytest.raises(ConfigError, match=r"^workload\.lora_targets=q is no list: write workload\.lora_targets=\[q\]$"):
+        config.workload_config(registry.find("latentwire"), {"lora_targets": "q"})

@@ -18,7 +18,7 @@ from workloads.latentwire.attention import KERNELS
 from workloads.latentwire.cache import TeacherCache
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.corpus import Corpus
-from workloads.latentwire.encoder import Adapter, LatentEncoder, table_rms
+from workloads.latentwire.encoder import LatentEncoder, table_rms
 from workloads.latentwire.layout import Layout
 from workloads.latentwire.lm import CausalLM, LayerPath, run_layer, store_as
 from workloads.latentwire.lm import Path as PassPath
@@ -26,6 +26,7 @@ from workloads.latentwire.objective import Model, Options
 from workloads.latentwire.presets import LMS, LMConfig
 from workloads.latentwire.student import Student, StudentPath
 from workloads.latentwire.teacher import Teacher
+from workloads.latentwire.trained import Trained, trained_for
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -37,7 +38,9 @@ HOST_DRAWN = 100_000_000  # parameters up to which weights are drawn on the host
 def model_shapes(config: LatentWireConfig) -> list[LMConfig]:
     """Shapes of the frozen models: the preset's, or those of local folders."""
     if config.lm_path is not None:
-        return [local_models.read_shape(Path(folder.strip())) for folder in config.lm_path.split(",")][: config.models]
+        shapes = [local_models.read_shape(Path(folder.strip())) for folder in config.lm_path.split(",")][: config.models]
+        config.require_depth(shapes)
+        return shapes
     return [LMS[name] for name in config.sizes.lms[: config.models]]
 
 
@@ -80,18 +83,18 @@ class Builder:
 
         return replayed
 
-    def trainables(self, shapes: list[LMConfig], seed: int) -> tuple[LatentEncoder, list[Adapter]]:
-        """Encoder and adapters, drawn on the host so that every device starts from the same values."""
+    def trainables(self, shapes: list[LMConfig], seed: int) -> tuple[LatentEncoder, list[Trained]]:
+        """The encoder and what every model has of its own, drawn on the host so that every device starts from the same values."""
         sizes, config = self.config.sizes, self.config
         torch.manual_seed(seed)
         width = sizes.latent_width
         encoder = LatentEncoder(width, sizes.encoder_layers, sizes.max_bytes, sizes.latents, config.norm, config.dropout)
         encoder.bytes.recompute = self.levels["grad_checkpointing"] == "on"
-        adapters = [Adapter(width, shape.d_model) for shape in shapes]
+        trained = trained_for(config, shapes)
         encoder.native = self.levels["encoder_attn"] == "native"
         if encoder.native:
             native_attention.library()  # built now, not inside the first step
-        return encoder.to(self.device, self.dtype), [adapter.to(self.device, self.dtype) for adapter in adapters]
+        return encoder.to(self.device, self.dtype), [one.to(self.device, self.dtype) for one in trained]
 
     def frozen(self, number: int, shape: LMConfig) -> tuple[CausalLM, torch.Tensor]:
         """One frozen model as it is stored, and its table's root mean square before any rounding."""
@@ -113,15 +116,15 @@ class Builder:
             lm.requires_grad_(True)
         return lm, rho
 
-    def model(self, number: int, shape: LMConfig, adapter: Adapter, layout: Layout, corpus: Corpus) -> Model:
-        """One frozen model with its student, teacher and adapter."""
+    def model(self, number: int, shape: LMConfig, trained: Trained, layout: Layout, corpus: Corpus) -> Model:
+        """One frozen model with its student, teacher and trainables."""
         lm, rho = self.frozen(number, shape)
         levels, sizes = self.levels, self.config.sizes
         merged = levels["passes"] == "merged"
         path = StudentPath(
             str(levels["k_loss"]), merged, str(levels["logits"]), levels["last_block"] == "pruned", self.config.state_kd
         )
-        student = Student(lm, path, layout.before, layout.anchor_ids, sizes.early_tokens)
+        student = Student(lm, path, layout.before, layout.anchor_ids, sizes.early_tokens, trained.lora)
         header = torch.tensor(corpus.header(number), device=self.device, dtype=torch.long)
         teacher = Teacher(
             lm,
@@ -134,7 +137,7 @@ class Builder:
         )
         if str(levels["teacher"]).startswith("cache"):
             teacher.cache = self._teacher_cache(number, lm, corpus)
-        return Model(lm, adapter, student, teacher, self.options, self.counts, rho)
+        return Model(lm, trained, student, teacher, self.options, self.counts, rho)
 
     def _teacher_cache(self, number: int, lm: CausalLM, corpus: Corpus) -> TeacherCache:
         """The cache that belongs to these weights as they are stored, these tokens, K and type."""
@@ -147,7 +150,9 @@ class Builder:
         return TeacherCache(folder, (len(corpus), sizes.early_tokens, width), dtype, top)
 
 
-def groups_of(encoder: LatentEncoder, adapters: list[Adapter]) -> dict[str, list[nn.Parameter]]:
-    """All trainables by group."""
+def groups_of(encoder: LatentEncoder, trained: list[Trained]) -> dict[str, list[nn.Parameter]]:
+    """All trainables by group: encoder, and each model's adapter0, lora0, deep0, adapter1 and so on, as far as it has them."""
     found = {"encoder": list(encoder.parameters())}
-    return found | {f"adapter{number}": list(adapter.parameters()) for number, adapter in enumerate(adapters)}
+    for number, one in enumerate(trained):
+        found |= {f"{name}{number}": list(part.parameters()) for name, part in one.named_children()}
+    return found

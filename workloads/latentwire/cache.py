@@ -87,7 +87,7 @@ def load_rows(folder: Path, expected: int) -> list[Row] | None:
     try:
         ids = np.load(folder / "ids.npy", mmap_mode="r")
         offsets = np.load(folder / "offsets.npy")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise RecordError(f"token cache {folder} cannot be read ({error}); delete the folder and start again") from error
     if len(offsets) != 2 * expected + 1 or offsets[-1] != len(ids):
         raise RecordError(f"token cache {folder} does not hold {expected} examples; delete the folder and start again")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from workloads.errors import ConfigError
-from workloads.latentwire.presets import PRESETS, Preset
+from workloads.latentwire.presets import LMS, LORA_TARGETS, PRESETS, LMConfig, Preset
+
+LORA_DEFAULT = ("q", "k", "v", "o")
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,11 @@ class LatentWireConfig:
     norm, dropout : of the byte encoder
     lm_path : folders of local models (config.json and safetensors), separated by commas; null: random weights
     state_kd, manifold, adaptive_first : optional losses
+    lora_rank : columns of low-rank additions to the frozen matrices, for the student alone; null: none are trained
+    lora_layers : layers that have them, from the first; null: all
+    lora_targets : their matrices, of q, k, v, o, gate, up and down
+    lora_alpha : a product counts lora_alpha / lora_rank times
+    deep_prefix : keys and values of every layer, made of the soft tokens, stand before the student's row
     dtype : float32 or float64, of everything that no toggle rounds
     epochs : what the learning rate's cosine spans
     log_every : steps from one copy of late metrics to the next
@@ -56,6 +64,11 @@ class LatentWireConfig:
     state_kd: bool = False
     manifold: bool = False
     adaptive_first: bool = False
+    lora_rank: int | None = None
+    lora_layers: int | None = None
+    lora_targets: list[str] = field(default_factory=lambda: list(LORA_DEFAULT))
+    lora_alpha: float = 16.0
+    deep_prefix: bool = False
     dtype: str = "float32"
     lr: float = 1e-4
     weight_decay: float = 0.01
@@ -93,15 +106,39 @@ class LatentWireConfig:
             self._require(name, getattr(self, name) in choices, f"one of {', '.join(choices)}")
         for name in ("epochs", "log_every", "eval_rows", "max_new", "topk", "max_prompt", "held_out"):
             self._require(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("data_n", "memory_mb"):
+        for name in ("data_n", "memory_mb", "lora_rank", "lora_layers"):
             self._require(name, getattr(self, name) is None or getattr(self, name) >= 1, "at least 1, or null")
         self._require("eval_every", self.eval_every >= 0, "at least 0")
         self._require("oom_above", self.oom_above is None or self.oom_above >= 0, "at least 0, or null")
         self._require("models", 1 <= self.models <= 2, "1 or 2")
-        for name in ("lr", "clip"):
+        for name in ("lr", "clip", "lora_alpha"):
             self._require(name, 0 < getattr(self, name) < math.inf, "a number above 0")
         self._require("weight_decay", 0 <= self.weight_decay < math.inf, "a number from 0")
         self._require("dropout", 0 <= self.dropout < 1, "at least 0 and below 1")
+        self._check_lora()
+        if self.lm_path is None:
+            self.require_depth([LMS[name] for name in self.sizes.lms[: self.models]])
+
+    def _check_lora(self) -> None:
+        targets = self.lora_targets
+        known = bool(targets) and set(targets) <= set(LORA_TARGETS) and len(set(targets)) == len(targets)
+        self._require("lora_targets", known, f"a list of some of {', '.join(LORA_TARGETS)}, each once")
+        changed = {"lora_layers": self.lora_layers is not None, "lora_targets": tuple(targets) != LORA_DEFAULT}
+        for name in [name for name, differs in changed.items() if differs and self.lora_rank is None]:
+            raise ConfigError(
+                f"workload.{name}={getattr(self, name)} does nothing while workload.lora_rank is null: set lora_rank too"
+            )
+
+    def require_depth(self, shapes: Sequence[LMConfig]) -> None:
+        """Refuse more layers of additions than a model has.
+
+        Raises
+        ------
+        ConfigError
+            `lora_layers` exceeds the layers of one of `shapes`.
+        """
+        least = min(shape.n_layers for shape in shapes)
+        self._require("lora_layers", self.lora_layers is None or self.lora_layers <= least, f"at most {least}, a model's layers")
 
     def _require(self, name: str, holds: bool, rule: str) -> None:
         if not holds:

@@ -14,7 +14,7 @@ from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.layout import Layout, Row
 from workloads.latentwire.presets import LMConfig
 from workloads.latentwire.readers import Example
-from workloads.latentwire.tokens import Tokenizer, tokenizer_for
+from workloads.latentwire.tokens import LEAST_IDS, Tokenizer, tokenizer_for
 
 
 def load_examples(config: LatentWireConfig) -> list[Example]:
@@ -42,12 +42,24 @@ def layouts_for(config: LatentWireConfig, lms: Sequence[LMConfig], cache_dir: Pa
     sizes = config.sizes
     found = []
     for number, lm in enumerate(lms):
+        if lm.vocab_size < LEAST_IDS:
+            raise ConfigError(
+                f"workload.lm_path: model {number} has {lm.vocab_size} ids, fewer than {LEAST_IDS}, of all bytes and "
+                "special tokens; use another model"
+            )
         tokenizer = tokenizer_for(config.tokenizer, number, lm.vocab_size, cache_dir)
         if config.chat_template is not None:
             tokenizer = _with_template(tokenizer, config.chat_template or None)
         if config.max_prompt + sizes.early_tokens > lm.max_pos:
             raise ConfigError(f"workload.max_prompt={config.max_prompt} is beyond the model's {lm.max_pos} positions; lower it")
-        found.append(Layout(tokenizer, config.anchor, sizes.latents, sizes.answer_tokens, config.max_prompt))
+        layout = Layout(tokenizer, config.anchor, sizes.latents, sizes.answer_tokens, config.max_prompt)
+        positions = layout.prefix + sizes.answer_tokens - 1 + sizes.latents * config.deep_prefix
+        if positions > lm.max_pos:
+            raise ConfigError(
+                f"workload.preset={config.preset} and workload.deep_prefix={str(config.deep_prefix).lower()} take {positions} "
+                f"positions, and the model has {lm.max_pos}; use a smaller preset, or a model of a longer context"
+            )
+        found.append(layout)
     return found
 
 

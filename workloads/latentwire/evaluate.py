@@ -18,6 +18,8 @@ from workloads.latentwire.attention import Mask
 from workloads.latentwire.decode import Decoder
 from workloads.latentwire.encoder import PAD_BYTE
 from workloads.latentwire.layout import Layout
+from workloads.latentwire.lm import CausalLM, KeyValues, keys_in, of_row
+from workloads.latentwire.lora import Lora
 from workloads.latentwire.losses import cross_entropy
 from workloads.latentwire.objective import Objective
 from workloads.latentwire.readers import Example
@@ -73,15 +75,15 @@ def _score(
     objective: Objective, number: int, layout: Layout, arm: str, examples: Sequence[Example], max_new: int, batched: bool
 ) -> Score:
     lm = objective.models[number].lm
-    x, lengths = _prefixes(objective, number, layout, arm, examples)
+    read = _read(objective, number, layout, arm, examples)
     started = time.perf_counter()
-    ids, _ = Decoder(lm, layout.tokenizer.end, max_new, batched)(x, lengths)
+    ids, _ = Decoder(lm, layout.tokenizer.end, max_new, batched, read.lora)(read.tokens, read.lengths, read.past)
     wall_s = time.perf_counter() - started
     texts = [layout.tokenizer.decode(_until(row, layout.tokenizer.end)) for row in ids.tolist()]
     exact = [scoring.exact_match(text, example.answers) for text, example in zip(texts, examples, strict=True)]
     overlap = [scoring.f1(text, example.answers) for text, example in zip(texts, examples, strict=True)]
-    nll, top1, top5 = _likelihood(objective, number, layout, x, lengths, examples)
-    mean_length = sum(lengths) / len(lengths)
+    nll, top1, top5 = _likelihood(lm, layout, read, examples)
+    mean_length = sum(read.lengths) / len(read.lengths)
     em, f1 = scoring.bootstrap(exact), scoring.bootstrap(overlap)
     return Score(number, arm, em, f1, tuple(overlap), nll, top1, top5, mean_length, wall_s)
 
@@ -90,10 +92,20 @@ def _until(ids: list[int], end: int) -> list[int]:
     return ids[: ids.index(end)] if end in ids else ids
 
 
-def _prefixes(
-    objective: Objective, number: int, layout: Layout, arm: str, examples: Sequence[Example]
-) -> tuple[Tensor, list[int]]:
-    """Embedded prefixes [B, S, d], padded right, and their lengths."""
+@dataclass(frozen=True)
+class _Read:
+    """What a model reads before it answers: embedded tokens [B, S, d] padded right, their lengths, and what was trained.
+
+    Only the latent arm has additions and a deep prefix: all others show the frozen model.
+    """
+
+    tokens: Tensor
+    lengths: list[int]
+    past: KeyValues | None = None
+    lora: Lora | None = None
+
+
+def _read(objective: Objective, number: int, layout: Layout, arm: str, examples: Sequence[Example]) -> _Read:
     model = objective.models[number]
     device = model.lm.table.device
     if arm == "latent":
@@ -102,11 +114,11 @@ def _prefixes(
         source = batches.source_bytes(texts, max(map(len, texts))).to(device)
         assert int((source != PAD_BYTE).sum(1).min()) > 0
         z = objective.latents(batches.Piece(source, source[:, 0], tuple(range(len(texts))), []))
-        x = model.student.start(model.prefix(z))
-        return x, [x.shape[1]] * len(examples)
+        start = model.student.start(model.prefix(z))
+        return _Read(start.tokens, [start.tokens.shape[1]] * len(examples), start.past, model.student.lora)
     rows = [_scaffold(layout, arm, example.source) for example in examples]
     ids = batches.padded(rows, max(map(len, rows)), layout.tokenizer.pad).to(device)
-    return model.lm.embed(ids), [len(row) for row in rows]
+    return _Read(model.lm.embed(ids), [len(row) for row in rows])
 
 
 def _scaffold(layout: Layout, arm: str, source: str) -> list[int]:
@@ -118,19 +130,18 @@ def _scaffold(layout: Layout, arm: str, source: str) -> list[int]:
     return layout.scaffold(layout.tokenizer.decode(kept))
 
 
-def _likelihood(
-    objective: Objective, number: int, layout: Layout, x: Tensor, lengths: list[int], examples: Sequence[Example]
-) -> tuple[float, float, float]:
+def _likelihood(lm: CausalLM, layout: Layout, read: _Read, examples: Sequence[Example]) -> tuple[float, float, float]:
     """Mean negative log likelihood per answer token, and how often the first token is first, and among the first five."""
-    lm = objective.models[number].lm
     total = tokens = first = among = 0.0
-    for row, length, example in zip(x, lengths, examples, strict=True):
+    start = keys_in(read.past)
+    for row, (x, length, example) in enumerate(zip(read.tokens, read.lengths, examples, strict=True)):
         answer = torch.tensor([layout.answer(example.answer)], device=x.device)
-        whole = torch.cat((row[None, :length], lm.embed(answer[:, :-1])), dim=1)
-        logits = lm.logits(lm.run(whole, Mask())[:, length - 1 :])
+        whole = torch.cat((x[None, :length], lm.embed(answer[:, :-1])), dim=1)
+        hidden = lm.run(whole, Mask(past=start), past=of_row(read.past, row), start=start, lora=read.lora)
+        logits = lm.logits(hidden[:, length - 1 :])
         total += cross_entropy(logits, answer).sum().item()
         tokens += answer.shape[1]
         best = logits[0, 0].topk(5).indices.tolist()
         first += best[0] == int(answer[0, 0])
         among += int(answer[0, 0]) in best
-    return total / tokens, first / len(lengths), among / len(lengths)
+    return total / tokens, first / len(examples), among / len(examples)

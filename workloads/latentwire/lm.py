@@ -21,10 +21,21 @@ from torch.utils.checkpoint import checkpoint
 
 from workloads.latentwire import fused, quantised
 from workloads.latentwire.attention import Allowed, Attend, Mask, eager
+from workloads.latentwire.lora import Lora, adapted
 from workloads.latentwire.presets import LMConfig, RopeScaling
 
 KeyValues = list[tuple[Tensor, Tensor]]
 """Keys and values [1 or B, g, S, e] of every layer, rotated already."""
+
+
+def keys_in(past: KeyValues | None) -> int:
+    """Positions that `past` takes."""
+    return 0 if past is None else past[0][0].shape[2]
+
+
+def of_row(past: KeyValues | None, row: int) -> KeyValues | None:
+    """Keys and values [1, g, S, e] of one row."""
+    return None if past is None else [(k[row : row + 1], v[row : row + 1]) for k, v in past]
 
 
 class Weight(nn.Module):
@@ -173,6 +184,7 @@ class CausalLM(nn.Module):
         keep: KeyValues | None = None,
         states: list[Tensor] | None = None,
         positions: Tensor | None = None,
+        lora: Lora | None = None,
     ) -> Tensor:
         """Embeddings [B, S, d] to normed hidden states [B, S, d], or [B, R, d] of `rows`.
 
@@ -183,6 +195,7 @@ class CausalLM(nn.Module):
         keep : takes every layer's keys and values, those of `past` included
         states : takes the first layers' outputs, for comparison with another model's
         positions : [S] or [B, S] position of each token where it is not `start` + index
+        lora : additions to the matrices; None: the model as it is
         """
         path = self.chosen
         cos, sin = self.rotation(start, x.shape[1], x) if positions is None else self._gathered(positions, x)
@@ -198,7 +211,8 @@ class CausalLM(nn.Module):
                 allowed = mask.allowed(x.shape[1], x.device, last.positions)
             held = past[number] if past is not None else None
             self._count_layer(x, last)
-            x, kv = self._layer(layer, x, cos, sin, allowed, held, last)
+            added = None if lora is None else lora.of(number)
+            x, kv = self._layer(layer, x, cos, sin, allowed, held, last, added)
             if keep is not None:
                 keep.append(kv)
             if states is not None and number < 3:
@@ -210,11 +224,19 @@ class CausalLM(nn.Module):
         return cos[positions], sin[positions]
 
     def _layer(
-        self, layer: nn.Module, x: Tensor, cos: Tensor, sin: Tensor, allowed: Allowed, past: Any, rows: Rows | None
+        self,
+        layer: nn.Module,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        allowed: Allowed,
+        past: Any,
+        rows: Rows | None,
+        lora: nn.Module | None,
     ) -> Any:
         path = self.chosen
         block = path.block if path.block is not None and (x.requires_grad or path.sharded) else run_layer
-        arguments = (path.layer, self.config, layer, x, cos, sin, allowed, past, rows)
+        arguments = (path.layer, self.config, layer, x, cos, sin, allowed, past, rows, lora)
         if path.layer.recompute == "on" and torch.is_grad_enabled():
             return checkpoint(block, *arguments, use_reentrant=False, preserve_rng_state=False)
         return block(*arguments)
@@ -304,19 +326,27 @@ def run_layer(
     allowed: Allowed,
     past: tuple[Tensor, Tensor] | None,
     rows: Rows | None,
+    lora: Any = None,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """One layer: x [B, S, d] -> [B, S or R, d], and its keys and values [B, g, S, e]."""
+    """One layer: x [B, S, d] -> [B, S or R, d], and its keys and values [B, g, S, e], those of `past` included."""
+    if lora is not None:
+        layer = adapted(layer, lora, path.joined)
     norm = fused.rms_norm if path.joined else rms_norm
     normed = norm(x, layer.norm1, config.rms_eps)
     project = fused.queries_keys_values if path.joined else _queries_keys_values
     q, k, v = project(layer, config, normed, cos, sin, rows)
     if past is not None:
-        k, v = (torch.cat((old.expand(new.shape[0], -1, -1, -1), new), dim=2) for old, new in zip(past, (k, v), strict=True))
+        k, v = (_after(old, new) for old, new in zip(past, (k, v), strict=True))
     mixed = path.attend(q, k, v, allowed)
     x = (x if rows is None else rows.of(x)) + layer.o(mixed)
     if path.recompute == "selective" and torch.is_grad_enabled():
         return x + checkpoint(_mlp, path, config, layer, x, use_reentrant=False, preserve_rng_state=False), (k, v)
     return x + _mlp(path, config, layer, x), (k, v)
+
+
+def _after(past: Tensor, new: Tensor) -> Tensor:
+    """Keys or values [B, g, S, e] behind those of `past` [1 or B, g, T, e], which may be trained in another type elsewhere."""
+    return torch.cat((past.to(new).expand(new.shape[0], -1, -1, -1), new), dim=2)
 
 
 def _mlp(path: LayerPath, config: LMConfig, layer: Any, x: Tensor) -> Tensor:

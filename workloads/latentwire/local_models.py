@@ -23,14 +23,25 @@ def read_shape(folder: Path) -> LMConfig:
     Raises
     ------
     ConfigError
-        There is no readable config.json, or the model is of another kind.
+        There is no readable config.json, it lacks a field, or the model is of another kind.
     """
     try:
-        found = json.loads((folder / "config.json").read_text())
-    except (OSError, json.JSONDecodeError) as error:
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # of ValueError: no JSON, no UTF-8
         raise ConfigError(f"workload.lm_path={folder} has no readable config.json ({error}); name a model's folder") from error
-    if found.get("model_type") not in KNOWN:
-        raise ConfigError(f"workload.lm_path={folder} is of type {found.get('model_type')}; choose one of: {', '.join(KNOWN)}")
+    kind = found.get("model_type") if isinstance(found, Mapping) else None
+    if kind not in KNOWN:
+        raise ConfigError(f"workload.lm_path={folder} is of type {kind}; choose one of: {', '.join(KNOWN)}")
+    try:
+        return _shape(found)
+    except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise ConfigError(
+            f"workload.lm_path={folder}: config.json lacks a field or has a wrong value ({type(error).__name__}: {error}); "
+            "complete it"
+        ) from error
+
+
+def _shape(found: Mapping[str, Any]) -> LMConfig:
     heads = found["num_attention_heads"]
     rope = {**found.get("rope_parameters", {}), **(found.get("rope_scaling") or {})}
     return LMConfig(
@@ -63,10 +74,10 @@ def load_weights(model: CausalLM, folder: Path) -> None:
     Raises
     ------
     ConfigError
-        No safetensors are there, the library is missing, or a tensor is missing or has another shape.
+        No safetensors are there or one is broken, the library is missing, or a tensor is missing or has another shape.
     """
     try:
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
     except ImportError as error:
         raise ConfigError("workload.lm_path needs the package safetensors; install perfsweep[hf]") from error
     files = sorted(folder.glob("*.safetensors"))
@@ -74,8 +85,11 @@ def load_weights(model: CausalLM, folder: Path) -> None:
         raise ConfigError(f"workload.lm_path={folder} has no *.safetensors weights; complete the folder or leave lm_path out")
     found: dict[str, Tensor] = {}
     for file in files:
-        with safe_open(str(file), framework="pt") as tensors:
-            found |= {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118 - it is no mapping
+        try:
+            with safe_open(str(file), framework="pt") as tensors:
+                found |= {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118 - it is no mapping
+        except (OSError, SafetensorError) as error:
+            raise ConfigError(f"workload.lm_path: {file} cannot be read ({error}); copy the model again") from error
     assign(model, found, str(folder))
 
 

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from workloads.latentwire import losses
 from workloads.latentwire.batches import ModelPiece, Piece
-from workloads.latentwire.encoder import Adapter, LatentEncoder, calibrated, table_rms
+from workloads.latentwire.encoder import LatentEncoder, calibrated, table_rms
 from workloads.latentwire.lm import CausalLM
-from workloads.latentwire.student import Student
+from workloads.latentwire.student import Prefix, Student
 from workloads.latentwire.teacher import Teacher
+from workloads.latentwire.trained import Trained
 
 Phase = Callable[[str], AbstractContextManager[Any]]
 
@@ -40,25 +41,32 @@ class Model:
     def __init__(
         self,
         lm: CausalLM,
-        adapter: Adapter,
+        trained: Trained,
         student: Student,
         teacher: Teacher,
         options: Options,
         counts: Counter[str],
         rho: Tensor,
     ):
-        self.lm, self.adapter, self.student, self.teacher = lm, adapter, student, teacher
+        self.lm, self.trained, self.student, self.teacher = lm, trained, student, teacher
         self._options, self._counts = options, counts
         self.rho = rho
         wide = lm.table.float()
         self._table_mean, self._table_std = (wide.mean(0), wide.std(0)) if options.manifold else (None, None)
         self._mixture = losses.mixed(lm.table.device, self.rho.dtype)
 
-    def prefix(self, z: Tensor) -> Tensor:
-        """z [B, M, d_z] -> soft tokens [B, M, d], as loud as the table's rows."""
+    def prefix(self, z: Tensor) -> Prefix:
+        """z [B, M, d_z] -> soft tokens [B, M, d], as loud as the table's rows, and the deep prefix made of them.
+
+        The deep prefix is made before calibration: keys made of tokens as faint as a table's rows would hardly change attention.
+        """
+        trained = self.trained
         with self._options.autocast():
-            soft = self.adapter(z)
-        soft = soft.to(self.rho.dtype)
+            soft = trained.adapter(z)
+            past = None if trained.deep is None else trained.deep(soft)
+        return Prefix(self._calibrated(soft.to(self.rho.dtype)), past)
+
+    def _calibrated(self, soft: Tensor) -> Tensor:
         if self._options.calibrate_once:
             return calibrated(soft, self.rho)
         self._counts["table_reads"] += 1
@@ -88,14 +96,14 @@ class Model:
                 return total, torch.cat((terms.detach(), terms.new_zeros(1)))
             return total + extra, torch.cat((terms.detach(), extra.detach().reshape(1)))
 
-    def _extra(self, out: Any, states: list[Tensor], prefix: Tensor, piece: ModelPiece, terms: Tensor) -> Tensor | None:
+    def _extra(self, out: Any, states: list[Tensor], prefix: Prefix, piece: ModelPiece, terms: Tensor) -> Tensor | None:
         parts = []
         if self._options.state_kd:
             weights = piece.weights[2, :, : self.student.early_tokens]
             parts.append(losses.STATE_WEIGHT * losses.state_distance(out.states, states, weights))
         if self._options.manifold:
             assert self._table_mean is not None and self._table_std is not None
-            parts.append(losses.MANIFOLD_WEIGHT * losses.manifold_distance(prefix, self._table_mean, self._table_std))
+            parts.append(losses.MANIFOLD_WEIGHT * losses.manifold_distance(prefix.tokens, self._table_mean, self._table_std))
         return torch.stack([part.to(terms.dtype) for part in parts]).sum() if parts else None
 
 
@@ -135,5 +143,5 @@ class Objective:
 
     def scale_penalty(self) -> Tensor:
         """[] what keeps the adapters' scales near one; once for a window."""
-        scales = torch.stack([model.adapter.scale for model in self.models.values()])
+        scales = torch.stack([model.trained.adapter.scale for model in self.models.values()])
         return (scales - 1).square().sum() * (losses.SCALE_WEIGHT * self._penalty_share / self._total_models)

@@ -68,6 +68,10 @@ class LMConfig:
         return 2 * self.d_model * self.head_dim * self.n_heads + self.mlp_parameters
 
 
+LORA_TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
+"""Matrices of a layer that can have low-rank additions."""
+
+
 def _qwen(*sizes: int, theta: float = 1e4, tied: bool = True) -> LMConfig:
     vocab, width, layers, heads, kv_heads, head_dim, d_ff = sizes
     return LMConfig(vocab, width, layers, heads, kv_heads, head_dim, d_ff, theta, None, 1e-6, True, tied)

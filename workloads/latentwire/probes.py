@@ -32,10 +32,10 @@ def greedy_answers(
     z = objective.latents(Piece(source, source[:, 0], tuple(range(len(texts))), []))
     found = {}
     for number, model in objective.models.items():
-        decoder = Decoder(model.lm, layouts[number].tokenizer.end, config.max_new, batched)
+        decoder = Decoder(model.lm, layouts[number].tokenizer.end, config.max_new, batched, model.student.lora)
         with objective.autocast():
-            x = model.student.start(model.prefix(z))
-            ids, close = decoder(x, [x.shape[1]] * len(texts))
+            start = model.student.start(model.prefix(z))
+            ids, close = decoder(start.tokens, [start.tokens.shape[1]] * len(texts), start.past)
         found[number] = ids.cpu(), close.cpu()
     return found
 

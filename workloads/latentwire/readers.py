@@ -52,20 +52,28 @@ def parse(text: str, where: str, kind: str = "auto", unanswerable: str = "filter
     ConfigError
         As `read`.
     """
-    try:
-        content = [json.loads(line) for line in text.splitlines() if line.strip()] if lines else json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(
-            f"workload.data={where} is no valid JSON at line {error.lineno} column {error.colno} ({error.msg}); mend the file"
-        ) from error
+    if lines:
+        content = [_json(line, where, number) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    else:
+        content = _json(text, where)
     return _of_records(content, where, _format_of(content, where) if kind == "auto" else kind, unanswerable)
+
+
+def _json(text: str, where: str, first_line: int = 1) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        line = first_line + error.lineno - 1
+        raise ConfigError(
+            f"workload.data={where} is no valid JSON at line {line} column {error.colno} ({error.msg}); mend the file"
+        ) from error
 
 
 def _of_records(content: Any, where: str, kind: str, unanswerable: str) -> list[Example]:
     of_format = {"squad": _squad, "hotpot": _hotpot, "flat": _flat}[kind]
     try:
         found = list(of_format(content, where, unanswerable))
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise ConfigError(
             f"workload.data={where} is not in format {kind} ({type(error).__name__}: {error}); set workload.data_format"
         ) from error
@@ -116,6 +124,12 @@ def _example(name: str, source: str, answers: list[str], where: str, unanswerabl
         return
     if not answers[0].strip():
         raise ConfigError(f"workload.data={where}: example {name} has an empty answer; give it text or list no answer at all")
+    try:
+        "".join((source, *answers)).encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"workload.data={where}: example {name} has half of a surrogate pair ({error.reason}); correct the file"
+        ) from error
     yield Example(name, source, answers[0], tuple(answers))
 
 
@@ -136,7 +150,7 @@ def _squad_source(context: str, question: str) -> str:
 
 def _check_span(context: str, answer: Mapping[str, Any], name: str, where: str) -> None:
     start, text = answer["answer_start"], answer["text"]
-    if context[start : start + len(text)] != text:
+    if start < 0 or context[start : start + len(text)] != text:
         raise ConfigError(
             f"workload.data={where}: answer_start={start} of example {name} is not where {text!r} stands in its context; "
             "correct the file"

@@ -1,7 +1,8 @@
 """The student's passes: one for each loss as upstream runs them, or one for all.
 
 Every variant predicts y_j at position P-1+j of ``[BOS?][latents][anchor][y_0 .. ]`` and so gives the same numbers; they differ
-in how often the prefix is computed and where the head is applied.
+in how often the prefix is computed and where the head is applied. A deep prefix stands before the row in every layer: the row's
+positions count from M then.
 
 Dimensions: B rows, P prefix positions, T answer tokens, K early tokens, V vocabulary.
 """
@@ -10,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from workloads.latentwire.attention import Mask
-from workloads.latentwire.lm import CausalLM, KeyValues, Rows
+from workloads.latentwire.lm import CausalLM, KeyValues, Rows, keys_in
+from workloads.latentwire.lora import Lora
 from workloads.latentwire.losses import StudentOut, cross_entropy
 
 
@@ -31,11 +34,39 @@ class StudentPath:
     keep_states: bool = False
 
 
-class Student:
-    """One frozen model, asked for the answers after its soft tokens."""
+@dataclass(frozen=True)
+class Prefix:
+    """What stands before an answer.
 
-    def __init__(self, lm: CausalLM, path: StudentPath, before: list[int], anchor: list[int], early_tokens: int) -> None:
+    Attributes
+    ----------
+    tokens : soft tokens [B, M, d], or all that stands before the answer [B, P, d], embedded
+    past : keys and values [B, g, M, e] of every layer before all tokens; None: there are none
+    """
+
+    tokens: Tensor
+    past: KeyValues | None = None
+
+    @property
+    def first(self) -> int:
+        """Position of the first token."""
+        return keys_in(self.past)
+
+
+class Student:
+    """One frozen model with its additions, if it has any, asked for the answers after its soft tokens."""
+
+    def __init__(
+        self,
+        lm: CausalLM,
+        path: StudentPath,
+        before: list[int],
+        anchor: list[int],
+        early_tokens: int,
+        lora: Lora | None = None,
+    ) -> None:
         self.lm = lm
+        self.lora = lora
         self.path = path
         self.early_tokens = early_tokens
         device = lm.table.device
@@ -43,19 +74,19 @@ class Student:
         self._anchor = lm.embed(torch.tensor(anchor, device=device, dtype=torch.long)).detach()
         self._counts = lm.chosen.counts
 
-    def start(self, prefix: Tensor) -> Tensor:
+    def start(self, prefix: Prefix) -> Prefix:
         """Soft tokens [B, M, d] with what stands around them: [B, P, d]"""
-        prefix = prefix.to(self._anchor.dtype)
-        around = [part.expand(prefix.shape[0], -1, -1) for part in (self._before, self._anchor)]
-        return torch.cat((around[0], prefix, around[1]), dim=1)
+        soft = prefix.tokens.to(self._anchor.dtype)
+        around = [part.expand(soft.shape[0], -1, -1) for part in (self._before, self._anchor)]
+        return Prefix(torch.cat((around[0], soft, around[1]), dim=1), prefix.past)
 
-    def __call__(self, prefix: Tensor, answer: Tensor) -> StudentOut:
-        """prefix [B, M, d] and answer [B, T] ids, padded right."""
+    def __call__(self, prefix: Prefix, answer: Tensor) -> StudentOut:
+        """Soft tokens [B, M, d] and answer [B, T] ids, padded right."""
         start = self.start(prefix)
         if self.path.merged:
             return self._merged(start, answer)
         hidden = self._pass(start, answer[:, :-1])
-        ce = self._losses(hidden, slice(start.shape[1] - 1, None), answer)
+        ce = self._losses(hidden, slice(start.tokens.shape[1] - 1, None), answer)
         first = self._last_logits(self._pass(start))
         early, _ = self._early(start, answer)
         distilled, states = self._early(start, answer)
@@ -64,9 +95,9 @@ class Student:
             ce, cross_entropy(first, answer[:, 0]), cross_entropy(early, targets), distilled, first.detach(), states
         )
 
-    def _merged(self, start: Tensor, answer: Tensor) -> StudentOut:
+    def _merged(self, start: Prefix, answer: Tensor) -> StudentOut:
         """One pass: position P-1+j gives everything that any loss wants of y_j."""
-        first = start.shape[1] - 1
+        first = start.tokens.shape[1] - 1
         read = slice(first, first + answer.shape[1])
         states: list[Tensor] | None = [] if self.path.keep_states else None
         rows = Rows(read) if self.path.pruned else None
@@ -93,7 +124,7 @@ class Student:
 
     def _pass(
         self,
-        start: Tensor,
+        start: Prefix,
         ids: Tensor | None = None,
         *,
         rows: Rows | None = None,
@@ -101,10 +132,14 @@ class Student:
         states: list[Tensor] | None = None,
     ) -> Tensor:
         """Hidden states [B, S, d] of the prefix and the answer tokens `ids` [B, t] after it."""
-        x = start if ids is None else torch.cat((start, self.lm.embed(ids)), dim=1)
+        x = start.tokens if ids is None else torch.cat((start.tokens, self.lm.embed(ids)), dim=1)
         self._counts["student_passes"] += 1
         self._counts["student_positions"] += x.shape[0] * x.shape[1]
-        return self.lm.run(x, Mask(), rows=rows, keep=keep, states=states)
+        return self._run(x, start.first, start.past, rows=rows, keep=keep, states=states)
+
+    def _run(self, x: Tensor, first: int, past: KeyValues | None, **more: Any) -> Tensor:
+        """Hidden states of tokens whose first has position `first`, behind as many keys and values."""
+        return self.lm.run(x, Mask(past=first), past=past, start=first, lora=self.lora, **more)
 
     def _losses(self, hidden: Tensor, read: slice, answer: Tensor) -> Tensor:
         """Cross entropies [B, T] at the positions `read`, by the chosen form of the head."""
@@ -129,9 +164,9 @@ class Student:
             return self.lm.logits(hidden)[:, -1]
         return self.lm.logits(hidden[:, -1])
 
-    def _early(self, start: Tensor, answer: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _early(self, start: Prefix, answer: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Logits [B, K, V] of the early tokens, and the states that they came from."""
-        ways: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, list[Tensor]]]] = {
+        ways: dict[str, Callable[[Prefix, Tensor], tuple[Tensor, list[Tensor]]]] = {
             "sequential": self._sequential,
             "kv": self._with_kept_states,
             "batched": self._batched,
@@ -141,7 +176,7 @@ class Student:
     def _states(self) -> list[Tensor] | None:
         return [] if self.path.keep_states else None
 
-    def _sequential(self, start: Tensor, answer: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _sequential(self, start: Prefix, answer: Tensor) -> tuple[Tensor, list[Tensor]]:
         """A whole pass for each token."""
         logits, columns = [], []
         for t in range(self.early_tokens):
@@ -150,9 +185,9 @@ class Student:
             columns.append([state[:, -1] for state in states or []])
         return torch.stack(logits, dim=1), [torch.stack(layer, dim=1) for layer in zip(*columns, strict=True)]
 
-    def _with_kept_states(self, start: Tensor, answer: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _with_kept_states(self, start: Prefix, answer: Tensor) -> tuple[Tensor, list[Tensor]]:
         """A pass for the prefix, then one position at a time on its keys and values."""
-        length, held, states = start.shape[1], list[tuple[Tensor, Tensor]](), self._states()
+        length, held, states = start.first + start.tokens.shape[1], list[tuple[Tensor, Tensor]](), self._states()
         logits = [self._last_logits(self._pass(start, keep=held, states=states))]
         columns = [[state[:, -1] for state in states or []]]
         for t in range(1, self.early_tokens):
@@ -161,14 +196,14 @@ class Student:
             x = self.lm.embed(answer[:, t - 1 : t])
             self._counts["student_passes"] += 1
             self._counts["student_positions"] += x.shape[0]
-            hidden = self.lm.run(x, Mask(past=at), past=past, start=at, keep=held, states=states)
+            hidden = self._run(x, at, past, keep=held, states=states)
             logits.append(self._last_logits(hidden))
             columns.append([state[:, -1] for state in states or []])
         return torch.stack(logits, dim=1), [torch.stack(layer, dim=1) for layer in zip(*columns, strict=True)]
 
-    def _batched(self, start: Tensor, answer: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _batched(self, start: Prefix, answer: Tensor) -> tuple[Tensor, list[Tensor]]:
         """One pass for all early tokens."""
-        first, states = start.shape[1] - 1, self._states()
+        first, states = start.tokens.shape[1] - 1, self._states()
         hidden = self._pass(start, answer[:, : self.early_tokens - 1], states=states)
         logits = self.lm.logits(hidden)[:, first:] if self.path.logits == "all" else self.lm.logits(hidden[:, first:])
         return logits, [state[:, first:] for state in states or []]

@@ -54,6 +54,7 @@ B = Flavour(
     template="<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n",
 )
 FLAVOURS = (A, B)
+LEAST_IDS = 256 + max(len(flavour.specials) for flavour in FLAVOURS)  # every tokenizer knows all bytes
 
 
 @dataclass(frozen=True)

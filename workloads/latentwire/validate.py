@@ -145,6 +145,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print the losses of both arms as JSON too")
     given = parser.parse_args(arguments)
     try:
+        for name in ("steps", "batch", "examples"):
+            if getattr(given, name) < 1:
+                raise ConfigError(f"--{name} {getattr(given, name)} cannot be used: it must be at least 1")
         chosen = PRESETS.get(given.arm)
         if chosen is None:
             chosen = dict(part.split("=", 1) for part in given.arm.split(",") if "=" in part)

@@ -58,7 +58,7 @@ COUNTED = (
 
 
 class LatentWire(Workload):
-    """Trains encoder and adapters; the language models never change."""
+    """Trains encoder, adapters and what is added to the models; the language models themselves never change."""
 
     Config = LatentWireConfig
     toggles = TOGGLES
@@ -108,20 +108,20 @@ class LatentWire(Workload):
         shapes = model_shapes(config)
         layouts = layouts_for(config, shapes, context.cache_dir)
         self._corpus = Corpus(config, layouts, str(levels["tokenise"]), context.cache_dir)
-        encoder, adapters = builder.trainables(shapes, context.seed)
+        encoder, trained = builder.trainables(shapes, context.seed)
         own = self._ranks.own_models(len(shapes))
-        parts = zip(shapes, adapters, layouts, strict=True)
+        parts = zip(shapes, trained, layouts, strict=True)
         models = {
-            number: builder.model(number, shape, adapter, layout, self._corpus)
-            for number, (shape, adapter, layout) in enumerate(parts)
+            number: builder.model(number, shape, of_model, layout, self._corpus)
+            for number, (shape, of_model, layout) in enumerate(parts)
             if number in own
         }
         share = 1 / self._ranks.world if self._ranks.splits_rows else 1.0
         self._objective = Objective(encoder, models, len(shapes), builder.options, self._counts, share)
-        self._layouts, self._adapters = layouts, adapters
+        self._layouts, self._trained = layouts, trained
         total = math.ceil(len(self._corpus) / int(levels["effective_batch"])) * config.epochs
         self._updates = Updates(
-            groups_of(encoder, adapters),
+            groups_of(encoder, trained),
             str(levels["optimizer"]),
             lr=config.lr,
             weight_decay=config.weight_decay,
@@ -380,7 +380,7 @@ class LatentWire(Workload):
 
     def state_dict(self) -> dict[str, Any]:
         """What a training needs to go on where it stopped."""
-        modules = [self._objective.encoder, *self._adapters]
+        modules = [self._objective.encoder, *self._trained]
         return {
             "step": self._step,
             "modules": [{name: value.clone() for name, value in module.state_dict().items()} for module in modules],
@@ -391,7 +391,7 @@ class LatentWire(Workload):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken."""
         self._step = state["step"]
-        for module, values in zip([self._objective.encoder, *self._adapters], state["modules"], strict=True):
+        for module, values in zip([self._objective.encoder, *self._trained], state["modules"], strict=True):
             module.load_state_dict(values)
         self._updates.load_state_dict(state["updates"])
         torch.set_rng_state(state["random"])

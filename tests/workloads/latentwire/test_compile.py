@@ -20,28 +20,39 @@ def graphs() -> int:
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
+ADDED = {"lora_rank": 4, "lora_layers": 1, "lora_targets": ["q", "down"], "deep_prefix": True}
+
+
+@pytest.mark.parametrize("config", [{}, pytest.param(ADDED, marks=pytest.mark.slow)])
 def test_compiled_layers_compute_the_same_and_settle_after_the_first_step(
-    start, run, evidence_of, deviations, monkeypatch
+    start, run, evidence_of, deviations, monkeypatch, config
 ) -> None:
-    reference = evidence_of({"passes": "merged"})
+    reference = evidence_of({"passes": "merged"}, **config)
     # Graphs are captured as for inductor but run by PyTorch's own kernels: seconds instead of a compiler's minutes.
     compile_fully = torch.compile
     monkeypatch.setattr(torch, "compile", lambda function, **options: compile_fully(function, backend="aot_eager", **options))
     assert graphs() == 0
     # 33 rows in windows of four: the last window is filled up with rows of weight zero.
-    workload = start({"passes": "merged", "compile": "block"}, data_n=33)
+    workload = start({"passes": "merged", "compile": "block"}, data_n=33, **config)
     run(workload, 2)
     settled = graphs()
     assert settled > 0
     run(workload, 8)
     assert graphs() == settled
-    assert max(deviations(evidence_of({"passes": "merged", "compile": "block"}), reference).values()) <= 1e-10
+    assert max(deviations(evidence_of({"passes": "merged", "compile": "block"}, **config), reference).values()) <= 1e-10
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("levels", [{"passes": "merged", "lm_layers": "fused"}, {"k_loss": "sequential"}])
-def test_generated_code_stays_within_rounding(evidence_of, deviations, levels) -> None:
-    reference = evidence_of(levels, dtype="float32")
-    arm = evidence_of({**levels, "compile": "block"}, dtype="float32")
+@pytest.mark.parametrize(
+    ("levels", "config"),
+    [
+        ({"passes": "merged", "lm_layers": "fused"}, {}),
+        ({"k_loss": "sequential"}, {}),
+        ({"passes": "merged", "lm_layers": "fused"}, {"lora_rank": 4, "deep_prefix": True}),
+    ],
+)
+def test_generated_code_stays_within_rounding(evidence_of, deviations, levels, config) -> None:
+    reference = evidence_of(levels, dtype="float32", **config)
+    arm = evidence_of({**levels, "compile": "block"}, dtype="float32", **config)
     found = deviations(arm, reference)
     assert max(found["terms"], found["gradient"]) <= 1e-5

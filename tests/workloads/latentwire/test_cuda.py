@@ -11,6 +11,7 @@ from workloads.latentwire.toggles import FAST_EXACT
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 FAST = {name: level for name, level in FAST_EXACT.items() if name != "encoder_attn"} | {"effective_batch": 4, "micro_batch": 4}
+ADDED = {"lora_rank": 4, "deep_prefix": True}
 
 
 def gpu() -> Device:
@@ -36,8 +37,9 @@ def test_how_rows_travel_changes_no_result(evidence_of, start, run, deviations, 
 
 
 @pytest.mark.parametrize("levels", [{}, FAST])
-def test_the_device_trains_as_the_host_does(evidence_of, deviations, levels) -> None:
-    assert max(deviations(evidence_of(levels, device=gpu()), evidence_of()).values()) <= 1e-8
+@pytest.mark.parametrize("config", [{}, ADDED])
+def test_the_device_trains_as_the_host_does(evidence_of, deviations, levels, config) -> None:
+    assert max(deviations(evidence_of(levels, device=gpu(), **config), evidence_of(**config)).values()) <= 1e-8
 
 
 @pytest.mark.parametrize(
@@ -60,8 +62,9 @@ def test_rounded_levels_stay_near_on_cuda(evidence_of, deviations, levels) -> No
     assert found["gradient"] <= (0.2 if levels.get("lm_dtype") in ("int8_wo", "fp8") else 3e-2)
 
 
-def test_a_late_step_waits_for_nothing(start, run) -> None:
-    workload = run(start(FAST, device=gpu()), 3)
+@pytest.mark.parametrize("config", [{}, ADDED])
+def test_a_late_step_waits_for_nothing(start, run, config) -> None:
+    workload = run(start(FAST, device=gpu(), **config), 3)
     torch.cuda.synchronize()
     done = workload.progress()
     torch.cuda.set_sync_debug_mode("error")
@@ -84,6 +87,7 @@ def test_replayed_graphs_compute_the_same(evidence_of, deviations) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_split_layers_compute_the_same(evidence_of, deviations) -> None:
-    arm = evidence_of({"parallel": "layer_split"}, device=gpu())
-    assert max(deviations(arm, evidence_of(device=gpu())).values()) <= 1e-10
+@pytest.mark.parametrize("config", [{}, ADDED])
+def test_split_layers_compute_the_same(evidence_of, deviations, config) -> None:
+    arm = evidence_of({"parallel": "layer_split"}, device=gpu(), **config)
+    assert max(deviations(arm, evidence_of(device=gpu(), **config)).values()) <= 1e-10

@@ -73,7 +73,7 @@ def test_source_and_answer_come_from_a_squad_file() -> None:
     assert (example.answer, example.answers) == ("Den Far", ("Den Far",))
 
 
-@pytest.mark.parametrize("start", [20, 22, 500, -3])
+@pytest.mark.parametrize("start", [20, 22, 500, -3, 21 - len("The capital of Ba is Den Far.")])
 def test_an_answer_that_is_not_where_it_says_is_named(start) -> None:
     with pytest.raises(ConfigError, match=rf"answer_start={start} of example q1"):
         readers.parse(squad(question(start=start)), "file.json")
@@ -85,6 +85,25 @@ def test_broken_json_is_refused_with_its_place(text, tmp_path) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError, match=r"broken\.json is no valid JSON at line 1"):
         readers.read(file)
+
+
+def test_a_broken_line_of_many_is_named_by_its_own_number(tmp_path) -> None:
+    file = tmp_path / "broken.jsonl"
+    file.write_text('{"a": "\u2028"}\n\n{"context": }\n')
+    with pytest.raises(ConfigError, match="at line 3 column 13"):
+        readers.read(file)
+
+
+def test_half_of_a_surrogate_pair_is_named_with_its_example() -> None:
+    text = squad(question(), context="The capital of Ba is Den Far. \ud800")
+    with pytest.raises(ConfigError, match="example q1 has half of a surrogate pair"):
+        readers.parse(text, "file.json")
+
+
+def test_uneven_lists_of_a_flat_hotpot_file_are_refused() -> None:
+    entry = {"question": "?", "answer": "x", "supporting_facts": [], "context": {"title": ["a", "b"], "sentences": [["s"]]}}
+    with pytest.raises(ConfigError, match="is not in format hotpot"):
+        readers.parse(json.dumps([entry]), "file.json")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path) -> None:

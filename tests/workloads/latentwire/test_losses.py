@@ -126,7 +126,7 @@ def test_the_terms_of_a_training_are_those_of_a_separate_computation(start) -> N
         for number in range(workload._config.sizes.probe_rows):
             text = list(corpus.examples[number].source.encode()[: corpus.max_bytes])
             z = workload._objective.encoder(torch.tensor([text]))
-            x = model.student.start(model.prefix(z))
+            x = model.student.start(model.prefix(z)).tokens
             answer = layout.answer(corpus.examples[number].answer)
             ids = torch.tensor([answer])
             logits = model.lm.logits(model.lm.run(torch.cat((x, model.lm.embed(ids)), 1), Mask()))[0].log_softmax(-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -194,6 +195,9 @@ def test_a_local_folder_is_loaded_with_its_shape(tmp_path) -> None:
     ours = CausalLM(shape, torch.Generator().manual_seed(1))
     local_models.load_weights(ours, tmp_path)
     assert torch.equal(ours.table, theirs.state_dict()["model.embed_tokens.weight"])
+    (tmp_path / "model.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(ConfigError, match=r"model\.safetensors cannot be read"):
+        local_models.load_weights(ours, tmp_path)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ConfigError, match=r"has no \*\.safetensors weights"):
         local_models.load_weights(ours, tmp_path)
@@ -205,6 +209,16 @@ def test_a_folder_that_holds_no_model_is_refused(start, tmp_path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     with pytest.raises(ConfigError, match="is of type gpt2"):
         start(lm_path=str(tmp_path), models=1)
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 512}')
+    with pytest.raises(ConfigError, match=r"config\.json lacks a field .*num_attention_heads"):
+        start(lm_path=str(tmp_path), models=1)
+    fields = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 64, **fields}))
+    with pytest.raises(ConfigError, match="has 64 ids, fewer than 260"):
+        start(lm_path=str(tmp_path), models=1)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 512, **fields}))
+    with pytest.raises(ConfigError, match=r"lora_layers=3 cannot be used: it must be at most 2"):
+        start(lm_path=str(tmp_path), models=1, lora_rank=2, lora_layers=3)
 
 
 def test_weights_of_another_shape_are_named() -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +32,8 @@ folder, rank, world, levels = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[
 if world > 1:
     dist.init_process_group("gloo", init_method=(folder / "meet").absolute().as_uri(), rank=rank, world_size=world)
 here = Device(cores=2, compiler=True)
-config = LatentWireConfig(preset="test", tokenizer="bytes", dtype="float64", max_prompt=200)
+more = json.loads(sys.argv[5])
+config = LatentWireConfig(preset="test", tokenizer="bytes", dtype="float64", max_prompt=200, **more)
 levels = Space(LatentWire.toggles, config, here).closure({"effective_batch": 4, "micro_batch": 2, **levels})
 workload = LatentWire()
 workload.setup(config, levels, Context(here, folder, folder, rank=rank, world=world, kind="evidence"))
@@ -48,11 +50,14 @@ os._exit(0)  # as trials do: threads of the process group may abort while the in
 """
 
 
-def train(folder: Path, world: int, **levels) -> dict:
+def train(folder: Path, world: int, config: dict[str, Any], **levels) -> dict[str, Any]:
     folder.mkdir()
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", RANK, str(folder)]
-    ranks = [subprocess.Popen([*command, str(rank), str(world), json.dumps(levels)], env=env) for rank in range(world)]
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(world), json.dumps(levels), json.dumps(config)], env=env)
+        for rank in range(world)
+    ]
     try:
         assert [rank.wait(timeout=600) for rank in ranks] == [0] * world
     finally:
@@ -62,8 +67,16 @@ def train(folder: Path, world: int, **levels) -> dict:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory) -> dict:
-    return train(tmp_path_factory.mktemp("ranks") / "alone", 1)
+def alone(tmp_path_factory) -> dict[str, Any]:
+    return train(tmp_path_factory.mktemp("ranks") / "alone", 1, {})
+
+
+ADDED = {"lora_rank": 4, "lora_targets": ["q", "v", "down"], "deep_prefix": True}
+
+
+@pytest.fixture(scope="module")
+def alone_with_additions(tmp_path_factory) -> dict[str, Any]:
+    return train(tmp_path_factory.mktemp("ranks") / "alone", 1, ADDED)
 
 
 FAST = {"passes": "merged", "lm_layers": "fused", "model_backward": "per_model", "sync": "late", "teacher": "cache_h"}
@@ -80,7 +93,7 @@ FAST = {"passes": "merged", "lm_layers": "fused", "model_backward": "per_model",
     ],
 )
 def test_two_ranks_train_as_one_process(tmp_path, alone, level, more) -> None:
-    found = train(tmp_path / level, 2, parallel=level, **more)
+    found = train(tmp_path / level, 2, {}, parallel=level, **more)
     for name in ("terms", "gradient", "losses"):
         assert (found[name] - alone[name]).norm() / alone[name].norm() <= 1e-10, name
     assert torch.equal(found["greedy_ids"], alone["greedy_ids"])
@@ -88,3 +101,13 @@ def test_two_ranks_train_as_one_process(tmp_path, alone, level, more) -> None:
     assert found["counters"]["ranks"] == 2 * alone["counters"]["ranks"]
     assert found["counters"]["reduced_bytes"] > 0
     assert (found["counters"]["gathered_bytes"] > 0) == (level == "fsdp")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("level", "more"), [("ddp", FAST), ("model_per_gpu", {}), ("fsdp", {}), ("fsdp", FAST)])
+def test_two_ranks_train_what_is_added_to_the_models_too(tmp_path, alone_with_additions, level, more) -> None:
+    found = train(tmp_path / level, 2, ADDED, parallel=level, **more)
+    for name in ("terms", "gradient", "losses"):
+        difference = (found[name] - alone_with_additions[name]).norm() / alone_with_additions[name].norm()
+        assert difference <= 1e-10, name
+    assert torch.equal(found["greedy_ids"], alone_with_additions["greedy_ids"])

@@ -151,9 +151,10 @@ def test_tokens_come_back_as_they_were_and_foreign_files_are_refused(tmp_path) -
     assert cache.load_rows(tmp_path, 3) == ROWS
     with pytest.raises(RecordError, match="does not hold 4 examples"):
         cache.load_rows(tmp_path, 4)
-    (tmp_path / "ids.npy").write_bytes(b"nonsense")
-    with pytest.raises(RecordError, match="cannot be read"):
-        cache.load_rows(tmp_path, 3)
+    for broken in (b"nonsense", b""):
+        (tmp_path / "ids.npy").write_bytes(broken)
+        with pytest.raises(RecordError, match="cannot be read"):
+            cache.load_rows(tmp_path, 3)
 
 
 def test_another_anchor_or_template_is_another_token_cache(start, tmp_path) -> None:

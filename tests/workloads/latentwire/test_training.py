@@ -83,7 +83,7 @@ def test_the_norm_and_the_clip_cover_every_group() -> None:
 
 def test_all_trainables_are_in_some_group(start) -> None:
     workload = start()
-    modules = [workload._objective.encoder, *workload._adapters]
+    modules = [workload._objective.encoder, *workload._trained]
     assert {id(p) for module in modules for p in module.parameters()} == {id(p) for p in workload._updates.parameters}
 
 

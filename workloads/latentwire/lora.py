@@ -1,0 +1,122 @@
+"""Low-rank additions to frozen matrices, trained in their stead (LoRA: Hu et al. 2021).
+
+The additions stand beside the frozen model, never in it: a pass that is not given them computes what the model computed
+before, so the teacher needs no switch and its cache no other name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from workloads.latentwire.presets import LORA_TARGETS, LMConfig
+
+JOINED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
+"""Matrices of which joined layers make one, in the order of its outputs."""
+
+
+def matrix_shapes(config: LMConfig) -> dict[str, tuple[int, int]]:
+    """Outputs and inputs of every matrix of a layer."""
+    d, wide, narrow = config.d_model, config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
+    mlp = {"gate": (config.d_ff, d), "up": (config.d_ff, d), "down": (d, config.d_ff)}
+    return {"q": (wide, d), "k": (narrow, d), "v": (narrow, d), "o": (d, wide), **mlp}
+
+
+class LowRank(nn.Module):
+    """scale * B A for a matrix [out, in]: A [r, in] drawn, B [out, r] zero, so that training starts at the frozen model."""
+
+    def __init__(self, outputs: int, inputs: int, rank: int, scale: float) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(inputs)
+        self.a = nn.Parameter(torch.empty(rank, inputs).uniform_(-bound, bound))
+        self.b = nn.Parameter(torch.zeros(outputs, rank))
+        self.scale = scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [.., in] -> [.., out], in the type and on the device of x, wherever the parameters are"""
+        return F.linear(F.linear(x, self.a.to(x)) * self.scale, self.b.to(x))
+
+
+class LayerLora(nn.Module):
+    """Additions to some matrices of one layer, by name."""
+
+    def __init__(self, config: LMConfig, targets: Sequence[str], rank: int, scale: float) -> None:
+        super().__init__()
+        shapes = matrix_shapes(config)
+        self.widths = {name: outputs for name, (outputs, _) in shapes.items()}
+        for name in LORA_TARGETS:
+            setattr(self, name, LowRank(*shapes[name], rank, scale) if name in targets else None)
+
+    def of(self, names: Sequence[str]) -> list[tuple[int, nn.Module | None]]:
+        """Outputs of each named matrix, and what is added to it."""
+        return [(self.widths[name], getattr(self, name)) for name in names]
+
+
+class Lora(nn.Module):
+    """Additions to the first layers of a model.
+
+    Parameters
+    ----------
+    layers : how many, from the first; None: all
+    targets : names of matrices, of `LORA_TARGETS`
+    rank, alpha : products B A of `rank` columns count alpha / rank times
+    """
+
+    def __init__(self, config: LMConfig, targets: Sequence[str], rank: int, alpha: float, layers: int | None = None) -> None:
+        super().__init__()
+        count = config.n_layers if layers is None else layers
+        self.layers = nn.ModuleList(LayerLora(config, targets, rank, alpha / rank) for _ in range(count))
+
+    def of(self, number: int) -> nn.Module | None:
+        """Additions to layer `number`; None behind the last that has any."""
+        return self.layers[number] if number < len(self.layers) else None
+
+
+class _Adapted:
+    """A frozen matrix and what is added to spans of its outputs; used like the matrix alone."""
+
+    def __init__(self, frozen: Any, spans: list[tuple[int, nn.Module | None]]) -> None:
+        self.frozen, self.spans = frozen, spans
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._sum(self.frozen(x), x, self.spans)
+
+    def part(self, x: Tensor, first: int, end: int | None) -> Tensor:
+        """x [.., in] times outputs `first` to `end`, which begin and end where spans do"""
+        inside, offset = [], 0
+        for width, addition in self.spans:
+            if first <= offset and (end is None or offset < end):
+                inside.append((width, addition))
+            offset += width
+        return self._sum(self.frozen.part(x, first, end), x, inside)
+
+    @staticmethod
+    def _sum(out: Tensor, x: Tensor, spans: list[tuple[int, nn.Module | None]]) -> Tensor:
+        if len(spans) == 1:
+            return out if spans[0][1] is None else out + spans[0][1](x)
+        pieces = out.split([width for width, _ in spans], dim=-1)
+        return torch.cat([y if added is None else y + added(x) for y, (_, added) in zip(pieces, spans, strict=True)], dim=-1)
+
+
+class _AdaptedLayer:
+    """Weights of a layer as `run_layer` reads them."""
+
+    def __init__(self, layer: Any, lora: LayerLora, joined: bool) -> None:
+        self.norm1, self.norm2 = layer.norm1, layer.norm2
+        self.o, self.down = _Adapted(layer.o, lora.of(("o",))), _Adapted(layer.down, lora.of(("down",)))
+        if joined:
+            self.qkv = _Adapted(layer.qkv, lora.of(JOINED["qkv"]))
+            self.gate_up = _Adapted(layer.gate_up, lora.of(JOINED["gate_up"]))
+            return
+        self.q, self.k, self.v = (_Adapted(getattr(layer, name), lora.of((name,))) for name in ("q", "k", "v"))
+        self.gate, self.up = _Adapted(layer.gate, lora.of(("gate",))), _Adapted(layer.up, lora.of(("up",)))
+
+
+def adapted(layer: Any, lora: Any, joined: bool) -> Any:
+    """A layer with its additions, joined or not, gathered or quantised: whatever is called like `Weight` can carry them."""
+    return _AdaptedLayer(layer, lora, joined)
