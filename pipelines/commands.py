@@ -274,6 +274,8 @@ def _trial_lines(record: TrialRecord, folder: Path) -> list[str]:
         f"set-up {record.setup_s:.2f} s, warm-up {record.warmup_iterations} iterations in {record.warmup_s:.2f} s",
         f"compiling {record.compile_s:.1f} s, peak memory {record.peak_bytes / 2**20:.0f} MB",
     ]
+    if record.mfu is not None:
+        lines.append(f"model FLOPs: {record.mfu:.2%} of the device's peak")
     if not record.settled:
         lines.append(f"not settled: {record.alarm or 'warm-up reached measure.warmup_max'}")
     lines += [f"disturbed: {reason}" for reason in record.disturbed]

@@ -31,6 +31,7 @@ class ArmResult:
 
     `name` is what the sweep calls it, the label made of its levels where it has no name.
     `iteration_ns` is the median iteration; `phases` say where the time per unit goes, as far as the workload marks them.
+    `mfu` is the median share of the device's peak that the workload's formula accounts for, where both are known.
     """
 
     label: str
@@ -42,6 +43,7 @@ class ArmResult:
     phases: tuple[PhaseShare, ...] = ()
     moved: tuple[Moved, ...] = ()  # counters that differ from the reference's
     name: str = ""
+    mfu: float | None = None
 
 
 @dataclass(frozen=True)
@@ -232,8 +234,14 @@ def _arm_result(arm: Arm, ended: Counts, used: pl.DataFrame, phases: pl.DataFram
     own = used.filter(pl.col("arm") == arm.id)
     times = own["ns_per_unit"].to_list()
     peaks = own["peak_bytes"].to_list()
-    middle = median(times) if times else None
-    return ArmResult(arm.label, len(times), middle, max(peaks) if peaks else None, ended, *phases_of(phases, arm.id))
+    shares = own["mfu"].drop_nulls().to_list()
+    result = ArmResult(arm.label, len(times), middle(times), max(peaks) if peaks else None, ended, *phases_of(phases, arm.id))
+    return replace(result, mfu=middle(shares))
+
+
+def middle(values: Sequence[float]) -> float | None:
+    """Median, None of nothing."""
+    return median(values) if values else None
 
 
 def _trials_behind(result: EffectResult, ended: Mapping[str, Counts]) -> Counts:
@@ -253,11 +261,12 @@ def _arm_table(manifest: Manifest, arms: Sequence[ArmResult]) -> pl.DataFrame:
             "ns_per_unit": result.ns_per_unit,
             "iteration_ns": result.iteration_ns,
             "peak_bytes": result.peak_bytes,
+            "mfu": result.mfu,
             **{outcome.value: result.outcomes.get(outcome.value, 0) for outcome in Outcome},
         }
         for arm, result in zip(manifest.arms, arms, strict=True)
     ]
-    floats = {"ns_per_unit": pl.Float64, "iteration_ns": pl.Float64, "peak_bytes": pl.Int64}
+    floats = {"ns_per_unit": pl.Float64, "iteration_ns": pl.Float64, "peak_bytes": pl.Int64, "mfu": pl.Float64}
     return pl.DataFrame(rows, schema_overrides=floats)
 
 

@@ -100,24 +100,27 @@ def _quality(comparison: Comparison) -> str:
 
 
 def _arms(comparison: Comparison) -> str:
+    shown = report.shows_mfu(comparison)
     heading = (
         "arm",
         f"time per {comparison.unit}",
         "median iteration",
         f"phases, per {comparison.unit}",
         "peak memory",
+        *(("MFU",) if shown else ()),
         "trials",
     )
-    return _table(heading, [_arm_row(arm) for arm in comparison.arms])
+    return _table(heading, [_arm_row(arm, shown) for arm in comparison.arms])
 
 
-def _arm_row(arm: ArmResult) -> tuple[Any, ...]:
+def _arm_row(arm: ArmResult, with_mfu: bool) -> tuple[Any, ...]:
     return (
         arm.name or arm.label,
         units.duration(arm.ns_per_unit) if arm.ns_per_unit else "",
         units.duration(arm.iteration_ns) if arm.iteration_ns else "",
         report.phases_text(arm),
         f"{arm.peak_bytes / 2**20:.0f} MB" if arm.peak_bytes else "",
+        *((report.mfu_text(arm),) if with_mfu else ()),
         in_words(arm.outcomes),
     )
 

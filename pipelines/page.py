@@ -46,6 +46,7 @@ def write_html(
         quality=[_quality_row(row, checks) for row in comparison.quality],
         moved=[(arm.name or arm.label, arm.moved) for arm in comparison.arms if arm.moved],
         arms=[_arm_row(arm) for arm in comparison.arms],
+        shows_mfu=report.shows_mfu(comparison),
         claims=[(report.subject(comparison, one), one.claim, report.ruling_text(one)) for one in comparison.rulings],
         profiles=links(folder),
         footnotes=report.footnotes(comparison),
@@ -147,5 +148,6 @@ def _arm_row(arm: ArmResult) -> dict[str, Any]:
         "phases": report.phases_text(arm),
         "rounds": arm.rounds,
         "memory": f"{arm.peak_bytes / 2**20:.0f} MB" if arm.peak_bytes else "",
+        "mfu": report.mfu_text(arm),
         "outcomes": in_words(arm.outcomes),
     }

@@ -20,6 +20,7 @@ from pipelines.measure.clock import HostClock, clock_for
 from pipelines.measure.counters import CompileCounting, Counting, CountingGc
 from pipelines.measure.recorder import Recorder, Series
 from pipelines.measure.steady import WarmUp, region_alarm
+from pipelines.measure.utilisation import share_of_peak
 from pipelines.records import TrialSpec, write_evidence, write_iterations, write_status
 from workloads.api import Device, Evidence, Workload
 from workloads.errors import ContractError, RecordError
@@ -50,7 +51,7 @@ class Timing:
     """A workload that is warmed up once and timed once, or in turns with the processes of other arms."""
 
     def __init__(self, workload: Workload, spec: TrialSpec, device: Device, log: MetricLog) -> None:
-        self._workload, self._spec, self._log = workload, spec, log
+        self._workload, self._spec, self._device, self._log = workload, spec, device, log
         self._clock = clock_for(device)
         self._compiling = CompileCounting()
         self._warm = _Warm([], True)
@@ -94,6 +95,7 @@ class Timing:
             clock.reset_peak()
             series, units, alarm = _timed_steps(workload, clock, self._compiling, spec, self._log)
         peak = clock.peak_bytes()
+        region_ns = sum(part.region_ns for part in series)
         write_status(folder, "saving")
         compiled = self._compiling.result()
         _refuse_nothing(series, units)
@@ -101,7 +103,7 @@ class Timing:
         return {
             "units": units,
             "iterations": sum(len(part.wall_ns) for part in series),
-            "region_ns": sum(part.region_ns for part in series),
+            "region_ns": region_ns,
             "region_cpu_ns": sum(part.region_cpu_ns for part in series),
             "first_iteration_s": warm.walls_ns[0] / 1e9 if warm.walls_ns else 0.0,
             "warmup_iterations": len(warm.walls_ns),
@@ -111,6 +113,7 @@ class Timing:
             "compile_s": compiled.get("compile_s") or 0.0,
             "recompiles": int(compiled.get("recompiles") or 0),
             "peak_bytes": peak,
+            "mfu": share_of_peak(workload.work(), units, region_ns, self._device, spec.world),
             "numbers": _plain(workload.evidence().numbers),
         }
 

@@ -336,5 +336,15 @@ def phases_text(arm: ArmResult) -> str:
     return ", ".join(f"{share.phase} {duration(share.ns_per_unit)}{' (device)' * (share.on == 'device')}" for share in shown)
 
 
+def shows_mfu(comparison: Comparison) -> bool:
+    """Whether the share of the device's peak is known for any arm."""
+    return any(arm.mfu is not None for arm in comparison.arms)
+
+
+def mfu_text(arm: ArmResult) -> str:
+    """Share of the device's peak that the formula work takes."""
+    return "" if arm.mfu is None else f"{arm.mfu:.1%}"
+
+
 def _rank(result: EffectResult) -> tuple[bool, float]:
     return (result.ratio is None, result.ratio or 0.0)

@@ -237,7 +237,8 @@ class Failure(Row):
 
 class TrialRecord(Row):
     """What one trial found. Times are of the timed region; `units` were done in it. Records of one `generation` come
-    from one process that took turns with those of other arms; None is a process of its own.
+    from one process that took turns with those of other arms; None is a process of its own. `mfu` is the share of the device's
+    peak that the formula work of the units takes, None where either is not known.
 
     `numbers` are the cheap evidence of a timing trial, `counters` the counts of a counting trial. `keys` are the
     facts that records compared with one another must share.
@@ -271,6 +272,7 @@ class TrialRecord(Row):
     compile_s: float = 0.0
     recompiles: int = 0
     peak_bytes: int = 0
+    mfu: float | None = None
     numbers: dict[str, float] = {}
     counters: dict[str, float | None] = {}
     disturbed: tuple[str, ...] = ()

@@ -215,7 +215,8 @@ def _bench(measured: Sequence[Timing]) -> dict[str, float]:
     # Zero means that nothing measured it, as on machines without an accelerator: a missing number is no small number.
     if peak_bytes := max((timing.record.peak_bytes for timing in measured), default=0):
         found["peak_mem_mb"] = peak_bytes / _BYTES_PER_MB
-    return found
+    shares = [timing.record.mfu for timing in measured if timing.record.mfu is not None]
+    return {**found, "mfu": float(np.median(shares))} if shares else found
 
 
 def _outcome(timings: Sequence[Timing]) -> str:

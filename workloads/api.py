@@ -259,10 +259,14 @@ class Replayable:
 
 @dataclass(frozen=True)
 class Work:
-    """Formula cost of one unit."""
+    """Formula cost of one unit.
+
+    `products` is the type of its multiply-adds, as `workloads.peaks` lists rates: float64, float32, tf32 or half.
+    """
 
     flops: float | None = None
     bytes: float | None = None
+    products: str = "float32"
 
 
 @dataclass(frozen=True)

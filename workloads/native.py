@@ -31,7 +31,7 @@ def library(source: Path, toggle: str, flags: tuple[str, ...] = ()) -> ctypes.CD
     UnsupportedHere
         There is no compiler, or it cannot build them.
     """
-    compiler = _compiler()
+    compiler = compiler_here()
     if compiler is None:
         raise UnsupportedHere(f"toggles.{toggle} needs a C++ compiler and neither g++ nor clang++ is on PATH")
     command = [compiler, *FLAGS, *flags]
@@ -47,7 +47,8 @@ def library(source: Path, toggle: str, flags: tuple[str, ...] = ()) -> ctypes.CD
     return ctypes.CDLL(str(path))
 
 
-def _compiler() -> str | None:
+def compiler_here() -> str | None:
+    """Path of the C++ compiler at hand, None without one."""
     names = (os.environ.get("CXX"), "g++", "clang++")
     return next((path for name in names if name and (path := shutil.which(name))), None)
 

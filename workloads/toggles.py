@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from workloads.api import Device, Level, LevelValue, Numbers, Parity, Toggle
+from workloads.api import Device, Level, Levels, LevelValue, Numbers, Parity, Toggle
 from workloads.errors import ContractError
 
 LevelChanges = Mapping[LevelValue, Mapping[str, Any]]
@@ -39,6 +39,13 @@ def needs_tensor_cores(device: Device) -> str | None:
     if reason := needs_cuda(device):
         return reason
     return None if device.capability >= (8, 0) else f"needs CUDA capability 8.0, and {device.name} has {device.capability}"
+
+
+def product_type(levels: Levels, dtype: str = "float32") -> str:
+    """What `amp` and `tf32` make of products of `dtype`: the type by which `workloads.peaks` lists rates."""
+    if levels.get("amp", "off") != "off":
+        return "half"
+    return "tf32" if dtype == "float32" and levels.get("tf32") == "on" else dtype
 
 
 def _toggle(

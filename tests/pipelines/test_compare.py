@@ -154,6 +154,19 @@ def test_peak_memory_is_the_difference_of_the_medians(command) -> None:
     assert compared(folder, manifest).effects[0].memory_bytes == 3000
 
 
+def test_the_share_of_the_devices_peak_is_a_column_where_it_is_known(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}))
+    folder, manifest = simulated(sweep, cost)
+    assert "MFU" not in folder_text(folder, compared(folder, manifest))
+    ((arm, _),) = manifest.effects[0].pairs
+    for file in folder.path.glob(f"trials/{arm}/*-r*/record.json"):
+        change(file, mfu=0.25)
+    found = compared(folder, manifest)
+    assert {result.label: result.mfu for result in found.arms} == {"baseline": None, "work=single": 0.25}
+    assert pl.read_parquet(folder.tables_dir / "arms.parquet").filter(pl.col("arm") == arm)["mfu"].to_list() == [0.25]
+    assert "25.0%" in folder_text(folder, found)
+
+
 def test_every_arm_says_how_its_trials_ended_in_table_and_text(command) -> None:
     sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [2]}), measure=ROUNDS)
     folder, manifest = simulated(sweep, cost)

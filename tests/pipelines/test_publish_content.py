@@ -104,6 +104,7 @@ def test_the_summary_holds_the_headline_numbers_under_two_names(published: Built
         "warmup_s": 1.5,
         "items_per_s": 3 * 70 / 0.030,
         "peak_mem_mb": 2.0,
+        "mfu": 0.1,
         "rounds": 3,
     }
     for name, value in wanted.items():

@@ -82,7 +82,8 @@ class Built:
         return path
 
     def add_round(self, arm: Arm, number: int, **changes: Any) -> Path:
-        fields = {"units": 70.0, "region_ns": 5_000_000 * (number + 1), "warmup_s": 0.5 + number, "peak_bytes": 2_000_000}
+        fields = {"units": 70.0, "region_ns": 5_000_000 * (number + 1), "warmup_s": 0.5 + number}
+        fields |= {"peak_bytes": 2_000_000, "mfu": 0.1}
         facts = {"torch": "2.13.0", "driver": "570", "host": "n1", "cpu_features": ["avx2", "amx"], "slurm": {"job_id": "7"}}
         facts["gpus"] = [{"name": "H200", "uuid": "GPU-1"}]
         return self.add(self.spec(arm, number), arrays_of(arm, number), environment=facts, **{**fields, **changes})

@@ -60,7 +60,7 @@ DECLARED = {
         stack_modules: loop:E stacked:E
         pgd_inner: full:E detached:E
         pgd_layerwise: all_modules:E single:E
-        pgd_steps: n:E schedule:S every_k:S persistent:S
+        pgd_steps: n:E schedule:S larger:S every_k:S persistent:S
         checkpoint: sync:E async:E
         wandb_logging: each:E commit_false:E buffered:E
         gc: each_eval:E rarely:E frozen:E oom_only:E

@@ -217,3 +217,17 @@ def test_rounding_levels_are_not_held_to_identity() -> None:
 
 def test_worker_counts_are_numbers_from_none() -> None:
     assert shared.num_workers().numbers == Numbers(0, 64)
+
+
+@pytest.mark.parametrize(
+    ("levels", "dtype", "products"),
+    [
+        ({}, "float32", "float32"),
+        ({"amp": "off", "tf32": "on"}, "float32", "tf32"),
+        ({"amp": "bf16", "tf32": "on"}, "float32", "half"),
+        ({"amp": "fp16"}, "float32", "half"),
+        ({"tf32": "on"}, "float64", "float64"),
+    ],
+)
+def test_amp_and_tf32_say_by_which_rate_products_are_judged(levels, dtype, products) -> None:
+    assert shared.product_type(levels, dtype) == products

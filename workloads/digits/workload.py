@@ -23,6 +23,7 @@ from workloads.digits import data, model
 from workloads.digits.collector import collector_for
 from workloads.digits.config import DigitsConfig
 from workloads.digits.toggles import CHECKS, CLAIMS, TOGGLES
+from workloads.toggles import product_type
 from workloads.training import checkpoints, loading
 from workloads.training.loading import Tensors
 from workloads.training.losses import LateLosses, Row
@@ -274,7 +275,8 @@ class Digits(Workload):
 
     def work(self) -> Work:
         """Products of one example's forward and backward pass; evaluation is left out."""
-        return Work(flops=model.training_flops(self._config.model, self._config.width, self._config.depth))
+        flops = model.training_flops(self._config.model, self._config.width, self._config.depth)
+        return Work(flops, products=product_type(self._levels))
 
     def data_digest(self) -> str:
         """SHA-256 of all examples."""

@@ -33,6 +33,10 @@ from workloads.latentwire.ranks import Ranks
 from workloads.latentwire.sharding import shard, split_layers
 from workloads.latentwire.toggles import CHECKS, CLAIMS, TOGGLES
 from workloads.latentwire.updates import Updates
+from workloads.toggles import product_type
+
+PRODUCTS = {"bf16": "half", "int8_wo": "half", "fp8": "fp8"}
+"""Type of the frozen models' products, of the types of weights that decide it."""
 
 COUNTED = (
     *("micro_steps", "graphs_kept", "backward_calls", "student_passes", "student_positions", "head_rows", "head_bytes"),
@@ -366,7 +370,8 @@ class LatentWire(Workload):
         sizes = self._config.sizes
         parts = zip(model_shapes(self._config), self._layouts, strict=True)
         return Work(
-            flops=sum(presets.fast_flops(lm, layout.prefix, sizes.answer_tokens, sizes.early_tokens) for lm, layout in parts)
+            flops=sum(presets.fast_flops(lm, layout.prefix, sizes.answer_tokens, sizes.early_tokens) for lm, layout in parts),
+            products=PRODUCTS.get(str(self._levels["lm_dtype"])) or product_type(self._levels, self._config.dtype),
         )
 
     def data_digest(self) -> str:

@@ -73,6 +73,10 @@ class Steps:
         """Steps of the search in this iteration."""
         return spec.steps
 
+    def size(self, spec: LossSpec) -> float:
+        """Length of each step."""
+        return spec.step_size
+
     def start(self, term: str, drawn: Stacks) -> Stacks:
         """Where the search of a term begins."""
         return drawn
@@ -105,6 +109,18 @@ class EverySteps(Steps):
 
     def of(self, spec: LossSpec, iteration: int) -> int:
         return spec.steps if iteration % self.PERIOD == 0 else 0
+
+
+class LargerSteps(Steps):
+    """A quarter of the steps, each so much longer that they reach as far; a source needs no step beyond its range of 1."""
+
+    FEWER = 4
+
+    def of(self, spec: LossSpec, iteration: int) -> int:
+        return min(spec.steps, max(spec.steps // self.FEWER, 1))
+
+    def size(self, spec: LossSpec) -> float:
+        return min(spec.step_size * spec.steps / max(self.of(spec, 0), 1), 1.0)
 
 
 class FixedSteps(Steps):

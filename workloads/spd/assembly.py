@@ -24,7 +24,7 @@ from workloads.spd.decomposition import Decomposition
 from workloads.spd.divergence import CachedKl, ChunkedKl, Divergence, RecomputedKl, SquaredError
 from workloads.spd.draws import Draws
 from workloads.spd.evaluation import Evaluation
-from workloads.spd.formulas import FormulaTraining
+from workloads.spd.formulas import FormulaTraining, NativeTraining
 from workloads.spd.loading import Feed, FeedAhead, Mover, Plan, by_data_loader, by_mapped_file, on_device
 from workloads.spd.masks import CHECKS
 from workloads.spd.metrics import DeferredMetrics, EagerMetrics
@@ -104,8 +104,8 @@ class Assembly:
         if self.on("gradients", "autograd"):
             return Training(parts)
         down, up = (target.get_submodule(site.name) for site in self.sites)
-        native = self.on("gradients", "native")
-        return FormulaTraining(parts, (down.weight, up.weight), up.bias, native)  # type: ignore[arg-type]
+        form = NativeTraining if self.on("gradients", "native") else FormulaTraining
+        return form(parts, (down.weight, up.weight), up.bias)  # type: ignore[arg-type]
 
     def _set_tf32(self) -> None:
         """TF32 off for products and convolutions in the baseline."""
@@ -207,7 +207,12 @@ class Assembly:
         level = self.levels["pgd_steps"]
         if level == "schedule":
             return adversary.ScheduledSteps(self.recipe.steps)
-        choices = {"n": adversary.Steps, "every_k": adversary.EverySteps, "persistent": adversary.PersistentSources}
+        choices = {
+            "n": adversary.Steps,
+            "larger": adversary.LargerSteps,
+            "every_k": adversary.EverySteps,
+            "persistent": adversary.PersistentSources,
+        }
         return choices[str(level)]()
 
     def _functions(self, patching: Patching, decomposition: Decomposition, passes: Passes) -> Functions:

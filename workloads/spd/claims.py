@@ -17,6 +17,9 @@ Arm = Mapping[str, LevelValue]
 
 # What was wrong with an item as it was written, and the form in which it is offered here. The claim's row says so.
 COMPILED_CLASS = " (as written the compiled object has another class, which dispatch by class refuses; here: in place)"
+NEW_EXPONENT = " (as written an annealed exponent compiles anew in each step; here: as a tensor)"
+EVERY_COPY = " (as written all copies, also back to the host, which is read too early; here: batches from pinned memory)"
+ONLY_LISTS = " (as written the same calls from another container; here: modules of one shape in one tensor, in fewer calls)"
 HOOKS_IGNORED = " (as written a graph compiled without hooks ignores them later; here: with lasting hooks or wrappers only)"
 NEVER_WAITS = " (as written nothing waits for the copy, and accumulation is lost; here: a stream, and the other one waits)"
 UNSCALED_SEARCH = " (as written adversarial gradients bypass the scaler and vanish; here: of a summed loss, without a graph)"
@@ -59,7 +62,7 @@ _DATA = (
         *({"num_workers": count} for count in (2, 4, 8)),
     ),
     _word("high", "Priority 1", "pinned memory and four workers together", LOADING),
-    _word("high", "3.1", "copies that do not wait overlap with computation, given pinned memory", {"non_blocking": "on"}),
+    _word("high", "3.1", "copies that do not wait overlap with computation" + EVERY_COPY, {"non_blocking": "on"}),
     _word("high", "Priority 2", "copies that do not wait", {"non_blocking": "on"}),
     _word("faster", "3.2", "the next batch can travel while this one is computed" + NEVER_WAITS, {"prefetch": "stream"}),
     _word("moderate", "Priority 9", "fetching the next batch ahead", {"prefetch": "stream"}),
@@ -72,7 +75,7 @@ _COMPILE = (
     _word("high", "2.1.2", "a target that compiles can be compiled as a whole" + HOOKS_IGNORED, {"compile": "target"}),
     _word("high", "Priority 6", "a compiled target", {"compile": "target"}),
     _less_memory("2.1.2", "mode reduce-overhead, which replays CUDA graphs, takes less memory", {"cuda_graph": "on"}),
-    _word("faster", "2.1.3", "loss functions can be compiled", {"compile": "losses"}),
+    _word("faster", "2.1.3", "loss functions can be compiled" + NEW_EXPONENT, {"compile": "losses"}),
     _word("faster", "2.1.4", "compiling the parts between graph breaks may help", {"compile": "breaks"}),
     _fact("2.2", "without dynamic hooks a masked pass is one graph", {"compile": "masked_pass"}, "graph_breaks", high=0),
     _fact("2.2", "without dynamic hooks the whole model is one graph", {"compile": "full"}, "graph_breaks", high=0),
@@ -103,20 +106,19 @@ _ALGEBRA = (
     _word("faster", "6.1", "frozen weights need not be fetched for every delta" + LEAKING_CACHE, {"delta": "cached_w"}),
     _word("faster", "6.2", "unmasked components are one product instead of two", {"unmasked_form": "fused"}),
     _word("faster", "Priority 11", "fused operations, unless the compiler does that", {"unmasked_form": "fused"}),
-    _word("faster", "6.3", "lists instead of dictionaries save Python's time", {"stack_modules": "stacked"}),
+    _word("faster", "6.3", "lists instead of dictionaries save Python's time" + ONLY_LISTS, {"stack_modules": "stacked"}),
     _fact("6.4", "each adversarial loss of the GPT-2 training takes 20 inner passes", {"pgd_steps": "n"}, "pgd_steps", 20, 20),
     _word(
         "faster",
         "6.4",
-        "fewer adversarial steps early on, or adversarial passes for some batches only",
-        {"pgd_steps": "schedule"},
-        {"pgd_steps": "every_k"},
+        "fewer adversarial steps early on, fewer and larger ones, or adversarial passes for some batches only",
+        *({"pgd_steps": value} for value in ("schedule", "larger", "every_k")),
     ),
     _word(
         "faster",
         "Priority 10",
         "cheaper adversarial passes",
-        *({"pgd_steps": value} for value in ("schedule", "every_k", "persistent")),
+        *({"pgd_steps": value} for value in ("schedule", "larger", "every_k", "persistent")),
         {"pgd_inner": "detached"},
         {"pgd_layerwise": "single"},
     ),

@@ -1,4 +1,4 @@
-"""Formula cost of an iteration, and the share of a device's peak that it reaches.
+"""Formula cost of an iteration.
 
 With multiply-adds a token: P = sum of in*out, Q = sum of C (in + out), E = P for deltas (none when folded), h0 = d v for the
 head, A = layers * S * d for attention, G for importances:
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workloads.peaks import peak
 from workloads.spd.importance import layer_shapes
 from workloads.spd.presets import LossSpec, Recipe, TargetSpec
 from workloads.spd.sites import Site
@@ -67,9 +66,3 @@ def flops_per_position(sites: Sequence[Site], spec: TargetSpec, recipe: Recipe, 
     inner = sum(passes_of(loss, len(sites))[1] for loss in recipe.losses)
     each = unit.target + 3 * unit.importance + outer * (unit.forward + unit.backward) + inner * (unit.forward + unit.inner)
     return 2 * (each + unit.deltas / (recipe.batch * recipe.seq))
-
-
-def peak_flops(device: str, tf32: bool, half: bool) -> float | None:
-    """Peak rate of a device by its name, None where it is not known."""
-    found = peak(device)
-    return None if found is None else found.flops_per_s("half" if half else "tf32" if tf32 else "float32")

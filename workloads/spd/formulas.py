@@ -19,9 +19,10 @@ from workloads.api import Clock
 from workloads.spd.components import Operands
 from workloads.spd.importance import StackedImportanceFn
 from workloads.spd.losses import TINY, annealed_p, minimality
-from workloads.spd.native import NativeImportance
+from workloads.spd.native import ToyKernel
 from workloads.spd.sigmoids import LEAK, lower_leaky_gradient, upper_leaky
 from workloads.spd.stacks import Names, Stacks
+from workloads.spd.toggles import WRITTEN_TERMS
 from workloads.spd.training import Parts, Training
 
 
@@ -130,60 +131,92 @@ def _product(rows: Tensor, gradients: Tensor) -> Tensor:
     return rows.flatten(0, 1).T @ gradients.flatten(0, 1)
 
 
-class FormulaTraining(Training):
-    """A training of a toy whose gradients come from formulas.
+class WrittenTraining(Training):
+    """A training of a toy without a graph: what its forms share.
 
     Parameters
     ----------
     weights : W1 [d, f] and W2 [f, d] of the frozen target
     bias : behind the second module [f]
-    native : importance functions in C++
     """
 
-    def __init__(self, parts: Parts, weights: tuple[Tensor, Tensor], bias: Tensor, native: bool = False) -> None:
+    def __init__(self, parts: Parts, weights: tuple[Tensor, Tensor], bias: Tensor) -> None:
         super().__init__(parts)
         decomposition = parts.decomposition
         self._names: Names = decomposition.groups[0]
-        self._first, self._second = (decomposition.operands()[name] for name in self._names)
-        self._passes = PassFormulas(weights, bias, (self._first, self._second))
-        form = NativeImportance if native else ImportanceFormulas
-        self._importance = form(decomposition.importance.stacks[0])  # type: ignore[arg-type, union-attr, index]
-        coefficients = {spec.kind: spec.coeff for spec in parts.recipe.losses}
-        alone = coefficients["stochastic_layerwise"] / len(self._names)
-        self._minimality = coefficients["minimality"]
+        first, second = (decomposition.operands()[name] for name in self._names)
+        self._weights, self._bias, self._pairs = weights, bias, (first, second)
+        self._function: StackedImportanceFn = decomposition.importance.stacks[0]  # type: ignore[assignment, union-attr, index]
+        factors = {spec.kind: spec.coeff for spec in parts.recipe.losses}
+        alone = factors["stochastic_layerwise"] / len(self._names)
+        self._minimality = factors["minimality"]
         # Of the squared errors of both modules replaced, the second alone, the first alone.
-        self._coefficients = bias.new_tensor([coefficients["stochastic"], alone, alone]).view(3, 1, 1)
+        self._coefficients = factors["stochastic"], alone, alone
+
+    def _draw(self, lead: torch.Size) -> tuple[list[Tensor], list[Tensor]]:
+        """Sources s [K, B, C] and mu [K, B] of each draw, in the order in which any other path draws them."""
+        reconstruction = self.parts.objective.reconstruction
+        reconstruction.draws.begin()
+        drawn = [reconstruction.draws.stochastic(lead, routed=False, binomial=reconstruction.binomial) for _ in range(2)]
+        self.parts.counts["masked_passes"] += 3
+        self.parts.counts["masked_modules"] += 4
+        return [one.components[self._names] for one in drawn], [one.deltas[self._names] for one in drawn]
+
+    def _exponent(self) -> float | Tensor:
+        return annealed_p(self.parts.recipe, self.step) if self.parts.p_tensor is None else self.parts.p_tensor
+
+
+class NativeTraining(WrittenTraining):
+    """Terms and gradients in C++."""
+
+    def __init__(self, parts: Parts, weights: tuple[Tensor, Tensor], bias: Tensor) -> None:
+        super().__init__(parts, weights, bias)
+        self._kernel = ToyKernel(weights, bias, self._pairs, self._function, (*self._coefficients, self._minimality))
 
     @torch.no_grad()
     def gradients(self, batch: Tensor, clock: Clock) -> tuple[dict[str, Tensor], Stacks]:
         """Set every gradient; the terms [] of the objective, and importances for masks."""
-        parts, passes = self.parts, self._passes
-        p = annealed_p(parts.recipe, self.step) if parts.p_tensor is None else parts.p_tensor
+        with clock.phase("draws"):
+            sources, deltas = self._draw(batch.shape[:1])
+        with clock.phase("loss_passes"):
+            found, lower = self._kernel.forward(batch, sources, deltas, float(self._exponent()), self.parts.recipe.beta)
+        with clock.phase("backward"):
+            self._kernel.backward()
+            for parameter, gradient in zip(self._kernel.parameters, self._kernel.gradients, strict=True):
+                parameter.grad = gradient
+        *terms, self.total = found.unbind(0)
+        return dict(zip(WRITTEN_TERMS, terms, strict=True)), {self._names: lower}
+
+
+class FormulaTraining(WrittenTraining):
+    """Terms and gradients by operations on tensors."""
+
+    def __init__(self, parts: Parts, weights: tuple[Tensor, Tensor], bias: Tensor) -> None:
+        super().__init__(parts, weights, bias)
+        self._passes = PassFormulas(weights, bias, self._pairs)
+        self._importance = ImportanceFormulas(self._function)
+        self._scale = bias.new_tensor(self._coefficients).view(3, 1, 1)
+
+    @torch.no_grad()
+    def gradients(self, batch: Tensor, clock: Clock) -> tuple[dict[str, Tensor], Stacks]:
+        """Set every gradient; the terms [] of the objective, and importances for masks."""
+        parts, passes, p = self.parts, self._passes, self._exponent()
         with clock.phase("target"):
             activations = passes.target(batch)
         with clock.phase("importance"):
             g = self._importance.forward(activations)
             lower, upper = g.clamp(0.0, 1.0), upper_leaky(g)
         with clock.phase("loss_passes"):
-            sources, deltas = self._draw(batch.shape[:1])
+            sources, deltas = (torch.stack(drawn) for drawn in self._draw(batch.shape[:1]))
+            deltas = deltas.unsqueeze(-1)
             apart = passes.forward(torch.lerp(lower, torch.ones_like(lower), sources).sub_(deltas), deltas)
             terms = self._terms(apart, upper, p)
         with clock.phase("backward"):
-            towards, first, found = passes.backward(apart * (2 * self._coefficients / batch.numel()))
+            towards, first, found = passes.backward(apart * (2 * self._scale / batch.numel()))
             masks = (towards * (1 - sources)).sum(0)
             self._descend(lower_leaky_gradient(masks, g) + self._of_minimality(g, upper, p), first, found)
         self.total = parts.objective.total(terms)
         return terms, {self._names: lower}
-
-    def _draw(self, lead: torch.Size) -> tuple[Tensor, Tensor]:
-        """Sources s [P, K, B, C] and mu [P, K, B, 1] in the order in which any other path draws them."""
-        reconstruction = self.parts.objective.reconstruction
-        reconstruction.draws.begin()
-        drawn = [reconstruction.draws.stochastic(lead, routed=False, binomial=reconstruction.binomial) for _ in range(2)]
-        self.parts.counts["masked_passes"] += 3
-        self.parts.counts["masked_modules"] += 4
-        sources, deltas = (torch.stack([getattr(one, part)[self._names] for one in drawn]) for part in ("components", "deltas"))
-        return sources, deltas.unsqueeze(-1)
 
     def _terms(self, apart: Tensor, upper: Tensor, p: float | Tensor) -> dict[str, Tensor]:
         both, second, first = (apart.square().sum((1, 2)) / apart[0].numel()).unbind(0)
@@ -210,5 +243,6 @@ class FormulaTraining(Training):
         of_first, of_second = self._passes.of_activations(towards)
         for parameter, gradient in zip(self._importance.parameters, of_functions, strict=True):
             parameter.grad = gradient
-        self._first.U.grad, self._second.U.grad = found[0], found[1]
-        self._first.V.grad, self._second.V.grad = of_first, of_second.add_(found[2])
+        one, other = self._pairs
+        one.U.grad, other.U.grad = found[0], found[1]
+        one.V.grad, other.V.grad = of_first, of_second.add_(found[2])

@@ -41,6 +41,9 @@ class EagerMetrics:
         self._row |= {f"train/l0/{name}": count.item() for name, count in needed(lower).items()}
         refuse_nan(step, self._row)
 
+    def check(self, step: int) -> None:
+        """Make sure that the last losses are numbers; here they have been read already."""
+
     def row(self, step: int, extra: Mapping[str, Tensor]) -> dict[str, float]:
         """The row of the last iteration, with more numbers []."""
         return {**self._row, **{name: value.item() for name, value in extra.items()}}
@@ -52,10 +55,23 @@ class DeferredMetrics(EagerMetrics):
     def __init__(self) -> None:
         super().__init__()
         self._kept: tuple[Mapping[str, Tensor], Stacks] = ({}, {})
+        self._sound: int | None = None  # the last step whose losses were read, and were numbers
 
     def observe(self, step: int, losses: Mapping[str, Tensor], lower: Stacks) -> None:
         """Keep the tensors; nothing is computed and nothing read."""
         self._kept = (losses, lower)
+
+    def check(self, step: int) -> None:
+        """Read the last losses, before they are saved or judged.
+
+        Raises
+        ------
+        DivergedError
+            A loss is no number.
+        """
+        if losses := self._kept[0]:
+            values = torch.stack([loss.detach().double() for loss in losses.values()]).tolist()
+            self._refuse(step, {f"train/loss/{name}": value for name, value in zip(losses, values, strict=True)})
 
     def row(self, step: int, extra: Mapping[str, Tensor]) -> dict[str, float]:
         """The row of the last iteration by one read.
@@ -71,11 +87,16 @@ class DeferredMetrics(EagerMetrics):
         named |= extra
         values = torch.stack([value.detach().double() for value in named.values()]).tolist()
         found = dict(zip(named, values, strict=True))
-        refuse_nan(step, found)
+        self._refuse(step, found)
         return found
 
+    def _refuse(self, step: int, row: Mapping[str, float]) -> None:
+        known = "none had been read" if self._sound is None else f"those of step {self._sound} were numbers"
+        refuse_nan(step, row, f" (losses are read when they are logged or saved; before, {known})")
+        self._sound = step
 
-def refuse_nan(step: int, row: Mapping[str, float]) -> None:
+
+def refuse_nan(step: int, row: Mapping[str, float], known: str = "") -> None:
     """Stop a training whose loss is no number, before a checkpoint of it replaces a good one.
 
     Raises
@@ -86,6 +107,6 @@ def refuse_nan(step: int, row: Mapping[str, float]) -> None:
     for name, value in row.items():
         if name.startswith("train/loss/") and not math.isfinite(value):
             raise DivergedError(
-                f"{name} is {value} at step {step}: the training has diverged; lower workload.lr and continue from the last "
-                "checkpoint with workload.resume"
+                f"{name} is {value} at step {step}{known}: the training has diverged; lower workload.lr and continue from the "
+                "last checkpoint with workload.resume"
             )

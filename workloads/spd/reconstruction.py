@@ -117,7 +117,8 @@ class Reconstruction:
         start = self.steps.start(term, chosen(self.draws.adversarial(moment.lead, spec), about.names))
         count = self.steps.of(spec, self.iteration)
         lower = moment.lower if about.names is None else _singly(moment.lower)
-        sources = self.search(moment, about.masking(lower), start, spec, count) if count else start
+        stepped = replace(spec, step_size=self.steps.size(spec))
+        sources = self.search(moment, about.masking(lower), start, stepped, count) if count else start
         self._ends.append(lambda: self.steps.finish(term, sources))
         components, deltas = split(sources)
         return replace(about, sources=components, deltas=deltas)

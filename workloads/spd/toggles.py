@@ -195,8 +195,8 @@ TOGGLES = (
     ),
     Toggle(
         "pgd_steps",
-        (Level("n"), Level("schedule", **_DIFFERENT), Level("every_k", **_DIFFERENT), Level("persistent", **_DIFFERENT)),
-        "how many adversarial passes an iteration makes",
+        (Level("n"), *(Level(value, **_DIFFERENT) for value in ("schedule", "larger", "every_k", "persistent"))),
+        "how many adversarial passes an iteration makes: all, fewer early on, few large ones, every fourth time, or none",
         "6.4",
     ),
     shared.checkpoint(every={"witness": "background_saves"}, source="7.1"),
@@ -264,7 +264,7 @@ TOGGLES = (
             Level("formulas", **_FORMULAS),
             Level("native", unsupported=needs_host_compiler, **_FORMULAS),
         ),
-        "gradients of a toy from the graph of an iteration, from formulas, or from formulas with importances in C++",
+        "gradients of a toy from the graph of an iteration, from formulas, or from formulas in C++",
     ),
     Toggle(
         "loader",

@@ -180,7 +180,8 @@ class Training:
         return terms, parts.objective.total(terms), lower
 
     def save(self) -> None:
-        """Save everything that goes on."""
+        """Save everything that goes on, unless a loss is no number."""
+        self.parts.metrics.check(self.step)
         self.parts.writer.save(self.state(), self.parts.checkpoint_file)
 
     def state(self) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from workloads.api import Clock, Context, Evidence, Levels, Replayable, Work, Wo
 from workloads.spd.assembly import Assembly
 from workloads.spd.claims import CLAIMS
 from workloads.spd.config import SpdConfig
-from workloads.spd.cost import flops_per_position, peak_flops
+from workloads.spd.cost import flops_per_position
 from workloads.spd.judging import Probe, exact_faithfulness
 from workloads.spd.toggles import CHECKS, TOGGLES
+from workloads.toggles import product_type
 
 COUNTED = (
     "iterations",
@@ -82,18 +83,21 @@ class Spd(Workload):
         return float(self.training.parts.counts["positions"])
 
     def evidence(self) -> Evidence:
-        """Figures of the training; in evidence trials losses, gradients and divergences too."""
+        """Figures of the training; in evidence trials losses, gradients and divergences too.
+
+        Raises
+        ------
+        DivergedError
+            A loss is no number: there is nothing to judge.
+        """
         parts = self.training.parts
+        parts.metrics.check(self.training.step)
         numbers = {
             "positions": self.progress(),
             "last_loss": float(self.training.total),
             "exact_faithfulness": exact_faithfulness(self.assembly),
             "pgd_steps": float(max((loss.steps for loss in parts.recipe.losses), default=0)),
-            "flops_per_position": self.work().flops or 0.0,
         }
-        peak = peak_flops(self.context.device.name, self.levels["tf32"] == "on", self.levels["amp"] != "off")
-        if peak is not None:
-            numbers["peak_flops"] = peak
         if self._probe is None:
             return Evidence(numbers=numbers)
         losses = torch.stack(self._totals).to(self.assembly.dtype).cpu() if self._totals else torch.zeros(0)
@@ -118,7 +122,8 @@ class Spd(Workload):
     def work(self) -> Work:
         """Products of one position by the formula of `cost`."""
         folds = self.levels["delta"] == "folded"
-        return Work(flops=flops_per_position(self.assembly.sites, self.assembly.spec, self.config.recipe, folds))
+        flops = flops_per_position(self.assembly.sites, self.assembly.spec, self.config.recipe, folds)
+        return Work(flops, products=product_type(self.levels, self.config.dtype))
 
     def data_digest(self) -> str:
         """Identity of the training rows."""

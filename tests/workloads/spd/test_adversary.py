@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from workloads.spd.adversary import DetachedSearch, FixedSteps, Search, split
+from workloads.spd.adversary import DetachedSearch, FixedSteps, LargerSteps, Search, split
 from workloads.spd.components import Operands
 from workloads.spd.divergence import SquaredError
+from workloads.spd.evaluation import SILENT
 from workloads.spd.masks import check_nothing
 from workloads.spd.passes import Masking, Moment, Passes
 from workloads.spd.patching import TemporaryHooks, Wrappers
@@ -149,6 +150,28 @@ def test_stacked_draws_are_the_numbers_of_single_ones(start) -> None:
     for name in order:
         assert torch.equal(first.components[name,], together[names.index(name)])
         assert torch.equal(first.routes[name], second.routes[name])
+
+
+@pytest.mark.parametrize(
+    ("steps", "size", "fewer", "larger"),
+    [(20, 0.1, 5, 0.4), (4, 0.5, 1, 1.0), (6, 0.5, 1, 1.0), (1, 0.3, 1, 0.3), (0, 0.3, 0, 0.0)],
+    ids=["as far", "to the other end", "at most to the other end", "one stays one", "none stays none"],
+)
+def test_a_quarter_of_the_steps_reach_as_far(steps, size, fewer, larger) -> None:
+    spec = LossSpec("pgd", 1.0, steps, size)
+    assert LargerSteps().of(spec, 0) == fewer
+    assert LargerSteps().size(spec) == pytest.approx(larger)
+
+
+def test_larger_steps_are_what_sources_move_by(start) -> None:
+    workload = start(config={"losses": "all", "pgd_steps": 2, "dtype": "float64"}, pgd_steps="larger")
+    reconstruction, seen = workload.training.parts.objective.reconstruction, []
+    search = reconstruction.search
+    reconstruction.search = lambda moment, about, sources, spec, steps: (
+        seen.append((steps, spec.step_size)) or search(moment, about, sources, spec, steps)
+    )
+    workload.step(SILENT)
+    assert seen == [(1, 1.0)]  # two steps of 1 would reach no further than one
 
 
 def test_fixed_steps_are_as_many_as_asked_for() -> None:

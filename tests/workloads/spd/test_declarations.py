@@ -12,7 +12,7 @@ from workloads import registry
 from workloads.api import Device
 from workloads.contract import contract_problems
 from workloads.spd.config import SpdConfig
-from workloads.spd.cost import flops_per_position, peak_flops
+from workloads.spd.cost import flops_per_position
 from workloads.spd.presets import PRESETS
 from workloads.spd.toggles import TOGGLES
 from workloads.spd.workload import Spd
@@ -87,10 +87,13 @@ def test_folding_deltas_saves_what_the_formula_says() -> None:
     assert 0.9 < folded / naive < 0.97  # six per cent at this size
 
 
-def test_peaks_are_known_for_some_devices_only() -> None:
-    assert peak_flops("NVIDIA H200", tf32=False, half=True) == 989e12
-    assert peak_flops("NVIDIA H200", tf32=True, half=False) == 494e12
-    assert peak_flops("a laptop", tf32=False, half=False) is None
+@pytest.mark.parametrize(
+    ("arm", "products"),
+    [({}, "float32"), ({"config": {"dtype": "float64"}}, "float64"), ({"amp": "bf16"}, "half")],
+    ids=["float32", "float64", "bf16"],
+)
+def test_work_names_the_type_of_its_products(start, arm, products) -> None:
+    assert start(**arm).work().products == products
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -160,12 +160,13 @@ def test_chunks_hold_as_many_rows_as_they_are_told(counted) -> None:
 
 def test_schedules_of_adversarial_steps_differ(start, run) -> None:
     passes = {}
-    for level in ("n", "schedule", "every_k", "persistent"):
+    for level in ("n", "schedule", "larger", "every_k", "persistent"):
         workload = start(config=SMALL, pgd_steps=level)
         run(workload, 4)
         passes[level] = workload.counters()["pgd_passes"]
     assert passes["n"] == 16
     assert passes["schedule"] < 16
+    assert passes["larger"] == 4
     assert passes["every_k"] == 4
     assert passes["persistent"] == 0
 

@@ -60,6 +60,24 @@ def test_a_decomposition_that_is_wrong_in_one_way_is_not_found(spoil) -> None:
     assert not recover.judge(**case).found
 
 
+def spread_out(loss: float, importances: int) -> tuple[recover.Recovery, float]:
+    return recover.Recovery(importances, (5, 5), (1, 1), 1.0, 1.0, 1.0, 0.0), loss
+
+
+@pytest.mark.parametrize(("errors", "status"), [((2, 0), 0), ((0, 2), 1)], ids=["found by the better", "by the worse alone"])
+def test_the_seed_with_the_lowest_loss_is_believed(monkeypatch, capsys, errors, status) -> None:
+    results = {seed: spread_out(loss, count) for seed, loss, count in zip((3, 4), (2e-3, 1e-3), errors, strict=True)}
+    monkeypatch.setattr(recover, "train", lambda seed, steps, folder: results[seed])
+    assert recover.main(["--seeds", "3", "4"]) == status
+    assert capsys.readouterr().out.splitlines()[-1].startswith("1 of 2 seeds found; the lowest loss, 0.001, is seed 4's: ")
+
+
+@pytest.mark.slow
+def test_features_that_share_a_subcomponent_cost_loss(real_presets, capsys) -> None:
+    assert recover.main(["--seeds", "1", "2", "8"]) == 0
+    assert "is seed 1's: found" in capsys.readouterr().out
+
+
 def test_an_untrained_toy_has_found_nothing_and_the_command_says_so(capsys) -> None:
     assert recover.main(["--seeds", "0", "--steps", "1"]) == 1
     assert capsys.readouterr().out.startswith("seed 0: NOT FOUND: ")

@@ -75,8 +75,30 @@ def test_a_loss_that_is_no_number_stops_the_training_with_a_sentence() -> None:
             metrics.row(7, {})
 
 
-def test_a_diverged_training_leaves_the_last_good_checkpoint(start, run) -> None:
-    workload = start(config={**QUIET, "log_every": 1, "save_every": 1}, metrics="deferred")
+@pytest.mark.parametrize("check", ["sync", "off", "async_assert"])
+def test_values_that_are_no_numbers_end_the_training_by_step_and_loss_whatever_checks_masks(start, run, check) -> None:
+    workload = start(config=QUIET, mask_checks=check)
+    run(workload, 1)
+    with torch.no_grad():
+        workload.training.parts.decomposition.component_parameters()[0].fill_(math.nan)
+    with pytest.raises(DivergedError, match=r"train/loss/\w+ is nan at step 1: the training has diverged"):
+        run(workload, 1)
+
+
+def test_losses_that_nobody_has_read_are_read_before_they_are_judged(start, run) -> None:
+    workload = start(config=QUIET, metrics="deferred", kind="evidence")
+    run(workload, 1)
+    workload.evidence()
+    with torch.no_grad():
+        workload.training.parts.decomposition.component_parameters()[0].fill_(math.nan)
+    run(workload, 2)
+    with pytest.raises(DivergedError, match=r"train/loss/\w+ is nan at step 3 \(.* those of step 1 were numbers\)"):
+        workload.evidence()
+
+
+@pytest.mark.parametrize("log_every", [1, 100])
+def test_a_diverged_training_leaves_the_last_good_checkpoint(start, run, log_every) -> None:
+    workload = start(config={**QUIET, "log_every": log_every, "save_every": 1}, metrics="deferred")
     run(workload, 2)
     file = workload.context.scratch_dir / "checkpoint.pt"
     kept = checkpoints.read(file)["step"]

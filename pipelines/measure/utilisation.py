@@ -1,0 +1,21 @@
+"""How much of what a device can do an arm's formula work takes: model FLOPs utilisation (Chowdhery et al. 2022, PaLM)."""
+
+from __future__ import annotations
+
+from workloads.api import Device, Work
+from workloads.peaks import peak
+
+
+def share_of_peak(work: Work, units: float, region_ns: int, device: Device, ranks: int = 1) -> float | None:
+    """Work of a timed region by what the devices do at best in that time; None without a formula or a known peak.
+
+    Parameters
+    ----------
+    units : done in the region, by all ranks together
+    ranks : processes that did it; those that share a device count once
+    """
+    known = peak(device.name) if device.type == "cuda" else None
+    rate = known.flops_per_s(work.products) if known is not None else None
+    if work.flops is None or rate is None:
+        return None
+    return work.flops * units / (region_ns / 1e9) / (rate * max(1, min(ranks, device.count)))
