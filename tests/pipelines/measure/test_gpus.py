@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from pipelines.measure import gpus
+from pipelines.measure import environment, gpus
 from pipelines.measure.environment import (
     comparison_keys,
     device_facts,
     facts,
     snapshot,
 )
+from pipelines.measure.torch_build import TorchBuild
 from workloads.errors import ConfigError, UnsupportedHere
 
 GIB = 2**30
@@ -117,11 +118,14 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     assert all(fake.open == 0 for fake in installed)
 
 
+def built_with(monkeypatch: pytest.MonkeyPatch, cuda: str | None) -> None:
+    """Another build of torch than the one installed."""
+    monkeypatch.setattr(environment, "torch_build", lambda: TorchBuild("2.13.0", cuda))
+
+
 @pytest.fixture
 def cuda_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    built_with(monkeypatch, "13.0")
 
 
 @pytest.mark.parametrize("call", ["_lazy_init", "is_available", "device_count", "get_device_properties"])
@@ -157,10 +161,8 @@ def test_the_first_visible_gpu_is_the_device(nvml: Any, cuda_build: None) -> Non
 
 
 def test_a_torch_without_cuda_uses_no_gpu(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
     nvml(H100)
-    monkeypatch.setattr(torch.version, "cuda", None)
+    built_with(monkeypatch, None)
     assert device_facts().type == "cpu"
     with pytest.raises(UnsupportedHere, match="built without CUDA"):
         device_facts("cuda")
