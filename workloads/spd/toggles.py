@@ -183,7 +183,7 @@ TOGGLES = (
     ),
     Toggle(
         "pgd_inner",
-        (Level("full"), Level("detached", witness="flops")),
+        (Level("full"), Level("detached", witness="saved_bytes")),
         "adversarial inner passes without the graph of parameters",
         "6.4",
     ),

@@ -49,7 +49,6 @@ CONFIGS: dict[tuple[str, Any], dict[str, Any]] = {
 }
 ITERATIONS = {("profiler", "torch"): 6, ("profiler", "pyinstrument"): 11, ("pgd_steps", "every_k"): 2}
 ELSEWHERE = {
-    ("pgd_inner", "detached"),  # counted below: what it saves is memory of the graph
     ("num_workers", 4),  # the same path as with two
     ("num_workers", 8),
 }
