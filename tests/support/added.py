@@ -1,0 +1,58 @@
+"""Language models in float64, and trainings whose LoRA has learned something: for tests of what is added to frozen models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workloads.latentwire.attention import KERNELS
+from workloads.latentwire.lm import CausalLM, LayerPath, Path
+from workloads.latentwire.lora import LowRank
+from workloads.latentwire.presets import LMS, LORA_TARGETS, LMConfig
+from workloads.latentwire.workload import LatentWire
+
+LORA = {"lora_rank": 4, "lora_targets": list(LORA_TARGETS)}
+BOTH = {**LORA, "deep_prefix": True}
+FORMS = [(attend, joined) for attend in ("eager", "sdpa") for joined in (False, True)]
+ROWS, LENGTH = 2, 7
+
+
+def build(attend="eager", joined=False, name="nano-q", dtype=torch.float64, recompute="off") -> CausalLM:
+    """With biases and grouped queries."""
+    lm = CausalLM(LMS[name], torch.Generator().manual_seed(0), dtype)
+    if joined:
+        lm.join()
+    lm.path = Path(LayerPath(KERNELS[attend], joined, recompute))
+    return lm
+
+
+def inputs(config: LMConfig = LMS["nano-q"]) -> Tensor:
+    return torch.randn(ROWS, LENGTH, config.d_model, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def with_values(module: Any, seed: int = 3) -> Any:
+    """Where a training would have brought it: B is zero at first, and then nothing could be told apart."""
+    generator = torch.Generator().manual_seed(seed)
+    for part in module.modules():
+        if isinstance(part, LowRank):
+            drawn = 0.1 * torch.randn(part.b.shape, generator=generator)
+            part.b.data.copy_(drawn)
+    return module
+
+
+def distance(found: Tensor, expected: Tensor) -> float:
+    return ((found.double() - expected.double()).norm() / expected.double().norm()).item()
+
+
+def derivatives(out: Tensor, of: list[Tensor]) -> list[Tensor]:
+    torch.manual_seed(4)
+    return list(torch.autograd.grad((out * torch.randn_like(out)).sum(), of))
+
+
+def learn(made: LatentWire) -> LatentWire:
+    """A training whose additions are not zero any more."""
+    for number, trained in enumerate(made._trained):
+        with_values(trained, 10 + number)
+    return made
