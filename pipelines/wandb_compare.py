@@ -53,7 +53,7 @@ def compare_content(folder: SweepFolder, manifest: Manifest, identity: str) -> R
         job_type="compare",
         tags=tuple(tag[:LONGEST_TAG] for tag in (sweep.workload.rpartition(":")[2], sweep.name)),
         config={"schema_version": SCHEMA, "workload": sweep.workload, "sweep_id": sweep.name, "code": sweep.code},
-        segments=(Segment(digest, 1, partial(_media, effects, report)),),
+        segments=(Segment(digest, 1, partial(_media, effects, report), numbers=False),),
         summary=_summary(effects),
         exit_code=0,
         files=(("effects.parquet", file), *((("report.html", report),) if report else ())),

@@ -39,11 +39,17 @@ _BYTES_PER_MB = 1e6
 
 @dataclass(frozen=True)
 class Segment:
-    """Rows that are sent as a whole: one round. They are made only when they are sent."""
+    """Rows that are sent as a whole: one round. They are made only when they are sent.
+
+    Attributes
+    ----------
+    numbers : rows hold numbers alone, with their time; otherwise they hold media, which only W&B's client can write
+    """
 
     digest: str
     count: int
     rows: Callable[[], Iterator[HistoryRow]]
+    numbers: bool = True
 
 
 @dataclass(frozen=True)

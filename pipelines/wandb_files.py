@@ -1,4 +1,4 @@
-"""Reading the `.wandb` file of an offline run, also one whose writer was killed.
+"""The format of the `.wandb` file of an offline run: reading it, also where its writer was killed, and writing it.
 
 The file is a log of protobuf records in the block format of LevelDB: a header of 7 bytes, then blocks of 32 KiB. A
 record that does not fit the rest of a block goes on in the next. Everything before the first damaged byte is valid.
@@ -73,7 +73,7 @@ def extent(path: Path) -> Extent:
     RecordError
         As `read_run`.
     """
-    kinds = Counter(record.WhichOneof("record_type") for record in _records(payloads(_content(path))))
+    kinds = Counter(record.WhichOneof("record_type") for record in read_records(path))
     return Extent(kinds["history"], kinds["exit"] > 0)
 
 
@@ -88,9 +88,20 @@ def read_run(path: Path) -> RunFile:
         The file is missing or is not of W&B.
     """
     found = RunFile(_file_in(path))
-    for record in _records(payloads(_content(path))):
+    for record in read_records(path):
         found = _with(found, record)
     return found
+
+
+def read_records(path: Path) -> Iterator[Any]:
+    """The whole records of a `.wandb` file, as W&B's protobuf messages, up to the first that is damaged or cut off.
+
+    Raises
+    ------
+    RecordError
+        As `read_run`.
+    """
+    return _records(payloads(_content(path)))
 
 
 def _content(path: Path) -> bytes:
@@ -129,8 +140,32 @@ def payloads(data: bytes) -> Iterator[bytes]:
             parts = []
 
 
+def framed(records: Iterable[bytes]) -> bytes:
+    """The content of a file with these records: the inverse of `payloads`."""
+    content = bytearray(_FILE_HEADER)
+    for record in records:
+        start = 0
+        while True:
+            left = _BLOCK - len(content) % _BLOCK
+            if left < _CHUNK_HEADER.size:
+                content += bytes(left)
+                continue
+            chunk = record[start : start + left - _CHUNK_HEADER.size]
+            first, last = start == 0, start + len(chunk) == len(record)
+            kind = (_FULL if last else _FIRST) if first else (_LAST if last else _MIDDLE)
+            content += _CHUNK_HEADER.pack(_checksum(kind, chunk), len(chunk), kind) + chunk
+            start += len(chunk)
+            if last:
+                break
+    return bytes(content)
+
+
 def _sound(checksum: int, kind: int, chunk: bytes) -> bool:
-    return zlib.crc32(chunk, zlib.crc32(bytes([kind]))) == checksum
+    return _checksum(kind, chunk) == checksum
+
+
+def _checksum(kind: int, chunk: bytes) -> int:
+    return zlib.crc32(chunk, zlib.crc32(bytes([kind])))
 
 
 def _file_in(path: Path) -> Path:

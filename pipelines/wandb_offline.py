@@ -18,6 +18,7 @@ from pipelines.published import PublishedRun
 from pipelines.records import Row, SweepFolder
 from pipelines.wandb_content import RunContent
 from pipelines.wandb_files import extent
+from pipelines.wandb_rows import insert_rows
 from pipelines.wandb_write import write_run
 
 SETTLE_S = 2.0
@@ -52,8 +53,12 @@ def published_before(folder: SweepFolder, content: RunContent) -> PublishedRun |
 
 def write_offline(folder: SweepFolder, content: RunContent, staging: Path) -> PublishedRun:
     """Write a run and put it in its place, replacing earlier copies."""
-    path, _ = write_run(staging, content, content.run_id, mode="offline")
-    return _put_in_place(folder, content, path, _settled(path / f"run-{content.run_id}.wandb"))
+    by_client = [segment for segment in content.segments if not segment.numbers]
+    path, _ = write_run(staging, content, content.run_id, mode="offline", segments=by_client)
+    file = path / f"run-{content.run_id}.wandb"
+    _settle(file)
+    insert_rows(file, (row for segment in content.segments if segment.numbers for row in segment.rows()))
+    return _put_in_place(folder, content, path, extent(file).rows)
 
 
 def mark_uploaded(folder: SweepFolder, run_id: str) -> None:
@@ -62,17 +67,16 @@ def mark_uploaded(folder: SweepFolder, run_id: str) -> None:
         (path / f"run-{run_id}.wandb.synced").touch()
 
 
-def _settled(file: Path) -> int:
-    """Rows of the file once it is whole; the background process writes the last records after the run is finished."""
+def _settle(file: Path) -> None:
+    """Wait until the file is whole; the background process writes the last records after the run is finished."""
     deadline = time.monotonic() + SETTLE_S
-    while not (found := extent(file)).complete:
+    while not extent(file).complete:
         if time.monotonic() > deadline:
             import wandb
 
             wandb.teardown()
-            return extent(file).rows
+            return
         time.sleep(0.02)
-    return found.rows
 
 
 def _put_in_place(folder: SweepFolder, content: RunContent, path: Path, rows: int) -> PublishedRun:

@@ -44,7 +44,7 @@ def profile_content(folder: SweepFolder, manifest: Manifest, identity: str, arm_
         job_type=PROFILE_JOB,
         tags=tuple(tag[:LONGEST_TAG] for tag in (short, sweep.name)),
         config=_config(manifest, arm),
-        segments=(Segment(_digest(found), 1, partial(_media, found)),),
+        segments=(Segment(_digest(found), 1, partial(_media, found), numbers=False),),
         summary=_summary(found),
         exit_code=0,
         files=tuple((f"{kept.folder.name}/{file.name}", file) for kept in found for file in _files(kept)),

@@ -131,7 +131,8 @@ def upload(folder: SweepFolder, content: RunContent, server: Server, staging: Pa
             _note_used(folder, content, decision.generation)
             name = content.named(decision.generation)
             try:
-                _, url = write_run(staging, content, name, mode="online", first=decision.first)
+                rest = content.segments[decision.first :]
+                _, url = write_run(staging, content, name, mode="online", segments=rest, resume=decision.first > 0)
             except Exception as error:
                 if "previously created and deleted" in str(error):
                     continue  # somebody deleted the run on the server; the next generation is free

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.wandb_content import RunContent
+from pipelines.wandb_content import RunContent, Segment
 from pipelines.wandb_session import settings
 from workloads.errors import RecordError
 
 _STEP_METRICS = ("iter", "warmup", "log")
 
 
-def write_run(staging: Path, content: RunContent, run_id: str, *, mode: str, first: int = 0) -> tuple[Path, str | None]:
-    """Open a run, say everything from segment `first` on, and finish it.
+def write_run(
+    staging: Path, content: RunContent, run_id: str, *, mode: str, segments: Sequence[Segment], resume: bool = False
+) -> tuple[Path, str | None]:
+    """Open a run, say everything but rows of other segments than these, and finish it.
 
     Parameters
     ----------
     staging : W&B's files go below it
     run_id : a generation of the content's run
-    first : segments that the run has already; above zero the run is continued
+    segments : those of the content whose rows are said
+    resume : continue a run that has the segments before these
 
     Returns
     -------
     the run's folder, and its address on the server
     """
-    run = _opened(staging, content, run_id, mode, resume=first > 0)
+    run = _opened(staging, content, run_id, mode, resume=resume)
     try:
         path, url = Path(run.dir).parent, run.url
         if staging.resolve() not in path.resolve().parents:
@@ -34,7 +38,7 @@ def write_run(staging: Path, content: RunContent, run_id: str, *, mode: str, fir
         # Never `step=`: W&B drops rows whose step goes backwards. Charts take their axis from these declarations.
         for kind in _STEP_METRICS:
             run.define_metric(f"{kind}/*", step_metric=f"{kind}/index")
-        for segment in content.segments[first:]:
+        for segment in segments:
             for row in segment.rows():
                 run.log(row)
         _attach_series(run, content, run_id)

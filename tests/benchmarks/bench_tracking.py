@@ -35,7 +35,7 @@ def sweep(mode: str, arms: int, rounds: int) -> Cost:
     """Run a sweep of the toy from nothing."""
     levels = ",".join(str(2**number) for number in range(1, arms))
     command = [sys.executable, "-m", "pipelines.cli", "sweep", "workload=toys.spinner:Spinner", "name=toy", f"tracking={mode}"]
-    command += [f"axes.slab=[{levels}]", "workload.products=700", f"measure.rounds={rounds}", "measure.iterations=60"]
+    command += [f"axes.slab=[{levels}]", "workload.products=1200", f"measure.rounds={rounds}", "measure.iterations=60"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

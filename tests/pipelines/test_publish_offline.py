@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,14 @@ import numpy as np
 import pytest
 from recorded import FAST, IDENTITY, NAIVE, TIMED, Built, arrays_of, build, publish_here, snapshot, timed_rows
 
+from pipelines import wandb_offline
 from pipelines.cli import main
 from pipelines.files import write_arrays
 from pipelines.publish import publish
 from pipelines.published import Published
 from pipelines.records import Kind, SweepFolder
+from pipelines.wandb_history import HistoryRow
+from pipelines.wandb_rows import insert_rows
 from pipelines.wandb_session import own_environment
 from workloads.errors import RecordError
 
@@ -145,11 +148,11 @@ def test_a_failure_in_the_second_run_keeps_the_first_and_is_mended_later(
 
 
 def test_rows_that_w_and_b_loses_are_counted_and_published_again(sweep: Built, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wandb.sdk.wandb_run import Run
+    def lose_one(file: Path, rows: Iterable[HistoryRow]) -> None:
+        insert_rows(file, [row for row in rows if row.get("iter/index") != 3])
 
-    log = Run.log
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "log", lambda self, row: None if row.get("iter/index") == 3 else log(self, row))
+        patch.setattr(wandb_offline, "insert_rows", lose_one)
         done = publish_here(sweep)
     assert [run.rows_produced - run.rows_found for run in done.runs] == [1, 1]
     assert not done.complete
@@ -161,10 +164,10 @@ def test_rows_that_w_and_b_loses_are_counted_and_published_again(sweep: Built, m
 def test_an_interrupt_passes_and_leaves_nothing_half_done(sweep: Built, monkeypatch: pytest.MonkeyPatch) -> None:
     from wandb.sdk.wandb_run import Run
 
-    def interrupt(self: Run, row: dict[str, Any]) -> None:
+    def interrupt(self: Run, **_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Run, "log", interrupt)
+    monkeypatch.setattr(Run, "finish", interrupt)
     monkeypatch.setenv("WANDB_MODE", "online")
     with pytest.raises(KeyboardInterrupt):
         publish_here(sweep)

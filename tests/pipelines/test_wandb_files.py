@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.wandb_files import Extent, extent, payloads, read_run
+from pipelines.wandb_files import Extent, extent, framed, payloads, read_run
 from pipelines.wandb_session import own_environment
 from pipelines.wandb_session import settings as wandb_settings
 from workloads.errors import RecordError
@@ -137,6 +137,7 @@ sizes = st.lists(st.one_of(st.integers(0, 60), st.integers(BLOCK - 40, BLOCK + 4
 def test_records_of_any_size_survive_block_borders_and_cuts(sizes: list[int], cut: int) -> None:
     records = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
     data = encoded(records)
+    assert framed(records) == data
     assert list(payloads(data)) == records
     found = list(payloads(data[: len(data) - cut]))
     assert found == records[: len(found)]
