@@ -16,6 +16,8 @@ from workloads.latentwire.native_attention import Packed, attention
 
 PAD_BYTE = 256
 HEADS = 8
+SHAPE_STEP = 256
+"""Packed bytes are filled up to a multiple of it for 16-bit products: oneDNN compiles a kernel for each new shape."""
 
 Mask = Tensor | Packed
 """Which keys count [B, 1, 1, L], or rows without any padding."""
@@ -126,7 +128,11 @@ class LatentEncoder(nn.Module):
             return self.pooler(self.bytes(source, mask), mask)
         lengths = real.sum(dim=1)
         rows = Packed(lengths.cumsum(0) - lengths, lengths)
-        return self.pooler(self.bytes(source[real], rows, real.nonzero()[:, 1]), rows)
+        packed, places = source[real], real.nonzero()[:, 1]
+        if torch.is_autocast_enabled(source.device.type):
+            short = -len(packed) % SHAPE_STEP
+            packed, places = F.pad(packed, (0, short), value=PAD_BYTE), F.pad(places, (0, short))
+        return self.pooler(self.bytes(packed, rows, places), rows)
 
 
 class Adapter(nn.Module):

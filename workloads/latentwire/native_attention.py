@@ -17,19 +17,20 @@ from workloads import native
 from workloads.errors import UnsupportedHere
 
 SOURCE = Path(__file__).with_name("native_attention.cpp")
-# -ffast-math itself would link a start file that makes the whole process round denormals to zero, whoever loads this.
-RELAXED = ("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-freciprocal-math")
 HEAD_WIDTHS = (4, 8, 16, 32)
 _ENTRIES = {torch.float32: "attention_f32", torch.float64: "attention_f64"}
 
 
 def library() -> ctypes.CDLL:
     """The built kernel; see `workloads.native.library`."""
-    return native.library(SOURCE, "encoder_attn=native", RELAXED)
+    return native.library(SOURCE, "encoder_attn=native")
 
 
 class Packed(NamedTuple):
-    """Rows behind one another without padding: row b has `lengths[b]` positions, at least one, from `starts[b]` on; [B] int64."""
+    """Rows behind one another: row b has `lengths[b]` positions, at least one, from `starts[b]` on; [B] int64.
+
+    Behind the last row there may be more positions; nothing is computed for them, and they are zero.
+    """
 
     starts: Tensor
     lengths: Tensor
@@ -50,7 +51,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, kv: Tensor, starts: Tensor, lengths: Tensor, heads: int) -> Tensor:
         q, kv = q.contiguous(), kv.contiguous()
-        out, lse = torch.empty_like(q), q.new_empty(q.numel() // q.shape[-1] * heads)
+        out, lse = torch.zeros_like(q), q.new_empty(q.numel() // q.shape[-1] * heads)
         _call(q, kv, Packed(starts, lengths), heads, out, lse)
         ctx.save_for_backward(q, kv, starts, lengths, out, lse)
         ctx.heads = heads
@@ -60,7 +61,7 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         q, kv, starts, lengths, out, lse = ctx.saved_tensors
-        dq, dkv = torch.empty_like(q), torch.empty_like(kv)
+        dq, dkv = torch.zeros_like(q), torch.zeros_like(kv)
         _call(q, kv, Packed(starts, lengths), ctx.heads, out, lse, (grad.contiguous(), dq, dkv))
         return dq, dkv, None, None, None
 
