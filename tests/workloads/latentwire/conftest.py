@@ -90,6 +90,24 @@ def evidence_of(start: Callable[..., LatentWire]) -> Callable[..., Evidence]:
     return compute
 
 
+@pytest.fixture(scope="session")
+def _references() -> dict[Any, Evidence]:
+    return {}
+
+
+@pytest.fixture
+def reference_of(evidence_of: Callable[..., Evidence], _references: dict[Any, Evidence]) -> Callable[..., Evidence]:
+    """As `evidence_of` on the naive path, computed once for all tests that compare with it."""
+
+    def look_up(**config: Any) -> Evidence:
+        key = tuple(sorted(config.items()))
+        if key not in _references:
+            _references[key] = evidence_of(**config)
+        return _references[key]
+
+    return look_up
+
+
 def distance(arm: Tensor, reference: Tensor) -> float:
     return ((arm.double() - reference.double()).norm() / reference.double().norm()).item()
 

@@ -27,8 +27,8 @@ ROUNDED = [("lm_dtype", "bf16"), ("amp", "bf16")]
 
 
 @pytest.mark.parametrize(("name", "value"), EXACT, ids=lambda part: str(part))
-def test_an_exact_level_changes_nothing_in_double_precision(evidence_of, deviations, name, value) -> None:
-    reference = evidence_of()
+def test_an_exact_level_changes_nothing_in_double_precision(evidence_of, reference_of, deviations, name, value) -> None:
+    reference = reference_of()
     arm = evidence_of({name: value})
     assert max(deviations(arm, reference).values()) <= 1e-12
     assert torch.equal(arm.tensors["greedy_ids"], reference.tensors["greedy_ids"])
@@ -40,29 +40,29 @@ def test_what_is_trimmed_was_padding(evidence_of, deviations, short, levels) -> 
 
 
 @pytest.mark.parametrize("micro", [1, 2, 3])
-def test_pieces_with_global_counts_are_one_batch(evidence_of, deviations, micro) -> None:
-    assert max(deviations(evidence_of({"micro_batch": micro}), evidence_of()).values()) <= 1e-12
+def test_pieces_with_global_counts_are_one_batch(evidence_of, reference_of, deviations, micro) -> None:
+    assert max(deviations(evidence_of({"micro_batch": micro}), reference_of()).values()) <= 1e-12
 
 
 @pytest.mark.parametrize("preset_levels", [{}, {"logits": "fused_ce"}, {"micro_batch": 2}, {"teacher": "slice_header"}])
-def test_all_exact_levels_together_train_alike_for_fifty_steps(evidence_of, deviations, preset_levels) -> None:
+def test_all_exact_levels_together_train_alike_for_fifty_steps(evidence_of, reference_of, deviations, preset_levels) -> None:
     """Losses, not weights: where a gradient is zero Adam turns rounding noise into whole steps."""
     steps = 50 if not preset_levels else 5
-    found = deviations(evidence_of({**FAST, **preset_levels}, steps=steps), evidence_of(steps=steps))
+    found = deviations(evidence_of({**FAST, **preset_levels}, steps=steps), reference_of(steps=steps))
     assert max(found["terms"], found["gradient"]) <= 1e-12
     assert found["losses"] <= 1e-8
 
 
-def test_all_exact_levels_together_stay_within_rounding_in_single_precision(evidence_of, deviations) -> None:
-    found = deviations(evidence_of(FAST, dtype="float32"), evidence_of(dtype="float32"))
+def test_all_exact_levels_together_stay_within_rounding_in_single_precision(evidence_of, reference_of, deviations) -> None:
+    found = deviations(evidence_of(FAST, dtype="float32"), reference_of(dtype="float32"))
     assert max(found["terms"], found["gradient"]) <= 1e-5
     assert found["losses"] <= 1e-3
 
 
 @pytest.mark.parametrize(("name", "value"), ROUNDED)
-def test_sixteen_bits_stay_within_their_bounds(evidence_of, deviations, name, value) -> None:
+def test_sixteen_bits_stay_within_their_bounds(evidence_of, reference_of, deviations, name, value) -> None:
     level = SPACE.toggle(name).level(value)
-    arm, reference = evidence_of({name: value}, dtype="float32"), evidence_of(dtype="float32")
+    arm, reference = evidence_of({name: value}, dtype="float32"), reference_of(dtype="float32")
     found = deviations(arm, reference)
     g, r = (one.tensors["gradient"].double() for one in (arm, reference))
     found["gradient_direction"] = 1 - (torch.dot(g, r) / g.norm() / r.norm()).item()
@@ -72,16 +72,16 @@ def test_sixteen_bits_stay_within_their_bounds(evidence_of, deviations, name, va
 
 @pytest.mark.parametrize("early", ["batched", "kv"])
 @pytest.mark.parametrize("separate", [{}, {"logits": "slice"}])
-def test_early_tokens_are_the_same_in_one_pass_or_many(evidence_of, deviations, early, separate) -> None:
-    assert max(deviations(evidence_of({"k_loss": early, **separate}), evidence_of()).values()) <= 1e-12
+def test_early_tokens_are_the_same_in_one_pass_or_many(evidence_of, reference_of, deviations, early, separate) -> None:
+    assert max(deviations(evidence_of({"k_loss": early, **separate}), reference_of()).values()) <= 1e-12
 
 
 @pytest.mark.parametrize("layers", ["modules", "fused"])
 @pytest.mark.parametrize("config", [{"state_kd": True}, {"manifold": True}, {"adaptive_first": True}, {"norm": "pre"}])
-def test_optional_losses_agree_between_separate_and_merged_passes(evidence_of, deviations, config, layers) -> None:
+def test_optional_losses_agree_between_separate_and_merged_passes(evidence_of, reference_of, deviations, config, layers) -> None:
     fast = {name: level for name, level in FAST.items() if name != "teacher"}
     arm = evidence_of({**fast, "teacher": "slice_header", "lm_layers": layers}, **config)
-    assert max(deviations(arm, evidence_of(**config)).values()) <= 1e-11
+    assert max(deviations(arm, reference_of(**config)).values()) <= 1e-11
 
 
 def test_a_wrong_shift_is_told_apart_from_rounding(evidence_of, deviations, monkeypatch) -> None:
