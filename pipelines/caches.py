@@ -20,6 +20,9 @@ from pipelines.records import Kind
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
+FOUND_ON_DISK = ("cache_hits", "cache_misses")
+"""Counters of compiled code found or missed: of timing trials, because a counting trial starts with nothing."""
+
 
 def shared_folder(cache_dir: Path, torch_version: str, device_name: str, code: str) -> Path:
     """Where the trials of a sweep find compiled code that fits them."""

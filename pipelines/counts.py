@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
-from pipelines.records import Arm
+from pipelines.records import Arm, TrialRecord
 
 SCHEMA: dict[str, type[pl.DataType]] = {"arm": pl.String, "label": pl.String, "counter": pl.String, "value": pl.Float64}
 
@@ -29,6 +29,14 @@ class Moved:
         if self.reference <= 0 or self.value <= 0:
             return math.inf
         return abs(math.log(self.value / self.reference))
+
+
+def counters_of(counting: TrialRecord, timings: Iterable[TrialRecord]) -> Counters:
+    """Counters of an arm: what its counting trial counted, and in place of it what only timing trials can (the last says)."""
+    found = dict(counting.counters)
+    for record in timings:
+        found |= record.counters
+    return found
 
 
 def counter_table(arms: Sequence[Arm], counters: Mapping[str, Counters | None]) -> pl.DataFrame:

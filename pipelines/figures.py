@@ -41,8 +41,14 @@ def _device_busy_share(lookup: Lookup, timings: Timings) -> float | None:
     return busy_ns / median(wall_ns) if busy_ns is not None and wall_ns else None
 
 
+def _warm_compile_s(lookup: Lookup, timings: Timings) -> float | None:
+    """Seconds of compiling in timing trials, median, with what their sweep keeps on disk; `compile_s` is without it."""
+    return median([record.compile_s for record in timings]) if timings else None
+
+
 DERIVED: Mapping[str, Callable[[Lookup, Timings], float | None]] = {
     "seconds_per_iteration": _seconds_per_iteration,
     "device_busy_share": _device_busy_share,
+    "warm_compile_s": _warm_compile_s,
 }
 """Figures that any workload's claims may name beside its own counters and numbers."""

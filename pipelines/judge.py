@@ -14,6 +14,7 @@ import polars as pl
 from pipelines import figures, obstacles
 from pipelines.agreement import Agreement
 from pipelines.config import workload_config
+from pipelines.counts import counters_of
 from pipelines.decisions import decide
 from pipelines.measure.activity import bound_by
 from pipelines.measure.parity import ParityResult, ParityVerdict
@@ -318,9 +319,11 @@ class Judge:
         return [found.record for (name, _), found in self.progress.other.items() if name == arm]
 
     def counters_of(self, arm: str) -> Mapping[str, float | None] | None:
-        """What the arm's counting trial counted; None without one."""
+        """What the arm's trials counted; None without a counting trial."""
         found = self.progress.other.get((arm, Kind.COUNTING))
-        return found.record.counters if found and found.record.outcome is Outcome.OK else None
+        if found is None or found.record.outcome is not Outcome.OK:
+            return None
+        return counters_of(found.record, [record for record in self._timings(arm) if record.outcome is Outcome.OK])
 
     def evidence_of(self, arm: str) -> Evidence | None:
         """What the arm's evidence trial kept; None without one."""

@@ -14,6 +14,7 @@ import torch
 import torch.distributed
 
 from pipelines import replay
+from pipelines.caches import FOUND_ON_DISK
 from pipelines.measure import environment
 from pipelines.measure.activity import DeviceActivity
 from pipelines.measure.clock import HostClock, clock_for
@@ -112,6 +113,7 @@ class Timing:
             "alarm": alarm,
             "compile_s": compiled.get("compile_s") or 0.0,
             "recompiles": int(compiled.get("recompiles") or 0),
+            "counters": {name: compiled.get(name) for name in FOUND_ON_DISK},
             "peak_bytes": peak,
             "mfu": share_of_peak(workload.work(), units, region_ns, self._device, spec.world),
             "numbers": _plain(workload.evidence().numbers),

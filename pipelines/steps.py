@@ -25,6 +25,7 @@ from pipelines.agreement import Agreement
 from pipelines.arms import Space
 from pipelines.blocks import log_times
 from pipelines.config import SweepCommand, as_measure
+from pipelines.counts import counters_of
 from pipelines.designs import Assignment
 from pipelines.identity import arm_id
 from pipelines.measure import environment
@@ -274,7 +275,8 @@ def _facts(progress: Progress, packs: set[str]) -> dict[str, list[TrialRecord]]:
 
 
 def _counters(records: Sequence[TrialRecord]) -> Mapping[str, float | None]:
-    return next((record.counters for record in records if record.kind is Kind.COUNTING), {})
+    counting = next((record for record in records if record.kind is Kind.COUNTING), None)
+    return counters_of(counting, [record for record in records if record.kind is Kind.TIMING]) if counting else {}
 
 
 def _cold_compile_s(records: Sequence[TrialRecord]) -> float:

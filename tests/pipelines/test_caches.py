@@ -117,5 +117,29 @@ def test_a_compiled_arm_is_counted_cold_and_timed_warm(tmp_path: Path) -> None:
     assert max(warm) < 0.7 * result.compile_s, (warm, result.compile_s)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not can_compile(), reason="torch.compile finds no C++ compiler")
+def test_a_cache_on_disk_acts_where_its_arm_is_timed(tmp_path: Path) -> None:
+    """Counting trials start with nothing in both arms, so that the counter which proves it must come from timing trials."""
+    command = SweepCommand(
+        workload={"name": "toys.compiled:Compiled"},
+        measure=MeasureConfig(rounds=2, iterations=5, warmup_max=5, evidence_iterations=2, counting_iterations=1, repeats=0),
+        sweep=SweepConfig(name="cached", designs=[DesignConfig("one_at_a_time", levels={"compile_cache": ["shared"]})]),
+        runs=str(tmp_path),
+    )
+    manifest = plan.make_plan(command, Device(compiler=True))
+    folder = SweepFolder(tmp_path / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    for pack in manifest.packs:
+        PackRun(folder, manifest, pack).run()
+    result = compare.compare(folder, manifest, collect.collect(folder, manifest))
+    (effect,) = result.effects
+    assert effect.outcome == "", effect
+    assert effect.compile_s is not None and effect.warm_compile_s is not None
+    assert effect.warm_compile_s < 0.5 * effect.compile_s
+    rulings = {ruled.claim.section: ruled.ruling for ruled in result.rulings}
+    assert rulings["1"].startswith("confirmed"), rulings
+
+
 def files_of(folder: Path) -> set[str]:
     return {str(path) for path in folder.rglob("*") if path.is_file()}

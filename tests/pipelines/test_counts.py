@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.counts import counter_table, moved_counters
-from pipelines.records import Arm
+from pipelines.counts import counter_table, counters_of, moved_counters
+from pipelines.records import Arm, Kind, Outcome, TrialRecord
 
 COUNTERS = st.dictionaries(st.sampled_from("abcdef"), st.none() | st.floats(0, 1e9))
 
@@ -29,3 +29,11 @@ def test_the_table_has_a_row_for_each_arm_and_counter():
     arms = [Arm(id="x", levels={}, label="naive"), Arm(id="y", levels={}, label="fast")]
     table = counter_table(arms, {"x": {"passes": 100.0, "flops": None}, "y": None})
     assert table.rows() == [("x", "naive", "flops", None), ("x", "naive", "passes", 100.0)]
+
+
+def test_what_only_timing_trials_can_count_takes_the_place_of_what_the_counting_trial_saw():
+    shared = {"arm": "a", "pack": "p000", "round": 0, "attempt": 0, "outcome": Outcome.OK}
+    counting = TrialRecord(**shared, kind=Kind.COUNTING, counters={"passes": 10.0, "cache_hits": 0.0})
+    timings = [TrialRecord(**shared, kind=Kind.TIMING, counters={"cache_hits": hits}) for hits in (1.0, 7.0)]
+    assert counters_of(counting, timings) == {"passes": 10.0, "cache_hits": 7.0}
+    assert counters_of(counting, []) == counting.counters
