@@ -167,9 +167,7 @@ class Bench:
             return Outcome.INERT.value, f"{witness} is the same with and without it"
         judged = agreement.between(arm.id, self.reference.id)
         if judged.verdict is ParityVerdict.DIFFERENT:
-            worst = judged.worst
-            text = f"changes results: {worst.check} {worst.value:.2g} > {worst.bound:.2g}" if worst else judged.reason
-            return "different", text or "changes results"
+            return "different", f"changes results: {judged.reason}" if judged.reason else "changes results"
         if judged.verdict is ParityVerdict.UNCHECKED:
             return "unchecked", f"its results could not be checked: {judged.reason}"
         return "", ""

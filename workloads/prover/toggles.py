@@ -193,8 +193,9 @@ TOGGLES = (
         "expand_kernel",
         (
             Level("torch"),
-            _integers("triton", "kernel_rows", unsupported=shared.needs_cuda, conflicts=_COMPILED),
-            _integers("native", "kernel_rows", unsupported=_needs_cpu_compiler, conflicts=_COMPILED),
+            # Lists have no gaps there, so that softmax adds up in another order.
+            _reordered("triton", "kernel_rows", unsupported=shared.needs_cuda, conflicts=_COMPILED),
+            _reordered("native", "kernel_rows", unsupported=_needs_cpu_compiler, conflicts=_COMPILED),
         ),
         "expand a row in one program that skips finished rows",
         "Future 1",
