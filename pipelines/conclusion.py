@@ -22,7 +22,7 @@ from pipelines.hunt import Hunt, arms_in_all
 from pipelines.limits import limit_words
 from pipelines.measure.verdicts import Verdict
 from pipelines.plan import short_name
-from pipelines.records import SweepFolder
+from pipelines.records import Outcome, SweepFolder
 from pipelines.report import bounds_text, percent
 from pipelines.search import Answer
 from workloads.errors import ConfigError
@@ -64,6 +64,7 @@ class Conclusion:
         self.console, self.command, self.hunt, self.config_text = console, command, hunt, config_text
         self.answer: Answer = hunt.found
         self.factors = hunt.grid.factors
+        self.useless: dict[str, str] = {}
 
     def run(self) -> int:
         """Verify and write; again without what turned out to cost time beside the others."""
@@ -83,14 +84,13 @@ class Conclusion:
                 self.hunt.learnt()
                 return status
             rows = _rows(SweepFolder(Path(self.command.runs) / name))
-            costly = [i for i, factor in enumerate(self.factors) if _costs_time(rows, factor)]
-            without = tuple(factor.start if i in costly else best[i] for i, factor in enumerate(self.factors))
-            if number == 2 or not costly or not self.hunt.grid.legal(without) or without == self.hunt.origin:
+            useless = {factor.name: why for factor in self.factors if (why := _useless(rows, factor))}
+            without = tuple(factor.start if factor.name in useless else n for factor, n in zip(self.factors, best, strict=True))
+            if number == 2 or not useless or not self.hunt.grid.legal(without) or without == self.hunt.origin:
                 return self._finish(best, rows, name, status)
-            self.console.print(
-                f"\n{', '.join(self.factors[i].name for i in costly)} costs time beside the others: once more without"
-            )
-            best = without
+            for toggle, why in useless.items():
+                self.console.print(f"\n{toggle} {why} beside the others: once more without", highlight=False)
+            self.useless, best = useless, without
         return DONE
 
     def _account(self) -> None:
@@ -206,6 +206,8 @@ class Conclusion:
             high = self.answer.highs.get(factor.name, next(n for n in range(len(factor.values)) if n != factor.start))
             if why := self.answer.dropped.get(factor.name):
                 lines.append(f"dropped {factor.name}: {why}")
+            elif why := self.useless.get(factor.name):
+                lines.append(f"dropped {factor.name}: {why} beside the others")
             elif factor.sizes:
                 lines.append(f"left {factor.name}={factor.values[factor.start]}: no other size is faster")
             else:
@@ -242,6 +244,9 @@ def _row_of(rows: Sequence[Row], factor: Factor) -> Row | None:
     return None
 
 
-def _costs_time(rows: Sequence[Row], factor: Factor) -> bool:
+def _useless(rows: Sequence[Row], factor: Factor) -> str:
+    """Why a level of the winner is better left out; empty where it is not."""
     row = _row_of(rows, factor)
-    return row is not None and row.verdict == Verdict.SLOWER.value
+    if row is not None and row.outcome == Outcome.INERT.value:
+        return "does nothing"
+    return "costs time" if row is not None and row.verdict == Verdict.SLOWER.value else ""

@@ -76,7 +76,7 @@ def test_an_interrupted_search_says_what_it_learnt_and_the_same_command_finishes
     assert not set(before) & set(machine.launched[len(before) :]), "what was measured is not measured again"
     assert "kept fuse=on: -" in out and "leave one out" in out
     assert "dropped extra=on: +" in out
-    assert "dropped wrong: changes results: sum" in out
+    assert "dropped wrong: changes results: departs from the reference: sum" in out
     assert "against the reference: " in out and "against everything on: " in out
     assert (at.folder / "runs/tunable-tune/report.html").exists() and (
         at.folder / "runs/tunable-tune-verified/report.html"
@@ -89,6 +89,20 @@ def test_an_interrupted_search_says_what_it_learnt_and_the_same_command_finishes
     status, out = at("sweep", *use.split(), "axes.extra=[on]", "dry_run=true", "tracking=disabled")
     assert status == 0, out
     assert "fuse=on,narrow=on" in out and f"slab={OPTIMUM}" in out
+
+
+def test_a_level_that_does_nothing_beside_the_others_is_not_recommended(at: Shell) -> None:
+    def counters(levels: Levels) -> dict[str, float]:
+        alone = levels["narrow"] == "on" and levels["fuse"] == "off"
+        return {"did_narrow": float(alone), "did_fuse": float(levels["fuse"] == "on")}
+
+    words = [*TUNE, "tune.toggles=[fuse,narrow]", "measure.rounds=6"]
+    status, out = at.on(simulated(counters_of=counters))(*words)
+    assert status == 0, out
+    assert "narrow does nothing beside the others: once more without" in out
+    assert "tuned: fuse=on\n" in out
+    assert "dropped narrow: does nothing beside the others" in out
+    assert yaml.safe_load((at.folder / "runs/conf/toggles/tuned-tunable-cpu.yaml").read_text()) == {"fuse": "on"}
 
 
 def test_memory_compiling_and_parity_limit_what_may_win(at: Shell) -> None:

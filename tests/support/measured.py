@@ -157,8 +157,8 @@ def change(record: Path, **fields: object) -> None:
 class SimulatedLaunch:
     """Stands where packs are started, and writes what they would have measured on a machine that wanders.
 
-    `cost_of` is the time of an arm, `peak_of` its memory, `compile_of` its seconds of compiling, `wrong` says which arms
-    compute something else. A pack whose number is `break_at` is interrupted by Ctrl-C instead.
+    `cost_of` is the time of an arm, `peak_of` its memory, `compile_of` its seconds of compiling, `counters_of` what it counts,
+    `wrong` says which arms compute something else. A pack whose number is `break_at` is interrupted by Ctrl-C instead.
     """
 
     def __init__(
@@ -168,11 +168,13 @@ class SimulatedLaunch:
         peak_of: TimeOf = lambda levels: 1000,
         compile_of: TimeOf = lambda levels: 0.0,
         wrong: Callable[[Levels], bool] = lambda levels: False,
+        counters_of: Callable[[Levels], dict[str, float]] = lambda levels: {},
         noise: float = 0.02,
         spikes: float = 0.02,
         seed: int = 0,
     ) -> None:
         self.cost_of, self.peak_of, self.compile_of, self.wrong = cost_of, peak_of, compile_of, wrong
+        self.counters_of = counters_of
         self.noise, self.spikes = noise, spikes
         self.rng = np.random.default_rng(seed)
         self.break_at: str | None = None
@@ -201,7 +203,12 @@ class SimulatedLaunch:
         sign = -1.0 if self.wrong(levels) else 1.0
         write_evidence(folder.trial_dir(evidence), Evidence({"sum": sign * np.ones(4), "steps": np.ones(1)}, {}))
         counting = spec_of(manifest, arm, pack, None, Kind.COUNTING)
-        write(folder, counting, keys=self._keys(), counters={"compile_s": float(self.compile_of(levels))})
+        write(
+            folder,
+            counting,
+            keys=self._keys(),
+            counters={"compile_s": float(self.compile_of(levels)), **self.counters_of(levels)},
+        )
 
     def _timing(self, folder: SweepFolder, manifest: Manifest, arm: str, pack: str, number: int, speed: float) -> None:
         levels = manifest.arm(arm).levels
