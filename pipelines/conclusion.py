@@ -18,13 +18,13 @@ from pipelines.anova import Factor, Point
 from pipelines.config import DesignConfig, SweepCommand, SweepConfig, TuneCommand
 from pipelines.designs import Assignment
 from pipelines.exits import DONE, SOME_FAILED
-from pipelines.hunt import Hunt, arms_in_all
+from pipelines.hunt import Hunt
 from pipelines.limits import limit_words
 from pipelines.measure.verdicts import Verdict
 from pipelines.plan import short_name
 from pipelines.records import Outcome, SweepFolder
 from pipelines.report import bounds_text, percent
-from pipelines.search import Answer
+from pipelines.search import Answer, exhaustive
 from workloads.errors import ConfigError
 
 SURELY = 1.5
@@ -95,7 +95,7 @@ class Conclusion:
 
     def _account(self) -> None:
         bench, grid = self.hunt.bench, self.hunt.grid
-        arms, rounds = arms_in_all(grid), self.command.tune.rounds
+        arms, rounds = exhaustive(grid.factors, grid.legal), self.command.tune.rounds
         self.console.print(
             f"\nsearched {len(self.hunt.view)} of {arms} arms in {bench.trials} timing trials; all of them would take "
             f"{arms * rounds} ({bench.trials / (arms * rounds):.0%})",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -19,13 +18,11 @@ from pipelines.follow import Held
 from pipelines.limits import limit_words
 from pipelines.published import published_line
 from pipelines.report import percent
-from pipelines.search import Seen, Step
+from pipelines.search import Seen, Step, exhaustive
 from pipelines.steps import Bench, PackBroke, Wanted
 
 DESIGNS = {"ladder": "ladder", "alone": "one_at_a_time"}
 """How the report calls what a step compares; of other steps the arms have names."""
-COUNTED = 1024
-"""Most arms of an exhaustive search that are told apart into legal and illegal ones."""
 
 
 class Hunt:
@@ -47,7 +44,7 @@ class Hunt:
         names = [f"{f.name} ({', '.join(str(v) for v in f.values if v is not None)})" for f in self.grid.factors]
         self.console.print(
             f"[bold]{self.bench.manifest.sweep.name}[/]: workload {self.bench.manifest.sweep.workload}, "
-            f"{arms_in_all(self.grid)} arms from {self.bench.reference.label}",
+            f"{exhaustive(self.grid.factors, self.grid.legal)} arms from {self.bench.reference.label}",
             highlight=False,
         )
         for name in names:
@@ -166,11 +163,3 @@ class Hunt:
         levels = self.grid.levels(point)
         assert levels is not None, "searches ask for legal arms only"
         return levels
-
-
-def arms_in_all(grid: Grid) -> int:
-    """How many arms an exhaustive search would measure; illegal ones are told apart where there are not very many."""
-    count = math.prod(len(factor.values) for factor in grid.factors)
-    if count > COUNTED:
-        return count
-    return sum(map(grid.legal, itertools.product(*(range(len(factor.values)) for factor in grid.factors))))

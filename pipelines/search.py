@@ -23,10 +23,14 @@ WIDTH = 5
 """Most arms that a polishing step adds to the best one."""
 PASSES = 4
 """Most polishing steps."""
+SHARE = 0.25
+"""Part of the trials of an exhaustive search that are taken at most; one polishing step is had in any case."""
 PROMISE = 1.5
 """An arm is tried while its predicted time less so many standard deviations is under the best."""
 NEGLIGIBLE = math.log(1.005)
 """Gains under this are not worth an arm."""
+COUNTED = 1024
+"""Most arms that are told apart into legal and illegal ones to count them."""
 ENUMERATED = 4096
 """Most arms among which the prediction looks for the best."""
 
@@ -88,9 +92,11 @@ def screens(count: int) -> np.ndarray:
     return (fracfact(known[min(known)]).astype(int) + 1) // 2
 
 
-def exhaustive(factors: Sequence[Factor]) -> int:
-    """How many arms there are."""
-    return math.prod(len(factor.values) for factor in factors)
+def exhaustive(factors: Sequence[Factor], legal: Callable[[Point], bool]) -> int:
+    """How many arms there are; illegal ones are told apart where there are not very many."""
+    ranges = [range(len(factor.values)) for factor in factors]
+    count = math.prod(map(len, ranges))
+    return count if count > COUNTED else sum(map(legal, itertools.product(*ranges)))
 
 
 def search(factors: Sequence[Factor], legal: Callable[[Point], bool], budget: int | None = None) -> Search:
@@ -140,6 +146,7 @@ class _Hunt:
         self.highs: dict[int, int] = {}
         self.dropped: dict[str, str] = {}
         self.view: View = {}
+        self.measured = 0  # arms of all steps, repeated ones and references included
 
     def lost(self) -> bool:
         """Whether the reference itself is out of the question, so that nothing can be held against it."""
@@ -149,7 +156,9 @@ class _Hunt:
     def ask(self, name: str, points: Sequence[Point], base: Point | None = None) -> Generator[Step, View, None]:
         """Have arms measured; a step without any new one is none."""
         if points:
-            self.view = yield Step(name, tuple(dict.fromkeys([*([base] if base else []), *points])), base)
+            together: tuple[Point, ...] = tuple(dict.fromkeys([*([base] if base else []), *points]))
+            self.measured += len({*together, self.origin})
+            self.view = yield Step(name, together, base)
 
     def ladder(self, budget: int | None) -> Generator[Step, View, None]:
         """The best size with all else as in the reference."""
@@ -200,12 +209,13 @@ class _Hunt:
 
     def polish(self) -> Generator[Step, View, None]:
         """Single changes of the best arm, and the arm that all that is known predicts to be the best."""
+        most = SHARE * exhaustive(self.factors, self.legal)
         for number in range(PASSES):
             best = self.best()
             if best is None:
                 return
             promising = self.promising(best)
-            if not promising:
+            if not promising or (number and self.measured + len({*promising, best, self.origin}) > most):
                 return
             yield from self.ask(f"polish {number + 1}", promising, best)
 
