@@ -20,6 +20,7 @@ from pipelines.wandb_content import RunContent
 from pipelines.wandb_files import extent
 from pipelines.wandb_rows import insert_rows
 from pipelines.wandb_write import write_run
+from workloads.errors import RecordError
 
 SETTLE_S = 2.0
 """Time that W&B's background process may take to finish a file after the run is finished."""
@@ -75,7 +76,9 @@ def _settle(file: Path) -> None:
             import wandb
 
             wandb.teardown()
-            return
+            if extent(file).complete:
+                return
+            raise RecordError(f"W&B's client did not write {file.name} to its end; is the disk full?")
         time.sleep(0.02)
 
 

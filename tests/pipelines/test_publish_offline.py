@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from pipelines.files import write_arrays
 from pipelines.publish import publish
 from pipelines.published import Published
 from pipelines.records import Kind, SweepFolder
+from pipelines.wandb_files import extent
 from pipelines.wandb_history import HistoryRow
 from pipelines.wandb_rows import insert_rows
 from pipelines.wandb_session import own_environment
@@ -158,6 +160,22 @@ def test_rows_that_w_and_b_loses_are_counted_and_published_again(sweep: Built, m
     assert not done.complete
     assert done.warning is not None
     assert done.warning.startswith("2 of 2 runs lack 2 rows")
+    assert publish_here(sweep).complete
+
+
+def test_a_run_that_the_client_never_finishes_is_incomplete_however_many_rows_it_has(
+    sweep: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wandb.sdk.wandb_run import Run
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "finish", lambda self, **_: None)
+        patch.setattr(wandb_offline, "extent", lambda file: dataclasses.replace(extent(file), complete=False))
+        patch.setattr(wandb_offline, "SETTLE_S", 0.1)
+        done = publish_here(sweep)
+    assert not done.complete
+    assert done.warning is not None
+    assert "did not write" in done.warning
     assert publish_here(sweep).complete
 
 
