@@ -12,7 +12,7 @@ from pipelines.caches import VARIABLE, compile_cache, link_files, shared_folder
 from pipelines.config import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
 from pipelines.measure.environment import can_compile
 from pipelines.pack import PackRun
-from pipelines.records import Kind, SweepFolder, read_record
+from pipelines.records import Kind, Manifest, SweepFolder, read_record
 from workloads.api import Device
 
 
@@ -101,9 +101,7 @@ def test_a_compiled_arm_is_counted_cold_and_timed_warm(tmp_path: Path) -> None:
         sweep=SweepConfig(name="compiled", designs=[DesignConfig("one_at_a_time", levels={"compile": ["default"]})]),
         runs=str(tmp_path),
     )
-    manifest = plan.make_plan(command, Device(compiler=True))
-    folder = SweepFolder(tmp_path / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
+    folder, manifest = prepared(command)
     run = PackRun(folder, manifest, manifest.packs[0])
     arm = next(arm for arm in manifest.arms if arm.label != "baseline")
     run.support(arm, Kind.COUNTING)
@@ -127,9 +125,7 @@ def test_a_cache_on_disk_acts_where_its_arm_is_timed(tmp_path: Path) -> None:
         sweep=SweepConfig(name="cached", designs=[DesignConfig("one_at_a_time", levels={"compile_cache": ["shared"]})]),
         runs=str(tmp_path),
     )
-    manifest = plan.make_plan(command, Device(compiler=True))
-    folder = SweepFolder(tmp_path / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
+    folder, manifest = prepared(command)
     for pack in manifest.packs:
         PackRun(folder, manifest, pack).run()
     result = compare.compare(folder, manifest, collect.collect(folder, manifest))
@@ -139,6 +135,13 @@ def test_a_cache_on_disk_acts_where_its_arm_is_timed(tmp_path: Path) -> None:
     assert effect.warm_compile_s < 0.5 * effect.compile_s
     rulings = {ruled.claim.section: ruled.ruling for ruled in result.rulings}
     assert rulings["1"].startswith("confirmed"), rulings
+
+
+def prepared(command: SweepCommand) -> tuple[SweepFolder, Manifest]:
+    manifest = plan.make_plan(command, Device(compiler=True))
+    folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    return folder, manifest
 
 
 def files_of(folder: Path) -> set[str]:

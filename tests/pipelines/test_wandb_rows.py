@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from leet import inspected
 
 from pipelines.wandb_files import RunFile, framed, payloads, read_records, read_run
 from pipelines.wandb_rows import insert_rows
@@ -82,12 +79,7 @@ def test_records_are_counted_through_the_whole_file_and_rows_stand_before_the_en
 
 
 def test_wandbs_own_inspection_reads_the_rows(both: tuple[Path, Path], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(both[1])]
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "WANDB_CACHE_DIR": str(tmp_path), "WANDB_CONFIG_DIR": str(tmp_path)}
-    told = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
-    if "No such command" in told.stderr:
-        pytest.skip("this version of wandb has no `leet inspect`, the other reader of such files")
-    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    lines = inspected(both[1], tmp_path)
     history = [line["history"]["item"] for line in lines if line["type"] == "history"]
     assert [row.get("iter/index") for row in history] == [row.get("iter/index") for row in ROWS]
     assert history[1]["iter/ms"] == ROWS[1]["iter/ms"]
