@@ -27,6 +27,8 @@ from pipelines.report import bounds_text, percent
 from pipelines.search import Answer, exhaustive
 from workloads.errors import ConfigError
 
+TRIES = 3
+"""Most verifications: each says whether the arm is to be changed once more."""
 SURELY = 1.5
 """Standard errors beyond which a predicted cost is called one."""
 
@@ -67,7 +69,7 @@ class Conclusion:
         self.useless: dict[str, str] = {}
 
     def run(self) -> int:
-        """Verify and write; again without what turned out to cost time beside the others."""
+        """Verify and write; once more where fresh rounds say that another arm is better."""
         best = self.answer.best
         self._account()
         if best is None:
@@ -77,21 +79,35 @@ class Conclusion:
             return SOME_FAILED
         if best == self.hunt.origin:
             return self._nothing_better()
-        for number in (1, 2):
+        for number in range(1, TRIES + 1):
             name = f"{self.hunt.bench.manifest.sweep.name}-verified" + (f"-{number}" if number > 1 else "")
             status = commands.measured(self.console, self._verification(best, name), self.config_text)
             if status not in (DONE, SOME_FAILED):
                 self.hunt.learnt()
                 return status
             rows = _rows(SweepFolder(Path(self.command.runs) / name))
-            useless = {factor.name: why for factor in self.factors if (why := _useless(rows, factor))}
-            without = tuple(factor.start if factor.name in useless else n for factor, n in zip(self.factors, best, strict=True))
-            if number == 2 or not useless or not self.hunt.grid.legal(without) or without == self.hunt.origin:
+            mended = self._mended(best, rows)
+            if mended is None or number == TRIES:
                 return self._finish(best, rows, name, status)
-            for toggle, why in useless.items():
-                self.console.print(f"\n{toggle} {why} beside the others: once more without", highlight=False)
-            self.useless, best = useless, without
+            best = mended
         return DONE
+
+    def _mended(self, best: Point, rows: Sequence[Row]) -> Point | None:
+        """The arm that fresh rounds say is better than the winner of the search; None where they bear it out."""
+        against = next((row for row in rows if row.toggle == TUNED and row.level == f"vs {ALL_ON}"), None)
+        # For a stated number of iterations set-up and compiling count too, which these rounds leave out.
+        by_time = self.command.tune.iterations is None
+        if by_time and against is not None and against.low is not None and against.low > 1:
+            self.console.print("\neverything on is faster: once more with it")
+            return self._everything(best)
+        useless = {factor.name: why for factor in self.factors if (why := _useless(rows, factor))}
+        without = tuple(factor.start if factor.name in useless else n for factor, n in zip(self.factors, best, strict=True))
+        if not useless or not self.hunt.grid.legal(without) or without == self.hunt.origin:
+            return None
+        for toggle, why in useless.items():
+            self.console.print(f"\n{toggle} {why} beside the others: once more without", highlight=False)
+        self.useless |= useless
+        return without
 
     def _account(self) -> None:
         bench, grid = self.hunt.bench, self.hunt.grid
@@ -123,9 +139,9 @@ class Conclusion:
             if self._levels(without) == self._baseline(best, factor):
                 left.append(factor.name)
             else:
-                references[f"{factor.name}={self._levels(without)[factor.name]}"] = self._levels(without)
-        if (everything := self._all_on(best)) is not None:
-            references[ALL_ON] = everything
+                references[f"{factor.name} at {self._levels(without)[factor.name]}"] = self._levels(without)
+        if (everything := self._everything(best)) is not None:
+            references[ALL_ON] = self._levels(everything)
         designs = [DesignConfig("arms", arms={TUNED: dict(self._levels(best))})]
         designs += [DesignConfig("leave_one_out", best=dict(self._levels(best)), toggles=left)] if left else []
         kept = {field.name: getattr(self.command, field.name) for field in dataclasses.fields(SweepCommand)}
@@ -138,16 +154,21 @@ class Conclusion:
         except ConfigError:
             return None
 
-    def _all_on(self, best: Point) -> Assignment | None:
-        """Every toggle at the level that is best by itself, as far as they go together; None where that is the winner."""
+    def _everything(self, best: Point) -> Point | None:
+        """Every toggle at the level that is best by itself, as far as they go together; None where that is the winner.
+
+        What fresh rounds have found useless stays off.
+        """
         point = best
         for i, factor in enumerate(self.factors):
+            if factor.name in self.useless:
+                continue
             high = self.answer.highs.get(factor.name, factor.start)
             changed = (*point[:i], high, *point[i + 1 :])
             if not factor.sizes and point[i] == factor.start and self.hunt.grid.legal(changed):
                 point = changed
         seen = self.hunt.view.get(point)
-        return None if point in (best, self.hunt.origin) or (seen and seen.value is None) else self._levels(point)
+        return None if point in (best, self.hunt.origin) or (seen and seen.value is None) else point
 
     def _finish(self, best: Point, rows: Sequence[Row], name: str, status: int) -> int:
         lines = self._explained(best, rows)
@@ -239,7 +260,7 @@ def _row_of(rows: Sequence[Row], factor: Factor) -> Row | None:
     for row in rows:
         if row.design == "leave_one_out" and row.toggle == factor.name:
             return row
-        if row.toggle == TUNED and row.level.startswith(f"vs {factor.name}="):
+        if row.toggle == TUNED and row.level.startswith(f"vs {factor.name} at "):
             return row
     return None
 
