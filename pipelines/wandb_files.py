@@ -144,19 +144,18 @@ def framed(records: Iterable[bytes]) -> bytes:
     """The content of a file with these records: the inverse of `payloads`."""
     content = bytearray(_FILE_HEADER)
     for record in records:
-        start = 0
-        while True:
+        start, first, last = 0, True, False
+        while not last:
             left = _BLOCK - len(content) % _BLOCK
             if left < _CHUNK_HEADER.size:
                 content += bytes(left)
                 continue
-            chunk = record[start : start + left - _CHUNK_HEADER.size]
-            first, last = start == 0, start + len(chunk) == len(record)
+            chunk = record[start : start + left - _CHUNK_HEADER.size]  # empty where a header alone fits
+            start += len(chunk)
+            last = start == len(record)
             kind = (_FULL if last else _FIRST) if first else (_LAST if last else _MIDDLE)
             content += _CHUNK_HEADER.pack(_checksum(kind, chunk), len(chunk), kind) + chunk
-            start += len(chunk)
-            if last:
-                break
+            first = False
     return bytes(content)
 
 

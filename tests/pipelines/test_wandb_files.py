@@ -136,6 +136,14 @@ def test_records_of_any_size_survive_block_borders_and_cuts(sizes: list[int], cu
     assert cut == 0 or not records or len(found) < len(records) or cut > len(data)
 
 
+@pytest.mark.parametrize("left", range(16))
+def test_a_record_may_begin_anywhere_in_a_block(left: int) -> None:
+    """Also where only its header fits, or not even that."""
+    records = [b"a" * (BLOCK - len(HEADER) - 7 - left), b"b" * 20, b"", b"c" * BLOCK]
+    assert framed(records) == encoded(records)
+    assert list(payloads(framed(records))) == records
+
+
 @pytest.mark.parametrize("kinds", [(1, 3, 1), (1, 4, 1), (1, 2, 1, 4), (1, 2, 2, 4), (1, 0, 1), (1, 5, 1)])
 def test_parts_in_an_impossible_order_end_the_file(kinds: tuple[int, ...]) -> None:
     chunks = [struct.pack("<IHB", zlib.crc32(bytes([kind]) + b"part"), 4, kind) + b"part" for kind in kinds]
