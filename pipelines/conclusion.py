@@ -86,8 +86,8 @@ class Conclusion:
                 self.hunt.learnt()
                 return status
             rows = _rows(SweepFolder(Path(self.command.runs) / name))
-            mended = self._mended(best, rows)
-            if mended is None or number == TRIES:
+            mended = self._mended(best, rows) if number < TRIES else None
+            if mended is None:
                 return self._finish(best, rows, name, status)
             best = mended
         return DONE
