@@ -23,6 +23,7 @@ class FusedPolicy(Policy):
         self.cpu = not weights["P"].is_cuda
         self.dtype = torch.bfloat16 if low else torch.float32
         self._activate = self._kernel()
+        self.trunk = self._tiles(shape) if low and self.cpu else None
         if self.table is not None:
             self.table = self.table.contiguous()
         rows = self.weights["P"].shape[0]
@@ -37,16 +38,23 @@ class FusedPolicy(Policy):
 
         return activate
 
+    def _tiles(self, shape: PolicyShape) -> Callable[[Tensor, Tensor], Tensor] | None:
+        from workloads.prover.tiles import TiledTrunk, usable
+
+        return TiledTrunk(self.weights, shape) if usable(shape) else None
+
     def _layer(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         return tuple(self.weights[f"trunk.{layer}.{part}"] for part in ("bias", "scale", "shift"))  # type: ignore[return-value]
 
     def hidden(self, states: Tensor) -> Tensor:
         """What enters the last product: [N, A, 1+r] to [N, D]."""
         x, following = self._first_layer(states)
+        self.fused_rows += len(states) * (self.shape.layers + 1)
+        if self.trunk is not None:
+            return self.trunk(x, following)
         for layer in range(1, self.shape.layers + 1):
             product = F.linear(following, self.products[f"trunk.{layer}.weight"])
             x, following = self._activate(product, *self._layer(layer), x)
-        self.fused_rows += len(states) * (self.shape.layers + 1)
         bias = self.weights["hidden.bias"].to(self.dtype)
         return F.linear(following, self.products["hidden.weight"], bias).relu_()
 
