@@ -18,6 +18,8 @@ FLAGS = (
     *("-std=c++17", "-O3", "-march=native", "-mprefer-vector-width=512", "-fopenmp-simd"),
     *("-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"),
 )
+HEADERS = Path(__file__).parent
+"""Where headers lie that kernels share."""
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 """Beside the compiled graphs of a sweep, which are as tied to this machine as a kernel is."""
 
@@ -34,8 +36,9 @@ def library(source: Path, toggle: str, flags: tuple[str, ...] = ()) -> ctypes.CD
     compiler = compiler_here()
     if compiler is None:
         raise UnsupportedHere(f"toggles.{toggle} needs a C++ compiler and neither g++ nor clang++ is on PATH")
-    command = [compiler, *FLAGS, *flags]
-    key = hashlib.sha256(source.read_bytes() + " ".join((*command, _processor())).encode()).hexdigest()[:16]
+    command = [compiler, *FLAGS, *flags, "-I", str(HEADERS)]
+    code = b"".join(path.read_bytes() for path in (source, *sorted(HEADERS.glob("*.h"))))
+    key = hashlib.sha256(code + " ".join((compiler, *FLAGS, *flags, _processor())).encode()).hexdigest()[:16]
     path = _folder() / f"{source.parent.name}-{source.stem}-{key}.so"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

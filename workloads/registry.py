@@ -16,7 +16,7 @@ from workloads.imports import followed
 
 ENTRY_POINT_GROUP = "perfsweep.workloads"
 
-CODE = frozenset({".py", ".cpp", ".cu"})
+CODE = frozenset({".py", ".cpp", ".cu", ".h"})
 
 BUILT_IN = {
     "digits": "workloads.digits.workload:Digits",
@@ -74,7 +74,8 @@ def _target(name: str) -> tuple[str, str]:
 def sources(cls: type[Workload]) -> list[Path]:
     """The source files that decide what a workload computes.
 
-    Its folder's modules, what they import from there and from `workloads`, the contract, and the shared toggles.
+    Its folder's modules and kernels, what they import from there and from `workloads`, headers that kernels may share, the
+    contract, and the shared toggles.
     """
     module = sys.modules[cls.__module__]
     file, ours = _file_of(module), Path(__file__).parent
@@ -83,7 +84,8 @@ def sources(cls: type[Workload]) -> list[Path]:
     package = cls.__module__.partition(".")[0]
     root = import_root(cls)
     roots = {str(__package__): ours.parent, **({package: root or _root(cls)} if module.__package__ else {})}
-    return followed([*own, _file_of(api), _file_of(toggles)], roots, root)
+    shared = sorted(ours.glob("*.h")) if any(path.suffix == ".cpp" for path in own) else []
+    return [*followed([*own, _file_of(api), _file_of(toggles)], roots, root), *shared]
 
 
 def digest(files: list[Path]) -> str:

@@ -55,6 +55,11 @@ def test_a_lone_module_owns_the_neighbours_it_imports_and_no_others(folder: Path
     assert "lone_stranger.py" not in names
 
 
+def test_workloads_with_kernels_own_the_headers_that_kernels_share() -> None:
+    assert {"native.cpp", "tiles.cpp", "tiles.h", "exponential.h"} <= names_of("prover")
+    assert not {name for name in names_of("digits") if name.endswith(".h")}
+
+
 def test_an_edit_two_imports_away_changes_the_digest(folder: Path) -> None:
     (folder / "near_layers.py").write_text("import near_deeper\n")
     (folder / "near_deeper.py").write_text("y = 1\n")

@@ -44,6 +44,18 @@ def test_another_source_and_other_flags_are_other_kernels(source: Path) -> None:
     assert len(built(source)) == 3
 
 
+def test_a_header_that_kernels_share_is_found_and_its_edits_make_another_kernel(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "HEADERS", tmp_path)
+    source.write_text('#include "number.h"\nextern "C" int two() { return NUMBER; }\n')
+    for number in (2, 3):
+        (tmp_path / "number.h").write_text(f"#define NUMBER {number}\n")
+        native.library.cache_clear()
+        assert native.library(source, "kernel=on").two() == number
+    assert len(built(source)) == 2
+
+
 def test_a_node_without_a_compiler_is_unsupported(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(source.parent))
     monkeypatch.delenv("CXX", raising=False)

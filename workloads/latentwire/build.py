@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from workloads.api import Levels
-from workloads.latentwire import cache, local_models, native_attention
+from workloads.latentwire import cache, fused, local_models, native_attention, native_layers
 from workloads.latentwire.attention import KERNELS
 from workloads.latentwire.cache import TeacherCache
 from workloads.latentwire.config import LatentWireConfig
@@ -105,16 +105,22 @@ class Builder:
             local_models.load_weights(lm, Path(self.config.lm_path.split(",")[number].strip()))
         lm = lm.to(self.device)
         rho = table_rms(lm.table)
-        if self.levels["lm_layers"] == "fused":
+        joined = self.levels["lm_layers"] != "modules"
+        if joined:
             lm.join()
         store_as(lm, str(self.levels["lm_dtype"]))
-        layer = LayerPath(
-            KERNELS[str(self.levels["attn"])], self.levels["lm_layers"] == "fused", str(self.levels["grad_checkpointing"])
-        )
+        attend, recompute = KERNELS[str(self.levels["attn"])], str(self.levels["grad_checkpointing"])
+        layer = LayerPath(attend, joined, recompute, self._pieces())
         lm.path = PassPath(layer, self._block, counts=self.counts)
         if self.levels["freeze"] == "off":
             lm.requires_grad_(True)
         return lm, rho
+
+    def _pieces(self) -> fused.Pieces:
+        if self.levels["lm_layers"] != "native":
+            return fused.PIECES
+        native_layers.library()  # built now, not inside the first step
+        return native_layers.PIECES
 
     def model(self, number: int, shape: LMConfig, trained: Trained, layout: Layout, corpus: Corpus) -> Model:
         """One frozen model with its student, teacher and trainables."""

@@ -6,6 +6,8 @@ would keep three. Weights get no gradients here unless they ask for them (the co
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -114,16 +116,30 @@ def rotated(x: Tensor, turned: int, cos: Tensor, sin: Tensor) -> Tensor:
     return _Rotated.apply(x, turned, cos, sin)  # type: ignore[no-any-return]
 
 
-def queries_keys_values(layer: Any, config: Any, x: Tensor, cos: Tensor, sin: Tensor, rows: Any) -> tuple[Tensor, Tensor, Tensor]:
+@dataclass(frozen=True)
+class Pieces:
+    """Functions of a joined layer between its products, called as those of this module."""
+
+    rms_norm: Callable[[Tensor, Tensor, float], Tensor] = rms_norm
+    gated: Callable[[Tensor], Tensor] = gated
+    rotated: Callable[[Tensor, int, Tensor, Tensor], Tensor] = rotated
+
+
+PIECES = Pieces()
+
+
+def queries_keys_values(
+    pieces: Pieces, layer: Any, config: Any, x: Tensor, cos: Tensor, sin: Tensor, rows: Any
+) -> tuple[Tensor, Tensor, Tensor]:
     """x [B, S, d] -> q [B, h, S or R, e], k and v [B, g, S, e]"""
     h, g = config.n_heads, config.n_kv_heads
     if rows is None:
         joined = layer.qkv(x).unflatten(-1, (h + 2 * g, config.head_dim))
-        q, k, v = rotated(joined, h + g, cos, sin).split((h, g, g), dim=2)
+        q, k, v = pieces.rotated(joined, h + g, cos, sin).split((h, g, g), dim=2)
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     wide = h * config.head_dim
     q = layer.qkv.part(rows.of(x), 0, wide).unflatten(-1, (h, config.head_dim))
     kv = layer.qkv.part(x, wide, None).unflatten(-1, (2 * g, config.head_dim))
-    q = rotated(q, h, cos[rows.positions], sin[rows.positions])
-    k, v = rotated(kv, g, cos, sin).split((g, g), dim=2)
+    q = pieces.rotated(q, h, cos[rows.positions], sin[rows.positions])
+    k, v = pieces.rotated(kv, g, cos, sin).split((g, g), dim=2)
     return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)

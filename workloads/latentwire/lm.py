@@ -85,12 +85,14 @@ class LayerPath:
     ----------
     attend : attention
     joined : weights are joined and derivatives hand-written
+    pieces : of joined layers what lies between products
     recompute : off, on or selective: what is computed again in the backward pass
     """
 
     attend: Attend
     joined: bool = False
     recompute: str = "off"
+    pieces: fused.Pieces = fused.PIECES
 
 
 @dataclass
@@ -243,7 +245,8 @@ class CausalLM(nn.Module):
 
     def final_norm(self, x: Tensor) -> Tensor:
         """x [.., d] -> [.., d]"""
-        norm = fused.rms_norm if self.chosen.layer.joined else rms_norm
+        path = self.chosen.layer
+        norm = path.pieces.rms_norm if path.joined else rms_norm
         return norm(x, self.norm, self.config.rms_eps)
 
     @property
@@ -331,10 +334,12 @@ def run_layer(
     """One layer: x [B, S, d] -> [B, S or R, d], and its keys and values [B, g, S, e], those of `past` included."""
     if lora is not None:
         layer = adapted(layer, lora, path.joined)
-    norm = fused.rms_norm if path.joined else rms_norm
+    norm = path.pieces.rms_norm if path.joined else rms_norm
     normed = norm(x, layer.norm1, config.rms_eps)
-    project = fused.queries_keys_values if path.joined else _queries_keys_values
-    q, k, v = project(layer, config, normed, cos, sin, rows)
+    if path.joined:
+        q, k, v = fused.queries_keys_values(path.pieces, layer, config, normed, cos, sin, rows)
+    else:
+        q, k, v = _queries_keys_values(layer, config, normed, cos, sin, rows)
     if past is not None:
         k, v = (_after(old, new) for old, new in zip(past, (k, v), strict=True))
     mixed = path.attend(q, k, v, allowed)
@@ -351,8 +356,8 @@ def _after(past: Tensor, new: Tensor) -> Tensor:
 
 def _mlp(path: LayerPath, config: LMConfig, layer: Any, x: Tensor) -> Tensor:
     if path.joined:
-        normed = fused.rms_norm(x, layer.norm2, config.rms_eps)
-        return layer.down(fused.gated(layer.gate_up(normed)))
+        normed = path.pieces.rms_norm(x, layer.norm2, config.rms_eps)
+        return layer.down(path.pieces.gated(layer.gate_up(normed)))
     normed = rms_norm(x, layer.norm2, config.rms_eps)
     return layer.down(F.silu(layer.gate(normed)) * layer.up(normed))
 

@@ -1,11 +1,14 @@
 """The encoder's attention as a hand-written CPU kernel: built on first use, kept in the cache, called by ctypes.
 
-The kernel runs on one thread. Rows are packed behind one another, so padding is neither stored nor computed.
+The kernel runs on one thread. Rows are packed behind one another, so padding is neither stored nor computed. On processors
+with matrix tiles heads of eight entries have a kernel of their own, as precise.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +20,9 @@ from workloads import native
 from workloads.errors import UnsupportedHere
 
 SOURCE = Path(__file__).with_name("native_attention.cpp")
+TILES = Path(__file__).with_name("attention_tiles.cpp")
+TILE_HEAD = 8
+"""Entries of the heads that the kernel by tiles has."""
 HEAD_WIDTHS = (4, 8, 16, 32)
 _ENTRIES = {torch.float32: "attention_f32", torch.float64: "attention_f64"}
 
@@ -24,6 +30,19 @@ _ENTRIES = {torch.float32: "attention_f32", torch.float64: "attention_f64"}
 def library() -> ctypes.CDLL:
     """The built kernel; see `workloads.native.library`."""
     return native.library(SOURCE, "encoder_attn=native")
+
+
+@functools.cache
+def tiles() -> ctypes.CDLL | None:
+    """The built kernel by tiles, None where the processor has none."""
+    found = native.library(TILES, "encoder_attn=native")
+    return found if found.tiles_usable() else None
+
+
+def _kernel(width: int, dtype: torch.dtype, low: bool) -> Callable[..., int]:
+    if width == TILE_HEAD and dtype == torch.float32 and (by_tiles := tiles()) is not None:
+        return by_tiles.attention_tiles_low if low else by_tiles.attention_tiles
+    return getattr(library(), _ENTRIES[dtype])
 
 
 class Packed(NamedTuple):
@@ -36,25 +55,32 @@ class Packed(NamedTuple):
     lengths: Tensor
 
 
-def _call(q: Tensor, kv: Tensor, rows: Packed, heads: int, out: Tensor, lse: Tensor, backward: tuple[Tensor, ...] = ()) -> None:
+class _Form(NamedTuple):
+    """How many heads, and whether their weights may be rounded to 16 bits."""
+
+    heads: int
+    low: bool
+
+
+def _call(q: Tensor, kv: Tensor, rows: Packed, form: _Form, out: Tensor, lse: Tensor, backward: tuple[Tensor, ...] = ()) -> None:
     own = q.dim() == 2
     pointers = [ctypes.c_void_p(t.data_ptr()) for t in (q, kv, rows.starts, rows.lengths, out, lse, *backward)]
     pointers += [ctypes.c_void_p(None)] * (9 - len(pointers))
-    sizes = [ctypes.c_int(n) for n in (len(rows.starts), heads, 0 if own else q.shape[1], int(own))]
-    width = q.shape[-1] // heads
-    if getattr(library(), _ENTRIES[q.dtype])(ctypes.c_int(width), *pointers, *sizes):
+    sizes = [ctypes.c_int(n) for n in (len(rows.starts), form.heads, 0 if own else q.shape[1], int(own))]
+    width = q.shape[-1] // form.heads
+    if _kernel(width, q.dtype, form.low)(ctypes.c_int(width), *pointers, *sizes):
         widths = ", ".join(map(str, HEAD_WIDTHS))
         raise UnsupportedHere(f"toggles.encoder_attn=native: heads are {width} wide, and the kernel has: {widths}")
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, kv: Tensor, starts: Tensor, lengths: Tensor, heads: int) -> Tensor:
+    def forward(ctx: Any, q: Tensor, kv: Tensor, starts: Tensor, lengths: Tensor, form: _Form) -> Tensor:
         q, kv = q.contiguous(), kv.contiguous()
-        out, lse = torch.zeros_like(q), q.new_empty(q.numel() // q.shape[-1] * heads)
-        _call(q, kv, Packed(starts, lengths), heads, out, lse)
+        out, lse = torch.zeros_like(q), q.new_empty(q.numel() // q.shape[-1] * form.heads)
+        _call(q, kv, Packed(starts, lengths), form, out, lse)
         ctx.save_for_backward(q, kv, starts, lengths, out, lse)
-        ctx.heads = heads
+        ctx.form = form
         return out
 
     @staticmethod
@@ -62,11 +88,11 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         q, kv, starts, lengths, out, lse = ctx.saved_tensors
         dq, dkv = torch.zeros_like(q), torch.zeros_like(kv)
-        _call(q, kv, Packed(starts, lengths), ctx.heads, out, lse, (grad.contiguous(), dq, dkv))
+        _call(q, kv, Packed(starts, lengths), ctx.form, out, lse, (grad.contiguous(), dq, dkv))
         return dq, dkv, None, None, None
 
 
 def attention(q: Tensor, kv: Tensor, rows: Packed, heads: int) -> Tensor:
     """kv [total, 2 w] (keys, then values) and q, the rows' own positions [total, w] or [B, S, w] -> as q"""
     wide = q.dtype if q.dtype in _ENTRIES else torch.float32
-    return _Attention.apply(q.to(wide), kv.to(wide), rows.starts, rows.lengths, heads)  # type: ignore[no-any-return]
+    return _Attention.apply(q.to(wide), kv.to(wide), rows.starts, rows.lengths, _Form(heads, q.dtype == torch.bfloat16))  # type: ignore[no-any-return]

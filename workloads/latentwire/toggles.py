@@ -224,8 +224,17 @@ TOGGLES = (
     ),
     Toggle(
         "lm_layers",
-        (Level("modules"), Level("fused", witness="ops")),
-        "frozen layers as upstream's modules, or with joined projections and hand-written derivatives",
+        (
+            Level("modules"),
+            Level("fused", witness="ops"),
+            Level(
+                "native",
+                unsupported=_needs_cpu_compiler,
+                conflicts={"compile": ("block", "reduce_overhead")},
+                witness="ops",
+            ),
+        ),
+        "frozen layers as upstream's modules, with joined projections and hand-written derivatives, or these as CPU kernels",
     ),
     Toggle(
         "freeze",
@@ -291,14 +300,14 @@ FAST_EXACT: dict[str, LevelValue] = {
     "sync": "late",
     "bucket": "window",
     "oom": "backoff",
-    "lm_layers": "fused",
+    "lm_layers": "native",
     "decode": "batched",
 }
 
 BEST: dict[str, LevelValue] = {**FAST_EXACT, "lm_dtype": "bf16", "amp": "bf16"}
 
-# Compiled layers want one shape, and the encoder's own kernel is for CPUs.
-_ON_GPU = {name: level for name, level in BEST.items() if name not in ("answer_trim", "encoder_attn")}
+# Compiled layers want one shape, and the kernels in C++ are for CPUs.
+_ON_GPU = {name: level for name, level in BEST.items() if name not in ("answer_trim", "encoder_attn")} | {"lm_layers": "fused"}
 
 PRESETS: dict[str, dict[str, LevelValue]] = {
     "naive": {},

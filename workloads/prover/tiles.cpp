@@ -5,33 +5,17 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
-#define HAS_TILES 1
-#include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
+#include "tiles.h"
 
 namespace {
 
 #ifdef HAS_TILES
 
-constexpr int TILE = 16;              // rows and float32 columns of a tile
-constexpr int DEPTH = 32;             // bfloat16 columns of a tile
+using tiles::DEPTH, tiles::TILE, tiles::settle;
+
 constexpr int BLOCK = 4 * TILE;       // states that go through the layers together
 constexpr int LANES = 16;
 constexpr int WIDEST = 512;
-
-// Eight tiles of 16 rows and 64 bytes. A constant in memory: GCC does not know how many of its bytes ldtilecfg reads.
-struct alignas(64) Palette {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {TILE, TILE, TILE, TILE, TILE, TILE, TILE, TILE};
-};
-const volatile Palette PALETTE;
-
-// Nor does it know that tiles are loaded from memory: what was stored has to be there by then.
-inline void settle() { asm volatile("" ::: "memory"); }
 
 struct alignas(64) Block {
     float product[BLOCK * WIDEST];
@@ -131,15 +115,7 @@ void activate(int64_t width, const float* product, const float* bias, const floa
 
 extern "C" {
 
-// Whether this process may use tiles: Linux hands out their registers on request.
-int tiles_usable() {
-#ifdef HAS_TILES
-    constexpr int REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
-    return __builtin_cpu_supports("amx-bf16") && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
-#else
-    return 0;
-#endif
-}
+int tiles_usable() { return tiles::usable(); }
 
 // Layers 1 to `layers` and the hidden layer. `weights` come tile by tile, layer behind layer; `biases` has one row more than
 // `scales` and `shifts`, for the hidden layer. x [rows, width] is changed; next [rows, width] goes in rounded from x and
@@ -148,7 +124,7 @@ void trunk(int64_t rows, int64_t width, int64_t layers, const uint16_t* weights,
            const float* shifts, float* x, uint16_t* next) {
 #ifdef HAS_TILES
     static thread_local Block block;
-    _tile_loadconfig(const_cast<const Palette*>(&PALETTE));
+    const tiles::Scope scope;
     for (int64_t start = 0; start < rows; start += BLOCK) {
         const int64_t count = rows - start < BLOCK ? rows - start : BLOCK, tiles = (count + TILE - 1) / TILE;
         std::memcpy(block.next, next + start * width, count * width * sizeof(uint16_t));
@@ -165,7 +141,6 @@ void trunk(int64_t rows, int64_t width, int64_t layers, const uint16_t* weights,
             for (int64_t i = 0; i < width; i += LANES)
                 put(next + (start + row) * width + i, rectified(block.product + row * width + i, biases + layers * width + i));
     }
-    _tile_release();
 #endif
 }
 }

@@ -8,31 +8,14 @@
 #include <cstdint>
 #include <cstring>
 
+#include "exponential.h"
+
 namespace {
 
 template <class T>
 struct Normal {
     T cumulative, density;
 };
-
-// exp(y) for y <= 0: 2^k times Cephes' polynomial on |r| <= ln 2 / 2.
-inline float exp_negative(float y) {
-    y = y < -87.0f ? -87.0f : y;
-    const float shifted = y * 1.44269504088896341f + 12582912.0f;  // rounds to the nearest integer
-    const float k = shifted - 12582912.0f;
-    const float r = (y - k * 0.693359375f) + k * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
-    const int32_t scale = (static_cast<int32_t>(k) + 127) << 23;
-    float factor;
-    std::memcpy(&factor, &scale, sizeof factor);
-    return p * factor;
-}
 
 // Abramowitz and Stegun 7.1.26: erfc to 1.5e-7, by one exponential that the density needs as well.
 inline Normal<float> normal(float z) {

@@ -10,7 +10,8 @@ from workloads.latentwire.toggles import FAST_EXACT
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
-FAST = {name: level for name, level in FAST_EXACT.items() if name != "encoder_attn"} | {"effective_batch": 4, "micro_batch": 4}
+FAST = {name: level for name, level in FAST_EXACT.items() if name != "encoder_attn"}
+FAST |= {"lm_layers": "fused", "effective_batch": 4, "micro_batch": 4}
 ADDED = {"lora_rank": 4, "deep_prefix": True}
 
 

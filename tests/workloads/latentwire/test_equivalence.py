@@ -76,7 +76,7 @@ def test_early_tokens_are_the_same_in_one_pass_or_many(evidence_of, reference_of
     assert max(deviations(evidence_of({"k_loss": early, **separate}), reference_of()).values()) <= 1e-12
 
 
-@pytest.mark.parametrize("layers", ["modules", "fused"])
+@pytest.mark.parametrize("layers", ["modules", "fused", "native"])
 @pytest.mark.parametrize("config", [{"state_kd": True}, {"manifold": True}, {"adaptive_first": True}, {"norm": "pre"}])
 def test_optional_losses_agree_between_separate_and_merged_passes(evidence_of, reference_of, deviations, config, layers) -> None:
     fast = {name: level for name, level in FAST.items() if name != "teacher"}
