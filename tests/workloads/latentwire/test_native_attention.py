@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from workloads.errors import UnsupportedHere
-from workloads.latentwire import encoder
+from workloads.latentwire import encoder, native_attention
 from workloads.latentwire.encoder import PAD_BYTE, LatentEncoder
-from workloads.latentwire.native_attention import HEAD_WIDTHS, Packed, attention, library
+from workloads.latentwire.native_attention import HEAD_WIDTHS, TILE_HEAD, Packed, attention, library
 
 HEADS = 3
 
@@ -79,6 +79,49 @@ def test_every_row_answers_the_same_number_of_queries(asked: int, dtype: torch.d
     torch.manual_seed(0)
     rows = rows_of(3, 70)
     assert_same(torch.randn(2, asked, HEADS * 8, dtype=dtype), torch.randn(73, 2 * HEADS * 8, dtype=dtype), rows)
+
+
+@pytest.fixture(params=["tiles", "vectors"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which kernel heads of eight entries have."""
+    if request.param == "vectors":
+        monkeypatch.setattr(native_attention, "tiles", lambda: None)
+    elif native_attention.tiles() is None:
+        pytest.skip("this processor has no matrix tiles")
+    return request.param
+
+
+@pytest.mark.parametrize("lengths", [(1,), (2, 31), (32, 33, 16, 17), (63, 64, 65), (515, 700)], ids=str)
+def test_both_kernels_of_heads_of_eight_agree_with_the_formula(kernel: str, lengths: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    rows, width = rows_of(*lengths), HEADS * TILE_HEAD
+    kv = torch.randn(sum(lengths), 2 * width)
+    assert_same(torch.randn(sum(lengths), width), kv, rows)
+    assert_same(torch.randn(len(lengths), 35, width), kv, rows)
+
+
+def test_scores_far_from_zero_are_as_precise(kernel: str) -> None:
+    """Where no bound keeps exponentials in range the largest score has to be found."""
+    torch.manual_seed(0)
+    q, kv = 12 * torch.randn(40, HEADS * TILE_HEAD), torch.randn(40, 2 * HEADS * TILE_HEAD)
+    kv[:, : HEADS * TILE_HEAD] *= 8
+    for ours, exact in zip(*both(q, kv, rows_of(40)), strict=True):
+        assert (ours.double() - exact).abs().max() <= 1e-4 * exact.abs().max()
+
+
+def test_16_bit_inputs_are_answered_to_their_precision(kernel: str) -> None:
+    torch.manual_seed(0)
+    q, kv = torch.randn(150, HEADS * TILE_HEAD).bfloat16(), torch.randn(150, 2 * HEADS * TILE_HEAD).bfloat16()
+    for ours, exact in zip(*both(q, kv, rows_of(70, 80)), strict=True):
+        assert (ours.double() - exact).norm() <= 1e-2 * exact.norm()
+
+
+def test_what_a_step_left_behind_reaches_no_other(kernel: str) -> None:
+    """Scratch is used again: a long row of large numbers first, then a short one."""
+    torch.manual_seed(0)
+    large = 1e3 * torch.randn(200, HEADS * TILE_HEAD)
+    attention(large, torch.cat((large, large), dim=1), rows_of(200), HEADS)
+    assert_same(torch.randn(5, HEADS * TILE_HEAD), torch.randn(5, 2 * HEADS * TILE_HEAD), rows_of(5))
 
 
 def test_one_key_that_outweighs_all_others_leaves_no_trace_of_them() -> None:
