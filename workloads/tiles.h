@@ -16,11 +16,11 @@ constexpr int TILE = 16;   // rows, and float32 columns
 constexpr int DEPTH = 32;  // bfloat16 columns
 constexpr int BYTES = 64;  // of a row
 
-// Whether this process may use tiles: Linux hands out their registers on request.
+// Whether this process may use tiles: what is built here is for this processor, and Linux hands out the registers on request.
 inline bool usable() {
 #ifdef HAS_TILES
     constexpr int REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
-    return __builtin_cpu_supports("amx-bf16") && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 #else
     return false;
 #endif

@@ -122,9 +122,9 @@ class Rows:
     positions: slice | Tensor
 
     def of(self, x: Tensor) -> Tensor:
-        """x [B, S, d] -> [B, R, d]"""
+        """x [B, S, d] -> [B, R, d], without gaps: a product with gaps becomes B products, each with a copy of the weights."""
         if isinstance(self.positions, slice):
-            return x[:, self.positions]
+            return x[:, self.positions].contiguous()
         return x.gather(1, self.positions.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
 
 
