@@ -3,10 +3,10 @@
 // A tile multiplies 32 bfloat16 deep, four times a head. So the room holds numbers in parts: x = h + m + l, eight digits each,
 // exactly. Products of queries and keys take the six combinations that single precision keeps,
 //     [qh qh qh ql] [kh km kl kh]  and  [qm qm 0 0] with the same keys,
-// in two instructions. Weights of the average and their derivatives lie between tiles as two parts, 16 digits, and values
-// meet them in three; where everything else is bfloat16 one part will do. The sum over keys may run in any order: a tile pairs key i with key 16 + i, or query i with 16 + i, so
-// that two registers are packed by a shift and a blend. The padded keys of a row weigh nothing. Exponentials and
-// logarithms are to the base 2.
+// in two instructions. Weights of the average and their derivatives lie between tiles as two parts, 18 digits, and values
+// meet them in three; where everything else is bfloat16 one part will do. The sum over keys may run in any order: a tile
+// pairs key i with key 16 + i, or query i with 16 + i, so that two registers are packed by a shift and a blend. The padded
+// keys of a row weigh nothing. Exponentials and logarithms are to the base 2.
 
 #include <algorithm>
 #include <cmath>
@@ -322,8 +322,8 @@ struct Forward {
                 if (b < total && i < block.n) {
                     float* s = room.s[turn] + i * far;
                     std::fill(s + head.keys, s + padded, NEVER);
-                    lse[block.first + i] =
-                        weigh<LOW>(s, padded, block.reach[i], room.weights[turn] + i * words, room.rest[turn] + i * words, block.sums[i]);
+                    uint32_t *weights = room.weights[turn] + i * words, *rest = room.rest[turn] + i * words;
+                    lse[block.first + i] = weigh<LOW>(s, padded, block.reach[i], weights, rest, block.sums[i]);
                     settle();
                 }
                 for (int64_t g = i * share; g < std::min((i + 1) * share, groups); ++g) {

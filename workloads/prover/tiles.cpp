@@ -92,14 +92,16 @@ void activate(const float* product, const float* bias, const float* scale, const
     }
     const __m512 factor = _mm512_set1_ps(1.0f / std::sqrt(_mm512_reduce_add_ps(square) / width + 1e-5f));
     for (int i = 0; i < VECTORS; ++i) {
-        const __m512 value = _mm512_fmadd_ps(_mm512_mul_ps(r[i], factor), _mm512_loadu_ps(scale + i * LANES), _mm512_loadu_ps(shift + i * LANES));
+        const __m512 normal = _mm512_mul_ps(r[i], factor);
+        const __m512 value = _mm512_fmadd_ps(normal, _mm512_loadu_ps(scale + i * LANES), _mm512_loadu_ps(shift + i * LANES));
         const __m512 out = _mm512_add_ps(_mm512_loadu_ps(x + i * LANES), value);
         _mm512_storeu_ps(x + i * LANES, out);
         put(next + i * LANES, out);
     }
 }
 
-void activate(int64_t width, const float* product, const float* bias, const float* scale, const float* shift, float* x, uint16_t* next) {
+void activate(int64_t width, const float* product, const float* bias, const float* scale, const float* shift, float* x,
+              uint16_t* next) {
     switch (width / LANES) {
         case 2: return activate<2>(product, bias, scale, shift, x, next);
         case 4: return activate<4>(product, bias, scale, shift, x, next);
