@@ -18,7 +18,7 @@ from workloads.errors import ConfigError, PerfsweepError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from pipelines.outside import Outside
+    from pipelines.config.external_workload import Outside
 
 HELP = """perfsweep: measure which PyTorch optimisation buys how much, without changing results
 
@@ -159,15 +159,15 @@ def _plain(command: str, arguments: list[str]) -> int:
 
 def _commands() -> Any:
     """Imported only when the arguments are right: it brings torch along."""
-    from pipelines import commands
+    from pipelines.commands import sweep
 
-    return commands
+    return sweep
 
 
 def _tracking() -> Any:
-    from pipelines import tracking_commands
+    from pipelines.commands import publish
 
-    return tracking_commands
+    return publish
 
 
 def _helping(command: str, parser: argparse.ArgumentParser, arguments: list[str]) -> int:
@@ -181,20 +181,20 @@ def _helping(command: str, parser: argparse.ArgumentParser, arguments: list[str]
         case "new":
             parser.add_argument("name", help="of the module, such as my_workload")
             given = parser.parse_args(arguments)
-            from pipelines import scaffold
+            from pipelines.commands import new
 
-            return scaffold.new(given.name)
+            return new.new(given.name)
         case "init":
             parser.add_argument("folder", nargs="?", default=".", help="made where it does not exist (%(default)s)")
             given = parser.parse_args(arguments)
-            from pipelines import scaffold
+            from pipelines.commands import new
 
-            return scaffold.init(given.folder)
+            return new.init(given.folder)
         case "completion":
             parser.add_argument("shell", help="bash, zsh or fish: print the lines that switch completion on")
             parser.add_argument("line", nargs="?", default="", help=argparse.SUPPRESS)
             given = parser.parse_args(arguments)
-            from pipelines import completion
+            from pipelines.commands import completion
 
             query = given.shell == "query"
             print("\n".join(completion.candidates(given.line, COMMANDS)) if query else completion.script(given.shell))
@@ -202,14 +202,16 @@ def _helping(command: str, parser: argparse.ArgumentParser, arguments: list[str]
         case "describe":
             parser.add_argument("workload", help="a name from `perfsweep list`, or package.module:Class")
     given = parser.parse_args(arguments)
-    from pipelines import listing, terminal
+    from pipelines import terminal
+    from pipelines.commands import list as listing
 
     console = terminal.console_here()
     return listing.describe(console, given.workload) if command == "describe" else listing.list_names(console)
 
 
 def _checked(workload: str, values: list[str]) -> int:
-    from pipelines import check, config
+    from pipelines.check import check
+    from pipelines.config import types as config
 
     config.register()
     return check.check(_compose("run", _spelled_out("run", [f"workload={workload}", *values])))
@@ -226,15 +228,16 @@ def _profile(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     if settled := [argument for argument in arguments if re.match(r"(workload|toggles|measure|tracking|runs)[.=]", argument)]:
         raise ConfigError(f"{settled[0]}: the sweep has settled that; beside the folder of a sweep give profile.FIELD=VALUE only")
     given = parser.parse_args([argument for argument in arguments if argument not in own])
-    from pipelines import config, profile_commands
+    from pipelines.commands import profile
+    from pipelines.config import types as config
 
     if given.diff:
-        return profile_commands.diff(given.sweep, given.diff, given.tool)
+        return profile.diff(given.sweep, given.diff, given.tool)
     if given.sweep is None:
         raise ConfigError("--arm needs the folder of the sweep that the arm is of: perfsweep profile runs/SWEEP --arm ARM")
     config.register()
     options = config.typed(_compose("profile", own), config.ProfileCommand).profile
-    return profile_commands.profile_arm(given.sweep, given.arm, options)
+    return profile.profile_arm(given.sweep, given.arm, options)
 
 
 def _history(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
@@ -248,7 +251,7 @@ def _history(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
 
 def _session(command: str, parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     """The commands that look at a sweep which another process started."""
-    from pipelines import sessions
+    from pipelines.commands import sessions
 
     parser.add_argument("sweep", help=_FOLDER)
     if command in ("logs", "cancel"):
@@ -281,10 +284,11 @@ def _seconds(text: str) -> float:
 
 
 def _composed(command: str, arguments: list[str]) -> int:
-    from pipelines import config, study
+    from pipelines.config import home
+    from pipelines.config import types as config
 
     config.register()
-    overrides = _spelled_out(command, [*study.overrides(config.parts(command), arguments), *arguments])
+    overrides = _spelled_out(command, [*home.overrides(config.parts(command), arguments), *arguments])
     if any(argument.startswith("-") for argument in arguments):
         return _hydra(command, overrides)
     return _action(command)(_compose(command, overrides))
@@ -292,24 +296,24 @@ def _composed(command: str, arguments: list[str]) -> int:
 
 def _action(command: str) -> Callable[[DictConfig], int]:
     if command == "doctor":
-        from pipelines import doctor
+        from pipelines.commands import doctor
 
         return doctor.doctor
     if command == "profile":
-        from pipelines import profile_commands
+        from pipelines.commands import profile
 
-        return profile_commands.profile
+        return profile.profile
     if command == "tune":
-        from pipelines import tune
+        from pipelines.commands import tune
 
         return tune.tune
     if command == "frontier":
-        from pipelines import frontier
+        from pipelines.commands import frontier
 
         return frontier.frontier
-    from pipelines import commands
+    from pipelines.commands import sweep
 
-    return commands.sweep if command == "sweep" else commands.run
+    return sweep.sweep if command == "sweep" else sweep.run
 
 
 def _compose(command: str, overrides: list[str]) -> DictConfig:
@@ -345,11 +349,11 @@ def _hydra(command: str, overrides: list[str]) -> int:
 
 def _spelled_out(command: str, arguments: list[str]) -> list[str]:
     """Overrides as Hydra needs them: free keys with ``++``, workloads from outside and a workload's own sweeps by group."""
-    from pipelines import outside
+    from pipelines.config import external_workload
 
     workload = next((a.partition("=")[2] for a in arguments if a.startswith("workload=")), "digits")
     external = not _exists(f"workload/{workload}.yaml")
-    own = outside.read(workload) if external else outside.Outside(workload)
+    own = external_workload.read(workload) if external else external_workload.Outside(workload)
     if external:
         own.register()
     spelled = []

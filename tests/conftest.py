@@ -20,7 +20,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from loopback import Loopback  # noqa: E402
 from loopback.server import KEY  # noqa: E402
 
-from pipelines.config import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig  # noqa: E402
+from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig  # noqa: E402
 
 # A loaded machine is slow, not wrong; and a test that fails must fail again when it is run again.
 settings.register_profile("perfsweep", deadline=None, derandomize=True)

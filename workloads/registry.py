@@ -80,12 +80,20 @@ def sources(cls: type[Workload]) -> list[Path]:
     module = sys.modules[cls.__module__]
     file, ours = _file_of(module), Path(__file__).parent
     # A package's modules belong together; a lone module in somebody's folder owns only those neighbours that it imports.
-    own = sorted(path for path in file.parent.iterdir() if path.suffix in CODE) if module.__package__ else [file]
+    own = _package_files(file.parent) if module.__package__ else [file]
     package = cls.__module__.partition(".")[0]
     root = import_root(cls)
     roots = {str(__package__): ours.parent, **({package: root or _root(cls)} if module.__package__ else {})}
     shared = sorted(ours.glob("*.h")) if any(path.suffix == ".cpp" for path in own) else []
     return [*followed([*own, _file_of(api), _file_of(toggles)], roots, root), *shared]
+
+
+def _package_files(folder: Path) -> list[Path]:
+    """Modules and kernels of a package and of the packages in it."""
+    inner = [place.parent for place in folder.glob("*/__init__.py")]
+    return sorted(
+        [path for path in folder.iterdir() if path.suffix in CODE] + [file for place in inner for file in _package_files(place)]
+    )
 
 
 def digest(files: list[Path]) -> str:

@@ -11,9 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from pipelines.config import MeasureConfig
-from pipelines.records import Arm, Kind, Measure, TrialSpec, read_record, write_spec
-from pipelines.spawn import Exec, ForkServer, wait
+from pipelines.config.types import MeasureConfig
+from pipelines.execution.spawn import Exec, ForkServer, wait
+from pipelines.store.records import Arm, Kind, Measure, TrialSpec, read_record, write_spec
 
 STARTS = {"fork": 60, "exec": 5}
 GOAL_FORK_MS = 40

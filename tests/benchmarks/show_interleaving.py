@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from pipelines import collect, compare, launch, plan
-from pipelines.config import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from pipelines.judge import EffectResult
-from pipelines.measure import environment
-from pipelines.pack import PackRun
-from pipelines.records import Kind, SweepFolder
+from pipelines.analysis import collect, compare
+from pipelines.analysis.judge import EffectResult
+from pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from pipelines.execution import launch
+from pipelines.execution.pack import PackRun
+from pipelines.plan import plan
+from pipelines.store.records import Kind, SweepFolder
+from pipelines.trial import environment
 
 ROUNDS = 16
 DELAY = 10

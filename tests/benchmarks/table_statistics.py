@@ -16,10 +16,10 @@ from collections.abc import Iterator
 import numpy as np
 from machines import CALM, PROCESSES, SHARED, Machine, decided, effects_of, rounds_of
 
-from pipelines.decisions import decide
-from pipelines.measure.detectable import detectable_effect
-from pipelines.measure.statistics import precise_enough
-from pipelines.measure.verdicts import Verdict
+from pipelines.analysis.decisions import decide
+from pipelines.statistics.detectable import detectable_effect
+from pipelines.statistics.estimates import precise_enough
+from pipelines.statistics.verdicts import Verdict
 
 CLAIMS = (Verdict.FASTER, Verdict.SLOWER)
 MACHINES = {"calm": CALM, "shared": SHARED, "processes": PROCESSES}

@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 from documented import PAGES, ROOT, blocks, commands
 
-from pipelines import cli, config, factors, ladders, study
-from pipelines.arms import Space
-from pipelines.config import FrontierCommand, RunCommand, SweepCommand, TuneCommand
-from pipelines.plan import load_workload, make_plan, single_arm
-from pipelines.profile import wanted
+from pipelines import cli
+from pipelines.config import home
+from pipelines.config import types as config
+from pipelines.config.types import FrontierCommand, RunCommand, SweepCommand, TuneCommand
+from pipelines.plan.arms import Space
+from pipelines.plan.plan import load_workload, make_plan, single_arm
+from pipelines.profiling.profile import wanted
+from pipelines.search import factors, ladders
 from slurm.site import Shape
 from workloads.api import Device
 
@@ -83,7 +86,7 @@ def _parse_only(parse):
 
 def plan(command: str, words: list[str]) -> None:
     config.register()
-    given = [*study.overrides(config.parts(command), words), *words]
+    given = [*home.overrides(config.parts(command), words), *words]
     cfg = cli._compose(command, cli._spelled_out(command, given))
     if command == "sweep":
         assert make_plan(config.typed(cfg, SweepCommand), GPU).effects
@@ -117,7 +120,7 @@ def test_the_site_profiles_of_the_guide_compose_and_ask_slurm_for_something(fold
     assert {"site", "university", "centre", "container"} <= set(profiles)
     for name in profiles:
         words = [f"cluster={name}"]
-        cfg = cli._compose("doctor", cli._spelled_out("doctor", [*study.overrides(config.parts("doctor"), words), *words]))
+        cfg = cli._compose("doctor", cli._spelled_out("doctor", [*home.overrides(config.parts("doctor"), words), *words]))
         cluster = config.typed(cfg, config.DoctorCommand).cluster
         options = cluster.options(Shape.of(cluster))
         assert cluster.executor == "slurm"

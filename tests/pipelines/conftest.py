@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from recorded import Built, build, publish_here
 
-from pipelines.published import Published
-from pipelines.records import SweepFolder
+from pipelines.publish.published import Published
+from pipelines.store.records import SweepFolder
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from bench import Bench, until
 
-from pipelines import launch, plan
-from pipelines.config import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from pipelines.records import Manifest, SweepFolder
+from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from pipelines.execution import launch
+from pipelines.plan import plan
+from pipelines.store.records import Manifest, SweepFolder
 from slurm.executor import SlurmExecutor
 from slurm.jobs import JobState
 from workloads.api import Device

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from bench import Bench, alive, command, until
 
-from pipelines.attempts import newest
-from pipelines.progress import read_progress
-from pipelines.records import SweepFolder
+from pipelines.store.attempts import newest
+from pipelines.store.progress import read_progress
+from pipelines.store.records import SweepFolder
 from slurm.journal import Journal
 
 SLOW_TOY = ("workload.products=300", "measure.iterations=240", "measure.rounds=8")

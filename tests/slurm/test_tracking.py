@@ -16,7 +16,7 @@ from loopback import Action, Fault, Loopback
 from loopback.server import KEY
 from published_rows import concluded
 
-from pipelines.records import SweepFolder
+from pipelines.store.records import SweepFolder
 from slurm.journal import Journal
 from slurm.states import End
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.latentwire.attention import KERNELS
-from workloads.latentwire.lm import CausalLM, LayerPath, Path
-from workloads.latentwire.lora import LowRank
+from workloads.latentwire.maths.attention import KERNELS
+from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
+from workloads.latentwire.maths.lora import LowRank
 from workloads.latentwire.presets import LMS, LORA_TARGETS, LMConfig
 from workloads.latentwire.workload import LatentWire
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.decisions import Decisions, decide
-from pipelines.ratios import Cell, Rounds
-from pipelines.records import Effect
+from pipelines.analysis.decisions import Decisions, decide
+from pipelines.statistics.log_ratios import Cell, Rounds
+from pipelines.store.records import Effect
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines import collect, compare, plan
-from pipelines.compare import Comparison
-from pipelines.config import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from pipelines.launch import Launched
-from pipelines.measure import environment
-from pipelines.records import (
+from pipelines.analysis import collect, compare
+from pipelines.analysis.compare import Comparison
+from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from pipelines.execution.launch import Launched
+from pipelines.plan import plan
+from pipelines.store.records import (
     Failure,
     Kind,
     Manifest,
@@ -27,6 +27,7 @@ from pipelines.records import (
     write_iterations,
     write_record,
 )
+from pipelines.trial import environment
 from workloads.api import Device, Evidence, Levels
 
 TimeOf = Callable[[Levels], float]

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from loopback import Loopback
 
-from pipelines.publish import publish
-from pipelines.records import SweepFolder
+from pipelines.publish.publish import publish
+from pipelines.store.records import SweepFolder
 
 
 def produced(folder: SweepFolder) -> int:

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.files import read_arrays, write_arrays
-from pipelines.published import Published, warning
-from pipelines.records import (
+from pipelines.publish.published import Published, warning
+from pipelines.publish.runs import SweepRuns
+from pipelines.publish.wandb_file import RunFile, read_run
+from pipelines.publish.worker import publisher
+from pipelines.store.files import read_arrays, write_arrays
+from pipelines.store.records import (
     Arm,
     Failure,
     Kind,
@@ -25,9 +28,6 @@ from pipelines.records import (
     write_record,
     write_spec,
 )
-from pipelines.wandb_files import RunFile, read_run
-from pipelines.wandb_runs import SweepRuns
-from pipelines.wandb_worker import publisher
 
 NAIVE = Arm(id="a" * 16, label="baseline", levels={"amp": "off", "slab_size": 1})
 FAST = Arm(id="b" * 16, label="amp=bf16,slab_size=all", levels={"amp": "bf16", "slab_size": "all"})

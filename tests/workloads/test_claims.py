@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import figures, measure, obstacles
-from pipelines.ledger import claimed
-from pipelines.measure.verdicts import WORDS, Obstacle
+from pipelines import trial
+from pipelines.analysis import claim_figures, claim_refusals
+from pipelines.analysis.claim_ledger import claimed
+from pipelines.statistics.verdicts import WORDS, Obstacle
 from workloads import registry
 from workloads.api import Claim, Device, Workload
 from workloads.errors import ConfigError
@@ -36,7 +37,7 @@ CLAIMS = [
 
 def problems(claim: Claim, cls: type[Workload], counted: str) -> list[str]:
     """What keeps a claim from ever being ruled on; nothing where a sweep on the right device settles it."""
-    if obstacles.is_rule(claim):
+    if claim_refusals.is_rule(claim):
         return []
     found = [] if claim.arms else ["no arm"]
     toggles = {toggle.name: toggle for toggle in cls.toggles}
@@ -50,13 +51,13 @@ def problems(claim: Claim, cls: type[Workload], counted: str) -> list[str]:
     bounded = claim.low is not None or claim.high is not None
     if claim.kind == "predicate":
         parts = (claim.figure or "nothing").split("/")
-        known = {*figures.DERIVED, figures.RESULTS_KEPT}
+        known = {*claim_figures.DERIVED, claim_figures.RESULTS_KEPT}
         found += [f"nothing counts {part}" for part in parts if part not in known and f'"{part}"' not in counted]
     if claim.kind == "qualitative" and claim.word not in WORDS:
         found.append(f"unknown word {claim.word}")
     if claim.kind != "qualitative" and not bounded:
         found.append("no bounds")
-    if not found and (reason := obstacles.refusal(claim, cls.toggles, ALL)):
+    if not found and (reason := claim_refusals.refusal(claim, cls.toggles, ALL)):
         found.append(f"refused everywhere: {reason}")
     return found
 
@@ -64,7 +65,7 @@ def problems(claim: Claim, cls: type[Workload], counted: str) -> list[str]:
 @functools.cache
 def counting_sources(cls: type[Workload]) -> str:
     """Sources that count: the workload's own but for its claims, and the generic counters."""
-    files = [*registry.sources(cls), *Path(str(measure.__file__)).parent.glob("*.py")]
+    files = [*registry.sources(cls), *Path(str(trial.__file__)).parent.glob("*.py")]
     return "".join(file.read_text() for file in files if file.name != "claims.py")
 
 
@@ -80,10 +81,12 @@ def test_every_claim_has_what_rules_on_it(workload: str, claim: Claim) -> None:
 def test_obstacles_stand_on_the_device_they_are_named_for_and_nothing_is_refused_without_one(workload: str, device: str) -> None:
     facts, cls = DEVICES[device], registry.find(workload)
     for claim in cls.claims:
-        found = obstacles.of(claim, cls.toggles, facts)
+        found = claim_refusals.of(claim, cls.toggles, facts)
         assert all(obstacle.stands(facts) for obstacle in found), claim.text
-        assert bool(found) == (obstacles.is_rule(claim) or obstacles.refusal(claim, cls.toggles, facts) is not None), claim.text
-        assert obstacles.is_rule(claim) == (Obstacle.A_RULE in found), claim.text
+        assert bool(found) == (claim_refusals.is_rule(claim) or claim_refusals.refusal(claim, cls.toggles, facts) is not None), (
+            claim.text
+        )
+        assert claim_refusals.is_rule(claim) == (Obstacle.A_RULE in found), claim.text
 
 
 FASTER = Claim("x", "s", "1", ({"amp": "bf16"},), low=2.0)
@@ -112,15 +115,15 @@ def test_a_claim_with_neither_is_found(claim: Claim, problem: str) -> None:
 
 def test_a_refusal_that_no_fact_bears_out_is_an_obstacle_on_no_device() -> None:
     stubborn = dataclasses.replace(FASTER, unsupported=lambda device: "does not feel like it")
-    assert obstacles.of(stubborn, (), ALL) == ()
-    assert obstacles.refusal(stubborn, (), ALL)
+    assert claim_refusals.of(stubborn, (), ALL) == ()
+    assert claim_refusals.refusal(stubborn, (), ALL)
 
 
 def test_several_obstacles_are_all_named() -> None:
     pair = dataclasses.replace(FASTER, unsupported=lambda device: None if device.count > 1 and device.type == "cuda" else "x")
-    assert obstacles.of(pair, (), DEVICES["cpu"]) == (Obstacle.NO_CUDA, Obstacle.ONE_DEVICE)
-    assert obstacles.of(pair, (), DEVICES["one"]) == (Obstacle.ONE_DEVICE,)
-    assert obstacles.in_words((Obstacle.NO_CUDA, Obstacle.ONE_DEVICE)) == "needs a CUDA device and needs several devices"
+    assert claim_refusals.of(pair, (), DEVICES["cpu"]) == (Obstacle.NO_CUDA, Obstacle.ONE_DEVICE)
+    assert claim_refusals.of(pair, (), DEVICES["one"]) == (Obstacle.ONE_DEVICE,)
+    assert claim_refusals.in_words((Obstacle.NO_CUDA, Obstacle.ONE_DEVICE)) == "needs a CUDA device and needs several devices"
 
 
 # Every number with a unit or a factor that stands in the four reports, with words of the claim that has it.

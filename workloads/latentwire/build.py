@@ -13,20 +13,22 @@ import torch
 from torch import nn
 
 from workloads.api import Levels
-from workloads.latentwire import cache, fused, local_models, native_attention, native_layers
-from workloads.latentwire.attention import KERNELS
-from workloads.latentwire.cache import TeacherCache
 from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.corpus import Corpus
-from workloads.latentwire.encoder import LatentEncoder, table_rms
-from workloads.latentwire.layout import Layout
-from workloads.latentwire.lm import CausalLM, LayerPath, run_layer, store_as
-from workloads.latentwire.lm import Path as PassPath
-from workloads.latentwire.objective import Model, Options
+from workloads.latentwire.data import cache
+from workloads.latentwire.data.cache import TeacherCache
+from workloads.latentwire.data.corpus import Corpus
+from workloads.latentwire.data.layout import Layout
+from workloads.latentwire.kernels import native_attention, native_layers
+from workloads.latentwire.maths import fused, local_models
+from workloads.latentwire.maths.attention import KERNELS
+from workloads.latentwire.maths.encoder import LatentEncoder, table_rms
+from workloads.latentwire.maths.lm import CausalLM, LayerPath, run_layer, store_as
+from workloads.latentwire.maths.lm import Path as PassPath
+from workloads.latentwire.maths.objective import Model, Options
+from workloads.latentwire.maths.student import Student, StudentPath
+from workloads.latentwire.maths.teacher import Teacher
+from workloads.latentwire.maths.trained import Trained, trained_for
 from workloads.latentwire.presets import LMS, LMConfig
-from workloads.latentwire.student import Student, StudentPath
-from workloads.latentwire.teacher import Teacher
-from workloads.latentwire.trained import Trained, trained_for
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -21,9 +21,10 @@ import torch
 
 from workloads.api import Context, Device, LevelValue
 from workloads.errors import ConfigError, PerfsweepError, UnsupportedHere
-from workloads.latentwire import evaluate, scoring
 from workloads.latentwire.config import LatentWireConfig
+from workloads.latentwire.maths import scoring
 from workloads.latentwire.toggles import PRESETS, TOGGLES
+from workloads.latentwire.training import evaluate
 from workloads.latentwire.workload import LatentWire
 
 LOSS_BOUND = {"exact": 1e-3, "rounded": 2e-2}

@@ -19,20 +19,23 @@ from torch import Tensor
 
 from workloads.api import Clock, Context, Evidence, Levels, Replayable, Work, Workload
 from workloads.errors import ConfigError
-from workloads.latentwire import batches, evaluate, moving, presets, probes
-from workloads.latentwire.accumulate import Accumulator, Form
-from workloads.latentwire.batches import Collator, Numbers, Resident, Shape, Window
+from workloads.latentwire import evidence as probes
+from workloads.latentwire import presets
 from workloads.latentwire.build import Builder, groups_of, model_shapes
 from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.corpus import Corpus, layouts_for
-from workloads.latentwire.metrics import Metrics
-from workloads.latentwire.micro import choose_rows
-from workloads.latentwire.objective import Objective
-from workloads.latentwire.prepare import fill_caches
-from workloads.latentwire.ranks import Ranks
-from workloads.latentwire.sharding import shard, split_layers
+from workloads.latentwire.data import batches
+from workloads.latentwire.data.batches import Collator, Numbers, Resident, Shape, Window
+from workloads.latentwire.data.corpus import Corpus, layouts_for
+from workloads.latentwire.data.prepare import fill_caches
+from workloads.latentwire.maths.objective import Objective
 from workloads.latentwire.toggles import CHECKS, CLAIMS, TOGGLES
-from workloads.latentwire.updates import Updates
+from workloads.latentwire.training import evaluate, moving
+from workloads.latentwire.training.accumulate import Accumulator, Form
+from workloads.latentwire.training.metrics import Metrics
+from workloads.latentwire.training.micro import choose_rows
+from workloads.latentwire.training.ranks import Ranks
+from workloads.latentwire.training.sharding import shard, split_layers
+from workloads.latentwire.training.updates import Updates
 from workloads.toggles import product_type
 
 PRODUCTS = {"bf16": "half", "int8_wo": "half", "fp8": "fp8"}

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from workloads.api import Evidence
-from workloads.probe1d import oracle
-from workloads.probe1d.derivatives import Block, combine
-from workloads.probe1d.grid import Reason
-from workloads.probe1d.job import Job, Task
-from workloads.probe1d.view import View
+from workloads.probe1d.data.grid import Reason
+from workloads.probe1d.maths.derivatives import Block, combine
+from workloads.probe1d.maths.job import Job, Task
+from workloads.probe1d.maths.view import View
+from workloads.probe1d.oracle import minimiser
 
 PROBE_CLASSES = 8
 ORACLE_EVENTS = 10**9
@@ -78,7 +78,7 @@ def against_oracle(task: Task, results: dict[str, np.ndarray], minimum_file: Pat
     events = _events(task, latents)
     b = results["intercept"][latents]
     w = results["coef"][latents]
-    verdict = oracle.judge(events, b, w)
+    verdict = minimiser.judge(events, b, w)
     excess = verdict.loss - _minimum(events, minimum_file)
     above = verdict.gradient > task.config.tol * 1.01
     numbers = {
@@ -104,7 +104,7 @@ def _judged_latents(task: Task) -> np.ndarray:
     return np.arange(x.latents) if wanted >= x.latents else np.linspace(0, x.latents - 1, wanted).astype(np.int64)
 
 
-def _events(task: Task, latents: np.ndarray) -> oracle.Events:
+def _events(task: Task, latents: np.ndarray) -> minimiser.Events:
     x, labels = task.data.x, task.data.labels
     dense = labels.dense(task.grid, torch.bool).cpu().numpy()
     number = torch.full((x.latents,), -1, dtype=torch.int64, device=x.indices.device)
@@ -113,13 +113,13 @@ def _events(task: Task, latents: np.ndarray) -> oracle.Events:
     rows = x.row_index()[wanted]
     starts = torch.cat([rows.new_zeros(1), torch.bincount(rows, minlength=x.rows).cumsum(0)])
     columns, values = number[x.indices[wanted]].cpu().numpy(), x.values[wanted].float().cpu().numpy()
-    return oracle.Events.of(starts.cpu().numpy(), columns, values, latents.size, dense)
+    return minimiser.Events.of(starts.cpu().numpy(), columns, values, latents.size, dense)
 
 
-def _minimum(events: oracle.Events, file: Path) -> np.ndarray:
+def _minimum(events: minimiser.Events, file: Path) -> np.ndarray:
     """F at the minimiser, [L, C], computed once per problem."""
     if not file.exists():
-        loss = oracle.minimise(events)[2]
+        loss = minimiser.minimise(events)[2]
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_name(f"{file.stem}.{np.random.default_rng().integers(2**60):x}.part.npz")
         np.savez(part, loss=loss)

@@ -13,18 +13,18 @@ import numpy as np
 
 from workloads.api import Clock, Context, Evidence, Levels, Work, Workload
 from workloads.probe1d import evidence as judging
-from workloads.probe1d.choices import Choices
+from workloads.probe1d.build import Choices
 from workloads.probe1d.claims import CLAIMS
 from workloads.probe1d.config import SAMPLE_WIDTH, Probe1DConfig
-from workloads.probe1d.counts import Counts
-from workloads.probe1d.data import load_data, place, requested_classes
-from workloads.probe1d.grid import sampled_classes
-from workloads.probe1d.hooks import make_hook
-from workloads.probe1d.job import Job, Prepared, Task, prepare
-from workloads.probe1d.npz import save_probes
-from workloads.probe1d.summary import intercept_only_loss, summarise
+from workloads.probe1d.counters import Counts
+from workloads.probe1d.data.grid import sampled_classes
+from workloads.probe1d.data.npz import save_probes
+from workloads.probe1d.data.sources import load_data, place, requested_classes
+from workloads.probe1d.maths.hooks import make_hook
+from workloads.probe1d.maths.job import Job, Prepared, Task, prepare
+from workloads.probe1d.maths.summary import intercept_only_loss, summarise
+from workloads.probe1d.maths.view import CACHE_BYTES
 from workloads.probe1d.toggles import CHECKS, TOGGLES
-from workloads.probe1d.view import CACHE_BYTES
 
 
 class Probe1D(Workload):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from workloads.api import Levels
-from workloads.prover.knowledge import ATOMS, PREDICATE_RULES, KnowledgeBase
+from workloads.prover.data.knowledge import ATOMS, PREDICATE_RULES, KnowledgeBase
 
 DTYPES = {"int64": torch.int64, "int32": torch.int32, "int16": torch.int16}
 WIDE_BODIES = 10

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workloads.errors import ConfigError
-from workloads.prover.formats import read_problem
-from workloads.prover.generator import generate
+from workloads.prover.data.formats import read_problem
+from workloads.prover.data.generator import generate
 
 MODES = ("head", "tail", "both")
 GENERATORS = ("kinship", "countries", "wide")

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from workloads.api import Evidence
-from workloads.prover.experiments import varied_over_short
-from workloads.prover.job import Job, ModeResult
-from workloads.prover.knowledge import KnowledgeBase
-from workloads.prover.oracle import Resolver
-from workloads.prover.results import digest, metrics, ranked
-from workloads.prover.scoring import DELTA
+from workloads.prover.data.knowledge import KnowledgeBase
+from workloads.prover.maths.experiments import varied_over_short
+from workloads.prover.maths.job import Job, ModeResult
+from workloads.prover.maths.results import digest, metrics, ranked
+from workloads.prover.maths.scoring import DELTA
+from workloads.prover.oracle.resolution import Resolver
 
 FLAT_ROWS = 3
 """Iterations with distinct activity that a slope needs."""

@@ -16,21 +16,21 @@ from torch import Tensor
 from workloads.api import Clock, Context, Evidence, Levels, Work, Workload
 from workloads.errors import ConfigError
 from workloads.prover import evidence as judging
-from workloads.prover.assembly import assemble
+from workloads.prover.build import assemble
 from workloads.prover.choices import Choices
 from workloads.prover.claims import CLAIMS
-from workloads.prover.compiled import CompiledStep
 from workloads.prover.config import GENERATORS, ProverConfig
-from workloads.prover.counts import Counts
-from workloads.prover.formats import Problem, read_problem
-from workloads.prover.generator import generate
-from workloads.prover.imitation import trained
-from workloads.prover.job import Job, Task
-from workloads.prover.knowledge import KnowledgeBase
-from workloads.prover.memory import device_budget
-from workloads.prover.policy import PolicyShape, Weights, macs, make_weights, weights_digest
-from workloads.prover.schedule import StepFunction, bucket_sizes
-from workloads.prover.search import best_slab, cache_file
+from workloads.prover.counters import Counts
+from workloads.prover.data.formats import Problem, read_problem
+from workloads.prover.data.generator import generate
+from workloads.prover.data.knowledge import KnowledgeBase
+from workloads.prover.maths.compiled import CompiledStep
+from workloads.prover.maths.imitation import trained
+from workloads.prover.maths.job import Job, Task
+from workloads.prover.maths.policy import PolicyShape, Weights, macs, make_weights, weights_digest
+from workloads.prover.maths.schedule import StepFunction, bucket_sizes
+from workloads.prover.maths.slab_memory import device_budget
+from workloads.prover.maths.slab_search import best_slab, cache_file
 from workloads.prover.toggles import CHECKS, TOGGLES
 
 

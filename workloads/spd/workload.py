@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from workloads.api import Clock, Context, Evidence, Levels, Replayable, Work, Workload
-from workloads.spd.assembly import Assembly
+from workloads.spd.build import Assembly
 from workloads.spd.claims import CLAIMS
 from workloads.spd.config import SpdConfig
-from workloads.spd.cost import flops_per_position
-from workloads.spd.judging import Probe, exact_faithfulness
+from workloads.spd.evidence import Probe, exact_faithfulness
+from workloads.spd.maths.cost import flops_per_position
 from workloads.spd.toggles import CHECKS, TOGGLES
 from workloads.toggles import product_type
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipelines.arms import Space
+from pipelines.plan.arms import Space
 from workloads.api import Context, Device, Evidence, LevelValue
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.workload import LatentWire

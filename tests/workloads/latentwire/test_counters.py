@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.measure.counters import Counting
+from pipelines.trial.counters import Counting
+from workloads.latentwire.data.tokens import bpe_available
 from workloads.latentwire.toggles import FAST_EXACT
-from workloads.latentwire.tokens import bpe_available
 
 STORED = Path(__file__).with_name("counters.json")
 BATCH = {"effective_batch": 8, "micro_batch": 8}

@@ -8,8 +8,8 @@ import sys
 import pytest
 import torch
 
-from pipelines.arms import Space
-from pipelines.measure.counters import Counting
+from pipelines.plan.arms import Space
+from pipelines.trial.counters import Counting
 from workloads.api import Device
 from workloads.contract import contract_problems
 from workloads.latentwire.config import LatentWireConfig

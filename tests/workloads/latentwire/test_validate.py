@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from workloads.latentwire import validate
-from workloads.latentwire.student import Student
+from workloads.latentwire.maths.student import Student
 
 SMALL = ["--steps", "3", "--examples", "4"]
 

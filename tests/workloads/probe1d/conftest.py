@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.arms import Space
+from pipelines.plan.arms import Space
 from workloads.api import Context, Device
 from workloads.probe1d.config import Probe1DConfig
-from workloads.probe1d.problem import Labels, ProbeData, clean_csr
+from workloads.probe1d.data.problem import Labels, ProbeData, clean_csr
 from workloads.probe1d.workload import Probe1D
 
 HERE = Device(compiler=True)

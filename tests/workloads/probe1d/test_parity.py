@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.probe1d import derivatives, kernels
+from workloads.probe1d.kernels import event_sums
+from workloads.probe1d.maths import derivatives
 from workloads.probe1d.toggles import MAX_EXCESS, MAX_GRADIENT, MEAN_EXCESS, PROBE_BOUND
 
 BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
@@ -61,30 +62,30 @@ def wrong_zero_group(monkeypatch):
     def wrong(block, *rest, **more):
         return right(dataclasses.replace(block, zeros=block.zeros + 1), *rest, **more)
 
-    monkeypatch.setattr("workloads.probe1d.newton.combine", wrong)
-    monkeypatch.setattr("workloads.probe1d.certify.true_gradient", lambda source, block, b, w: torch.zeros_like(b))
+    monkeypatch.setattr("workloads.probe1d.maths.newton.combine", wrong)
+    monkeypatch.setattr("workloads.probe1d.maths.certify.true_gradient", lambda source, block, b, w: torch.zeros_like(b))
 
 
 def wrong_slope(monkeypatch):
-    right = kernels.event_terms
+    right = event_sums.event_terms
 
     def wrong(x, b, w, kind):
         mu, mu_x, *rest = right(x, b, w, kind)
         return (mu * (1 + 1e-4), mu_x, *rest)
 
-    monkeypatch.setattr("workloads.probe1d.kernels.event_terms", wrong)
+    monkeypatch.setattr("workloads.probe1d.kernels.event_sums.event_terms", wrong)
 
 
 def lax_certificate(monkeypatch):
     """A solver that stops too early and a certifier that lets it."""
-    monkeypatch.setattr("workloads.probe1d.job.FLOAT32_MARGIN", 20.0)
-    monkeypatch.setattr("workloads.probe1d.certify.true_gradient", lambda source, block, b, w: torch.zeros_like(b))
+    monkeypatch.setattr("workloads.probe1d.maths.job.FLOAT32_MARGIN", 20.0)
+    monkeypatch.setattr("workloads.probe1d.maths.certify.true_gradient", lambda source, block, b, w: torch.zeros_like(b))
 
 
 def lost_last_slab(monkeypatch):
-    from workloads.probe1d import grid
+    from workloads.probe1d.data import grid
 
-    monkeypatch.setattr("workloads.probe1d.job.slabs", lambda classes, size: list(grid.slabs(classes, 3))[:-1])
+    monkeypatch.setattr("workloads.probe1d.maths.job.slabs", lambda classes, size: list(grid.slabs(classes, 3))[:-1])
 
 
 @pytest.mark.parametrize("mutant", [wrong_zero_group, wrong_slope, lax_certificate, lost_last_slab])
@@ -125,8 +126,10 @@ def test_every_pass_computes_the_same_derivatives_at_the_same_point(solve, level
 
 def test_a_pass_that_is_wrong_by_a_thousandth_is_told_apart(solve, monkeypatch):
     naive = probes(solve({}, data="test", max_iter=1, metrics=False))
-    right = kernels.event_terms
-    monkeypatch.setattr("workloads.probe1d.kernels.event_terms", lambda *given: tuple(1.001 * term for term in right(*given)))
+    right = event_sums.event_terms
+    monkeypatch.setattr(
+        "workloads.probe1d.kernels.event_sums.event_terms", lambda *given: tuple(1.001 * term for term in right(*given))
+    )
     other = probes(solve({"csc_layout": "on"}, data="test", max_iter=1, metrics=False))
     assert max(relative(a, b) for a, b in zip(other, naive, strict=True)) > PROBE_BOUND
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.arms import Space
+from pipelines.plan.arms import Space
 from workloads.api import Context, Device
 from workloads.prover.config import ProverConfig
+from workloads.prover.data.formats import Problem
+from workloads.prover.data.generator import parsed_rules
+from workloads.prover.data.knowledge import KnowledgeBase
 from workloads.prover.evidence import resolver_of
-from workloads.prover.formats import Problem
-from workloads.prover.generator import parsed_rules
-from workloads.prover.knowledge import KnowledgeBase
-from workloads.prover.oracle import Resolver, Scorer
+from workloads.prover.oracle.resolution import Resolver, Scorer
 from workloads.prover.workload import Prover
 
 HERE = Device(compiler=True)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from tables.prover import PRESETS
 
-from pipelines.arms import Space
+from pipelines.plan.arms import Space
 from workloads.api import Context, Device
 from workloads.prover.config import ProverConfig
 from workloads.prover.workload import Prover
@@ -25,9 +25,9 @@ import sys
 sys.path.insert(0, {folder!r})
 import torch
 import test_resolution as resolution
-from workloads.prover.generator import generate
-from workloads.prover.native import activate as on_cpu
-from workloads.prover.triton_trunk import activate
+from workloads.prover.data.generator import generate
+from workloads.prover.kernels.native import activate as on_cpu
+from workloads.prover.kernels.triton_trunk import activate
 
 rows = [torch.randn(5, 40), *(torch.randn(40) for _ in range(3)), torch.randn(5, 40)]
 assert torch.allclose(activate(*rows[:4], rows[4].clone())[0], on_cpu(*rows[:4], rows[4].clone())[0], atol=1e-5)
@@ -44,7 +44,7 @@ for name, size in (("kinship", 2), ("countries", 30)):
 def test_triton_kernels_make_the_oracles_lists_in_its_interpreter():
     if importlib.util.find_spec("triton") is None:
         pytest.skip("Triton is not installed here")
-    code = KERNELS.format(folder=str(Path(__file__).parent))
+    code = KERNELS.format(folder=str(Path(__file__).with_name("maths")))
     found = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=300
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.arms import Space
+from pipelines.plan.arms import Space
 from workloads.api import Device
 from workloads.contract import contract_problems
 from workloads.errors import ConfigError

@@ -9,12 +9,12 @@ import pytest
 import torch
 from tables.prover import BEST
 
-from pipelines.arms import Space
-from pipelines.measure.parity import ParityVerdict, judge, loosest
+from pipelines.parity.comparison import ParityVerdict, judge, loosest
+from pipelines.plan.arms import Space
 from workloads.api import Device, Parity
-from workloads.prover import oracle
 from workloads.prover.config import ProverConfig
-from workloads.prover.results import ranked
+from workloads.prover.maths.results import ranked
+from workloads.prover.oracle import resolution
 from workloads.prover.workload import Prover, load
 
 HERE = Device(compiler=True)
@@ -120,10 +120,10 @@ def expected_of(workload, resolver, scorer):
             own = [query]
             for place, count in parts[mode]:
                 same = [e for e in range(1, len(domain)) if domain[e] == domain[query[1 + place]]]
-                own += oracle.corruptions(query, place, same, true, config.corruption_seed, vocabulary.base, count)
-            played = [oracle.play(resolver, scorer, candidate) for candidate in own]
+                own += resolution.corruptions(query, place, same, true, config.corruption_seed, vocabulary.base, count)
+            played = [resolution.play(resolver, scorer, candidate) for candidate in own]
             episodes += played
-            ranks.append(oracle.expected_rank([oracle.score(episode) for episode in played]))
+            ranks.append(resolution.expected_rank([resolution.score(episode) for episode in played]))
     return episodes, ranks
 
 
@@ -158,7 +158,7 @@ def test_an_oracle_with_a_planted_mistake_disagrees(set_up, run_to_end, oracles_
     if mistake == "weight":
         scorer = dataclasses.replace(scorer, weights={**scorer.weights, "V": scorer.weights["U"]})
     elif mistake == "tie":
-        monkeypatch.setattr(oracle, "choose", lambda logits: (int(np.argmin(logits)), 0.0, False))
+        monkeypatch.setattr(resolution, "choose", lambda logits: (int(np.argmin(logits)), 0.0, False))
     else:
         resolver.max_depth = 3
     assert disagreements(workload.evidence(), *expected_of(workload, resolver, scorer)) > 0

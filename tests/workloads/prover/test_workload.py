@@ -11,9 +11,9 @@ import pytest
 import torch
 from tables.prover import BEST
 
-from pipelines.trial import is_oom
+from pipelines.trial.process import is_oom
 from workloads.prover.evidence import step_slope
-from workloads.prover.results import ranked
+from workloads.prover.maths.results import ranked
 
 NATIVE = {**BEST, "slab_size": 16, "expand_kernel": "native", "fused_trunk": "on", "dedup": "off"}
 TORCH = {**BEST, "slab_size": 16}
@@ -158,7 +158,7 @@ def test_the_slope_of_step_times_is_zero_where_a_step_costs_the_same_and_one_whe
 
 
 def test_screening_that_is_too_coarse_fails_its_certificate(solve, monkeypatch):
-    monkeypatch.setattr("workloads.prover.scoring.DELTA", 1e-4)
+    monkeypatch.setattr("workloads.prover.maths.scoring.DELTA", 1e-4)
     monkeypatch.setattr("workloads.prover.evidence.DELTA", 1e-4)
     assert solve({**NATIVE, "screen16": "on"}).evidence().numbers["screening_error"] > 0.5
 
@@ -170,7 +170,7 @@ def test_a_kept_value_is_used_only_for_the_very_same_state(set_up):
     states = torch.zeros(2, 6, 3, dtype=torch.int64)
     states[:, 0] = workload.kb.facts[:2]
     right = workload.machinery.policy.values(states)
-    import workloads.prover.values as module
+    import workloads.prover.maths.values as module
 
     original, module.hash_states = module.hash_states, lambda states, base: torch.ones(len(states), dtype=torch.int64)
     try:

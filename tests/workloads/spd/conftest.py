@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipelines.arms import Space
+from pipelines.plan.arms import Space
 from workloads.api import Context, Device
-from workloads.spd import targets
 from workloads.spd.config import SpdConfig
-from workloads.spd.evaluation import SILENT
+from workloads.spd.data import targets
 from workloads.spd.presets import PRESETS
+from workloads.spd.training.evaluation import SILENT
 from workloads.spd.workload import Spd
 
 HERE = Device(type="cpu", cores=2, compiler=True)

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.arms import Space
+from pipelines.plan.arms import Space
 from workloads.api import Device
 from workloads.errors import ConfigError
-from workloads.spd import checkpoints
 from workloads.spd.config import SpdConfig
+from workloads.spd.data.tokens import read_tokens, token_rows, write_tokens
+from workloads.spd.data.weights import load_gpt2, read_safetensors, write_safetensors
+from workloads.spd.maths.target import Gpt2, draw_values
 from workloads.spd.presets import TargetSpec
-from workloads.spd.target import Gpt2, draw_values
-from workloads.spd.tokens import read_tokens, token_rows, write_tokens
-from workloads.spd.weights import load_gpt2, read_safetensors, write_safetensors
+from workloads.spd.training import checkpoints
 from workloads.spd.workload import Spd
 
 TINY = TargetSpec("gpt2", layers=1, width=8, heads=2, kv_heads=2, mlp=32, vocab=50, context=16)

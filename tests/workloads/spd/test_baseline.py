@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.measure.counters import Counting
-from workloads.spd.evaluation import SILENT
+from pipelines.trial.counters import Counting
+from workloads.spd.training.evaluation import SILENT
 
 QUIET = {"log_every": 1000, "eval_every": 1000, "save_every": 1000}
 

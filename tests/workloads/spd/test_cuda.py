@@ -15,7 +15,7 @@ SYNCHRONOUS = {"metrics": "deferred", "mask_checks": "off"}
 
 
 def losses_of(workload, iterations: int) -> list[float]:
-    from workloads.spd.evaluation import SILENT
+    from workloads.spd.training.evaluation import SILENT
 
     found = []
     for _ in range(iterations):
@@ -88,7 +88,7 @@ def test_the_device_trains_as_the_host_does(start) -> None:
     workload, host = start(config=config, device=GPU), start(config=config)
     terms = []
     for each in (workload, host):
-        from workloads.spd.evaluation import SILENT
+        from workloads.spd.training.evaluation import SILENT
 
         found, _ = each.training.gradients(each.assembly.first_batch(), SILENT)
         terms.append([found[name].item() for name in ("unmasked", "ci_masked", "minimality", "faithfulness")])

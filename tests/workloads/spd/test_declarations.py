@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from pipelines.arms import Space
+from pipelines.plan.arms import Space
 from workloads import registry
 from workloads.api import Device
 from workloads.contract import contract_problems
 from workloads.spd.config import SpdConfig
-from workloads.spd.cost import flops_per_position
+from workloads.spd.maths.cost import flops_per_position
 from workloads.spd.presets import PRESETS
 from workloads.spd.toggles import TOGGLES
 from workloads.spd.workload import Spd
@@ -64,8 +64,8 @@ def test_declarations_are_read_without_torch() -> None:
 
 
 def test_the_formula_of_work_follows_the_counted_products(start) -> None:
-    from pipelines.measure.counters import Counting
-    from workloads.spd.evaluation import SILENT
+    from pipelines.trial.counters import Counting
+    from workloads.spd.training.evaluation import SILENT
 
     quiet = {"log_every": 1000, "eval_every": 1000, "save_every": 1000}
     for levels in ({}, {"delta": "folded"}):
@@ -78,8 +78,8 @@ def test_the_formula_of_work_follows_the_counted_products(start) -> None:
 
 
 def test_folding_deltas_saves_what_the_formula_says() -> None:
-    from workloads.spd.sites import find_sites
-    from workloads.spd.target import build
+    from workloads.spd.maths.sites import find_sites
+    from workloads.spd.maths.target import build
 
     recipe = PRESETS["lm_demo"]
     sites = find_sites(build(recipe.target), recipe.modules)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.arms import Space
-from pipelines.measure.counters import Counting
+from pipelines.plan.arms import Space
+from pipelines.trial.counters import Counting
 from workloads.api import Device
 from workloads.spd.config import SpdConfig
-from workloads.spd.evaluation import SILENT
 from workloads.spd.toggles import TOGGLES
+from workloads.spd.training.evaluation import SILENT
 from workloads.spd.workload import Spd
 
 HERE = Device(type="cpu", cores=2, compiler=True)
@@ -110,7 +110,7 @@ def graph_depth(loss: torch.Tensor) -> int:
 
 
 def test_detached_searches_keep_no_graph_of_parameters(start, monkeypatch) -> None:
-    from workloads.spd import adversary
+    from workloads.spd.maths import adversary
 
     sizes = {}
     for level in ("full", "detached"):

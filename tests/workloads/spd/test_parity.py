@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.spd import adversary, divergence, products, reconstruction, stacks
+from workloads.spd.maths import adversary, divergence, products, reconstruction, stacks
 
 # fp64: rounding of sums in another order. fp32: 1e-5 relative, far from a mistake and above what was seen (7e-7).
 BOUND = {"float64": 1e-12, "float32": 1e-5}
@@ -155,10 +155,10 @@ def reversed_unstack(stacked):
 @pytest.mark.parametrize(
     ("where", "name", "mutant", "levels"),
     [
-        ("workloads.spd.patching", "folded", forget_delta, {"delta": "folded"}),
-        ("workloads.spd.patching", "folded", add_delta_twice, {"delta": "folded"}),
-        ("workloads.spd.passes", "unstack", reversed_unstack, {"stack_modules": "stacked"}),
-        ("workloads.spd.adversary", "ascend", step_down, {"pgd_inner": "detached"}),
+        ("workloads.spd.maths.patching", "folded", forget_delta, {"delta": "folded"}),
+        ("workloads.spd.maths.patching", "folded", add_delta_twice, {"delta": "folded"}),
+        ("workloads.spd.maths.passes", "unstack", reversed_unstack, {"stack_modules": "stacked"}),
+        ("workloads.spd.maths.adversary", "ascend", step_down, {"pgd_inner": "detached"}),
     ],
     ids=["no delta", "wrong sign", "wrong order", "descent"],
 )
@@ -175,7 +175,7 @@ def test_a_wrong_hand_written_gradient_is_rejected(gradients_of, naive, monkeypa
 
 
 def test_rows_of_another_module_are_rejected(gradients_of, naive, monkeypatch) -> None:
-    from workloads.spd import reconstruction
+    from workloads.spd.maths import reconstruction
 
     base, rows_of = naive(dtype="float64"), reconstruction.rows_of
     monkeypatch.setattr(reconstruction, "rows_of", lambda route: rows_of(~route))
@@ -183,7 +183,7 @@ def test_rows_of_another_module_are_rejected(gradients_of, naive, monkeypatch) -
 
 
 def test_a_prefix_that_begins_a_stage_late_is_rejected(gradients_of, naive, monkeypatch) -> None:
-    from workloads.spd.passes import Passes, Where
+    from workloads.spd.maths.passes import Passes, Where
 
     config = configuration("layerwise")
     base, where = naive(**config), Passes.where

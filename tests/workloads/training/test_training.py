@@ -14,8 +14,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from pipelines.measure import parity
-from pipelines.measure.counters import CompileCounting, Counting
+from pipelines.parity import comparison
+from pipelines.trial.counters import CompileCounting, Counting
 from workloads.api import Context, Device, Evidence, Level, Levels, Toggle
 from workloads.errors import ConfigError, ContractError
 from workloads.training import Parts, Training, shared_toggles
@@ -83,10 +83,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
         workload.close()
 
 
-def verdict(reference: Evidence, arm: Evidence, **levels: Any) -> parity.ParityResult:
+def verdict(reference: Evidence, arm: Evidence, **levels: Any) -> comparison.ParityResult:
     chosen = [toggle.level(levels[toggle.name]) for toggle in Small.toggles if toggle.name in levels]
-    loosest, bounds = parity.loosest(chosen, Small.checks)
-    return parity.judge(reference, arm, Small.checks, loosest, bounds)
+    loosest, bounds = comparison.loosest(chosen, Small.checks)
+    return comparison.judge(reference, arm, Small.checks, loosest, bounds)
 
 
 ACTING = [
@@ -110,7 +110,7 @@ def counters(workload: Small) -> dict[str, float | None]:
 def test_a_level_moves_its_witness_and_keeps_to_its_class(start: Start, levels: dict[str, Any]) -> None:
     reference, arm = start(steps=12), start(steps=12, **levels)
     found = verdict(reference.evidence(), arm.evidence(), **levels)
-    assert found.verdict in (parity.ParityVerdict.IDENTICAL, parity.ParityVerdict.WITHIN_TOLERANCE), found.reason
+    assert found.verdict in (comparison.ParityVerdict.IDENTICAL, comparison.ParityVerdict.WITHIN_TOLERANCE), found.reason
     ((name, value),) = levels.items()
     witness = next(toggle for toggle in Small.toggles if toggle.name == name).level(value).witness
     assert witness is not None
@@ -125,7 +125,7 @@ def test_a_compiled_model_is_compiled_once_and_computes_the_same(start: Start, m
     with CompileCounting() as compiling:
         arm = start(steps=3, compile="default").evidence()
     assert compiling.result()["compiled_graphs"] == 1
-    assert verdict(reference, arm, compile="default").verdict is not parity.ParityVerdict.DIFFERENT
+    assert verdict(reference, arm, compile="default").verdict is not comparison.ParityVerdict.DIFFERENT
 
 
 @pytest.mark.parametrize("name", ["pin_memory", "non_blocking", "prefetch", "tf32"])

@@ -1,0 +1,1 @@
+"""Records to effects, parity and rulings; measures nothing."""

@@ -1,0 +1,94 @@
+"""Every claim of the reports with its ruling here, gathered from the sweeps that were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.analysis import claim_refusals
+from pipelines.analysis.rulings import SCHEMA
+from pipelines.statistics.verdicts import Ruling
+from workloads.api import Claim, Device, Toggle
+
+FILE = Path("tables") / "rulings.parquet"
+_WEIGHT = {"confirmed": 3, "exceeded": 3, "refuted": 3, "undecided": 2, "not measurable here": 1}
+_DESIGN = {"one_at_a_time": 2, "arm": 2, "factorial": 1}
+"""Where one claim was ruled on several times: a toggle by itself says more about it than a toggle among others."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One claim; `ruling` is "not measured yet" where no sweep has it, `evidence` says what it rests on or why not."""
+
+    workload: str
+    claim: Claim
+    ruling: str
+    evidence: str
+
+
+def gathered(runs: Path) -> tuple[pl.DataFrame, list[str]]:
+    """Rulings of all sweeps under `runs`, and the files that could not be read."""
+    tables, damaged = [], []
+    for file in sorted(runs.glob(f"*/{FILE}")):
+        try:
+            found = pl.read_parquet(file)
+            tables.append(found.select(SCHEMA.keys()).cast(dict(SCHEMA)))  # type: ignore[arg-type]
+        except (OSError, pl.exceptions.PolarsError) as error:
+            damaged.append(f"{file}: {error}")
+    return (pl.concat(tables) if tables else pl.DataFrame(schema=SCHEMA)), damaged
+
+
+def ledger(
+    workload: str, claims: Iterable[Claim], toggles: Sequence[Toggle], rulings: pl.DataFrame, device: Device
+) -> list[Entry]:
+    """One entry for each claim of a workload, in the order of the report."""
+    own = rulings.filter(pl.col("workload") == workload)
+    return [_entry(workload, claim, toggles, own.filter(pl.col("claim") == claim.text), device) for claim in claims]
+
+
+def _entry(workload: str, claim: Claim, toggles: Sequence[Toggle], found: pl.DataFrame, device: Device) -> Entry:
+    if found.height:
+        row = max(found.iter_rows(named=True), key=_rank)
+        return Entry(workload, claim, row["ruling"], _evidence(row))
+    if in_the_way := claim_refusals.of(claim, toggles, device):
+        said = claim_refusals.refusal(claim, toggles, device)
+        words = [claim_refusals.in_words(in_the_way), *([f"({said})"] if said else [])]
+        return Entry(workload, claim, Ruling.NOT_MEASURABLE.value, " ".join(words))
+    where = [
+        f"workload.{name}={'|'.join('null' if one is None else str(one) for one in values)}"
+        for name, values in claim.setting.items()
+    ]
+    tests = " or ".join(_levels(levels) for levels in claim.arms)
+    return Entry(workload, claim, "not measured yet", f"tests it: {' '.join([tests, *where])}")
+
+
+def _rank(row: dict[str, object]) -> tuple[int, int]:
+    return _WEIGHT.get(str(row["ruling"]), 0), _DESIGN.get(str(row["design"]), 0)
+
+
+def _evidence(row: dict[str, object]) -> str:
+    where = f"{row['subject']} in {row['sweep']}, {row['machine']}"
+    if row["reason"]:
+        return f"{row['reason']} ({where})"
+    if row["value"] is not None:
+        return f"{row['figure']} = {row['value']:.6g} ({where})"
+    if row["ratio"] is None or row["low"] is None or row["high"] is None:
+        return where
+    return f"speed {1 / row['ratio']:.3g}x [{1 / row['high']:.3g}, {1 / row['low']:.3g}] ({where})"  # type: ignore[operator]
+
+
+def _levels(levels: object) -> str:
+    assert isinstance(levels, dict)
+    return ",".join(f"{name}={value}" for name, value in levels.items())
+
+
+def claimed(claim: Claim) -> str:
+    """What the report promised, as it is ruled on."""
+    if claim.kind == "qualitative":
+        return str(claim.word)
+    subject = claim.figure or "true" if claim.kind == "predicate" else claim.kind
+    bounds = [f"{sign} {value:g}" for sign, value in ((">=", claim.low), ("<=", claim.high)) if value is not None]
+    return f"{subject} {' and '.join(bounds)}".strip()

@@ -1,0 +1,60 @@
+"""Counters of the counting trials as a table, and where an arm's differ from the reference's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from pipelines.store.records import Arm, TrialRecord
+
+SCHEMA: dict[str, type[pl.DataType]] = {"arm": pl.String, "label": pl.String, "counter": pl.String, "value": pl.Float64}
+
+Counters = Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One counter that an arm changes."""
+
+    counter: str
+    reference: float
+    value: float
+
+    @property
+    def size(self) -> float:
+        """How far it moved, as the absolute log ratio; appearing or vanishing counts most."""
+        if self.reference <= 0 or self.value <= 0:
+            return math.inf
+        return abs(math.log(self.value / self.reference))
+
+
+def counters_of(counting: TrialRecord, timings: Iterable[TrialRecord]) -> Counters:
+    """Counters of an arm: what its counting trial counted, and in place of it what only timing trials can (the last says)."""
+    found = dict(counting.counters)
+    for record in timings:
+        found |= record.counters
+    return found
+
+
+def counter_table(arms: Sequence[Arm], counters: Mapping[str, Counters | None]) -> pl.DataFrame:
+    """One row for each arm and counter; a counter that could not be read is null."""
+    rows = [
+        {"arm": arm.id, "label": arm.label, "counter": name, "value": value}
+        for arm in arms
+        for name, value in sorted((counters.get(arm.id) or {}).items())
+    ]
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def moved_counters(reference: Counters | None, own: Counters | None) -> tuple[Moved, ...]:
+    """Counters of an arm that differ from the reference's, the furthest first; empty where either was not counted."""
+    if reference is None or own is None:
+        return ()
+    both = ((name, reference.get(name), value) for name, value in own.items())
+    moved = [
+        Moved(name, before, value) for name, before, value in both if before is not None and value is not None and before != value
+    ]
+    return tuple(sorted(moved, key=lambda one: (-one.size, one.counter)))

@@ -1,0 +1,82 @@
+"""What an iteration's time is made of: medians and phases of the used timing trials, from their series."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from pipelines.store.records import read_iterations
+from pipelines.trial.series import NO_TIME
+from workloads.errors import RecordError
+
+SCHEMA: dict[str, type[pl.DataType]] = {
+    "arm": pl.String,
+    "label": pl.String,
+    "pack": pl.String,
+    "round": pl.Int64,
+    "phase": pl.String,
+    "on": pl.String,
+    "ns_per_unit": pl.Float64,
+    "median_iteration_ns": pl.Float64,
+}
+WHOLE = "iteration"
+"""The row of a trial that stands for everything, marked phases and what lies between them."""
+
+
+def phase_table(trials: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """One row for each used timing trial and phase, and what could not be read.
+
+    `ns_per_unit` is the phase's total over the region by the units done in it, so that phases of arms with different
+    iterations compare; `on` says whose clock it is, the device's where its marks are complete, else the host's.
+    """
+    rows, damaged = [], []
+    for trial in trials.filter(pl.col("used") & (pl.col("units") > 0)).iter_rows(named=True):
+        try:
+            arrays = read_iterations(Path(trial["folder"]))
+        except RecordError as error:
+            damaged.append(str(error))
+            continue
+        shared = {name: trial[name] for name in ("arm", "label", "pack", "round")}
+        rows += [{**shared, **row} for row in _rows(arrays, trial["units"])]
+    return pl.DataFrame(rows, schema=SCHEMA), damaged
+
+
+def _rows(arrays: Mapping[str, np.ndarray], units: float) -> list[dict[str, object]]:
+    wall = arrays["wall_ns"]
+    rows: list[dict[str, object]] = [_row(WHOLE, "host", wall, units)]
+    for key, host in arrays.items():
+        if key.startswith("host_"):
+            name = key.removeprefix("host_")
+            device = arrays.get(f"device_{name}")
+            complete = device is not None and not (device == NO_TIME).any()
+            rows.append(_row(name, "device" if complete else "host", device if device is not None and complete else host, units))
+    return rows
+
+
+def _row(name: str, on: str, times_ns: np.ndarray, units: float) -> dict[str, object]:
+    present = times_ns[times_ns > 0]
+    median = float(np.median(present)) if present.size else 0.0
+    return {"phase": name, "on": on, "ns_per_unit": float(times_ns.sum()) / units, "median_iteration_ns": median}
+
+
+@dataclass(frozen=True)
+class PhaseShare:
+    """A phase of one arm: median over its rounds of the time per unit, in ns."""
+
+    phase: str
+    on: str
+    ns_per_unit: float
+
+
+def phases_of(table: pl.DataFrame, arm: str) -> tuple[float | None, tuple[PhaseShare, ...]]:
+    """Median iteration of an arm in ns, and its phases, the longest first."""
+    own = table.filter(pl.col("arm") == arm)
+    whole = own.filter(pl.col("phase") == WHOLE)["median_iteration_ns"].median()
+    grouped = own.filter(pl.col("phase") != WHOLE).group_by("phase", maintain_order=True)
+    found = grouped.agg(pl.col("on").last(), pl.col("ns_per_unit").median()).sort("ns_per_unit", descending=True)
+    shares = tuple(PhaseShare(name, on, time) for name, on, time in found.iter_rows() if time)
+    return (float(whole) if isinstance(whole, (int, float)) else None), shares

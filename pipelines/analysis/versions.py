@@ -1,0 +1,198 @@
+"""One sweep against another: the same arms, measured by other code, on another machine or at another time.
+
+Rounds of two sweeps were not interleaved, so nothing pairs them: intervals are Welch's, from the scatter of rounds within
+each sweep, and a drift of the machine between the two is part of what they show. Within one sweep an arm and the reference
+*are* paired; their ratio travels better and is compared too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from pydantic import BaseModel, ConfigDict, ValidationError
+from scipy import stats
+
+from pipelines.analysis.comparable import keys_of, unmixed
+from pipelines.store.files import write_atomically
+from pipelines.store.provenance import Provenance
+from pipelines.store.records import Manifest
+from workloads.errors import ConfigError, RecordError
+
+SAME = ("workload", "config", "method", "data")
+"""What must be equal: with another of these the two sweeps did other work, or timed it in another way."""
+
+
+class Snapshot(BaseModel):
+    """What of a sweep others can be compared with: times per unit in ns by arm label and round, and the keys.
+
+    `device` and `torch` may differ between snapshots and are named where they do; `reference` is the first reference's label.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sweep: str
+    workload: str
+    unit: str
+    config: str
+    method: str
+    data: str
+    device: str
+    torch: str
+    commit: str
+    reference: str
+    rounds: dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Change:
+    """An arm then and now: ratio now / then with its 95 % interval; `relative` is that of its ratio to the reference."""
+
+    label: str
+    ratio: float
+    low: float | None
+    high: float | None
+    relative: tuple[float, float | None, float | None] | None
+
+    def slower(self, margin: float, *, relative: bool) -> bool:
+        """Whether the interval lies wholly above 1 + margin."""
+        low = self.low if not relative else self.relative[1] if self.relative else None
+        return low is not None and low > 1 + margin
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Two snapshots compared; `moved` are keys that differ and may, `missing` arms that only one of them has."""
+
+    then: Snapshot
+    now: Snapshot
+    changes: tuple[Change, ...]
+    moved: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def other_machine(self) -> bool:
+        """Whether absolute times come from different devices, so that only ratios to the reference compare."""
+        return self.then.device != self.now.device
+
+    def regressions(self, margin: float) -> list[Change]:
+        """Arms that became slower by more than the margin; on another device, slower relative to the reference."""
+        return [change for change in self.changes if change.slower(margin, relative=self.other_machine)]
+
+
+def snapshot(manifest: Manifest, unit: str, trials: pl.DataFrame, provenance: Provenance) -> Snapshot:
+    """Of a sweep that has finished rounds.
+
+    Raises
+    ------
+    RecordError
+        No round is finished.
+    """
+    sound = unmixed(trials.filter(pl.col("used") & (pl.col("outcome") == "ok")))
+    first = next(iter(manifest.sweep.references.values()))
+    used = sound.trials.filter(pl.col("arm").is_in([arm for arm in sound.data if sound.data[arm] == sound.data.get(first)]))
+    if used.height == 0:
+        raise RecordError(f"{manifest.sweep.name} has no finished round of its reference, so nothing can be compared with it")
+    keys = keys_of(str(used["keys"][0]))
+    rounds: dict[str, dict[str, float]] = {}
+    for label, pack, number, time in used.select("label", "pack", "round", "ns_per_unit").iter_rows():
+        rounds.setdefault(label, {})[f"{pack}-{number}"] = time
+    return Snapshot(
+        sweep=manifest.sweep.name,
+        workload=manifest.sweep.workload,
+        unit=unit,
+        config=json.dumps(manifest.sweep.config, sort_keys=True),
+        method=manifest.sweep.measure.method,
+        data=keys.get("data", ""),
+        device=keys.get("device", ""),
+        torch=keys.get("torch", ""),
+        commit=provenance.commit,
+        reference=manifest.arm(first).label,
+        rounds=rounds,
+    )
+
+
+def store(found: Snapshot, file: Path) -> None:
+    """Write a snapshot as a baseline that can be committed."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, found.model_dump_json(indent=1).encode())
+
+
+def load(file: Path) -> Snapshot:
+    """Read what `store` wrote.
+
+    Raises
+    ------
+    ConfigError
+        The file is missing, or no baseline.
+    """
+    try:
+        return Snapshot.model_validate_json(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror or error}; give a sweep's folder, or a file that --store wrote") from error
+    except (ValidationError, ValueError) as error:
+        raise ConfigError(f"{file} is no baseline that --store wrote: {str(error).splitlines()[0]}") from error
+
+
+def against(then: Snapshot, now: Snapshot) -> Changes:
+    """Every arm that both have.
+
+    Raises
+    ------
+    ConfigError
+        They did other work, or measured it in another way; the message names what differs.
+    """
+    for name in SAME:
+        before, after = getattr(then, name), getattr(now, name)
+        if before != after:
+            raise ConfigError(
+                f"{now.sweep} cannot be compared with {then.sweep}: {name} differs ({_difference(name, before, after)}); "
+                "measure both with the same work and the same measuring options"
+            )
+    both = [label for label in now.rounds if label in then.rounds]
+    missing = [label for label in {**then.rounds, **now.rounds} if label not in both]
+    pairs = [(name, getattr(then, name), getattr(now, name)) for name in ("commit", "device", "torch")]
+    moved = [f"{name}: {before} -> {after}" for name, before, after in pairs if before != after]
+    return Changes(then, now, tuple(_change(then, now, label) for label in both), tuple(moved), tuple(missing))
+
+
+def _difference(name: str, before: str, after: str) -> str:
+    if name != "config":
+        return f"{before or 'none'} then, {after or 'none'} now"
+    then, now = json.loads(before), json.loads(after)
+    fields = [f"{key}={then.get(key)} then, {now.get(key)} now" for key in {**then, **now} if then.get(key) != now.get(key)]
+    return "; ".join(fields)
+
+
+def _change(then: Snapshot, now: Snapshot, label: str) -> Change:
+    plain = welch([math.log(t) for t in then.rounds[label].values()], [math.log(t) for t in now.rounds[label].values()])
+    relative = None
+    if label not in (then.reference, now.reference):
+        shares = [_to_reference(one, label) for one in (then, now)]
+        relative = welch(*shares) if all(shares) else None
+    return Change(label, *plain, relative)
+
+
+def _to_reference(one: Snapshot, label: str) -> list[float]:
+    reference = one.rounds.get(one.reference, {})
+    return [math.log(time / reference[number]) for number, time in one.rounds[label].items() if number in reference]
+
+
+def welch(then: Sequence[float], now: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """exp of the difference of two means of logs, with its 95 % interval (Welch 1947); None with a single round."""
+    a, b = np.asarray(then), np.asarray(now)
+    shift = float(b.mean() - a.mean())
+    if min(len(a), len(b)) < 2:
+        return math.exp(shift), None, None
+    parts = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
+    error = math.sqrt(sum(parts))
+    if error == 0:
+        return math.exp(shift), math.exp(shift), math.exp(shift)
+    degrees = sum(parts) ** 2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1))
+    reach = float(stats.t.ppf(0.975, degrees)) * error
+    return math.exp(shift), math.exp(shift - reach), math.exp(shift + reach)

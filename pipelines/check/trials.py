@@ -1,0 +1,128 @@
+"""What a trial does not see of a workload: two lives in one process, and where a step waits."""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import os
+import threading
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipelines.check.host_reads import ReadWatch
+from pipelines.check.rules import difference
+from pipelines.execution.spawn import detach
+from pipelines.store.records import Outcome, TrialRecord, TrialSpec, read_evidence, read_spec
+from pipelines.trial import process
+from workloads import registry
+from workloads.api import Workload
+
+ELSEWHERE = "a second set-up in the same process ends elsewhere"
+
+WATCHED = 3
+"""Iterations in which a line must read to be reported."""
+
+
+def forked(spec_file: str, answer_file: str) -> None:
+    """First function of a forked process: look, write down what was found, and end."""
+    detach(Path(spec_file).with_name("log.txt"))
+    spec, answer = read_spec(Path(spec_file)), Path(answer_file)
+    answer.write_text(json.dumps({"leaks": leaks(spec, answer.parent), "reads": reads(spec, answer.parent / "watched")}))
+    os._exit(0)
+
+
+def leaks(spec: TrialSpec, folder: Path) -> list[str]:
+    """What a first life in the process changes for a second one, as phrases."""
+    before = settings()
+    # A cache for each life: what is left there is another matter, and told as such.
+    specs = {life: spec.model_copy(update={"cache_dir": str(folder / life / "cache")}) for life in ("first", "second")}
+    records = [process.run(own, _made(folder / life)) for life, own in specs.items()]
+    if reason := _failed(records):
+        return [reason]
+    found = [f"{name} was {was} before set-up and is {now} after close()" for name, was, now in _changed(before, settings())]
+    checks = tuple(registry.find(spec.workload).checks)
+    first, second = (read_evidence(folder / life) for life in ("first", "second"))
+    if (where := difference(first, second, checks)) is not None:
+        found.append(f"{ELSEWHERE}: {where}")
+    return found + _restarts(spec, _made(folder / "again"))
+
+
+def _failed(records: list[TrialRecord]) -> str | None:
+    """A second life that breaks where the first did not; a first that breaks is told elsewhere."""
+    bad = next((record for record in records if record.outcome is not Outcome.OK), None)
+    if bad is None or bad is records[0]:
+        return None
+    why = bad.failure.message if bad.failure else bad.outcome.value
+    return f"a second set-up in the same process fails: {why}"
+
+
+def _restarts(spec: TrialSpec, folder: Path) -> list[str]:
+    """Whether `reset` starts a job from where the first one started."""
+    with process.set_up(spec, folder, 0) as scene:
+        workload = scene.workload
+        if workload.shape != "job":
+            return []
+        found = []
+        for _ in range(2):
+            while not workload.done():
+                workload.step(_NoMarks())
+            found.append(workload.evidence())
+            workload.reset()
+    where = difference(found[0], found[1], registry.find(spec.workload).checks)
+    return [] if where is None else [f"reset() does not start from the same state, the second job ends elsewhere: {where}"]
+
+
+def reads(spec: TrialSpec, folder: Path) -> list[str]:
+    """Lines that read what the same iteration computed, in each of some iterations."""
+    with process.set_up(spec, _made(folder), 0) as scene:
+        workload = scene.workload
+        _step(workload, 2)  # the first iterations build what is built lazily
+        watch = ReadWatch()
+        with watch:
+            for number in range(WATCHED):
+                if number:
+                    watch.next_iteration()
+                _step(workload, 1)
+    return [str(read) for read in watch.always()]
+
+
+def _step(workload: Workload, iterations: int) -> None:
+    for _ in range(iterations):
+        if workload.done():
+            workload.reset()
+        workload.step(_NoMarks())
+
+
+def settings() -> dict[str, Any]:
+    """What of a process a workload may change, and must put back."""
+    return {
+        "torch's default dtype": str(torch.get_default_dtype()),
+        "torch.is_grad_enabled()": torch.is_grad_enabled(),
+        "torch's float32 matmul precision": torch.get_float32_matmul_precision(),
+        "torch.backends.cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
+        "torch.backends.cudnn.benchmark": torch.backends.cudnn.benchmark,
+        "gc.isenabled()": gc.isenabled(),
+        "the current folder": str(Path.cwd()),
+        "the number of child processes": len(multiprocessing.active_children()),
+        "the number of threads": threading.active_count(),
+        **{f"the variable {name}": value for name, value in os.environ.items()},
+    }
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    names = [name for name in {**before, **after} if not name.startswith("the variable TORCH")]  # caches of ours
+    return [(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+class _NoMarks:
+    def phase(self, name: str) -> Any:
+        return nullcontext()

@@ -1,0 +1,70 @@
+"""`perfsweep doctor`: one screen about a cluster and a site profile, before a user wastes a place in a queue."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from omegaconf import DictConfig
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.config import types as config
+from pipelines.config.types import DoctorCommand
+from pipelines.terminal import console_here
+from slurm.diagnosis import Diagnosis, diagnose
+from slurm.executor import conf_of
+from slurm.site import Shape
+from workloads.errors import ClusterError
+
+FINE, REFUSED = 0, 1
+
+
+def doctor(cfg: DictConfig) -> int:
+    """Say what the cluster offers and what of the profile it would refuse; status 1 if it would."""
+    command: DoctorCommand = config.typed(cfg, DoctorCommand)
+    console = console_here()
+    for text in shadowed():
+        console.print(text, style="yellow", highlight=False)
+    if command.cluster.executor not in ("slurm", "auto"):
+        console.print(f"cluster.executor={command.cluster.executor}: packs run on this machine; nothing to ask Slurm about")
+        return FINE
+    try:
+        found = diagnose(command.cluster, conf_of(command.cluster))
+    except ClusterError as error:
+        console.print(f"Slurm does not answer: {str(error).splitlines()[0]}", style="red", highlight=False)
+        return REFUSED
+    _show(console, command, found)
+    return REFUSED if found.refused else FINE
+
+
+def shadowed() -> list[str]:
+    """Our packages that another installed package of the same name hides from new processes."""
+    own = Path(__file__).parents[2]
+    found = []
+    for name in ("pipelines", "workloads", "slurm", "conf"):
+        spec = importlib.util.find_spec(name)
+        place = Path(spec.origin).parents[1] if spec and spec.origin else None
+        if place is not None and place != own:
+            found.append(f"package {name} is imported from {place}, and perfsweep lies in {own}: remove one of them")
+    return found
+
+
+def _show(console: Console, command: DoctorCommand, found: Diagnosis) -> None:
+    console.print(f"Slurm {found.version}; accounting (sacct) {'works' if found.accounting else 'is not available: not needed'}")
+    table = Table(title="partitions", title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("partition", "time limit", "nodes", "state", "cores", "memory", "gres", "features"):
+        table.add_column(heading)
+    for p in found.partitions:
+        name = f"{p.name} (default)" if p.default else p.name
+        table.add_row(name, p.limit, p.nodes, p.state if p.up else "down", p.cores, f"{p.memory_mb} MB", p.gres, p.features)
+    console.print(table)
+    console.print(", ".join(f"{name} {value}" for name, value in found.limits.items()), highlight=False)
+    console.print(f"\nthis profile asks for {command.cluster.resources(Shape.of(command.cluster))}", highlight=False)
+    for text in found.warnings:
+        console.print(f"beware: {text}", style="yellow", highlight=False)
+    if found.refused:
+        console.print(f"refused: {found.refused}", style="red", highlight=False)
+    else:
+        console.print(found.accepted, style="green", highlight=False)

@@ -1,0 +1,151 @@
+"""`perfsweep frontier`: the fastest size of a toggle, where its time jumps, and the largest size that fits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.commands.publish import prepare_tracking
+from pipelines.config import types as config
+from pipelines.config.types import FrontierCommand
+from pipelines.execution import launch
+from pipelines.exits import DONE, SOME_FAILED
+from pipelines.plan import plan
+from pipelines.report.wording import percent
+from pipelines.search import ladders
+from pipelines.search.driver import Hunt
+from pipelines.search.factors import Grid, ladder_factor
+from pipelines.search.ladders import Frontier, Rung
+from pipelines.search.limits import budget, refuse_too_much_memory, take_memory
+from pipelines.search.measurements import Bench, Limits
+from pipelines.search.search import explore
+from pipelines.search.surrogate import Factor
+from pipelines.terminal import console_here
+from workloads.api import Toggle
+from workloads.errors import ConfigError
+
+
+def frontier(cfg: DictConfig) -> int:
+    """Measure a ladder as far as it is needed; status 1 where no size runs."""
+    command: FrontierCommand = config.typed(cfg, FrontierCommand)
+    console = console_here()
+    take_memory(command, "frontier", command.frontier.memory_gib)
+    toggles = {toggle.name: toggle for toggle in plan.load_workload(command.workload)[0].toggles}
+    toggle = chosen(toggles, command.frontier.toggle)
+    sizes = ladders.sizes_of(toggle, command.frontier.sizes)
+    own = command.toggles.get(toggle.name)
+    start = sizes[0] if own is None else toggle.level(own).value
+    bench = Bench(console, command, cfg, Limits(), command.frontier.rounds, {toggle.name: start})
+    refuse_too_much_memory("frontier", command.measure.memory_gib, bench.device.memory_bytes)
+    grid = Grid(bench.space, bench.reference.levels, [_legal(bench, ladder_factor(toggle.name, sizes, start))])
+    hunt = Hunt(console, bench, grid)
+    limit = budget(command, bench.device.memory_bytes)
+    _show(console, bench, grid.factors[0], limit)
+    if command.dry_run:
+        return DONE
+    prepare_tracking(console, command)
+    with launch.locked(bench.folder):
+        status = hunt.run(explore(grid.factors[0], limit, command.frontier.measurements))
+    if status is not None:
+        return status
+    return report(console, toggle.name, hunt.found, bench)
+
+
+def chosen(toggles: Mapping[str, Toggle], name: str | None) -> Toggle:
+    """The toggle to climb.
+
+    Raises
+    ------
+    ConfigError
+        It is unknown or no ladder, or several could be meant.
+    """
+    climbable = [toggle for toggle in toggles.values() if ladders.is_ladder(toggle)]
+    known = ", ".join(toggle.name for toggle in climbable) or "none"
+    if name is None and len(climbable) == 1:
+        return climbable[0]
+    if name is None:
+        raise ConfigError(f"frontier.toggle says which ladder to climb; this workload has: {known}")
+    if name not in toggles:
+        raise ConfigError(f"frontier.toggle={name} is unknown; the ladders of this workload are: {known}")
+    return toggles[name]
+
+
+def report(console: Console, name: str, found: Frontier, bench: Bench) -> int:
+    """Print what the ladder showed."""
+    console.print(_table(name, found))
+    for line in lines(name, found):
+        console.print(f"- {line}", highlight=False, markup=False)
+    console.print(f"report: {bench.folder.report_file}", highlight=False)
+    return DONE if found.fastest else SOME_FAILED
+
+
+def lines(name: str, found: Frontier) -> list[str]:
+    """The answer in words."""
+    if found.fastest is None or found.largest is None:
+        reasons = "; ".join(f"{rung.size}: {rung.reason}" for rung in found.rungs)
+        return [f"no size of {name} runs: {reasons}"]
+    said = [f"fastest: {name}={found.fastest.size}, {_time(found.fastest)} against {name}={found.rungs[0].size}"]
+    if found.cliff:
+        before, after = found.cliff
+        jump = math.exp((after.log_time or 0.0) - (before.log_time or 0.0))
+        said.append(f"cliff: from {before.size} to {after.size} the time per unit changes by {percent(jump)}")
+    said.append(f"largest that fits: {name}={found.largest.size}{_beyond(found)}")
+    if found.memory and found.memory.each > 0:
+        fixed, each = found.memory.fixed / 2**20, found.memory.each / 2**20
+        said.append(f"peak memory: {fixed:.0f} MB + {each:.3g} MB for each")
+    return [*said, f"{len(found.rungs)} sizes measured"]
+
+
+def _beyond(found: Frontier) -> str:
+    """Why nothing larger."""
+    assert found.largest is not None
+    worse = next((rung for rung in found.rungs if rung.size > found.largest.size), None)
+    if worse is not None:
+        return f"; {worse.size} does not run: {worse.reason}"
+    if found.skipped:
+        size, peak = min(found.skipped.items())
+        return f"; {size} is predicted to need {peak / 2**30:.2f} of {(found.budget or 0) / 2**30:.2f} GiB and was not tried"
+    return ", where the ladder ends" if found.sure else "; larger sizes were not tried: raise frontier.measurements"
+
+
+def _table(name: str, found: Frontier) -> Table:
+    table = Table(title=f"\nfrontier of {name}", title_justify="left")
+    for heading, justify in ((name, "right"), ("time per unit", "right"), ("peak memory", "right"), ("", "left")):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]  # rich's own literal
+    for rung in found.rungs:
+        peak = f"{rung.peak_bytes / 2**20:.0f} MB" if rung.peak_bytes else ""
+        table.add_row(str(rung.size), _time(rung), peak, rung.reason)
+    for size, predicted in found.skipped.items():
+        table.add_row(str(size), "", f"{predicted / 2**20:.0f} MB", "predicted, not tried", style="dim")
+    return table
+
+
+def _time(rung: Rung) -> str:
+    return "" if rung.log_time is None else f"{percent(math.exp(rung.log_time))} (+-{2 * rung.error:.1%})"
+
+
+def _legal(bench: Bench, factor: Factor) -> Factor:
+    """The sizes that a legal arm can have beside everything else.
+
+    Raises
+    ------
+    ConfigError
+        There is none but the first.
+    """
+    grid = Grid(bench.space, bench.reference.levels, [factor])
+    numbers: Sequence[int] = [n for n in range(len(factor.values)) if grid.legal((n,))]
+    if len(numbers) < 2:
+        raise ConfigError(f"{factor.name} has fewer than two sizes that may stand beside {bench.reference.label}")
+    values = tuple(factor.values[n] for n in numbers)
+    return Factor(factor.name, values, tuple(factor.sizes[n] for n in numbers), numbers.index(factor.start))
+
+
+def _show(console: Console, bench: Bench, factor: Factor, limit: int | None) -> None:
+    sizes = ", ".join(str(value) for value in factor.values)
+    console.print(f"[bold]{bench.manifest.sweep.name}[/]: {factor.name} in {sizes}", highlight=False)
+    memory = f"{limit / 2**30:.2f} GiB" if limit else "not known"
+    console.print(f"memory: {memory}; beside it {bench.reference.label}\nrecords: {bench.folder.path}\n", highlight=False)

@@ -1,0 +1,125 @@
+"""`perfsweep profile`: of an arm that is spelled out, of an arm of a sweep, and the difference of two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig
+from rich.console import Console
+
+from pipelines.commands.sweep import rebuild_report
+from pipelines.config import types as config
+from pipelines.config.types import ProfileCommand, ProfileConfig, SweepCommand, SweepConfig
+from pipelines.execution import launch
+from pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
+from pipelines.plan import plan
+from pipelines.profiling.profile import CHANGED, Ended, Profiling, arm_called, wanted
+from pipelines.profiling.slices import refuse_shape
+from pipelines.report import profile_diff, profiles
+from pipelines.store import provenance
+from pipelines.store.profiles import Kept, ProfileOptions, arm_folder, kept_profiles
+from pipelines.store.records import Arm, Manifest, Outcome, SweepFolder, opened
+from pipelines.terminal import console_here
+from pipelines.trial import environment
+from workloads import registry
+from workloads.errors import ConfigError
+
+TOP = 20
+"""Lines of a difference that are shown."""
+
+
+def profile(cfg: DictConfig) -> int:
+    """Profile the arm that the configuration spells out, under ``runs/<workload>-profile``."""
+    command: ProfileCommand = config.typed(cfg, ProfileCommand)
+    single = SweepCommand(
+        workload=command.workload,
+        toggles=command.toggles,
+        measure=command.measure,
+        tracking=command.tracking,
+        runs=command.runs,
+        sweep=SweepConfig(name="profile"),
+    )
+    manifest = plan.alone(plan.single_arm(single, environment.device_facts()), single)
+    folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
+    text = provenance.sweep_yaml(cfg)
+    return _profiled(folder, manifest, manifest.arms[0], command.profile, lambda: launch.prepare(folder, manifest, text))
+
+
+def profile_arm(path: str, name: str | None, options: ProfileConfig) -> int:
+    """Profile an arm of a sweep as the sweep measured it, in the sweep's folder; its report then links the profile."""
+    folder, manifest = opened(path)
+    if name is None:
+        arms = ", ".join(dict.fromkeys([*manifest.sweep.references, *(arm.label for arm in manifest.arms)]))
+        raise ConfigError(f"--arm is missing; say which arm of {manifest.sweep.name} to profile: {arms}")
+    status = _profiled(folder, manifest, arm_called(manifest, name), options, lambda: None)
+    if status != INTERRUPTED and folder.report_file.exists():
+        rebuild_report(folder, manifest)
+        console_here().print(f"report: {folder.report_file} links these profiles", highlight=False, soft_wrap=True)
+    return status
+
+
+def diff(sweep: str | None, names: Sequence[str], tool: str | None) -> int:
+    """Show where the time went between two arms of a sweep, or between two folders of profiles."""
+    sides = [_of_arm(sweep, name) if sweep else profile_diff.profiles_at(name) for name in names]
+    console = console_here()
+    for before, after in profile_diff.pairs(sides[0], sides[1], tool):
+        profile_diff.show(console, before, after, TOP)
+    return DONE
+
+
+def _of_arm(path: str, name: str) -> list[Kept]:
+    """The profiles of an arm of a sweep."""
+    folder = SweepFolder(path)
+    found = kept_profiles(folder)
+    if not found:
+        opened(path)  # says so where it is no sweep at all
+        raise ConfigError(f"{path} has no profiles yet; make one with `perfsweep profile {path} --arm {name}`")
+    own = [kept for kept in found if name in (kept.profile.arm.label, kept.profile.arm.id)]
+    if own:
+        return own
+    arm = arm_called(folder.read_manifest(), name)
+    if own := [kept for kept in found if kept.profile.arm.id == arm.id]:
+        return own
+    raise ConfigError(f"arm {name} has no profile yet; make one with `perfsweep profile {path} --arm {name}`")
+
+
+def _profiled(folder: SweepFolder, manifest: Manifest, arm: Arm, options: ProfileConfig, prepare: Callable[[], None]) -> int:
+    """Run every profile that is asked for and show each as it ends; what is whole stays, whatever comes after."""
+    console = console_here()
+    refuse_shape(options.slice, registry.find(manifest.sweep.workload).shape)
+    asked, refused = wanted(options, environment.device_facts())
+    for one in refused:
+        console.print(one.reason, style="yellow", highlight=False, soft_wrap=True)
+    place = arm_folder(folder, arm)
+    console.print(f"profiling {arm.label} of {manifest.sweep.workload}; profiles: {place}", highlight=False, soft_wrap=True)
+    with launch.locked(folder):
+        prepare()
+        profiling = Profiling(folder, manifest, arm)
+        if profiling.changed:
+            console.print(CHANGED, style="yellow", highlight=False)
+        try:
+            return _each(console, profiling, asked, options.top)
+        except KeyboardInterrupt:
+            console.print(f"\ninterrupted; profiles that were whole are kept in {place}", highlight=False, soft_wrap=True)
+            return INTERRUPTED
+
+
+def _each(console: Console, profiling: Profiling, asked: Sequence[ProfileOptions], top: int) -> int:
+    status = DONE
+    for ended in profiling.run(asked):
+        if ended.kept is not None:
+            profiles.show(console, ended.kept, top)
+            continue
+        status = SOME_FAILED
+        console.print(f"\n{_why(ended)}", style="red", highlight=False, markup=False, soft_wrap=True)
+    return status
+
+
+def _why(ended: Ended) -> str:
+    """One sentence about a profile that there is none of."""
+    options, failure = ended.options, ended.failure
+    reason = failure.message if failure else "no reason was left"
+    kind = "" if failure is None or ended.outcome in (Outcome.UNSUPPORTED, Outcome.TIMEOUT) else f"{failure.type}: "
+    name = f"{options.tool}, {options.variant}" if options.variant else options.tool
+    return f"{name}: {ended.outcome.value}: {kind}{reason}; log: {ended.folder / 'log.txt'}"

@@ -1,0 +1,156 @@
+"""Can this machine resolve a difference? Two equal arms, and arms with a delay of known size, measured like any sweep."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.analysis import collect
+from pipelines.analysis.judge import EffectResult, Judge
+from pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from pipelines.execution import launch, progress_display
+from pipelines.plan import plan
+from pipelines.statistics.verdicts import Verdict
+from pipelines.store.progress import read_progress
+from pipelines.store.records import AA, Manifest, SweepFolder
+from pipelines.trial import environment
+from workloads import registry
+from workloads.api import Device
+
+DELAYS = (1, 3, 10)
+"""Injected, in per cent."""
+
+MUST_RESOLVE = 3
+"""A machine that does not resolve this many per cent is not fit to measure on."""
+
+BUDGET_S = 130.0
+"""For the rounds; with set-up and evidence the whole test stays under three minutes."""
+
+FIGURES = {"wall time": "ns_per_unit", "CPU time": "cpu_ns_per_unit"}
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """What one figure (wall time or CPU time) made of one injected delay; 0 is the arm that is equal to the reference."""
+
+    figure: str
+    delay: int
+    result: EffectResult
+
+    @property
+    def right(self) -> bool:
+        """Whether the delay was called slower; or, of two equal arms, neither was called anything."""
+        if self.delay:
+            return self.result.verdict is Verdict.SLOWER
+        return self.result.verdict in (Verdict.NO_DIFFERENCE, Verdict.UNDECIDED)
+
+    @property
+    def covered(self) -> bool:
+        """Whether the interval holds the delay that was injected."""
+        low, high = self.result.low, self.result.high
+        return low is not None and high is not None and low <= 1 + self.delay / 100 <= high
+
+
+def run(console: Console, budget_s: float = BUDGET_S) -> bool:
+    """Measure, print the answer, and say whether wall time resolves 3 % and keeps silent about equal arms."""
+    started = time.monotonic()
+    device = environment.device_facts()
+    with tempfile.TemporaryDirectory(prefix="perfsweep-selftest-") as folder:
+        trials, manifest, sweep = _measure(console, Path(folder), device, budget_s)
+        found = _resolutions(sweep, manifest, trials)
+    _show(console, found, trials, time.monotonic() - started)
+    return passes(found)
+
+
+def passes(found: list[Resolution]) -> bool:
+    """Whether wall time resolves every delay from 3 % up, and calls two equal arms nothing."""
+    needed = [one for one in found if one.figure == "wall time" and (one.delay == 0 or one.delay >= MUST_RESOLVE)]
+    return bool(needed) and all(one.right for one in needed)
+
+
+def command(runs: Path, budget_s: float) -> SweepCommand:
+    """The sweep that is measured: short trials, rounds until half a per cent is reached or the budget is spent."""
+    return SweepCommand(
+        workload={"name": "selftest"},
+        measure=MeasureConfig(
+            rounds=10,
+            iterations=40,
+            warmup_max=60,
+            evidence_iterations=2,
+            counting_iterations=2,
+            timeout_s=60,
+            margin=0.002,
+            precision=0.004,
+            rounds_max=400,
+            budget_s=budget_s,
+            repeats=0,
+            aa=True,
+        ),
+        sweep=SweepConfig(name="selftest", designs=[DesignConfig("one_at_a_time", levels={"delay": list(DELAYS)})]),
+        runs=str(runs),
+        name="selftest",
+    )
+
+
+def _measure(console: Console, runs: Path, device: Device, budget_s: float) -> tuple[pl.DataFrame, Manifest, SweepFolder]:
+    wanted = command(runs, budget_s)
+    manifest = plan.make_plan(wanted, device)
+    sweep = SweepFolder(runs / manifest.sweep.name)
+    launch.prepare(sweep, manifest, "")
+    console.print(
+        f"measuring two equal arms and delays of {', '.join(map(str, DELAYS))} % on {device.name or device.type}, "
+        f"for at most {budget_s:.0f} s"
+    )
+    ahead = progress_display.trials_ahead(manifest, {pack.id: manifest.sweep.measure.rounds for pack in manifest.packs})
+    with progress_display.live(console, manifest, ahead) as progress:
+        launch.launch(sweep, manifest, list(manifest.packs), wanted.cluster, device, (), progress)
+    return collect.collect(sweep, manifest), manifest, sweep
+
+
+def _resolutions(sweep: SweepFolder, manifest: Manifest, trials: pl.DataFrame) -> list[Resolution]:
+    progress, cls = read_progress(sweep, manifest), registry.find(manifest.sweep.workload)
+    used = trials.filter(pl.col("used") & (pl.col("outcome") == "ok"))
+    found = []
+    for figure, column in FIGURES.items():
+        for result in Judge(manifest, cls, progress, used, column).effects():
+            delay = 0 if result.effect.design == AA else int(result.effect.level)
+            found.append(Resolution(figure, delay, result))
+    return sorted(found, key=lambda one: (list(FIGURES).index(one.figure), one.delay))
+
+
+def _show(console: Console, found: list[Resolution], trials: pl.DataFrame, seconds: float) -> None:
+    table = Table(title="\nself-test", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("judged by", "injected", "measured", "95 % interval", "rounds", "verdict", "resolved"):
+        table.add_column(heading, justify="left" if heading in ("judged by", "verdict", "resolved") else "right")
+    for one in found:
+        table.add_row(one.figure, *_cells(one))
+    console.print(table)
+    timing = trials.filter(pl.col("kind") == "timing")
+    disturbed = timing.filter(pl.col("disturbed") != "")
+    if disturbed.height:
+        last = disturbed["disturbed"].to_list()[-1]
+        console.print(f"{disturbed.height} of {timing.height} timing trials were disturbed, the last by: {last}", highlight=False)
+    fit = "resolves" if passes(found) else "does not resolve"
+    console.print(f"this machine {fit} {MUST_RESOLVE} % by wall time; the test took {seconds:.0f} s", highlight=False)
+
+
+def _cells(one: Resolution) -> list[str]:
+    result = one.result
+    if result.ratio is None or result.low is None or result.high is None:
+        return ["", "", "", str(result.rounds), result.word, "no"]
+    return [
+        f"{one.delay} %" if one.delay else "A/A",
+        f"{math.expm1(math.log(result.ratio)):+.2%}",
+        f"{result.low - 1:+.2%} .. {result.high - 1:+.2%}",
+        str(result.rounds),
+        result.word,
+        ("yes" if one.right else "no") + ("" if one.covered else ", interval misses it"),
+    ]

@@ -1,0 +1,185 @@
+"""A sweep seen from another shell: everything is read from its folder, nothing from the process that started it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.config.types import ClusterConfig
+from pipelines.execution import detach, launch, progress_display
+from pipelines.execution.events import POLL_S, Held, Tail, until_over
+from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
+from pipelines.store.progress import Progress, read_progress
+from pipelines.store.records import Manifest, Outcome, SweepFolder, opened
+from pipelines.terminal import console_here
+from slurm.executor import SlurmExecutor
+from slurm.jobs import JobState
+from slurm.journal import Journal
+from workloads.errors import ConfigError
+
+
+def status(path: str) -> int:
+    """Rounds finished in each pack, trials by outcome, and where its job stands."""
+    folder, manifest = opened(path)
+    progress = read_progress(folder, manifest)
+    executor = _attached(folder, manifest)
+    states = executor.look() if executor else {}
+    notes = executor.notes() if executor else {}
+    table = Table(title=f"{manifest.sweep.name}: {manifest.sweep.workload}", title_justify="left")
+    for heading in ("pack", "arms", "rounds finished", "trials", "not ok", *(["job", "note"] if executor else [])):
+        table.add_column(heading)
+    unfinished = 0
+    for pack in manifest.packs:
+        wanted = progress.rounds_wanted(pack)
+        finished = [n for n in range(wanted) if progress.finished_attempt(pack.id, n, pack.arms) is not None]
+        unfinished += wanted - len(finished)
+        trials, bad = _counts(progress, pack.id)
+        job = [states[pack.id].value if pack.id in states else "not submitted", notes.get(pack.id, "")] if executor else []
+        table.add_row(pack.id, str(len(pack.arms)), f"{len(finished)} of {wanted}", str(trials), str(bad), *job)
+    console_here().print(table)
+    for message in progress.damaged:
+        print(f"skipped: {message}")
+    if executor and executor.held():
+        return ATTENTION
+    return SOME_FAILED if unfinished else DONE
+
+
+def wait(path: str) -> int:
+    """Follow a sweep to its end, submit again what may be, and conclude as the sweep command would."""
+    from pipelines.commands.sweep import conclude  # brings torch along
+
+    folder, manifest = opened(path)
+    console = console_here()
+    try:
+        with launch.locked(folder):
+            broken = _follow(console, folder, manifest)
+    except ConfigError:
+        if not _elsewhere(console, folder):
+            return INTERRUPTED
+        broken = {}
+    except Held as held:
+        console.print(f"nothing more will happen by itself: {held}", style="yellow", highlight=False)
+        return ATTENTION
+    except KeyboardInterrupt:
+        executor = _attached(folder, manifest)
+        detach.detach(console, path, executor.cancel if executor else lambda: 0)
+        return INTERRUPTED
+    return conclude(console, folder, manifest, broken)
+
+
+def cancel(path: str, packs: list[str]) -> int:
+    """Cancel the sweep's jobs on Slurm, or those of some packs; what they finished stays."""
+    folder, manifest = opened(path)
+    executor = _attached(folder, manifest)
+    if executor is None:
+        raise ConfigError(f"{path} has nothing on Slurm; a sweep on this machine is stopped with Ctrl-C where it was started")
+    known = [pack.id for pack in manifest.packs]
+    if unknown := sorted(set(packs) - set(known)):
+        raise ConfigError(f"{unknown[0]} is no pack of {path}; choose from: {', '.join(known)}")
+    cancelled = executor.cancel(packs or None)
+    console_here().print(f"cancelled {cancelled} jobs; finished rounds are kept in {path}", highlight=False)
+    return DONE
+
+
+def logs(path: str, packs: list[str], follow: bool) -> int:
+    """Print the logs of a sweep's packs, and go on printing while their jobs run."""
+    folder, manifest = opened(path)
+    names = packs or [pack.id for pack in manifest.packs]
+    executor = _attached(folder, manifest) if follow else None
+    files = {name: folder.pack_dir(name) / "log.txt" for name in names}
+    shown = dict.fromkeys(names, 0)
+    try:
+        while True:
+            # Ask first, print then: what a job wrote before it ended is not missed.
+            over = not follow or (executor is not None and all(s.over for n, s in executor.look().items() if n in names))
+            for name, text in _new_text(files, shown):
+                for line in text.splitlines():
+                    print(f"{name}: {line}", flush=True)
+            if over:
+                return DONE
+            time.sleep(1.0)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _follow(console: Console, folder: SweepFolder, manifest: Manifest) -> dict[str, str]:
+    executor = _attached(folder, manifest, console)
+    if executor is None:
+        return {}
+    progress = read_progress(folder, manifest)
+    todo = {pack.id: len(progress.unfinished_rounds(pack)) for pack in manifest.packs}
+    tails = [Tail(folder, pack.id) for pack in manifest.packs]
+    with progress_display.live(console, manifest, progress_display.trials_ahead(manifest, todo)) as shown:
+        states = until_over(executor, tails, shown)
+    missing = sorted(name for name, rounds in todo.items() if rounds and name not in states)
+    if missing:
+        console.print(f"never submitted: {', '.join(missing)}; the sweep command does that", style="yellow", highlight=False)
+    notes = executor.notes()
+    return {name: notes.get(name, "") for name, state in states.items() if state is not JobState.ENDED}
+
+
+def _elsewhere(console: Console, folder: SweepFolder) -> bool:
+    """Another command measures or follows the sweep: wait until it lets go."""
+    console.print("another command follows this sweep: waiting for it", highlight=False)
+    try:
+        while True:
+            try:
+                with launch.locked(folder):
+                    return True
+            except ConfigError:
+                time.sleep(POLL_S)
+    except KeyboardInterrupt:
+        return False
+
+
+def _attached(folder: SweepFolder, manifest: Manifest, console: Console | None = None) -> SlurmExecutor | None:
+    """An executor on what the sweep has on Slurm; None where nothing of it ever was."""
+    if not Journal(folder.submissions_file).submissions:
+        return None
+
+    def say(text: str) -> None:
+        if console:
+            console.print(text, style="yellow", highlight=False)
+
+    return launch.resume(folder, manifest, _cluster(folder), say)
+
+
+def _cluster(folder: SweepFolder) -> ClusterConfig:
+    """The site profile the sweep was started with.
+
+    Raises
+    ------
+    ConfigError
+        sweep.yaml does not hold one.
+    """
+    try:
+        values = OmegaConf.load(folder.config_file).configuration.cluster
+        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ClusterConfig), values))  # type: ignore[return-value]
+    except (OSError, AttributeError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{folder.config_file} does not say which cluster the sweep runs on ({error})") from error
+
+
+def _counts(progress: Progress, pack: str) -> tuple[int, int]:
+    """Timing trials of a pack, and how many of them did not end well."""
+    attempts = [tries for (owner, _), tries in progress.timing.items() if owner == pack]
+    records = [found.record for tries in attempts for arms in tries.values() for found in arms.values()]
+    return len(records), sum(record.outcome is not Outcome.OK for record in records)
+
+
+def _new_text(files: dict[str, Path], shown: dict[str, int]) -> Iterator[tuple[str, str]]:
+    for name, file in files.items():
+        try:
+            with file.open("rb") as opened_file:
+                opened_file.seek(shown[name])
+                content = opened_file.read()
+        except FileNotFoundError:
+            continue
+        shown[name] += len(content)
+        if content:
+            yield name, content.decode(errors="replace")

@@ -1,0 +1,43 @@
+"""`perfsweep tune`: search for the best arm under limits, compare it with the reference in fresh rounds, write a preset."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from pipelines.commands.publish import prepare_tracking
+from pipelines.config import types as config
+from pipelines.config.types import TuneCommand
+from pipelines.execution import launch
+from pipelines.exits import DONE
+from pipelines.search import factors
+from pipelines.search.driver import Hunt
+from pipelines.search.factors import Grid
+from pipelines.search.limits import budget, refuse_too_much_memory, take_memory
+from pipelines.search.measurements import Bench, Limits
+from pipelines.search.search import search
+from pipelines.search.verification import Conclusion
+from pipelines.store import provenance
+from pipelines.terminal import console_here
+
+
+def tune(cfg: DictConfig) -> int:
+    """Search, verify, write the preset; status as of a sweep."""
+    command: TuneCommand = config.typed(cfg, TuneCommand)
+    console = console_here()
+    take_memory(command, "tune", command.tune.memory_gib)
+    limits = Limits(command.tune.iterations, command.tune.compile_s)
+    bench = Bench(console, command, cfg, limits, command.tune.rounds, command.tune.reference)
+    refuse_too_much_memory("tune", command.measure.memory_gib, bench.device.memory_bytes)
+    planned = factors.plan(bench.space, bench.reference.levels, command.tune)
+    hunt = Hunt(console, bench, Grid(bench.space, bench.reference.levels, planned.factors))
+    for (name, value), why in planned.left_out.items():
+        console.print(f"left out: {name}={value}: {why}", style="yellow", highlight=False)
+    hunt.show(command)
+    if command.dry_run:
+        return DONE
+    prepare_tracking(console, command)
+    with launch.locked(bench.folder):
+        status = hunt.run(search(planned.factors, hunt.grid.legal, budget(command, bench.device.memory_bytes)))
+    if status is not None:
+        return status
+    return Conclusion(console, command, hunt, provenance.sweep_yaml(cfg)).run()

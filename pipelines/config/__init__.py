@@ -1,0 +1,1 @@
+"""The typed options of all commands, and where their values come from."""

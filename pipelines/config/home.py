@@ -1,0 +1,70 @@
+"""The folder somebody measures in: ``perfsweep.yaml`` says what every command there starts from.
+
+::
+
+    conf: configs               # folder with site profiles and sweeps of your own: configs/cluster/site.yaml is cluster=site
+    overrides:                  # as on the command line, which wins
+      - cluster=site
+      - tracking.project=my-study
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from pipelines.config.external_workload import read_mapping
+from workloads.errors import ConfigError
+
+FILE = "perfsweep.yaml"
+
+
+def overrides(allowed: Sequence[str], given: Sequence[str], folder: Path | None = None) -> list[str]:
+    """What the current folder adds in front of the overrides that were given.
+
+    `allowed` are the parts of the configuration that the command has: a cluster means nothing to ``perfsweep run``.
+
+    Raises
+    ------
+    ConfigError
+        ``perfsweep.yaml`` cannot be meant; the message names the entry.
+    """
+    file = (folder or Path.cwd()) / FILE
+    if not file.is_file():
+        return []
+    values = read_mapping(file)
+    if unknown := sorted(set(values) - {"conf", "overrides"}):
+        raise ConfigError(f"{file}: {unknown[0]} is unknown; it has conf and overrides")
+    own = values.get("overrides") or []
+    if not isinstance(own, list) or not all(isinstance(text, str) and "=" in text for text in own):
+        raise ConfigError(f"{file}: overrides must be a list of texts such as cluster=site")
+    taken = {_key(text) for text in given}
+    kept = [text for text in own if _key(text) not in taken and _key(text).split(".")[0] in allowed]
+    return [*_search_path(file, values.get("conf")), *kept]
+
+
+def conf_folder() -> Path | None:
+    """The current folder's own configuration, where it has one: for completion, which must not complain."""
+    for line in Path(FILE).read_text().splitlines() if Path(FILE).is_file() else ():
+        name, colon, value = line.partition("#")[0].partition(":")
+        if name == "conf" and colon and value.strip():
+            return Path(value.strip().strip("'\""))
+    return None
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~")
+
+
+def _search_path(file: Path, conf: object) -> list[str]:
+    if conf is None:
+        return []
+    folder = file.parent / str(conf)
+    if not folder.is_dir():
+        raise ConfigError(f"{file}: conf={conf} is no folder; create it, or remove the line")
+    for own in sorted(folder.rglob("*.yaml")):
+        name = own.relative_to(folder)
+        if files("conf").joinpath(name.as_posix()).is_file():
+            raise ConfigError(f"{own} would be hidden by perfsweep's own {name}: give it another name")
+    return [f"hydra.searchpath=['{folder.resolve().as_uri()}']"]

@@ -1,0 +1,65 @@
+"""A tuned arm as a preset of toggles that `run` and `sweep` accept: where it lies, and what stands in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import yaml
+
+from pipelines.config import home
+from pipelines.store.files import write_atomically
+from workloads.api import Device, Levels
+from workloads.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a preset goes. `extra` is what a command needs besides its name to find it there."""
+
+    file: Path
+    extra: str = ""
+
+    @property
+    def override(self) -> str:
+        """What to add to a `run` or `sweep` command."""
+        return " ".join(filter(None, [self.extra, f"toggles={self.file.stem}"]))
+
+
+def place(name: str, runs: Path) -> Place:
+    """In a checkout its ``conf``, else the folder that ``perfsweep.yaml`` names, else one beside the sweeps."""
+    own = Path("conf")
+    if own.is_dir() and own.resolve() == Path(str(files("conf"))).resolve():
+        return Place(own / "toggles" / f"{name}.yaml")
+    if (folder := home.conf_folder()) is not None:
+        return Place(folder / "toggles" / f"{name}.yaml")
+    folder = runs / "conf"
+    return Place(folder / "toggles" / f"{name}.yaml", f"'hydra.searchpath=[{folder.resolve().as_uri()}]'")
+
+
+def preset_name(workload: str, device: Device) -> str:
+    """``tuned-<workload>-<device>``: of a GPU its model, as levels that pay on one need not on another."""
+    model = device.name if device.type == "cuda" and device.name else device.type
+    return f"tuned-{workload}-{re.sub(r'[^a-z0-9]+', '-', model.lower()).strip('-')}"
+
+
+def write(where: Place, levels: Levels, facts: Sequence[str]) -> None:
+    """Write the levels off their baseline, with what is known of them as comments.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be written.
+    """
+    lines = [f"# {line}" for fact in facts for line in fact.splitlines()]
+    text = "\n".join(lines) + "\n" + yaml.safe_dump(dict(levels), default_flow_style=False, sort_keys=False)
+    try:
+        where.file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(where.file, text.encode())
+    except OSError as error:
+        raise ConfigError(
+            f"{where.file} cannot be written ({error.strerror}); what was measured stays: the same command writes it again"
+        ) from error

@@ -1,0 +1,88 @@
+"""How wandb is started: the one table of its settings, and the surroundings it gets to see. Imports wandb late."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.tracking import CREDENTIALS
+
+SETTINGS: dict[str, Any] = {
+    "mode": "offline",
+    "console": "off",  # capturing output writes a record for each line
+    "disable_git": True,
+    "disable_code": True,
+    "save_code": False,
+    "x_save_requirements": False,  # records hold the environment of the measurement, not of the publishing
+    "x_disable_meta": True,
+    "x_disable_machine_info": True,
+    "x_disable_stats": True,
+    "init_timeout": 20,
+    "finish_timeout": 30,  # the default may block for hours
+    "x_service_wait": 30,
+    "x_transaction_log_flush_interval": 1,  # bounds what a killed process loses
+    "x_file_stream_transmit_interval": 5,
+    "silent": True,
+    "symlink": False,  # a link to the latest run makes patterns over run folders match twice
+    "reinit": "create_new",  # the default hands out, and then finishes, a run that the caller has open
+}
+"""Settings of every run. Names with `x_` are not public in W&B: they stand here and nowhere else."""
+
+KEPT_VARIABLES = frozenset({"WANDB_CACHE_DIR", "WANDB_DATA_DIR"})
+"""Variables of the user's shell that W&B gets to see: where a site wants large temporary files, if it says so."""
+
+
+def settings(root: Path, **own: Any) -> Any:
+    """`wandb.Settings` of a run below `root`; wandb refuses names that it does not know.
+
+    Call it inside `own_environment`.
+    """
+    import wandb
+
+    return wandb.Settings(**{**SETTINGS, "root_dir": str(root), **own})
+
+
+@contextmanager
+def own_environment(private: Path, server: str | None = None) -> Iterator[None]:
+    """Hide the shell's W&B variables (a run id, a mode, a key) and keep W&B's own files below `private`.
+
+    With the address of a `server`, credentials stay visible. The variables are put back at the end. W&B reads them when
+    it is imported, set up and initialised.
+    """
+    before = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
+    ours = {
+        "WANDB_CACHE_DIR": str(private / "cache"),
+        "WANDB_DATA_DIR": str(private / "data"),
+        "WANDB_CONFIG_DIR": str(private / "config"),
+        "WANDB_SILENT": "true",
+        "WANDB_ERROR_REPORTING": "false",  # otherwise W&B may report its own failures over the network, also offline
+    }
+    if server is not None:
+        ours["WANDB_BASE_URL"] = server
+    kept = {*KEPT_VARIABLES, *(CREDENTIALS if server is not None else ())}
+    _replace_variables({**ours, **{name: value for name, value in before.items() if name in kept}})
+    try:
+        yield
+    finally:
+        _replace_variables(before)
+
+
+@contextmanager
+def guarded(problems: list[str]) -> Iterator[None]:
+    """Note whatever W&B raises as one line in `problems` instead of passing it on; only Ctrl-C and exit pass."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001  a dead background process surfaces as a cancelled asyncio task too
+        lines = str(error).strip().splitlines() or ["no message"]
+        problems.append(f"{type(error).__name__}: {lines[0]}")
+
+
+def _replace_variables(wanted: Mapping[str, str]) -> None:
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        del os.environ[name]
+    os.environ.update(wanted)

@@ -1,0 +1,1 @@
+"""Manifest to finished trials: packs, processes, and what a person sees meanwhile."""

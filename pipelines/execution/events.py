@@ -1,0 +1,81 @@
+"""Watching jobs until they are over: their events as they come, and who needs a person."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from pipelines.store.records import Event, SweepFolder
+from slurm.executor import SlurmExecutor
+from slurm.jobs import Executor, JobState
+
+POLL_S = 0.25
+"""Time between looks at the packs' progress; Slurm itself is asked as seldom as the site profile says."""
+
+HELD_POLLS = 40
+"""Looks after which jobs that will not start by themselves are left to a person."""
+
+
+class Tail:
+    """The events of a pack that have not been shown."""
+
+    def __init__(self, folder: SweepFolder, pack: str) -> None:
+        self._folder, self._pack = folder, pack
+        self._size = -1
+        self._seen = len(folder.read_events(pack))
+
+    def new(self) -> list[Event]:
+        """Events since the last call; a file that has not grown is not read again."""
+        size = _size(self._folder.events_file(self._pack))
+        if size == self._size:
+            return []
+        self._size = size
+        events = self._folder.read_events(self._pack)[self._seen :]
+        self._seen += len(events)
+        return events
+
+
+class Held(Exception):
+    """Nothing more will happen by itself; `notes` says why, by job."""
+
+    def __init__(self, notes: dict[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {note}" for name, note in notes.items()))
+        self.notes = notes
+
+
+def until_over(executor: Executor, tails: Iterable[Tail], on_event: Callable[[Event], None]) -> dict[str, JobState]:
+    """Follow all jobs to their end; the state of each.
+
+    Raises
+    ------
+    Held
+        All that is left waits for something that will not come by itself.
+    """
+    tails = list(tails)
+    held_for = 0
+    while True:
+        states = executor.poll()
+        for tail in tails:
+            for event in tail.new():
+                on_event(event)
+        left = [name for name, state in states.items() if not state.over]
+        if not left:
+            return states
+        held = _held(executor)
+        held_for = held_for + 1 if held and set(left) <= set(held) else 0
+        if held_for >= HELD_POLLS:
+            notes = executor.notes()
+            raise Held({name: notes.get(name, "held") for name in held})
+        time.sleep(POLL_S)
+
+
+def _held(executor: Executor) -> list[str]:
+    return executor.held() if isinstance(executor, SlurmExecutor) else []
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,277 @@
+"""Manifest -> executor: write the sweep folder, start the packs that are not finished, follow their progress."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from pipelines.config.types import ClusterConfig
+from pipelines.execution.events import Tail, until_over
+from pipelines.execution.pack import PackRun
+from pipelines.store import attempts, code_snapshot
+from pipelines.store.files import append_line
+from pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder
+from slurm.executor import SlurmExecutor
+from slurm.executor import executor as slurm_executor
+from slurm.inprocess import InProcessExecutor
+from slurm.jobs import Executor, Job, JobState
+from slurm.journal import Journal
+from slurm.local import LocalExecutor
+from slurm.site import Shape
+from slurm.states import End
+from workloads import registry
+from workloads.api import Device
+from workloads.errors import ClusterError, ConfigError
+
+Say = Callable[[str], None]
+
+COLLECT = "collect"
+"""Name of the job that writes the comparison when all packs have ended."""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """How a launch ended: packs that broke off, each with the last lines of its log."""
+
+    broken: dict[str, str]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every pack ran to its end."""
+        return not self.broken
+
+
+def prepare(folder: SweepFolder, manifest: Manifest, config_text: str) -> None:
+    """Write everything a pack needs before anything is started.
+
+    Raises
+    ------
+    ConfigError
+        The folder cannot be written.
+    """
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.write_manifest(manifest)
+        folder.config_file.write_text(config_text)
+        code_snapshot.take(folder.code_dir)
+    except OSError as error:
+        raise ConfigError(
+            f"runs={folder.path.parent}: cannot write {folder.path} ({error.strerror}); choose another with runs=PATH"
+        ) from error
+
+
+@contextmanager
+def locked(folder: SweepFolder) -> Iterator[None]:
+    """Keep a second command from measuring the same sweep at the same time.
+
+    Raises
+    ------
+    ConfigError
+        Another command holds the sweep, or the folder cannot be written.
+    """
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        lock = (folder.path / ".lock").open("w")
+    except OSError as error:
+        raise ConfigError(
+            f"runs={folder.path.parent}: cannot write {folder.path} ({error.strerror}); choose another with runs=PATH"
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"{folder.path} is being measured by another command; wait for it, or give this one a name="
+            ) from error
+        yield
+
+
+def launch(
+    folder: SweepFolder,
+    manifest: Manifest,
+    packs: list[Pack],
+    cluster: ClusterConfig,
+    device: Device,
+    retry: tuple[str, ...] = (),
+    on_event: Callable[[Event], None] = lambda event: None,
+    say: Say = lambda text: None,
+) -> Launched:
+    """Run packs to their end.
+
+    Ctrl-C is passed on: before that, packs of this machine end after their last finished round; those on Slurm go on.
+
+    Raises
+    ------
+    ClusterError
+        There is no such slot, or Slurm refuses the sweep; the message names the field.
+    Held
+        What is left on Slurm waits for something that will not come by itself.
+    """
+    code = code_snapshot.take(folder.code_dir)
+    jobs = [_job(folder, manifest, pack, retry, code) for pack in packs]
+    executor = _executor(folder, manifest, cluster, device, retry, code, say)
+    tails = [Tail(folder, pack.id) for pack in packs]
+    if isinstance(executor, SlurmExecutor):
+        executor.submit(jobs)
+        if cluster.collect:
+            _collect_afterwards(folder, executor, _env(manifest, code))
+        states = until_over(executor, tails, on_event)
+    else:
+        _note_local(folder, jobs, cluster.executor)
+        states = _run_here(executor, jobs, tails, on_event)
+    notes = executor.notes()
+    broken = {name: _why(folder, name, notes) for name, state in states.items() if state is not JobState.ENDED}
+    return Launched(broken)
+
+
+def resume(folder: SweepFolder, manifest: Manifest, cluster: ClusterConfig, say: Say = lambda text: None) -> SlurmExecutor:
+    """An executor that follows what is on Slurm already, from the files of the sweep alone."""
+    code = max(folder.code_dir.iterdir(), key=lambda path: path.stat().st_mtime, default=folder.code_dir)
+    executor = _on_slurm(folder, manifest, cluster, code, say)
+    executor.follow([job for job in executor.submitted_jobs() if job.name != COLLECT])
+    return executor
+
+
+def refuse_other_plan(folder: SweepFolder, manifest: Manifest) -> None:
+    """Keep jobs in the queue from finding another plan than the one they were submitted with.
+
+    Raises
+    ------
+    ConfigError
+        Jobs of the sweep may be alive, and `manifest` is not theirs.
+    """
+    alive = sorted(Journal(folder.submissions_file).open_names() - {COLLECT})
+    if not alive or not folder.manifest_file.exists() or folder.read_manifest() == manifest:
+        return
+    raise ConfigError(
+        f"{folder.path}: {', '.join(alive)} of an earlier plan may still run on Slurm; wait with `perfsweep wait {folder.path}`, "
+        f"end them with `perfsweep cancel {folder.path}`, or give this sweep another name="
+    )
+
+
+def _executor(
+    folder: SweepFolder, manifest: Manifest, cluster: ClusterConfig, device: Device, retry: tuple[str, ...], code: Path, say: Say
+) -> Executor:
+    if cluster.executor == "slurm":
+        return _on_slurm(folder, manifest, cluster, code, say)
+    if cluster.executor == "inprocess":
+        outcomes = frozenset(map(Outcome, retry))
+        return InProcessExecutor(lambda job: PackRun(folder, manifest, manifest.pack(job.name), outcomes).run())
+    return LocalExecutor(_slots(cluster, device))
+
+
+def _on_slurm(folder: SweepFolder, manifest: Manifest, cluster: ClusterConfig, code: Path, say: Say) -> SlurmExecutor:
+    def advanced(name: str, end: End) -> bool:
+        if name == COLLECT:
+            return False
+        pack = manifest.pack(name)
+        out_of_memory = end is End.OOM and attempts.record_oom(folder, pack)
+        return out_of_memory or attempts.advanced(folder, manifest, pack)
+
+    return slurm_executor(cluster, folder.path, manifest.sweep.name, code, advanced, say)
+
+
+def batch_texts(
+    folder: SweepFolder, manifest: Manifest, packs: list[Pack], cluster: ClusterConfig, retry: tuple[str, ...]
+) -> list[str]:
+    """The batch scripts that `launch` would submit."""
+    code = folder.code_dir / "DIGEST"
+    executor = _on_slurm(folder, manifest, cluster, code, lambda text: None)
+    return executor.texts([_job(folder, manifest, pack, retry, code) for pack in packs])
+
+
+def _run_here(executor: Executor, jobs: list[Job], tails: list[Tail], on_event: Callable[[Event], None]) -> dict[str, JobState]:
+    """Run on this machine; Ctrl-C, and what Slurm sends when our own allocation ends, ends the packs properly."""
+    before = (
+        {number: signal.signal(number, _as_ctrl_c) for number in (signal.SIGTERM, signal.SIGUSR2)} if _in_main_thread() else {}
+    )
+    try:
+        executor.submit(jobs)
+        return until_over(executor, tails, on_event)
+    except BaseException:
+        executor.cancel()
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _note_local(folder: SweepFolder, jobs: list[Job], executor: str) -> None:
+    for job in jobs:
+        append_line(
+            folder.submissions_file, {"time": time.time(), "pack": job.name, "executor": executor, "command": list(job.command)}
+        )
+
+
+def _collect_afterwards(folder: SweepFolder, executor: SlurmExecutor, env: dict[str, str]) -> None:
+    """Have Slurm write the comparison when the last pack has ended, with nobody logged in."""
+    command = (sys.executable, "-m", "pipelines.cli", "compare", str(folder.path.absolute()))
+    executor.collect_afterwards(Job(COLLECT, command, folder.path.absolute() / "packs" / COLLECT / "log.txt", env))
+
+
+def _slots(cluster: ClusterConfig, device: Device) -> list[dict[str, str]]:
+    if device.type == "cuda":
+        count = cluster.slots or device.count
+        if count > device.count:
+            raise ClusterError(f"cluster.slots={count} is more than the {device.count} GPUs of this machine")
+        # An allocation on a shared node names the GPUs that are ours; counting from 0 would take somebody else's.
+        given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        names = given.split(",") if given else [str(number) for number in range(device.count)]
+        return [{"CUDA_VISIBLE_DEVICES": name.strip()} for name in names[:count]]
+    # More than one slot on CPU makes trials disturb one another; whoever asks for it gets it.
+    return [{} for _ in range(cluster.slots or 1)]
+
+
+def _job(folder: SweepFolder, manifest: Manifest, pack: Pack, retry: tuple[str, ...], code: Path) -> Job:
+    command = (sys.executable, "-m", "pipelines.execution.pack", str(folder.path.absolute()), pack.id, *retry)
+    return Job(pack.id, command, folder.pack_dir(pack.id) / "log.txt", _env(manifest, code), _ranks(manifest, pack))
+
+
+def _env(manifest: Manifest, code: Path) -> dict[str, str]:
+    paths = [str(code.absolute()), *manifest.sweep.import_paths, os.environ.get("PYTHONPATH", "")]
+    return {
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        "PYTHONSAFEPATH": "1",  # otherwise a checkout in the current folder would win over the snapshot
+        "OMP_NUM_THREADS": str(manifest.sweep.measure.threads),
+    }
+
+
+def shapes(manifest: Manifest, cluster: ClusterConfig) -> dict[str, Shape]:
+    """Resources each pack asks for."""
+    return {pack.id: Shape.of(cluster, _ranks(manifest, pack)) for pack in manifest.packs}
+
+
+def _ranks(manifest: Manifest, pack: Pack) -> int:
+    """Processes that the largest trial of a pack runs side by side, one GPU each."""
+    toggles = {toggle.name: toggle for toggle in registry.find(manifest.sweep.workload).toggles}
+    levels = [toggles[name].level(value) for arm in pack.arms for name, value in manifest.arm(arm).levels.items()]
+    return max((level.ranks for level in levels), default=1)
+
+
+def _why(folder: SweepFolder, pack: str, notes: dict[str, str]) -> str:
+    return "\n".join(filter(None, [notes.get(pack), _last_lines(folder, pack)]))
+
+
+def _last_lines(folder: SweepFolder, pack: str, lines: int = 8) -> str:
+    try:
+        text = (folder.pack_dir(pack) / "log.txt").read_text(errors="replace")
+    except OSError:
+        return "no log was written"
+    return "\n".join(text.strip().splitlines()[-lines:]) or "the log is empty: it was killed, or the disk is full"

@@ -1,0 +1,277 @@
+"""One allocation: counting and evidence for each arm, then rounds of timing trials in fresh processes.
+
+Run as ``python -m pipelines.execution.pack <sweep folder> <pack>``. SIGTERM, SIGINT and SIGUSR2 end it after the running trial
+has been ended; finished rounds stay, and starting the pack again continues with the first unfinished one, as an attempt
+with a number of its own.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from functools import cached_property
+from pathlib import Path
+from types import FrameType
+
+from pipelines.execution.resident import Generation, Told, TooLarge
+from pipelines.execution.spawn import Exec, ForkServer, fix_imports, wait
+from pipelines.publish.between_rounds import Feeder
+from pipelines.store.attempts import Superseded, claim, stop_if_superseded
+from pipelines.store.progress import Found, read_progress
+from pipelines.store.records import (
+    Arm,
+    Event,
+    Kind,
+    Manifest,
+    Outcome,
+    Pack,
+    SweepFolder,
+    TrialRecord,
+    TrialSpec,
+    read_record,
+    replay_dir,
+    write_record,
+    write_spec,
+)
+from pipelines.trial import environment
+from workloads import registry
+from workloads.api import Level, Workload
+from workloads.errors import RecordError
+
+TRY_AGAIN, STUCK, CANNOT_WRITE, SUPERSEDED = 75, 79, 74, 76
+"""Exit status of a pack that a signal ended after and before it had finished anything, of one whose folder cannot be
+written (see sysexits), and of one whose place a later attempt has taken."""
+
+
+class Interrupted(BaseException):
+    """A signal asked the pack to end; like KeyboardInterrupt it passes every handler of ordinary mistakes."""
+
+
+class PackRun:
+    """The trials of one pack, one after the other."""
+
+    def __init__(self, folder: SweepFolder, manifest: Manifest, pack: Pack, retry: frozenset[Outcome] = frozenset()) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self.pack = pack
+        self.retry = retry
+        self.attempt = claim(folder, pack)  # first: from here on an earlier copy starts no more trials
+        fix_imports(manifest.sweep.import_paths)
+        # Then this: the server imports torch while this process does, and nothing above may have imported it yet.
+        self._starter = Exec() if pack.start == "exec" else ForkServer([registry.module_of(manifest.sweep.workload)])
+        self._device = environment.device_facts()
+        self._feeder = Feeder(folder, manifest, pack.id)
+        self.progress = read_progress(folder, manifest, environment.comparison_keys(self._device))
+        self.advanced = False  # whether this attempt finished a round, or a trial that is needed once
+        self._reference = next(iter(manifest.sweep.references.values()))
+        self._stays = manifest.sweep.measure.isolation == "resident"
+
+    def run(self) -> None:
+        """Do what is not done yet: first what is missing, then rounds that something disturbed, within their budget."""
+        for arm_id in sorted(self.pack.arms, key=lambda arm: arm != self._reference):  # others replay its iterations
+            for kind in (Kind.COUNTING, Kind.EVIDENCE):  # what the first compiles, the second need not
+                self.support(self.manifest.arm(arm_id), kind)
+        self._seeds()
+        tried: set[int] = set()
+        while (number := self._next(tried)) is not None:
+            tried.update(self.progress.together(number))
+            if self._stays:
+                self._generation(number)
+            else:
+                self._rounds(number)
+            self._feeder.between_rounds()
+
+    def _next(self, tried: set[int]) -> int | None:
+        """The round to measure now: no unfinished one twice, since what failed again would fail for ever."""
+        unfinished = self.progress.unfinished_rounds(self.pack, self.retry)
+        repeats = self.progress.to_repeat(self.pack)
+        return next((number for number in unfinished if number not in tried or number in repeats), None)
+
+    def single(self) -> Found:
+        """Measure the only arm of the pack once more, whatever is there already."""
+        return self.again(self.manifest.arms[0], Kind.TIMING)
+
+    def again(self, arm: Arm, kind: Kind) -> Found:
+        """Run a trial of any kind, whatever is there already."""
+        return self._trial(arm, kind, 0 if kind is Kind.TIMING else None)
+
+    def support(self, arm: Arm, kind: Kind, replicate: int = 0) -> None:
+        """The trials that give no times, once for each arm of the sweep, and for each seed where a level draws at random."""
+        done = self.progress.seeds.get((arm.id, replicate)) if replicate else self.progress.other.get((arm.id, kind))
+        if done and done.record.outcome not in self.retry:
+            return
+        self._trial(arm, kind, None, replicate)
+        self.advanced = True
+
+    def _seeds(self) -> None:
+        """Paired seeds of arms that draw at random, until equivalence is decided or enough of them are there."""
+        from pipelines.parity.evidence import Agreement  # brings torch along, for which the first trial need not wait
+
+        agreement = Agreement(self.manifest, self._cls, self.progress)
+        for effect in self.manifest.effects:
+            reference = agreement.reference(effect)
+            for arm in effect.weights if effect.weights.keys() <= set(self.pack.arms) else ():
+                done = 1
+                while done < (wanted := agreement.seeds_wanted(arm, reference)):
+                    for seed in range(done, wanted):
+                        for one in (reference, arm):
+                            self.support(self.manifest.arm(one), Kind.EVIDENCE, seed)
+                    done = wanted
+
+    def _rounds(self, number: int) -> None:
+        """A round, or all those that were to share their processes, in fresh ones."""
+        self._renew_attempt(number)
+        for n in self._together(number):
+            for arm_id in self.pack.orders[n]:
+                if arm_id not in self.progress.retired(self.pack.id, [arm_id]) or self.retry:
+                    self._trial(self.manifest.arm(arm_id), Kind.TIMING, n)
+        self.advanced = True
+
+    def _renew_attempt(self, number: int) -> None:
+        """A round that this attempt has measured already needs a number that no attempt has had."""
+        members = self.progress.together(number)
+        if any(self.attempt in self.progress.timing.get((self.pack.id, member), {}) for member in members):
+            stop_if_superseded(self.folder, self.pack.id, self.attempt)
+            self.attempt = claim(self.folder, self.pack)
+
+    def _together(self, number: int) -> list[int]:
+        return [n for n in self.progress.together(number) if n < len(self.pack.orders)]
+
+    def _generation(self, number: int) -> None:
+        """Rounds whose processes stay: start every arm, then let them take turns."""
+        self._renew_attempt(number)
+        retired = self.progress.retired(self.pack.id, self.pack.arms)
+        try:
+            with Generation(self._starter, self._device.memory_bytes, self.manifest.sweep.measure.timeout_s) as generation:
+                for arm_id in self.pack.orders[number]:
+                    if arm_id not in retired or self.retry:
+                        generation.start(self._told(arm_id, number))
+                for n in self._together(number):
+                    for arm_id in self.pack.orders[n]:
+                        if arm_id not in retired or self.retry:
+                            stop_if_superseded(self.folder, self.pack.id, self.attempt)
+                            told = self._told(arm_id, n)
+                            self._note(Found(told.folder, generation.turn(told)))
+            self.advanced = True
+        except TooLarge as reason:
+            print(f"{reason}: every arm runs in a fresh process instead", flush=True)
+            self._stays = False
+            self._rounds(number)
+
+    def _told(self, arm_id: str, number: int) -> Told:
+        spec, env = self._spec(self.manifest.arm(arm_id), Kind.TIMING, number)
+        spec = spec.model_copy(update={"generation": number // self.progress.stride})
+        return Told(spec, self.folder.trial_dir(spec), env)
+
+    @cached_property
+    def _cls(self) -> type[Workload]:
+        """The workload, which brings torch along: whoever can do without it does, as long as the server still imports."""
+        return registry.find(self.manifest.sweep.workload)
+
+    def _levels(self, arm: Arm) -> list[Level]:
+        """The levels that say something about the process an arm runs in: a pack that forks was planned to have none."""
+        if self.pack.start == "fork":
+            return []
+        toggles = {toggle.name: toggle for toggle in self._cls.toggles}
+        return [toggles[name].level(value) for name, value in arm.levels.items()]
+
+    def _spec(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0) -> tuple[TrialSpec, dict[str, str]]:
+        """What a trial is told, and the variables its levels need."""
+        levels = self._levels(arm)
+        own = {"round": number, "attempt": self.attempt, "replicate": replicate}
+        world = max((level.processes(self._device) for level in levels), default=1)
+        spec = TrialSpec.of(self.manifest.sweep, arm, kind, self.pack.id, self.folder.cache_dir, world=world, **own)
+        return spec, {name: value for level in levels for name, value in level.env.items()}
+
+    def _trial(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0) -> Found:
+        stop_if_superseded(self.folder, self.pack.id, self.attempt)
+        spec, env = self._spec(arm, kind, number, replicate)
+        folder = self.folder.trial_dir(spec)
+        if kind is Kind.EVIDENCE and not replicate:
+            spec = spec.model_copy(update={"replay": self._states(arm, folder)})
+        started = time.time()
+        ending = wait(self._starter.start(write_spec(folder, spec), spec.world, env), spec.measure.timeout_s)
+        record = _record_of(folder)
+        if record is None:
+            outcome, failure = (ending.outcome, ending.failure) if ending else (Outcome.FAILED, None)
+            record = TrialRecord.of(spec, started, outcome=outcome, failure=failure)
+            write_record(folder, record)
+        found = Found(folder, record)
+        self._note(found)
+        return found
+
+    def _states(self, arm: Arm, folder: Path) -> str | None:
+        """Where the reference keeps the states that an evidence trial replays; None where it could not keep any."""
+        if arm.id == self._reference:
+            return str(replay_dir(folder))
+        reference = self.progress.other.get((self._reference, Kind.EVIDENCE))
+        return str(replay_dir(reference.folder)) if reference else None
+
+    def _note(self, found: Found) -> None:
+        record = found.record
+        self.progress.add(found)
+        reason = _reason(record)
+        event = Event(
+            time=time.time(),
+            arm=record.arm,
+            kind=record.kind,
+            round=record.round,
+            outcome=record.outcome,
+            seconds=record.ended - record.started,
+            reason=reason,
+        )
+        self.folder.append_event(self.pack.id, event)
+
+
+def _reason(record: TrialRecord) -> str:
+    if record.failure is None:
+        return ""
+    ours = record.outcome in (Outcome.UNSUPPORTED, Outcome.TIMEOUT)
+    return record.failure.message if ours else f"{record.failure.type}: {record.failure.message}"
+
+
+def _record_of(folder: Path) -> TrialRecord | None:
+    try:
+        return read_record(folder)
+    except RecordError:
+        return None  # a damaged record is no record: the ending of the process says what happened
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    for again in _SIGNALS:  # Slurm, srun and our own parent may all pass the same signal on
+        signal.signal(again, signal.SIG_IGN)
+    raise Interrupted(signal.Signals(number).name)
+
+
+def main(arguments: list[str]) -> int:
+    """Run a pack; status 0 when it is finished."""
+    folder = SweepFolder(arguments[0])
+    manifest = folder.read_manifest()
+    retry = frozenset(Outcome(word) for word in arguments[2:])
+    for number in _SIGNALS:
+        signal.signal(number, _interrupt)
+    run = None
+    try:
+        run = PackRun(folder, manifest, manifest.pack(arguments[1]), retry)
+        run.run()
+    except Interrupted as signal_name:
+        print(f"{signal_name}: stopped after the last finished round; start the sweep again to continue", flush=True)
+        return TRY_AGAIN if run is not None and run.advanced else STUCK
+    except Superseded as reason:
+        print(reason, flush=True)
+        return SUPERSEDED
+    except OSError as error:
+        print(
+            f"{error.filename or folder.path}: {error.strerror}; finished rounds are kept: mend this and start the sweep again",
+            flush=True,
+        )
+        return CANNOT_WRITE
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

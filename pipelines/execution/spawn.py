@@ -1,0 +1,294 @@
+"""Start trial processes, wait for them without spinning, end them at their deadline, and say how they ended."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import connection, forkserver
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+from pipelines.store.records import Failure, Outcome
+
+_OOM_COUNTER = Path("/sys/fs/cgroup/memory.events")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a process group ended that left no record."""
+
+    outcome: Outcome
+    failure: Failure
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a process that stays says when it has warmed up, and after each turn."""
+
+    outcome: Outcome = Outcome.OK
+    failure: Failure | None = None
+    peak_bytes: int = 0
+
+
+class Child(Protocol):
+    """One running process of a trial."""
+
+    pid: int
+    pipe: Connection | None
+    """To a process that stays, None to one that runs by itself."""
+
+    @property
+    def handle(self) -> int:
+        """Becomes readable when the process ends."""
+        ...
+
+    def code(self) -> int | None:
+        """Exit status, negative for a signal, None while it runs."""
+        ...
+
+
+def fix_imports(import_paths: Sequence[str]) -> None:
+    """Have every process started from here import the sources that run here.
+
+    Otherwise a folder called `pipelines` or `workloads` in the current directory would win over them. `import_paths` are
+    folders that a workload from outside is imported from.
+    """
+    own = str(Path(__file__).parents[2])
+    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, [own, *import_paths, *before])))
+    os.environ["PYTHONSAFEPATH"] = "1"
+
+
+class ForkServer:
+    """Forks trials from a server that has imported torch and the workload, and never ran a torch operator.
+
+    A fork costs milliseconds where an import costs seconds; a server that touched CUDA or started threads could not
+    be forked safely. It begins to import at once, so that whoever makes it early waits for it less.
+    """
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        # The first optimiser of a process imports torch._dynamo, which takes a second: the server does it once.
+        self._context.set_forkserver_preload(
+            ["torch", "torch._dynamo", "pipelines.trial.process", *modules, "pipelines.trial.freeze_gc"]
+        )
+        forkserver.ensure_running()
+
+    def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
+        """Fork one trial; `env` and process groups need exec. With `stay` it waits for turns at the end of a pipe."""
+        if env or world > 1:
+            raise ValueError("a forked trial has imported everything already: levels with env or ranks need exec")
+        ours, theirs = multiprocessing.Pipe() if stay else (None, None)
+        process = self._context.Process(target=_forked, args=(str(spec_file), theirs))
+        with _no_main():
+            process.start()
+        if theirs is not None:
+            theirs.close()  # else the pipe would not break when the child dies
+        return [_Forked(process, ours)]
+
+    def call(self, function: Callable[..., None], *arguments: str) -> Child:
+        """Fork a process that does something else than a trial."""
+        process = self._context.Process(target=function, args=arguments)
+        with _no_main():
+            process.start()
+        return _Forked(process)
+
+
+@contextmanager
+def _no_main() -> Iterator[None]:
+    """Keep multiprocessing from importing the program that starts a trial into the trial: it needs nothing of it."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+class Exec:
+    """Starts trials as fresh interpreters, one for each rank."""
+
+    def __init__(self, module: str = "pipelines.trial.process") -> None:
+        self._module = module
+
+    def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
+        """Start all ranks of one trial with the variables of its levels; with `stay` each waits for turns at a pipe."""
+        values = {name: text.replace("{scratch_dir}", str(spec_file.parent / "scratch")) for name, text in env.items()}
+        children: list[Child] = []
+        for rank in range(world):
+            ours, theirs = multiprocessing.Pipe() if stay else (None, None)
+            inherited = [theirs.fileno()] if theirs else []
+            with (spec_file.parent / "log.txt").open("ab") as log:
+                command = [sys.executable, "-m", self._module, str(spec_file), str(rank), *map(str, inherited)]
+                process = subprocess.Popen(
+                    command,
+                    env={**os.environ, **values},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    pass_fds=inherited,
+                )
+            if theirs is not None:
+                theirs.close()
+            children.append(_Executed(process, ours))
+        return children
+
+
+def wait(children: Sequence[Child], timeout_s: float) -> Ending | None:
+    """Sleep until all processes have ended or the time is over; how they ended if not by themselves with status 0.
+
+    Whatever happens, an exception out of a signal handler included, no process outlives this call.
+    """
+    oom_kills = _oom_kills()
+    deadline = time.monotonic() + timeout_s
+    try:
+        waiting = {child.handle: child for child in children}
+        while waiting:
+            left = deadline - time.monotonic()
+            ready = connection.wait(list(waiting), timeout=max(0.0, left)) if left > 0 else []
+            if not ready:
+                return Ending(Outcome.TIMEOUT, Failure(type="Timeout", message=f"did not end within {timeout_s:g} s"))
+            for handle in ready:
+                child = waiting.pop(handle)  # type: ignore[call-overload]
+                code = child.code()
+                if code != 0:  # the other ranks would wait for this one for ever
+                    return _classified(code, oom_kills)
+        return None
+    finally:
+        for child in children:
+            _end(child)
+
+
+def hear(children: Sequence[Child], timeout_s: float) -> list[Answer] | Ending:
+    """Sleep until each of several processes that stay has said something; what they said, or how one of them failed to.
+
+    They are left running, except after an ending.
+    """
+    oom_kills = _oom_kills()
+    deadline = time.monotonic() + timeout_s
+    said: dict[int, Answer] = {}
+    while len(said) < len(children):
+        waiting = {child.pipe: child for child in children if child.pid not in said and child.pipe is not None}
+        ready = connection.wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
+        for pipe in ready:
+            child = waiting[pipe]  # type: ignore[index]
+            try:
+                said[child.pid] = pipe.recv()  # type: ignore[union-attr]
+            except (EOFError, OSError):
+                connection.wait([child.handle], timeout=10)
+                code = child.code()
+                end(children)
+                return _classified(code, oom_kills)
+        if not ready:
+            end(children)
+            return Ending(Outcome.TIMEOUT, Failure(type="Timeout", message=f"did not end within {timeout_s:g} s"))
+    return [said[child.pid] for child in children]
+
+
+def end(children: Sequence[Child]) -> None:
+    """End processes that stay, and all they started."""
+    for child in children:
+        if child.pipe is not None:
+            child.pipe.close()
+        _end(child)
+
+
+def _classified(code: int | None, oom_kills_before: int) -> Ending:
+    if code == -signal.SIGKILL and _oom_kills() > oom_kills_before:
+        return Ending(Outcome.OOM, Failure(type="Killed", message="the kernel killed the process because memory ran out"))
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name
+        return Ending(Outcome.FAILED, Failure(type=name, message=f"the process was ended by {name}"))
+    return Ending(Outcome.FAILED, Failure(type="NoRecord", message=f"the process ended with status {code} and left no record"))
+
+
+def _end(child: Child) -> None:
+    """Kill what is left of a child's process group: workers of loaders and compilers included."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return  # everything of the group has ended
+    if child.code() is None:
+        connection.wait([child.handle], timeout=10)
+        child.code()
+
+
+def _oom_kills() -> int:
+    """How many processes the memory limit of this cgroup has killed so far."""
+    try:
+        fields = dict(line.split() for line in _OOM_COUNTER.read_text().splitlines())
+    except (OSError, ValueError):
+        return 0
+    return int(fields.get("oom_kill", 0))
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when its parent dies, so that a killed pack leaves nothing running."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def detach(log_file: Path) -> None:
+    """Make a forked process one of its own: a process group, an end when its parent ends, streams into its log."""
+    os.setsid()
+    die_with_parent()
+    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _forked(spec_file: str, pipe: Connection | None = None) -> None:
+    """First function of a forked trial: a process group of its own, streams into its log."""
+    from pipelines.trial import process as trial
+
+    detach(Path(spec_file).with_name("log.txt"))
+    status = trial.main([spec_file], pipe)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # everything is on disk: tearing torch down would only cost time
+
+
+class _Forked:
+    def __init__(self, process: BaseProcess, pipe: Connection | None = None) -> None:
+        self._process = process
+        self.pipe = pipe
+        self.pid = process.pid or 0
+
+    @property
+    def handle(self) -> int:
+        return self._process.sentinel
+
+    def code(self) -> int | None:
+        self._process.join(timeout=1)  # the sentinel may be readable a moment before the status is
+        return self._process.exitcode
+
+
+class _Executed:
+    def __init__(self, process: subprocess.Popen[bytes], pipe: Connection | None = None) -> None:
+        self._process = process
+        self.pipe = pipe
+        self.pid = process.pid
+        self._handle = os.pidfd_open(process.pid)
+
+    @property
+    def handle(self) -> int:
+        return self._handle
+
+    def code(self) -> int | None:
+        return self._process.poll()
+
+    def __del__(self) -> None:
+        os.close(self._handle)

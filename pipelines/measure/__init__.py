@@ -1,1 +1,0 @@
-"""Clock, recorder, steady state, counters, environment, statistics, parity: pure, no Hydra, no files."""

@@ -1,0 +1,1 @@
+"""Whether results are the same: pure comparisons of evidence."""

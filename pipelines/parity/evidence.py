@@ -1,0 +1,141 @@
+"""Whether the arms of a sweep computed what their reference computed: reads evidence, and says what is still needed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pipelines.config.types import workload_config
+from pipelines.parity import comparison
+from pipelines.parity.comparison import ParityResult, ParityVerdict
+from pipelines.store.progress import Found, Progress
+from pipelines.store.records import Arm, Effect, Kind, Manifest, Outcome, read_evidence
+from pipelines.trial import replay
+from workloads.api import REPLAY, Evidence, Level, Parity, Workload
+from workloads.errors import RecordError
+
+MORE_SEEDS = 3
+"""Pairs of seeds added where those that were planned leave equivalence open."""
+
+_DOUBT = (
+    ParityVerdict.DIFFERENT,
+    ParityVerdict.UNCHECKED,
+    ParityVerdict.EQUIVALENT,
+    ParityVerdict.WITHIN_TOLERANCE,
+    ParityVerdict.IDENTICAL,
+)
+"""From the worst parity of an arm to the best."""
+
+
+class Agreement:
+    """The evidence of one sweep.
+
+    Attributes
+    ----------
+    notes : evidence that could not be read
+    """
+
+    def __init__(self, manifest: Manifest, cls: type[Workload], progress: Progress) -> None:
+        self._manifest, self._cls, self._progress = manifest, cls, progress
+        self._config = workload_config(cls, manifest.sweep.config)
+        self._checks = (REPLAY, *cls.checks)  # first: a single iteration says more than where whole runs end
+        self._toggles = {toggle.name: toggle for toggle in cls.toggles}
+        self._evidence: dict[tuple[str, int], Evidence | None] = {}
+        self._results: dict[tuple[str, str], ParityResult] = {}
+        self.notes: list[str] = []
+
+    def of(self, effect: Effect) -> ParityResult:
+        """The worst of the arms that an effect is made of: of a single pair the arm, else all of them."""
+        reference = self.reference(effect)
+        alone = len(effect.pairs) == 1 and not effect.contrast
+        arms = [effect.pairs[0][0]] if alone else list(effect.weights)
+        return min((self.between(arm, reference) for arm in arms), key=lambda result: _DOUBT.index(result.verdict))
+
+    def reference(self, effect: Effect) -> str:
+        """The arm that an effect's results are held against."""
+        references = self._manifest.sweep.references
+        return references[effect.reference or next(iter(references))]
+
+    def between(self, arm_id: str, reference_id: str) -> ParityResult:
+        """An arm against a reference, in the loosest class of the levels that set them apart."""
+        if (arm_id, reference_id) not in self._results:
+            self._results[arm_id, reference_id] = self._judged(self._manifest.arm(arm_id), self._manifest.arm(reference_id))
+        return self._results[arm_id, reference_id]
+
+    def judged(self, theirs: Evidence, ours: Evidence, arm: Arm, base: Arm) -> ParityResult:
+        """One run of an arm against one of another, in the loosest class of the levels that set them apart."""
+        loosest, bounds = self._class(arm, base)
+        return comparison.judge(theirs, ours, self._cls.checks, loosest, bounds)
+
+    def seeds_wanted(self, arm_id: str, reference_id: str) -> int:
+        """How many paired seeds an arm and its reference should have: one, unless a level draws at random.
+
+        Then as many as planned, and three more where those leave equivalence open.
+        """
+        arm, reference = self._manifest.arm(arm_id), self._manifest.arm(reference_id)
+        if arm_id == reference_id or self._class(arm, reference)[0] is not Parity.STOCHASTIC:
+            return 1
+        planned = self._manifest.sweep.measure.seeds
+        if len(self._pairs(arm_id, reference_id)) < planned:
+            return planned
+        self._results.pop((arm_id, reference_id), None)
+        unclear = self.between(arm_id, reference_id).verdict is ParityVerdict.UNCHECKED
+        return planned + MORE_SEEDS if unclear else planned
+
+    def levels(self, arm: Arm) -> dict[str, Level]:
+        """The declared levels of an arm."""
+        return {name: self._toggles[name].level(value) for name, value in arm.levels.items()}
+
+    def evidence(self, arm_id: str, seed: int = 0) -> Evidence | None:
+        """What an arm computed with the seed at this offset, or None."""
+        key = (arm_id, seed)
+        if key not in self._evidence:
+            found = self._found(arm_id, seed)
+            if found is None:
+                return None  # it may still come
+            self._evidence[key] = None
+            if found.record.outcome is Outcome.OK:
+                try:
+                    self._evidence[key] = read_evidence(found.folder)
+                except RecordError as error:
+                    self.notes.append(f"skipped: {error}")
+        return self._evidence[key]
+
+    def _class(self, arm: Arm, reference: Arm) -> tuple[Parity, dict[str, float]]:
+        levels = [
+            dataclasses.replace(level, parity=level.parity_with(self._config, arm.levels))
+            for name, level in self.levels(arm).items()
+            if arm.levels[name] != reference.levels[name]
+        ]
+        return comparison.loosest(levels, self._checks)
+
+    def _judged(self, arm: Arm, reference: Arm) -> ParityResult:
+        loosest, bounds = self._class(arm, reference)
+        units = [self._units(one.id) for one in (reference, arm)]
+        theirs, ours = self.evidence(reference.id), self.evidence(arm.id)
+        first = comparison.judge(
+            replay.comparable(theirs, ours),
+            ours,
+            self._checks if replay.replayed(ours) else self._cls.checks,
+            loosest,
+            bounds,
+            units_expected=units[0],
+            units_done=units[1],
+        )
+        pairs = self._pairs(arm.id, reference.id)
+        if loosest is not Parity.STOCHASTIC or first.verdict is ParityVerdict.DIFFERENT or len(pairs) < 2:
+            return first
+        theirs, ours = zip(*pairs, strict=True)
+        return comparison.judge_seeds(theirs, ours, self._cls.checks, loosest, bounds)
+
+    def _pairs(self, arm_id: str, reference_id: str) -> list[tuple[Evidence, Evidence]]:
+        """Evidence of reference and arm by seed, where both have it."""
+        seeds = range(self._manifest.sweep.measure.seeds + MORE_SEEDS)
+        both = [(self.evidence(reference_id, seed), self.evidence(arm_id, seed)) for seed in seeds]
+        return [(theirs, ours) for theirs, ours in both if theirs is not None and ours is not None]
+
+    def _found(self, arm_id: str, seed: int) -> Found | None:
+        return self._progress.seeds.get((arm_id, seed)) if seed else self._progress.other.get((arm_id, Kind.EVIDENCE))
+
+    def _units(self, arm_id: str) -> float | None:
+        found = self._found(arm_id, 0)
+        return found.record.units if found and found.record.outcome is Outcome.OK else None

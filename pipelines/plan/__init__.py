@@ -1,0 +1,1 @@
+"""Configuration to arms, effects and packs; nothing runs here."""

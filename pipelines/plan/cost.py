@@ -1,0 +1,60 @@
+"""What a sweep will ask a cluster for, before it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from pipelines.store.progress import Progress
+from pipelines.store.records import Manifest
+from slurm.site import Shape, SiteProfile
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """GPU-hours (hours of packs where no GPU is asked for); `measured` says whether trials of this sweep gave the time."""
+
+    hours: float
+    measured: bool
+    gpus: bool
+
+    def __str__(self) -> str:
+        unit = "GPU-hours" if self.gpus else "hours"
+        return (
+            f"about {self.hours:.1f} {unit}, from the trials that are there"
+            if self.measured
+            else f"at most {self.hours:.1f} {unit}"
+        )
+
+
+def estimate(
+    manifest: Manifest, todo: dict[str, int], shapes: dict[str, Shape], site: SiteProfile, progress: Progress
+) -> Estimate:
+    """From the trials that are there, else the time limit of every pack that has to run.
+
+    Parameters
+    ----------
+    todo : unfinished rounds by pack; packs without are left out
+    shapes : resources by pack
+    """
+    packs = [pack for pack in manifest.packs if todo.get(pack.id)]
+    gpus = any(shapes[pack.id].gpus for pack in packs)
+    per_trial = _seconds_per_trial(progress)
+    total_s = 0.0
+    for pack in packs:
+        limit_s = site.time_min * 60.0
+        needed_s = min(limit_s, per_trial * len(pack.arms) * todo[pack.id]) if per_trial else limit_s
+        total_s += needed_s * max(1, shapes[pack.id].gpus)
+    return Estimate(total_s / 3600, per_trial is not None, gpus)
+
+
+def _seconds_per_trial(progress: Progress) -> float | None:
+    found = list(_durations(progress))
+    return median(found) if found else None
+
+
+def _durations(progress: Progress) -> Iterable[float]:
+    for attempts in progress.timing.values():
+        for arms in attempts.values():
+            yield from (found.record.ended - found.record.started for found in arms.values())

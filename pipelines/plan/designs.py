@@ -1,0 +1,214 @@
+"""Designs: which arms a sweep measures, and which arm is the base of which effect.
+
+Every design turns into effects, pairs of complete arms (arm, base) whose log ratio of times per round is the effect.
+A factorial main effect averages over several pairs. An interaction, and every effect of a fractional design, is a
+contrast: a weighted sum of the log times of many arms. All other effects have one pair.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipelines.plan.arms import Space
+from pipelines.plan.contrasts import Term, main_effects_and_interactions
+from workloads.api import Levels, LevelValue, Toggle
+from workloads.errors import ConfigError
+
+Assignment = dict[str, LevelValue]
+
+
+@dataclass(frozen=True)
+class PlannedEffect:
+    """An effect before its arms have ids."""
+
+    design: str
+    toggle: str
+    level: str
+    pairs: tuple[tuple[Assignment, Assignment], ...]
+    reference: str | None = None
+    also: tuple[str, ...] = ()
+    contrast: tuple[tuple[Assignment, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A level that a design over many toggles had to leave out."""
+
+    design: str
+    toggle: str
+    level: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a design asks to be measured."""
+
+    effects: tuple[PlannedEffect, ...]
+    refused: tuple[Refusal, ...] = ()
+
+
+def one_at_a_time(space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]] | None = None) -> Design:
+    """Each level by itself, on top of the reference and of whatever the level requires.
+
+    The base is the arm without the level, so what a required level buys is never credited to the one that needs it.
+    """
+    effects, refused = [], []
+    for toggle, value in _levels(space, axes):
+        try:
+            arm = space.closure({toggle.name: value}, onto=reference)
+            base = space.without(arm, toggle.name)
+        except ConfigError as error:
+            if axes:  # somebody asked for exactly this level
+                raise
+            refused.append(Refusal("one_at_a_time", toggle.name, str(value), str(error)))
+            continue
+        if arm != base:
+            effects.append(_effect("one_at_a_time", toggle.name, value, arm, base))
+    return Design(tuple(effects), tuple(refused))
+
+
+def leave_one_out(space: Space, best: Mapping[str, Any], toggles: Iterable[str] | None = None) -> Design:
+    """The best arm against itself without each of its toggles: what each still buys beside the others."""
+    arm = space.closure(best)
+    wanted = [name for name in space.choices(arm) if toggles is None or name in toggles]
+    if not wanted:
+        raise ConfigError("sweep.designs: leave_one_out needs `best`, an arm with at least one level off its baseline")
+    effects, refused = [], []
+    for name in wanted:
+        try:
+            effects.append(_effect("leave_one_out", name, arm[name], arm, space.without(arm, name)))
+        except ConfigError as error:
+            refused.append(Refusal("leave_one_out", name, str(arm[name]), str(error)))
+    return Design(tuple(effects), tuple(refused))
+
+
+def chain(space: Space, reference: Levels, reference_name: str, steps: Sequence[Mapping[str, Any]]) -> Design:
+    """Levels added one step after another; each step against the one before, and the last against the reference."""
+    if not steps:
+        raise ConfigError("sweep.designs: chain needs `steps`, a list of levels that each step adds")
+    effects, wanted, before = [], dict(space.choices(reference)), dict(reference)
+    for step in steps:
+        wanted.update(space.parse(step))
+        arm = space.closure(wanted)
+        name, value = "+".join(step), ",".join(str(v) for v in space.parse(step).values())
+        if arm != before:
+            effects.append(_effect("chain", name, value, arm, before, moved=set(step)))
+        before = arm
+    effects.append(PlannedEffect("chain", "all steps", "", ((before, dict(reference)),), reference_name))
+    return Design(tuple(effects))
+
+
+def ladder(space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]]) -> Design:
+    """The values of one toggle, smallest first, each against the baseline."""
+    if len(axes) != 1:
+        raise ConfigError(f"sweep.designs: ladder climbs one toggle, and {len(axes)} are given; name it under `levels`")
+    name, values = next(iter(axes.items()))
+    parsed = {space.toggle(name).level(value).value for value in values}
+    ordered = sorted(parsed, key=lambda value: (isinstance(value, str), value))
+    rungs = one_at_a_time(space, reference, {name: ordered})
+    return Design(tuple(PlannedEffect("ladder", e.toggle, e.level, e.pairs, None, e.also) for e in rungs.effects))
+
+
+def factorial(space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]]) -> Design:
+    """Every combination of two levels for each of several toggles.
+
+    The main effect of a toggle is the mean over all pairs of arms that differ in it alone. Combinations that are
+    illegal are left out, with the pairs they belong to. Two-way interactions are contrasts over all arms; they are
+    refused where too few arms are legal to tell them apart.
+    """
+    if not 2 <= len(axes) <= 6:
+        raise ConfigError(f"sweep.designs: factorial takes two to six toggles, and {len(axes)} are given under `levels`")
+    pairs_of_levels = {name: two_levels(space, reference, name, values, "factorial") for name, values in axes.items()}
+    names = list(pairs_of_levels)
+    arms: dict[tuple[LevelValue, ...], Assignment] = {}
+    refused = []
+    for combination in itertools.product(*pairs_of_levels.values()):
+        chosen = dict(zip(names, combination, strict=True))
+        try:
+            arms[combination] = space.legal({**space.choices(reference), **chosen})
+        except ConfigError as error:
+            refused.append(Refusal("factorial", "+".join(names), ",".join(map(str, combination)), str(error)))
+    effects = []
+    for i, name in enumerate(names):
+        low, high = pairs_of_levels[name]
+        pairs = []
+        for combination, arm in arms.items():
+            base = arms.get((*combination[:i], low, *combination[i + 1 :]))
+            if combination[i] == high and base is not None:
+                pairs.append((arm, base))
+        if pairs:
+            effects.append(PlannedEffect("factorial", name, str(high), tuple(pairs)))
+    try:
+        effects += _interactions(pairs_of_levels, arms)
+    except ConfigError as error:
+        refused.append(Refusal("factorial", "interactions", "", str(error)))
+    return Design(tuple(effects), tuple(refused))
+
+
+def _interactions(
+    levels: Mapping[str, tuple[LevelValue, LevelValue]], arms: Mapping[tuple[LevelValue, ...], Assignment]
+) -> list[PlannedEffect]:
+    """Two-way interactions of a factorial's legal arms."""
+    highs = [high for _, high in levels.values()]
+    signs = np.array([[1 if value == high else -1 for value, high in zip(row, highs, strict=True)] for row in arms])
+    terms = main_effects_and_interactions(signs, list(levels)) if len(arms) else []
+    return [contrast_effect(term, "factorial", levels, list(arms.values())) for term in terms if len(term.members[0][0]) == 2]
+
+
+def contrast_effect(
+    term: Term, design: str, levels: Mapping[str, tuple[LevelValue, LevelValue]], arms: Sequence[Assignment]
+) -> PlannedEffect:
+    """A term as an effect of a design; it is shown by the arms that weigh most on either side."""
+    most, least = int(np.argmax(term.weights)), int(np.argmin(term.weights))
+    contrast = tuple((arm, float(weight)) for arm, weight in zip(arms, term.weights, strict=True) if abs(weight) > 1e-12)
+    names = term.members[0][0]
+    level = str(levels[names[0]][1]) if len(names) == 1 else ""
+    return PlannedEffect(design, term.name, level, ((arms[most], arms[least]),), contrast=contrast)
+
+
+def named_arms(space: Space, named: Mapping[str, Mapping[str, Any]], references: Mapping[str, Levels]) -> Design:
+    """Listed arms, each against every named reference."""
+    if not named:
+        raise ConfigError("sweep.designs: arms needs `arms`, a mapping of a name to levels")
+    effects = []
+    for name, chosen in named.items():
+        arm = space.closure(chosen)
+        for reference_name, reference in references.items():
+            if arm != reference:
+                effects.append(PlannedEffect("arms", name, f"vs {reference_name}", ((arm, dict(reference)),), reference_name))
+    return Design(tuple(effects))
+
+
+def _levels(space: Space, axes: Mapping[str, Sequence[Any]] | None) -> list[tuple[Toggle, LevelValue]]:
+    if axes is None:
+        return [(toggle, level.value) for toggle in space.toggles.values() for level in toggle.levels]
+    found = []
+    for name, values in axes.items():
+        toggle = space.toggle(name)
+        chosen = values or [level.value for level in toggle.levels]
+        found += [(toggle, toggle.level(value).value) for value in chosen]
+    return found
+
+
+def two_levels(space: Space, reference: Levels, name: str, values: Sequence[Any], design: str) -> tuple[LevelValue, LevelValue]:
+    """The low and the high level of a toggle in a two-level design; one that is given is the high one."""
+    toggle = space.toggle(name)
+    found = [toggle.level(value).value for value in values]
+    if len(found) == 1:
+        found.insert(0, reference[name])
+    if len(set(found)) != 2:
+        raise ConfigError(f"sweep.designs: {design} needs two levels of {name}; its levels are: {toggle.choices}")
+    return found[0], found[1]
+
+
+def _effect(
+    design: str, toggle: str, value: LevelValue, arm: Assignment, base: Assignment, moved: set[str] | None = None
+) -> PlannedEffect:
+    also = tuple(name for name in arm if arm[name] != base[name] and name not in (moved or {toggle}))
+    return PlannedEffect(design, toggle, str(value), ((arm, dict(base)),), None, also)

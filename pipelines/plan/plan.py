@@ -1,0 +1,269 @@
+"""Configuration and designs -> arms -> packs -> manifest. Nothing runs here."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import random
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from pipelines.config.types import DesignConfig, SweepCommand, as_measure, workload_config
+from pipelines.plan import designs
+from pipelines.plan.arms import Space
+from pipelines.plan.designs import Assignment, Design, PlannedEffect
+from pipelines.plan.fractional import fractional
+from pipelines.store.records import AA, Arm, Effect, Manifest, Pack, Refused, Sweep
+from pipelines.trial.identity import arm_id, code_digest
+from workloads import registry
+from workloads.api import Device, Workload
+from workloads.errors import ConfigError
+
+
+def make_plan(command: SweepCommand, device: Device) -> Manifest:
+    """The manifest of a sweep.
+
+    Raises
+    ------
+    ConfigError
+        The workload, a toggle, a level, a combination or a design cannot be used.
+    """
+    cls, config = load_workload(command.workload)
+    space = Space(cls.toggles, config, device)
+    code = code_digest(cls)
+    name = str(command.workload["name"])
+    references = _references(space, command)
+    planned, refused = _designed(space, command, references)
+
+    ids: dict[str, Arm] = {}
+
+    def arm_for(levels: Assignment) -> Arm:
+        identity = arm_id(name, config, levels, code)
+        return ids.setdefault(identity, Arm(id=identity, label=space.label(levels), levels=levels))
+
+    named = {reference: arm_for(levels).id for reference, levels in references.items()}
+    effects = _unique(_identified(effect, arm_for) for effect in planned)
+    always = list(dict.fromkeys(named.values()))
+    if command.measure.aa:
+        again = _again(ids[always[0]], next(iter(named)))
+        ids[again.id] = again
+        always.append(again.id)
+        effects += (_aa_effect(again, always[0]),)
+    packs = _packs(effects, always, ids, space, command)
+    root = registry.import_root(cls)
+    sweep = Sweep(
+        name=sweep_name(command),
+        workload=name,
+        config=dataclasses.asdict(config),
+        measure=as_measure(command.measure),
+        code=code,
+        references=named,
+        import_paths=(str(root),) if root else (),
+        margin=command.measure.margin,
+        tracking=dataclasses.asdict(command.tracking),
+    )
+    rows = tuple(Refused(**dataclasses.asdict(r)) for r in refused)
+    return Manifest(sweep=sweep, arms=tuple(ids.values()), effects=effects, packs=packs, refused=rows)
+
+
+def single_arm(command: SweepCommand, device: Device) -> Manifest:
+    """The manifest of one arm measured once.
+
+    Raises
+    ------
+    ConfigError
+        The workload or its toggles cannot be used.
+    """
+    cls, config = load_workload(command.workload)
+    space = Space(cls.toggles, config, device)
+    code = code_digest(cls)
+    name = str(command.workload["name"])
+    levels = space.legal(command.toggles)
+    arm = Arm(id=arm_id(name, config, levels, code), label=space.label(levels), levels=levels)
+    start = "exec" if needs_exec(space, arm) else "fork"
+    root = registry.import_root(cls)
+    sweep = Sweep(
+        name=f"run-{short_name(name)}",
+        workload=name,
+        config=dataclasses.asdict(config),
+        measure=as_measure(command.measure),
+        code=code,
+        references={arm.label: arm.id},
+        import_paths=(str(root),) if root else (),
+    )
+    return Manifest(sweep=sweep, arms=(arm,), effects=(), packs=(Pack(id="p000", orders=((arm.id,),), start=start),))
+
+
+def alone(manifest: Manifest, command: SweepCommand) -> Manifest:
+    """A manifest of one arm that is not timed: under the name and tracking of its command, and with nothing to run."""
+    own = {"name": sweep_name(command), "tracking": dataclasses.asdict(command.tracking)}
+    return manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update=own), "packs": ()})
+
+
+def named_sweeps(workload: str) -> list[str]:
+    """Named sweeps of a workload: its own, then those for any workload."""
+    root = files("conf").joinpath("sweep")
+    own = root.joinpath(workload)
+    found = sorted(f.name for f in own.iterdir()) if own.is_dir() else []
+    found += sorted(f.name for f in root.iterdir() if f.name.endswith(".yaml"))
+    return list(dict.fromkeys(name.removesuffix(".yaml") for name in found))
+
+
+def load_workload(given: Mapping[str, Any]) -> tuple[type[Workload], Any]:
+    """The workload class and its typed configuration from the `workload` part of the configuration."""
+    values = dict(given)
+    cls = registry.find(str(values.pop("name")))
+    return cls, workload_config(cls, values)
+
+
+def sweep_name(command: SweepCommand) -> str:
+    """The folder of a sweep under `runs`."""
+    if command.name:
+        return command.name
+    return f"{short_name(str(command.workload['name']))}-{command.sweep.name}"
+
+
+def short_name(workload: str) -> str:
+    """A name for folders: the class of ``module:Class``, in lower case."""
+    return workload.replace(":", ".").rsplit(".", 1)[-1].lower()
+
+
+def balanced_orders(arms: Sequence[str], rounds: int, seed: str) -> tuple[tuple[str, ...], ...]:
+    """An order of the arms for each round.
+
+    Rows of Williams squares in random sequence over a random labelling: over a square each arm follows each other
+    arm equally often, so that what one arm leaves behind (heat, caches) does not fall on the same successor
+    (Williams 1949).
+    """
+    rng = random.Random(seed)
+    n = len(arms)
+    zigzag = [(i + 1) // 2 if i % 2 else -(i // 2) % n for i in range(n)]
+    orders: list[tuple[str, ...]] = []
+    while len(orders) < rounds:
+        names = rng.sample(list(arms), n)
+        rows = [[(step + shift) % n for step in zigzag] for shift in range(n)]
+        rows += [row[::-1] for row in rows] if n % 2 else []
+        rng.shuffle(rows)
+        orders += [tuple(names[i] for i in row) for row in rows]
+    return tuple(orders[:rounds])
+
+
+def _references(space: Space, command: SweepCommand) -> dict[str, Assignment]:
+    """Named references, on top of the toggles chosen for the whole sweep."""
+    named = command.sweep.references or {"naive": {}}
+    return {name: space.legal({**command.toggles, **levels}) for name, levels in named.items()}
+
+
+def _designed(
+    space: Space, command: SweepCommand, references: Mapping[str, Assignment]
+) -> tuple[list[PlannedEffect], list[designs.Refusal]]:
+    if not command.sweep.designs:
+        raise ConfigError(f"sweep={command.sweep.name} has no designs; list at least one under sweep.designs")
+    effects: list[PlannedEffect] = []
+    refused: list[designs.Refusal] = []
+    for config in command.sweep.designs:
+        design = _design(space, config, command.axes, references)
+        effects += design.effects
+        refused += design.refused
+    if not effects:
+        raise ConfigError(f"sweep={command.sweep.name} compares nothing: no level differs from the reference")
+    return effects, refused
+
+
+def _design(space: Space, config: DesignConfig, axes: Mapping[str, Any], references: Mapping[str, Assignment]) -> Design:
+    reference_name = config.reference or next(iter(references))
+    if reference_name not in references:
+        raise ConfigError(f"sweep.designs: reference {reference_name} is unknown; choose from: {', '.join(references)}")
+    reference = references[reference_name]
+    chosen = _axes(config, axes)
+    match config.kind:
+        case "one_at_a_time":
+            return designs.one_at_a_time(space, reference, chosen or None)
+        case "leave_one_out":
+            return designs.leave_one_out(space, config.best, config.toggles)
+        case "chain":
+            return designs.chain(space, reference, reference_name, config.steps)
+        case "ladder":
+            return designs.ladder(space, reference, chosen)
+        case "factorial":
+            return designs.factorial(space, reference, chosen)
+        case "fractional":
+            return fractional(space, reference, chosen, config.resolution)
+        case "arms":
+            return designs.named_arms(space, config.arms, references)
+    known = "one_at_a_time, leave_one_out, chain, ladder, factorial, fractional, arms"
+    raise ConfigError(f"sweep.designs: kind {config.kind} is unknown; choose from: {known}")
+
+
+def _axes(config: DesignConfig, axes: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Toggles and levels that a design is restricted to: the command line's axes, else the design's own."""
+    chosen = {name: _as_list(values) for name, values in axes.items()}
+    if not chosen:
+        chosen = {name: [] for name in config.toggles or ()}
+        chosen.update({name: _as_list(values) for name, values in config.levels.items()})
+    return chosen
+
+
+def _as_list(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, (list, tuple)) else [values]
+
+
+def _identified(effect: PlannedEffect, arm_for: Any) -> Effect:
+    pairs = tuple((arm_for(arm).id, arm_for(base).id) for arm, base in effect.pairs)
+    contrast = {arm_for(arm).id: weight for arm, weight in effect.contrast}
+    identity = json.dumps([effect.design, effect.toggle, effect.level, pairs, *([contrast] if contrast else [])])
+    return Effect(
+        id=hashlib.sha256(identity.encode()).hexdigest()[:12],
+        design=effect.design,
+        toggle=effect.toggle,
+        level=effect.level,
+        pairs=pairs,
+        reference=effect.reference,
+        also=effect.also,
+        contrast=contrast,
+    )
+
+
+def _again(reference: Arm, name: str) -> Arm:
+    """The reference once more, as an arm of its own."""
+    identity = hashlib.sha256(f"{reference.id} again".encode()).hexdigest()[:16]
+    return Arm(id=identity, label=f"{name} again", levels=reference.levels)
+
+
+def _aa_effect(again: Arm, reference: str) -> Effect:
+    pairs = ((again.id, reference),)
+    return Effect(
+        id=hashlib.sha256(json.dumps(["aa", pairs]).encode()).hexdigest()[:12], design=AA, toggle="A/A", level="", pairs=pairs
+    )
+
+
+def _unique(effects: Any) -> tuple[Effect, ...]:
+    return tuple({effect.id: effect for effect in effects}.values())
+
+
+def _packs(
+    effects: Sequence[Effect], always: Sequence[str], arms: Mapping[str, Arm], space: Space, command: SweepCommand
+) -> tuple[Pack, ...]:
+    """Cut effects into packs: all arms of an effect, and those that are `always` there, stand in the same pack."""
+    groups: list[dict[str, None]] = []
+    for effect in effects:
+        needed = dict.fromkeys([*(arm for pair in effect.pairs for arm in pair), *effect.contrast])
+        if not groups or len({*groups[-1], *needed}) > command.cluster.arms_per_pack:
+            groups.append(dict.fromkeys(always))
+        groups[-1].update(needed)
+    measured = command.measure
+    packs = []
+    for number, group in enumerate(groups):
+        name = f"p{number:03d}"
+        orders = balanced_orders(list(group), as_measure(measured).rounds_planned, f"{measured.seed}-{name}")
+        start = "exec" if any(needs_exec(space, arms[arm]) for arm in group) else "fork"
+        packs.append(Pack(id=name, orders=orders, start=start))
+    return tuple(packs)
+
+
+def needs_exec(space: Space, arm: Arm) -> bool:
+    """Whether a level of the arm must be known before its process starts importing."""
+    levels = [space.toggle(name).level(value) for name, value in arm.levels.items()]
+    return any(level.env or level.ranks > 1 or level.per_gpu for level in levels)

@@ -1,1 +1,0 @@
-"""The tools of profile trials, one module each; `tools` lists them."""

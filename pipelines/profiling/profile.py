@@ -1,0 +1,175 @@
+"""Profile trials of one arm: one process for each tool and circumstance, in a folder that no comparison reads.
+
+What a tool found replaces what it found before only once it is whole, so that an interruption costs nothing that was there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.analysis.compare import short_names
+from pipelines.config.types import ProfileConfig
+from pipelines.execution.spawn import Child, Exec, ForkServer, fix_imports, wait
+from pipelines.profiling import process
+from pipelines.profiling import registry as tools
+from pipelines.store.profiles import (
+    UNFINISHED,
+    Kept,
+    ProfileOptions,
+    ProfileSpec,
+    arm_folder,
+    read_profile,
+    write_profile,
+    write_spec,
+)
+from pipelines.store.records import Arm, Failure, Kind, Manifest, Outcome, SweepFolder, TrialRecord, TrialSpec, read_record
+from pipelines.trial import environment
+from pipelines.trial.identity import code_digest
+from workloads import registry
+from workloads.api import Device
+from workloads.errors import ConfigError, UnsupportedHere
+
+CHANGED = "the workload's code has changed since the sweep was planned: this is a profile of the code as it is now"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the profile trial of one tool ended: with a profile, or with a record that says why not."""
+
+    options: ProfileOptions
+    folder: Path
+    kept: Kept | None
+    failure: Failure | None = None
+    outcome: Outcome = Outcome.OK
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A tool that this device or this installation cannot use."""
+
+    tool: str
+    reason: str
+
+
+def arm_called(manifest: Manifest, name: str) -> Arm:
+    """The arm with this name, label or id; a unique beginning of an id will do.
+
+    Raises
+    ------
+    ConfigError
+        There is none, or there are several.
+    """
+    names = short_names(manifest)
+    named = manifest.sweep.references
+    known = [arm for arm in manifest.arms if name in (arm.id, arm.label, names.get(arm.id)) or named.get(name) == arm.id]
+    found = known or [arm for arm in manifest.arms if len(name) >= 4 and arm.id.startswith(name)]
+    if len(found) == 1 or len({arm.label for arm in found}) == 1:
+        return found[0]
+    choices = list(dict.fromkeys([*named, *(names.get(arm.id) or arm.label for arm in manifest.arms)]))
+    close = difflib.get_close_matches(name, choices, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    what = "is several arms" if found else "is no arm"
+    raise ConfigError(f"--arm {name} {what} of {manifest.sweep.name}; {hint}choose from: {', '.join(choices)}")
+
+
+def wanted(config: ProfileConfig, device: Device) -> tuple[list[ProfileOptions], list[Refused]]:
+    """The profiles that a configuration asks for, and the tools that cannot be used here.
+
+    Raises
+    ------
+    UnsupportedHere
+        The only tool that was asked for is one of those.
+    """
+    asked = tools.NAMES if config.tool == "all" else (config.tool,)
+    refused = [Refused(tool, reason) for tool in asked if (reason := tools.refusal(tool, config.slice, device))]
+    if config.tool != "all" and refused:
+        raise UnsupportedHere(refused[0].reason)
+    able = [tool for tool in asked if tool not in {one.tool for one in refused}]
+    variants = itertools.product(able, _both(config.hook, True), _both(config.debug_log, False))
+    shared = {name: getattr(config, name) for name in ProfileOptions.model_fields if name not in ("tool", "hook", "debug_log")}
+    return [ProfileOptions(tool=tool, hook=hook, debug_log=debug, **shared) for tool, hook, debug in variants], refused
+
+
+def _both(choice: str, usual: bool) -> tuple[bool, ...]:
+    """On, off, or both with the usual one first."""
+    return (usual, not usual) if choice == "both" else (choice == "on",)
+
+
+class Profiling:
+    """Runs the profile trials of one arm of a sweep, one after the other."""
+
+    def __init__(self, folder: SweepFolder, manifest: Manifest, arm: Arm) -> None:
+        self.folder, self.manifest, self.arm = folder, manifest, arm
+        fix_imports(manifest.sweep.import_paths)
+        cls = registry.find(manifest.sweep.workload)
+        self._code = code_digest(cls)
+        toggles = {toggle.name: toggle for toggle in cls.toggles}
+        levels = [toggles[name].level(value) for name, value in arm.levels.items()]
+        self._world = max((level.processes(environment.device_facts()) for level in levels), default=1)
+        self._env = {name: value for level in levels for name, value in level.env.items()}
+        self._server = None if self._env or self._world > 1 else ForkServer([cls.__module__, "pipelines.profiling.process"])
+
+    @property
+    def changed(self) -> bool:
+        """Whether the code is another than the sweep was planned with."""
+        return self._code != self.manifest.sweep.code
+
+    def run(self, options: Sequence[ProfileOptions]) -> Iterator[Ended]:
+        """Each profile as it ends."""
+        for one in options:
+            yield self._run(one)
+
+    def _run(self, options: ProfileOptions) -> Ended:
+        place = arm_folder(self.folder, self.arm) / options.folder_name
+        ended = self._trial(options, place.with_name(place.name + UNFINISHED))
+        if ended.kept is None:
+            return ended
+        if not ended.kept.profile.bare_ns:  # the first iteration of a process: only another process has it without the tool
+            ended = self._with_bare(ended, options)
+        if ended.kept is None:
+            return ended
+        if self.changed:
+            noted = ended.kept.profile.model_copy(update={"notes": (CHANGED, *ended.kept.profile.notes)})
+            write_profile(ended.folder, noted)
+        shutil.rmtree(place, ignore_errors=True)
+        ended.folder.replace(place)
+        return Ended(options, place, read_profile(place))
+
+    def _with_bare(self, ended: Ended, options: ProfileOptions) -> Ended:
+        """The profile with the time of a process that did the same without the tool."""
+        bare_folder = ended.folder.with_name(f"{tools.BARE}{UNFINISHED}")
+        bare = self._trial(options.model_copy(update={"tool": tools.BARE}), bare_folder)
+        if bare.kept is None or ended.kept is None:
+            return bare
+        write_profile(ended.folder, ended.kept.profile.model_copy(update={"bare_ns": bare.kept.profile.bare_ns}))
+        shutil.rmtree(bare_folder, ignore_errors=True)
+        return Ended(options, ended.folder, read_profile(ended.folder))
+
+    def _trial(self, options: ProfileOptions, folder: Path) -> Ended:
+        shutil.rmtree(folder, ignore_errors=True)
+        spec = ProfileSpec(trial=self.spec(), options=options)
+        started = time.time()
+        ending = wait(self._start(write_spec(folder, spec)), self.manifest.sweep.measure.timeout_s)
+        record = read_record(folder)
+        if record is None:
+            outcome, failure = (ending.outcome, ending.failure) if ending else (Outcome.FAILED, None)
+            record = TrialRecord.of(spec.trial, started, outcome=outcome, failure=failure)
+        if record.outcome is not Outcome.OK:
+            return Ended(options, folder, None, record.failure, record.outcome)
+        return Ended(options, folder, read_profile(folder))
+
+    def _start(self, file: Path) -> list[Child]:
+        if self._server is not None:
+            return [self._server.call(process.forked, str(file))]
+        return Exec("pipelines.profiling.process").start(file, self._world, self._env)
+
+    def spec(self) -> TrialSpec:
+        """What every profile process of the arm is told about the arm."""
+        sweep, cache = self.manifest.sweep, self.folder.cache_dir
+        return TrialSpec.of(sweep, self.arm, Kind.PROFILE, "profile", cache, code=self._code, world=self._world)

@@ -1,0 +1,189 @@
+"""FLOPs and bytes of each phase, against the time it takes and against what the device can do.
+
+Counting and timing never share a repetition: operators are counted under a dispatch mode at several times the cost, and the
+phases' times are those of the repetitions without it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipelines.profiling.bytes_moved import moved
+from pipelines.profiling.tool import Findings, Measured, Tick, Tool, nothing
+from pipelines.store.profiles import Cost, ProfileOptions
+from pipelines.trial import environment
+from pipelines.trial.clock import HostClock, clock_for
+from pipelines.trial.operators import OperatorCalls
+from workloads.peaks import peak
+
+OUTSIDE = "(outside phases)"
+
+_HALVES = (torch.bfloat16, torch.float16)
+
+
+@dataclass
+class _Phase:
+    """Totals of one phase."""
+
+    calls: int = 0
+    flops: float = 0.0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What the device can do at best, and where the figures are from."""
+
+    dtype: str
+    flops_per_s: float
+    bytes_per_s: float
+    source: str
+
+    @property
+    def ridge(self) -> float:
+        """FLOPs for each byte from which on arithmetic, and no longer memory, is the limit."""
+        return self.flops_per_s / self.bytes_per_s
+
+
+class PhaseCalls(OperatorCalls):
+    """Counts operators as counting trials do, and bills each to the innermost phase that is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.phases: dict[str, _Phase] = {}
+        self.dtypes: Counter[str] = Counter()
+        self._open: list[str] = []
+
+    def count(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """Add one call that returned `out`."""
+        before = self.flops or 0.0
+        super().count(operator, args, kwargs, out)
+        billed = self.phases.setdefault("/".join(self._open) or OUTSIDE, _Phase())
+        billed.calls += operator.works
+        flops = (self.flops or 0.0) - before
+        billed.flops += flops
+        billed.bytes += moved(operator.name, args, kwargs, out) if operator.works else 0
+        if flops:
+            self.dtypes[product_type(args)] += int(flops)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Bill what is called inside to `name`."""
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._open.pop()
+
+
+class Roofline(Tool):
+    """Arithmetic intensity and rates of each phase that the workload marks."""
+
+    needs_phases = True
+
+    def __init__(self, options: ProfileOptions, folder: Path) -> None:
+        super().__init__(options, folder)
+        self._calls = PhaseCalls()
+
+    @contextmanager
+    def block(self, lead: int, length: int | None) -> Iterator[Tick]:
+        with torch.compiler.set_stance("force_eager"), self._calls.mode():
+            yield nothing
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        return self._calls.phase(name)
+
+    def finish(self, measured: Measured) -> Findings:
+        ceiling = ceiling_here(self._calls.dtypes.most_common(1)[0][0] if self._calls.dtypes else "float32")
+        costs = tuple(phase_costs(self._calls.phases, measured))
+        facts = (
+            ("flops_per_s", ceiling.flops_per_s),
+            ("bytes_per_s", ceiling.bytes_per_s),
+            ("dtype", ceiling.dtype),
+            ("ceiling", ceiling.source),
+        )
+        limits = (
+            f"the device does {ceiling.flops_per_s / 1e9:,.4g} GFLOP/s in {ceiling.dtype} and moves "
+            f"{ceiling.bytes_per_s / 1e9:,.4g} GB/s ({ceiling.source}); below {ceiling.ridge:.3g} FLOP for each byte memory is "
+            "the limit"
+        )
+        notes = ("operators are counted as eager code runs them: what compilation fuses moves less", *self._calls.notes)
+        return Findings(costs, facts, (limits,), notes)
+
+
+def phase_costs(phases: dict[str, _Phase], measured: Measured) -> Iterator[Cost]:
+    """Phases by time, each without those inside it; times of one iteration are scaled to those that were counted."""
+    own = own_times(measured)
+    names = sorted({*phases, *own}, key=lambda name: own.get(name, 0.0), reverse=True)
+    for name in names:
+        found = phases.get(name, _Phase())
+        yield Cost(
+            name=name,
+            self_ns=own.get(name, 0.0) * measured.iterations,
+            calls=float(found.calls),
+            flops=found.flops,
+            bytes=float(found.bytes),
+        )
+
+
+def own_times(measured: Measured) -> dict[str, float]:
+    """Time of each phase without the phases inside it (``outer/inner`` is inside ``outer``), and what no phase covers."""
+    own = {OUTSIDE: measured.iteration_ns, **measured.phases}
+    for name, time_ns in measured.phases.items():
+        own[name.rpartition("/")[0] or OUTSIDE] -= time_ns
+    return own
+
+
+def product_type(args: Any) -> str:
+    """The type of a product's operands, as peaks are listed."""
+    dtypes = [value.dtype for value in args if isinstance(value, torch.Tensor) and value.dim() >= 2]
+    first = dtypes[0] if dtypes else torch.float32
+    if first in _HALVES:
+        return "half"
+    if first is torch.float64:
+        return "float64"
+    tf32 = torch.cuda.is_available() and torch.get_float32_matmul_precision() != "highest"
+    return "tf32" if tf32 else "float32"
+
+
+def ceiling_here(dtype: str) -> Ceiling:
+    """The maker's figures where they are known, else what a large product and a large copy reach here and now."""
+    device = environment.device_facts()
+    known = peak(device.name) if device.type == "cuda" else None
+    if known is not None and (rate := known.flops_per_s(dtype)) is not None:
+        return Ceiling(dtype, rate, known.bytes_per_s, f"peak of {device.name}")
+    how = f"a product and a copy on this {device.type}, {torch.get_num_threads()} threads"
+    clock = clock_for(device)
+    return Ceiling(dtype, _product_rate(dtype, device.type, clock), _copy_rate(device.type, clock), how)
+
+
+def _product_rate(dtype: str, device: str, clock: HostClock, size: int = 768) -> float:
+    """FLOP/s of a square product."""
+    kind = {"half": torch.bfloat16, "float64": torch.float64}.get(dtype, torch.float32)
+    matrix = torch.ones(size, size, dtype=kind, device=device)
+    return 2 * size**3 / _shortest_s(lambda: matrix @ matrix, clock)
+
+
+def _copy_rate(device: str, clock: HostClock, elements: int = 2**24) -> float:
+    """Bytes read and written per second by a copy that no cache holds."""
+    source = torch.ones(elements, device=device)
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / _shortest_s(lambda: target.copy_(source), clock)
+
+
+def _shortest_s(work: Any, clock: HostClock, times: int = 5) -> float:
+    """The shortest of several runs: a ceiling is what was reached once."""
+    found = []
+    for _ in range(times):
+        start = clock.now_ns()
+        work()
+        clock.synchronize()
+        found.append((clock.now_ns() - start) * 1e-9)
+    return min(found)

@@ -1,0 +1,295 @@
+"""Records of one arm in one pack -> what its W&B run says: names, configuration, history, summary. Touches no file.
+
+History rows keep the order of the rounds, one segment each. Each kind of row counts its own x axis through the whole
+run: `iter/index` for timed iterations, `warmup/index` for warm-up ones, `log/index` for metrics that were logged more
+or less often than once per iteration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipelines.config.tracking import Tracking
+from pipelines.publish.history import HistoryRow, Timing, iteration_rows, log_rows, plain, row_count, warmup_rows
+from pipelines.store.records import SCHEMA, Arm, Manifest, Outcome, Pack, Sweep, TrialRecord
+from workloads.errors import RecordError
+
+LONGEST_NAME = 128
+LONGEST_TAG = 64
+
+PROFILE_JOB = "profile"
+"""Type of the runs that hold profiles; what is attached to them is no series."""
+
+FORMAT = 2
+"""Counts changes of what rows look like, so that runs of an older look are replaced and never continued."""
+
+MEASURED = frozenset({Outcome.OK, Outcome.DISTURBED})
+_NS_PER_MS = 1e6
+_BYTES_PER_MB = 1e6
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Rows that are sent as a whole: one round. They are made only when they are sent.
+
+    Attributes
+    ----------
+    numbers : rows hold numbers alone, with their time; otherwise they hold media, which only W&B's client can write
+    """
+
+    digest: str
+    count: int
+    rows: Callable[[], Iterator[HistoryRow]]
+    numbers: bool = True
+
+
+@dataclass(frozen=True)
+class RunContent:
+    """Everything that a W&B run is made of.
+
+    `run_id` is the name under which it is published first; a run that had to be replaced has a later `generation`.
+    `files` are the full series: they go into an artifact, by the name that each has there.
+    """
+
+    run_id: str
+    arm: str
+    label: str
+    pack: str
+    name: str
+    project: str
+    entity: str | None
+    group: str
+    job_type: str
+    tags: tuple[str, ...]
+    config: dict[str, Any]
+    segments: tuple[Segment, ...]
+    summary: dict[str, Any]
+    exit_code: int
+    files: tuple[tuple[str, Path], ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """History rows of all segments."""
+        return sum(segment.count for segment in self.segments)
+
+    @property
+    def digests(self) -> list[str]:
+        """Digests of the segments, in order."""
+        return [segment.digest for segment in self.segments]
+
+    def digest(self) -> str:
+        """SHA-256 over all of it: equal digests mean that publishing again would change nothing."""
+        said = {name: value for name, value in vars(self).items() if name not in ("segments", "files", "entity")}
+        return hashlib.sha256(json.dumps([said, self.digests], sort_keys=True, default=str).encode()).hexdigest()
+
+    def published(self) -> dict[str, Any]:
+        """What a complete run says of itself in its summary, so that anybody can see later whether it is."""
+        return {"published/digest": self.digest(), "published/segments": json.dumps(self.digests), "published/rows": self.rows}
+
+    @property
+    def artifact_type(self) -> str:
+        """What the files are, in W&B's words; the artifact's name begins with it."""
+        return self.job_type if self.job_type == PROFILE_JOB else "series"
+
+    def named(self, generation: int) -> str:
+        """The run's id in a generation; W&B never takes the id of a deleted run again."""
+        return self.run_id if generation == 1 else f"{self.run_id}-g{generation}"
+
+
+def generation_of(run_id: str, name: str) -> int | None:
+    """Which generation of a run has this name; None where it is another run."""
+    if name == run_id:
+        return 1
+    number = name.removeprefix(f"{run_id}-g")
+    return int(number) if name.startswith(f"{run_id}-g") and number.isdigit() else None
+
+
+def run_content(
+    manifest: Manifest, arm: Arm, pack: Pack, timings: Sequence[Timing], counting: TrialRecord | None = None, identity: str = ""
+) -> RunContent:
+    """The run of an arm in a pack.
+
+    Parameters
+    ----------
+    timings : final timing trials of the arm in the pack, in the order of their rounds
+    counting : the arm's counting trial, whose counters go into the summary
+    identity : what tells this sweep from others of the same name in the same project
+    """
+    sweep = manifest.sweep
+    tracking = Tracking.of(sweep.tracking)
+    short = sweep.workload.rpartition(":")[2]
+    return RunContent(
+        run_id="-".join(filter(None, (identity, arm.id, pack.id))),
+        arm=arm.id,
+        label=arm.label,
+        pack=pack.id,
+        name=f"{short}-{arm.label}-{sweep.measure.seed}"[:LONGEST_NAME],
+        project=tracking.project,
+        entity=tracking.entity,
+        group=sweep.name[:LONGEST_NAME],
+        job_type="bench",
+        tags=_tags(sweep, arm, short, timings),
+        config=_config(manifest, arm, pack.id, timings),
+        segments=_segments(pack, timings),
+        summary=summary(timings, counting),
+        exit_code=0 if any(timing.record.outcome in MEASURED for timing in timings) else 1,
+    )
+
+
+def check_arrays(arrays: Mapping[str, np.ndarray], where: str) -> None:
+    """Refuse arrays that do not describe the same iterations.
+
+    Raises
+    ------
+    RecordError
+        Start or wall times are missing, or arrays of iterations differ in length.
+    """
+    if missing := {"start_ns", "wall_ns", "epoch_ns"} - set(arrays):
+        raise RecordError(f"{where} lacks {', '.join(sorted(missing))}; measure the trial again")
+    count = len(arrays["wall_ns"])
+    for name, values in arrays.items():
+        per_iteration = name in ("start_ns", "device_ns") or name.startswith(("host_", "device_"))
+        if per_iteration and len(values) != count:
+            raise RecordError(f"{where} has {len(values)} entries of {name} for {count} iterations; measure the trial again")
+    if len({len(values) for name, values in arrays.items() if name.startswith("log_")}) > 1:
+        raise RecordError(f"{where} has logged metrics of different lengths; measure the trial again")
+
+
+def _segments(pack: Pack, timings: Sequence[Timing]) -> tuple[Segment, ...]:
+    """One segment for each measured round."""
+    rounds = len(pack.orders)
+    first: Counter[str] = Counter()
+    segments = []
+    for timing in timings:
+        if timing.record.outcome in MEASURED and timing.iterations:
+            rows, count = partial(_round_rows, timing, dict(first), rounds), row_count(timing, rounds)
+            segments.append(Segment(_segment_digest(timing, count), count, rows))
+            first.update(timing.counts)
+    return tuple(segments)
+
+
+def _round_rows(timing: Timing, first: Mapping[str, int], rounds: int) -> Iterator[HistoryRow]:
+    yield from warmup_rows(timing, first.get("warmup", 0), rounds)
+    yield from iteration_rows(timing, first.get("iter", 0), rounds)
+    yield from log_rows(timing, first.get("log", 0), rounds)
+
+
+def _segment_digest(timing: Timing, count: int) -> str:
+    """Digest of everything that a round's rows are made of."""
+    digest = hashlib.sha256(json.dumps([FORMAT, timing.record.round, timing.record.attempt, count]).encode())
+    for name in sorted(timing.arrays):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(timing.arrays[name]).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def summary(timings: Sequence[Timing], counting: TrialRecord | None) -> dict[str, Any]:
+    """Headline numbers over all measured rounds; `bench/median_ms` appears as `bench_median_ms` too.
+
+    W&B sorts and filters reliably only on names of letters, digits and underscores.
+    """
+    measured = [timing for timing in timings if timing.record.outcome in MEASURED]
+    bench = {f"bench/{name}": value for name, value in _bench(measured).items()}
+    counters = {} if counting is None else counting.counters
+    return {
+        **bench,
+        **{name.replace("/", "_"): value for name, value in bench.items()},
+        **{f"counters/{plain(name)}": value for name, value in counters.items() if value is not None},
+        "outcome": _outcome(timings),
+    }
+
+
+def _bench(measured: Sequence[Timing]) -> dict[str, float]:
+    walls = [timing.arrays["wall_ns"] for timing in measured if timing.iterations]
+    found: dict[str, float] = {"rounds": len(measured), "n_iters": sum(map(len, walls))}
+    if walls:
+        p10, median, p90 = np.percentile(np.concatenate(walls) / _NS_PER_MS, [10, 50, 90])
+        found |= {"median_ms": float(median), "p10_ms": float(p10), "p90_ms": float(p90)}
+    if measured:
+        found["warmup_s"] = float(np.median([timing.record.warmup_s for timing in measured]))
+    if region_ns := sum(timing.record.region_ns for timing in measured):
+        found["items_per_s"] = sum(timing.record.units for timing in measured) / region_ns * 1e9
+    # Zero means that nothing measured it, as on machines without an accelerator: a missing number is no small number.
+    if peak_bytes := max((timing.record.peak_bytes for timing in measured), default=0):
+        found["peak_mem_mb"] = peak_bytes / _BYTES_PER_MB
+    shares = [timing.record.mfu for timing in measured if timing.record.mfu is not None]
+    return {**found, "mfu": float(np.median(shares))} if shares else found
+
+
+def _outcome(timings: Sequence[Timing]) -> str:
+    """`ok` when every round is; otherwise what ended most of the others."""
+    others = Counter(timing.record.outcome for timing in timings if timing.record.outcome is not Outcome.OK)
+    return others.most_common(1)[0][0].value if others else Outcome.OK.value
+
+
+def _tags(sweep: Sweep, arm: Arm, workload: str, timings: Sequence[Timing]) -> tuple[str, ...]:
+    tags = [workload, sweep.name, *(["baseline"] if _is_baseline(sweep, arm) else [])]
+    tags += sorted({timing.record.outcome.value for timing in timings} - {Outcome.OK.value})
+    if any(timing.record.disturbed for timing in timings):
+        tags.append(Outcome.DISTURBED.value)
+    return tuple(dict.fromkeys(tag[:LONGEST_TAG] for tag in tags))
+
+
+def _is_baseline(sweep: Sweep, arm: Arm) -> bool:
+    """Whether the arm is the default reference."""
+    return arm.id == next(iter(sweep.references.values()), None)
+
+
+def _config(manifest: Manifest, arm: Arm, pack: str, timings: Sequence[Timing]) -> dict[str, Any]:
+    """Plain values; nested mappings appear in W&B as dotted names, so that no name needs a dot of its own."""
+    sweep = manifest.sweep
+    environment = next((timing.record.environment for timing in timings if timing.record.environment), {})
+    return {
+        **_facts(environment),
+        "schema_version": SCHEMA,
+        "workload": sweep.workload,
+        "workload_config": _scalars(sweep.config),
+        "variant": arm.label,
+        "toggles": toggle_levels(manifest, arm),
+        "baseline": _is_baseline(sweep, arm),
+        "seed": sweep.measure.seed,
+        "arm": arm.id,
+        "pack": pack,
+        "sweep_id": sweep.name,
+        "code": sweep.code,
+    }
+
+
+def toggle_levels(manifest: Manifest, arm: Arm) -> dict[str, Any]:
+    """Levels by toggle; a toggle with a word among its levels (`all` beside 8) is text in every run of the sweep.
+
+    W&B keeps one type for a column of configuration, and drops or splits values of another.
+    """
+    worded = {name for other in manifest.arms for name, value in other.levels.items() if isinstance(value, str)}
+    return {name: str(value) if name in worded else value for name, value in arm.levels.items()}
+
+
+def _facts(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of the measuring process: those that people filter by under short names, the rest under `environment`."""
+    gpus = environment.get("gpus") or [{}]
+    hw = {"gpu": gpus[0].get("name"), "count": len(environment.get("gpus") or ()), "driver": environment.get("driver")}
+    sw = {name: environment.get(name) for name in ("torch", "cuda")}
+    rest = {name: value for name, value in environment.items() if name not in ("slurm", "driver", *sw)}
+    return _scalars({"hw": hw, "sw": sw, "slurm": environment.get("slurm") or {}, "environment": rest})
+
+
+def _scalars(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings with sequences and other values as JSON text."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found[plain(str(name))] = _scalars(value)
+        elif value is None or isinstance(value, (str, int, float, bool)):
+            found[plain(str(name))] = value
+        else:
+            found[plain(str(name))] = json.dumps(value, default=str)
+    return found

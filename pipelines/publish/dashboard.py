@@ -1,0 +1,270 @@
+"""A W&B workspace as code: what people look at after a sweep, built from its manifest for any entity and project.
+
+The view is a value (`View`); `specification` is the only place that knows wandb-workspaces' private serialiser. Imports
+wandb late.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.tracking import Tracking
+from pipelines.config.wandb_settings import guarded, own_environment
+from pipelines.publish.history import plain
+from pipelines.publish.server import address, probe
+from pipelines.store.files import write_atomically
+from pipelines.store.records import Manifest, SweepFolder
+from workloads.errors import ConfigError
+
+RUNS_SHOWN = 50
+"""Runs in a panel; W&B's default of 10 would hide most arms."""
+
+SLAB = "slab_size"
+"""The shared toggle whose levels are numbers that memory limits: its frontier gets a section of its own."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart: its kind, what it shows, over what, and how runs are gathered in it."""
+
+    kind: str  # line, bar, scatter, parallel, importance, comparer, media
+    title: str
+    metrics: tuple[str, ...] = ()
+    x: str | None = None
+    groupby: str | None = None
+    log_x: bool = False
+    log_y: bool = False
+
+
+@dataclass(frozen=True)
+class View:
+    """A workspace: sections of panels over the runs of one sweep."""
+
+    name: str
+    group: str
+    sections: tuple[tuple[str, tuple[Panel, ...]], ...]
+
+
+def build(
+    folder: SweepFolder, manifest: Manifest, *, entity: str | None = None, project: str | None = None, file: Path | None = None
+) -> str:
+    """Save the workspace of a sweep on the server and return its address, or write its specification to `file`.
+
+    Raises
+    ------
+    ConfigError
+        The server cannot be used, or it refuses the view.
+    """
+    known = {"entity": entity, "project": project}
+    tracking = Tracking.of({**manifest.sweep.tracking, **{name: value for name, value in known.items() if value}})
+    view = view_of(manifest)
+    if file is not None:
+        write_atomically(file, json.dumps(specification(view, tracking.entity or "", tracking.project), indent=1).encode())
+        return str(file)
+    account = probe(tracking)
+    if account.problem:
+        raise ConfigError(f"{account.problem}; --file PATH writes the specification without a server")
+    server, entity = address(tracking, os.environ), account.entity or tracking.entity or ""
+    kept = _Kept(folder.wandb_dir / "dashboards.json", f"{server}/{entity}/{tracking.project}")
+    return _saved(view, entity, tracking.project, server, kept)
+
+
+def view_of(manifest: Manifest) -> View:
+    """What is worth seeing of a sweep: its curves, effects, toggles, and the frontier of slab sizes where it has one."""
+    varied = _varied(manifest)
+    sections = [
+        ("iteration time", _curves()),
+        ("effects", _effects(manifest)),
+        ("toggles", _toggles(varied)),
+    ]
+    if SLAB in varied:
+        sections.append(("slab size", _frontier()))
+    sections.append(("detail", (Panel("comparer", "what differs between runs"),)))
+    return View(f"perfsweep {manifest.sweep.name}", manifest.sweep.name, tuple(sections))
+
+
+def _curves() -> tuple[Panel, ...]:
+    by_arm = "config.variant"
+    return (
+        Panel("line", "time of an iteration, ms", ("iter/ms",), x="iter/index", groupby=by_arm, log_y=True),
+        Panel("line", "loss", ("iter/loss",), x="iter/index", groupby=by_arm),
+        Panel("line", "warm-up, ms", ("warmup/ms",), x="warmup/index", groupby=by_arm, log_y=True),
+    )
+
+
+def _effects(manifest: Manifest) -> tuple[Panel, ...]:
+    names = dict.fromkeys(
+        f"effect/{plain(e.design)}/{plain(f'{e.toggle}={e.level}' if e.level else e.toggle)}/speedup" for e in manifest.effects
+    )
+    return (
+        Panel("bar", "speed-up of each level against its base", tuple(names)),
+        Panel("scatter", "time against memory", ("bench_peak_mem_mb",), x="bench_median_ms", log_x=True),
+        Panel("media", "effects with intervals, and the report", ("speedups", "effects", "report")),
+    )
+
+
+def _toggles(varied: Sequence[str]) -> tuple[Panel, ...]:
+    columns = tuple(f"config.toggles.{name}" for name in varied)
+    return (
+        Panel("parallel", "levels and median time", (*columns, "bench_median_ms")),
+        Panel("importance", "which toggle explains the time", ("bench_median_ms",)),
+    )
+
+
+def _frontier() -> tuple[Panel, ...]:
+    slab = f"config.toggles.{SLAB}"
+    return (
+        Panel("scatter", "units per second by slab size", ("bench_items_per_s",), x=slab),
+        Panel("scatter", "peak memory by slab size, MB", ("bench_peak_mem_mb",), x=slab, log_y=True),
+    )
+
+
+def _varied(manifest: Manifest) -> list[str]:
+    """Toggles that have more than one level among the arms."""
+    levels: dict[str, set[Any]] = {}
+    for arm in manifest.arms:
+        for name, value in arm.levels.items():
+            levels.setdefault(name, set()).add(value)
+    return [name for name, values in levels.items() if len(values) > 1]
+
+
+def workspace(view: View, entity: str, project: str) -> Any:
+    """The view as an object of wandb-workspaces."""
+    import wandb_workspaces.workspaces as ws
+
+    sections = [ws.Section(name=name, panels=[_panel(panel) for panel in panels], is_open=True) for name, panels in view.sections]
+    return ws.Workspace(
+        entity=entity,
+        project=project,
+        name=view.name,
+        sections=sections,
+        settings=ws.WorkspaceSettings(max_runs=RUNS_SHOWN),
+        runset_settings=ws.RunsetSettings(
+            filters=ws.And(ws.Metric("Group") == view.group),
+            groupby=[ws.Metric("JobType"), ws.Config("variant")],
+            order=[ws.Ordering(ws.Summary("bench_median_ms"), ascending=True)],
+        ),
+    )
+
+
+def _panel(panel: Panel) -> Any:
+    import wandb_workspaces.reports.v2 as wr
+
+    match panel.kind:
+        case "line":
+            return wr.LinePlot(
+                title=panel.title,
+                x=panel.x,
+                y=list(panel.metrics),
+                log_y=panel.log_y,
+                groupby=panel.groupby,
+                groupby_aggfunc="median",
+                groupby_rangefunc="minmax",
+                smoothing_type="none",
+                max_runs_to_show=RUNS_SHOWN,
+            )
+        case "bar":
+            return wr.BarPlot(title=panel.title, metrics=list(panel.metrics), orientation="h", max_runs_to_show=RUNS_SHOWN)
+        case "scatter":
+            return wr.ScatterPlot(
+                title=panel.title, x=_metric(panel.x or ""), y=_metric(panel.metrics[0]), log_x=panel.log_x, log_y=panel.log_y
+            )
+        case "parallel":
+            from wandb_workspaces.reports.v2.interface import ParallelCoordinatesPlotColumn
+
+            columns = [
+                ParallelCoordinatesPlotColumn(metric=_metric(name), log=name == "bench_median_ms") for name in panel.metrics
+            ]
+            return wr.ParallelCoordinatesPlot(title=panel.title, columns=columns)
+        case "importance":
+            return wr.ParameterImportancePlot(with_respect_to=panel.metrics[0])
+        case "comparer":
+            return wr.RunComparer(diff_only="split")
+        case "media":
+            return wr.MediaBrowser(title=panel.title, media_keys=list(panel.metrics))
+    raise ValueError(f"{panel.kind} is no kind of panel")
+
+
+def _metric(name: str) -> Any:
+    import wandb_workspaces.reports.v2 as wr
+
+    config = name.removeprefix("config.")
+    return wr.Config(config) if config != name else wr.SummaryMetric(name)
+
+
+def specification(view: View, entity: str, project: str) -> dict[str, Any]:
+    """The view as W&B stores it, without a server; equal views give equal specifications."""
+    model = workspace(view, entity, project)._to_model()
+    return _numbered(model.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def _numbered(values: dict[str, Any]) -> dict[str, Any]:
+    """Replace the random ids of panels and sections by ones that follow from their place."""
+    text = json.dumps(values)
+    for place, old in enumerate(dict.fromkeys(_ids(values))):
+        text = text.replace(json.dumps(old), json.dumps(hashlib.sha256(f"{place}".encode()).hexdigest()[:12]))
+    return json.loads(text)
+
+
+def _ids(values: Any) -> Iterable[str]:
+    if isinstance(values, dict):
+        for name, value in values.items():
+            if name in ("__id__", "id") and isinstance(value, str) and value:
+                yield value
+            else:
+                yield from _ids(value)
+    elif isinstance(values, list):
+        for value in values:
+            yield from _ids(value)
+
+
+class _Kept:
+    """Which view a sweep has in which project, so that building it again replaces it instead of adding another."""
+
+    def __init__(self, file: Path, project: str) -> None:
+        self._file, self._project = file, project
+        try:
+            self._views: dict[str, dict[str, str]] = json.loads(file.read_text())
+        except (OSError, ValueError):
+            self._views = {}  # not built yet, or damaged: a view more in W&B does no harm
+
+    def view(self) -> dict[str, str] | None:
+        """`id` and `name` in W&B's database."""
+        return self._views.get(self._project)
+
+    def keep(self, made: Any) -> None:
+        """Remember a saved workspace."""
+        self._views[self._project] = {"id": made._internal_id, "name": made._internal_name}
+        write_atomically(self._file, json.dumps(self._views, indent=1).encode())
+
+
+def _saved(view: View, entity: str, project: str, server: str, kept: _Kept) -> str:
+    problems: list[str] = []
+    with tempfile.TemporaryDirectory() as aside, own_environment(Path(aside), server):
+        try:
+            if kept.view():
+                with guarded([]):  # somebody may have deleted it in W&B: then it gets a new one
+                    return _replaced(workspace(view, entity, project), kept)
+            with guarded(problems):
+                made = workspace(view, entity, project).save_as_new_view()
+                kept.keep(made)
+                return made.url
+        finally:
+            if "wandb" in sys.modules:
+                with guarded([]):
+                    sys.modules["wandb"].teardown()
+    raise ConfigError(f"{server} did not take the dashboard ({problems[0]}); --file PATH writes it without a server")
+
+
+def _replaced(made: Any, kept: _Kept) -> str:
+    known = kept.view() or {}
+    made._internal_id, made._internal_name = known["id"], known["name"]
+    return made.save().url

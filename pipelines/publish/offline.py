@@ -1,0 +1,123 @@
+"""Run folders on disk: one for each run under ``runs/<sweep>/wandb``, ready for ``wandb sync``.
+
+A run is written aside and moved to its place when it is finished, so that a publisher that is killed leaves no half run
+behind. A marker beside it tells later whether records have changed since.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from pipelines.publish.content import RunContent
+from pipelines.publish.published import PublishedRun
+from pipelines.publish.wandb_file import extent
+from pipelines.publish.wandb_rows import insert_rows
+from pipelines.publish.write import write_run
+from pipelines.store.files import write_atomically
+from pipelines.store.records import Row, SweepFolder
+from workloads.errors import RecordError
+
+SETTLE_S = 2.0
+"""Time that W&B's background process may take to finish a file after the run is finished."""
+
+
+class Marker(Row):
+    """What was published as a run, so that publishing again can see whether anything changed."""
+
+    run_id: str
+    digest: str
+    folder: str
+    file_bytes: int
+    rows_produced: int
+    rows_in_file: int
+
+
+def published_before(folder: SweepFolder, content: RunContent) -> PublishedRun | None:
+    """The run as it was published before, if it still says and holds the same."""
+    try:
+        marker = Marker.model_validate_json(_marker_file(folder, content.run_id).read_bytes())
+        path = folder.wandb_dir / marker.folder
+        # Two folders of one id, which a copy by hand can leave, would be uploaded with every row twice.
+        alone = len(_copies(folder, content.run_id)) == 1
+        intact = alone and (path / f"run-{content.run_id}.wandb").stat().st_size == marker.file_bytes
+    except (OSError, ValidationError):
+        return None  # never published, or its traces are damaged or deleted: it is written again
+    if not intact or marker.digest != content.digest() or marker.rows_in_file != marker.rows_produced:
+        return None
+    return _run(content, path, marker.rows_in_file, "already complete")
+
+
+def write_offline(folder: SweepFolder, content: RunContent, staging: Path) -> PublishedRun:
+    """Write a run and put it in its place, replacing earlier copies."""
+    by_client = [segment for segment in content.segments if not segment.numbers]
+    path, _ = write_run(staging, content, content.run_id, mode="offline", segments=by_client)
+    file = path / f"run-{content.run_id}.wandb"
+    _settle(file)
+    insert_rows(file, (row for segment in content.segments if segment.numbers for row in segment.rows()))
+    return _put_in_place(folder, content, path, extent(file).rows)
+
+
+def mark_uploaded(folder: SweepFolder, run_id: str) -> None:
+    """Keep `wandb sync` from uploading a run a second time, which would append every row again."""
+    for path in _copies(folder, run_id):
+        (path / f"run-{run_id}.wandb.synced").touch()
+
+
+def _settle(file: Path) -> None:
+    """Wait until the file is whole; the background process writes the last records after the run is finished."""
+    deadline = time.monotonic() + SETTLE_S
+    while not extent(file).complete:
+        if time.monotonic() > deadline:
+            import wandb
+
+            wandb.teardown()
+            if extent(file).complete:
+                return
+            raise RecordError(f"W&B's client did not write {file.name} to its end; is the disk full?")
+        time.sleep(0.02)
+
+
+def _put_in_place(folder: SweepFolder, content: RunContent, path: Path, rows: int) -> PublishedRun:
+    """Replace earlier copies of a run by this one, and note what it holds.
+
+    The earlier copy goes first: two folders of one id would be uploaded as one run with every row twice.
+    """
+    file = path / f"run-{content.run_id}.wandb"
+    marker_file = _marker_file(folder, content.run_id)
+    earlier = _copies(folder, content.run_id)
+    uploaded = any(list(old.glob("*.synced")) for old in earlier)
+    marker_file.unlink(missing_ok=True)
+    for old in earlier:
+        shutil.rmtree(old)
+    place = folder.wandb_dir / path.name
+    path.replace(place)
+    with suppress(OSError):  # a link to a log that lies aside; without it nothing is missing
+        (place / "logs" / "debug-core.log").unlink()
+    marker = Marker(
+        run_id=content.run_id,
+        digest=content.digest(),
+        folder=place.name,
+        file_bytes=(place / file.name).stat().st_size,
+        rows_produced=content.rows,
+        rows_in_file=rows,
+    )
+    write_atomically(marker_file, marker.model_dump_json(indent=1).encode())
+    note = "written again" if earlier else "written"
+    return _run(content, place, rows, f"{note}; upload it with `perfsweep publish`, not with `wandb sync`" if uploaded else note)
+
+
+def _marker_file(folder: SweepFolder, run_id: str) -> Path:
+    return folder.wandb_dir / f"{run_id}.json"
+
+
+def _copies(folder: SweepFolder, run_id: str) -> list[Path]:
+    return list(folder.wandb_dir.glob(f"offline-run-*-{run_id}"))
+
+
+def _run(content: RunContent, path: Path, rows: int, note: str) -> PublishedRun:
+    return PublishedRun(content.arm, content.label, content.pack, content.run_id, str(path), content.rows, rows, note)

@@ -1,0 +1,131 @@
+"""Records -> W&B. The modules `wandb_*` are the only code that talks to it.
+
+Records are the truth and W&B is a copy, made from them outside measured processes: run folders under
+``runs/<sweep>/wandb``, or runs on a server. Publishing again changes nothing unless records changed, and mends what W&B
+lost. Whatever goes wrong in W&B is a warning: it never fails a sweep.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from pipelines.config.tracking import MODES, Tracking
+from pipelines.publish.offline import published_before
+from pipelines.publish.pool import Crew
+from pipelines.publish.published import Published, PublishedRun, warning
+from pipelines.publish.runs import COMPARE, RunKey, SweepRuns
+from pipelines.publish.server import address, probe
+from pipelines.publish.worker import missing
+from pipelines.store.records import Manifest, SweepFolder
+
+RUNS_PER_PROCESS = 8
+"""Run folders for which another process is worth its start, which costs what four of them cost."""
+
+__all__ = ["Publication", "Published", "PublishedRun", "publish", "target"]
+
+
+def publish(
+    folder: SweepFolder, packs: Sequence[str] | None = None, mode: str | None = None, patience_s: float | None = None
+) -> Published:
+    """Copy the finished rounds of a sweep, or of some of its packs, to W&B.
+
+    Parameters
+    ----------
+    mode : instead of the one that the sweep was planned with
+    patience_s : likewise, time for one run
+
+    Raises
+    ------
+    RecordError
+        There is no readable manifest.
+    ConfigError
+        A pack is not of this sweep.
+    """
+    return Publication(folder, packs, mode, patience_s).finish()
+
+
+def target(tracking: Tracking, shell: Mapping[str, str] = os.environ) -> tuple[str | None, str | None]:
+    """The server to upload to, or None and one sentence why it has to be run folders."""
+    if tracking.mode != "online":
+        return None, None
+    account = probe(tracking, shell)
+    if account.problem:
+        return None, f"{account.problem}; run folders are written instead, and `perfsweep publish` uploads them later"
+    return address(tracking, shell), None
+
+
+class Publication:
+    """Publishing in the background: begins at once, in processes of its own, and is waited for with `finish`."""
+
+    def __init__(
+        self,
+        folder: SweepFolder,
+        packs: Sequence[str] | None = None,
+        mode: str | None = None,
+        patience_s: float | None = None,
+    ) -> None:
+        self._folder, self._packs = folder, packs
+        manifest = folder.read_manifest()
+        instead = {name: value for name, value in (("mode", mode), ("patience_s", patience_s)) if value is not None}
+        tracking = Tracking.of({**manifest.sweep.tracking, **instead})
+        self._mode = tracking.mode
+        self._refusal: str | None = None
+        self._crew: Crew | None = None
+        self._keys: list[RunKey] = []
+        self._here: dict[RunKey, PublishedRun] = {}
+        self.notice: str | None = None
+        if tracking.mode != "disabled":
+            self._begin(manifest, tracking)
+
+    def _begin(self, manifest: Manifest, tracking: Tracking) -> None:
+        if tracking.mode not in ("offline", "online"):
+            known = ", ".join(MODES)
+            self._refusal = f"tracking.mode={tracking.mode} is unknown, nothing was published; choose from: {known}"
+            return
+        server, self.notice = target(tracking)
+        self._mode = "online" if server else "offline"
+        try:
+            self._runs = SweepRuns(self._folder, manifest)
+        except OSError as error:
+            why = f"{error.strerror} in {self._folder.wandb_dir}"
+            self._refusal = f"nothing was published, the records are untouched: {why}; mend this and publish again"
+            return
+        self._keys = [key for key in self._runs.keys(self._packs) if key[0] != COMPARE]
+        todo = self._keys if server else [key for key in self._keys if not self._before(key)]
+        self._crew = Crew(self._folder, server, _processes(tracking, len(todo), online=server is not None), tracking.patience_s)
+        self._crew.hand_over(todo)
+
+    def _before(self, key: RunKey) -> bool:
+        """Whether a run folder is complete already: then no process has to be started for it."""
+        content = self._runs.content(key)
+        if content is None:
+            return True  # its records cannot be understood, which is a problem noted already
+        done = published_before(self._folder, content)
+        if done:
+            self._here[key] = done
+        return done is not None
+
+    def finish(self) -> Published:
+        """Hand over the comparison, if there is one now, and wait for everything."""
+        if self._crew is None:
+            return Published((), self._refusal, self._mode, self.notice)
+        if any(key[0] == COMPARE for key in self._runs.keys(self._packs)):
+            key = (COMPARE, "")
+            self._keys.append(key)
+            if self._mode == "online" or not self._before(key):
+                self._crew.hand_over([key])
+        delivered = self._crew.finish()
+        done = {**self._here, **delivered.runs}
+        for key, why in delivered.failures.items():
+            if content := self._runs.content(key):
+                done[key] = missing(content, why)
+        runs = tuple(done[key] for key in self._keys if key in done)
+        problems = list(dict.fromkeys([*self._runs.problems, *delivered.problems]))
+        return Published(runs, warning(runs, problems), self._mode, self.notice)
+
+
+def _processes(tracking: Tracking, runs: int, *, online: bool) -> int:
+    """How many processes publish: uploads wait for a server and gain by company, run folders only cost processor time."""
+    useful = runs if online else min(os.cpu_count() or 1, 1 + runs // RUNS_PER_PROCESS)
+    return max(1, min(tracking.uploads, useful))

@@ -1,0 +1,118 @@
+"""Which W&B runs a sweep has, made from its records one at a time; and what tells two sweeps of one name apart."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pipelines.config.wandb_settings import guarded
+from pipelines.publish.content import RunContent, check_arrays, run_content
+from pipelines.publish.history import Timing
+from pipelines.publish.profile_run import PROFILE, profile_content, profiled_arms
+from pipelines.store.files import write_once
+from pipelines.store.progress import Found, Progress, read_progress
+from pipelines.store.records import Kind, Manifest, Outcome, Pack, SweepFolder, read_iterations
+from workloads.errors import ConfigError, RecordError
+
+COMPARE = "compare"
+"""Stands for the pack in the key of the run that shows the comparison."""
+
+RunKey = tuple[str, str]
+"""(pack, arm); (COMPARE, "") is the run that shows the comparison, (PROFILE, arm) the one that holds an arm's profiles."""
+
+
+class SweepRuns:
+    """The runs of a sweep as its records stand now; files that cannot be read are named in `problems`."""
+
+    def __init__(self, folder: SweepFolder, manifest: Manifest) -> None:
+        self.folder, self.manifest = folder, manifest
+        self.problems: list[str] = []
+        self.identity = identity(folder)
+        self._progress = read_progress(folder, manifest)
+        self.problems += self._progress.damaged
+
+    def keys(self, packs: Sequence[str] | None = None) -> list[RunKey]:
+        """Runs of all arms that have finished rounds, of profiled arms, and of the comparison where there is one.
+
+        Raises
+        ------
+        ConfigError
+            A pack is not of this sweep.
+        """
+        found = [
+            (pack.id, arm) for pack in _chosen(self.manifest, packs) for arm in pack.arms if _final(self._progress, pack, arm)
+        ]
+        with_comparison = packs is None and (self.folder.tables_dir / "effects.parquet").exists()
+        profiled = [(PROFILE, arm) for arm in profiled_arms(self.folder, self.problems)] if packs is None else []
+        return [*found, *profiled, (COMPARE, "")] if found and with_comparison else [*found, *profiled]
+
+    def content(self, key: RunKey) -> RunContent | None:
+        """The content of a run; None where its records cannot be understood."""
+        with guarded(self.problems):  # arrays can be readable and still not be what a trial writes
+            pack_id, arm_id = key
+            if pack_id == COMPARE:
+                from pipelines.publish.comparison_run import compare_content  # brings tables along, which no other run needs
+
+                return compare_content(self.folder, self.manifest, self.identity)
+            if pack_id == PROFILE:
+                return profile_content(self.folder, self.manifest, self.identity, arm_id)
+            pack = self.manifest.pack(pack_id)
+            final = _final(self._progress, pack, arm_id)
+            counting = self._progress.other.get((arm_id, Kind.COUNTING))
+            made = run_content(
+                self.manifest,
+                self.manifest.arm(arm_id),
+                pack,
+                [_timing(found, self.problems) for found in final],
+                counting and counting.record,
+                self.identity,
+            )
+            return dataclasses.replace(made, files=tuple(_series(final)))
+        return None
+
+
+def identity(folder: SweepFolder) -> str:
+    """Six characters that belong to this folder and its copies: in one project, sweeps of one name stay apart."""
+    file = folder.wandb_dir / "sweep.id"
+    if not file.exists():
+        write_once(file, secrets.token_hex(3).encode())
+    return file.read_text().strip()
+
+
+def _chosen(manifest: Manifest, packs: Sequence[str] | None) -> list[Pack]:
+    known = {pack.id: pack for pack in manifest.packs}
+    if unknown := [name for name in packs or () if name not in known]:
+        raise ConfigError(f"pack {unknown[0]} is not of sweep {manifest.sweep.name}; choose from: {', '.join(known)}")
+    return list(known.values()) if packs is None else [known[name] for name in dict.fromkeys(packs)]
+
+
+def _final(progress: Progress, pack: Pack, arm: str) -> list[Found]:
+    """The arm's trials in the attempts that finished a round: the ones that comparisons use."""
+    final = []
+    for number in range(len(pack.orders)):
+        attempt = progress.finished_attempt(pack.id, number, pack.arms)
+        found = progress.timing[pack.id, number][attempt].get(arm) if attempt is not None else None
+        if found:
+            final.append(found)
+    return final
+
+
+def _timing(found: Found, problems: list[str]) -> Timing:
+    if found.record.outcome is not Outcome.OK:
+        return Timing(found.record, {})
+    try:
+        arrays = read_iterations(found.folder)
+        check_arrays(arrays, str(found.folder))
+    except RecordError as error:
+        problems.append(str(error))
+        return Timing(found.record, {})
+    return Timing(found.record, arrays)
+
+
+def _series(final: Sequence[Found]) -> Iterator[tuple[str, Path]]:
+    for found in final:
+        file = found.folder / "iterations.npz"
+        if found.record.outcome is Outcome.OK and file.exists():
+            yield f"round{found.record.round:03d}.npz", file

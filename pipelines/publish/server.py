@@ -1,0 +1,124 @@
+"""Whether a W&B server can be used from here: its address, the account's credentials, one quick question.
+
+Works without wandb, so that a command that is about to measure answers within two seconds.
+"""
+
+from __future__ import annotations
+
+import base64
+import configparser
+import http.client
+import json
+import netrc
+import os
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pipelines.config.tracking import Tracking
+
+PROBE_S = 1.5
+"""Time a server has for its answer, name resolution included."""
+
+_VIEWER = "query Viewer { viewer { id entity username teams { edges { node { name } } } } }"
+_SHORTEST_KEY = 40
+
+
+@dataclass(frozen=True)
+class Account:
+    """What the probe found out: the default entity, or one sentence why nothing can be uploaded."""
+
+    entity: str | None = None
+    problem: str | None = None
+
+
+def address(tracking: Tracking, shell: Mapping[str, str]) -> str:
+    """The server's base URL: configured, of the shell, of W&B's own settings file, or W&B's default."""
+    chosen = tracking.base_url or shell.get("WANDB_BASE_URL") or _configured(shell)
+    if not chosen:
+        from wandb.sdk.lib.urls import DEFAULT_BASE_URL  # it changes between versions of wandb
+
+        chosen = DEFAULT_BASE_URL
+    return chosen.rstrip("/")
+
+
+def api_key(url: str, shell: Mapping[str, str]) -> str | None:
+    """The key of an account on a server, from the shell or netrc, where W&B names a server with its port."""
+    if key := shell.get("WANDB_API_KEY"):
+        return key
+    file = Path(shell.get("NETRC") or Path.home() / ".netrc")
+    try:
+        found = netrc.netrc(str(file)).authenticators(urlsplit(url).netloc)
+    except (OSError, netrc.NetrcParseError):
+        return None
+    return (found[2] or None) if found else None
+
+
+def probe(tracking: Tracking, shell: Mapping[str, str] = os.environ, seconds: float = PROBE_S) -> Account:
+    """Ask the server who the account is; never longer than `seconds`, whatever the network does."""
+    url = address(tracking, shell)
+    key = api_key(url, shell)
+    if key is None and not shell.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return Account(problem=f"no API key for {url}; run `wandb login --host {url}` or set WANDB_API_KEY")
+    if key is not None and len(key) < _SHORTEST_KEY:
+        return Account(problem=f"the API key for {url} has {len(key)} characters and needs {_SHORTEST_KEY}; log in again")
+    answers: list[Account] = []
+    # A thread, because resolving a name cannot be given a time limit.
+    asking = threading.Thread(target=lambda: answers.append(_ask(url, key, tracking.entity, seconds)), daemon=True)
+    asking.start()
+    asking.join(seconds)
+    return answers[0] if answers else Account(problem=f"{url} gave no answer within {seconds:g} s")
+
+
+def _ask(url: str, key: str | None, entity: str | None, seconds: float) -> Account:
+    request = urllib.request.Request(f"{url}/graphql", json.dumps({"query": _VIEWER, "operationName": "Viewer"}).encode())
+    request.add_header("Content-Type", "application/json")
+    if key is not None:
+        request.add_header("Authorization", "Basic " + base64.b64encode(f"api:{key}".encode()).decode())
+    try:
+        with urllib.request.urlopen(request, timeout=seconds) as response:
+            answer = json.load(response)
+    except urllib.error.HTTPError as error:
+        if error.code in (401, 403):
+            return Account(problem=f"{url} refused the API key ({error.code}); log in again with `wandb login`")
+        return Account(problem=f"{url} answered with status {error.code}; try again later")
+    except urllib.error.URLError as error:
+        return Account(problem=f"{url} cannot be reached ({_reason(error)}); check the network or tracking.base_url")
+    except ConnectionError:
+        return Account(problem=f"{url} dropped the connection; is a W&B server there?")
+    except (OSError, ValueError, http.client.HTTPException):
+        return Account(problem=f"{url} gave half an answer; is a W&B server there?")
+    return _account(answer, url, entity, anonymous=key is None)
+
+
+def _account(answer: object, url: str, entity: str | None, *, anonymous: bool) -> Account:
+    data = answer.get("data") if isinstance(answer, dict) else None
+    viewer = data.get("viewer") if isinstance(data, dict) else None
+    if not viewer:
+        # An identity token is exchanged by wandb itself: the server is there, more cannot be known here.
+        return Account() if anonymous else Account(problem=f"{url} does not know the account of the API key; log in again")
+    edges = (viewer.get("teams") or {}).get("edges") or []
+    own = [viewer.get("entity"), viewer.get("username"), *(edge["node"]["name"] for edge in edges)]
+    if entity and entity not in own:
+        choices = ", ".join(dict.fromkeys(name for name in own if name))
+        return Account(problem=f"tracking.entity={entity} is not open to your account on {url}; choose from: {choices}")
+    return Account(entity=entity or viewer.get("entity"))
+
+
+def _reason(error: urllib.error.URLError) -> str:
+    reason = error.reason
+    return (reason.strerror or str(reason)) if isinstance(reason, OSError) else str(reason)
+
+
+def _configured(shell: Mapping[str, str]) -> str | None:
+    folder = Path(shell.get("WANDB_CONFIG_DIR") or Path.home() / ".config" / "wandb")
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read(folder / "settings")
+    except (configparser.Error, UnicodeDecodeError):
+        return None  # damaged: wandb ignores it too
+    return parser.get("default", "base_url", fallback=None)

@@ -1,0 +1,219 @@
+"""Runs on a server, brought to what the records hold: nothing, an append, or a new run in place of a damaged one.
+
+A complete run says in its summary what it consists of, so that the server alone tells what is missing: no state of ours
+can disagree with it. Rows are only ever appended behind an end that was checked; whatever else is found there is
+replaced by a run of the next generation and then deleted, because W&B appends rows that are sent again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from pipelines.publish.content import RunContent, generation_of
+from pipelines.publish.offline import mark_uploaded
+from pipelines.publish.published import PublishedRun
+from pipelines.publish.write import artifact_name, write_run
+from pipelines.store.files import write_atomically
+from pipelines.store.records import SweepFolder
+
+SETTLE_S = 10.0
+"""Time after which rows that were sent must be visible on the server."""
+
+TRIES = 2
+"""A run that did not arrive whole is replaced once in the same call."""
+
+
+@dataclass(frozen=True)
+class OnServer:
+    """A run as the server knows it: its rows, and what it says of itself."""
+
+    name: str
+    generation: int
+    lines: int
+    digest: str
+    segments: tuple[str, ...]
+    handle: Any = None
+
+
+class Step(Enum):
+    """What has to be done for a run."""
+
+    NOTHING = "nothing"
+    APPEND = "append"
+    NEW = "new"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The step, the generation it concerns, the first segment to send, and runs that must go afterwards."""
+
+    step: Step
+    generation: int
+    first: int
+    stale: tuple[OnServer, ...]
+
+
+def decide(content: RunContent, found: Sequence[OnServer], used: int) -> Decision:
+    """What brings the server to what the records hold.
+
+    Parameters
+    ----------
+    found : generations of the run that are on the server
+    used : the latest generation that was ever begun from here; a deleted one cannot be had again
+    """
+    newest_first = sorted(found, key=lambda run: run.generation, reverse=True)
+    for run in newest_first:
+        if run.digest == content.digest() and run.lines == content.rows:
+            return Decision(Step.NOTHING, run.generation, len(content.segments), _others(found, run))
+    for run in newest_first[:1]:
+        sent = len(run.segments)
+        whole = sent and run.lines == sum(segment.count for segment in content.segments[:sent])
+        if whole and list(run.segments) == content.digests[:sent]:
+            return Decision(Step.APPEND, run.generation, sent, _others(found, run))
+    return Decision(Step.NEW, max([used, *(run.generation for run in found)], default=0) + 1, 0, tuple(found))
+
+
+def _others(found: Sequence[OnServer], kept: OnServer) -> tuple[OnServer, ...]:
+    return tuple(run for run in found if run is not kept)
+
+
+class Server:
+    """The public API, as far as uploads are checked with it."""
+
+    def __init__(self) -> None:
+        import wandb
+
+        self._api = wandb.Api()
+        self._listed: dict[tuple[str, str, str], list[Any]] = {}
+
+    def generations(self, content: RunContent, *, fresh: bool = False) -> list[OnServer]:
+        """All generations of a run; one listing serves all runs of a sweep."""
+        key = (content.entity or "", content.project, content.group)
+        if fresh or key not in self._listed:
+            self._listed[key] = self._list(*key)
+        found = [(generation_of(content.run_id, run.id), run) for run in self._listed[key]]
+        return [_described(run, generation) for generation, run in found if generation is not None]
+
+    def _list(self, entity: str, project: str, group: str) -> list[Any]:
+        self._api.flush()  # otherwise a listing is answered from memory for ever
+        try:
+            return list(self._api.runs(f"{entity}/{project}" if entity else project, filters={"group": group}, lazy=False))
+        except ValueError as error:
+            if "Could not find project" in str(error):
+                return []  # the first run creates it
+            raise
+
+
+def _described(run: Any, generation: int) -> OnServer:
+    said = run.summary
+    try:
+        segments = tuple(json.loads(said.get("published/segments") or "[]"))
+    except (TypeError, ValueError):
+        segments = ()
+    return OnServer(run.id, generation, int(run.historyLineCount or 0), said.get("published/digest") or "", segments, run)
+
+
+def upload(folder: SweepFolder, content: RunContent, server: Server, staging: Path) -> PublishedRun:
+    """Bring one run on the server to what the records hold, and check it there."""
+    found = server.generations(content)
+    before = max((run.lines for run in found), default=0)
+    url: str | None = None
+    notes: list[str] = []
+    for _ in range(TRIES):
+        decision = decide(content, found, _used(folder, content))
+        if decision.step is not Step.NOTHING:
+            _note_used(folder, content, decision.generation)
+            name = content.named(decision.generation)
+            try:
+                rest = content.segments[decision.first :]
+                _, url = write_run(staging, content, name, mode="online", segments=rest, resume=decision.first > 0)
+            except Exception as error:
+                if "previously created and deleted" in str(error):
+                    continue  # somebody deleted the run on the server; the next generation is free
+                raise
+            notes.append(_words(decision, found))
+            found = _settled(server, content, name)
+        arrived = next((run for run in found if run.generation == decision.generation), None)
+        url = url or (arrived.handle.url if arrived else None)
+        lacking = _lacking(content, arrived) if notes else None
+        if arrived is not None and lacking is None:
+            refused = [name for run in decision.stale if (name := _deleted(run))]
+            mark_uploaded(folder, content.run_id)
+            note = ", ".join(notes) or "already complete"
+            note += f"; delete {', '.join(refused)} by hand, they hold parts of the same" if refused else ""
+            return _run(content, url, content.rows, note, before)
+        # Whatever is there is not what was sent: without its own words it counts as damaged and is replaced.
+        found = [OnServer(run.name, run.generation, run.lines, "", (), run.handle) for run in found]
+    rows = max((run.lines for run in found), default=0)
+    return _run(content, url, min(rows, content.rows - 1), f"W&B holds {rows} of {content.rows} rows after {TRIES} tries", before)
+
+
+def _words(decision: Decision, found: Sequence[OnServer]) -> str:
+    if decision.step is Step.APPEND:
+        return "continued"
+    return "replaced" if found else "uploaded"
+
+
+def _settled(server: Server, content: RunContent, name: str) -> list[OnServer]:
+    """The generations on the server as soon as one holds all rows, or after a while as they are."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        found = server.generations(content, fresh=True)
+        whole = any(run.name == name and run.lines >= content.rows and run.digest == content.digest() for run in found)
+        if whole or time.monotonic() > deadline:
+            return found
+        time.sleep(0.2)
+
+
+def _lacking(content: RunContent, run: OnServer | None) -> str | None:
+    """Why a run that was just sent is not whole; equal numbers of lost and doubled rows are found by their indices."""
+    if run is None or run.lines != content.rows or run.digest != content.digest():
+        return "rows"
+    expected = [row["iter/index"] for segment in content.segments for row in segment.rows() if "iter/index" in row]
+    if expected and [row["iter/index"] for row in run.handle.scan_history(keys=["iter/index"], use_cache=False)] != expected:
+        return "indices"
+    if content.files and not any(_is_series(content, run.name, artifact) for artifact in run.handle.logged_artifacts()):
+        return "series"
+    return None
+
+
+def _is_series(content: RunContent, name: str, artifact: Any) -> bool:
+    return (
+        artifact.name.partition(":")[0] == artifact_name(content, name) and artifact.metadata.get("segments") == content.digests
+    )
+
+
+def _deleted(run: OnServer) -> str | None:
+    """Delete a run of ours; its name when the server refuses."""
+    from wandb.errors import CommError
+
+    try:
+        run.handle.delete(delete_artifacts=bool(list(run.handle.logged_artifacts())))
+    except (CommError, ValueError):
+        return run.name
+    return None
+
+
+def _generation_file(folder: SweepFolder, content: RunContent) -> Path:
+    return folder.wandb_dir / f"{content.run_id}.generation"
+
+
+def _used(folder: SweepFolder, content: RunContent) -> int:
+    try:
+        return int(_generation_file(folder, content).read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _note_used(folder: SweepFolder, content: RunContent, generation: int) -> None:
+    write_atomically(_generation_file(folder, content), str(generation).encode(), sync=False)
+
+
+def _run(content: RunContent, url: str | None, rows: int, note: str, before: int) -> PublishedRun:
+    return PublishedRun(content.arm, content.label, content.pack, content.run_id, url, content.rows, rows, note, before)

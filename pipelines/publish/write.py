@@ -1,0 +1,85 @@
+"""Saying a run's content to wandb: the only code that opens runs of a sweep, offline and online alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.wandb_settings import settings
+from pipelines.publish.content import RunContent, Segment
+from workloads.errors import RecordError
+
+_STEP_METRICS = ("iter", "warmup", "log")
+
+
+def write_run(
+    staging: Path, content: RunContent, run_id: str, *, mode: str, segments: Sequence[Segment], resume: bool = False
+) -> tuple[Path, str | None]:
+    """Open a run, say everything but rows of other segments than these, and finish it.
+
+    Parameters
+    ----------
+    staging : W&B's files go below it
+    run_id : a generation of the content's run
+    segments : those of the content whose rows are said
+    resume : continue a run that has the segments before these
+
+    Returns
+    -------
+    the run's folder, and its address on the server
+    """
+    run = _opened(staging, content, run_id, mode, resume=resume)
+    try:
+        path, url = Path(run.dir).parent, run.url
+        if staging.resolve() not in path.resolve().parents:
+            raise RecordError(f"W&B writes to {path} instead of {staging}; check that the sweep's folder can be written")
+        # Never `step=`: W&B drops rows whose step goes backwards. Charts take their axis from these declarations.
+        for kind in _STEP_METRICS:
+            run.define_metric(f"{kind}/*", step_metric=f"{kind}/index")
+        for segment in segments:
+            for row in segment.rows():
+                run.log(row)
+        _attach_series(run, content, run_id)
+        run.summary.update({**content.summary, **content.published()})
+    except BaseException:
+        run.finish(exit_code=1)
+        raise
+    run.finish(exit_code=content.exit_code)
+    return path, url
+
+
+def _opened(staging: Path, content: RunContent, run_id: str, mode: str, *, resume: bool) -> Any:
+    import wandb
+
+    own = settings(
+        staging,
+        mode=mode,
+        project=content.project,
+        entity=content.entity,
+        run_id=run_id,
+        run_name=content.name,
+        run_group=content.group,
+        run_job_type=content.job_type,
+        run_tags=content.tags,
+        resume="must" if resume else None,
+    )
+    return wandb.init(settings=own, config=content.config)
+
+
+def _attach_series(run: Any, content: RunContent, run_id: str) -> None:
+    """The files with every iteration as an artifact; unchanged files are not uploaded again."""
+    if not content.files:
+        return
+    import wandb
+
+    artifact = wandb.Artifact(artifact_name(content, run_id), type=content.artifact_type, metadata={"segments": content.digests})
+    for name, file in content.files:
+        artifact.add_file(str(file), name=name, policy="immutable")
+    run.log_artifact(artifact)
+
+
+def artifact_name(content: RunContent, run_id: str) -> str:
+    """Name of the artifact with a run's files: its full series, or its profiles."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", f"{content.artifact_type}-{run_id}")

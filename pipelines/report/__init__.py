@@ -1,0 +1,1 @@
+"""Effects to words and pictures: terminal, HTML, Markdown."""

@@ -1,0 +1,154 @@
+"""Where the time went between two arms: each operator, function or phase in one profile against the other."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pipelines.report.profiles import HEADINGS, NAME_WIDTH, plain
+from pipelines.report.wording import percent
+from pipelines.store.profiles import RESULT, Cost, Kept, Profile, read_profile
+from pipelines.units import duration
+from workloads.errors import ConfigError
+
+COMPARED = ("torch", "pyinstrument", "roofline")
+"""Tools whose lines are times; memory and compiled frames are read one by one."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One name in two profiles, in ns per unit; 0 where a profile does not have it."""
+
+    name: str
+    where: str
+    before_ns: float
+    after_ns: float
+
+    @property
+    def change_ns(self) -> float:
+        """What the second has more."""
+        return self.after_ns - self.before_ns
+
+
+def profiles_at(path: str) -> list[Kept]:
+    """The profiles in a folder: one, or all those of an arm.
+
+    Raises
+    ------
+    ConfigError
+        There are none.
+    """
+    folder = Path(path)
+    files = [folder / RESULT] if (folder / RESULT).exists() else sorted(folder.glob(f"*/{RESULT}"))
+    if not files:
+        raise ConfigError(f"{path} is no folder of a profile: it has no {RESULT}; profiles lie under runs/SWEEP/profiles/")
+    return [read_profile(file.parent) for file in files]
+
+
+def pairs(before: Sequence[Kept], after: Sequence[Kept], tool: str | None) -> list[tuple[Profile, Profile]]:
+    """Profiles of the same tool under the same circumstances.
+
+    Raises
+    ------
+    ConfigError
+        There are none, or they are of different workloads.
+    """
+    wanted = (tool,) if tool else COMPARED
+    found = {(kept.profile.tool, kept.profile.variant): kept.profile for kept in after}
+    pairs = [(one.profile, found.get((one.profile.tool, one.profile.variant))) for one in before if one.profile.tool in wanted]
+    same = [(one, other) for one, other in pairs if other is not None]
+    if not same:
+        have = [", ".join(dict.fromkeys(kept.profile.tool for kept in side)) or "none" for side in (before, after)]
+        raise ConfigError(
+            f"--diff: there is no {tool or 'profile'} of the same tool on both sides (here {have[0]}; there {have[1]}); "
+            f"profile both arms with profile.tool={tool or 'torch'}"
+        )
+    for one, other in same:
+        if one.workload != other.workload:
+            raise ConfigError(f"--diff: one profile is of {one.workload}, the other of {other.workload}: they share no operators")
+    return same
+
+
+def differences(before: Profile, after: Profile) -> list[Difference]:
+    """Every name of either profile, the largest change first; per unit where both did some, else per iteration.
+
+    A function is the same in both profiles when its name and file are: lines move.
+    """
+    amounts = _amounts(before, after)
+    sides = [_by_name(profile.costs, amount) for profile, amount in zip((before, after), amounts, strict=True)]
+    found = [Difference(*key, sides[0].get(key, 0.0), sides[1].get(key, 0.0)) for key in {**sides[0], **sides[1]}]
+    return sorted(found, key=lambda one: abs(one.change_ns), reverse=True)
+
+
+def per(before: Profile, after: Profile) -> str:
+    """What times are divided by."""
+    return before.unit if before.units > 0 and after.units > 0 else "iteration"
+
+
+def _amounts(before: Profile, after: Profile) -> tuple[float, float]:
+    if per(before, after) == "iteration":
+        return float(max(before.iterations, 1)), float(max(after.iterations, 1))
+    return before.units, after.units
+
+
+def _by_name(costs: Sequence[Cost], amount: float) -> dict[tuple[str, str], float]:
+    found: dict[tuple[str, str], float] = {}
+    for cost in costs:
+        key = (cost.name, cost.where.rpartition(":")[0])
+        found[key] = found.get(key, 0.0) + cost.total_ns / amount
+    return found
+
+
+def show(console: Console, before: Profile, after: Profile, top: int) -> None:
+    """Print the largest changes, and what they add up to."""
+    found, unit = differences(before, after), per(before, after)
+    first, second = HEADINGS.get(before.tool, ("name", "where"))
+    table = Table(title=Text(f"\n{before.title}: A is {before.arm.label}, B is {after.arm.label}; self time per {unit}"))
+    table.title_justify, table.box, table.pad_edge, table.padding = "left", box.SIMPLE_HEAD, False, (0, 1, 0, 0)
+    table.add_column(first, overflow="fold", min_width=min(NAME_WIDTH, max((len(one.name) for one in found), default=0)))
+    if second:
+        table.add_column(second, overflow="fold")
+    for heading in ("A", "B", "B - A"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in found[:top]:
+        table.add_row(plain(one.name), *([plain(one.where)] if second else []), *_cells(one))
+    everything = Difference("everything", "", sum(one.before_ns for one in found), sum(one.after_ns for one in found))
+    table.add_section()
+    table.add_row(everything.name, *([""] if second else []), *_cells(everything))
+    console.print(table)
+    if len(found) > top:
+        rest = sum(one.change_ns for one in found[top:])
+        console.print(f"  and {len(found) - top} more, together {signed(rest)}", highlight=False)
+    console.print(f"- {undisturbed(before, after)}", highlight=False, markup=False)
+
+
+def _cells(one: Difference) -> tuple[str, str, str]:
+    return _time(one.before_ns), _time(one.after_ns), signed(one.change_ns)
+
+
+def _time(ns: float) -> str:
+    return duration(ns) if ns else ""
+
+
+def signed(ns: float) -> str:
+    """A difference of times."""
+    return f"{'-' if ns < 0 else '+'}{duration(abs(ns))}" if ns else "0"
+
+
+def undisturbed(before: Profile, after: Profile) -> str:
+    """The same two arms without the profiler: a profile shifts time towards what is called often."""
+    if not before.bare_ns or not after.bare_ns:
+        return "without the profiler neither is known"
+    a, b = statistics.median(before.bare_ns), statistics.median(after.bare_ns)
+    costs = " and ".join("?" if one.overhead is None else f"{one.overhead:.2f}x" for one in (before, after))
+    return (
+        f"without the profiler an iteration takes {duration(a)} in A and {duration(b)} in B ({percent(b / a)}); "
+        f"with it {costs} of that"
+    )

@@ -1,0 +1,68 @@
+"""Times of many arms over rounds of several packs -> one log time for each arm, against a reference that all packs share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.statistics.log_ratios import Cell
+
+SCATTER = 0.005
+"""Least standard deviation of one log time: a few rounds may agree by luck."""
+OUTLYING = 2.0
+"""Residuals beyond so many scales lose weight (Huber 1964)."""
+SWEEPS = 20
+
+
+@dataclass(frozen=True)
+class LogTime:
+    """Log of an arm's time over the reference's, and the variance of that estimate."""
+
+    value: float
+    variance: float
+
+
+def log_times(cells: Sequence[Cell], reference: str) -> dict[str, LogTime]:
+    """Fit log time = arm + round by least squares that outlying rounds pull little on.
+
+    A round is slow or fast for all arms in it, so that arms of different packs compare through the arms which their
+    packs have in common. An arm that shares no round with others has no estimate.
+    """
+    arms = list(dict.fromkeys([reference, *(cell.arm for cell in cells)]))
+    rounds = list(dict.fromkeys((cell.pack, cell.number) for cell in cells))
+    if not any(cell.arm == reference for cell in cells):
+        return {}
+    design = np.zeros((len(cells), len(arms) + len(rounds)))
+    for row, cell in enumerate(cells):
+        design[row, arms.index(cell.arm)] = design[row, len(arms) + rounds.index((cell.pack, cell.number))] = 1
+    values = np.log([cell.value for cell in cells])
+    fitted, scatter = _huber(design, values)
+    count = {arm: sum(cell.arm == arm for cell in cells) for arm in arms}
+    alone = _alone(cells)
+    return {arm: LogTime(float(fitted[i] - fitted[0]), scatter**2 / count[arm]) for i, arm in enumerate(arms) if arm not in alone}
+
+
+def _huber(design: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, float]:
+    """Coefficients and the standard deviation of one value, by reweighted least squares."""
+    weights = np.ones(len(values))
+    fitted = np.zeros(design.shape[1])
+    for _ in range(SWEEPS):
+        root = np.sqrt(weights)
+        fitted = np.linalg.lstsq(design * root[:, None], values * root, rcond=None)[0]
+        off = np.abs(values - design @ fitted)
+        scale = max(SCATTER, 1.483 * float(np.median(off)))
+        weights = np.minimum(1.0, OUTLYING * scale / np.maximum(off, 1e-12))
+    free = len(values) - np.linalg.matrix_rank(design)
+    square = float((weights * (values - design @ fitted) ** 2).sum())
+    return fitted, max(SCATTER, float(np.sqrt(square / free)) if free > 0 else SCATTER)
+
+
+def _alone(cells: Sequence[Cell]) -> set[str]:
+    """Arms that stand by themselves in every round they have."""
+    together: dict[tuple[str, int], set[str]] = {}
+    for cell in cells:
+        together.setdefault((cell.pack, cell.number), set()).add(cell.arm)
+    company = {arm for arms in together.values() if len(arms) > 1 for arm in arms}
+    return {cell.arm for cell in cells} - company

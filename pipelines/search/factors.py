@@ -1,0 +1,135 @@
+"""What a search may change: toggles of a workload as factors, and which points of them are legal arms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.config.types import TuneConfig
+from pipelines.plan.arms import Space
+from pipelines.plan.designs import Assignment
+from pipelines.search import ladders
+from pipelines.search.surrogate import Factor, Point
+from workloads.api import Levels, LevelValue, Parity
+from workloads.errors import ConfigError
+
+MOST_TOGGLES = 8
+ORDER = (Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Factors with the levels that never entered the search, each with the reason."""
+
+    factors: tuple[Factor, ...]
+    left_out: Mapping[tuple[str, LevelValue], str]
+
+
+class Grid:
+    """Points of factors as complete assignments, around a reference."""
+
+    def __init__(self, space: Space, reference: Levels, factors: Sequence[Factor]) -> None:
+        self.space, self.reference, self.factors = space, dict(reference), tuple(factors)
+        self._levels: dict[Point, Assignment | None] = {}
+
+    def levels(self, point: Point) -> Assignment | None:
+        """The arm of a point; None where no legal arm is just that.
+
+        What a level requires of toggles outside the search is added; a toggle of the search is never moved on the quiet.
+        """
+        if point not in self._levels:
+            self._levels[point] = self._found(point)
+        return self._levels[point]
+
+    def legal(self, point: Point) -> bool:
+        """Whether a point is an arm."""
+        return self.levels(point) is not None
+
+    def point(self, changes: Mapping[str, int]) -> Point:
+        """The reference with some factors at other values."""
+        return tuple(changes.get(factor.name, factor.start) for factor in self.factors)
+
+    def _found(self, point: Point) -> Assignment | None:
+        moved = {f.name: f.values[n] for f, n in zip(self.factors, point, strict=True) if n != f.start}
+        try:
+            levels = self.space.closure({name: value for name, value in moved.items() if value is not None}, onto=self.reference)
+        except ConfigError:
+            return None
+        off = self.space.choices(levels)
+        resting = [factor.name for factor in self.factors if factor.name not in moved]
+        return levels if all(levels[n] == self.reference[n] or n not in off for n in resting) else None
+
+
+def plan(space: Space, reference: Levels, tune: TuneConfig) -> Plan:
+    """The factors that the configuration of a search names.
+
+    Raises
+    ------
+    ConfigError
+        There is nothing to search, or too much; a toggle has no level, is no ladder, or stands in both places.
+    """
+    names = list(dict.fromkeys([*tune.toggles, *tune.levels]))
+    if not names and tune.ladder is None:
+        raise ConfigError(f"tune.toggles is empty: name up to {MOST_TOGGLES} of {', '.join(space.toggles)}")
+    if tune.ladder in names:
+        raise ConfigError(f"{tune.ladder} stands in tune.toggles and in tune.ladder; keep it in one of them")
+    if len(names) > MOST_TOGGLES:
+        raise ConfigError(f"tune.toggles has {len(names)} toggles, and a search takes {MOST_TOGGLES}; tune the likeliest first")
+    left_out: dict[tuple[str, LevelValue], str] = {}
+    factors = [_ladder(space, reference, tune)] if tune.ladder else []
+    for name in names:
+        levels = _levels(space, reference, name, tune)
+        kept = [value for value in levels if not _excluded(space, reference, name, value, tune, left_out)]
+        if kept:
+            factors.append(Factor(name, (None, *kept)))
+    if not factors:
+        reasons = "; ".join(f"{name}={value}: {why}" for (name, value), why in left_out.items())
+        raise ConfigError(f"the limits leave nothing to search: {reasons}")
+    return Plan(tuple(factors), left_out)
+
+
+def _levels(space: Space, reference: Levels, name: str, tune: TuneConfig) -> list[LevelValue]:
+    """Levels of a toggle that the reference does not have already."""
+    toggle = space.toggle(name)
+    given = tune.levels.get(name)
+    wanted = [toggle.level(value).value for value in given] if given else [level.value for level in toggle.levels]
+    found = [value for value in dict.fromkeys(wanted) if value != reference[name]]
+    if not found:
+        raise ConfigError(
+            f"{name} has no level to try but {reference[name]}, which the reference has; choose from: {toggle.choices}"
+        )
+    return found
+
+
+def _excluded(
+    space: Space,
+    reference: Levels,
+    name: str,
+    value: LevelValue,
+    tune: TuneConfig,
+    left_out: dict[tuple[str, LevelValue], str],
+) -> str:
+    """Why a level does not enter the search, or nothing."""
+    level = space.toggle(name).level(value)
+    loosest = level.parity_with(space.config, {**reference, name: value})
+    why = level.unsupported(space.device) or ""
+    if ORDER.index(loosest) > ORDER.index(Parity(tune.parity)):
+        why = f"its results may move as far as {loosest}, and tune.parity={tune.parity}"
+    if why:
+        left_out[name, value] = why
+    return why
+
+
+def _ladder(space: Space, reference: Levels, tune: TuneConfig) -> Factor:
+    """The ladder as a factor; what the reference has stands among its values even where it is no number."""
+    name = str(tune.ladder)
+    return ladder_factor(name, ladders.sizes_of(space.toggle(name), tune.sizes), reference[name])
+
+
+def ladder_factor(name: str, sizes: Sequence[int], start: LevelValue) -> Factor:
+    """Sizes in order, with the value that a search starts from among them."""
+    values: list[Any] = sorted({*sizes, start}) if isinstance(start, int) else [start, *sizes]
+    logs = tuple(math.log2(value) if isinstance(value, int) and value > 0 else None for value in values)
+    return Factor(name, tuple(values), logs, values.index(start))

@@ -1,0 +1,104 @@
+"""A figure of the used timing trials as log ratios: what effects are estimated from, in judging and in stopping."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.statistics.estimates import Spread, hodges_lehmann, residual_spread
+from pipelines.store.records import Effect
+from workloads.errors import RecordError
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A positive figure of one arm in one round, such as its time per unit in ns."""
+
+    pack: str
+    number: int
+    generation: int | None
+    arm: str
+    value: float
+
+
+class Rounds:
+    """A figure by pack, replication, round and arm.
+
+    A replication is what intervals may count: a round of fresh processes, or all rounds of one process generation.
+
+    Raises
+    ------
+    RecordError
+        A figure is not positive.
+    """
+
+    def __init__(self, cells: Iterable[Cell], figure: str) -> None:
+        self._replications: dict[tuple[str, bool, int], dict[int, dict[str, float]]] = {}
+        for cell in cells:
+            if not cell.value > 0:
+                raise RecordError(
+                    f"{figure} of arm {cell.arm} in round {cell.number} of pack {cell.pack} is {cell.value}; "
+                    "delete that trial's folder"
+                )
+            resident = cell.generation is not None
+            key = (cell.pack, resident, cell.generation if cell.generation is not None else cell.number)
+            self._replications.setdefault(key, {}).setdefault(cell.number, {})[cell.arm] = cell.value
+
+    @property
+    def replications(self) -> int:
+        """How many the pack with the fewest has."""
+        packs = [pack for pack, _, _ in self._replications]
+        return min((packs.count(pack) for pack in set(packs)), default=0)
+
+    def log_ratios(self, effect: Effect) -> np.ndarray:
+        """One value for each replication that has all arms of the effect: the Hodges-Lehmann estimate over its rounds.
+
+        Pairs of one process share what that process drew (addresses, placement, autotuning), so they are one value.
+        """
+        weights = effect.weights
+        values = []
+        for rounds in self._replications.values():
+            found = [
+                sum(weight * math.log(times[arm]) for arm, weight in weights.items())
+                for times in rounds.values()
+                if all(arm in times for arm in weights)
+            ]
+            if found:
+                values.append(hodges_lehmann(found))
+        return np.asarray(values)
+
+    def spread(self, effect: Effect | None = None) -> Spread | None:
+        """Variance of log times, pooled over each pack's arms that are there in every one of its replications.
+
+        With an effect it is scaled to that effect's error: a mean over many pairs scatters less than one pair, whose
+        two arms have a squared weight of one each.
+        """
+        found = self._spread
+        if found is None or effect is None:
+            return found
+        squares = sum(weight**2 for weight in effect.weights.values())
+        return Spread(found.mean_square * squares / 2, found.degrees)
+
+    @functools.cached_property
+    def _spread(self) -> Spread | None:
+        return residual_spread(*self._tables())
+
+    def _tables(self) -> Iterator[np.ndarray]:
+        """[arms, replications] log times of each pack that can tell a spread."""
+        for pack in {pack for pack, _, _ in self._replications}:
+            columns = [_log_times(rounds) for (owner, _, _), rounds in self._replications.items() if owner == pack]
+            complete = sorted(set.intersection(*(set(column) for column in columns)))
+            table = np.array([[column[arm] for column in columns] for arm in complete])
+            if table.ndim == 2 and min(table.shape) > 1:
+                yield table
+
+
+def _log_times(rounds: dict[int, dict[str, float]]) -> dict[str, float]:
+    """Log time of each arm of a replication, over the rounds that have all of its arms."""
+    arms = set.union(*(set(times) for times in rounds.values()))
+    whole = [times for times in rounds.values() if arms <= set(times)]
+    return {arm: hodges_lehmann([math.log(times[arm]) for times in whole]) for arm in arms} if whole else {}

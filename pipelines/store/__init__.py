@@ -1,0 +1,1 @@
+"""The files of a sweep: nobody else knows their names and schemas."""

@@ -1,0 +1,84 @@
+"""Attempts at a pack, numbered: of two live copies of one pack, the later one measures and the earlier one stops.
+
+Execution on a cluster is at least once: a node that lost contact goes on measuring while its pack is started again
+elsewhere. Every start claims a number of its own, so that what two copies write never mixes in one round.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+from pipelines.store.files import write_once
+from pipelines.store.progress import read_progress
+from pipelines.store.records import Failure, Manifest, Outcome, Pack, SweepFolder, TrialRecord, read_spec, write_record
+
+
+class Superseded(BaseException):
+    """A later attempt at this pack has started; like an interrupt it passes every handler of ordinary mistakes."""
+
+
+def claim(folder: SweepFolder, pack: Pack) -> int:
+    """Take the next number, whoever else is taking one at the same time."""
+    number = max([newest(folder, pack.id), *_in_records(folder, pack)], default=-1) + 1
+    facts = {
+        "time": time.time(),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "job": os.environ.get("SLURM_JOB_ID"),
+        "restarts": int(os.environ.get("SLURM_RESTART_COUNT", "0")),
+    }
+    while not write_once(_file(folder, pack.id, number), json.dumps(facts).encode()):
+        number += 1
+    return number
+
+
+def newest(folder: SweepFolder, pack: str) -> int:
+    """The latest attempt's number, -1 before the first."""
+    root = _file(folder, pack, 0).parent
+    numbers = [int(file.stem) for file in root.iterdir() if file.stem.isdigit()] if root.is_dir() else []
+    return max(numbers, default=-1)
+
+
+def stop_if_superseded(folder: SweepFolder, pack: str, attempt: int) -> None:
+    """Raise Superseded where a later attempt has started."""
+    if (latest := newest(folder, pack)) > attempt:
+        raise Superseded(f"attempt {latest} at {pack} has started: attempt {attempt} stops here")
+
+
+def advanced(folder: SweepFolder, manifest: Manifest, pack: Pack) -> bool:
+    """Whether the latest attempt finished a round, or a trial that is needed once."""
+    attempt = newest(folder, pack.id)
+    progress = read_progress(folder, manifest)
+    rounds = any(progress.finished_attempt(pack.id, number, pack.arms) == attempt for number in range(len(pack.orders)))
+    once = any(found.record.pack == pack.id and found.record.attempt == attempt for found in progress.other.values())
+    return rounds or once
+
+
+def record_oom(folder: SweepFolder, pack: Pack) -> bool:
+    """Give the trial that ran when memory ended the whole pack its outcome; whether there was one.
+
+    A memory limit of the job kills the pack's parent too, which would have written it.
+    """
+    attempt = newest(folder, pack.id)
+    found = False
+    for arm in pack.arms:
+        for path, owner, _, number in folder.trial_dirs(arm):
+            if owner == pack.id and number == attempt and (path / "spec.json").exists() and not (path / "record.json").exists():
+                failure = Failure(type="Killed", message="Slurm ended the job because memory ran out")
+                started = (path / "spec.json").stat().st_mtime
+                record = TrialRecord.of(read_spec(path / "spec.json"), started, outcome=Outcome.OOM, failure=failure)
+                found |= write_record(path, record)
+    return found
+
+
+def _in_records(folder: SweepFolder, pack: Pack) -> list[int]:
+    """Attempts that left trials: what a sweep folder of before attempts were claimed knows them by."""
+    return [number for arm in pack.arms for _, owner, _, number in folder.trial_dirs(arm) if owner == pack.id]
+
+
+def _file(folder: SweepFolder, pack: str, number: int) -> Path:
+    return folder.pack_dir(pack) / "attempts" / f"{number}.json"

@@ -1,0 +1,211 @@
+"""What lies under `profiles/` in the folder of a sweep: names, schemas, reading and writing.
+
+::
+
+    profiles/<arm>/<tool>/      spec.json record.json log.txt profile.json, and what the tool writes
+
+Nothing here is a timing: the stages from collect on read `trials/` alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pipelines.store.files import write_atomically
+from pipelines.store.records import SCHEMA, Arm, Row, SweepFolder, TrialSpec
+from workloads.errors import RecordError
+
+RESULT = "profile.json"
+SPEC = "spec.json"
+UNFINISHED = ".unfinished"
+"""Ends the name of a profile's folder until the profile is whole."""
+
+OWN_FILES = (RESULT, SPEC, "record.json", "status.json", "log.txt", "debug.log")
+"""Everything else in a profile's folder was written by its tool, to be opened."""
+
+_LONGEST_NAME = 60
+
+
+class ProfileOptions(Row):
+    """What one profile trial does; see `pipelines.config.types.ProfileConfig`."""
+
+    tool: str
+    slice: str = "auto"
+    wait: int = 1
+    warmup: int = 1
+    active: int = 3
+    repeats: int = 2
+    interval_s: float = 0.001
+    hook: bool = True
+    debug_log: bool = False
+    stacks: bool = False
+
+    @property
+    def variant(self) -> str:
+        """What differs from the usual circumstances, empty where nothing does."""
+        unusual = {"hook off": not self.hook, "debug log on": self.debug_log}
+        return ", ".join(name for name, holds in unusual.items() if holds)
+
+    @property
+    def folder_name(self) -> str:
+        """Name of the profile's folder beside those of other tools."""
+        return "-".join([self.tool, *self.variant.replace(",", "").split()])
+
+
+class ProfileSpec(Row):
+    """What one profile process is told."""
+
+    schema_version: int = SCHEMA
+    trial: TrialSpec
+    options: ProfileOptions
+
+
+class Cost(Row):
+    """One line of a profile, over all repetitions of its slice: an operator, a function, a phase, a compiled frame.
+
+    `self_ns` and `device_ns` are times without what it called, on the host and on the device.
+    """
+
+    name: str
+    where: str = ""
+    self_ns: float = 0.0
+    device_ns: float = 0.0
+    calls: float = 0.0
+    flops: float | None = None
+    bytes: float | None = None
+
+    @property
+    def total_ns(self) -> float:
+        """Time on the device where it has any, else on the host."""
+        return self.device_ns or self.self_ns
+
+
+class Profile(Row):
+    """What a tool found in a slice of an arm.
+
+    `iterations` and `units` were done in the profiled repetitions; `bare_ns` and `profiled_ns` are times per iteration of
+    each repetition without and with the tool; `findings` are sentences for people.
+    """
+
+    schema_version: int = SCHEMA
+    tool: str
+    variant: str = ""
+    workload: str
+    unit: str
+    arm: Arm
+    slice: str
+    iterations: int
+    units: float
+    bare_ns: tuple[float, ...]
+    profiled_ns: tuple[float, ...] = ()
+    phases: dict[str, float] = {}
+    costs: tuple[Cost, ...] = ()
+    facts: dict[str, float | str | None] = {}
+    findings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Tool and circumstances."""
+        return f"{self.tool}, {self.variant}" if self.variant else self.tool
+
+    @property
+    def overhead(self) -> float | None:
+        """Median ratio of time with the tool to time without it; None where no repetition had it."""
+        pairs = list(zip(self.profiled_ns, self.bare_ns, strict=False))
+        return statistics.median(with_ / without for with_, without in pairs) if pairs else None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A profile on disk."""
+
+    folder: Path
+    profile: Profile
+
+    @property
+    def files(self) -> list[Path]:
+        """What the tool wrote, to be opened."""
+        return sorted(file for file in self.folder.iterdir() if file.is_file() and file.name not in OWN_FILES)
+
+
+def arm_folder(folder: SweepFolder, arm: Arm) -> Path:
+    """Where the profiles of an arm lie: its label as far as addresses take it, and the beginning of its id.
+
+    The ranks of an arm meet at an address below it, in which torch decodes nothing.
+    """
+    plain = re.sub(r"[^A-Za-z0-9._]+", "-", arm.label)[:_LONGEST_NAME]
+    return folder.profiles_dir / f"{plain}-{arm.id[:6]}"
+
+
+def write_spec(folder: Path, spec: ProfileSpec) -> Path:
+    """Create a profile's folder and tell its process what to do; returns the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / SPEC, spec.model_dump_json(indent=1).encode())
+    return folder / SPEC
+
+
+def read_spec(file: Path) -> ProfileSpec:
+    """What a profile process is told.
+
+    Raises
+    ------
+    RecordError
+        The file is missing, damaged or of another schema version.
+    """
+    return _read(ProfileSpec, file)
+
+
+def write_profile(folder: Path, profile: Profile) -> None:
+    """Write what a tool found."""
+    write_atomically(folder / RESULT, profile.model_dump_json(indent=1).encode())
+
+
+def read_profile(folder: Path) -> Kept:
+    """The profile in a folder.
+
+    Raises
+    ------
+    RecordError
+        There is none, or it is damaged or of another schema version.
+    """
+    return Kept(folder, _read(Profile, folder / RESULT))
+
+
+def kept_profiles(folder: SweepFolder, problems: list[str] | None = None) -> list[Kept]:
+    """All whole profiles of a sweep, by arm and tool; those that cannot be read are named in `problems`."""
+    return list(_kept_under(sorted(folder.profiles_dir.glob(f"*/*/{RESULT}")), problems if problems is not None else []))
+
+
+def _kept_under(files: list[Path], problems: list[str]) -> Iterator[Kept]:
+    for file in files:
+        if file.parent.name.endswith(UNFINISHED):
+            continue
+        try:
+            yield read_profile(file.parent)
+        except RecordError as error:
+            problems.append(str(error))
+
+
+def _read(row: type[Any], file: Path) -> Any:
+    try:
+        values = json.loads(file.read_text())
+        version = values.get("schema_version") if isinstance(values, dict) else None
+        if version != SCHEMA:
+            raise RecordError(f"{file} has schema version {version}, and this perfsweep reads version {SCHEMA}")
+        return row.model_validate(values)
+    except OSError as error:
+        raise RecordError(f"{file} cannot be read ({error.strerror})") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RecordError(f"{file} does not fit the schema: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    except ValueError as error:
+        raise RecordError(f"{file} is damaged: {error}; profile the arm again") from error

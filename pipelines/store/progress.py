@@ -1,0 +1,209 @@
+"""What of a sweep is done: the one rule for resume, status and collect.
+
+The unit of progress is the round, or the rounds of one process generation where processes stay. It is finished when
+every arm has a record of one attempt: pairs never mix attempts, so what was interrupted is measured again whole. A
+finished round that something disturbed may be measured again, within `measure.repeats`; of several finished attempts
+the one with the fewest disturbed trials is used, of equal ones the latest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipelines.store.records import Kind, Manifest, Outcome, Pack, SweepFolder, TrialRecord, read_record
+from pipelines.store.stop_rule import StopRule
+from workloads.errors import RecordError
+
+GIVE_UP_AFTER = 2
+"""An arm that failed in this many rounds of a pack is not started again in that pack."""
+
+BAD = frozenset({Outcome.FAILED, Outcome.OOM, Outcome.TIMEOUT})
+
+
+@dataclass(frozen=True)
+class Found:
+    """A trial's record and the folder it lies in."""
+
+    folder: Path
+    record: TrialRecord
+
+    @property
+    def replicate(self) -> int:
+        """Offset of the seed of an evidence trial."""
+        return self.record.replicate
+
+
+@dataclass
+class Progress:
+    """Records of a sweep, by what they belong to; `damaged` files are named, never guessed, and `left_out` counts records
+    of another experiment by what sets them apart.
+
+    `stride` rounds share their processes, `repeats` rounds of a pack may be measured again, and `rule` says how many
+    rounds a pack needs (None: all that are planned). `seeds` holds the evidence of further seeds, by arm and offset.
+    """
+
+    timing: dict[tuple[str, int], dict[int, dict[str, Found]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(dict))
+    )
+    other: dict[tuple[str, Kind], Found] = field(default_factory=dict)
+    seeds: dict[tuple[str, int], Found] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    stride: int = 1
+    repeats: int = 0
+    rule: StopRule | None = None
+    _retired: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add(self, found: Found) -> None:
+        """Note one more record."""
+        self._retired.clear()
+        record = found.record
+        if record.kind is Kind.TIMING and record.round is not None:
+            self.timing[record.pack, record.round][record.attempt][record.arm] = found
+        elif found.replicate:
+            self.seeds[record.arm, found.replicate] = found
+        else:
+            self.other[record.arm, record.kind] = found
+
+    def retired(self, pack: str, arms: Sequence[str]) -> dict[str, str]:
+        """Arms that are not started again in a pack, each with the reason."""
+        for arm in arms:
+            if (pack, arm) not in self._retired:
+                self._retired[pack, arm] = self._retirement(pack, arm)
+        return {arm: self._retired[pack, arm] for arm in arms if self._retired[pack, arm]}
+
+    def _retirement(self, pack: str, arm: str) -> str:
+        """Why an arm is not started again, or nothing."""
+        outcomes = Counter(found.record.outcome for found in self._timings(pack, arm))
+        found = self.other.get((arm, Kind.EVIDENCE))
+        if outcomes[Outcome.UNSUPPORTED] or (found and found.record.outcome is Outcome.UNSUPPORTED):
+            return "unsupported"
+        if sum(outcomes[outcome] for outcome in BAD) >= GIVE_UP_AFTER:
+            return f"{outcomes.most_common(1)[0][0].value} {GIVE_UP_AFTER} times"
+        return ""
+
+    def finished_attempt(self, pack: str, number: int, arms: Sequence[str]) -> int | None:
+        """The attempt that counts for a round, or None while none is finished."""
+        finished = self._finished(pack, number, tuple(arms))
+        return min(finished, key=lambda attempt: (self._disturbed(pack, number, attempt), -attempt), default=None)
+
+    def used(self, pack: Pack, number: int) -> list[Found]:
+        """The trials that count for a round."""
+        attempt = self.finished_attempt(pack.id, number, pack.arms)
+        return [] if attempt is None else list(self.timing[pack.id, number][attempt].values())
+
+    def rounds_wanted(self, pack: Pack) -> int:
+        """How many rounds of a pack, from the first, are to be there; grows while an adaptive sweep runs."""
+        return self.rule.rounds(pack, self) if self.rule else len(pack.orders)
+
+    def unfinished_rounds(self, pack: Pack, retry: frozenset[Outcome] = frozenset()) -> list[int]:
+        """Rounds still to be measured: unfinished ones and those holding an outcome that is to be tried again, or, when
+        there are none, as many disturbed ones as may be repeated."""
+        unfinished = [number for number in range(self.rounds_wanted(pack)) if not self._satisfied(pack, number, retry)]
+        return unfinished or self.to_repeat(pack)
+
+    def to_repeat(self, pack: Pack) -> list[int]:
+        """Disturbed rounds that may be measured again; of rounds that share their processes the first."""
+        finished = {
+            number: self._finished(pack.id, number, pack.arms) for number in range(0, self.rounds_wanted(pack), self.stride)
+        }
+        left = math.ceil(self.repeats / self.stride) - sum(max(0, len(attempts) - 1) for attempts in finished.values())
+        disturbed = [n for n, tries in finished.items() if all(self._disturbed(pack.id, n, attempt) for attempt in tries)]
+        return [number for number in disturbed if finished[number]][: max(0, left)]
+
+    def seconds(self, pack: str, rounds: int) -> float:
+        """Time that the trials of a pack's first rounds took, attempts that do not count included."""
+        return sum(
+            found.record.ended - found.record.started
+            for (owner, number), attempts in self.timing.items()
+            if owner == pack and number < rounds
+            for arms in attempts.values()
+            for found in arms.values()
+        )
+
+    def _satisfied(self, pack: Pack, number: int, retry: frozenset[Outcome]) -> bool:
+        attempt = self.finished_attempt(pack.id, number, pack.arms)
+        if attempt is None:
+            return False
+        found = self.timing.get((pack.id, number), {}).get(attempt, {})
+        return not any(trial.record.outcome in retry for trial in found.values())
+
+    def _finished(self, pack: str, number: int, arms: tuple[str, ...]) -> list[int]:
+        """Attempts that have a record of every arm, in all rounds that share their processes with this one."""
+        retired = self.retired(pack, arms)
+        needed = [arm for arm in arms if arm not in retired]
+        rounds = [self.timing.get((pack, member), {}) for member in self.together(number)]
+        return [
+            attempt
+            for attempt in self.timing.get((pack, number), {})
+            if all(arm in attempts.get(attempt, {}) for attempts in rounds for arm in needed)
+        ]
+
+    def _disturbed(self, pack: str, number: int, attempt: int) -> int:
+        rounds = [self.timing.get((pack, member), {}).get(attempt, {}) for member in self.together(number)]
+        return sum(bool(found.record.disturbed) for trials in rounds for found in trials.values())
+
+    def together(self, number: int) -> range:
+        """The rounds that share their processes with this one."""
+        first = number - number % self.stride
+        return range(first, first + self.stride)
+
+    def repeated(self, pack: Pack) -> list[int]:
+        """Rounds that were measured again, and of which the attempt that counts is the less disturbed one."""
+        found = []
+        for number in range(len(pack.orders)):
+            attempts = self._finished(pack.id, number, pack.arms)
+            used = self.finished_attempt(pack.id, number, pack.arms)
+            if used is not None and any(
+                self._disturbed(pack.id, number, attempt) > self._disturbed(pack.id, number, used) for attempt in attempts
+            ):
+                found.append(number)
+        return found
+
+    def _timings(self, pack: str, arm: str) -> list[Found]:
+        return [
+            attempt[arm]
+            for (owner, _), attempts in self.timing.items()
+            if owner == pack
+            for number, attempt in attempts.items()
+            if arm in attempt and number == max(attempts)
+        ]
+
+
+def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, str] | None = None) -> Progress:
+    """All records of the arms of a manifest; a file that cannot be read is named in `damaged` and skipped.
+
+    With `here`, facts of this machine, records of other facts count as missing: what was measured on another GPU or
+    with another torch is measured anew.
+    """
+    measure = manifest.sweep.measure
+    progress = Progress(stride=measure.stride, repeats=measure.repeats, rule=StopRule(manifest))
+    for arm in manifest.arms:
+        for path, _, _, _ in folder.trial_dirs(arm.id):
+            try:
+                record = read_record(path)
+            except RecordError as error:
+                progress.damaged.append(str(error))
+                continue
+            if record is None:
+                continue
+            if why := _foreign(record, manifest, here or {}):
+                progress.left_out[why] += 1
+            else:
+                progress.add(Found(path, record))
+    return progress
+
+
+def _foreign(record: TrialRecord, manifest: Manifest, here: Mapping[str, str]) -> str:
+    """What makes a record part of another experiment, or nothing."""
+    if record.code != manifest.sweep.code:
+        return "other code"
+    if record.method != manifest.sweep.measure.method:
+        return "other settings of measure"
+    if any(record.keys.get(name, value) != value for name, value in here.items()):
+        return "another machine, device or version"
+    return ""

@@ -1,0 +1,312 @@
+"""File names of a sweep, and reading and writing what lies under them: nobody else knows them.
+
+::
+
+    runs/<sweep>/
+      sweep.yaml            resolved configuration, versions, git commit
+      manifest.jsonl        arms, effects, packs: written before anything starts
+      submissions.jsonl     what was handed to an executor, and when
+      submissions/          batch scripts, Slurm's output, what array elements say about themselves
+      code/<digest>/        snapshots of our packages, which the trials import
+      packs/<pack>/         log.txt, events.jsonl, attempts/
+      trials/<arm>/<pack>-<round>-<attempt>/   spec.json status.json record.json iterations.npz evidence.npz replay/ log.txt
+      tables/               Parquet, written by collect and compare
+      report.html, .md      the answer: a page that opens without a network, and the same as text
+      wandb/                offline runs
+      profiles/             where the time of single arms goes: see `pipelines.store.profiles`
+
+Everything but trials can be rebuilt. Writes go to a temporary name, are synced, and take their final name in one
+step; of two writers of a result the first wins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import ValidationError
+
+from pipelines.store.files import append_line, read_arrays, read_json_lines, write_arrays, write_atomically, write_once
+from pipelines.store.schema import (
+    AA,
+    SCHEMA,
+    Arm,
+    Effect,
+    Event,
+    Failure,
+    Kind,
+    Manifest,
+    Measure,
+    Outcome,
+    Pack,
+    Refused,
+    Row,
+    Sweep,
+    TrialRecord,
+    TrialSpec,
+)
+from workloads.api import Evidence
+from workloads.errors import ConfigError, RecordError
+
+__all__ = [
+    "AA",
+    "SCHEMA",
+    "Arm",
+    "Effect",
+    "Event",
+    "Failure",
+    "Kind",
+    "Manifest",
+    "Measure",
+    "Outcome",
+    "Pack",
+    "Refused",
+    "Row",
+    "Sweep",
+    "SweepFolder",
+    "TrialRecord",
+    "TrialSpec",
+    "read_evidence",
+    "read_iterations",
+    "read_record",
+    "read_spec",
+    "read_status",
+    "write_evidence",
+    "write_iterations",
+    "write_record",
+    "write_spec",
+    "write_status",
+]
+
+_NUMBERS, _PARTS = "numbers", "parts"  # evidence.npz keeps these as JSON texts under these names
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+_TRIAL_NAME = re.compile(r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence\d*|counting|profile)-a(?P<attempt>\d+)$")
+
+
+class SweepFolder:
+    """The folder of one sweep."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.manifest_file = self.path / "manifest.jsonl"
+        self.config_file = self.path / "sweep.yaml"
+        self.submissions_file = self.path / "submissions.jsonl"
+        self.code_dir = self.path / "code"
+        self.cache_dir = self.path / "cache"
+        self.tables_dir = self.path / "tables"
+        self.report_file = self.path / "report.html"
+        self.markdown_file = self.path / "report.md"
+        self.wandb_dir = self.path / "wandb"
+        self.profiles_dir = self.path / "profiles"
+
+    def pack_dir(self, pack: str) -> Path:
+        """Folder of a pack's logs and events."""
+        return self.path / "packs" / pack
+
+    def trial_dir(self, spec: TrialSpec) -> Path:
+        """Folder of one trial."""
+        stage = f"r{spec.round:03d}" if spec.round is not None else f"{spec.kind.value}{spec.replicate or ''}"
+        return self.path / "trials" / spec.arm.id / f"{spec.pack}-{stage}-a{spec.attempt}"
+
+    def trial_dirs(self, arm: str) -> Iterator[tuple[Path, str, str, int]]:
+        """All trial folders of an arm with their (pack, stage, attempt)."""
+        root = self.path / "trials" / arm
+        for path in sorted(root.iterdir()) if root.is_dir() else ():
+            if match := _TRIAL_NAME.match(path.name):
+                yield path, match["pack"], match["round"], int(match["attempt"])
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Write the plan: one line for the sweep, then one for each arm, effect, pack and refusal."""
+        rows: list[tuple[str, Row]] = [("sweep", manifest.sweep)]
+        rows += [("arm", row) for row in manifest.arms]
+        rows += [("effect", row) for row in manifest.effects]
+        rows += [("pack", row) for row in manifest.packs]
+        rows += [("refused", row) for row in manifest.refused]
+        text = "".join(json.dumps({"row": kind, **row.model_dump(mode="json")}) + "\n" for kind, row in rows)
+        write_atomically(self.manifest_file, text.encode())
+
+    def read_manifest(self) -> Manifest:
+        """Read the plan.
+
+        Raises
+        ------
+        RecordError
+            There is none, or a line of it does not fit the schema.
+        """
+        found: dict[str, list[Any]] = {"sweep": [], "arm": [], "effect": [], "pack": [], "refused": []}
+        types: dict[str, type[Row]] = {"sweep": Sweep, "arm": Arm, "effect": Effect, "pack": Pack, "refused": Refused}
+        for number, values in read_json_lines(self.manifest_file):
+            kind = values.pop("row", None)
+            if kind not in types:
+                raise RecordError(f"{self.manifest_file} line {number} is no line of a manifest; plan the sweep again")
+            found[kind].append(_validated(types[kind], values, f"{self.manifest_file} line {number}"))
+        if len(found["sweep"]) != 1:
+            raise RecordError(f"{self.manifest_file} does not describe one sweep; plan the sweep again")
+        if found["sweep"][0].schema_version != SCHEMA:
+            version = found["sweep"][0].schema_version
+            raise RecordError(f"{self.manifest_file} has schema version {version}, and this perfsweep reads version {SCHEMA}")
+        return Manifest(
+            sweep=found["sweep"][0],
+            arms=tuple(found["arm"]),
+            effects=tuple(found["effect"]),
+            packs=tuple(found["pack"]),
+            refused=tuple(found["refused"]),
+        )
+
+    def append_event(self, pack: str, event: Event) -> None:
+        """Add a line to a pack's progress."""
+        append_line(self.events_file(pack), event.model_dump(mode="json"))
+
+    def events_file(self, pack: str) -> Path:
+        """Where a pack notes each trial as it ends."""
+        return self.pack_dir(pack) / "events.jsonl"
+
+    def read_events(self, pack: str) -> list[Event]:
+        """A pack's progress so far; a line still being written is left for the next time."""
+        file = self.events_file(pack)
+        if not file.exists():
+            return []
+        return [_validated(Event, values, f"{file} line {number}") for number, values in read_json_lines(file, torn_tail=True)]
+
+
+def write_record(folder: Path, record: TrialRecord) -> bool:
+    """Publish a trial's record; False when another writer was first, whose record stays."""
+    return write_once(folder / "record.json", record.model_dump_json(indent=1).encode())
+
+
+def read_record(folder: Path) -> TrialRecord | None:
+    """A trial's record, or None while it has none.
+
+    Raises
+    ------
+    RecordError
+        The file is corrupt or of another schema version.
+    """
+    return _read_json(TrialRecord, folder / "record.json")
+
+
+def write_spec(folder: Path, spec: TrialSpec) -> Path:
+    """Create a trial's folder and tell it what to do; returns the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "spec.json", spec.model_dump_json(indent=1).encode())
+    return folder / "spec.json"
+
+
+def read_spec(file: Path) -> TrialSpec:
+    """What a trial is told.
+
+    Raises
+    ------
+    RecordError
+        The file is missing, corrupt or of another schema version.
+    """
+    spec = _read_json(TrialSpec, file)
+    if spec is None:
+        raise RecordError(f"{file} does not exist; a trial is started with the path of its spec.json")
+    return spec
+
+
+def write_status(folder: Path, stage: str) -> None:
+    """Say what a trial is doing: setting up, warming up, timing, saving."""
+    write_atomically(folder / "status.json", json.dumps({"stage": stage, "pid": os.getpid()}).encode(), sync=False)
+
+
+def read_status(folder: Path) -> str | None:
+    """What a trial was last doing."""
+    try:
+        return json.loads((folder / "status.json").read_text())["stage"]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def write_iterations(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write the series of a timing trial, int64 [N] each unless said otherwise.
+
+    ``start_ns``, ``wall_ns``, ``device_ns`` (accelerators only), ``flags`` uint32, ``host_<phase>`` and
+    ``device_<phase>`` in ns, ``log_<key>`` float64, ``warmup_wall_ns`` [W], ``epoch_ns`` [1]: wall clock at start_ns[0].
+    """
+    write_arrays(folder / "iterations.npz", arrays)
+
+
+def read_iterations(folder: Path) -> dict[str, np.ndarray]:
+    """Read what `write_iterations` wrote.
+
+    Raises
+    ------
+    RecordError
+        The file is missing or corrupt.
+    """
+    return read_arrays(folder / "iterations.npz")
+
+
+def replay_dir(folder: Path) -> Path:
+    """Where an evidence trial of the reference keeps the states that other arms replay."""
+    return folder / "replay"
+
+
+def write_evidence(folder: Path, evidence: Evidence) -> None:
+    """Write evidence as arrays, with the named numbers as one JSON text among them."""
+    arrays = {name: np.asarray(tensor) for name, tensor in evidence.tensors.items()}
+    numbers = json.dumps({name: float(value) for name, value in evidence.numbers.items()})
+    for name, text in ((_NUMBERS, numbers), (_PARTS, json.dumps(evidence.parts))):
+        arrays[f"__{name}__"] = np.frombuffer(text.encode(), dtype=np.uint8)
+    write_arrays(folder / "evidence.npz", arrays)
+
+
+def read_evidence(folder: Path) -> Evidence:
+    """Read what `write_evidence` wrote.
+
+    Raises
+    ------
+    RecordError
+        The file is missing or corrupt.
+    """
+    arrays = read_arrays(folder / "evidence.npz")
+    try:
+        numbers, parts = (json.loads(arrays.pop(f"__{name}__").tobytes()) for name in (_NUMBERS, _PARTS))
+    except (KeyError, ValueError) as error:
+        raise RecordError(f"{folder / 'evidence.npz'} holds no evidence of ours: {error}") from error
+    return Evidence(arrays, numbers, parts)
+
+
+def _read_json(row: type[AnyRow], file: Path) -> AnyRow | None:
+    try:
+        values = json.loads(file.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{file} is damaged: {error}") from error
+    version = values.get("schema_version") if isinstance(values, dict) else None
+    if version != SCHEMA:
+        raise RecordError(f"{file} has schema version {version}, and this perfsweep reads version {SCHEMA}")
+    return _validated(row, values, str(file))
+
+
+def _validated(row: type[AnyRow], values: dict[str, Any], where: str) -> AnyRow:
+    try:
+        return row.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise RecordError(f"{where} does not fit the schema: {field}: {first['msg']}") from error
+
+
+def opened(path: str) -> tuple[SweepFolder, Manifest]:
+    """The sweep in a folder.
+
+    Raises
+    ------
+    ConfigError
+        There is none.
+    """
+    folder = SweepFolder(path)
+    if not folder.manifest_file.exists():
+        raise ConfigError(f"{path} is no folder of a sweep: it has no manifest.jsonl; sweeps lie under runs/")
+    return folder, folder.read_manifest()

@@ -1,0 +1,80 @@
+"""How many rounds a pack needs: as many as planned, or until the data are precise or the budget is spent.
+
+A function of the records alone, so that a sweep that was interrupted stops where it would have stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pipelines.statistics.estimates import estimate, precise_enough
+from pipelines.statistics.log_ratios import Cell, Rounds
+from pipelines.store.records import Manifest, Outcome, Pack
+
+if TYPE_CHECKING:
+    from pipelines.store.progress import Progress
+
+
+class StopRule:
+    """Precision and nothing else: stopping when an effect looks significant would find effects that are not there.
+
+    All effects of a pack must be precise at once. The half-width is that of the interval which the effect will be
+    judged by, and looks come after the planned rounds only, one for each replication.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._measure = manifest.sweep.measure
+        self._looks: dict[tuple[str, int, int], bool] = {}
+
+    def rounds(self, pack: Pack, progress: Progress) -> int:
+        """How many rounds of the pack, from the first, are to be there."""
+        measure = self._measure
+        if not measure.adaptive:
+            return len(pack.orders)
+        there = self._leading(pack, progress)
+        for number in range(min(measure.rounds, len(pack.orders)), len(pack.orders), measure.stride):
+            if there < number or self.reason(pack, progress, number):
+                return number
+        return len(pack.orders)
+
+    def _leading(self, pack: Pack, progress: Progress) -> int:
+        """How many rounds are finished before the first that is not."""
+        numbers = range(len(pack.orders))
+        missing = (number for number in numbers if progress.finished_attempt(pack.id, number, pack.arms) is None)
+        return next(missing, len(pack.orders))
+
+    def reason(self, pack: Pack, progress: Progress, rounds: int) -> str | None:
+        """Why a pack that has this many rounds needs no more, or None."""
+        spent = progress.seconds(pack.id, rounds)
+        if self._measure.budget_s is not None and spent >= self._measure.budget_s:
+            return f"{spent:.0f} s of the {self._measure.budget_s:g} s in measure.budget_s are spent"
+        if self._measure.precision is None or not self._seen_precise(pack, progress, rounds):
+            return None
+        return f"every interval is within +-{self._measure.precision:.1%}"
+
+    def _seen_precise(self, pack: Pack, progress: Progress, rounds: int) -> bool:
+        """`_precise`, once for each state of these rounds: a resumed sweep looks at the same ones again and again."""
+        attempts = sum(len(progress.timing.get((pack.id, number), {})) for number in range(rounds))
+        key = (pack.id, rounds, attempts)
+        if key not in self._looks:
+            self._looks[key] = self._precise(pack, progress, rounds)
+        return self._looks[key]
+
+    def _precise(self, pack: Pack, progress: Progress, rounds: int) -> bool:
+        cells = []
+        for number in range(rounds):
+            for found in progress.used(pack, number):
+                record = found.record
+                if record.outcome is Outcome.OK and record.units > 0:
+                    cells.append(Cell(pack.id, number, record.generation, record.arm, record.ns_per_unit))
+        table = Rounds(cells, "ns_per_unit")
+        effects = [effect for effect in self._manifest.effects if effect.weights.keys() <= set(pack.arms)]
+        target = math.log1p(self._measure.precision or 0.0)
+        for effect in effects:
+            ratios = table.log_ratios(effect)
+            # An effect without rounds has failed or cannot run: it will not become precise by waiting.
+            if len(ratios) and not precise_enough(estimate(ratios, len(self._manifest.effects), table.spread(effect)), target):
+                return False
+        return True

@@ -1,0 +1,73 @@
+"""Compiled code on disk, under the plan's control.
+
+Every process compiles into a folder of its own. A counting trial starts with an empty one: what its arm costs when
+nothing is compiled yet is its column. It leaves what it compiled to the sweep; evidence trials take from there and add
+to it, and timing trials take and never add, so that a round finds what the round before found. The sweep's folder is
+kept by torch build, device and code, because compiled code of another of these is either useless or wrong. An arm that
+is to compile anew neither takes nor leaves anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pipelines.store.records import Kind
+
+VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+
+FOUND_ON_DISK = ("cache_hits", "cache_misses")
+"""Counters of compiled code found or missed: of timing trials, because a counting trial starts with nothing."""
+
+
+def shared_folder(cache_dir: Path, torch_version: str, device_name: str, code: str) -> Path:
+    """Where the trials of a sweep find compiled code that fits them."""
+    key = hashlib.sha256("\n".join((torch_version, device_name, code)).encode()).hexdigest()[:12]
+    return cache_dir / "compiled" / key
+
+
+@contextmanager
+def compile_cache(kind: Kind, shared: Path, own: Path, anew: bool = False) -> Iterator[None]:
+    """Point torch.compile at a folder of this process while the block runs, filled and kept as its kind of trial asks."""
+    own.mkdir(parents=True, exist_ok=True)
+    if kind is not Kind.COUNTING and not anew:
+        link_files(shared, own)
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = str(own)
+    try:
+        yield
+        if kind in (Kind.COUNTING, Kind.EVIDENCE) and not anew:
+            link_files(own, shared)
+    finally:
+        os.environ.pop(VARIABLE) if before is None else os.environ.update({VARIABLE: before})
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def link_files(source: Path, target: Path) -> None:
+    """Give `target` every file of `source` that it does not have, without copying; files are complete or absent.
+
+    Inductor replaces files and never writes into one, so that a linked file cannot change under another process.
+    """
+    for file in sorted(source.rglob("*")) if source.is_dir() else ():
+        place = target / file.relative_to(source)
+        if not file.is_file() or file.suffix in (".lock", ".tmp"):
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            _link(file, place)
+
+
+def _link(file: Path, place: Path) -> None:
+    try:
+        os.link(file, place)
+    except FileExistsError:
+        raise
+    except OSError:  # another file system, or one without links
+        if not place.exists():
+            partial = place.with_name(f".{os.getpid()}.{place.name}")
+            shutil.copy2(file, partial)
+            partial.replace(place)

@@ -1,0 +1,31 @@
+"""What an arm is: a hash over everything that decides what it computes and how it is timed."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines.store.records import SCHEMA
+from workloads import registry
+from workloads.api import Workload
+
+
+def code_digest(cls: type[Workload]) -> str:
+    """Digest of the workload's sources, the contract, the shared toggles and this folder: what a measured process runs."""
+    return registry.digest([*registry.sources(cls), *sorted(Path(__file__).parent.glob("*.py"))])
+
+
+def arm_id(workload: str, config: Any, levels: Mapping[str, Any], code: str) -> str:
+    """First 16 hex digits of SHA-256 over canonical JSON; the seed and facts of the machine are not part of it."""
+    identity = {
+        "workload": workload,
+        "config": dataclasses.asdict(config),
+        "levels": dict(levels),
+        "code": code,
+        "schema": SCHEMA,
+    }
+    return hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:16]

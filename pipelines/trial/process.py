@@ -1,0 +1,265 @@
+"""One process that runs one arm: set-up, warm-up, timed region, record; once, or in turns with the processes of others.
+
+Started by `pipelines.execution.spawn`: forked from a server that has imported torch, or by exec with the path of a spec.json.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import random
+import shutil
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed
+
+from pipelines.config.types import workload_config
+from pipelines.execution.spawn import Answer, die_with_parent
+from pipelines.store.records import Failure, Kind, Outcome, TrialRecord, TrialSpec, read_spec, write_record, write_status
+from pipelines.trial import compile_cache, environment
+from pipelines.trial.identity import code_digest
+from pipelines.trial.memory_snapshot import is_oom, keep_on_oom
+from pipelines.trial.regions import Timing, counted, evidenced, prepare_collector, timed
+from pipelines.trial.step_logging import BufferedLog, LiveLog
+from workloads import registry
+from workloads.api import Context, Device, Level, Workload
+from workloads.errors import ConfigError, UnsupportedHere
+
+
+def run(spec: TrialSpec, folder: Path, rank: int = 0) -> TrialRecord:
+    """Run a trial and publish its record; whatever the workload does ends as an outcome.
+
+    All ranks of a process group run the same iterations; rank 0 alone writes.
+    """
+    record = _recorded(spec, folder, rank, lambda: _run(spec, folder, rank))
+    if rank == 0:
+        shutil.rmtree(folder / "scratch", ignore_errors=True)
+    return record
+
+
+def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
+    """Warm up once, then take a turn for each path of a spec.json that comes through `pipe`, until it is closed.
+
+    Waiting for a turn is a blocking read: it costs the other arms nothing. Each turn is a record of its own. The answer
+    to each message is an `Answer`; after one that is not ok the process ends, because its state is unknown.
+    """
+    try:
+        with set_up(spec, folder, rank) as scene, Timing(scene.workload, spec, scene.device, scene.log) as timing:
+            timing.warm_up(folder)
+            pipe.send(Answer(peak_bytes=timing.peak_bytes))
+            while (file := _next_turn(pipe)) is not None:
+                record = _turn(scene, timing, read_spec(file), file.parent, rank)
+                pipe.send(Answer(record.outcome, record.failure))
+                if record.outcome is not Outcome.OK:
+                    return
+    except Exception as error:  # noqa: BLE001 - see `_recorded`
+        pipe.send(Answer(*_ended_by(error, folder, rank)))
+    finally:
+        if rank == 0:
+            shutil.rmtree(folder / "scratch", ignore_errors=True)
+
+
+def _next_turn(pipe: Connection) -> Path | None:
+    try:
+        return Path(pipe.recv())
+    except EOFError:
+        return None
+
+
+def _turn(scene: Scene, timing: Timing, spec: TrialSpec, folder: Path, rank: int) -> TrialRecord:
+    # The first iteration finds caches full of the other arms' data; a turn of one iteration has none to spare.
+    discarded = int(spec.measure.iterations > 1)
+    return _recorded(spec, folder, rank, lambda: scene.measured(spec, lambda: timing.turn(folder, discarded)))
+
+
+def _recorded(spec: TrialSpec, folder: Path, rank: int, work: Callable[[], dict[str, Any]]) -> TrialRecord:
+    started = time.time()
+    try:
+        found = work()
+    except Exception as error:  # noqa: BLE001 - the workload's code is not ours: whatever it raises is an outcome
+        outcome, failure = _ended_by(error, folder, rank)
+        found = {"outcome": outcome, "failure": failure}
+    record = TrialRecord.of(spec, started, **found)
+    if rank == 0:
+        write_record(folder, record)
+    return record
+
+
+def _ended_by(error: Exception, folder: Path, rank: int) -> tuple[Outcome, Failure]:
+    """The outcome that an exception is; what held the memory is kept while the exception still holds it."""
+    outcome, failure = classified(error)
+    if outcome is Outcome.OOM and rank == 0:
+        keep_on_oom(folder)
+    return outcome, failure
+
+
+def classified(error: Exception) -> tuple[Outcome, Failure]:
+    """The outcome that an exception is, and why."""
+    if isinstance(error, UnsupportedHere):
+        return Outcome.UNSUPPORTED, Failure(type="UnsupportedHere", message=str(error))
+    return Outcome.OOM if is_oom(error) else Outcome.FAILED, as_failure(error)
+
+
+def as_failure(error: BaseException) -> Failure:
+    """An exception as data."""
+    text = "".join(traceback.format_exception(error))
+    return Failure(type=type(error).__name__, message=str(error), traceback=text)
+
+
+def _run(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
+    """Everything between start and record, as fields of the record."""
+    with set_up(spec, folder, rank) as scene:
+        measure = {Kind.TIMING: timed, Kind.COUNTING: counted, Kind.EVIDENCE: evidenced}[spec.kind]
+        return scene.measured(spec, lambda: measure(scene.workload, spec, folder, scene.device, scene.log))
+
+
+@dataclasses.dataclass(frozen=True)
+class Scene:
+    """A workload that is set up, and what belongs into each of its records."""
+
+    workload: Workload
+    device: Device
+    log: BufferedLog | LiveLog
+    setup_s: float
+
+    def measured(self, spec: TrialSpec, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What `measure` found, with the facts around it."""
+        before = environment.snapshot()
+        found = measure()
+        after = environment.snapshot()
+        if spec.kind is Kind.TIMING:
+            wall_s, cpu_s = found["region_ns"] / 1e9, found["region_cpu_ns"] / 1e9
+            threads = _busy_threads(spec, self.device)
+            found["disturbed"] = environment.disturbance(before, after, wall_s=wall_s, cpu_s=cpu_s, threads=threads)
+            found |= _over_budget(found["peak_bytes"], spec.measure.memory_bytes)
+        keys = {**environment.comparison_keys(self.device), "data": self.workload.data_digest()}
+        facts = {**environment.facts(), "device": dataclasses.asdict(self.device)}
+        return {"outcome": Outcome.OK, "setup_s": self.setup_s, "keys": keys, "environment": facts, **found}
+
+
+def _over_budget(peak_bytes: int, budget: int | None) -> dict[str, Any]:
+    """What a trial that needed more memory than it may ends as; nothing where it kept to it.
+
+    A GPU's allocator refuses by itself. Elsewhere the peak is looked at afterwards, so that the rehearsal of a small device
+    works on any.
+    """
+    if budget is None or peak_bytes <= budget:
+        return {}
+    text = f"peak memory of {peak_bytes / 2**30:.2f} GiB is over the {budget / 2**30:.2f} GiB of measure.memory_gib"
+    return {"outcome": Outcome.OOM, "failure": Failure(type="MemoryBudget", message=text)}
+
+
+@contextmanager
+def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
+    """The workload of a trial, ready for its first iteration, and closed afterwards whatever happens."""
+    write_status(folder, "setting up")
+    cls = registry.find(spec.workload)
+    if code_digest(cls) != spec.code:
+        raise ConfigError("code_changed: the sources are not those the sweep was planned with; start the same command again")
+    levels = _levels(cls, spec)
+    device = environment.device_facts()
+    _refuse_unsupported(levels, device)
+    _prepare_process(spec, device, rank, folder)
+    log = _log(spec, folder, rank)
+    context = _context(spec, folder, device, rank, log)
+    prepare_collector(cls)
+    workload = cls()
+    shared = compile_cache.shared_folder(Path(spec.cache_dir), str(torch.__version__), device.name, spec.code)
+    anew = any(level.compiles_anew for level in levels.values())
+    with compile_cache.compile_cache(spec.kind, shared, folder / "scratch" / f"compiled{rank}", anew):
+        start = time.perf_counter()
+        try:
+            workload.setup(workload_config(cls, spec.config), spec.arm.levels, context)
+            yield Scene(workload, device, log, time.perf_counter() - start)
+        finally:
+            workload.close()
+            log.close()
+
+
+def _levels(cls: type[Workload], spec: TrialSpec) -> dict[str, Level]:
+    toggles = {toggle.name: toggle for toggle in cls.toggles}
+    return {name: toggles[name].level(value) for name, value in spec.arm.levels.items()}
+
+
+def _refuse_unsupported(levels: dict[str, Level], device: Device) -> None:
+    reasons = [f"{name}={level.value}: {reason}" for name, level in levels.items() if (reason := level.unsupported(device))]
+    if reasons:
+        raise UnsupportedHere("; ".join(reasons))
+
+
+def _prepare_process(spec: TrialSpec, device: Device, rank: int, folder: Path) -> None:
+    """Seeds, threads and process group: the same start for every arm."""
+    if device.type == "cpu":
+        torch.set_num_threads(spec.measure.threads)
+    elif (budget := spec.measure.memory_bytes) is not None and device.memory_bytes:
+        for index in range(device.count):  # which of them this rank will use is the workload's choice
+            torch.cuda.set_per_process_memory_fraction(min(1.0, budget / device.memory_bytes), index)
+    seed = spec.measure.seed + spec.replicate
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+    if spec.world > 1:
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        meeting_point = (folder / "rendezvous").absolute().as_uri()
+        torch.distributed.init_process_group(backend, init_method=meeting_point, rank=rank, world_size=spec.world)
+
+
+def _log(spec: TrialSpec, folder: Path, rank: int) -> BufferedLog | LiveLog:
+    """Where rows of metrics go: into memory, unless sending them from inside the loop is the toggle under test."""
+    level = spec.arm.levels.get("wandb_logging", "buffered")
+    if level == "buffered" or spec.kind is Kind.EVIDENCE or rank > 0:
+        return BufferedLog()
+    return LiveLog(str(level), folder / "scratch")
+
+
+def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: BufferedLog | LiveLog) -> Context:
+    scratch = folder / "scratch" / f"rank{rank}"
+    scratch.mkdir(parents=True, exist_ok=True)
+    cache = Path(spec.cache_dir)
+    cache.mkdir(parents=True, exist_ok=True)
+    return Context(
+        device=device,
+        scratch_dir=scratch,
+        cache_dir=cache,
+        seed=spec.measure.seed + spec.replicate,
+        rank=rank,
+        world=spec.world,
+        memory_budget=spec.measure.memory_bytes,
+        log=log,
+        kind=spec.kind.value,
+        deadline=time.monotonic() + spec.measure.timeout_s,
+    )
+
+
+def _busy_threads(spec: TrialSpec, device: Device) -> int | None:
+    """Threads that the arm computes with, None where it also waits: for a device, worker processes or writer threads."""
+    alone = threading.active_count() == 1 and not multiprocessing.active_children()
+    return spec.measure.threads if device.type == "cpu" and alone else None
+
+
+def main(arguments: list[str], pipe: Connection | None = None) -> int:
+    """Run the trial of a spec.json, or stay for turns; the exit status says only whether a record was written."""
+    file = Path(arguments[0])
+    rank = int(arguments[1]) if len(arguments) > 1 else 0
+    if len(arguments) > 2:
+        pipe = Connection(int(arguments[2]))
+    if pipe is not None:
+        serve(read_spec(file), file.parent, rank, pipe)
+    else:
+        run(read_spec(file), file.parent, rank)
+    return 0
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,378 @@
+"""What the three kinds of trial do with a workload once it is set up."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.distributed
+
+from pipelines.store.records import TrialSpec, write_evidence, write_iterations, write_status
+from pipelines.trial import environment, replay
+from pipelines.trial.clock import HostClock, clock_for
+from pipelines.trial.compile_cache import FOUND_ON_DISK
+from pipelines.trial.counters import CompileCounting, Counting, CountingGc
+from pipelines.trial.device_activity import DeviceActivity
+from pipelines.trial.mfu import share_of_peak
+from pipelines.trial.recorder import Recorder, Series
+from pipelines.trial.steady import WarmUp, region_alarm
+from workloads.api import Device, Evidence, Workload
+from workloads.errors import ContractError, RecordError
+
+
+class MetricLog(Protocol):
+    """Takes one row of metrics per iteration; see `pipelines.trial.step_logging`."""
+
+    calls: int
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Rows kept so far, one array for each key."""
+        ...
+
+    def clear(self) -> None:
+        """Forget rows kept so far."""
+        ...
+
+
+def timed(workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog) -> dict[str, Any]:
+    """Warm up, then time whole cadences of iterations, or whole jobs; returns fields of the record."""
+    with Timing(workload, spec, device, log) as timing:
+        timing.warm_up(folder)
+        return timing.turn(folder)
+
+
+class Timing:
+    """A workload that is warmed up once and timed once, or in turns with the processes of other arms."""
+
+    def __init__(self, workload: Workload, spec: TrialSpec, device: Device, log: MetricLog) -> None:
+        self._workload, self._spec, self._device, self._log = workload, spec, device, log
+        self._clock = clock_for(device)
+        self._compiling = CompileCounting()
+        self._warm = _Warm([], True)
+        self._job_waits = True
+
+    def __enter__(self) -> Timing:
+        self._compiling.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._compiling.__exit__(*exception)
+
+    def warm_up(self, folder: Path) -> None:
+        """Iterate until times rest, or run the job that is discarded; then bring Python's collector to rest."""
+        write_status(folder, "warming up")
+        self._clock.reset_peak()
+        self._warm = _warm_up(self._workload, self._clock, self._compiling, self._spec)
+        _settle_collector(self._workload)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Highest memory so far."""
+        return self._clock.peak_bytes()
+
+    def turn(self, folder: Path, discarded: int = 0) -> dict[str, Any]:
+        """One timed region, after iterations that are not; returns fields of the record.
+
+        Warm-up and compilations in it are those of the process, the same in all of its turns.
+        """
+        workload, spec, clock, warm = self._workload, self._spec, self._clock, self._warm
+        write_status(folder, "timing")
+        if workload.shape == "job":
+            if not self._job_waits:
+                workload.reset()
+            clock.reset_peak()
+            self._log.clear()
+            series, units, alarm = _timed_jobs(workload, clock, self._compiling, spec)
+            self._job_waits = False
+        else:
+            _iterate(workload, _NoMarks(), discarded)
+            clock.reset_peak()
+            series, units, alarm = _timed_steps(workload, clock, self._compiling, spec, self._log)
+        peak = clock.peak_bytes()
+        region_ns = sum(part.region_ns for part in series)
+        write_status(folder, "saving")
+        compiled = self._compiling.result()
+        _refuse_nothing(series, units)
+        _write_iterations(folder, series, warm.walls_ns, self._log)
+        return {
+            "units": units,
+            "iterations": sum(len(part.wall_ns) for part in series),
+            "region_ns": region_ns,
+            "region_cpu_ns": sum(part.region_cpu_ns for part in series),
+            "first_iteration_s": warm.walls_ns[0] / 1e9 if warm.walls_ns else 0.0,
+            "warmup_iterations": len(warm.walls_ns),
+            "warmup_s": sum(warm.walls_ns) / 1e9,
+            "settled": warm.settled and alarm is None,
+            "alarm": alarm,
+            "compile_s": compiled.get("compile_s") or 0.0,
+            "recompiles": int(compiled.get("recompiles") or 0),
+            "counters": {name: compiled.get(name) for name in FOUND_ON_DISK},
+            "peak_bytes": peak,
+            "mfu": share_of_peak(workload.work(), units, region_ns, self._device, spec.world),
+            "numbers": _plain(workload.evidence().numbers),
+        }
+
+
+def _refuse_nothing(series: Sequence[Series], units: float) -> None:
+    """Figures that would be divided by nothing, or by a clock that stood still or ran backwards, are no result."""
+    if not any(len(part.wall_ns) for part in series):
+        raise RecordError("the workload ended before an iteration could be timed; give it more work for one job")
+    if not units > 0:
+        raise RecordError(f"the timed region did {units:g} units of work; progress() must grow with every iteration")
+    for part in series:
+        if part.region_ns <= 0 or (part.wall_ns < 0).any():
+            raise RecordError("the clock stood still or ran backwards inside the timed region; measure this arm again")
+
+
+def counted(workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog) -> dict[str, Any]:
+    """Count, in two passes: first undisturbed, for compile and workload counters; then under dispatch modes.
+
+    Dispatch modes force compiled code to run eagerly, so what they count is the arm's arithmetic, not its kernels.
+    """
+    write_status(folder, "counting")
+    clock = _NoMarks()
+    iterations = _whole_cadences(workload, spec.measure.counting_iterations)
+    with CompileCounting() as compiling, CountingGc() as collecting:
+        _iterate(workload, clock, iterations)
+    own = {**workload.counters(), "wandb_calls": log.calls}
+    if workload.shape == "steps":  # cadences differ between arms, so totals would not compare
+        own = {name: value / iterations for name, value in own.items()}
+    units = workload.progress()
+    if workload.shape == "job":
+        workload.reset()
+    with Counting() as counting:
+        counting.iterations = _some_iterations(workload, clock, spec.measure.counting_iterations)
+    active = _device_activity(workload, spec) if device.type != "cpu" else {}
+    return {"counters": {**counting.result(), **compiling.result(), **collecting.result(), **active, **own}, "units": units}
+
+
+def _device_activity(workload: Workload, spec: TrialSpec) -> dict[str, float | None]:
+    """A third pass, under the profiler, for what only the device can tell."""
+    if workload.shape == "job":
+        workload.reset()
+    clock = clock_for(environment.device_facts())
+    before = workload.progress()
+    clock.synchronize()
+    with DeviceActivity() as activity:
+        iterations = _some_iterations(workload, _NoMarks(), _whole_cadences(workload, spec.measure.counting_iterations))
+        clock.synchronize()
+    return activity.result(iterations, workload.progress() - before)
+
+
+def evidenced(workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog) -> dict[str, Any]:
+    """Run a fixed number of iterations, or one job, deterministically, and keep what was computed."""
+    write_status(folder, "computing evidence")
+    # Filling every empty tensor would cost far more than determinism itself.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    training, states = workload.replayable(), Path(spec.replay) if spec.replay else None
+    replayed = Evidence()
+
+    def step() -> None:
+        workload.step(_NoMarks())
+
+    own = states is not None and states.parent == folder
+    if training is not None and states is not None and own:
+        replayed = replay.record(training, spec.measure.evidence_iterations, step, states)
+    else:
+        _iterate(workload, _NoMarks(), spec.measure.evidence_iterations)
+    units = workload.progress()
+    evidence = workload.evidence()
+    if training is not None and states is not None and not own:
+        replayed = replay.repeat(training, step, states)
+    evidence.tensors = {name: _as_array(tensor) for name, tensor in {**evidence.tensors, **replayed.tensors}.items()}
+    evidence.parts |= replayed.parts
+    write_evidence(folder, evidence)
+    return {"units": units, "numbers": _plain(evidence.numbers)}
+
+
+def _warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec) -> _Warm:
+    """Iterate until times rest; a job-shaped workload runs one job, which is discarded."""
+    marks, walls = Recorder(clock), []
+    if workload.shape == "job":
+        return _Warm([_discard_job(workload, clock, spec.measure.discard_s)], True)
+    rule = WarmUp(warmup_max=spec.measure.warmup_max)
+    while True:
+        start = clock.now_ns()
+        _endless_step(workload, marks)
+        walls.append(clock.now_ns() - start)
+        rule.observe(walls[-1], compiling.poll())
+        over = rule.settled
+        if len(walls) % workload.cadence == 0 and _agreed(over, spec.world):
+            return _Warm(walls, not rule.exhausted)
+
+
+def _discard_job(workload: Workload, clock: HostClock, limit_s: float | None) -> int:
+    """Run a job for nothing, whole or until `limit_s` is over, and begin the next; returns its time in ns.
+
+    A job of minutes is warm long before it ends. What it would have compiled later raises the region's alarm.
+    """
+    start = clock.now_ns()
+    while not workload.done() and (limit_s is None or clock.now_ns() - start < limit_s * 1e9):
+        workload.step(_NoMarks())
+    clock.synchronize()
+    spent_ns = clock.now_ns() - start
+    workload.reset()
+    return spent_ns
+
+
+def _endless_step(workload: Workload, clock: Any) -> None:
+    """One iteration of steps-shaped work, which must never run out."""
+    try:
+        workload.step(clock)
+    except StopIteration as error:
+        raise ContractError(
+            f"{type(workload).__name__} ran out of iterations while it was measured; steps-shaped work must go on for ever, "
+            "or be declared shape='job'"
+        ) from error
+
+
+class _Warm:
+    """How warm-up went."""
+
+    def __init__(self, walls_ns: list[int], settled: bool) -> None:
+        self.walls_ns = walls_ns
+        self.settled = settled
+
+
+def _timed_steps(
+    workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec, log: MetricLog
+) -> tuple[list[Series], float, str | None]:
+    """One region of whole cadences; a region that does not look steady is measured once more."""
+    iterations = _whole_cadences(workload, spec.measure.iterations)
+    alarm = None
+    for _ in range(2):
+        log.clear()
+        units_before = workload.progress()
+        recorder = Recorder(clock)
+        compiling.poll()
+        recorder.start()
+        for _ in range(iterations):
+            _endless_step(workload, recorder)
+            recorder.lap()
+        recorder.stop()
+        series, units = recorder.series(), workload.progress() - units_before
+        compiled = bool(compiling.poll())
+        alarm = "compiled inside the timed region" if compiled else region_alarm(series.wall_ns, series.flags, workload.cadence)
+        if not _agreed(alarm is not None, spec.world):
+            return [series], units, None
+    return [series], units, alarm or "another rank was not steady"
+
+
+def _timed_jobs(
+    workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec
+) -> tuple[list[Series], float, str | None]:
+    """Whole jobs, each a region of its own; starting the next one is not part of any."""
+    series, units = [], 0.0
+    compiling.poll()
+    for job in range(spec.measure.jobs):
+        if job:
+            workload.reset()
+        recorder = Recorder(clock)
+        recorder.start()
+        while not workload.done():
+            workload.step(recorder)
+            recorder.lap()
+        recorder.stop()
+        series.append(recorder.series())
+        units += workload.progress()
+    return series, units, "compiled inside the timed region" if compiling.poll() else None
+
+
+def _iterate(workload: Workload, clock: Any, iterations: int) -> None:
+    """A number of iterations, or one whole job."""
+    if workload.shape == "job":
+        while not workload.done():
+            workload.step(clock)
+    else:
+        for _ in range(iterations):
+            workload.step(clock)
+
+
+def _some_iterations(workload: Workload, clock: Any, iterations: int) -> int:
+    """At most `iterations` iterations of either shape; how many were done."""
+    for number in range(iterations):
+        if workload.done():
+            return max(number, 1)
+        workload.step(clock)
+    return iterations
+
+
+def _whole_cadences(workload: Workload, iterations: int) -> int:
+    return math.ceil(iterations / workload.cadence) * workload.cadence
+
+
+def prepare_collector(workload: type[Workload]) -> None:
+    """Before set-up: a workload that measures the collector sees it as an ordinary process does."""
+    if _measures_collector(workload):
+        gc.unfreeze()
+
+
+def _settle_collector(workload: Workload) -> None:
+    """After warm-up: the same state of Python's collector for every arm, unless it is a toggle of the workload."""
+    if not _measures_collector(type(workload)):
+        gc.collect()
+        gc.freeze()
+
+
+def _measures_collector(workload: type[Workload]) -> bool:
+    return any(toggle.name == "gc" for toggle in workload.toggles)
+
+
+def _agreed(over: bool, world: int) -> bool:
+    """Rank 0 decides for all ranks: their clocks differ, and collectives inside steps must match."""
+    if world == 1:
+        return over
+    flag = torch.tensor([int(over)])
+    torch.distributed.broadcast(flag, src=0)
+    return bool(flag.item())
+
+
+def _write_iterations(folder: Path, series: Sequence[Series], warmup_ns: list[int], log: MetricLog) -> None:
+    """All series of the region, regions one after the other."""
+    parts = [_arrays(part) for part in series]
+    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    arrays["warmup_wall_ns"] = np.asarray(warmup_ns, dtype=np.int64)
+    offset = time.time_ns() - time.perf_counter_ns()
+    arrays["epoch_ns"] = np.asarray([int(arrays["start_ns"][0]) + offset] if len(arrays["start_ns"]) else [0], dtype=np.int64)
+    arrays |= {f"log_{name}": values for name, values in log.arrays().items()}
+    write_iterations(folder, arrays)
+
+
+def _arrays(series: Series) -> dict[str, np.ndarray]:
+    arrays = {"start_ns": series.start_ns, "wall_ns": series.wall_ns, "flags": series.flags}
+    if series.device_ns is not None:
+        arrays["device_ns"] = series.device_ns
+    arrays |= {f"host_{name}": values for name, values in series.host_phases.items()}
+    return arrays | {f"device_{name}": values for name, values in series.device_phases.items()}
+
+
+def _plain(numbers: dict[str, float]) -> dict[str, float]:
+    return {name: float(value) for name, value in numbers.items()}
+
+
+def _as_array(tensor: Any) -> np.ndarray:
+    """A tensor as an array; numpy has no bfloat16, which float32 holds exactly."""
+    if isinstance(tensor, torch.Tensor):
+        tensor = tensor.detach().cpu()
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return np.asarray(tensor)
+
+
+class _NoMarks:
+    """A clock for iterations that nobody times."""
+
+    def phase(self, name: str) -> _NoMarks:
+        return self
+
+    def __enter__(self) -> _NoMarks:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        return None

@@ -1,0 +1,97 @@
+"""Where a trial's metrics go: into memory, or to W&B from inside the loop where that is the toggle under test.
+
+Importing this module does not import wandb.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipelines.config.wandb_settings import own_environment, settings
+from workloads.errors import ConfigError
+
+_COMMIT_EVERY = {"each": 1, "commit_false": 50}
+
+
+class BufferedLog:
+    """Keeps rows of metrics in memory until after the measurement.
+
+    Values may be tensors of one element; they are read in `arrays`, because reading one waits for its device. A
+    tensor that the workload overwrites later must be cloned by the workload.
+    """
+
+    calls = 0
+    """Calls of W&B: none."""
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, Any]] = []
+
+    def __call__(self, row: Mapping[str, Any]) -> None:
+        # An attached loss would keep its graph alive, and with it the memory that a trial measures.
+        self._rows.append({key: _detached(value) for key, value in row.items()})
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """One float64 array [rows] for each key, with NaN where a row lacks it."""
+        keys = dict.fromkeys(key for row in self._rows for key in row)
+        return {key: np.array([float(row.get(key, np.nan)) for row in self._rows]) for key in keys}
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._rows.clear()
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class LiveLog:
+    """Sends rows of metrics to W&B from inside the loop: what the toggle `wandb_logging` measures.
+
+    Level `each` commits every row. Level `commit_false` commits every fiftieth, as a report advises; W&B merges
+    uncommitted rows, so that of fifty rows with the same keys the last one stays.
+
+    Parameters
+    ----------
+    scratch_dir : the offline run goes there
+
+    Raises
+    ------
+    ConfigError
+        The level is not one that logs.
+    """
+
+    def __init__(self, level: str, scratch_dir: Path) -> None:
+        if level not in _COMMIT_EVERY:
+            raise ConfigError(f"toggles.wandb_logging={level} does not log to W&B; choose from: {', '.join(_COMMIT_EVERY)}")
+        self.calls = 0
+        self._commit_every = _COMMIT_EVERY[level]
+        scratch_dir.mkdir(parents=True, exist_ok=True)
+        with own_environment(scratch_dir):
+            import wandb
+
+            self._run = wandb.init(settings=settings(scratch_dir, run_id="live", project="perfsweep"))
+
+    def __call__(self, row: Mapping[str, Any]) -> None:
+        self.calls += 1
+        self._run.log(dict(row), commit=self.calls % self._commit_every == 0)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Nothing: rows went to W&B."""
+        return {}
+
+    def clear(self) -> None:
+        """Nothing: rows went to W&B."""
+
+    def close(self) -> None:
+        """Finish the run and end W&B's background process."""
+        import wandb
+
+        self._run.finish()
+        wandb.teardown()
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if getattr(value, "requires_grad", False) else value

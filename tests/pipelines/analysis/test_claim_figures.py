@@ -1,0 +1,43 @@
+"""Figures that claims speak of: counted, derived from timings, or the ratio of two."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.analysis.claim_figures import figure
+from pipelines.store.records import Kind, Outcome, TrialRecord
+
+
+def timing(region_ns: int, iterations: int = 10, units: float = 100.0) -> TrialRecord:
+    shared = {"arm": "a", "kind": Kind.TIMING, "pack": "p000", "round": 0, "attempt": 0, "outcome": Outcome.OK}
+    return TrialRecord(**shared, region_ns=region_ns, iterations=iterations, units=units, compile_s=region_ns / 1e9)
+
+
+TIMINGS = [timing(10**9), timing(3 * 10**9), timing(2 * 10**9)]
+COUNTS = {"passes": 200.0, "slabs": 2.0, "none": 0.0, "device_busy_ns": 4e6}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("passes", 200.0),
+        ("unknown", None),
+        ("passes/slabs", 100.0),
+        ("passes/none", None),
+        ("none/none", None),
+        ("none/slabs", 0.0),
+        ("passes/unknown", None),
+        ("seconds_per_iteration", 0.2),
+        ("device_busy_share", 0.2),
+        ("warm_compile_s", 2.0),
+        ("warm_compile_s/slabs", 1.0),
+    ],
+)
+def test_a_figure_is_counted_derived_or_a_ratio(name: str, value: float | None) -> None:
+    assert figure(name, COUNTS.get, TIMINGS) == (None if value is None else pytest.approx(value))
+
+
+@pytest.mark.parametrize("name", ["seconds_per_iteration", "device_busy_share", "warm_compile_s"])
+def test_nothing_is_derived_from_nothing(name: str) -> None:
+    assert figure(name, COUNTS.get, []) is None
+    assert figure("device_busy_share", {}.get, TIMINGS) is None

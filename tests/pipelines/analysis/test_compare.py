@@ -1,0 +1,222 @@
+"""Comparison of sweeps whose times are known: effects, references, mixtures and gaps, without running anything."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from measured import change, compared, cost, simulated, spec_of
+from rich.console import Console
+from toys.spinner import Spinner
+
+from pipelines.analysis.compare import Comparison
+from pipelines.config.types import DesignConfig
+from pipelines.plan import plan
+from pipelines.report import wording
+from pipelines.report.markdown import write_markdown
+from pipelines.statistics.verdicts import Verdict
+from pipelines.store.provenance import read_provenance
+from pipelines.store.records import Kind, SweepFolder, write_evidence
+from workloads.api import Claim, Device, Evidence
+from workloads.errors import RecordError
+
+ROUNDS = {"rounds": 10}
+
+
+def test_pairing_finds_effects_far_below_the_drift_of_the_machine(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [2]}), measure=ROUNDS)
+    folder, manifest = simulated(sweep, lambda levels: cost(levels) * (0.97 if levels["slab"] == 2 else 1.0))
+    single, slab = compared(folder, manifest).effects
+    assert single.verdict is slab.verdict is Verdict.FASTER
+    assert single.ratio == pytest.approx(0.5, rel=0.01)
+    assert slab.ratio == pytest.approx(0.97, abs=0.005)
+
+
+def test_a_factorial_tells_main_effects_and_their_interaction(command) -> None:
+    sweep = command(DesignConfig("factorial", levels={"work": ["double", "single"], "sign": ["right", "wrong"]}), measure=ROUNDS)
+    work, sign, both = compared(*simulated(sweep, cost)).effects
+    assert work.ratio == pytest.approx(math.sqrt(0.5 * 0.5 / 1.2), rel=0.01)
+    assert sign.ratio == pytest.approx(math.sqrt(1.1 * 1.1 * 1.2), rel=0.01)
+    # Together they take 1.1 / 2, where each by itself lets expect 1.32 / 2.
+    assert both.effect.toggle == "work x sign"
+    assert both.ratio == pytest.approx(1 / 1.2, rel=0.01)
+    assert both.verdict is Verdict.FASTER
+    assert (both.memory_bytes, both.break_even, both.rulings) == (None, None, ())
+
+
+def test_two_equal_arms_set_the_least_effect_that_is_called(command) -> None:
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [2]})
+    twice = lambda levels: cost(levels) * (0.97 if levels["slab"] == 2 else 1.0)  # noqa: E731
+    effects = compared(*simulated(command(design, measure={**ROUNDS, "aa": True}), twice, noise=0.03)).effects
+    single, slab, equal = effects
+    assert (equal.effect.toggle, equal.arm_label, equal.base_label) == ("A/A", "naive again", "baseline")
+    assert equal.verdict not in (Verdict.FASTER, Verdict.SLOWER)
+    assert single.verdict is Verdict.FASTER
+    assert slab.verdict is Verdict.UNDECIDED, "the noise of 3 % hides 3 %"
+
+
+def test_a_floor_is_said_in_a_note_and_calls_smaller_effects_undecided(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"slab": [2]}), measure={**ROUNDS, "aa": True})
+    folder, manifest = simulated(sweep, lambda levels: 0.97 if levels["slab"] == 2 else 1.0, noise=0.001)
+    again = next(arm.id for arm in manifest.arms if arm.label == "naive again")
+    for record in folder.path.glob(f"trials/{again}/p000-r*/record.json"):
+        values = json.loads(record.read_text())
+        record.write_text(json.dumps({**values, "region_ns": round(values["region_ns"] * 1.05)}))
+    found = compared(folder, manifest)
+    slab, equal = found.effects
+    assert equal.verdict is Verdict.SLOWER
+    assert slab.verdict is Verdict.UNDECIDED and slab.p is not None and slab.p < 0.01
+    assert any(note.startswith("two equal arms lie within 5.") for note in found.notes)
+
+
+def test_a_chain_multiplies_up_to_its_last_step(command) -> None:
+    steps = [{"work": "single"}, {"sign": "wrong"}, {"slab": 4}]
+    effects = compared(*simulated(command(DesignConfig("chain", steps=steps), measure=ROUNDS), cost)).effects
+    ratios = [effect.ratio for effect in effects]
+    assert None not in ratios
+    assert math.prod(ratios[:-1]) == pytest.approx(ratios[-1], rel=0.01)
+
+
+def test_every_reference_has_a_row_of_its_own(command) -> None:
+    references = {"naive": {}, "single": {"work": "single"}}
+    sweep = command(DesignConfig("arms", arms={"fast": {"work": "single", "slab": 8}}), references=references, measure=ROUNDS)
+    found = compared(*simulated(sweep, cost))
+    assert [(effect.effect.level, round(effect.ratio or 0, 2)) for effect in found.effects] == [
+        ("vs naive", 0.5),
+        ("vs single", 1.0),
+    ]
+    assert found.reference is not None and found.reference.name == "naive"
+
+
+def test_cpu_time_is_compared_beside_wall_time(command) -> None:
+    folder, manifest = simulated(command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS), cost)
+    for found in folder.path.glob("trials/*/*/record.json"):
+        text = found.read_text()
+        if '"kind": "timing"' in text or '"kind":"timing"' in text:
+            values = json.loads(text)
+            values["region_cpu_ns"] = 400 if "work=single" in manifest.arm(values["arm"]).label else 1000
+            found.write_text(json.dumps(values))
+    (effect,) = compared(folder, manifest).effects
+    assert effect.ratio == pytest.approx(0.5, rel=0.01)
+    assert effect.cpu is not None and effect.cpu[0] == pytest.approx(0.4)
+
+
+def test_a_sweep_that_did_a_sample_of_its_work_says_so(command) -> None:
+    folder, manifest = simulated(command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS), cost)
+    assert not any("extrapolated" in note for note in compared(folder, manifest).notes)
+    for arm in manifest.arms:
+        trial = folder.trial_dir(spec_of(manifest, arm.id, "p000", None, Kind.EVIDENCE))
+        write_evidence(trial, Evidence({"trace": np.ones(4)}, {"count": 4.0, "sampled_share": 0.25}))
+    assert any("extrapolated" in note and "25%" in note for note in compared(folder, manifest).notes)
+
+
+def test_equal_arms_are_no_difference_or_undecided_never_faster(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"slab": list(range(2, 12))}), measure=ROUNDS)
+    verdicts = {effect.verdict for effect in compared(*simulated(sweep, lambda levels: 1.0)).effects}
+    assert verdicts <= {Verdict.NO_DIFFERENCE, Verdict.UNDECIDED}
+
+
+def test_one_round_shows_a_ratio_and_no_interval(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 1})
+    (effect,) = compared(*simulated(sweep, cost)).effects
+    assert effect.ratio is not None and effect.low is None
+    assert effect.verdict is Verdict.UNDECIDED
+    assert "one round has no interval" in effect.note
+
+
+def test_a_reference_without_rounds_leaves_the_report_standing(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}))
+    manifest = plan.make_plan(sweep, Device())
+    folder = SweepFolder(Path(sweep.runs) / manifest.sweep.name)
+    folder.write_manifest(manifest)
+    found = compared(folder, manifest)
+    assert found.reference is None
+    assert [effect.word for effect in found.effects] == ["no rounds yet"]
+
+
+def test_a_region_that_took_no_time_is_refused_by_name(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}))
+    folder, manifest = simulated(sweep, lambda levels: 0.0)
+    with pytest.raises(RecordError, match=r"ns_per_unit of arm \w+ in round \d of pack p000 is 0"):
+        compared(folder, manifest)
+
+
+def test_peak_memory_is_the_difference_of_the_medians(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}))
+    folder, manifest = simulated(sweep, cost)
+    (effect,) = manifest.effects
+    for file in folder.path.glob(f"trials/{effect.pairs[0][0]}/*-r*/record.json"):
+        file.write_text(file.read_text().replace('"peak_bytes": 1000', '"peak_bytes": 4000'))
+    assert compared(folder, manifest).effects[0].memory_bytes == 3000
+
+
+def test_the_share_of_the_devices_peak_is_a_column_where_it_is_known(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}))
+    folder, manifest = simulated(sweep, cost)
+    assert "MFU" not in folder_text(folder, compared(folder, manifest))
+    ((arm, _),) = manifest.effects[0].pairs
+    for file in folder.path.glob(f"trials/{arm}/*-r*/record.json"):
+        change(file, mfu=0.25)
+    found = compared(folder, manifest)
+    assert {result.label: result.mfu for result in found.arms} == {"baseline": None, "work=single": 0.25}
+    assert pl.read_parquet(folder.tables_dir / "arms.parquet").filter(pl.col("arm") == arm)["mfu"].to_list() == [0.25]
+    assert "25.0%" in folder_text(folder, found)
+
+
+def test_every_arm_says_how_its_trials_ended_in_table_and_text(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [2]}), measure=ROUNDS)
+    folder, manifest = simulated(sweep, cost)
+    single = next(effect.pairs[0][0] for effect in manifest.effects if effect.toggle == "work")
+    for number, outcome in enumerate(("oom", "oom", "timeout", "failed")):
+        write_over(folder, single, number, outcome=outcome, failure={"type": "X", "message": "no"})
+    found = compared(folder, manifest)
+    arm = next(arm for arm in found.arms if "work" in arm.label)
+    assert arm.outcomes == {"ok": 7, "oom": 2, "timeout": 1, "failed": 1}
+    assert {wording.trials_text(found, effect) for effect in found.effects} == {"7 ok, 2 oom, 1 timeout, 1 failed", "11 ok"}
+    table = pl.read_parquet(folder.tables_dir / "arms.parquet").filter(pl.col("arm") == single)
+    assert table.select("ok", "unsupported", "oom", "timeout", "failed").rows() == [(7, 0, 2, 1, 1)]
+    for text in (printed(found), folder_text(folder, found)):
+        assert "2 oom" in text and "1 timeout" in text and "1 failed" in text
+
+
+def write_over(folder: SweepFolder, arm: str, number: int, **fields: object) -> None:
+    """Change the record of one timing trial."""
+    (file,) = folder.path.glob(f"trials/{arm}/*-r{number:03d}-a0/record.json")
+    change(file, **fields)
+
+
+def printed(found: Comparison) -> str:
+    console = Console(width=100, record=True, file=io.StringIO())
+    wording.show(console, found)
+    return " ".join(console.export_text().split())
+
+
+def folder_text(folder: SweepFolder, found: Comparison) -> str:
+    write_markdown(folder, found, read_provenance(folder.config_file, []))
+    return folder.markdown_file.read_text()
+
+
+def test_a_claim_about_an_arm_that_ran_out_of_memory_is_open_and_one_about_another_device_not_measurable(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"], "device_only": ["on"]}), measure=ROUNDS)
+    folder, manifest = simulated(sweep, cost)
+    for effect in manifest.effects:
+        for record in folder.path.glob(f"trials/{effect.pairs[0][0]}/*/record.json"):
+            outcome = "oom" if effect.toggle == "work" else "unsupported"
+            change(record, outcome=outcome, failure={"type": "X", "message": "no"})
+    rulings = {one.claim.text: (one.ruling, one.reason) for one in compared(folder, manifest).rulings}
+    assert rulings["half the work is twice as fast"] == ("undecided", "oom")
+    assert rulings["the device does it"] == ("not measurable here", "needs a CUDA device")
+
+
+def test_a_claim_about_another_size_is_not_ruled_on_and_one_about_this_size_is(command, monkeypatch) -> None:
+    seconds = {"kind": "predicate", "figure": "seconds_per_iteration", "low": 0.0}
+    claims = [Claim(f"{size}", "toy", "9", ({"work": "single"},), setting={"size": (size,)}, **seconds) for size in (48, 4800)]
+    arms = [Claim(f"arm {size}", "toy", "9", ({},), setting={"size": (size,)}, **seconds) for size in (48, 4800)]
+    monkeypatch.setattr(Spinner, "claims", (*claims, *arms))
+    found = compared(*simulated(command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS), cost))
+    assert {one.claim.text: one.ruling for one in found.rulings} == {"48": "confirmed", "arm 48": "confirmed"}

@@ -1,0 +1,39 @@
+"""Counters of arms beside the reference's."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.analysis.counters import counter_table, counters_of, moved_counters
+from pipelines.store.records import Arm, Kind, Outcome, TrialRecord
+
+COUNTERS = st.dictionaries(st.sampled_from("abcdef"), st.none() | st.floats(0, 1e9))
+
+
+@given(COUNTERS, COUNTERS)
+def test_only_counters_that_both_counted_and_that_differ_are_listed_the_furthest_first(reference, own):
+    moved = moved_counters(reference, own)
+    listed = {one.counter for one in moved}
+    for name in "abcdef":
+        before, after = reference.get(name), own.get(name)
+        assert (name in listed) == (before is not None and after is not None and before != after)
+    assert [one.size for one in moved] == sorted((one.size for one in moved), reverse=True)
+
+
+def test_an_arm_or_reference_that_was_not_counted_lists_nothing():
+    assert moved_counters(None, {"a": 1.0}) == moved_counters({"a": 1.0}, None) == ()
+
+
+def test_the_table_has_a_row_for_each_arm_and_counter():
+    arms = [Arm(id="x", levels={}, label="naive"), Arm(id="y", levels={}, label="fast")]
+    table = counter_table(arms, {"x": {"passes": 100.0, "flops": None}, "y": None})
+    assert table.rows() == [("x", "naive", "flops", None), ("x", "naive", "passes", 100.0)]
+
+
+def test_what_only_timing_trials_can_count_takes_the_place_of_what_the_counting_trial_saw():
+    shared = {"arm": "a", "pack": "p000", "round": 0, "attempt": 0, "outcome": Outcome.OK}
+    counting = TrialRecord(**shared, kind=Kind.COUNTING, counters={"passes": 10.0, "cache_hits": 0.0})
+    timings = [TrialRecord(**shared, kind=Kind.TIMING, counters={"cache_hits": hits}) for hits in (1.0, 7.0)]
+    assert counters_of(counting, timings) == {"passes": 10.0, "cache_hits": 7.0}
+    assert counters_of(counting, []) == counting.counters

@@ -1,0 +1,102 @@
+"""Whole sweeps on simulated machines, through the code that judges real ones: how often it says something wrong."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from machines import CALM, PROCESSES, SHARED, Machine, decided, effects_of, rounds_of
+
+from pipelines.analysis.decisions import decide
+from pipelines.statistics.estimates import precise_enough
+from pipelines.statistics.verdicts import Verdict
+from pipelines.store.records import AA
+
+CLAIMS = (Verdict.FASTER, Verdict.SLOWER)
+
+
+def silent(times: np.ndarray, generations: int = 0, margin: float = 0.01) -> bool:
+    """Whether no arm is called faster or slower."""
+    return not any(found.verdict in CLAIMS for found in decided(times, generations, margin).verdicts.values())
+
+
+@pytest.mark.parametrize("rounds", [6, 10])
+def test_twelve_equal_arms_are_called_nothing_in_nineteen_of_twenty_sweeps(rounds: int) -> None:
+    sweeps = [SHARED.sweep(np.random.default_rng(seed), 1, [0.0] * 12, rounds)[0] for seed in range(20)]
+    assert sum(map(silent, sweeps)) >= 19
+
+
+@pytest.mark.parametrize("machine", [CALM, SHARED])
+@pytest.mark.parametrize("arms", [1, 6])
+def test_equal_arms_are_called_different_in_at_most_five_per_cent_of_sweeps(machine: Machine, arms: int) -> None:
+    sweeps = machine.sweep(np.random.default_rng(21), 300, [0.0] * arms, rounds=8)
+    # .05 and one standard error of 300 sweeps; the margin of 1 % makes it far less where the noise is small.
+    assert np.mean([not silent(times) for times in sweeps]) <= 0.06
+
+
+@pytest.mark.parametrize("generations", [2, 3, 5])
+def test_equal_resident_arms_are_called_different_in_at_most_five_per_cent_of_sweeps(generations: int) -> None:
+    sweeps = PROCESSES.sweep(np.random.default_rng(22), 300, [0.0] * 6, rounds=5 * generations, generations=generations)
+    assert np.mean([not silent(times, generations) for times in sweeps]) <= 0.06
+
+
+def test_mutant_turns_taken_for_fresh_processes_call_equal_arms_different() -> None:
+    sweeps = PROCESSES.sweep(np.random.default_rng(22), 100, [0.0] * 6, rounds=20, generations=2)
+    assert np.mean([not silent(times, 0, margin=0.0) for times in sweeps]) > 0.3
+
+
+@pytest.mark.parametrize("generations", [3, 5])
+def test_intervals_over_generations_cover_planted_effects(generations: int) -> None:
+    planted = [-0.10, 0.0, 0.03]
+    sweeps = PROCESSES.sweep(np.random.default_rng(23), 400, planted, rounds=5 * generations, generations=generations)
+    hits = []
+    for times in sweeps:
+        for found, truth in zip(decided(times, generations).estimates.values(), planted, strict=True):
+            assert found.interval is not None and found.n == generations
+            hits.append(found.interval.low <= truth <= found.interval.high)
+    # 1200 intervals that share a base in threes count for about 600: .95 and two standard errors of .009.
+    assert 0.93 <= np.mean(hits) <= 0.975
+
+
+def rounds_until_precise(times: np.ndarray, target: float, first: int = 6) -> int:
+    """How many rounds of [arms, rounds] an adaptive sweep measures."""
+    effects = effects_of(len(times))
+    for rounds in range(first, times.shape[1]):
+        found = decide(rounds_of(times[:, :rounds]), effects, {}, 0.01).estimates
+        if all(precise_enough(one, target) for one in found.values()):
+            return rounds
+    return times.shape[1]
+
+
+@pytest.mark.parametrize(("count", "least"), [(60, 0.90), pytest.param(200, 0.91, marks=pytest.mark.slow)])
+def test_stopping_when_every_interval_is_narrow_keeps_the_coverage(count: int, least: float) -> None:
+    planted = [0.03, -0.05]
+    sweeps = Machine(noise=0.05, spikes=0.0).sweep(np.random.default_rng(24), count, planted, rounds=30)
+    lengths = [rounds_until_precise(times, math.log(1.02)) for times in sweeps]
+    assert 7 <= np.median(lengths) <= 25, "the target is always or never reached, so the rule is not tested"
+    hits = []
+    for times, rounds in zip(sweeps, lengths, strict=True):
+        for found, truth in zip(decided(times[:, :rounds]).estimates.values(), planted, strict=True):
+            hits.append(found.interval is not None and found.interval.low <= truth <= found.interval.high)
+    # .95 less a point or two that stopping costs and two standard errors: .04 of 120 intervals, .02 of 400.
+    assert least <= np.mean(hits) <= 0.99
+
+
+def test_a_planted_effect_is_called_by_its_sign_and_nothing_else_is() -> None:
+    sweeps = CALM.sweep(np.random.default_rng(25), 60, [-0.2, 0.0, 0.2], rounds=8, iterations=20)
+    found = [[one.verdict for one in decided(times).verdicts.values()] for times in sweeps]
+    assert all(verdicts[0] is Verdict.FASTER and verdicts[2] is Verdict.SLOWER for verdicts in found)
+    assert sum(verdicts[1] in CLAIMS for verdicts in found) <= 3
+
+
+def test_a_control_is_no_comparison_and_sets_the_floor() -> None:
+    times = CALM.sweep(np.random.default_rng(26), 1, [0.0, 0.04], rounds=10, iterations=20)[0]
+    equal, arm = effects_of(3)
+    control = equal.model_copy(update={"design": AA})
+    found = decide(rounds_of(times), [control, arm], {}, 0.01)
+    interval = found.estimates[control.id].interval
+    assert interval is not None
+    assert found.floor == max(abs(interval.low), abs(interval.high)) > 0
+    step = found.verdicts[arm.id].holm
+    assert step is not None and step.level == pytest.approx(0.95), "one comparison: the control is not counted"

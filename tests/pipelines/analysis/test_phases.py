@@ -1,0 +1,49 @@
+"""Where the time of an arm goes, from the series of its trials."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from pipelines.analysis.phases import phase_table, phases_of
+from pipelines.store.records import write_iterations
+from pipelines.trial.series import NO_TIME
+
+
+def trials(tmp_path, **series) -> pl.DataFrame:
+    rows = []
+    for name, arrays in series.items():
+        (tmp_path / name).mkdir()
+        if arrays is not None:
+            write_iterations(tmp_path / name, {key: np.asarray(values, dtype=np.int64) for key, values in arrays.items()})
+        rows.append({"arm": name[0], "label": name[0], "pack": "p000", "round": len(rows), "used": True, "units": 10.0})
+        rows[-1]["folder"] = str(tmp_path / name)
+    return pl.DataFrame(rows)
+
+
+def test_phases_are_totals_by_units_and_the_iteration_is_a_median(tmp_path):
+    table, damaged = phase_table(trials(tmp_path, a0={"wall_ns": [100, 100, 400], "host_forward": [60, 60, 0]}))
+    median, shares = phases_of(table, "a")
+    assert (median, damaged) == (100, [])
+    assert [(share.phase, share.on, share.ns_per_unit) for share in shares] == [("forward", "host", 12.0)]
+
+
+def test_rounds_are_joined_by_their_median_and_the_longest_phase_comes_first(tmp_path):
+    series = {f"a{n}": {"wall_ns": [100], "host_short": [10 * n], "host_long": [50]} for n in (1, 2, 9)}
+    _, shares = phases_of(phase_table(trials(tmp_path, **series))[0], "a")
+    assert [(share.phase, share.ns_per_unit) for share in shares] == [("long", 5.0), ("short", 2.0)]
+
+
+@pytest.mark.parametrize(("device", "on", "time"), [([30, 30], "device", 6.0), ([30, NO_TIME], "host", 2.0)])
+def test_the_devices_clock_counts_where_it_is_complete(tmp_path, device, on, time):
+    arrays = {"wall_ns": [50, 50], "host_forward": [10, 10], "device_forward": device}
+    _, shares = phases_of(phase_table(trials(tmp_path, a0=arrays))[0], "a")
+    assert [(share.on, share.ns_per_unit) for share in shares] == [(on, time)]
+
+
+def test_a_missing_series_is_named_and_the_others_stand(tmp_path):
+    table, damaged = phase_table(trials(tmp_path, a0=None, b0={"wall_ns": [5]}))
+    assert len(damaged) == 1 and "a0" in damaged[0]
+    assert phases_of(table, "a") == (None, ())
+    assert phases_of(table, "b")[0] == 5

@@ -1,0 +1,94 @@
+"""Two sweeps of the same work: what became slower, and what must not be compared."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.analysis.versions import Snapshot, against, load, store, welch
+from workloads.errors import ConfigError
+
+
+def taken(speeds: dict[str, float], seed: int = 0, **fields) -> Snapshot:
+    """Ten rounds on a machine whose speed wanders by 3 %, arms of a round together."""
+    rng = np.random.default_rng(seed)
+    drift = np.exp(0.03 * rng.standard_normal(10))
+    rounds = {
+        label: {f"p000-{n}": 1000 * time * drift[n] * math.exp(0.003 * rng.standard_normal()) for n in range(10)}
+        for label, time in speeds.items()
+    }
+    facts = {"sweep": "s", "workload": "w", "unit": "pair", "config": '{"size": 1}', "method": "m", "data": "d"}
+    facts |= {"device": "cpu", "torch": "2.13", "commit": "a", "reference": "naive"}
+    return Snapshot(**{**facts, "rounds": rounds, **fields})
+
+
+def test_an_arm_that_became_slower_is_found_and_the_others_are_not():
+    then, now = taken({"naive": 1.0, "fast": 0.5}, 1), taken({"naive": 1.0, "fast": 0.6}, 2, commit="b")
+    found = against(then, now)
+    assert [change.label for change in found.regressions(0.05)] == ["fast"]
+    assert found.moved == ("commit: a -> b",)
+
+
+def test_the_ratio_to_the_reference_is_known_more_closely_than_the_time_itself():
+    found = against(taken({"naive": 1.0, "fast": 0.5}, 1), taken({"naive": 1.0, "fast": 0.51}, 2))
+    fast = next(change for change in found.changes if change.label == "fast")
+    assert fast.relative is not None and fast.low is not None and fast.high is not None
+    assert fast.relative[1] is not None and fast.relative[2] is not None
+    assert fast.relative[2] - fast.relative[1] < (fast.high - fast.low) / 3
+    assert fast.relative[0] == pytest.approx(1.02, abs=0.01)
+
+
+def test_on_another_device_only_the_ratio_to_the_reference_can_regress():
+    slow = taken({"naive": 3.0, "fast": 1.5}, 2, device="older")
+    assert against(taken({"naive": 1.0, "fast": 0.5}, 1), slow).regressions(0.05) == []
+    worse = taken({"naive": 3.0, "fast": 2.0}, 2, device="older")
+    assert [change.label for change in against(taken({"naive": 1.0, "fast": 0.5}, 1), worse).regressions(0.05)] == ["fast"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("workload", "v", "workload"),
+        ("config", '{"size": 2}', "size=1 then, 2 now"),
+        ("data", "e", "data"),
+        ("method", "n", "method"),
+    ],
+)
+def test_other_work_is_refused_by_the_name_of_what_differs(field, value, words):
+    with pytest.raises(ConfigError, match=words):
+        against(taken({"naive": 1.0}), taken({"naive": 1.0}, **{field: value}))
+
+
+def test_arms_of_only_one_sweep_are_named():
+    found = against(taken({"naive": 1.0, "old": 1.0}), taken({"naive": 1.0, "new": 1.0}))
+    assert set(found.missing) == {"old", "new"}
+
+
+def test_a_single_round_gives_a_ratio_and_no_interval():
+    assert welch([0.0], [0.1, 0.2]) == (pytest.approx(math.exp(0.15)), None, None)
+
+
+@given(st.integers(0, 10_000))
+def test_equal_arms_are_rarely_called_slower(seed):
+    found = against(taken({"naive": 1.0}, seed), taken({"naive": 1.0}, seed + 20_000))
+    # A margin of 5 % beside a standard error near 1.3 %: one in ten thousand at most.
+    assert found.regressions(0.05) == []
+
+
+def test_a_baseline_is_read_back_as_it_was_stored(tmp_path):
+    kept = taken({"naive": 1.0})
+    store(kept, tmp_path / "deep" / "baseline.json")
+    assert load(tmp_path / "deep" / "baseline.json") == kept
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"sweep": "s"}'])
+def test_what_is_no_baseline_is_refused_by_its_path(tmp_path, text):
+    file = tmp_path / "baseline.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=r"baseline\.json"):
+        load(file)

@@ -1,0 +1,93 @@
+"""`perfsweep check`: one planted defect after the other is told in plain words, and sound workloads pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines import cli
+from pipelines.check.rules import Defect
+
+SOUND = ["Sound", "Job", "ReadsSwitched", pytest.param("Quiet", marks=pytest.mark.slow)]
+DEFECTS = [
+    ("Unseeded", Defect.NOT_REPEATABLE, "already after one iteration, so look at setup()"),
+    ("UnseededStep", Defect.NOT_REPEATABLE, "after some iterations, so look at step()"),
+    ("NoEvidence", Defect.NO_EVIDENCE, "no evidence to compare for losses; evidence() returns x, sums"),
+    ("NoChecks", Defect.NO_EVIDENCE, "no checks are declared"),
+    ("FrozenEvidence", Defect.NO_EVIDENCE, "the same after one iteration and after many"),
+    ("Wrong", Defect.RESULTS_CHANGE, "halves=on"),
+    ("TooRough", Defect.RESULTS_CHANGE, "declared tolerance, it departs from the reference: x"),
+    ("OtherData", Defect.DATA_CHANGE, "halves=on data_digest() differs from the base's"),
+    ("Reads", Defect.HOST_READS, ".item() in "),
+    ("Global", Defect.STATE_LEAKS, "a second set-up in the same process ends elsewhere"),
+    ("Setting", Defect.STATE_LEAKS, "float32 matmul precision was highest before set-up and is medium"),
+    ("Cached", Defect.STATE_LEAKS, "what the first left in context.cache_dir"),
+    ("StaleJob", Defect.STATE_LEAKS, "reset() does not start from the same state"),
+    ("Elsewhere", Defect.FAILS, "baseline it cannot act here: halves=off: needs another planet"),
+    ("Raises", Defect.FAILS, "the toy was told to break"),
+    ("Stands", Defect.FAILS, "progress() must grow"),
+]
+
+
+def check(name: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["check", f"toys.defective:{name}"])
+    return int(exit_.value.code or 0), " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_sound_workload_passes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out = check(name, capsys)
+    assert (status, "no defects" in out) == (0, True), out
+
+
+# One of each kind is quick enough together; a check of any workload takes a second or two.
+RARER = {"UnseededStep", "NoChecks", "FrozenEvidence", "TooRough", "Setting", "StaleJob", "Elsewhere", "Stands"}
+CASES = [pytest.param(*case, id=case[0], marks=[pytest.mark.slow] if case[0] in RARER else []) for case in DEFECTS]
+
+
+@pytest.mark.parametrize(("name", "defect", "words"), CASES)
+def test_a_planted_defect_is_named_and_no_other(
+    name: str, defect: Defect, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out = check(name, capsys)
+    assert status == 1, out
+    assert words in out
+    assert [other.value for other in Defect if f"{other.value}: " in out] == [defect.value], out
+
+
+def test_every_level_that_changes_nothing_is_named_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out = check("Ignored", capsys)
+    assert status == 1
+    assert out.count(Defect.NOTHING_CHANGES.value) == 3
+    for words in ("its witness products is", "no counter and no result differs", "its witness product is no counter"):
+        assert words in out
+    assert "3 defects" in out
+
+
+@pytest.mark.slow
+def test_the_line_that_reads_is_the_users_own(capsys: pytest.CaptureFixture[str]) -> None:
+    from toys import defective
+
+    _, out = check("Reads", capsys)
+    lines = Path(defective.__file__).read_text().splitlines()
+    number = next(i for i, line in enumerate(lines, 1) if "self.sums.append(self.x.sum().item())" in line)
+    assert f"defective.py:{number}" in out.replace(" ", "")
+
+
+@pytest.mark.slow
+def test_the_template_of_new_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        cli.main(["new", "fresh_start"])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["check", "fresh_start:FreshStart"])
+    assert exit_.value.code == 0, capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_digits_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["check", "digits", "workload.width=4"])
+    assert exit_.value.code == 0, capsys.readouterr().out

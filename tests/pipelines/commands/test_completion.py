@@ -1,0 +1,142 @@
+"""Completion: what TAB offers, in a real shell too."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelines import cli
+from pipelines.commands import completion
+from workloads.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for sweep in ("digits-demo", "digits-other"):
+        (tmp_path / "runs" / sweep).mkdir(parents=True)
+        (tmp_path / "runs" / sweep / "manifest.jsonl").write_text("")
+    (tmp_path / "runs/empty").mkdir()
+    (tmp_path / "mine.py").write_text("class Data(dict): ...\nclass Mine(Training):\n    def build(self): ...\n")
+    (tmp_path / "mine.yaml").write_text("sweeps: {quick: {}, slow: {}}")
+    return tmp_path
+
+
+OFFERED = [
+    ("perfsweep com", ["compare", "completion"]),
+    ("perfsweep compare ", ["runs/digits-demo", "runs/digits-other"]),
+    ("perfsweep compare runs/digits-d", ["runs/digits-demo"]),
+    ("perfsweep sweep wor", ["workload="]),
+    ("perfsweep sweep workload=dig", ["workload=digits"]),
+    ("perfsweep sweep workload=mine", ["workload=mine:Mine"]),
+    ("perfsweep sweep workload=digits sweep=d", ["sweep=demo"]),
+    ("perfsweep sweep workload=mine:Mine sweep=", ["sweep=ablation", "sweep=quick", "sweep=slow"]),
+    ("perfsweep sweep cluster=slurm_", ["cluster=slurm_preemptible"]),
+    ("perfsweep run cluster=", []),
+    ("perfsweep profile ", ["measure=", "runs/digits-demo", "runs/digits-other", "tracking=", "workload="]),
+    ("perfsweep profile workload=dig", ["workload=digits"]),
+    ("perfsweep describe mi", ["mine:Mine"]),
+    ("perfsweep completion z", ["zsh"]),
+    ("perfsweep nonsense ", []),
+]
+
+
+@pytest.mark.parametrize(("line", "offered"), OFFERED, ids=[line for line, _ in OFFERED])
+def test_what_is_offered(line: str, offered: list[str]) -> None:
+    assert completion.candidates(line, cli.COMMANDS) == offered
+
+
+def test_a_half_written_module_offers_nothing_and_breaks_nothing(folder: Path) -> None:
+    (folder / "mine.py").write_text("class Mine(:")
+    assert completion.candidates("perfsweep describe mi", cli.COMMANDS) == []
+
+
+def test_profiles_of_the_folder_are_offered(folder: Path) -> None:
+    (folder / "mine/cluster").mkdir(parents=True)
+    (folder / "mine/cluster/site.yaml").write_text("")
+    assert "cluster=site" not in completion.candidates("perfsweep sweep cluster=", cli.COMMANDS)
+    (folder / "perfsweep.yaml").write_text("conf: mine")
+    assert "cluster=site" in completion.candidates("perfsweep sweep cluster=", cli.COMMANDS)
+
+
+def test_an_unknown_shell_is_a_mistake() -> None:
+    with pytest.raises(ConfigError, match="bash, zsh, fish"):
+        completion.script("tcsh")
+
+
+@pytest.fixture
+def shell(folder: Path) -> dict[str, str]:
+    """Environment of a shell that finds the command."""
+    command = folder / "bin" / "perfsweep"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pipelines.cli "$@"\n')
+    command.chmod(0o755)
+    root = str(Path(cli.__file__).parents[1])
+    return {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}", "PYTHONPATH": root, "TERM": "dumb"}
+
+
+def missing(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(shutil.which(name) is None, reason=f"{name} is not installed")
+
+
+@missing("bash")
+@pytest.mark.parametrize(
+    ("line", "replies"),
+    [
+        ("perfsweep comp", ["compare", "completion"]),
+        # bash replaces what stands behind the last = or colon
+        ("perfsweep sweep workload=mine:", ["Mine"]),
+        ("perfsweep sweep workload=dig", ["digits"]),
+    ],
+)
+def test_bash_completes(shell: dict[str, str], line: str, replies: list[str]) -> None:
+    script = f"""
+        eval "$(perfsweep completion bash)"
+        COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}
+        _perfsweep 2>/dev/null; printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=shell, timeout=60)
+    assert done.stdout.split() == replies, done.stderr
+
+
+@missing("fish")
+def test_fish_completes(shell: dict[str, str]) -> None:
+    script = 'perfsweep completion fish | source; complete -C "perfsweep sweep workload=mi"; complete -C "perfsweep comp"'
+    done = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, env=shell, timeout=60)
+    assert done.stdout.split() == ["workload=mine:Mine", "compare", "completion"], done.stderr
+
+
+@missing("zsh")
+def test_zsh_completes(shell: dict[str, str]) -> None:
+    """Its completion lives in the line editor: a terminal is needed to press TAB on."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe("zsh", ["zsh", "-f", "-i"], shell)
+    try:
+        os.write(terminal, b'eval "$(perfsweep completion zsh)"; echo rea""dy\n')
+        read_until(terminal, b"ready")
+        os.write(terminal, b"perfsweep sweep workload=mi\t")
+        assert b"workload=mine:Mine" in read_until(terminal, b"workload=mine:Mine")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def read_until(terminal: int, text: bytes) -> bytes:
+    """What a terminal shows until `text` is there."""
+    said, deadline = b"", time.monotonic() + 30
+    while text not in said:
+        assert time.monotonic() < deadline, said
+        if select.select([terminal], [], [], 0.2)[0]:
+            said += os.read(terminal, 65536)
+    return said

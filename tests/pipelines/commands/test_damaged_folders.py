@@ -1,0 +1,171 @@
+"""Whatever lies in the folder of a sweep, the report comes out, says what is missing, and shows no number it cannot support."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+from measured import change, compared, cost, simulated
+
+from pipelines.commands import sweep as commands
+from pipelines.config.types import DesignConfig
+from pipelines.store.records import Manifest, SweepFolder
+from workloads.errors import RecordError
+
+SINGLE = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+TWO_REFERENCES = {"naive": {}, "single": {"work": "single"}}
+NUMBER = re.compile(r"\d+(\.\d+)? %|\dx (less|more)")
+OOM = {"outcome": "oom", "failure": {"type": "OutOfMemoryError", "message": "CUDA out of memory"}}
+
+
+def reported(folder: SweepFolder) -> str:
+    """The Markdown answer of a sweep; the page must have come out beside it."""
+    commands.compare(str(folder.path))
+    assert folder.report_file.stat().st_size > 10_000
+    return folder.markdown_file.read_text()
+
+
+def row(text: str, start: str) -> str:
+    """The row of the tables of effects that begins with a name."""
+    (found,) = [line for line in text.partition("## Arms")[0].splitlines() if line.startswith(f"| {start} |")]
+    return found
+
+
+def timings(folder: SweepFolder, arm: str) -> list[Path]:
+    return sorted(folder.path.glob(f"trials/{arm}/*-r*/record.json"))
+
+
+def arm_of(manifest: Manifest, label: str) -> str:
+    return next(arm.id for arm in manifest.arms if arm.label == label)
+
+
+@pytest.fixture
+def sweep(command) -> tuple[SweepFolder, Manifest]:
+    return simulated(command(SINGLE, measure={"rounds": 8}), cost, iterations=20)
+
+
+def test_a_reference_that_ran_out_of_memory_leaves_other_references_and_bases_to_serve(command) -> None:
+    designs = (
+        DesignConfig("arms", arms={"fast": {"work": "single", "slab": 8}}),
+        DesignConfig("leave_one_out", best={"work": "single", "slab": 4}, toggles=["slab"]),
+    )
+    folder, manifest = simulated(command(*designs, references=TWO_REFERENCES, measure={"rounds": 8}), cost, iterations=20)
+    for record in timings(folder, manifest.sweep.references["naive"]):
+        change(record, **OOM)
+    text = reported(folder)
+    assert "Reference single takes" in text
+    assert "reference naive has no finished round" in text
+    lost, kept = row(text, "fast vs naive"), row(text, "fast vs single")
+    assert "base oom" in lost and not NUMBER.search(lost)
+    assert re.search(r"[+-]\d+\.\d %", kept) and ".." in kept
+    assert NUMBER.search(row(text, "slab=4"))
+    assert "its base baseline: CUDA out of memory" in text
+
+
+def test_arms_of_different_data_are_not_compared_and_the_digests_are_named(command) -> None:
+    levels = {"work": ["single"], "slab": [2]}
+    folder, manifest = simulated(
+        command(DesignConfig("one_at_a_time", levels=levels), measure={"rounds": 8}), cost, iterations=20
+    )
+    for record in timings(folder, arm_of(manifest, "work=single")):
+        change(record, keys={"device": "fake", "data": "feed"}, peak_bytes=10**9)
+    text = reported(folder)
+    assert "other data" in row(text, "work=single") and not NUMBER.search(row(text, "work=single"))
+    assert "MB" not in row(text, "work=single").replace("same", "")
+    assert "data differs" in text and "feed" in text
+    assert NUMBER.search(row(text, "slab=2"))
+    assert commands.compare(str(folder.path)) == 1, "nobody should take this for a success"
+
+
+def test_rounds_of_another_machine_are_left_out_by_name(sweep) -> None:
+    folder, manifest = sweep
+    for arm in manifest.arms:
+        for record in timings(folder, arm.id)[:3]:
+            change(record, keys={"device": "older"}, region_ns=10**12, peak_bytes=10**12)
+    found = compared(folder, manifest)
+    assert found.effects[0].rounds == 5
+    assert found.effects[0].ratio == pytest.approx(0.5, rel=0.02)
+    assert found.effects[0].memory_bytes == 0
+    assert "6 timing trials are left out: device is older and not fake" in reported(folder)
+
+
+def test_one_round_has_a_ratio_and_no_interval_anywhere(command) -> None:
+    folder, _ = simulated(command(SINGLE, measure={"rounds": 1}), cost, iterations=20)
+    text = reported(folder)
+    assert ".." not in row(text, "work=single")
+    assert "undecided" in row(text, "work=single") and "one round has no interval" in text
+
+
+def test_half_written_and_foreign_files_are_named_and_skipped(sweep) -> None:
+    folder, manifest = sweep
+    records = timings(folder, manifest.arms[0].id)
+    records[0].write_text(records[0].read_text()[:100])
+    records[1].write_text("[1, 2]")
+    series = timings(folder, manifest.arms[1].id)[2].with_name("iterations.npz")
+    series.write_bytes(series.read_bytes()[:300])
+    evidence = next(folder.path.glob(f"trials/{manifest.arms[1].id}/*evidence*/evidence.npz"))
+    evidence.write_bytes(b"no zip")
+    for name in ("notes.txt", "p000-r000-a0.tmp", "somebody else"):
+        (folder.path / "trials" / manifest.arms[0].id / name).mkdir()
+    (folder.path / "trials" / "stranger").mkdir()
+    (folder.tables_dir / "effects.parquet").parent.mkdir(exist_ok=True)
+    (folder.tables_dir / "effects.parquet").write_bytes(b"left by a crash")
+    text = reported(folder)
+    for file in (records[0], records[1], series, evidence):
+        assert str(file) in text
+    assert "unchecked" in row(text, "work=single")
+    assert pl.read_parquet(folder.tables_dir / "effects.parquet")["rounds"].to_list() == [6]
+
+
+def test_of_many_damaged_files_the_first_are_named_and_the_rest_counted(command) -> None:
+    folder, _ = simulated(command(SINGLE, measure={"rounds": 20}), cost, iterations=20)
+    for series in folder.path.glob("trials/*/*-r*/iterations.npz"):
+        series.write_bytes(b"torn")
+    text = reported(folder)
+    assert text.count("skipped: ") == 21 and "skipped: 20 more files" in text
+    assert NUMBER.search(row(text, "work=single")), "the records are whole, and they hold the times"
+
+
+def test_records_of_another_schema_are_named_and_skipped(sweep) -> None:
+    folder, manifest = sweep
+    for record in timings(folder, manifest.arms[0].id)[:2]:
+        change(record, schema_version=99)
+    text = reported(folder)
+    assert "has schema version 99, and this perfsweep reads version 1" in text
+    assert compared(folder, manifest).effects[0].rounds == 6
+
+
+def test_a_manifest_of_another_schema_is_refused_in_one_sentence(sweep) -> None:
+    folder, _ = sweep
+    folder.manifest_file.write_text(folder.manifest_file.read_text().replace('"schema_version": 1', '"schema_version": 99'))
+    with pytest.raises(RecordError, match=r"manifest\.jsonl has schema version 99"):
+        folder.read_manifest()
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_times_without_any_scatter_give_neither_nan_nor_infinite_numbers(command, rounds: int) -> None:
+    folder, manifest = simulated(command(SINGLE, measure={"rounds": rounds}), cost, drift=0.0, noise=0.0, iterations=20)
+    text = reported(folder)
+    (effect,) = compared(folder, manifest).effects
+    assert effect.ratio == pytest.approx(0.5)
+    assert "nan" not in text and "inf" not in row(text, "work=single")
+
+
+def test_an_interval_that_cannot_be_computed_is_empty_and_its_reason_said(command) -> None:
+    folder, manifest = simulated(command(SINGLE, measure={"rounds": 4}), cost, iterations=20)
+    for record in timings(folder, manifest.arms[1].id)[1:]:
+        change(record, **OOM)
+    text = reported(folder)
+    assert ".." not in row(text, "work=single")
+    assert "3 oom" in row(text, "work=single")
+
+
+def test_a_sweep_of_which_nothing_is_measured_says_so(command) -> None:
+    folder, _ = simulated(command(SINGLE, measure={"rounds": 2}), cost)
+    for record in folder.path.glob("trials/*/*/record.json"):
+        record.unlink()
+    text = reported(folder)
+    assert "No reference has a finished round yet" in text
+    assert "no rounds yet" in row(text, "work=single") and not NUMBER.search(row(text, "work=single"))

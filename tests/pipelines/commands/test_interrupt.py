@@ -1,0 +1,126 @@
+"""Ctrl-C, a killed pack and a second command: what was measured stays, and nothing keeps running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines.execution import launch
+from pipelines.store.records import SweepFolder
+
+SUPPORT = Path(__file__).parents[2] / "support"
+DEADLINE_S = 120
+
+COMMAND = [
+    *(sys.executable, "-m", "pipelines.cli", "sweep", "workload=toys.spinner:Spinner", "name=toy"),
+    *("axes.work=[single]", "tracking=disabled", "workload.products=400"),
+    *("measure.rounds=10", "measure.iterations=40", "measure.evidence_iterations=2", "measure.counting_iterations=2"),
+]
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": str(SUPPORT), "COLUMNS": "200"}
+    return subprocess.Popen(COMMAND, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Poll with a deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "not within the deadline"
+        time.sleep(0.05)
+
+
+def rounds(folder: Path) -> set[str]:
+    """Folders of timing trials with a record."""
+    return {path.parent.name for path in folder.glob("runs/toy/trials/*/*-r*/record.json")}
+
+
+def processes(folder: Path) -> list[str]:
+    """Command lines of processes that mention the folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                cwd, line = str((entry / "cwd").readlink()), (entry / "cmdline").read_text().replace("\0", " ")
+            except OSError:
+                continue
+            if line and cwd == str(folder):
+                found.append(line)
+    return found
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
+    """A sweep of the toy that has finished its first round."""
+    process = start(tmp_path)
+    until(lambda: "p000-r001-a0" in rounds(tmp_path) or process.poll() is not None)
+    yield tmp_path, process
+    process.kill()
+    process.wait()
+
+
+def test_ctrl_c_stops_cleanly_and_the_same_command_finishes_the_rest(running: tuple[Path, subprocess.Popen[str]]) -> None:
+    folder, process = running
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130, output
+    assert "The same command continues where it stopped" in output
+    assert "Traceback" not in output
+    until(lambda: not processes(folder))
+    kept = {path: path.stat().st_mtime_ns for path in folder.glob("runs/toy/trials/*/p000-r000-a0/record.json")}
+    assert len(kept) == 2
+
+    again = start(folder)
+    output, _ = again.communicate(timeout=DEADLINE_S)
+    assert again.returncode == 0, output
+    assert "rounds are there already" in output, output
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert "work=single" in output and "faster" in output
+
+
+def test_a_killed_pack_leaves_no_process_and_the_sweep_says_so(running: tuple[Path, subprocess.Popen[str]]) -> None:
+    folder, process = running
+    (pack,) = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is_pack(entry, folder)]
+    os.kill(pack, signal.SIGKILL)
+    output, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 1, output
+    assert "pack p000 broke off" in output
+    until(lambda: not processes(folder))
+    assert SweepFolder(folder / "runs" / "toy").read_manifest().packs
+
+
+def test_a_second_command_on_the_same_sweep_is_refused(tmp_path: Path) -> None:
+    with launch.locked(SweepFolder(tmp_path / "runs" / "toy")):
+        second = start(tmp_path)
+        output, _ = second.communicate(timeout=DEADLINE_S)
+    assert second.returncode == 2
+    assert "is being measured by another command" in output
+    assert not rounds(tmp_path)
+
+
+def _is_pack(entry: Path, folder: Path) -> bool:
+    try:
+        line, cwd = (entry / "cmdline").read_text(), str((entry / "cwd").readlink())
+    except OSError:
+        return False
+    return "pipelines.execution.pack" in line and cwd == str(folder)
+
+
+def test_a_folder_that_shadows_our_packages_is_not_imported(tmp_path: Path) -> None:
+    for package in ("pipelines", "workloads"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("raise RuntimeError('the wrong package')")
+    script = Path(sys.executable).with_name("perfsweep")
+    command = [str(script), "run", "workload=toys.spinner:Spinner", "measure.iterations=5"]
+    env = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "5 of 5" in done.stdout

@@ -1,0 +1,105 @@
+"""`perfsweep new` and `perfsweep init`: what they write works as written, and nothing is overwritten."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines import cli
+from pipelines.config.types import as_measure
+from workloads import registry
+from workloads.errors import ConfigError
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    return tmp_path
+
+
+def perfsweep(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(arguments)
+    return int(exit_.value.code or 0)
+
+
+def test_a_new_workload_has_the_name_that_was_given_everywhere(folder: Path) -> None:
+    assert perfsweep("new", "graph_net") == 0
+    texts = [(folder / f"graph_net{end}").read_text() for end in (".py", ".yaml")]
+    assert not any("my_workload" in text or "MyWorkload" in text for text in texts)
+    assert registry.find("graph_net:GraphNet").__name__ == "GraphNet"
+
+
+def test_a_new_workload_can_be_planned_in_every_sweep_of_its_yaml(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    perfsweep("new", "planned")
+    for sweep, arms in (("quick", 5), ("all", 9), ("chain", 4)):
+        assert perfsweep("sweep", "workload=planned:Planned", f"sweep={sweep}", "dry_run=true", "axes={}") == 0
+        out = capsys.readouterr().out
+        assert f"planned-{sweep}: workload planned:Planned, " in out
+        assert int(out.partition("Planned, ")[2].split()[0]) >= arms
+
+
+@pytest.mark.parametrize("name", ["My_Workload", "a-b", "3d", "class", "workloads", ""])
+def test_a_name_that_cannot_be_imported_is_refused(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert perfsweep("new", name) == 2
+    assert "choose another" in (err := capsys.readouterr().err) or "is no name for a module" in err
+    assert list(folder.iterdir()) == []
+
+
+def test_nothing_is_overwritten_and_nothing_half_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "mine.yaml").write_text("precious")
+    assert perfsweep("new", "mine") == 2
+    assert "mine.yaml is there already" in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["mine.yaml"]
+
+
+def test_init_makes_a_folder_whose_profile_is_accepted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert perfsweep("init", "study") == 0
+    monkeypatch.chdir(folder / "study")
+    assert perfsweep("doctor", "cluster=site", "cluster.executor=local") == 0
+    assert perfsweep("init") == 2, "it is there already"
+
+
+def test_the_batch_script_of_init_is_ours_with_the_command_on_path(folder: Path) -> None:
+    perfsweep("init", ".")
+    text = (folder / "sweep.sbatch").read_text()
+    assert "${PERFSWEEP:-perfsweep}" in text
+    assert "sbatch sweep.sbatch" in text
+    assert "slurm/" not in text
+    subprocess.run(["bash", "-n", "sweep.sbatch"], check=True)
+
+
+def test_the_makefile_fragment_calls_commands_that_exist(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    perfsweep("init", ".")
+    for target in ("check", "plan", "sweep"):
+        command = ["make", "-n", "-f", "perfsweep.mk", target, "WORKLOAD=digits"]
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # make may run these tests
+        words = subprocess.run(command, capture_output=True, text=True, check=True, env=ours).stdout.split()
+        assert words[0] == "perfsweep"
+        assert words[1] in cli.COMMANDS
+
+
+def test_measure_values_of_the_template_are_known() -> None:
+    from omegaconf import OmegaConf
+
+    from pipelines.config.types import MeasureConfig
+
+    yaml = OmegaConf.load(Path(cli.__file__).with_name("commands") / "templates" / "my_workload.yaml")
+    for sweep in yaml.sweeps.values():  # type: ignore[union-attr]
+        assert as_measure(MeasureConfig(**sweep.measure)).rounds >= 8
+
+
+def test_a_folder_that_cannot_be_written_is_a_mistake(folder: Path) -> None:
+    from pipelines.commands import new
+
+    (folder / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        new.init("file")

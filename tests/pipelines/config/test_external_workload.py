@@ -1,0 +1,173 @@
+"""A workload from somebody's folder, package or entry point, with the YAML beside it; and the folder's own configuration."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from pipelines import cli
+from pipelines.config import external_workload, home
+from pipelines.config import types as config
+from workloads.errors import ConfigError
+
+MODULE = """
+from dataclasses import dataclass
+from workloads.api import Check, Evidence, Level, Toggle, Workload
+
+@dataclass
+class Config:
+    size: int = 1
+    other: str = "a"
+
+class Own(Workload):
+    Config = Config
+    toggles = (Toggle("speed", (Level("slow"), Level("fast"), Level("faster")), "go faster"),)
+    checks = (Check("x"),)
+    def setup(self, config, levels, context): ...
+    def step(self, clock): ...
+    def progress(self): return 1.0
+    def evidence(self): return Evidence()
+"""
+YAML = """
+workload:
+  size: 7
+sweeps:
+  quick:
+    designs: [{kind: one_at_a_time, levels: {speed: [fast]}}]
+    measure: {rounds: 6}
+    references: {base: {speed: faster}}
+  long:
+    designs: [{kind: one_at_a_time}]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    config.register()
+    return tmp_path
+
+
+def write(folder: Path, name: str, yaml: str = YAML) -> None:
+    place = folder / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.with_suffix(".py").write_text(MODULE)
+    place.with_suffix(".yaml").write_text(yaml)
+
+
+def composed(command: str, *arguments: str) -> dict:
+    overrides = cli._spelled_out(command, [*home.overrides(config.parts(command), arguments), *arguments])
+    values = OmegaConf.to_container(cli._compose(command, overrides))
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
+def test_the_yaml_beside_the_module_sets_the_workload_and_its_first_sweep(folder: Path) -> None:
+    write(folder, "plain_a")
+    found = composed("sweep", "workload=plain_a:Own")
+    assert found["workload"] == {"name": "plain_a:Own", "size": 7}
+    assert (found["sweep"]["name"], found["measure"]["rounds"]) == ("quick", 6)
+    assert found["sweep"]["references"]["base"] == {"speed": "faster"}
+
+
+def test_the_command_line_wins_over_the_yaml(folder: Path) -> None:
+    write(folder, "plain_b")
+    found = composed("sweep", "workload=plain_b:Own", "sweep=long", "workload.size=9", "workload.other=b", "measure.rounds=5")
+    assert found["workload"] == {"name": "plain_b:Own", "size": 9, "other": "b"}
+    assert (found["sweep"]["name"], found["measure"]["rounds"]) == ("long", 5)
+
+
+def test_a_named_sweep_of_the_project_still_works(folder: Path) -> None:
+    write(folder, "plain_c")
+    assert composed("sweep", "workload=plain_c:Own", "sweep=ablation")["sweep"]["name"] == "ablation"
+
+
+def test_run_takes_the_workloads_values_too(folder: Path) -> None:
+    write(folder, "plain_d")
+    assert composed("run", "workload=plain_d:Own")["workload"]["size"] == 7
+
+
+def test_a_module_of_a_package_has_its_yaml_beside_it_and_is_not_imported(folder: Path) -> None:
+    write(folder, "packed/deep/mine")
+    (folder / "packed/__init__.py").write_text("raise RuntimeError('imported')")
+    (folder / "packed/deep/__init__.py").write_text("")
+    assert external_workload.read("packed.deep.mine:Own").workload == {"size": 7}
+
+
+def test_an_entry_point_is_found_with_its_yaml(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, "pointed")
+    info = folder / "pointed-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pointed\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[perfsweep.workloads]\nby_name = pointed:Own\n")
+    assert composed("sweep", "workload=by_name")["workload"] == {"name": "by_name", "size": 7}
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["sweep", "workload=by_name", "dry_run=true"])
+    assert exit_.value.code == 0
+    assert "workload by_name, 3 arms" in capsys.readouterr().out
+
+
+def test_without_yaml_the_ablation_is_the_default(folder: Path) -> None:
+    (folder / "bare.py").write_text(MODULE)
+    assert composed("sweep", "workload=bare:Own")["sweep"]["name"] == "ablation"
+
+
+@pytest.mark.parametrize(
+    ("yaml", "message"),
+    [
+        ("sweep: {}", "sweep is unknown; the YAML of a workload has workload and sweeps"),
+        ("workload: 3", "workload must be a mapping"),
+        ("sweeps: {quick: 3}", "sweeps.quick must be a mapping"),
+        ("a: [", "line 1 is no YAML"),
+        ("- a", "must hold a mapping"),
+    ],
+)
+def test_a_yaml_that_cannot_be_meant_is_refused_by_file_and_entry(folder: Path, yaml: str, message: str) -> None:
+    write(folder, "wrong", yaml)
+    with pytest.raises(ConfigError, match=message) as error:
+        composed("sweep", "workload=wrong:Own")
+    assert "wrong.yaml" in str(error.value)
+
+
+def test_the_folder_adds_overrides_and_the_command_line_wins(folder: Path) -> None:
+    (folder / "perfsweep.yaml").write_text("overrides: [tracking=disabled, measure.rounds=7, cluster=inprocess]")
+    assert composed("sweep")["tracking"]["mode"] == "disabled"
+    assert composed("sweep")["measure"]["rounds"] == 7
+    found = composed("sweep", "cluster=local", "measure.rounds=9")
+    assert (found["cluster"]["executor"], found["measure"]["rounds"]) == ("local", 9)
+    assert composed("run")["measure"]["rounds"] == 7, "a trial has no cluster: that override is left out"
+
+
+def test_site_profiles_of_the_folder_are_chosen_by_name(folder: Path) -> None:
+    (folder / "mine/cluster").mkdir(parents=True)
+    (folder / "mine/cluster/mysite.yaml").write_text("defaults: [slurm]\npartition: gpu\n")
+    (folder / "perfsweep.yaml").write_text("conf: mine\n")
+    for command in ("sweep", "doctor"):
+        found = composed(command, "cluster=mysite")["cluster"]
+        assert (found["partition"], found["executor"]) == ("gpu", "slurm")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("conf: nowhere", "conf=nowhere is no folder"),
+        ("override: []", "override is unknown"),
+        ("overrides: [cluster]", "list of texts such as cluster=site"),
+    ],
+)
+def test_a_folder_configuration_that_cannot_be_meant_is_refused(folder: Path, text: str, message: str) -> None:
+    (folder / "perfsweep.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        composed("sweep")
+
+
+def test_a_profile_that_would_be_hidden_by_ours_is_refused(folder: Path) -> None:
+    (folder / "mine/cluster").mkdir(parents=True)
+    (folder / "mine/cluster/slurm.yaml").write_text("partition: gpu\n")
+    (folder / "perfsweep.yaml").write_text("conf: mine\n")
+    with pytest.raises(ConfigError, match="would be hidden"):
+        composed("sweep")

@@ -1,0 +1,59 @@
+"""A pack waits for no import that its fork server could do at the same time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from pipelines.config.types import DesignConfig
+from pipelines.execution import launch
+from pipelines.plan import plan
+from pipelines.store.records import SweepFolder
+from workloads.api import Device
+
+LOOK = """
+import json, sys
+from multiprocessing import forkserver
+from pipelines import pack
+
+seen = {"at import": "torch" in sys.modules}
+begin = forkserver.ensure_running
+
+
+def note():
+    seen.setdefault("as the server begins", "torch" in sys.modules)
+    begin()
+
+
+forkserver.ensure_running = note
+start = pack.ForkServer.start
+
+
+def note_start(*arguments):
+    seen.setdefault("as the first trial starts", "torch" in sys.modules)
+    return start(*arguments)
+
+
+pack.ForkServer.start = note_start
+status = pack.main(sys.argv[1:])
+print(json.dumps({**seen, "status": status}))
+"""
+
+
+def test_the_fork_server_and_the_first_trial_begin_without_torch_in_the_pack(command, tmp_path: Path) -> None:
+    manifest = plan.make_plan(command(DesignConfig("ladder", levels={"slab": [2]})), Device())
+    folder = SweepFolder(tmp_path / "runs" / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK, str(folder.path), manifest.packs[0].id],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=200,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(manifest.sweep.import_paths)},
+    )
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen == {"at import": False, "as the server begins": False, "as the first trial starts": False, "status": 0}

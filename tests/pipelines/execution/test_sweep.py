@@ -1,0 +1,354 @@
+"""A whole sweep of the toy workload: every way a trial can end is an outcome, and the rest of the sweep is judged."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from io import StringIO
+from pathlib import Path
+
+import polars as pl
+import pytest
+from rich.console import Console
+
+from pipelines.analysis import collect, compare
+from pipelines.analysis.compare import Comparison
+from pipelines.analysis.judge import EffectResult
+from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from pipelines.execution import launch, pack
+from pipelines.execution.pack import PackRun
+from pipelines.parity.comparison import ParityVerdict
+from pipelines.plan import plan
+from pipelines.report import html as page
+from pipelines.report import wording
+from pipelines.statistics.verdicts import Verdict
+from pipelines.store import files
+from pipelines.store.files import read_arrays
+from pipelines.store.progress import read_progress
+from pipelines.store.provenance import read_provenance
+from pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialRecord
+from workloads.api import Device
+
+LEVELS = {
+    "work": ["single"],
+    "idle": ["on"],
+    "sign": ["wrong"],
+    "half": ["on"],
+    "trouble": ["raise", "kill", "segv", "oom", "exit", "late"],
+    "device_only": ["on"],
+    "after": ["on"],
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished sweep with its comparison."""
+
+    folder: SweepFolder
+    manifest: Manifest
+    trials: pl.DataFrame
+    comparison: Comparison
+
+    def effect(self, toggle: str, level: str) -> EffectResult:
+        return next(r for r in self.comparison.effects if (r.effect.toggle, r.effect.level) == (toggle, level))
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    runs = tmp_path_factory.mktemp("runs")
+    command = SweepCommand(
+        workload={"name": "toys.spinner:Spinner"},
+        measure=MeasureConfig(
+            rounds=6, iterations=8, warmup_max=10, evidence_iterations=4, counting_iterations=2, timeout_s=60, repeats=0
+        ),
+        cluster=ClusterConfig(arms_per_pack=20),
+        sweep=SweepConfig(name="toy", designs=[DesignConfig("one_at_a_time", levels=LEVELS)]),
+        runs=str(runs),
+    )
+    manifest = plan.make_plan(command, Device())
+    folder = SweepFolder(runs / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    launched = launch.launch(folder, manifest, list(manifest.packs), command.cluster, Device())
+    assert launched.complete, launched.broken
+    trials = collect.collect(folder, manifest)
+    return Done(folder, manifest, trials, compare.compare(folder, manifest, trials))
+
+
+def test_half_the_work_takes_about_half_the_time(done: Done) -> None:
+    result = done.effect("work", "single")
+    # Products are all the toy does between its marks; the bounds leave room for a loaded machine.
+    assert result.ratio is not None
+    assert 0.35 < result.ratio < 0.75
+    assert result.low is not None and result.high is not None and result.low < result.ratio < result.high
+    assert result.parity is not None and result.parity.verdict is ParityVerdict.IDENTICAL
+
+
+def test_a_claim_is_ruled_by_the_interval(done: Done) -> None:
+    ((claim, ruling),) = done.effect("work", "single").rulings
+    assert claim.section == "1"
+    assert ruling == "confirmed"
+
+
+def test_a_level_that_changes_nothing_is_inert_and_has_no_ratio(done: Done) -> None:
+    result = done.effect("idle", "on")
+    assert (result.word, result.ratio) == ("inert", None)
+    assert result.note == "products is the same with and without it"
+
+
+def test_a_level_that_changes_results_beyond_its_class_is_different_however_fast(done: Done) -> None:
+    result = done.effect("sign", "wrong")
+    assert result.verdict is Verdict.DIFFERENT
+    assert "trace" in result.parity_text
+
+
+def test_a_level_of_the_tolerance_class_may_round(done: Done) -> None:
+    result = done.effect("half", "on")
+    assert result.parity is not None
+    assert result.parity.verdict is ParityVerdict.WITHIN_TOLERANCE
+
+
+def test_what_cannot_act_here_is_unsupported_with_its_reason(done: Done) -> None:
+    result = done.effect("device_only", "on")
+    assert (result.word, result.ratio, result.note) == ("unsupported", None, "device_only=on: needs a GPU")
+    assert [ruling for _, ruling in result.rulings] == ["not measurable here: needs a CUDA device"]
+
+
+FAULTS = [
+    ("raise", Outcome.FAILED, "the toy was told to raise"),
+    ("kill", Outcome.FAILED, "SIGKILL"),
+    ("segv", Outcome.FAILED, "SIGSEGV"),
+    ("exit", Outcome.FAILED, "status 3"),
+    ("oom", Outcome.OOM, "told to run out of memory"),
+    ("late", Outcome.FAILED, "failed while being timed"),
+]
+
+
+@pytest.mark.parametrize(("level", "outcome", "reason"), FAULTS)
+def test_every_fault_is_an_outcome_with_a_reason(done: Done, level: str, outcome: Outcome, reason: str) -> None:
+    result = done.effect("trouble", level)
+    assert result.word == outcome.value
+    assert reason in result.note
+    assert result.ratio is None
+
+
+def test_an_arm_that_keeps_failing_is_given_up_after_two_rounds(done: Done) -> None:
+    timing = done.trials.filter((pl.col("label") == "trouble=raise") & (pl.col("kind") == "timing"))
+    assert timing.height == 2
+
+
+def test_the_other_arms_have_all_their_rounds(done: Done) -> None:
+    for label in ("baseline", "work=single", "idle=on", "sign=wrong"):
+        used = done.trials.filter((pl.col("label") == label) & pl.col("used") & (pl.col("outcome") == "ok"))
+        assert sorted(used["round"]) == list(range(6))
+
+
+def test_series_phases_and_logged_rows_are_kept_for_every_iteration(done: Done) -> None:
+    trial = done.trials.filter((pl.col("label") == "baseline") & (pl.col("kind") == "timing")).row(0, named=True)
+    arrays = read_arrays(Path(trial["folder"]) / "iterations.npz")
+    for name in ("wall_ns", "start_ns", "host_multiply", "host_trouble", "log_trace"):
+        assert arrays[name].shape == (8,), name
+    assert (arrays["host_multiply"] <= arrays["wall_ns"]).all()
+    assert trial["units"] == 8 * 40
+    assert abs(arrays["wall_ns"].sum() / 1e9 - trial["region_s"]) < 0.01 * trial["region_s"]
+
+
+def test_the_table_reads_at_a_hundred_columns(done: Done) -> None:
+    out = StringIO()
+    wording.show(Console(file=out, width=100), done.comparison)
+    text = out.getvalue()
+    assert max(map(len, text.splitlines())) <= 100
+    for part in ("work=single", "faster", "inert", "different:", "trace", "unsupported", "oom"):
+        assert part in text
+
+
+def test_the_report_opens_without_network_and_escapes_names(done: Done) -> None:
+    page.write_html(done.folder, done.manifest, done.comparison, done.trials, read_provenance(done.folder.config_file, []))
+    html = done.folder.report_file.read_text()
+    assert "work=single" in html
+    outside = _Outside()
+    outside.feed(html)
+    assert outside.addresses == []
+
+
+def test_tables_are_parquet_with_one_row_per_trial_and_effect(done: Done) -> None:
+    effects = pl.read_parquet(done.folder.tables_dir / "effects.parquet")
+    assert effects.height == len(done.manifest.effects)
+    assert pl.read_parquet(done.folder.tables_dir / "trials.parquet").height == done.trials.height
+
+
+def test_no_process_of_the_sweep_is_left(done: Done) -> None:
+    deadline = time.monotonic() + 20  # a fork server ends by itself once its pack is gone
+    while alive := [p for p in Path("/proc").iterdir() if p.name.isdigit() and str(done.folder.path) in _command_line(p)]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.05)
+
+
+def test_records_of_another_device_are_left_out_and_never_mixed(done: Done) -> None:
+    mixed = done.trials.with_columns(
+        keys=pl.when(pl.col("round") == 0).then(pl.lit("device=other")).otherwise(pl.col("keys")),
+    )
+    whole, found = (compare.compare(done.folder, done.manifest, trials) for trials in (done.trials, mixed))
+    assert max(effect.rounds for effect in found.effects) == max(effect.rounds for effect in whole.effects) - 1
+    assert any("are left out: device is other" in note for note in found.notes)
+
+
+def test_a_damaged_record_is_named_and_its_round_measured_again(done: Done) -> None:
+    victim = next(done.folder.path.glob("trials/*/p000-r003-a0/record.json"))
+    whole = victim.read_text()
+    victim.write_text(whole[: len(whole) // 2])
+    try:
+        progress = read_progress(done.folder, done.manifest)
+        assert progress.unfinished_rounds(done.manifest.packs[0]) == [3]
+        assert str(victim) in progress.damaged[0]
+    finally:
+        victim.write_text(whole)
+
+
+class _Outside(HTMLParser):
+    """Collects addresses that tags of a page would fetch; scripts' own text is not parsed as tags."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.addresses += [value for name, value in attrs if name in ("src", "href") and value]
+
+
+def _command_line(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text()
+    except OSError:
+        return ""
+
+
+Run = Callable[[SweepCommand], tuple[SweepFolder, Manifest]]
+
+
+@pytest.fixture
+def run_sweep() -> Run:
+    """Plans and runs what is unfinished, as the command does."""
+
+    def run(command: SweepCommand) -> tuple[SweepFolder, Manifest]:
+        manifest = plan.make_plan(command, Device())
+        folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
+        launch.prepare(folder, manifest, "")
+        progress = read_progress(folder, manifest)
+        packs = [p for p in manifest.packs if progress.unfinished_rounds(p, frozenset(map(Outcome, command.retry)))]
+        assert launch.launch(folder, manifest, packs, command.cluster, Device(), tuple(command.retry)).complete
+        return folder, manifest
+
+    return run
+
+
+def started(folder: SweepFolder) -> dict[str, float]:
+    """When each trial with a record was started, by folder."""
+    return {str(path.parent): path.stat().st_mtime_ns for path in folder.path.glob("trials/*/*/record.json")}
+
+
+def test_the_same_command_again_measures_nothing(command, run_sweep: Run) -> None:
+    toy = command(DesignConfig("one_at_a_time", toggles=["work"]))
+    folder, _ = run_sweep(toy)
+    before = started(folder)
+    run_sweep(toy)
+    assert started(folder) == before
+
+
+def test_resume_repeats_an_unfinished_round_whole_and_nothing_else(command, run_sweep: Run) -> None:
+    toy = command(DesignConfig("one_at_a_time", toggles=["work"]))
+    folder, manifest = run_sweep(toy)
+    before = started(folder)
+    lost = next(folder.path.glob("trials/*/p000-r001-a0/record.json"))
+    lost.unlink()
+    run_sweep(toy)
+    new = set(started(folder)) - set(before)
+    assert sorted(Path(path).name for path in new) == ["p000-r001-a1", "p000-r001-a1"]
+    trials = collect.collect(folder, manifest)
+    assert set(trials.filter((pl.col("round") == 1) & pl.col("used"))["attempt"]) == {1}
+
+
+def test_more_rounds_add_to_what_is_there(command, run_sweep: Run) -> None:
+    folder, _ = run_sweep(command(DesignConfig("one_at_a_time", toggles=["work"])))
+    before = set(started(folder))
+    run_sweep(command(DesignConfig("one_at_a_time", toggles=["work"]), measure={"rounds": 3}))
+    assert {Path(path).name for path in set(started(folder)) - before} == {"p000-r002-a1"}
+
+
+def test_failed_trials_are_measured_anew_only_when_asked(command, run_sweep: Run) -> None:
+    faulty = DesignConfig("one_at_a_time", levels={"trouble": ["late"]})
+    folder, _ = run_sweep(command(faulty))
+    before = started(folder)
+    run_sweep(command(faulty))
+    assert started(folder) == before
+    run_sweep(command(faulty, retry=["failed"]))
+    assert {Path(path).name for path in set(started(folder)) - set(before)} >= {"p000-r000-a1"}
+
+
+def evidence_of(command: SweepCommand, label: str) -> TrialRecord:
+    """Record of one arm's evidence trial, started as its pack would."""
+    manifest = plan.make_plan(command, Device())
+    folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    run = PackRun(folder, manifest, manifest.packs[0])
+    arm = next(arm for arm in manifest.arms if arm.label == label)
+    run.support(arm, Kind.EVIDENCE)
+    return run.progress.other[arm.id, Kind.EVIDENCE].record
+
+
+def test_a_trial_past_its_time_is_ended_and_recorded_as_timeout(command) -> None:
+    hanging = command(DesignConfig("one_at_a_time", levels={"trouble": ["hang"]}), measure={"timeout_s": 1.5})
+    record = evidence_of(hanging, "trouble=hang")
+    assert record.outcome is Outcome.TIMEOUT
+    assert record.failure is not None and record.failure.message == "did not end within 1.5 s"
+    assert 1.5 <= record.ended - record.started < 30
+
+
+@pytest.mark.parametrize(("label", "value"), [("baseline", 0.0), ("variable=on", 1.0)])
+def test_variables_of_a_level_are_set_before_anything_is_imported(command, label: str, value: float) -> None:
+    assert evidence_of(command(DesignConfig("one_at_a_time", toggles=["variable"])), label).numbers["variable"] == value
+
+
+def test_a_level_with_ranks_runs_as_a_process_group_and_writes_one_record(command) -> None:
+    assert evidence_of(command(DesignConfig("one_at_a_time", toggles=["group"])), "group=two").numbers["ranks"] == 2.0
+
+
+def test_a_full_disk_ends_the_pack_with_one_sentence_and_keeps_what_is_there(
+    command, run_sweep: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy = command(DesignConfig("one_at_a_time", toggles=["work"]), measure={"rounds": 1})
+    folder, _ = run_sweep(toy)
+    before = started(folder)
+    toy.measure.rounds = 2
+    folder.write_manifest(plan.make_plan(toy, Device()))
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "record.json")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    assert pack.main([str(folder.path), "p000"]) == pack.CANNOT_WRITE
+    assert capsys.readouterr().out.startswith("record.json: No space left on device; finished rounds are kept")
+    assert started(folder) == before
+
+
+def test_whole_jobs_are_timed_after_one_discarded_job(command, run_sweep: Run) -> None:
+    jobs = command(DesignConfig("one_at_a_time", levels={"pause_ms": [1]}), workload="toys.jobs:Countdown", measure={"jobs": 2})
+    folder, manifest = run_sweep(jobs)
+    trials = collect.collect(folder, manifest).filter((pl.col("kind") == "timing") & (pl.col("label") == "baseline"))
+    record = next(
+        f.record for tries in read_progress(folder, manifest).timing.values() for arms in tries.values() for f in arms.values()
+    )
+    assert record.numbers["jobs"] == 3
+    assert trials["units"].to_list() == [10.0, 10.0]
+    # Five ticks of 4 ms each: a tick cannot be shorter than its sleep.
+    assert trials["ns_per_unit"].min() >= 4e6
+
+
+def test_an_arm_that_did_fewer_units_never_counts(command, run_sweep: Run) -> None:
+    skipping = command(DesignConfig("one_at_a_time", levels={"skip": ["half"]}), workload="toys.jobs:Countdown")
+    folder, manifest = run_sweep(skipping)
+    (result,) = compare.compare(folder, manifest, collect.collect(folder, manifest)).effects
+    assert result.verdict is Verdict.DIFFERENT
+    assert "did 2 of 5 units" in result.note

@@ -1,0 +1,414 @@
+"""Parity: what passes, what does not, and that wrong implementations of a computation are found out."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from pipelines.parity.comparison import ParityVerdict, digest, judge, loosest
+from pipelines.parity.distances import Distance, distance
+from workloads.api import Check, Comparator, Evidence, Level, Parity
+
+EXACT, TOLERANCE, STOCHASTIC = Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC
+
+
+IDENTICAL, WITHIN, DIFFERENT, UNCHECKED = (
+    ParityVerdict.IDENTICAL,
+    ParityVerdict.WITHIN_TOLERANCE,
+    ParityVerdict.DIFFERENT,
+    ParityVerdict.UNCHECKED,
+)
+
+
+ROWS, WIDTH = 1003, 8  # 1003 is no multiple of any slab below
+
+
+def tensor_evidence(**tensors: object) -> Evidence:
+    return Evidence({name: np.asarray(tensor) for name, tensor in tensors.items()})
+
+
+def verdict(reference: object, arm: object, check: Check | None = None, parity: Parity = EXACT, **bounds: float) -> ParityVerdict:
+    """Verdict on one tensor called x."""
+    return judge(tensor_evidence(x=reference), tensor_evidence(x=arm), [check or Check("x")], parity, bounds).verdict
+
+
+def regression(slab: int, dtype: str = "float64", mutant: str = "") -> Evidence:
+    """Outputs, loss and gradient of a linear model over rows taken in slabs; `mutant` names a way to get it wrong."""
+    rng = np.random.default_rng(0)
+    data, weights = rng.standard_normal((ROWS, WIDTH)).astype(dtype), rng.standard_normal(WIDTH).astype(dtype)
+    outputs = np.zeros((ROWS, WIDTH), dtype)
+    losses, counts, gradient = [], [], np.zeros(WIDTH, dtype)
+    for start in range(0, ROWS, slab):
+        if mutant == "ragged slab dropped" and start + slab > ROWS:
+            continue
+        first, size = start, min(slab, ROWS - start)
+        if mutant == "slab off by one" and start:
+            first -= 1
+        rows = slice(first, first + size)
+        outputs[start : start + size] = data[rows] * weights
+        errors = (data[rows] @ weights - 1) ** 2
+        losses.append(errors.mean(dtype=dtype))
+        counts.append(len(errors))
+        gradient += 2 * data[rows].T @ (data[rows] @ weights - 1)
+    if mutant == "signs flipped":
+        outputs.reshape(-1)[::1000] *= -1
+    weighted = None if mutant == "slab means unweighted" else counts
+    return Evidence({"outputs": outputs, "gradient": gradient}, {"loss": float(np.average(losses, weights=weighted))})
+
+
+SLAB_CHECKS = (Check("loss"), Check("gradient"), Check("outputs"))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_another_slab_size_is_within_rounding_but_not_identical(dtype: str) -> None:
+    result = judge(regression(64, dtype), regression(17, dtype), SLAB_CHECKS, EXACT, {})
+    assert result.verdict is WITHIN
+    assert result.worst and 0 < result.worst.ratio < 1
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("mutant", ["signs flipped", "slab off by one", "ragged slab dropped", "slab means unweighted"])
+def test_a_wrong_implementation_is_different(mutant: str, dtype: str) -> None:
+    result = judge(regression(64, dtype), regression(64, dtype, mutant), SLAB_CHECKS, EXACT, {})
+    assert result.verdict is DIFFERENT
+
+
+@pytest.mark.parametrize("mutant", ["signs flipped", "slab off by one", "ragged slab dropped"])
+def test_a_wrong_implementation_does_not_hide_behind_the_tolerance_class(mutant: str) -> None:
+    result = judge(regression(64, "float32"), regression(64, "float32", mutant), SLAB_CHECKS, TOLERANCE, {})
+    assert result.verdict is DIFFERENT
+
+
+@pytest.mark.parametrize("parity", [EXACT, TOLERANCE])
+def test_flipping_a_thousandth_of_the_signs_turns_a_gradient_too_far(parity: Parity) -> None:
+    gradient = np.random.default_rng(1).standard_normal(100_000)
+    flipped = gradient * np.where(np.arange(100_000) % 1000 == 0, -1, 1)  # 1 - cos is about 2e-3
+    assert verdict(gradient, flipped, Check("x", Comparator.COSINE), parity) is DIFFERENT
+
+
+def test_equal_bytes_are_identical() -> None:
+    assert judge(regression(64), regression(64), SLAB_CHECKS, EXACT, {}).verdict is IDENTICAL
+
+
+@pytest.mark.parametrize("parity", [EXACT, TOLERANCE, STOCHASTIC])
+def test_nan_on_both_sides_is_different(parity: Parity) -> None:
+    broken = np.array([1.0, np.nan, 3.0])
+    result = judge(tensor_evidence(x=broken), tensor_evidence(x=broken), [Check("x")], parity, {"x": math.inf})
+    assert result.verdict is DIFFERENT
+    assert "NaN in 1 of 3 entries of the reference" in result.reason
+
+
+def test_a_nan_number_is_different() -> None:
+    evidence = Evidence(numbers={"loss": math.nan})
+    assert judge(evidence, evidence, [Check("loss")], TOLERANCE, {}).verdict is DIFFERENT
+
+
+def test_infinities_that_the_reference_has_too_are_masked_scores() -> None:
+    assert verdict([1.0, -np.inf, 2.0], [1.0, -np.inf, 2.0 + 1e-15]) is WITHIN
+
+
+@pytest.mark.parametrize("arm", [[1.0, np.inf], [1.0, 2.0], [1.0, np.nan]])
+def test_an_infinity_with_another_sign_or_lost_or_nan_is_different(arm: list[float]) -> None:
+    assert verdict([1.0, -np.inf], arm, parity=TOLERANCE) is DIFFERENT
+
+
+def test_a_new_infinity_is_different_even_where_deviations_are_excused() -> None:
+    reference = tensor_evidence(x=[1.0, 2.0], unsure=[False, True])
+    arm = tensor_evidence(x=[1.0, np.inf], unsure=[False, True])
+    result = judge(reference, arm, [Check("x", excused="unsure")], TOLERANCE, {})
+    assert result.verdict is DIFFERENT and "infinite in 1 entries" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("reference", "arm", "words"),
+    [
+        ({"x": np.ones(3)}, {}, "x: missing in the arm"),
+        ({}, {"x": np.ones(3)}, "x: missing in the reference"),
+        ({"x": np.ones(3)}, {"x": np.ones((3, 1))}, "has shape [3, 1], and the reference has [3]"),
+        ({"x": np.ones(3)}, {"x": np.ones(3, int)}, "is integer, and the reference is floating"),
+        ({"x": np.ones(3, bool)}, {"x": np.ones(3, int)}, "is integer, and the reference is boolean"),
+    ],
+)
+def test_what_cannot_be_compared_is_different_and_named(reference: dict, arm: dict, words: str) -> None:
+    result = judge(Evidence(reference), Evidence(arm), [Check("x")], STOCHASTIC, {})
+    assert result.verdict is DIFFERENT
+    assert words in result.reason
+
+
+def test_an_arm_that_did_fewer_units_is_different_whatever_it_computed() -> None:
+    result = judge(regression(64), regression(64), SLAB_CHECKS, EXACT, {}, units_expected=60, units_done=40)
+    assert (result.verdict, result.reason) == (DIFFERENT, "did 40 of 60 units")
+
+
+@pytest.mark.parametrize(("done", "expected"), [(60, IDENTICAL), (60 - 1e-10, IDENTICAL), (59.9, DIFFERENT)])
+def test_units_may_miss_the_plan_by_rounding_only(done: float, expected: ParityVerdict) -> None:
+    assert judge(regression(64), regression(64), SLAB_CHECKS, EXACT, {}, 60, done).verdict is expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "parity", "passes", "fails"),
+    [
+        # Twice and half the bound of class and dtype.
+        ("float64", EXACT, 5e-13, 2e-12),
+        ("float32", EXACT, 5e-6, 2e-5),
+        ("float16", EXACT, 1e-3, 4e-3),
+        ("float64", TOLERANCE, 5e-3, 2e-2),
+        ("float32", TOLERANCE, 5e-3, 2e-2),
+    ],
+)
+def test_the_bound_follows_class_and_dtype(dtype: str, parity: Parity, passes: float, fails: float) -> None:
+    reference = np.ones(4096, dtype)
+    for deviation, expected in ((passes, WITHIN), (fails, DIFFERENT)):
+        assert verdict(reference, (reference.astype(float) + deviation).astype(dtype), parity=parity) is expected
+
+
+def test_an_arm_cannot_loosen_its_bound_by_giving_fewer_digits() -> None:
+    values = np.random.default_rng(2).standard_normal(100)
+    assert verdict(values, values.astype("float16")) is DIFFERENT
+
+
+def test_the_bound_of_a_level_overrides_that_of_the_check_which_overrides_the_class() -> None:
+    reference, arm = np.ones(10), np.full(10, 1.001)
+    assert verdict(reference, arm) is DIFFERENT
+    assert verdict(reference, arm, Check("x", bound=1e-2)) is WITHIN
+    assert verdict(reference, arm, Check("x", bound=1e-2), x=1e-4) is DIFFERENT
+
+
+@pytest.mark.parametrize("parity", [EXACT, TOLERANCE])
+def test_integers_and_booleans_must_be_equal_in_every_class(parity: Parity) -> None:
+    assert verdict([2**60, 5], [2**60, 5], parity=parity) is IDENTICAL
+    assert verdict([2**60, 5], [2**60 + 1, 5], parity=parity) is DIFFERENT  # equal as float64
+    assert verdict([True, False], [True, True], parity=parity) is DIFFERENT
+
+
+def test_a_stated_bound_lets_integers_move() -> None:
+    assert verdict([1000, 2000], [1001, 2000], Check("x", bound=1e-2)) is WITHIN
+    assert verdict([1000, 2000], [1100, 2000], Check("x", bound=1e-2)) is DIFFERENT
+
+
+def test_the_rule_for_absolute_deviations_scales_with_the_reference() -> None:
+    check = Check("x", Comparator.ABSOLUTE)
+    assert verdict([1e6, 1.0], [1e6 + 1e-7, 1.0], check) is WITHIN
+    assert verdict([1.0, 1.0], [1.0 + 1e-7, 1.0], check) is DIFFERENT
+
+
+def test_negative_zero_is_within_tolerance_and_not_identical() -> None:
+    assert verdict([0.0, 1.0], [-0.0, 1.0]) is WITHIN
+
+
+def test_zero_against_zero_deviates_by_nothing() -> None:
+    result = judge(tensor_evidence(x=[0.0, 0.0]), tensor_evidence(x=[0.0, -0.0]), [Check("x")], EXACT, {})
+    assert result.deviations[0].value == 0
+
+
+def test_anything_against_a_zero_reference_is_different() -> None:
+    for value in (1e-30, 1e30):
+        result = judge(tensor_evidence(x=[0.0, 0.0]), tensor_evidence(x=[0.0, value]), [Check("x")], TOLERANCE, {})
+        assert result.verdict is DIFFERENT
+        assert result.worst and math.isfinite(result.worst.value)
+
+
+def test_numbers_are_held_to_the_precision_of_the_tensors_beside_them() -> None:
+    for dtype, expected in (("float64", DIFFERENT), ("float32", WITHIN)):
+        reference = Evidence({"x": np.ones(3, dtype)}, {"loss": 2.0})
+        arm = Evidence({"x": np.ones(3, dtype)}, {"loss": 2.0 * (1 + 1e-7)})
+        assert judge(reference, arm, [Check("loss"), Check("x")], EXACT, {}).verdict is expected
+
+
+def test_the_first_step_that_departs_is_named() -> None:
+    losses = np.linspace(2, 1, 60)
+    arm = losses.copy()
+    arm[17:] *= 1 + np.linspace(1e-3, 1e-2, 43)
+    result = judge(tensor_evidence(losses=losses), tensor_evidence(losses=arm), [Check("losses")], EXACT, {})
+    assert "losses" in result.reason and "first at [17], worst at [59]" in result.reason
+
+
+def test_the_first_step_is_found_by_its_own_size() -> None:
+    losses = np.geomspace(1.0, 1e-4, 5)
+    arm = losses * [1.0, 1.0, 1.0, 1.05, 1.5]  # these deviations are small beside the first loss
+    result = judge(tensor_evidence(x=losses), tensor_evidence(x=arm), [Check("x", bound=1e-5)], EXACT, {})
+    assert result.worst and result.worst.where.startswith("first at [3]")
+    tolerant = distance(Comparator.RELATIVE, losses, arm, None, 1e-2)
+    assert isinstance(tolerant, Distance) and tolerant.first == 3
+
+
+def test_the_first_check_that_departs_is_named_in_the_declared_order() -> None:
+    reference, arm = tensor_evidence(a=[1.0], b=[1.0], c=[1.0]), tensor_evidence(a=[1.0], b=[1.1], c=[9.0])
+    result = judge(reference, arm, [Check("c"), Check("a"), Check("b")], EXACT, {})
+    assert result.reason.startswith("departs from the reference: c:")
+    assert [deviation.check for deviation in result.deviations] == ["c", "a", "b"]
+
+
+def test_the_worst_entry_of_a_matrix_is_located() -> None:
+    reference = np.ones((4, 5))
+    arm = reference.copy()
+    arm[2, 3] = 2
+    result = judge(tensor_evidence(x=reference), tensor_evidence(x=arm), [Check("x")], EXACT, {})
+    assert result.worst and result.worst.where == "worst at [2, 3]"
+
+
+def test_a_pattern_checks_every_tensor_it_matches() -> None:
+    reference = Evidence({"grad/a": np.ones(3), "grad/b": np.ones(3), "other": np.ones(3)})
+    arm = Evidence({"grad/a": np.ones(3), "grad/b": np.full(3, 1.5), "other": np.ones(3)})
+    result = judge(reference, arm, [Check("grad/*")], EXACT, {})
+    assert [(d.check, d.ok) for d in result.deviations] == [("grad/a", True), ("grad/b", False)]
+
+
+def test_a_plain_name_matches_itself_only() -> None:
+    reference, arm = tensor_evidence(loss=[1.0], loss_scale=[1.0]), tensor_evidence(loss=[1.0], loss_scale=[2.0])
+    assert [d.check for d in judge(reference, arm, [Check("loss")], EXACT, {}).deviations] == ["loss"]
+
+
+def test_a_tensor_that_only_one_arm_has_fails_a_pattern() -> None:
+    result = judge(
+        Evidence({"grad/a": np.ones(3), "grad/b": np.ones(3)}), Evidence({"grad/a": np.ones(3)}), [Check("grad/*")], EXACT, {}
+    )
+    assert result.verdict is DIFFERENT and "grad/b: missing in the arm" in result.reason
+
+
+def test_excused_entries_do_not_count_and_their_number_is_reported() -> None:
+    reference = tensor_evidence(rank=[1, 2, 3, 4], unsure=[False, True, False, False])
+    arm = tensor_evidence(rank=[1, 9, 3, 9], unsure=[False, False, False, True])
+    result = judge(reference, arm, [Check("rank", excused="unsure")], EXACT, {})
+    assert result.verdict is WITHIN  # an entry unsure on either side is excused
+    assert result.deviations[0].excused == 2
+
+
+def test_an_entry_outside_the_mask_is_not_excused() -> None:
+    reference = tensor_evidence(rank=[1, 2, 3], unsure=[False, True, False])
+    arm = tensor_evidence(rank=[9, 2, 3], unsure=[False, True, False])
+    assert judge(reference, arm, [Check("rank", excused="unsure")], EXACT, {}).verdict is DIFFERENT
+
+
+def test_a_mask_over_rows_excuses_whole_rows() -> None:
+    reference = tensor_evidence(x=np.ones((3, 2)), unsure=[False, True, False])
+    arm = tensor_evidence(x=[[1.0, 1.0], [7.0, 7.0], [1.0, 1.0]], unsure=[False, True, False])
+    result = judge(reference, arm, [Check("x", excused="unsure")], EXACT, {})
+    assert (result.verdict, result.deviations[0].excused) == (WITHIN, 2)
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        ({"unsure": [True, True, True]}, "all 3 entries are excused"),
+        ({"unsure": [True, False]}, "does not fit"),
+        ({"unsure": [1, 0, 0]}, "does not fit"),
+        ({}, "neither arm has the mask unsure"),
+    ],
+)
+def test_an_excuse_that_cannot_be_meant_is_different(mask: dict, words: str) -> None:
+    evidence = tensor_evidence(x=[1.0, 2.0, 3.0], **mask)
+    result = judge(evidence, evidence, [Check("x", excused="unsure")], EXACT, {})
+    assert result.verdict is DIFFERENT and words in result.reason
+
+
+ORACLE = Check("excess", Comparator.AT_MOST, 1e-5, against="oracle")
+
+
+@pytest.mark.parametrize(("excess", "expected"), [([0.0, 9e-6], WITHIN), ([0.0, 2e-5], DIFFERENT), ([0.0, math.nan], DIFFERENT)])
+def test_an_oracle_judges_the_largest_entry_of_the_arms_own_evidence(excess: list[float], expected: ParityVerdict) -> None:
+    assert judge(None, tensor_evidence(excess=excess), [ORACLE], EXACT, {}).verdict is expected
+
+
+def test_an_oracle_without_a_bound_allows_nothing() -> None:
+    check = Check("excess", Comparator.AT_MOST, against="oracle")
+    assert judge(None, tensor_evidence(excess=[1e-9]), [check], TOLERANCE, {}).verdict is DIFFERENT
+    assert judge(None, tensor_evidence(excess=[0.0]), [check], TOLERANCE, {}).verdict is WITHIN
+
+
+def test_missing_oracle_evidence_is_different() -> None:
+    assert judge(None, Evidence(), [ORACLE], EXACT, {}).verdict is DIFFERENT
+
+
+def oracle_evidence(excess: float, x: float) -> Evidence:
+    return Evidence({"x": np.array([x])}, {"excess": excess})
+
+
+@pytest.mark.parametrize(
+    ("reference", "arm", "expected", "words"),
+    [
+        # (excess over the oracle's optimum, x): the oracle allows an excess of 1e-5.
+        ((1e-3, 1.0), (1e-6, 1.5), WITHIN, "meets every oracle"),
+        ((1e-3, 1.0), (1e-3, 1.0), IDENTICAL, "the reference itself fails an oracle"),
+        ((1e-3, 1.0), (1e-3, 1.0 + 1e-14), WITHIN, "the reference itself fails an oracle"),
+        ((1e-3, 1.0), (1e-3, 1.5), DIFFERENT, "departs from the reference"),
+        ((1e-6, 1.0), (1e-3, 1.0), DIFFERENT, "fails its oracle"),
+        ((1e-6, 1.0), (1e-6, 1.5), DIFFERENT, "departs from the reference"),
+        ((1e-3, 1.0), (math.nan, 1.0), DIFFERENT, "fails its oracle"),
+    ],
+)
+def test_an_arm_may_leave_a_reference_that_fails_the_oracle_only_by_meeting_it(
+    reference: tuple[float, float], arm: tuple[float, float], expected: ParityVerdict, words: str
+) -> None:
+    result = judge(oracle_evidence(*reference), oracle_evidence(*arm), [Check("x"), ORACLE], EXACT, {})
+    assert result.verdict is expected
+    assert words in result.reason
+
+
+def test_a_broken_arm_is_not_saved_by_a_reference_that_fails_the_oracle() -> None:
+    result = judge(oracle_evidence(1e-3, 1.0), oracle_evidence(1e-6, math.nan), [Check("x"), ORACLE], EXACT, {})
+    assert result.verdict is DIFFERENT
+
+
+def test_without_a_reference_nothing_but_oracles_is_judged() -> None:
+    result = judge(None, oracle_evidence(0.0, 1.0), [Check("x"), ORACLE], EXACT, {})
+    assert (result.verdict, result.reason) == (UNCHECKED, "no evidence to compare for x")
+
+
+@pytest.mark.parametrize("arm", [None, Evidence()])
+def test_an_arm_without_evidence_is_unchecked(arm: Evidence | None) -> None:
+    assert judge(Evidence(), arm, [Check("x")], EXACT, {}).verdict is UNCHECKED
+
+
+def test_a_workload_without_checks_is_unchecked() -> None:
+    assert judge(regression(64), regression(64), [], EXACT, {}).verdict is UNCHECKED
+
+
+def test_one_run_of_a_stochastic_level_needs_paired_seeds() -> None:
+    result = judge(tensor_evidence(x=[1.0, 2.0]), tensor_evidence(x=[1.0, 3.0]), [Check("x")], STOCHASTIC, {})
+    assert (result.verdict, result.reason) == (UNCHECKED, "needs paired seeds")
+
+
+def test_a_float32_cosine_above_one_does_not_hide_a_turned_gradient() -> None:
+    gradient = np.full(1_000_000, 0.1, np.float32)
+    turned = gradient * np.where(np.arange(1_000_000) % 2, 1.1, 0.9).astype(np.float32)  # 1 - cos = 5e-3
+
+    def float32_cosine(a: np.ndarray, b: np.ndarray) -> float:
+        norms = [math.sqrt(np.cumsum(v * v, dtype=np.float32)[-1]) for v in (a, b)]
+        return float(a.astype(float) @ b / norms[0] / norms[1])
+
+    assert float32_cosine(gradient, turned) > 1  # sums of squares in float32 lose what they add
+    assert verdict(gradient, turned, Check("x", Comparator.COSINE), TOLERANCE) is DIFFERENT
+
+
+def test_equal_bytes_of_another_shape_or_dtype_have_another_digest() -> None:
+    zeros = np.zeros(4, np.float32)
+    assert len({digest(zeros), digest(zeros.reshape(2, 2)), digest(zeros.view(np.int32)), digest(zeros.view(np.float64))}) == 4
+
+
+def test_a_level_that_only_reorders_sums_keeps_its_rounding_beside_one_with_a_tighter_bound() -> None:
+    tight, reorders = Level("tight", bounds={"loss": 1e-8}), Level("reorders")
+    checks = (Check("loss"),)
+    single = {"loss": np.ones(4, np.float32)}
+    rounded = {"loss": np.ones(4, np.float32) * np.float32(1 + 2e-6)}
+
+    def verdict(*levels: Level) -> ParityVerdict:
+        return judge(Evidence(single), Evidence(rounded), checks, *loosest(levels, checks)).verdict
+
+    assert verdict(reorders) is WITHIN
+    assert verdict(tight) is DIFFERENT
+    assert verdict(tight, reorders) is WITHIN
+    # In double precision reordering moves nothing as far as that.
+    double = judge(
+        Evidence({"loss": np.ones(4)}), Evidence({"loss": np.ones(4) * (1 + 2e-6)}), checks, *loosest((tight, reorders), checks)
+    )
+    assert double.verdict is DIFFERENT
+
+
+def test_results_are_values() -> None:
+    result = judge(regression(64), regression(17), SLAB_CHECKS, EXACT, {})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        result.verdict = IDENTICAL  # type: ignore[misc]

@@ -1,0 +1,127 @@
+"""Legality of arms: completion, requirements, conflicts, conditional baselines."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.plan.arms import Space
+from workloads.api import Baseline, Device, Level, Numbers, Toggle
+from workloads.errors import ConfigError
+
+SOLVER = Toggle("solver", (Level("naive"), Level("newton")), "")
+STOP = Toggle(
+    "stop",
+    (Level("seed", requires={"solver": ("naive",)}), Level("scaled")),
+    "",
+    baselines=(Baseline("scaled", given={"solver": ("newton",)}),),
+)
+LABELS = Toggle("labels", (Level("off"), Level("on", requires={"solver": ("newton",)})), "")
+LAYOUT = Toggle("layout", (Level("off"), Level("on", requires={"labels": ("on",)})), "")
+SLAB = Toggle("slab", (Level("all"), Level(8)), "", numbers=Numbers(1, 512))
+PAD = Toggle("pad", (Level("off"), Level("on", conflicts={"slab": ("all",)})), "")
+SPLIT = Toggle("split", (Level("one"), Level("layers")), "", baselines=(Baseline("layers", device=lambda d: d.count > 1),))
+TOGGLES = (SOLVER, STOP, LABELS, LAYOUT, SLAB, PAD, SPLIT)
+ALL_LEVELS = [(toggle.name, level.value) for toggle in TOGGLES for level in toggle.levels]
+
+
+@pytest.fixture
+def space() -> Space:
+    return Space(TOGGLES)
+
+
+def test_an_arm_is_completed_with_baselines(space: Space) -> None:
+    assert space.complete({"slab": 16}) == {
+        "solver": "naive",
+        "stop": "seed",
+        "labels": "off",
+        "layout": "off",
+        "slab": 16,
+        "pad": "off",
+        "split": "one",
+    }
+
+
+def test_a_baseline_follows_the_toggle_it_depends_on(space: Space) -> None:
+    assert space.complete({"solver": "newton"})["stop"] == "scaled"
+
+
+def test_a_baseline_follows_the_device() -> None:
+    assert Space(TOGGLES, device=Device(count=4)).complete({})["split"] == "layers"
+
+
+def test_requirements_are_followed_through_several_toggles(space: Space) -> None:
+    arm = space.closure({"layout": "on"})
+    assert (arm["solver"], arm["labels"], arm["stop"]) == ("newton", "on", "scaled")
+
+
+def test_a_conflict_moves_the_other_toggle_to_its_first_level_that_fits(space: Space) -> None:
+    assert space.closure({"pad": "on"})["slab"] == 8
+
+
+def test_what_was_asked_for_is_never_moved(space: Space) -> None:
+    with pytest.raises(ConfigError, match="labels=on requires solver=newton, and solver is naive"):
+        space.closure({"labels": "on", "solver": "naive"})
+
+
+def test_a_literal_arm_names_the_levels_that_would_resolve_a_conflict(space: Space) -> None:
+    with pytest.raises(ConfigError, match="pad=on conflicts with slab=all; choose slab from: 8"):
+        space.legal({"pad": "on"})
+
+
+def test_leaving_out_a_toggle_takes_what_depends_on_it_along(space: Space) -> None:
+    arm = space.closure({"layout": "on", "slab": 8})
+    without = space.without(arm, "labels")
+    assert (without["labels"], without["layout"], without["slab"], without["solver"]) == ("off", "off", 8, "newton")
+
+
+def test_leaving_out_a_requirement_of_nothing_keeps_everything_else(space: Space) -> None:
+    arm = space.closure({"layout": "on", "slab": 8})
+    assert space.without(arm, "slab") == {**arm, "slab": "all"}
+
+
+def test_an_unknown_toggle_suggests_the_one_meant(space: Space) -> None:
+    with pytest.raises(ConfigError, match=r"toggles\.slb is unknown; did you mean slab\? this workload has: solver, "):
+        space.complete({"slb": 8})
+
+
+def test_a_number_out_of_range_names_the_range(space: Space) -> None:
+    with pytest.raises(ConfigError, match="choose from: all, 8, or any integer from 1 to 512"):
+        space.complete({"slab": 0})
+
+
+def test_an_inherited_level_gives_way_to_what_was_asked(space: Space) -> None:
+    onto = space.closure({"labels": "on"})
+    arm = space.closure({"solver": "naive"}, onto=onto)
+    assert (arm["solver"], arm["labels"]) == ("naive", "off")
+
+
+def test_the_label_names_only_what_differs_from_the_baseline(space: Space) -> None:
+    assert space.label(space.closure({"labels": "on"})) == "solver=newton,labels=on"
+    assert space.label(space.complete({})) == "baseline"
+
+
+@given(st.lists(st.sampled_from(ALL_LEVELS), max_size=4))
+def test_closure_keeps_what_was_asked_and_is_legal_or_says_why(chosen: list[tuple[str, str | int]]) -> None:
+    space, asked = Space(TOGGLES), dict(chosen)
+    try:
+        arm = space.closure(asked)
+    except ConfigError as error:
+        assert "no legal arm has" in str(error)
+        return
+    assert not space.problems(arm)
+    assert asked.items() <= arm.items()
+
+
+@given(st.lists(st.sampled_from(ALL_LEVELS), max_size=4), st.sampled_from([t.name for t in TOGGLES]))
+def test_without_puts_the_toggle_at_its_baseline_and_adds_nothing(chosen: list[tuple[str, str | int]], name: str) -> None:
+    space = Space(TOGGLES)
+    try:
+        arm = space.closure(dict(chosen))
+    except ConfigError:
+        return
+    without = space.without(arm, name)
+    assert not space.problems(without)
+    assert name not in space.choices(without)
+    assert space.choices(without).items() <= space.choices(arm).items()

@@ -1,0 +1,163 @@
+"""Plans: arms with stable ids, packs that hold both sides of every pair, orders that are balanced and reproducible."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+
+import pytest
+
+from pipelines.config.types import ClusterConfig, DesignConfig
+from pipelines.plan import plan
+from pipelines.plan.arms import Space
+from pipelines.store.records import Manifest
+from workloads.api import Device
+from workloads.errors import ConfigError, ContractError
+
+CPU = Device()
+
+
+def test_both_sides_of_every_pair_and_all_references_share_a_pack(command) -> None:
+    wide = command(
+        DesignConfig("one_at_a_time"),
+        cluster=ClusterConfig(arms_per_pack=3),
+        references={"naive": {}, "single": {"work": "single"}},
+    )
+    manifest = plan.make_plan(wide, CPU)
+    packs = [set(pack.arms) for pack in manifest.packs]
+    assert len(packs) > 3
+    for effect in manifest.effects:
+        assert any({arm for pair in effect.pairs for arm in pair} <= pack for pack in packs)
+    assert all(set(manifest.sweep.references.values()) <= pack for pack in packs)
+
+
+def test_the_same_command_plans_the_same_manifest(command) -> None:
+    first, second = (plan.make_plan(command(DesignConfig("one_at_a_time")), CPU) for _ in range(2))
+    assert first == second
+
+
+def test_an_arm_id_changes_with_level_configuration_and_code(command) -> None:
+    cls, config = plan.load_workload({"name": "toys.spinner:Spinner"})
+    levels = Space(cls.toggles).complete({})
+    ids = {
+        plan.arm_id("toy", config, levels, "code"),
+        plan.arm_id("toy", config, {**levels, "work": "single"}, "code"),
+        plan.arm_id("toy", plan.load_workload({"name": "toys.spinner:Spinner", "size": 50})[1], levels, "code"),
+        plan.arm_id("toy", config, levels, "other code"),
+    }
+    assert len(ids) == 4
+    assert all(len(name) == 16 for name in ids)
+
+
+def test_equal_arms_of_several_designs_are_measured_once(command) -> None:
+    both = command(DesignConfig("one_at_a_time", toggles=["work"]), DesignConfig("arms", arms={"fast": {"work": "single"}}))
+    manifest = plan.make_plan(both, CPU)
+    assert sorted(arm.label for arm in manifest.arms) == ["baseline", "work=single"]
+    assert [effect.design for effect in manifest.effects] == ["one_at_a_time", "arms"]
+
+
+def test_a_pack_starts_by_exec_only_when_a_level_sets_variables_or_ranks(command) -> None:
+    starts = {}
+    for toggle in ("work", "variable", "group"):
+        (pack,) = plan.make_plan(command(DesignConfig("one_at_a_time", toggles=[toggle])), CPU).packs
+        starts[toggle] = pack.start
+    assert starts == {"work": "fork", "variable": "exec", "group": "exec"}
+
+
+def test_a_thousand_arms_are_planned_in_two_seconds(command) -> None:
+    axes = {
+        "slab": range(1, 65),
+        "work": ("double", "single"),
+        "idle": ("off", "on"),
+        "half": ("off", "on"),
+        "variable": ("off", "on"),
+    }
+    arms = {",".join(map(str, levels)): dict(zip(axes, levels, strict=True)) for levels in itertools.product(*axes.values())}
+    start = time.process_time()
+    manifest = plan.make_plan(command(DesignConfig("arms", arms=arms)), CPU)
+    assert time.process_time() - start < 2.0
+    assert len(manifest.arms) == 1024
+
+
+def test_toggles_given_with_a_sweep_apply_to_every_arm(command) -> None:
+    manifest = plan.make_plan(
+        command(DesignConfig("one_at_a_time", toggles=["slab"], levels={"slab": [4]}), toggles={"work": "single"}), CPU
+    )
+    assert sorted(arm.label for arm in manifest.arms) == ["work=single", "work=single,slab=4"]
+
+
+@pytest.mark.parametrize("arms", [2, 5, 8])
+def test_over_a_square_each_arm_follows_each_other_equally_often(arms: int) -> None:
+    names = [f"a{i}" for i in range(arms)]
+    rows = arms if arms % 2 == 0 else 2 * arms
+    orders = plan.balanced_orders(names, rows, "seed")
+    follows = Counter(pair for order in orders for pair in itertools.pairwise(order))
+    assert set(follows.values()) == {rows // arms}
+    assert len(follows) == arms * (arms - 1)
+
+
+def test_orders_are_permutations_and_come_from_the_seed() -> None:
+    first, again, other = (plan.balanced_orders(["a", "b", "c", "d"], 7, seed) for seed in ("1", "1", "2"))
+    assert first == again != other
+    assert all(sorted(order) == ["a", "b", "c", "d"] for order in first)
+    assert len(first) == 7
+
+
+REFUSALS = [
+    ({"workload": "nothing"}, ConfigError, "workload=nothing is unknown; choose from: .*digits"),
+    ({"workload": "toys.spinner:Spiner"}, ConfigError, "module toys.spinner has no Spiner"),
+    ({"workload": "toys.missing:Spinner"}, ConfigError, "module toys.missing cannot be imported"),
+    (
+        {"workload": "toys.broken_syntax:Broken"},
+        ConfigError,
+        "module toys.broken_syntax fails when imported: NameError: name 'Workoad'",
+    ),
+    (
+        {"workload": "toys.broken_contract:Broken"},
+        ContractError,
+        r"broken_contract:Broken breaks the contract: .*evidence\(\) is missing",
+    ),
+    ({"workload": "toys.spinner:Config"}, ContractError, "is no subclass of workloads.api.Workload"),
+    ({"toggles": {"wrok": "single"}}, ConfigError, "toggles.wrok is unknown; did you mean work"),
+    ({"toggles": {"work": "triple"}}, ConfigError, "toggles.work=triple is not a level of work; choose from: double, single"),
+    ({"toggles": {"slab": -1}}, ConfigError, "any integer from 1 to 64"),
+    ({"toggles": {"after": "on"}}, ConfigError, "after=on requires work=single, and work is double"),
+    ({"references": {"naive": {"after": "on"}}}, ConfigError, "after=on requires work=single"),
+]
+
+
+@pytest.mark.parametrize(("changes", "kind", "message"), REFUSALS)
+def test_what_cannot_be_planned_is_refused_in_one_sentence(command, changes: dict, kind: type, message: str) -> None:
+    with pytest.raises(kind, match=message):
+        plan.make_plan(command(DesignConfig("one_at_a_time"), **changes), CPU)
+
+
+BAD_DESIGNS = [
+    (DesignConfig("everything"), "kind everything is unknown; choose from: one_at_a_time, leave_one_out"),
+    (DesignConfig("one_at_a_time", reference="late"), "reference late is unknown; choose from: naive"),
+    (DesignConfig("chain"), "chain needs `steps`"),
+    (DesignConfig("arms"), "arms needs `arms`"),
+    (DesignConfig("factorial", levels={"work": ["double", "single"]}), "factorial takes two to six toggles, and 1 are given"),
+    (DesignConfig("one_at_a_time", toggles=["trouble"], levels={"trouble": ["none"]}), "compares nothing"),
+]
+
+
+@pytest.mark.parametrize(("design", "message"), BAD_DESIGNS)
+def test_a_design_that_cannot_be_meant_is_refused(command, design: DesignConfig, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan.make_plan(command(design), CPU)
+
+
+def test_a_level_refused_by_the_configuration_is_left_out_of_wide_designs(command) -> None:
+    odd = command(DesignConfig("one_at_a_time"))
+    odd.workload["size"] = 47
+    manifest: Manifest = plan.make_plan(odd, CPU)
+    (refused,) = manifest.refused
+    assert (refused.toggle, refused.level, "size is odd" in refused.reason) == ("never", "with_odd", True)
+
+
+@pytest.mark.parametrize(("field", "value"), [("sise", 3), ("size", "large")])
+def test_a_wrong_workload_field_is_named(field: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"workload.{field}"):
+        plan.load_workload({"name": "toys.spinner:Spinner", field: value})

@@ -1,0 +1,301 @@
+"""Profiling an arm: real profiles of small workloads, what they cost, and what goes wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from toys import phased
+from toys.phased import FLOPS, MATRIX_BYTES, slow_part
+
+from pipelines import cli
+from pipelines.config.types import DesignConfig, MeasureConfig, ProfileConfig, SweepCommand, SweepConfig
+from pipelines.plan import plan
+from pipelines.profiling import process, registry
+from pipelines.profiling.profile import CHANGED, Profiling, arm_called, wanted
+from pipelines.report import profiles
+from pipelines.store.profiles import Cost, Kept, ProfileOptions, ProfileSpec, kept_profiles, read_profile, read_spec
+from pipelines.store.records import Manifest, Outcome, SweepFolder, TrialRecord, read_record
+from workloads.api import Device
+from workloads.errors import ConfigError, UnsupportedHere
+
+TOY = "toys.phased:Phased"
+QUICK = MeasureConfig(iterations=6, warmup_max=6, timeout_s=120)
+
+Profiled = Callable[..., Kept]
+
+
+def planned(folder: Path, workload: str = TOY, **toggles: Any) -> Manifest:
+    command = SweepCommand(workload={"name": workload}, toggles=toggles, measure=QUICK, sweep=SweepConfig(name="profile"))
+    return plan.alone(plan.single_arm(command, Device()), command)
+
+
+def ran(folder: Path, tool: str, workload: str = TOY, toggles: dict[str, Any] | None = None, **options: Any) -> TrialRecord:
+    """A profile process, here and now."""
+    manifest = planned(folder, workload, **(toggles or {}))
+    spec = Profiling(SweepFolder(folder), manifest, manifest.arms[0]).spec()
+    place = folder / tool
+    place.mkdir(parents=True)
+    return process.run(ProfileSpec(trial=spec, options=ProfileOptions(tool=tool, **options)), place)
+
+
+@pytest.fixture
+def profiled(tmp_path: Path) -> Profiled:
+    """Profiles the toy with a tool; it must succeed."""
+
+    def make(tool: str, workload: str = TOY, toggles: dict[str, Any] | None = None, **options: Any) -> Kept:
+        record = ran(tmp_path, tool, workload, toggles, **options)
+        assert record.outcome is Outcome.OK, record.failure
+        return read_profile(tmp_path / tool)
+
+    return make
+
+
+def line_of(function: Any) -> int:
+    return function.__code__.co_firstlineno
+
+
+def cost(kept: Kept, name: str) -> Cost:
+    return next(cost for cost in kept.profile.costs if cost.name == name)
+
+
+def test_sampling_finds_the_function_that_takes_the_time(profiled: Profiled) -> None:
+    kept = profiled("pyinstrument", slice="0:40")
+    assert kept.profile.costs[0].name == "slow_part"
+    assert kept.profile.costs[0].where.endswith(f"toys/phased.py:{line_of(slow_part)}")
+    assert {file.name for file in kept.files} == {"profile.txt", "profile.html", "profile.speedscope.json"}
+    assert "slow_part" in (kept.folder / "profile.txt").read_text()
+    frames = json.loads((kept.folder / "profile.speedscope.json").read_text())["shared"]["frames"]
+    assert "slow_part" in {frame["name"] for frame in frames}
+
+
+def test_too_few_samples_are_said(profiled: Profiled) -> None:
+    (note,) = profiled("pyinstrument", slice="step", repeats=1).profile.notes
+    assert "samples in" in note and "profile.interval_s=0.0001" in note
+
+
+def test_a_trace_holds_the_active_iterations_and_every_operator(profiled: Profiled) -> None:
+    kept = profiled("torch", toggles={"products": 2}, wait=1, warmup=1, active=3, repeats=2)
+    assert (kept.profile.slice, kept.profile.iterations) == ("iterations 2:5", 6)
+    assert cost(kept, "aten::mm").calls == 2 * 6
+    assert cost(kept, "aten::copy_").calls == 6
+    with gzip.open(kept.folder / "trace.json.gz") as file:
+        events = json.load(file)["traceEvents"]
+    assert sum(event.get("name") == "aten::mm" for event in events) == 2 * 3
+    assert "aten::mm" in (kept.folder / "operators.txt").read_text()
+
+
+def test_flops_and_bytes_are_those_of_each_phase(profiled: Profiled) -> None:
+    kept = profiled("roofline", toggles={"products": 2}, active=3, repeats=2)
+    multiply, copy = cost(kept, "multiply"), cost(kept, "copy")
+    iterations = kept.profile.iterations
+    assert multiply.flops == 2 * FLOPS * iterations
+    assert multiply.bytes == 2 * 3 * MATRIX_BYTES * iterations  # each product reads two matrices and writes one
+    assert (copy.flops, copy.bytes) == (0, 2 * MATRIX_BYTES * iterations)
+    assert cost(kept, "(outside phases)").self_ns > 2e6 * iterations  # the two milliseconds in Python
+    assert kept.profile.facts["dtype"] == "float32"
+    assert kept.profile.facts["flops_per_s"] > 0 and kept.profile.facts["bytes_per_s"] > 0
+
+
+def test_graph_breaks_are_explained_with_their_place(profiled: Profiled) -> None:
+    torch._dynamo.reset()
+    kept = profiled("dynamo", toggles={"compile": "on"})
+    assert kept.profile.facts["compiled_graphs"] == 2
+    assert kept.profile.facts["graph_breaks"] == 1
+    (broken,) = (line for line in kept.profile.findings if line.startswith("graph break"))
+    assert f"phased.py:{line_of(phased.broken) + 3} in broken" in broken
+    assert "graph_break" in (kept.folder / "explanation.txt").read_text()
+    assert "broken" in {one.name for one in kept.profile.costs}
+
+
+def test_where_nothing_compiles_a_sentence_says_so(profiled: Profiled) -> None:
+    kept = profiled("dynamo")
+    assert kept.profile.findings == ("nothing was compiled: this arm runs eagerly, so that there are no graphs to explain",)
+
+
+def test_the_cost_of_looking_is_measured_in_turns(profiled: Profiled) -> None:
+    profile = profiled("roofline", active=4, repeats=3).profile
+    assert (len(profile.bare_ns), len(profile.profiled_ns)) == (3, 3)
+    assert profile.overhead is not None and profile.overhead > 0
+    assert min(profile.bare_ns) > 2e6
+
+
+def test_the_recorder_can_be_off_and_python_can_log_everything(profiled: Profiled) -> None:
+    kept = profiled("pyinstrument", slice="0:4", hook=False, debug_log=True)
+    assert kept.profile.phases == {}
+    assert kept.profile.variant == "hook off, debug log on"
+    assert any("workload.debug_log=true" in note for note in kept.profile.notes)
+    assert "debug_log True" in (kept.folder / "debug.log").read_text()
+
+
+def test_phases_are_recorded_where_the_recorder_is_on(profiled: Profiled) -> None:
+    assert set(profiled("pyinstrument", slice="0:4").profile.phases) == {"multiply", "copy"}
+
+
+def test_a_whole_job_is_profiled_and_a_range_of_it(profiled: Profiled) -> None:
+    assert profiled("pyinstrument", "toys.jobs:Countdown", slice="job", repeats=2).profile.iterations == 10
+    ranged = profiled("torch", "toys.jobs:Countdown", slice="3:99", repeats=1).profile
+    assert ranged.iterations == 2  # the job has five
+
+
+def test_a_slice_behind_the_end_of_a_job_is_refused(tmp_path: Path) -> None:
+    record = ran(tmp_path, "torch", "toys.jobs:Countdown", slice="7:9")
+    assert record.outcome is Outcome.FAILED
+    assert record.failure is not None and "the job has 5 iterations" in record.failure.message
+
+
+@pytest.mark.parametrize(("level", "outcome"), [("oom", Outcome.OOM), ("raise", Outcome.FAILED)])
+def test_what_goes_wrong_in_the_workload_is_an_outcome(tmp_path: Path, level: str, outcome: Outcome) -> None:
+    record = ran(tmp_path, "torch", toggles={"trouble": level})
+    assert (record.outcome, read_record(tmp_path / "torch")) == (outcome, record)
+    assert not (tmp_path / "torch" / "profile.json").exists()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_memory_of_a_real_device_is_told_by_who_holds_it(profiled: Profiled) -> None:
+    kept = profiled("memory", "digits")
+    assert (kept.folder / "snapshot.pickle").stat().st_size > 0
+    assert kept.profile.facts["in_use_bytes"] > 0
+
+
+def asked(tool: str = "all", **changes: Any) -> tuple[list[str], list[str]]:
+    options, refused = wanted(ProfileConfig(tool=tool, **changes), Device())
+    return [one.folder_name for one in options], [one.tool for one in refused]
+
+
+def test_all_means_every_tool_that_the_device_supports() -> None:
+    assert asked() == (["pyinstrument", "torch", "roofline", "dynamo"], ["memory"])
+    assert asked(slice="first") == (["pyinstrument", "torch", "dynamo"], ["memory", "roofline"])
+
+
+def test_both_makes_a_profile_of_each_circumstance() -> None:
+    names, _ = asked("pyinstrument", hook="both", debug_log="both")
+    base = "pyinstrument"
+    assert names == [base, f"{base}-debug-log-on", f"{base}-hook-off", f"{base}-hook-off-debug-log-on"]
+
+
+def test_a_tool_that_the_device_refuses_is_one_sentence() -> None:
+    with pytest.raises(UnsupportedHere, match=r"profile\.tool=memory is unsupported here: .* this device is cpu"):
+        asked("memory")
+
+
+def test_a_missing_profiler_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
+    with pytest.raises(UnsupportedHere, match="pip install pyinstrument"):
+        asked("pyinstrument")
+
+
+def test_arms_are_found_by_name_label_and_id(tmp_path: Path) -> None:
+    manifest = planned(tmp_path, products=2)
+    (arm,) = manifest.arms
+    assert {arm_called(manifest, name).id for name in ("products=2", arm.id, arm.id[:6])} == {arm.id}
+    with pytest.raises(ConfigError, match=r"--arm product=2 is no arm of .*did you mean products=2\?"):
+        arm_called(manifest, "product=2")
+
+
+MISTAKES = [
+    (["workload=digits", "profile.slice=slab"], "profile.slice=slab is unknown"),
+    (["workload=digits", "profile.slice=job"], "profile.slice=job: this workload trains for ever"),
+    (["workload=digits", "profile.tool=vtune"], "profile.tool=vtune is unknown; choose from: pyinstrument, torch, memory"),
+    (["workload=digits", "profile.tool=memory"], "profile.tool=memory is unsupported here"),
+    (["workload=digits", "profile.repeats=0"], "profile.repeats=0 must be at least 1"),
+    (["nowhere", "--arm", "late"], "nowhere is no folder of a sweep"),
+    (["nowhere", "--arm", "late", "workload.size=3"], "workload.size=3: the sweep has settled that"),
+    (["--arm", "late"], "--arm needs the folder of the sweep"),
+    (["--diff", "here", "there"], "here is no folder of a profile"),
+    (["nowhere", "--diff", "a", "b"], "nowhere is no folder of a sweep"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_a_mistake_is_one_sentence(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["profile", *arguments])
+    err = capsys.readouterr().err
+    assert exit_.value.code == 2
+    assert message in err and len(err.strip().splitlines()) == 1
+
+
+def command(*words: str) -> int:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["profile", *words])
+    return int(str(exit_.value.code))
+
+
+def test_the_command_profiles_in_processes_of_its_own_and_compares_two_arms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The whole way: two arms, and their difference."""
+    monkeypatch.chdir(tmp_path)
+    options = ["profile.tool=torch", "profile.repeats=1", "measure.warmup_max=6", "measure.timeout_s=300"]
+    for products in (1, 2):
+        assert command(f"workload={TOY}", f"toggles.products={products}", *options) == 0
+    folder = SweepFolder("runs/phased-profile")
+    assert [kept.profile.arm.label for kept in kept_profiles(folder)] == ["baseline", "products=2"]
+    assert not list(folder.path.glob("trials/*"))
+    out = capsys.readouterr().out
+    assert "x: " in out and "per iteration with torch" in out
+    assert max(map(len, out.splitlines())) <= 100
+    assert command(str(folder.path), "--diff", "baseline", "products=2") == 0
+    assert "aten::mm" in capsys.readouterr().out
+
+
+def test_an_arm_of_a_sweep_is_profiled_as_the_sweep_measured_it_and_linked_in_its_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    design = DesignConfig(kind="one_at_a_time", toggles=["products"])
+    sweep = SweepConfig(name="demo", designs=[design])
+    planned = plan.make_plan(SweepCommand(workload={"name": TOY, "debug_log": True}, measure=QUICK, sweep=sweep), Device())
+    folder = SweepFolder("runs/phased-demo")
+    older = planned.sweep.model_copy(update={"code": "of an older commit"})
+    folder.write_manifest(planned.model_copy(update={"sweep": older}))
+    folder.report_file.write_text("as it was before")
+    assert command(str(folder.path), "--arm", "products=2", "profile.tool=roofline", "profile.repeats=1") == 0
+    (kept,) = kept_profiles(folder)
+    assert (kept.profile.arm.label, cost(kept, "multiply").flops) == ("products=2", 2 * FLOPS * kept.profile.iterations)
+    assert read_spec(kept.folder / "spec.json").trial.config == {"debug_log": True}
+    assert kept.profile.notes[0] == CHANGED
+    assert kept.folder.name in folder.report_file.read_text()
+    assert CHANGED in " ".join(capsys.readouterr().out.split())
+    assert command(str(folder.path)) == 2
+    assert "--arm is missing; say which arm of phased-demo to profile: naive, baseline, products=2" in capsys.readouterr().err
+
+
+def test_an_interrupted_command_keeps_what_was_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = profiles.show
+
+    def interrupted(console: Console, kept: Kept, top: int) -> None:
+        shown(console, kept, top)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(profiles, "show", interrupted)
+    assert command(f"workload={TOY}", "measure.warmup_max=6", "measure.timeout_s=300", "measure.iterations=4") == 130
+    assert [kept.profile.tool for kept in kept_profiles(SweepFolder("runs/phased-profile"))] == ["pyinstrument"]
+    assert "interrupted; profiles that were whole are kept in runs/phased-profile/profiles" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_levels_with_variables_or_ranks_are_profiled_in_fresh_interpreters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    quick = ["workload=toys.spinner:Spinner", "profile.repeats=1", "measure.warmup_max=6", "measure.timeout_s=300"]
+    for toggle in ("variable=on", "group=two"):
+        assert command(*quick, "profile.tool=torch", f"toggles.{toggle}") == 0
+    kept = kept_profiles(SweepFolder("runs/spinner-profile"))
+    assert [one.profile.arm.label for one in kept] == ["group=two", "variable=on"]
+    assert [read_spec(one.folder / "spec.json").trial.world for one in kept] == [2, 1]

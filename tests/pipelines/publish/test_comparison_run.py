@@ -1,0 +1,119 @@
+"""The comparison in W&B: effects as numbers, as a table, as bars with intervals, and the report as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from loopback import Loopback
+from recorded import IDENTITY, Built, build, publish_here
+
+from pipelines.publish.comparison_run import speedup_bars
+from pipelines.publish.wandb_file import read_run
+from pipelines.store.files import write_parquet
+
+EFFECTS: list[dict[str, Any]] = [
+    {"toggle": "amp", "level": "bf16", "verdict": "faster", "ratio": 0.5, "low": 0.4, "high": 0.625},
+    {"toggle": "gc", "level": "frozen", "verdict": "slower", "ratio": 1.25, "low": 1.2, "high": 1.3},
+    {"toggle": "half", "level": "on", "verdict": "different", "ratio": 0.1, "low": 0.09, "high": 0.11},
+    {"toggle": "pin", "level": "on", "verdict": None, "ratio": None, "low": None, "high": None},
+]
+COMMON = {"design": "one_at_a_time", "arm": "a", "base": "b", "outcome": "unsupported", "rounds": 6, "parity": "identical"}
+REPORT = "<html><body>all that was found</body></html>"
+
+
+def compared(built: Built, effects: list[dict[str, Any]] = EFFECTS) -> Built:
+    """Write what compare and report leave."""
+    write_parquet(
+        built.folder.tables_dir / "effects.parquet", pl.DataFrame([{**COMMON, **effect, "rulings": ""} for effect in effects])
+    )
+    built.folder.report_file.write_text(REPORT)
+    return built
+
+
+@pytest.fixture(autouse=True)
+def _tables(tmp_path: Path) -> None:
+    (tmp_path / "demo" / "tables").mkdir(parents=True)
+
+
+@pytest.fixture
+def online(tmp_path: Path, backend: Loopback) -> Built:
+    """A compared sweep, published to the backend."""
+    built = compared(build(tmp_path / "demo", mode="online"))
+    assert publish_here(built, server=backend.url).complete
+    return built
+
+
+def test_speed_ups_and_bounds_are_the_inverse_of_ratios_of_time(online: Built, backend: Loopback) -> None:
+    said = backend.runs("compare")[f"{IDENTITY}-compare"].summary_values
+    assert [said[f"effect/one_at_a_time/amp_bf16/{name}"] for name in ("speedup", "speedup_lo", "speedup_hi")] == [2, 1.6, 2.5]
+    assert said["effect/one_at_a_time/pin_on/verdict"] == "unsupported"
+    assert "effect/one_at_a_time/pin_on/speedup" not in said
+
+
+def test_the_best_effect_is_one_that_keeps_results(online: Built, backend: Loopback) -> None:
+    said = backend.runs("compare")[f"{IDENTITY}-compare"].summary_values
+    assert (said["bench_best"], said["bench_speedup"], said["bench_speedup_lo"], said["bench_speedup_hi"]) == (
+        *("amp=bf16", 2),
+        *(1.6, 2.5),
+    )
+
+
+def test_table_bars_and_report_are_its_media(online: Built, backend: Loopback) -> None:
+    run = backend.runs("compare")[f"{IDENTITY}-compare"]
+    (row,) = run.rows
+    assert (row["effects"]["_type"], row["effects"]["nrows"]) == ("table-file", len(EFFECTS))
+    assert row["report"]["_type"] == "html-file"
+    assert run.files[row["report"]["path"]].decode() == REPORT
+    bars = json.loads(run.files[row["speedups"]["path"]])
+    assert len(bars["data"][0]["y"]) == 3
+    table = json.loads(run.files[row["effects"]["path"]])
+    assert table["data"][0][:3] == ["one_at_a_time", "amp", "bf16"]
+
+
+def test_the_run_stands_in_the_sweeps_group(online: Built, backend: Loopback) -> None:
+    (run,) = backend.runs("compare").values()
+    assert (run.group, run.display_name, run.tags) == ("demo", "compare-demo", ["Spinner", "demo"])
+
+
+def test_the_same_comparison_is_not_sent_again_and_another_replaces_it(online: Built, backend: Loopback) -> None:
+    assert publish_here(online, server=backend.url).new == 0
+    compared(online, EFFECTS[:2])
+    done = publish_here(online, server=backend.url)
+    assert [run.note for run in done.runs] == ["already complete", "already complete", "replaced"]
+    assert list(backend.runs("compare")) == [f"{IDENTITY}-compare-g2"]
+
+
+def test_offline_it_is_a_run_folder_like_the_others(tmp_path: Path) -> None:
+    built = compared(build(tmp_path / "demo"))
+    assert publish_here(built).complete
+    (path,) = built.folder.wandb_dir.glob("offline-run-*-compare")
+    run = read_run(path)
+    assert (run.job_type, len(run.history), run.summary["bench/speedup"]) == ("compare", 1, 2)
+
+
+def test_a_damaged_table_of_effects_is_named_and_the_rest_is_published(tmp_path: Path) -> None:
+    built = compared(build(tmp_path / "demo"))
+    file = built.folder.tables_dir / "effects.parquet"
+    file.write_bytes(file.read_bytes()[:50])
+    done = publish_here(built)
+    assert len(done.runs) == 2
+    assert done.warning is not None
+    assert f"{file} is damaged; make it again with `perfsweep compare {built.folder.path}`" in done.warning
+
+
+def test_bars_carry_their_intervals_and_the_fastest_is_on_top() -> None:
+    shown = [
+        {**COMMON, "toggle": "a", "level": "1", "verdict": "slower", "speedup": 0.8, "speedup_lo": 0.7, "speedup_hi": 0.95},
+        {**COMMON, "toggle": "b", "level": "", "verdict": "different", "speedup": 3.0, "speedup_lo": 2.0, "speedup_hi": 5.0},
+    ]
+    bars = speedup_bars(shown).data[0]
+    assert list(bars.y) == ["a=1 (one at a time)", "b (one at a time)"]
+    assert [list(bars.error_x.array), list(bars.error_x.arrayminus)] == [
+        pytest.approx([0.15, 2.0]),
+        pytest.approx([0.1, 1.0]),
+    ]
+    assert bars.marker.color[0] != bars.marker.color[1]

@@ -1,0 +1,171 @@
+"""Records in, W&B runs out: every number as it was recorded, under names that W&B can sort by."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from recorded import EPOCH_NS, FAST, IDENTITY, NAIVE, PACK, TIMED, WARM, Built, arrays_of, build, publish_here, timed_rows
+
+from pipelines.publish.published import Published
+from pipelines.store.files import write_arrays
+from pipelines.store.records import Pack
+from workloads.errors import ConfigError
+
+
+def test_every_timed_iteration_becomes_a_row_with_exactly_the_recorded_numbers(published: Built) -> None:
+    rows = timed_rows(published.run_file(NAIVE))
+    assert len(rows) == 3 * TIMED
+    for index, row in enumerate(rows):
+        number, inside = divmod(index, TIMED)
+        arrays = arrays_of(NAIVE, number)
+        end_ns = int(arrays["start_ns"][inside] - arrays["start_ns"][0] + arrays["wall_ns"][inside])
+        wanted = {
+            "iter/index": index,
+            "iter/round": number,
+            "iter/in_round": inside,
+            "iter/ms": arrays["wall_ns"][inside] / 1e6,
+            "iter/device_ms": arrays["device_ns"][inside] / 1e6,
+            "iter/ms_forward": arrays["host_forward"][inside] / 1e6,
+            "iter/device_ms_forward": arrays["device_forward"][inside] / 1e6,
+            "iter/t_s": end_ns / 1e9,
+            "iter/loss": arrays["log_loss"][inside],
+            "iter/lr_0": 0.1,
+            "_timestamp": (int(arrays["epoch_ns"][0]) + end_ns) / 1e9,
+        }
+        missing = {"iter/loss"} if inside == 2 else {"iter/device_ms"} if inside == 4 else set()
+        ours = {name: value for name, value in row.items() if name not in ("_step", "_runtime")}
+        assert ours == {
+            name: value for name, value in wanted.items() if name not in missing
+        }  # no tolerance: floats travel exactly
+
+
+def test_charts_get_an_axis_that_is_unique_in_the_run(published: Built) -> None:
+    run = published.run_file(NAIVE)
+    assert run.step_metrics["iter/*"] == "iter/index"
+    assert run.step_metrics["warmup/*"] == "warmup/index"
+    for axis, count in (("iter/index", 3 * TIMED), ("warmup/index", 3 * WARM)):
+        assert [row[axis] for row in run.history if axis in row] == list(range(count))
+
+
+def test_warm_up_stands_apart_and_ends_where_the_region_starts(published: Built) -> None:
+    rows = [row for row in published.run_file(NAIVE).history if row.get("warmup/round") == 1]
+    walls = arrays_of(NAIVE, 1)["warmup_wall_ns"]
+    assert [row["warmup/ms"] for row in rows] == [wall / 1e6 for wall in walls]
+    assert not any(name.startswith("iter/") for row in rows for name in row)
+    region_s = (EPOCH_NS + 10**10) / 1e9
+    assert rows[-1]["_timestamp"] == region_s
+    assert rows[-2]["_timestamp"] == pytest.approx(region_s - walls[-1] / 1e9, abs=1e-6)  # a double of now resolves 0.24 us
+
+
+def test_the_configuration_names_every_level_also_baselines(published: Built) -> None:
+    config = published.run_file(NAIVE).config
+    assert (config["toggles.amp"], config["toggles.slab_size"]) == ("off", "1")  # text, because another arm has `all`
+    assert (config["variant"], config["baseline"], config["seed"], config["sweep_id"]) == ("baseline", True, 5, "demo")
+    assert (config["workload"], config["workload_config.width"], config["workload_config.sizes"]) == (
+        "toys.spinner:Spinner",
+        8,
+        "[1, 2]",
+    )
+    assert config["environment.cpu_features"] == '["avx2", "amx"]'
+    assert config["schema_version"] == 1
+    assert published.run_file(FAST).config["baseline"] is False
+
+
+def test_the_configuration_names_the_machine_and_versions_of_the_measurement(published: Built) -> None:
+    config = published.run_file(NAIVE).config
+    assert (config["hw.gpu"], config["hw.count"], config["hw.driver"]) == ("H200", 1, "570")
+    assert (config["sw.torch"], config["sw.cuda"], config["slurm.job_id"], config["environment.host"]) == (
+        "2.13.0",
+        None,
+        "7",
+        "n1",
+    )
+
+
+def test_a_run_is_found_by_group_project_name_and_tags(published: Built) -> None:
+    run = published.run_file(FAST)
+    assert (run.run_id, run.project, run.entity, run.group) == (f"{IDENTITY}-{FAST.id}-p000", "speed", "team", "demo")
+    assert (run.job_type, run.name) == ("bench", "Spinner-amp=bf16,slab_size=all-5")
+    assert run.tags == ("Spinner", "demo", "oom", "disturbed")
+    assert published.run_file(NAIVE).tags == ("Spinner", "demo", "baseline")
+
+
+def test_the_summary_holds_the_headline_numbers_under_two_names(published: Built) -> None:
+    found = published.run_file(NAIVE).summary
+    walls = np.concatenate([arrays_of(NAIVE, number)["wall_ns"] for number in range(3)]) / 1e6
+    wanted = {
+        "median_ms": np.median(walls),
+        "p10_ms": np.quantile(walls, 0.1),
+        "p90_ms": np.quantile(walls, 0.9),
+        "n_iters": 3 * TIMED,
+        "warmup_s": 1.5,
+        "items_per_s": 3 * 70 / 0.030,
+        "peak_mem_mb": 2.0,
+        "mfu": 0.1,
+        "rounds": 3,
+    }
+    for name, value in wanted.items():
+        assert found[f"bench/{name}"] == found[f"bench_{name}"] == pytest.approx(value, rel=1e-12)  # order of operations
+    assert found["outcome"] == "ok"
+
+
+def test_a_trial_that_failed_leaves_its_mark_and_no_rows(published: Built) -> None:
+    run = published.run_file(FAST)
+    assert {row["iter/round"] for row in timed_rows(run)} == {0, 1}
+    assert (run.summary["outcome"], run.summary["bench/rounds"]) == ("oom", 2)
+    assert (run.exit_code, run.complete) == (0, True)
+
+
+def test_counters_of_the_counting_trial_are_in_the_summary(published: Built) -> None:
+    summary = published.run_file(FAST).summary
+    assert summary["counters/gemm_calls"] == 12
+    assert "counters/cache_hits" not in summary  # what could not be counted is no zero
+
+
+def test_the_result_counts_rows_produced_and_rows_found_in_the_file(result: Published) -> None:
+    assert [(run.arm, run.pack, run.rows_produced, run.rows_found, run.note) for run in result.runs] == [
+        (NAIVE.id, "p000", 3 * (TIMED + WARM), 3 * (TIMED + WARM), "written"),
+        (FAST.id, "p000", 2 * (TIMED + WARM), 2 * (TIMED + WARM), "written"),
+    ]
+    assert result.complete
+    assert result.warning is None
+
+
+def test_metrics_that_were_not_logged_once_per_iteration_have_their_own_axis(sweep: Built) -> None:
+    arrays = {**arrays_of(NAIVE, 0), "log_loss": np.array([2.0, 1.0]), "log_lr@0": np.array([np.nan, 0.5])}
+    write_arrays(sweep.folder.trial_dir(sweep.spec(NAIVE, 0)) / "iterations.npz", arrays)
+    assert publish_here(sweep).complete
+    run = sweep.run_file(NAIVE)
+    rows = [{name: value for name, value in row.items() if name.startswith("log/")} for row in run.history if "log/index" in row]
+    first = {"log/index": 0, "log/round": 0, "log/in_round": 0, "log/loss": 2.0}
+    assert rows == [first, {"log/index": 1, "log/round": 0, "log/in_round": 1, "log/loss": 1.0, "log/lr_0": 0.5}]
+    assert run.step_metrics["log/*"] == "log/index"
+    assert not any("iter/loss" in row for row in run.history if row.get("iter/round") == 0)
+
+
+def test_only_rounds_that_every_arm_finished_are_published(sweep: Built) -> None:
+    shutil.rmtree(sweep.folder.trial_dir(sweep.spec(FAST, 1)))
+    publish_here(sweep)
+    assert {row["iter/round"] for row in timed_rows(sweep.run_file(NAIVE))} == {0, 2}
+
+
+def test_a_logged_key_cannot_hide_a_time(sweep: Built) -> None:
+    write_arrays(
+        sweep.folder.trial_dir(sweep.spec(NAIVE, 0)) / "iterations.npz", {**arrays_of(NAIVE, 0), "log_ms": np.full(TIMED, -1.0)}
+    )
+    publish_here(sweep)
+    row = timed_rows(sweep.run_file(NAIVE))[0]
+    assert (row["iter/ms"], row["iter/log_ms"]) == (arrays_of(NAIVE, 0)["wall_ns"][0] / 1e6, -1.0)
+
+
+def test_packs_are_published_one_by_one_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
+    other = Pack(id="p001", orders=((NAIVE.id,),), start="fork")
+    built = build(tmp_path / "demo", packs=(PACK, other))
+    built.add(built.spec(NAIVE, 0, pack="p001"), arrays_of(NAIVE, 0))
+    assert [(run.arm, run.pack) for run in publish_here(built, ["p001"]).runs] == [(NAIVE.id, "p001")]
+    assert len(list(built.folder.wandb_dir.glob("offline-run-*"))) == 1
+    with pytest.raises(ConfigError, match="pack p9 is not of sweep demo; choose from: p000, p001"):
+        publish_here(built, ["p9"])

@@ -1,0 +1,210 @@
+"""Whatever the server or the disk does while runs are published: measuring and records are not touched, nothing waits for
+long, and publishing once more brings every row.
+
+Each case prints rows produced, rows in W&B after publishing under the fault, and rows after publishing again.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from loopback import Action, Fault, Loopback
+from recorded import Built, build, snapshot
+
+from pipelines.publish.publish import publish
+from pipelines.publish.published import Published
+from pipelines.store.records import SweepFolder
+
+PATIENCE_S = 10.0
+
+Faults = list[Fault]
+
+UPLOADS = "file_stream"
+
+CASES: list[tuple[str, Faults, str]] = [
+    ("401 from the first request", [Fault("graphql", Action.STATUS, status=401)], "refused the API key (401)"),
+    ("401 in the middle", [Fault(UPLOADS, Action.STATUS, status=401)], "lack"),
+    ("409 in the middle", [Fault(UPLOADS, Action.STATUS, status=409)], "lack"),
+    ("500 in the middle, for good", [Fault(UPLOADS, Action.STATUS, status=500)], "lack"),
+    ("500 three times", [Fault(UPLOADS, Action.STATUS, status=500, count=3)], ""),
+    ("down in the middle", [Fault("", Action.DROP, skip=6)], "lack"),
+    ("connection dropped once", [Fault(UPLOADS, Action.DROP, count=1)], ""),
+    ("connection dropped after the effect", [Fault(UPLOADS, Action.DROP_AFTER, count=1)], ""),
+    ("hangs from the first request", [Fault("", Action.HANG)], "gave no answer within 1.5 s"),
+    ("hangs when runs are opened", [Fault("UpsertBucket", Action.HANG)], "lack"),
+    ("hangs in the middle", [Fault(UPLOADS, Action.HANG)], "lack"),
+    ("half an answer, once for each run", [Fault(UPLOADS, Action.TRUNCATE, count=2)], ""),
+    ("half an answer, for good", [Fault(UPLOADS, Action.TRUNCATE)], "lack"),
+    ("half an answer to the probe", [Fault("Viewer", Action.TRUNCATE)], "half an answer"),
+    ("artifacts refused", [Fault("CreateArtifact", Action.STATUS, status=403)], "lack"),
+]
+QUICK = {"409 in the middle"}
+
+
+@pytest.fixture
+def online(tmp_path: Path, backend: Loopback) -> Built:
+    """A recorded sweep that is to be published to the backend."""
+    return build(tmp_path / "demo", mode="online", patience_s=PATIENCE_S, uploads=1)
+
+
+def says(done: Published) -> str:
+    return f"{done.notice or ''} {done.warning or ''}"
+
+
+def show(case: str, built: Built, before: int, after: int) -> None:
+    print(f"| {case} | {built.produced} | {before} | {after} |")
+
+
+@pytest.mark.parametrize(
+    ("case", "faults", "reason"),
+    [pytest.param(*row, id=row[0], marks=() if row[0] in QUICK else pytest.mark.slow) for row in CASES],
+)
+def test_every_row_is_there_after_publishing_again(
+    online: Built, backend: Loopback, case: str, faults: Faults, reason: str
+) -> None:
+    records = {name: time for name, time in snapshot(online.folder.path).items() if not name.startswith("wandb")}
+    started = time.monotonic()
+    with backend.showing(*faults):
+        done = publish(online.folder)
+        before = backend.rows()
+    assert time.monotonic() - started < 2 * PATIENCE_S + 60, "a fault must not be waited for"
+    assert reason in says(done)
+    assert "\n" not in says(done)
+    again = publish(online.folder)
+    assert again.complete, again
+    assert again.mode == "online"
+    show(case, online, before, backend.rows())
+    assert backend.rows() == online.produced
+    assert publish(online.folder).new == 0
+    now = {name: time for name, time in snapshot(online.folder.path).items() if not name.startswith("wandb")}
+    assert now == records
+
+
+def test_a_server_that_is_down_at_the_start_costs_two_seconds(
+    online: Built, backend: Loopback, shell: pytest.MonkeyPatch
+) -> None:
+    shell.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    done = publish(online.folder)
+    assert (done.mode, done.complete) == ("offline", True)
+    assert says(done).startswith("http://127.0.0.1:9 cannot be reached (Connection refused)")
+    before = backend.rows()
+    shell.setenv("WANDB_BASE_URL", backend.url)
+    assert publish(online.folder).complete
+    show("down at the start", online, before, backend.rows())
+    assert backend.rows() == online.produced
+
+
+COMMAND = [sys.executable, "-m", "pipelines.cli", "publish"]
+
+
+@pytest.mark.slow
+def test_a_publisher_that_is_killed_leaves_nothing_that_stays_wrong(online: Built, backend: Loopback) -> None:
+    with backend.showing(Fault(UPLOADS, Action.HANG, skip=1)):
+        process = subprocess.Popen([*COMMAND, str(online.folder.path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until(lambda: any(UPLOADS in asked for asked in backend.requests))
+        process.kill()
+        process.wait()
+        until(lambda: not publishing(online.folder.path))
+    before = backend.rows()
+    assert publish(online.folder).complete
+    show("SIGKILL of the publisher", online, before, backend.rows())
+    assert backend.rows() == online.produced
+
+
+def publishing(folder: Path) -> list[str]:
+    """Processes that publish this folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_text() if entry.name.isdigit() else ""
+        except OSError:
+            continue
+        found += [line] if str(folder) in line else []
+    return found
+
+
+def until(condition: Callable[[], bool], seconds: float = 100.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "not within the deadline"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_two_copies_with_one_id_are_one_run_in_the_end(online: Built, backend: Loopback, tmp_path: Path) -> None:
+    other = Built(SweepFolder(tmp_path / "copy"), online.manifest)
+    shutil.copytree(online.folder.path, other.folder.path)
+    done: list[Published] = []
+    both = [threading.Thread(target=lambda built=built: done.append(publish(built.folder))) for built in (online, other)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    before = backend.rows()
+    assert publish(online.folder).complete
+    show("two copies with one id", online, before, backend.rows())
+    assert backend.rows() == online.produced
+    assert publish(other.folder).new == 0
+
+
+@pytest.mark.slow
+def test_two_publishers_of_one_folder_do_not_meet(online: Built, backend: Loopback) -> None:
+    processes = [subprocess.Popen([*COMMAND, str(online.folder.path)], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [process.communicate(timeout=120)[0] for process in processes]
+    assert backend.rows() == online.produced, told
+    assert len(backend.runs()) == 2
+
+
+def limit_files() -> None:
+    """As on a full disk: files cannot grow beyond 8 kB."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))
+
+
+@pytest.mark.parametrize("mode", [pytest.param("online", marks=pytest.mark.slow), "offline"])
+def test_a_full_disk_is_said_and_mended_later(online: Built, backend: Loopback, mode: str) -> None:
+    command = [*COMMAND, *(["--offline"] if mode == "offline" else []), str(online.folder.path)]
+    done = subprocess.run(command, preexec_fn=limit_files, capture_output=True, text=True, timeout=120, check=False)
+    before = backend.rows()
+    if mode == "offline":
+        assert done.returncode == 1
+        assert "the records are untouched, mend this and publish again" in done.stdout.splitlines()[-1]
+        assert publish(online.folder, mode="offline").complete
+    assert "Traceback" not in done.stdout + done.stderr
+    assert publish(online.folder).complete
+    show(f"full disk, {mode}", online, before, backend.rows())
+    assert backend.rows() == online.produced
+
+
+@pytest.mark.parametrize(
+    ("entities", "projects", "reason"),
+    [
+        (
+            ("mine", "others"),
+            None,
+            "tracking.entity=team is not open to your account on {url}; choose from: mine, tester, others",
+        ),
+        (("team",), ("given",), "project speed not found"),
+    ],
+    ids=["wrong entity", "project that does not exist"],
+)
+def test_a_place_that_is_not_ours_is_one_line(
+    tmp_path: Path, shell: pytest.MonkeyPatch, entities: tuple[str, ...], projects: tuple[str, ...] | None, reason: str
+) -> None:
+    built = build(tmp_path / "demo", mode="online", patience_s=PATIENCE_S)
+    with Loopback(entities=entities, projects=projects) as backend:
+        shell.setenv("WANDB_BASE_URL", backend.url)
+        shell.setenv("WANDB_API_KEY", next(iter(backend.keys)))
+        done = publish(built.folder)
+        assert reason.format(url=backend.url) in says(done)
+        assert "\n" not in says(done)
+        assert backend.rows() == 0
+    assert os.environ["WANDB_API_KEY"] not in says(done)

@@ -1,0 +1,95 @@
+"""Rows of long series: under W&B's limits, with nothing that stands out missing, and exact where they are kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recorded import IDENTITY, NAIVE, Built, build, publish_here, timed_rows
+
+from pipelines.publish.history import HEAD, HISTORY_LIMIT, WARMUP_LIMIT, kept, quota
+from pipelines.store.files import write_arrays
+
+series = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=3000).map(np.array)
+
+
+@given(values=series, limit=st.integers(3, 400))
+def test_a_thinned_series_fits_and_keeps_its_extremes_and_order(values: np.ndarray, limit: int) -> None:
+    chosen = kept(values, limit)
+    assert len(chosen) <= limit
+    assert (np.diff(chosen) > 0).all()
+    assert chosen[0] >= 0 and chosen[-1] < len(values)
+    head = values[: min(HEAD, limit // 4)]
+    if len(values) > len(head):
+        assert {values.min(), values.max()} <= set(values[chosen])
+
+
+@given(values=series)
+def test_a_series_that_fits_is_kept_whole(values: np.ndarray) -> None:
+    assert kept(values, len(values)).tolist() == list(range(len(values)))
+
+
+def test_the_first_iterations_are_all_kept() -> None:
+    assert kept(np.arange(10_000), 1000)[:HEAD].tolist() == list(range(HEAD))
+
+
+def test_no_plateau_disappears() -> None:
+    chosen = kept(np.zeros(100_000), 2500)
+    # A bucket of a constant series keeps its first entry: gaps are a bucket wide.
+    assert np.diff(chosen).max() <= 100_000 / (2400 // 3) + 1
+
+
+@given(rounds=st.integers(1, 400))
+def test_all_rounds_together_stay_under_the_limit(rounds: int) -> None:
+    assert quota(HISTORY_LIMIT, rounds) * rounds <= max(HISTORY_LIMIT, 30 * rounds)
+
+
+LONG, WARM = 100_000, 6_000
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, np.ndarray]:
+    """A published sweep whose reference has one round of 100,000 iterations, and its times in ns."""
+    built = build(tmp_path_factory.mktemp("long") / "demo")
+    walls = np.random.default_rng(1).integers(100_000, 200_000, LONG)
+    walls[77_777] = 9_000_000
+    arrays = {"start_ns": np.cumsum(walls) - walls, "wall_ns": walls, "epoch_ns": np.array([10**18])}
+    arrays |= {"warmup_wall_ns": np.full(WARM, 10**6), "log_loss": np.linspace(2, 1, LONG)}
+    write_arrays(built.folder.trial_dir(built.spec(NAIVE, 1)) / "iterations.npz", arrays)
+    done = publish_here(built)
+    assert done.complete, done.warning
+    return built, walls
+
+
+def test_a_hundred_thousand_iterations_become_few_rows_with_exact_values(long: tuple[Built, np.ndarray]) -> None:
+    built, walls = long
+    rows = [row for row in timed_rows(built.run_file(NAIVE)) if row["iter/round"] == 1]
+    assert 0.8 * HISTORY_LIMIT / 3 < len(rows) <= HISTORY_LIMIT / 3
+    assert [row["iter/ms"] for row in rows] == [walls[int(row["iter/in_round"])] / 1e6 for row in rows]
+    assert max(row["iter/ms"] for row in rows) == 9.0
+
+
+def test_numbers_of_rows_are_those_of_the_full_series(long: tuple[Built, np.ndarray]) -> None:
+    built, _ = long
+    rows = timed_rows(built.run_file(NAIVE))
+    assert all(row["iter/index"] == row["iter/in_round"] + {0: 0, 1: 7, 2: 7 + LONG}[row["iter/round"]] for row in rows)
+
+
+def test_warm_up_is_thinned_apart(long: tuple[Built, np.ndarray]) -> None:
+    built, _ = long
+    rows = [row for row in built.run_file(NAIVE).history if row.get("warmup/round") == 1]
+    assert 100 < len(rows) <= WARMUP_LIMIT / 3
+
+
+def test_the_full_series_is_in_the_artifact(long: tuple[Built, np.ndarray]) -> None:
+    built, _ = long
+    files = {f"round{n:03d}.npz": built.folder.trial_dir(built.spec(NAIVE, n)) / "iterations.npz" for n in range(3)}
+    wanted = {name: file.stat().st_size for name, file in files.items()}
+    assert built.run_file(NAIVE).artifacts == {f"series-{IDENTITY}-{NAIVE.id}-p000": wanted}
+    assert wanted["round001.npz"] > 8 * 3 * LONG  # start, wall, loss
+
+
+def test_the_summary_is_of_all_iterations(long: tuple[Built, np.ndarray]) -> None:
+    built, _ = long
+    assert built.run_file(NAIVE).summary["bench/n_iters"] == LONG + 14

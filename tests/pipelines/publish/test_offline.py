@@ -1,0 +1,252 @@
+"""Run folders on disk: repeatable, silent, mended when damaged, and never in the way of a sweep."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from recorded import FAST, IDENTITY, NAIVE, TIMED, Built, arrays_of, build, publish_here, snapshot, timed_rows
+
+from pipelines.cli import main
+from pipelines.config.wandb_settings import own_environment
+from pipelines.publish import offline
+from pipelines.publish.history import HistoryRow
+from pipelines.publish.publish import publish
+from pipelines.publish.published import Published
+from pipelines.publish.wandb_file import extent
+from pipelines.publish.wandb_rows import insert_rows
+from pipelines.store.files import write_arrays
+from pipelines.store.records import Kind, SweepFolder
+from workloads.errors import RecordError
+
+
+def test_publishing_again_writes_nothing_and_starts_no_process(copied: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("nothing is new"))
+    before = snapshot(copied.folder.path)
+    again = publish(copied.folder)
+    assert [run.note for run in again.runs] == ["already complete"] * 2
+    assert again.complete
+    assert snapshot(copied.folder.path) == before
+
+
+def test_the_manifest_and_records_are_not_touched(published: Built, sweep: Built) -> None:
+    files = [path.relative_to(sweep.folder.path) for path in sweep.folder.path.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    for file in files:
+        assert (published.folder.path / file).read_bytes() == (sweep.folder.path / file).read_bytes()
+    assert {path.name for path in published.folder.path.iterdir()} == {path.name for path in sweep.folder.path.iterdir()}
+
+
+def test_nothing_but_runs_and_markers_is_left_behind(published: Built) -> None:
+    names = sorted(path.name.split("-")[0] for path in published.folder.wandb_dir.iterdir())
+    assert names == [".locks", IDENTITY, IDENTITY, "offline", "offline", "sweep.id"]
+    assert not [path for path in published.folder.wandb_dir.rglob("*") if path.is_symlink()]
+
+
+def test_a_changed_record_replaces_the_run_it_belongs_to_and_no_other(copied: Built) -> None:
+    before = snapshot(copied.folder.wandb_dir)
+    path = copied.folder.trial_dir(copied.spec(FAST, 1))
+    arrays = {**arrays_of(FAST, 1), "wall_ns": np.full(TIMED, 123_000)}
+    write_arrays(path / "iterations.npz", arrays)
+    assert [run.note for run in publish_here(copied).runs] == ["already complete", "written again"]
+    rows = [row["iter/ms"] for row in timed_rows(copied.run_file(FAST)) if row["iter/round"] == 1]
+    assert rows == [0.123] * TIMED
+    after = snapshot(copied.folder.wandb_dir)
+    same = [name for name in before if NAIVE.id in name and not name.startswith(".locks")]
+    assert same
+    assert {name: after.get(name) for name in same} == {name: before[name] for name in same}
+
+
+def _delete(path: Path) -> None:
+    shutil.rmtree(path)
+
+
+def _cut(path: Path) -> None:
+    file = next(path.glob("*.wandb"))
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def _double(path: Path) -> None:
+    shutil.copytree(path, path.with_name(path.name.replace("offline-run-2", "offline-run-3")))
+
+
+def _tear_marker(path: Path) -> None:
+    marker = path.with_name(f"{IDENTITY}-{FAST.id}-p000.json")
+    marker.write_bytes(marker.read_bytes()[:40])
+
+
+@pytest.mark.parametrize("harm", [_delete, _cut, _double, _tear_marker])
+def test_a_damaged_copy_is_written_again_and_never_twice(copied: Built, harm: Callable[[Path], None]) -> None:
+    harm(next(copied.folder.wandb_dir.glob(f"offline-run-*-{IDENTITY}-{FAST.id}-p000")))
+    again = publish_here(copied)
+    assert again.complete
+    assert again.runs[0].note == "already complete"
+    assert again.runs[1].note.startswith("written")
+    assert len(timed_rows(copied.run_file(FAST))) == 2 * TIMED
+
+
+def test_a_run_that_was_uploaded_before_says_so(copied: Built) -> None:
+    old = next(copied.folder.wandb_dir.glob(f"offline-run-*-{IDENTITY}-{FAST.id}-p000"))
+    (old / f"run-{IDENTITY}-{FAST.id}-p000.wandb.synced").touch()
+    write_arrays(copied.folder.trial_dir(copied.spec(FAST, 1)) / "iterations.npz", arrays_of(FAST, 7))
+    assert publish_here(copied).runs[1].note == "written again; upload it with `perfsweep publish`, not with `wandb sync`"
+
+
+def test_disabled_tracking_writes_nothing(tmp_path: Path) -> None:
+    built = build(tmp_path / "demo", mode="disabled")
+    before = snapshot(built.folder.path)
+    assert publish(built.folder) == Published(mode="disabled")
+    assert snapshot(built.folder.path) == before
+
+
+def test_a_mode_that_does_not_exist_is_a_warning(tmp_path: Path) -> None:
+    done = publish(build(tmp_path / "demo", mode="onlne").folder)
+    assert done.warning == "tracking.mode=onlne is unknown, nothing was published; choose from: offline, online, disabled"
+    assert not done.complete
+
+
+def test_a_folder_that_cannot_be_written_is_one_warning(sweep: Built) -> None:
+    shutil.rmtree(sweep.folder.wandb_dir)
+    sweep.folder.wandb_dir.write_text("in the way")
+    done = publish(sweep.folder)
+    where = sweep.folder.wandb_dir
+    what = f"File exists in {where}"
+    assert done.warning == f"nothing was published, the records are untouched: {what}; mend this and publish again"
+    assert not done.complete
+
+
+@pytest.mark.parametrize("error", [RuntimeError("core is gone\nmore"), ConnectionResetError(), asyncio.CancelledError("task")])
+def test_a_failure_in_the_second_run_keeps_the_first_and_is_mended_later(
+    sweep: Built, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    import wandb
+
+    def fail_second(original: Callable[..., Any]) -> Callable[..., Any]:
+        def init(**given: Any) -> Any:
+            if FAST.id in given["settings"].run_id:
+                raise error
+            return original(**given)
+
+        return init
+
+    with monkeypatch.context() as patch:
+        patch.setattr(wandb, "init", fail_second(wandb.init))
+        done = publish_here(sweep)
+    assert [run.complete for run in done.runs] == [True, False]
+    assert done.warning is not None
+    assert type(error).__name__ in done.warning
+    assert "\n" not in done.warning
+    mended = publish_here(sweep)
+    assert [run.note for run in mended.runs] == ["already complete", "written"]
+    assert mended.complete
+
+
+def test_rows_that_w_and_b_loses_are_counted_and_published_again(sweep: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose_one(file: Path, rows: Iterable[HistoryRow]) -> None:
+        insert_rows(file, [row for row in rows if row.get("iter/index") != 3])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(offline, "insert_rows", lose_one)
+        done = publish_here(sweep)
+    assert [run.rows_produced - run.rows_found for run in done.runs] == [1, 1]
+    assert not done.complete
+    assert done.warning is not None
+    assert done.warning.startswith("2 of 2 runs lack 2 rows")
+    assert publish_here(sweep).complete
+
+
+def test_a_run_that_the_client_never_finishes_is_incomplete_however_many_rows_it_has(
+    sweep: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wandb.sdk.wandb_run import Run
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "finish", lambda self, **_: None)
+        patch.setattr(offline, "extent", lambda file: dataclasses.replace(extent(file), complete=False))
+        patch.setattr(offline, "SETTLE_S", 0.1)
+        done = publish_here(sweep)
+    assert not done.complete
+    assert done.warning is not None
+    assert "did not write" in done.warning
+    assert publish_here(sweep).complete
+
+
+def test_an_interrupt_passes_and_leaves_nothing_half_done(sweep: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+    from wandb.sdk.wandb_run import Run
+
+    def interrupt(self: Run, **_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "finish", interrupt)
+    monkeypatch.setenv("WANDB_MODE", "online")
+    with pytest.raises(KeyboardInterrupt):
+        publish_here(sweep)
+    assert sorted(path.name for path in sweep.folder.wandb_dir.iterdir()) == [".locks", "sweep.id"]
+    assert {name for name in os.environ if name.startswith("WANDB_")} == {"WANDB_MODE"}
+
+
+def test_a_damaged_file_is_named_and_the_rest_is_published(sweep: Built) -> None:
+    file = sweep.folder.trial_dir(sweep.spec(NAIVE, 1)) / "iterations.npz"
+    file.write_bytes(file.read_bytes()[:200])
+    other = sweep.folder.trial_dir(sweep.spec(FAST, 1)) / "iterations.npz"
+    write_arrays(other, {**arrays_of(FAST, 1), "device_ns": np.zeros(2, np.int64)})
+    done = publish_here(sweep)
+    assert done.warning is not None
+    assert str(file) in done.warning
+    assert "(and 1 more)" in done.warning
+    assert {row["iter/round"] for row in timed_rows(sweep.run_file(NAIVE))} == {0, 2}
+    assert {row["iter/round"] for row in timed_rows(sweep.run_file(FAST))} == {0}
+
+
+def test_arrays_without_start_times_are_refused_by_name(sweep: Built) -> None:
+    file = sweep.folder.trial_dir(sweep.spec(NAIVE, 1)) / "iterations.npz"
+    write_arrays(file, {"wall_ns": np.ones(3, np.int64)})
+    done = publish_here(sweep)
+    assert done.warning is not None
+    assert f"{file.parent} lacks epoch_ns, start_ns" in done.warning
+
+
+def test_arrays_of_words_leave_out_their_run_and_no_other(sweep: Built) -> None:
+    file = sweep.folder.trial_dir(sweep.spec(NAIVE, 1)) / "iterations.npz"
+    write_arrays(file, {**arrays_of(NAIVE, 1), "wall_ns": np.array(["a"] * TIMED)})
+    done = publish_here(sweep)
+    assert done.warning is not None
+    assert [run.arm for run in done.runs] == [FAST.id]
+
+
+def test_a_damaged_record_is_named(sweep: Built) -> None:
+    record = sweep.folder.trial_dir(sweep.spec(FAST, None, Kind.COUNTING)) / "record.json"
+    record.write_text("{")
+    done = publish_here(sweep)
+    assert done.warning is not None
+    assert done.warning.startswith("some records could not be read")
+    assert str(record) in done.warning
+    assert "counters/gemm_calls" not in sweep.run_file(FAST).summary
+
+
+def test_a_folder_without_a_manifest_is_the_users_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RecordError):
+        publish(SweepFolder(tmp_path))
+    with pytest.raises(SystemExit) as ended:
+        main(["publish", str(tmp_path)])
+    assert ended.value.code == 2
+    assert "manifest.jsonl" in capsys.readouterr().err
+
+
+def test_a_run_that_the_caller_has_open_stays_open(sweep: Built, tmp_path: Path) -> None:
+    with own_environment(tmp_path):
+        import wandb
+
+        mine = wandb.init(settings=wandb.Settings(mode="disabled", root_dir=str(tmp_path)))
+        publish_here(sweep)
+        assert wandb.run is mine
+        mine.finish()
+        wandb.teardown()

@@ -1,0 +1,240 @@
+"""Real packs that publish online while they run, and what may happen to them and to the server meanwhile.
+
+Each case prints rows produced, rows in W&B when the pack had ended, and rows after `publish`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from loopback import Action, Fault, Loopback
+from loopback.server import KEY
+from published_rows import concluded, produced
+
+from pipelines.config.types import DesignConfig, TrackingConfig
+from pipelines.execution import launch
+from pipelines.plan import plan
+from pipelines.publish.publish import publish
+from pipelines.store.records import SweepFolder, read_record
+from workloads.api import Device
+
+pytestmark = pytest.mark.slow
+
+SUPPORT = Path(__file__).parents[2] / "support"
+DEADLINE_S = 200.0
+ROUNDS = 12
+
+
+class Step:
+    """A pack as a cluster starts it: a step of its own, in its own session."""
+
+    def __init__(self, folder: SweepFolder) -> None:
+        self.folder = folder
+        self.log = folder.path / "pack.log"
+        self.process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            command = [sys.executable, "-m", "pipelines.execution.pack", str(self.folder.path), "p000"]
+            env = {**os.environ, "PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1"}
+            return subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+
+    def again(self) -> None:
+        """Requeue."""
+        self.process = self._started()
+
+    def wait(self) -> int:
+        return self.process.wait(DEADLINE_S)
+
+    def everybody(self) -> list[int]:
+        """Processes of the step: the pack and all its descendants, whatever their sessions."""
+        parents: dict[int, int] = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                stat = (entry / "stat").read_text() if entry.name.isdigit() else ""
+            except OSError:
+                continue
+            if stat:
+                parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+        found = [self.process.pid]
+        for pid in found:
+            found += [child for child, parent in parents.items() if parent == pid]
+        return found
+
+    def signal_everybody(self, number: signal.Signals) -> None:
+        for pid in self.everybody():
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "not within the deadline"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def folder(command, backend: Loopback) -> SweepFolder:
+    """A planned sweep of the toy that feeds the backend as often as it may."""
+    tracking = TrackingConfig(mode="online", entity="team", share=1.0, patience_s=10.0, uploads=1)
+    measure = {"rounds": ROUNDS, "iterations": 30}
+    toy = command(DesignConfig("one_at_a_time", toggles=["work"]), tracking=tracking, measure=measure)
+    manifest = plan.make_plan(toy, Device())
+    made = SweepFolder(Path(toy.runs) / manifest.sweep.name)
+    launch.prepare(made, manifest, "")
+    return made
+
+
+def fed(backend: Loopback) -> bool:
+    """Whether rows have been fed while the pack runs."""
+    return backend.rows() > 0
+
+
+def all_rounds(folder: SweepFolder) -> bool:
+    return len(list(folder.path.glob("trials/*/p000-r*/record.json"))) >= 2 * ROUNDS
+
+
+def test_a_pack_feeds_its_rounds_while_it_runs(folder: SweepFolder, backend: Loopback) -> None:
+    step = Step(folder)
+    until(lambda: fed(backend))
+    assert step.process.poll() is None
+    assert step.wait() == 0
+    trials = [read_record(path.parent) for path in folder.path.glob("trials/*/*/record.json")]
+    busy = [(trial.started, trial.ended) for trial in trials if trial]
+    assert len(busy) >= 2 * ROUNDS
+    assert not [at for at in backend.times for start, end in busy if start <= at <= end], "it published while a trial ran"
+    rows = concluded("none", folder, backend)
+    assert rows.complete, rows
+    assert rows.before > 0
+
+
+def test_publishing_from_elsewhere_while_it_runs_doubles_nothing(folder: SweepFolder, backend: Loopback) -> None:
+    step = Step(folder)
+    until(lambda: len(list(folder.path.glob("trials/*/p000-r002-a0/record.json"))) == 2)
+    while step.process.poll() is None:
+        publish(folder)
+    assert step.wait() == 0
+    rows = concluded("publish while it runs", folder, backend)
+    assert rows.complete, rows
+
+
+OUTAGES = [
+    ("down in the middle", Fault("", Action.DROP)),
+    ("401 in the middle", Fault("file_stream", Action.STATUS, status=401)),
+    ("409 in the middle", Fault("file_stream", Action.STATUS, status=409)),
+    ("hangs in the middle", Fault("", Action.HANG)),
+]
+
+
+def outlived(step: Step) -> None:
+    """The pack measured everything and said once that something is wrong with W&B."""
+    assert step.wait() == 0, step.log.read_text()
+    assert all_rounds(step.folder)
+    warned = [line for line in step.log.read_text().splitlines() if line.startswith("W&B: ")]
+    assert len(warned) == 1, step.log.read_text()
+
+
+@pytest.mark.parametrize(("case", "fault"), OUTAGES, ids=[case for case, _ in OUTAGES])
+def test_an_outage_costs_no_trial_and_no_row(folder: SweepFolder, backend: Loopback, case: str, fault: Fault) -> None:
+    step = Step(folder)
+    until(lambda: fed(backend))  # the first of two runs: the other is still to come
+    with backend.showing(fault):
+        outlived(step)
+    rows = concluded(case, folder, backend)
+    assert rows.complete, rows
+
+
+def test_a_server_that_is_down_from_the_start_costs_no_trial_and_no_row(folder: SweepFolder, backend: Loopback) -> None:
+    with backend.showing(Fault("", Action.DROP)):
+        outlived(Step(folder))
+    rows = concluded("down at the start", folder, backend)
+    assert rows.complete, rows
+
+
+def test_sigkill_of_the_job(folder: SweepFolder, backend: Loopback) -> None:
+    step = Step(folder)
+    until(lambda: fed(backend))
+    step.signal_everybody(signal.SIGKILL)
+    step.wait()
+    rows = concluded("SIGKILL of the job", folder, backend)
+    assert rows.complete, rows
+
+
+def test_sigterm_to_the_whole_step(folder: SweepFolder, backend: Loopback) -> None:
+    step = Step(folder)
+    until(lambda: fed(backend))
+    step.signal_everybody(signal.SIGTERM)
+    assert step.wait() == 75
+    rows = concluded("SIGTERM to the whole step", folder, backend)
+    assert rows.complete, rows
+
+
+def test_requeue(folder: SweepFolder, backend: Loopback) -> None:
+    step = Step(folder)
+    until(lambda: fed(backend))
+    step.process.send_signal(signal.SIGUSR2)
+    assert step.wait() == 75
+    step.again()
+    assert step.wait() == 0, step.log.read_text()
+    assert all_rounds(folder)
+    rows = concluded("requeue", folder, backend)
+    assert rows.complete, rows
+
+
+def test_the_key_is_written_nowhere(folder: SweepFolder, backend: Loopback) -> None:
+    step = Step(folder)
+    assert step.wait() == 0
+    assert publish(folder).complete
+    assert publish(folder, mode="offline").complete
+    files = [path for path in folder.path.rglob("*") if path.is_file()]
+    assert len(files) > 100
+    assert [path for path in files if KEY.encode() in path.read_bytes()] == []
+    with backend.lock:
+        sent = [line for run in backend.store.runs.values() for line in (run.config, run.summary, *run.history)]
+    assert not any(KEY in line for line in sent)
+
+
+COMMAND = [
+    *(sys.executable, "-m", "pipelines.cli", "sweep", "workload=toys.spinner:Spinner", "name=toy", "axes.work=[single]"),
+    *("tracking=online", "measure.rounds=6", "measure.iterations=10"),
+]
+
+
+def swept(folder: Path) -> tuple[int, list[str]]:
+    """Exit status and output of a whole sweep."""
+    env = {**os.environ, "PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        COMMAND, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S, check=False
+    )
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_the_command_leaves_every_run_and_the_comparison_on_the_server(tmp_path: Path, backend: Loopback) -> None:
+    status, lines = swept(tmp_path)
+    assert status == 0, lines
+    rows = produced(SweepFolder(tmp_path / "runs" / "toy"))
+    assert lines[-1] == f"W&B: 3 runs, 3 of them new or changed, {rows + 1} of {rows + 1} rows on the server"
+    assert backend.rows() == rows
+    (compared,) = backend.runs("compare").values()
+    assert compared.summary_values["effect/one_at_a_time/work_single/speedup"] > 1
+
+
+def test_a_wrong_key_costs_one_line_and_no_trial(tmp_path: Path, backend: Loopback, shell: pytest.MonkeyPatch) -> None:
+    shell.setenv("WANDB_API_KEY", "f" * 40)
+    status, lines = swept(tmp_path)
+    assert status == 0, lines
+    assert lines[0].startswith(f"W&B: {backend.url} refused the API key (401); log in again with `wandb login`; ")
+    assert "f" * 40 not in "".join(lines)
+    rows = produced(SweepFolder(tmp_path / "runs" / "toy"))
+    assert f"{rows + 1} of {rows + 1} rows in runs/toy/wandb" in lines[-1]
+    assert backend.rows() == 0

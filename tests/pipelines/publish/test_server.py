@@ -1,0 +1,118 @@
+"""Whether a server can be used is known within two seconds, in one sentence, without wandb."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from loopback import Action, Fault, Loopback
+from loopback.server import KEY
+
+from pipelines.config.tracking import Tracking
+from pipelines.publish.server import Account, address, api_key, probe
+
+ONLINE = Tracking(mode="online")
+
+
+def test_a_good_account_is_known_by_its_entity(backend: Loopback) -> None:
+    assert probe(ONLINE, os.environ) == Account(entity="team")
+
+
+def ask(url: str, key: str = KEY, tracking: Tracking = ONLINE) -> str:
+    """The problem that a probe finds, in less than two seconds."""
+    started = time.monotonic()
+    found = probe(tracking, {"WANDB_BASE_URL": url, "WANDB_API_KEY": key})
+    assert time.monotonic() - started < 2.0
+    assert found.problem is not None
+    assert "\n" not in found.problem
+    return found.problem
+
+
+def test_no_key_is_one_line(shell: pytest.MonkeyPatch) -> None:
+    found = probe(ONLINE, {"WANDB_BASE_URL": "http://127.0.0.1:9"})
+    assert found.problem == (
+        "no API key for http://127.0.0.1:9; run `wandb login --host http://127.0.0.1:9` or set WANDB_API_KEY"
+    )
+
+
+def test_a_key_that_is_too_short_is_not_shown(shell: pytest.MonkeyPatch) -> None:
+    said = ask("http://127.0.0.1:9", key="topsecret")
+    assert "has 9 characters and needs 40" in said
+    assert "topsecret" not in said
+
+
+def test_a_wrong_key_is_one_line_and_not_shown(backend: Loopback) -> None:
+    said = ask(backend.url, key="f" * 40)
+    assert said == f"{backend.url} refused the API key (401); log in again with `wandb login`"
+
+
+def test_a_port_where_nobody_listens_is_one_line(shell: pytest.MonkeyPatch) -> None:
+    assert ask("http://127.0.0.1:9").startswith("http://127.0.0.1:9 cannot be reached (Connection refused)")
+
+
+def test_a_server_that_never_answers_is_given_up(backend: Loopback) -> None:
+    with backend.showing(Fault("", Action.HANG)):
+        assert ask(backend.url) == f"{backend.url} gave no answer within 1.5 s"
+
+
+def test_a_name_that_takes_long_to_resolve_is_given_up(shell: pytest.MonkeyPatch) -> None:
+    def slow(*_: object, **__: object) -> list[object]:
+        time.sleep(5)
+        return []
+
+    shell.setattr(socket, "getaddrinfo", slow)
+    assert ask("http://w.example") == "http://w.example gave no answer within 1.5 s"
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (Fault("", Action.STATUS, status=503), "answered with status 503"),
+        (Fault("", Action.DROP), "dropped the connection"),
+        (Fault("", Action.TRUNCATE), "half an answer"),
+    ],
+)
+def test_a_broken_server_is_one_line(backend: Loopback, fault: Fault, said: str) -> None:
+    with backend.showing(fault):
+        assert said in ask(backend.url)
+
+
+def test_an_entity_that_is_not_ours_is_refused_with_the_choices(backend: Loopback) -> None:
+    said = ask(backend.url, tracking=Tracking(mode="online", entity="theirs"))
+    assert said == f"tracking.entity=theirs is not open to your account on {backend.url}; choose from: team, tester"
+
+
+def test_the_key_of_a_host_is_read_from_netrc(shell: pytest.MonkeyPatch) -> None:
+    (Path(os.environ["HOME"]) / ".netrc").write_text("machine w.example:8080\n  login user\n  password " + "k" * 40)
+    assert api_key("https://w.example:8080", {}) == "k" * 40
+    assert api_key("https://w.example", {}) is None, "W&B would not find it there"
+    assert api_key("https://other.example", {}) is None
+
+
+@pytest.mark.parametrize("content", ["machine", "\x00\xff", "machine w.example login"])
+def test_a_damaged_netrc_holds_no_key(shell: pytest.MonkeyPatch, content: str) -> None:
+    (Path(os.environ["HOME"]) / ".netrc").write_text(content)
+    assert api_key("https://w.example", {}) is None
+
+
+def test_the_address_comes_from_the_configuration_then_the_shell_then_wandbs_settings(shell: pytest.MonkeyPatch) -> None:
+    settings = Path(os.environ["HOME"]) / ".config" / "wandb" / "settings"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("[default]\nbase_url = https://c.example/\n")
+    here = {"WANDB_BASE_URL": "https://b.example/"}
+    assert address(Tracking(base_url="https://a.example"), here) == "https://a.example"
+    assert address(Tracking(), here) == "https://b.example"
+    assert address(Tracking(), {}) == "https://c.example"
+
+
+def test_asking_does_not_import_wandb() -> None:
+    code = (
+        "import sys; from pipelines.publish.server import probe; from pipelines.config.tracking import Tracking\n"
+        "probe(Tracking(mode='online', base_url='http://127.0.0.1:9'), {}); sys.exit('wandb' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -1,0 +1,258 @@
+"""Records in, runs on a server out: complete, once, and mended whatever became of them there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from loopback import Loopback
+from loopback.store import StoredRun
+from recorded import EPOCH_NS, FAST, IDENTITY, NAIVE, TIMED, WARM, Built, arrays_of, build, publish_here, snapshot
+
+from pipelines.config.wandb_settings import SETTINGS
+from pipelines.publish.content import RunContent, Segment, generation_of
+from pipelines.publish.published import Published
+from pipelines.publish.upload import Decision, OnServer, Step, decide
+from pipelines.store.files import write_arrays
+from pipelines.store.records import SweepFolder
+
+
+@pytest.fixture
+def online(tmp_path: Path, backend: Loopback) -> Built:
+    """A recorded sweep that is to be published to the backend."""
+    return build(tmp_path / "demo", mode="online")
+
+
+def send(built: Built) -> Published:
+    """Publish to the shell's server, without processes of its own."""
+    return publish_here(built, server=os.environ["WANDB_BASE_URL"])
+
+
+def notes(built: Built) -> list[str]:
+    return [run.note for run in send(built).runs]
+
+
+def run_of(backend: Loopback, built_arm: str, suffix: str = "") -> StoredRun:
+    return backend.runs()[f"{IDENTITY}-{built_arm}-p000{suffix}"]
+
+
+def test_every_row_arrives_once_with_its_number_and_its_time(online: Built, backend: Loopback) -> None:
+    done = send(online)
+    assert done.complete
+    assert [(run.rows_produced, run.rows_before, run.rows_found) for run in done.runs] == [(30, 0, 30), (20, 0, 20)]
+    assert backend.rows() == online.produced == 50
+    rows = [row for row in run_of(backend, NAIVE.id).rows if "iter/index" in row]
+    walls = np.concatenate([arrays_of(NAIVE, number)["wall_ns"] for number in range(3)]) / 1e6
+    assert [row["iter/index"] for row in rows] == list(range(3 * TIMED))
+    assert [row["iter/ms"] for row in rows] == walls.tolist()
+    assert rows[0]["_timestamp"] == pytest.approx(EPOCH_NS / 1e9 + walls[0] / 1e3, abs=1e-6)
+
+
+def test_a_run_carries_its_group_type_tags_configuration_and_summary(online: Built, backend: Loopback) -> None:
+    send(online)
+    run = run_of(backend, FAST.id)
+    assert (run.entity, run.project, run.group, run.job_type, run.state) == ("team", "speed", "demo", "bench", "finished")
+    assert run.tags == ["Spinner", "demo", "oom", "disturbed"]
+    assert json.loads(run.config)["toggles"]["value"] == {"amp": "bf16", "slab_size": "all"}
+    assert (run.summary_values["bench_n_iters"], run.summary_values["outcome"]) == (2 * TIMED, "oom")
+
+
+def test_the_full_series_is_in_an_artifact(online: Built, backend: Loopback) -> None:
+    send(online)
+    (artifact,) = [a for a in backend.store.artifacts.values() if a.run == f"{IDENTITY}-{NAIVE.id}-p000"]
+    assert artifact.state == "COMMITTED"
+    for number in range(3):
+        file = online.folder.trial_dir(online.spec(NAIVE, number)) / "iterations.npz"
+        assert artifact.files[f"round{number:03d}.npz"] == file.read_bytes()
+
+
+def test_publishing_again_sends_nothing(online: Built, backend: Loopback) -> None:
+    send(online)
+    before = len(backend.requests)
+    assert notes(online) == ["already complete"] * 2
+    assert not [asked for asked in backend.requests[before:] if "file_stream" in asked or "UpsertBucket" in asked]
+    assert backend.rows() == 50
+
+
+def test_a_new_round_is_appended_to_the_run_that_is_there(tmp_path: Path, backend: Loopback) -> None:
+    online = build(tmp_path / "demo", mode="online")
+    later = tmp_path / "later"
+    for arm in (NAIVE, FAST):
+        shutil.move(online.folder.trial_dir(online.spec(arm, 2)), later / arm.id)
+    assert notes(online) == ["uploaded"] * 2
+    assert backend.rows() == 40
+    for arm in (NAIVE, FAST):
+        shutil.move(later / arm.id, online.folder.trial_dir(online.spec(arm, 2)))
+    assert notes(online) == ["continued"] * 2
+    rows = [row for row in run_of(backend, NAIVE.id).rows if "iter/index" in row]
+    assert [(row["iter/index"], row["iter/round"]) for row in rows] == [(i, i // TIMED) for i in range(3 * TIMED)]
+    assert [row["_step"] for row in run_of(backend, NAIVE.id).rows] == list(range(30))
+    assert run_of(backend, FAST.id).summary_values["outcome"] == "oom"
+
+
+def _lose_rows(backend: Loopback, run: StoredRun) -> None:
+    del run.history[5:9]
+
+
+def _double_rows(backend: Loopback, run: StoredRun) -> None:
+    run.history += run.history[-3:]
+
+
+def _lose_summary(backend: Loopback, run: StoredRun) -> None:
+    run.summary = "{}"
+
+
+def _lose_run(backend: Loopback, run: StoredRun) -> None:
+    backend.store.delete(run.storage_id)
+
+
+HARMS = [_lose_rows, _lose_run, *(pytest.param(harm, marks=pytest.mark.slow) for harm in (_double_rows, _lose_summary))]
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_run_that_was_damaged_on_the_server_is_replaced_from_records(
+    online: Built, backend: Loopback, harm: Callable[[Loopback, StoredRun], None]
+) -> None:
+    send(online)
+    harm(backend, run_of(backend, FAST.id))
+    done = send(online)
+    assert done.complete
+    assert [run.note for run in done.runs] == ["already complete", "uploaded" if harm is _lose_run else "replaced"]
+    assert sorted(backend.runs()) == [f"{IDENTITY}-{NAIVE.id}-p000", f"{IDENTITY}-{FAST.id}-p000-g2"]
+    assert [row["iter/index"] for row in run_of(backend, FAST.id, "-g2").rows if "iter/index" in row] == list(range(2 * TIMED))
+
+
+def test_a_changed_record_replaces_its_run(online: Built, backend: Loopback) -> None:
+    send(online)
+    write_arrays(online.folder.trial_dir(online.spec(FAST, 1)) / "iterations.npz", arrays_of(FAST, 7))
+    assert notes(online) == ["already complete", "replaced"]
+    assert backend.rows() == 50
+
+
+def test_a_run_that_may_not_be_deleted_is_named(online: Built, backend: Loopback) -> None:
+    send(online)
+    _lose_rows(backend, run_of(backend, FAST.id))
+    backend.deletions_allowed = False
+    assert notes(online)[1] == f"replaced; delete {IDENTITY}-{FAST.id}-p000 by hand, they hold parts of the same"
+
+
+@pytest.mark.slow
+def test_a_deleted_run_is_sent_again_although_all_local_traces_are_gone(
+    online: Built, backend: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SETTINGS, "init_timeout", 2)  # wandb asks again for that long before it gives the reason
+    send(online)
+    _lose_run(backend, run_of(backend, FAST.id))
+    for file in online.folder.wandb_dir.glob("*.generation"):
+        file.unlink()
+    assert send(online).complete
+    assert f"{IDENTITY}-{FAST.id}-p000-g2" in backend.runs()
+    assert backend.rows() == 50
+
+
+@pytest.mark.slow
+def test_sweeps_of_one_name_in_one_project_stay_apart(online: Built, backend: Loopback, tmp_path: Path) -> None:
+    other = build(tmp_path / "other", mode="online")
+    (other.folder.wandb_dir / "sweep.id").write_text("07e400")
+    send(online)
+    send(other)
+    assert len(backend.runs()) == 4
+    assert notes(online) == notes(other) == ["already complete"] * 2
+
+
+def test_run_folders_that_are_there_are_not_synced_a_second_time(online: Built, backend: Loopback) -> None:
+    assert publish_here(online).complete
+    assert send(online).complete
+    for arm in (NAIVE, FAST):
+        assert (online.run_folder(arm) / f"run-{IDENTITY}-{arm.id}-p000.wandb.synced").exists()
+
+
+def test_nothing_of_the_upload_is_left_in_the_sweeps_folder(online: Built, backend: Loopback) -> None:
+    before = snapshot(online.folder.path)
+    send(online)
+    new = set(snapshot(online.folder.path)) - set(before)
+    assert {Path(name).suffix for name in new if "/.locks" not in name} == {".generation"}
+
+
+def content(*counts: int) -> RunContent:
+    segments = tuple(Segment(f"s{number}", count, lambda: iter(())) for number, count in enumerate(counts))
+    fields = dict.fromkeys(("arm", "label", "pack", "name", "project", "group", "job_type"), "x")
+    return RunContent(run_id="r", entity=None, tags=(), config={}, segments=segments, summary={}, exit_code=0, **fields)
+
+
+def there(lines: int, *segments: str, generation: int = 1, digest: str = "") -> OnServer:
+    return OnServer("r", generation, lines, digest, segments)
+
+
+WANTED = content(3, 4)
+COMPLETE = there(7, "s0", "s1", digest=WANTED.digest())
+
+DECISIONS = [
+    ("nothing there", [], 0, Step.NEW, 1, 0),
+    ("deleted after it was begun", [], 2, Step.NEW, 3, 0),
+    ("complete", [COMPLETE], 1, Step.NOTHING, 1, 2),
+    ("complete, with a damaged later one", [COMPLETE, there(2, "s0", generation=2)], 2, Step.NOTHING, 1, 2),
+    ("the first round", [there(3, "s0")], 1, Step.APPEND, 1, 1),
+    ("all rounds, other summary", [there(7, "s0", "s1", digest="old")], 1, Step.APPEND, 1, 2),
+    ("a row too few", [there(2, "s0")], 1, Step.NEW, 2, 0),
+    ("a row too many", [there(8, "s0", "s1", digest=WANTED.digest())], 1, Step.NEW, 2, 0),
+    ("another first round", [there(3, "other")], 1, Step.NEW, 2, 0),
+    ("rounds that were given up", [there(9, "s0", "s1", "s2")], 1, Step.NEW, 2, 0),
+    ("rows without a word about them", [there(7)], 1, Step.NEW, 2, 0),
+    ("an empty run", [there(0)], 1, Step.NEW, 2, 0),
+]
+
+
+@pytest.mark.parametrize(("case", "found", "used", "step", "generation", "first"), DECISIONS, ids=[row[0] for row in DECISIONS])
+def test_what_is_done_follows_from_what_is_there(
+    case: str, found: list[OnServer], used: int, step: Step, generation: int, first: int
+) -> None:
+    decision = decide(WANTED, found, used)
+    assert (decision.step, decision.generation, decision.first) == (step, generation, first)
+    kept = [] if step is Step.NEW else [run for run in found if run.generation == generation]
+    assert decision == Decision(step, generation, first, tuple(run for run in found if run not in kept))
+
+
+@pytest.mark.parametrize(
+    ("name", "generation"), [("r", 1), ("r-g2", 2), ("r-g12", 12), ("r2", None), ("r-gx", None), ("q", None), ("r-g", None)]
+)
+def test_generations_of_a_run_are_told_by_name(name: str, generation: int | None) -> None:
+    assert generation_of("r", name) == generation
+
+
+def test_rows_of_warm_up_arrive_too(online: Built, backend: Loopback) -> None:
+    send(online)
+    assert sum("warmup/index" in row for row in run_of(backend, NAIVE.id).rows) == 3 * WARM
+
+
+def test_a_copy_of_the_folder_finds_its_runs_complete(online: Built, backend: Loopback, tmp_path: Path) -> None:
+    send(online)
+    shutil.copytree(online.folder.path, tmp_path / "copy")
+    assert notes(Built(SweepFolder(tmp_path / "copy"), online.manifest)) == ["already complete"] * 2
+
+
+def test_without_an_entity_runs_go_to_the_accounts_own(tmp_path: Path, backend: Loopback) -> None:
+    built = build(tmp_path / "demo", mode="online", entity=None)
+    assert [run.note for run in send(built).runs] == ["uploaded"] * 2
+    assert {run.entity for run in backend.runs().values()} == {"team"}
+    assert notes(built) == ["already complete"] * 2
+
+
+@pytest.mark.slow
+def test_run_folders_synced_by_hand_are_complete_and_not_sent_again(online: Built, backend: Loopback, tmp_path: Path) -> None:
+    assert publish_here(online).complete
+    folders = [str(online.run_folder(arm)) for arm in (NAIVE, FAST)]
+    for folder in folders:
+        command = [sys.executable, "-m", "wandb", "sync", folder]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+    assert backend.rows() == online.produced
+    assert notes(online) == ["already complete"] * 2
+    assert backend.rows() == online.produced

@@ -1,0 +1,171 @@
+"""The reader of `.wandb` files, against files of wandb itself, of an encoder of our own, and damaged ones."""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from leet import inspected
+
+from pipelines.config.wandb_settings import own_environment
+from pipelines.config.wandb_settings import settings as wandb_settings
+from pipelines.publish.wandb_file import Extent, extent, framed, payloads, read_run
+from workloads.errors import RecordError
+
+HEADER = b":W&B" + struct.pack("<HB", 0xBEE1, 0)
+BLOCK = 32768
+SPECIAL = {0: math.nan, 1: math.inf, 2: -math.inf, 3: 0.1 + 0.2, 4: 1e-320, 5: 12345678901234567}
+ROWS = 8
+
+
+@pytest.fixture(scope="module")
+def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small run written by wandb, with awkward values, nested configuration and an exit code."""
+    root = tmp_path_factory.mktemp("run")
+    with own_environment(root):
+        import wandb
+
+        own = wandb_settings(
+            root, run_id="r1", project="p", run_group="g", run_name="n", run_job_type="bench", run_tags=("a", "b")
+        )
+        run = wandb.init(settings=own, config={"toggles": {"amp": "off", "slab": 8}, "seed": 3})
+        run.define_metric("iter/*", step_metric="iter/index")
+        for index in range(ROWS):
+            run.log({"iter/index": index, "iter/ms": SPECIAL.get(index, index / 7), "text": "é"})
+        run.summary.update({"bench/median_ms": 1.5, "outcome": "ok"})
+        run.finish(exit_code=3)
+        wandb.teardown()
+    return Path(run.dir).parent / "run-r1.wandb"
+
+
+def encoded(records: list[bytes]) -> bytes:
+    """Records in the block format, written independently of the reader."""
+    out = bytearray(HEADER)
+    for record in records:
+        rest, first = record, True
+        while first or rest:
+            left = BLOCK - len(out) % BLOCK
+            if left < 7:
+                out += bytes(left)
+                continue
+            chunk, rest = rest[: left - 7], rest[left - 7 :]
+            kind = (1 if first else 4) if not rest else (2 if first else 3)
+            out += struct.pack("<IHB", zlib.crc32(bytes([kind]) + chunk), len(chunk), kind) + chunk
+            first = False
+    return bytes(out)
+
+
+def test_a_run_reads_back_as_it_was_logged(run_file: Path) -> None:
+    run = read_run(run_file)
+    assert [row["iter/index"] for row in run.history] == list(range(ROWS))
+    for index, row in enumerate(run.history):
+        wanted = SPECIAL.get(index, index / 7)
+        assert row["iter/ms"] == wanted or (math.isnan(wanted) and math.isnan(row["iter/ms"]))  # floats travel exactly
+        assert row["text"] == "é"
+    assert run.config == {"toggles.amp": "off", "toggles.slab": 8, "seed": 3}
+    assert run.summary["bench/median_ms"] == 1.5
+    assert (run.run_id, run.project, run.group, run.name, run.job_type, run.tags) == ("r1", "p", "g", "n", "bench", ("a", "b"))
+    assert run.step_metrics == {"iter/*": "iter/index"}
+    assert (run.exit_code, run.complete) == (3, True)
+
+
+def test_the_folder_of_a_run_stands_for_its_file(run_file: Path) -> None:
+    assert read_run(run_file.parent) == read_run(run_file)
+
+
+@pytest.mark.parametrize("cut", [0, 700])
+def test_the_reader_agrees_with_wandbs_own_inspection(run_file: Path, tmp_path: Path, cut: int) -> None:
+    file = tmp_path / "run-r1.wandb"
+    file.write_bytes(run_file.read_bytes()[: -cut or None])
+    lines = inspected(file, tmp_path)
+    history = [line["history"]["item"] for line in lines if line["type"] == "history"]
+    codes = [line["exit"]["exit_code"] for line in lines if line["type"] == "exit"]
+    run = read_run(file)
+    assert [row["iter/index"] for row in run.history] == [row["iter/index"] for row in history]
+    finite = [index for index in range(len(history)) if index > 2]  # it writes NaN and Infinity as words
+    assert [run.history[index]["iter/ms"] for index in finite] == [history[index]["iter/ms"] for index in finite]
+    assert ([] if run.exit_code is None else [run.exit_code]) == codes
+
+
+def test_a_file_cut_at_any_byte_gives_the_rows_before_the_cut(run_file: Path, tmp_path: Path) -> None:
+    data, whole = run_file.read_bytes(), repr(read_run(run_file).history)
+    file, counts = tmp_path / "cut.wandb", []
+    for size in range(len(data)):
+        file.write_bytes(data[:size])
+        run = read_run(file)
+        assert extent(file) == Extent(len(run.history), run.complete)
+        counts.append(len(run.history))
+        assert not run.complete
+        assert whole.startswith(repr(run.history)[:-1])  # as text, because NaN does not equal itself
+    assert counts == sorted(counts)
+    assert set(counts) == set(range(ROWS + 1))
+
+
+@given(data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_changed_byte_never_raises_and_never_invents_rows(
+    run_file: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    content = bytearray(run_file.read_bytes())
+    position = data.draw(st.integers(len(HEADER), len(content) - 1))
+    content[position] ^= data.draw(st.integers(1, 255))
+    file = tmp_path_factory.getbasetemp() / f"changed-{os.getpid()}.wandb"
+    file.write_bytes(content)
+    run = read_run(file)
+    assert repr(read_run(run_file).history).startswith(repr(run.history)[:-1])
+
+
+sizes = st.lists(st.one_of(st.integers(0, 60), st.integers(BLOCK - 40, BLOCK + 40), st.integers(0, 3 * BLOCK)), max_size=6)
+
+
+@given(sizes=sizes, cut=st.integers(0, 200))
+@settings(max_examples=100, deadline=None)
+def test_records_of_any_size_survive_block_borders_and_cuts(sizes: list[int], cut: int) -> None:
+    records = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
+    data = encoded(records)
+    assert framed(records) == data
+    assert list(payloads(data)) == records
+    found = list(payloads(data[: len(data) - cut]))
+    assert found == records[: len(found)]
+    assert cut == 0 or not records or len(found) < len(records) or cut > len(data)
+
+
+@pytest.mark.parametrize("left", range(16))
+def test_a_record_may_begin_anywhere_in_a_block(left: int) -> None:
+    """Also where only its header fits, or not even that."""
+    records = [b"a" * (BLOCK - len(HEADER) - 7 - left), b"b" * 20, b"", b"c" * BLOCK]
+    assert framed(records) == encoded(records)
+    assert list(payloads(framed(records))) == records
+
+
+@pytest.mark.parametrize("kinds", [(1, 3, 1), (1, 4, 1), (1, 2, 1, 4), (1, 2, 2, 4), (1, 0, 1), (1, 5, 1)])
+def test_parts_in_an_impossible_order_end_the_file(kinds: tuple[int, ...]) -> None:
+    chunks = [struct.pack("<IHB", zlib.crc32(bytes([kind]) + b"part"), 4, kind) + b"part" for kind in kinds]
+    assert list(payloads(HEADER + b"".join(chunks))) == [b"part"]
+
+
+def test_a_block_padded_with_zeros_is_skipped() -> None:
+    data = encoded([b"one"])
+    padded = data + bytes(BLOCK - len(data) % BLOCK)
+    second = encoded([b"two"])[len(HEADER) :]
+    assert list(payloads(padded + second)) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("content", [b"{}", b":W&C\xe1\xbe\x00" + b"x" * 20, b"PAR1"])
+def test_a_foreign_file_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "run-x.wandb"
+    file.write_bytes(content)
+    with pytest.raises(RecordError, match=r"run-x\.wandb is no offline run"):
+        read_run(file)
+
+
+@pytest.mark.parametrize("name", ["", "run-x.wandb"])
+def test_a_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RecordError, match="cannot be read"):
+        read_run(tmp_path / name)

@@ -1,0 +1,126 @@
+"""Rows put into a run's file by us, against the same rows said to W&B's client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from leet import inspected
+
+from pipelines.config.wandb_settings import own_environment, settings
+from pipelines.publish.wandb_file import RunFile, framed, payloads, read_records, read_run
+from pipelines.publish.wandb_rows import insert_rows
+from workloads.errors import RecordError
+
+BEGAN = 1_700_000_000.25
+ROWS: list[dict[str, float]] = [
+    {"warmup/index": 0, "warmup/ms": 12345678901234567, "_timestamp": BEGAN},
+    {"iter/index": 0, "iter/ms": 0.1 + 0.2, "iter/loss@0.5": -1e-320, "_timestamp": BEGAN + 1.5},
+    {"iter/index": 1, "iter/ms": math.inf, "_timestamp": BEGAN + 2.0},
+    {"log/index": 0, "log/rate": 7.0},
+]
+
+
+def written(root: Path, run_id: str, rows: Iterable[dict[str, Any]], said: dict[str, Any]) -> Path:
+    """The file of a run that W&B's client writes with these rows."""
+    with own_environment(root):
+        import wandb
+
+        run = wandb.init(settings=settings(root, run_id=run_id, project="p", run_group="g"), config={"seed": 3})
+        for kind in ("iter", "warmup", "log"):
+            run.define_metric(f"{kind}/*", step_metric=f"{kind}/index")
+        for row in rows:
+            run.log(row)
+        run.summary.update(said)
+        run.finish(exit_code=3)
+        wandb.teardown()
+    return Path(run.dir).parent / f"run-{run_id}.wandb"
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The same run twice: by the client alone, and with rows from us."""
+    said = {"outcome": "ok", "iter/ms": 5.0}
+    theirs = written(tmp_path_factory.mktemp("theirs"), "r1", ROWS, said)
+    ours = written(tmp_path_factory.mktemp("ours"), "r1", [], said)
+    insert_rows(ours, ROWS)
+    return theirs, ours
+
+
+def without_times(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name not in ("_timestamp", "_runtime")} for row in rows]
+
+
+def test_a_run_reads_as_if_the_client_had_written_its_rows(both: tuple[Path, Path]) -> None:
+    theirs, ours = map(read_run, both)
+    assert without_times(ours.history) == without_times(theirs.history)
+    assert without_times([ours.summary]) == without_times([theirs.summary])
+    assert ours.summary["iter/ms"] == 5.0  # what the run says at its end holds, not its last row
+    same = ("run_id", "project", "group", "config", "step_metrics", "exit_code", "complete")
+    assert [getattr(ours, name) for name in same] == [getattr(theirs, name) for name in same]
+
+
+def test_rows_carry_their_own_time_or_that_of_the_row_before(both: tuple[Path, Path]) -> None:
+    rows = read_run(both[1]).history
+    assert [row["_timestamp"] for row in rows] == [BEGAN, BEGAN + 1.5, BEGAN + 2.0, BEGAN + 2.0]
+    assert [row["_runtime"] for row in rows] == [0.0, 1.5, 2.0, 2.0]
+
+
+def test_records_are_counted_through_the_whole_file_and_rows_stand_before_the_end(both: tuple[Path, Path]) -> None:
+    records = list(read_records(both[1]))
+    assert [record.num for record in records] == list(range(1, len(records) + 1))
+    kinds = [record.WhichOneof("record_type") for record in records]
+    assert kinds[:2] == ["header", "run"]
+    assert max(at for at, kind in enumerate(kinds) if kind == "history") < kinds.index("exit")
+    assert kinds.count("history") == len(ROWS)
+
+
+def test_wandbs_own_inspection_reads_the_rows(both: tuple[Path, Path], tmp_path: Path) -> None:
+    lines = inspected(both[1], tmp_path)
+    history = [line["history"]["item"] for line in lines if line["type"] == "history"]
+    assert [row.get("iter/index") for row in history] == [row.get("iter/index") for row in ROWS]
+    assert history[1]["iter/ms"] == ROWS[1]["iter/ms"]
+    assert [line["exit"]["exit_code"] for line in lines if line["type"] == "exit"] == [3]
+
+
+def test_a_run_without_rows_stays_as_it_is(tmp_path: Path) -> None:
+    file = written(tmp_path, "r2", [], {"outcome": "ok"})
+    before = read_run(file)
+    insert_rows(file, [])
+    assert read_run(file) == before
+
+
+def test_a_row_without_any_time_is_of_now(tmp_path: Path) -> None:
+    file = written(tmp_path, "r3", [], {})
+    insert_rows(file, [{"log/index": 0}])
+    assert read_run(file).history[0]["_timestamp"] > BEGAN
+
+
+def test_rows_that_cannot_be_made_leave_the_file_as_it_was(both: tuple[Path, Path], tmp_path: Path) -> None:
+    def broken() -> Iterator[dict[str, float]]:
+        yield ROWS[0]
+        raise RecordError("round 1 is damaged")
+
+    file = tmp_path / "run-r1.wandb"
+    file.write_bytes(both[0].read_bytes())
+    with pytest.raises(RecordError, match="round 1"):
+        insert_rows(file, broken())
+    assert file.read_bytes() == both[0].read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+def test_what_the_client_wrote_is_framed_as_the_client_does(both: tuple[Path, Path]) -> None:
+    content = both[0].read_bytes()
+    assert framed(payloads(content)) == content
+
+
+def test_a_long_run_crosses_blocks(tmp_path: Path) -> None:
+    file = written(tmp_path, "r4", [], {})
+    insert_rows(file, ({"iter/index": index, "iter/ms": index / 7, "_timestamp": BEGAN + index} for index in range(2_000)))
+    run: RunFile = read_run(file)
+    assert file.stat().st_size > 3 * 32768
+    assert [(row["iter/index"], row["iter/ms"]) for row in run.history] == [(index, index / 7) for index in range(2_000)]
+    assert run.complete

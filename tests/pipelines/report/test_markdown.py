@@ -1,0 +1,50 @@
+"""The answer as text: every effect a row, bad oracle figures bold, and the way back to the sweep."""
+
+from __future__ import annotations
+
+import math
+
+from pipelines.analysis.compare import Comparison, Reference
+from pipelines.analysis.judge import EffectResult
+from pipelines.analysis.oracles import OracleFigure, Quality
+from pipelines.report.markdown import write_markdown
+from pipelines.statistics.verdicts import Verdict
+from pipelines.store.provenance import read_provenance
+from pipelines.store.records import Effect, SweepFolder
+
+EFFECT = Effect(id="e", design="one_at_a_time", toggle="amp", level="bf16|x", pairs=(("a", "b"),))
+RESULT = EffectResult(EFFECT, "a", "b", Verdict.FASTER, ratio=0.25, low=0.2, high=0.3, cpu=(0.24, 0.2, 0.3), rounds=6)
+QUALITY = (Quality("naive", (OracleFigure("excess", 2e-5, 1e-5),)), Quality("amp", (OracleFigure("excess", math.nan, 1e-5),)))
+
+
+def written(folder, **more) -> str:
+    comparison = Comparison("demo", "pair", 0.01, Reference("naive", 1500.0, 6), (RESULT,), (), ("a note",), **more)
+    environment = {"cpu_model": "Fast One", "cores": 2, "gpus": [], "load": [1.0]}
+    found = read_provenance(folder.config_file, [environment, {**environment, "load": [2.0], "torch_threads": 2}])
+    write_markdown(folder, comparison, found)
+    return folder.markdown_file.read_text()
+
+
+def test_an_effect_is_a_row_whose_cells_cannot_break_the_table(tmp_path):
+    text = written(SweepFolder(tmp_path))
+    assert "| amp=bf16\\|x | b | 4x less | 3.33x .. 5x | 4.17x less (3.33x .. 5x) | faster |" in text
+    assert "- a note" in text
+
+
+def test_oracle_figures_beyond_their_bound_or_unknown_are_bold(tmp_path):
+    text = written(SweepFolder(tmp_path), quality=QUALITY)
+    assert "| naive | **2e-05** |" in text
+    assert "| amp | **nan** |" in text
+
+
+def test_command_commit_versions_and_machine_stand_below(tmp_path):
+    (tmp_path / "sweep.yaml").write_text(
+        "provenance: {command: perfsweep sweep x=1, python: '3.11', versions: {torch: '2.13'}, git_commit: abc, git_diff: '+x'}\n"
+    )
+    text = written(SweepFolder(tmp_path))
+    assert "`perfsweep sweep x=1`" in text
+    assert "abc with uncommitted changes" in text
+    assert "Python 3.11, torch 2.13" in text
+    assert "Fast One, 2 cores; GPU: none" in text
+    assert "not the same in all trials: torch_threads: None; 2" in text
+    assert "load" not in text

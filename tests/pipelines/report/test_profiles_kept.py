@@ -1,0 +1,115 @@
+"""Profiles after they are taken: linked in reports, copied to W&B, and beside trials without being one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from loopback import Loopback
+from recorded import FAST, IDENTITY, NAIVE, Built, build, publish_here
+
+from pipelines.analysis.compare import Comparison, Reference
+from pipelines.publish.wandb_file import read_run
+from pipelines.report.html import write_html
+from pipelines.report.markdown import write_markdown
+from pipelines.report.profile_links import links
+from pipelines.store.profiles import UNFINISHED, Cost, Profile, arm_folder, kept_profiles, write_profile
+from pipelines.store.progress import read_progress
+from pipelines.store.provenance import read_provenance
+from pipelines.store.records import Arm
+
+COSTS = (Cost(name="aten::mm", self_ns=75.0), Cost(name="aten::<copy>", self_ns=25.0))
+
+
+def profile_of(arm: Arm, tool: str = "torch", **changes: object) -> Profile:
+    values = {
+        "slice": "iterations 2:5",
+        "iterations": 3,
+        "units": 3.0,
+        "bare_ns": (10.0,),
+        "profiled_ns": (15.0,),
+        "costs": COSTS,
+    }
+    return Profile.model_validate({"tool": tool, "workload": "toy", "unit": "row", "arm": arm, **values, **changes})
+
+
+def add(built: Built, arm: Arm, tool: str = "torch", **changes: object) -> Path:
+    """A whole profile with a file to look at."""
+    folder = arm_folder(built.folder, arm) / tool
+    folder.mkdir(parents=True)
+    write_profile(folder, profile_of(arm, tool, **changes))
+    (folder / "record.json").write_text("{}")
+    (folder / "trace.json.gz").write_bytes(b"trace")
+    (folder / "profile.html").write_text("<html>tree</html>")
+    return folder
+
+
+def test_a_report_links_each_profile_beside_its_arm(tmp_path: Path) -> None:
+    built = build(tmp_path / "demo")
+    add(built, FAST)
+    comparison = Comparison("demo", "pair", 0.01, Reference("naive", 1500.0, 6), (), (), ())
+    found = read_provenance(built.folder.config_file, [])
+    write_markdown(built.folder, comparison, found)
+    from pipelines.analysis.collect import collect
+
+    table = collect(built.folder, built.manifest, read_progress(built.folder, built.manifest))
+    write_html(built.folder, built.manifest, comparison, table, found)
+    place = arm_folder(built.folder, FAST).name
+    text, page = built.folder.markdown_file.read_text(), built.folder.report_file.read_text()
+    address = f"profiles/{place}/torch/trace.json.gz"
+    assert (built.folder.path / address).exists()
+    assert f"| {FAST.label} | torch, iterations 2:5 | aten::mm 75%; aten::<copy> 25% | 1.50x |" in text
+    assert f"[trace.json.gz]({address})" in text
+    assert f'href="{address}"' in page
+    assert "aten::&lt;copy&gt; 25%" in page
+
+
+def test_what_was_interrupted_or_damaged_is_not_linked(tmp_path: Path) -> None:
+    built = build(tmp_path / "demo")
+    add(built, FAST, tool=f"torch{UNFINISHED}")
+    damaged = add(built, NAIVE)
+    (damaged / "profile.json").write_text("{")
+    problems: list[str] = []
+    assert links(built.folder) == kept_profiles(built.folder, problems) == []
+    assert len(problems) == 1 and str(damaged) in problems[0]
+
+
+def test_profiles_are_no_trials(tmp_path: Path) -> None:
+    built = build(tmp_path / "demo")
+    before = read_progress(built.folder, built.manifest)
+    add(built, FAST)
+    after = read_progress(built.folder, built.manifest)
+    assert (after.timing, after.other, after.damaged) == (before.timing, before.other, before.damaged)
+
+
+def test_offline_an_arms_profiles_are_a_run_with_their_files_as_an_artifact(tmp_path: Path) -> None:
+    built = build(tmp_path / "demo")
+    add(built, FAST)
+    add(built, FAST, "dynamo", costs=(), findings=("2 graphs",), facts={"compiled_graphs": 2.0})
+    done = publish_here(built)
+    assert done.complete and len(done.runs) == 3
+    (path,) = built.folder.wandb_dir.glob(f"offline-run-*-{FAST.id}-profile")
+    run = read_run(path)
+    assert (run.job_type, run.group, run.config["variant"]) == ("profile", "demo", FAST.label)
+    assert (run.summary["profile/torch/overhead"], run.summary["profile/dynamo/compiled_graphs"]) == (1.5, 2.0)
+    files = run.artifacts[f"profile-{IDENTITY}-{FAST.id}-profile"]
+    assert {"torch/trace.json.gz", "torch/profile.html", "torch/profile.json", "dynamo/profile.json"} <= set(files)
+    assert not any("record.json" in name for name in files)
+    assert publish_here(built).new == 0
+
+
+def test_a_server_is_sent_profiles_again_when_they_changed(tmp_path: Path, backend: Loopback) -> None:
+    built = build(tmp_path / "demo", mode="online")
+    folder = add(built, FAST)
+    assert publish_here(built, server=backend.url).complete
+    write_profile(folder, profile_of(FAST, profiled_ns=(30.0,)))
+    done = publish_here(built, server=backend.url)
+    assert done.complete and [run.note for run in done.runs if run.label.startswith("profile")] == ["replaced"]
+
+
+def test_a_damaged_profile_costs_no_other_run(tmp_path: Path) -> None:
+    built = build(tmp_path / "demo")
+    file = add(built, FAST) / "profile.json"
+    file.write_text("{")
+    done = publish_here(built)
+    assert [run.label for run in done.runs] == [NAIVE.label, FAST.label]
+    assert done.warning is not None and f"{file} is damaged" in done.warning

@@ -1,0 +1,131 @@
+"""Climbing a ladder: the fastest size, the cliff and the largest that fits, from as few measurements as possible."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pipelines.search.factors import ladder_factor
+from pipelines.search.ladders import Frontier, Rung, fastest, memory_model, sizes_of
+from pipelines.search.search import Seen, explore
+from workloads.api import Level, Numbers, Toggle
+from workloads.errors import ConfigError
+
+MIB = 2**20
+
+
+def climbed(
+    time_of,
+    sizes: list[int],
+    *,
+    memory_of=lambda size: 100 * MIB,
+    there: int | None = None,
+    budget: int | None = None,
+    limit: int = 10,
+) -> tuple[Frontier, list[int]]:
+    """A search over a machine whose times and memory are known, and the sizes that it measured in order.
+
+    `there` is the memory that the machine has, `budget` what the search knows of it.
+    """
+    factor = ladder_factor("size", sizes, sizes[0])
+    steps = explore(factor, budget, limit)
+    view, measured = {}, []
+    step = next(steps)
+    while True:
+        for point in step.points:
+            size = int(factor.values[point[0]])  # type: ignore[arg-type]
+            measured.append(size)
+            peak = memory_of(size)
+            fits = there is None or peak <= there
+            view[point] = (
+                Seen(math.log(time_of(size) / time_of(sizes[0])), 1e-6, peak_bytes=peak)
+                if fits
+                else Seen(None, reason="no memory", outcome="oom")
+            )
+        try:
+            step = steps.send(view)
+        except StopIteration as end:
+            return end.value, measured
+
+
+POWERS = [2**i for i in range(11)]
+
+
+@pytest.mark.parametrize("optimum", [4, 32, 64, 256, 512])
+def test_a_planted_optimum_and_its_cliff_are_found_within_ten_measurements(optimum: int) -> None:
+    def time_of(size: int) -> float:
+        return (1 + 0.08 * abs(math.log2(size / optimum))) * (1.8 if size > optimum else 1.0)
+
+    found, measured = climbed(time_of, POWERS)
+    assert len(measured) <= 10
+    assert found.fastest is not None and found.fastest.size == optimum
+    assert found.cliff is not None and (found.cliff[0].size, found.cliff[1].size) == (optimum, 2 * optimum)
+
+
+@pytest.mark.parametrize("budget_known", [True, False])
+def test_the_largest_size_that_fits_is_found_and_what_stops_the_next_one(budget_known: bool) -> None:
+    there = 800 * MIB
+    found, measured = climbed(
+        lambda size: 1 / math.log2(size + 1),
+        POWERS,
+        memory_of=lambda size: (100 + 5 * size) * MIB,
+        there=there,
+        budget=there if budget_known else None,
+    )
+    assert found.largest is not None and found.largest.size == 128
+    assert found.sure
+    assert len(measured) <= 10
+    assert (256 in measured) is not budget_known, "a size that memory predicts not to fit is hopeless"
+    assert budget_known is (found.skipped.get(256) == pytest.approx((100 + 5 * 256) * MIB))
+
+
+def test_a_ladder_that_gets_worse_early_still_says_what_fits() -> None:
+    there = 300 * MIB
+    found, _ = climbed(lambda size: float(size), POWERS, memory_of=lambda size: (100 + size) * MIB, there=there, budget=there)
+    assert found.fastest is not None and found.fastest.size == 1
+    assert found.largest is not None and found.largest.size == 128
+
+
+def test_measurements_are_limited_and_the_answer_says_that_it_is_not_sure() -> None:
+    found, measured = climbed(lambda size: 1 / size, POWERS, limit=3)
+    assert len(measured) == 3
+    assert not found.sure
+
+
+def test_where_nothing_fits_there_is_no_fastest_size() -> None:
+    found, measured = climbed(lambda size: 1.0, POWERS, there=1)
+    assert found.fastest is None and found.largest is None
+    assert len(measured) <= 4, "larger sizes than one without memory are not tried"
+
+
+def test_of_equal_sizes_the_smallest_is_taken_but_never_one_far_from_the_best() -> None:
+    rungs = {size: Rung(size, value, 0.05) for size, value in ((1, 0.0), (2, -0.10), (4, -0.12), (8, -0.125))}
+    best = fastest(rungs)
+    assert best is not None and best.size == 2
+
+
+def test_memory_is_a_fixed_part_and_a_part_for_each_unit() -> None:
+    model = memory_model({size: Rung(size, 0.0, peak_bytes=100 + 3 * size) for size in (1, 2, 8)})
+    assert model is not None
+    assert model.peak_bytes(100) == pytest.approx(400)
+
+
+def test_sizes_are_powers_of_two_over_the_numbers_of_a_toggle_and_its_own_levels() -> None:
+    toggle = Toggle("size", (Level("all"), Level(12)), "", "", Numbers(3, 40))
+    assert sizes_of(toggle) == [4, 8, 12, 16, 32]
+    assert sizes_of(toggle, [40, 3]) == [3, 40]
+
+
+@pytest.mark.parametrize(
+    ("toggle", "given", "words"),
+    [
+        (Toggle("amp", (Level("off"), Level("bf16")), ""), [], "amp is no ladder: it has no range of sizes"),
+        (Toggle("share", (Level(0),), "", "", Numbers(0, 1, integer=False)), [], "its numbers are not integers"),
+        (Toggle("size", (Level("all"),), "", "", Numbers(1, 8)), [9], "is not a level of size"),
+        (Toggle("size", (Level("all"),), "", "", Numbers(1, 8)), ["all"], "is no size of a ladder"),
+    ],
+)
+def test_what_is_no_ladder_is_refused_with_its_levels(toggle: Toggle, given: list, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        sizes_of(toggle, given)

@@ -1,0 +1,142 @@
+"""Files of a sweep: nothing half written is ever read, and of two writers the first wins."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines.config.types import DesignConfig
+from pipelines.plan import plan
+from pipelines.store import files, records
+from pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord, TrialSpec
+from workloads.api import Device, Evidence
+from workloads.errors import RecordError
+
+
+@pytest.fixture
+def record() -> TrialRecord:
+    return TrialRecord(
+        arm="a" * 16, kind=Kind.TIMING, pack="p000", round=1, attempt=0, outcome=Outcome.OK, units=4.0, region_ns=100
+    )
+
+
+def test_a_manifest_reads_back_as_it_was_written(tmp_path: Path, command) -> None:
+    folder, manifest = SweepFolder(tmp_path), plan.make_plan(command(DesignConfig("one_at_a_time")), Device())
+    folder.write_manifest(manifest)
+    assert folder.read_manifest() == manifest
+
+
+def test_the_first_of_two_writers_of_a_record_wins(tmp_path: Path, record: TrialRecord) -> None:
+    assert records.write_record(tmp_path, record)
+    assert not records.write_record(tmp_path, record.model_copy(update={"attempt": 7}))
+    assert records.read_record(tmp_path) == record
+
+
+def test_of_many_threads_that_create_a_file_exactly_one_succeeds(tmp_path: Path) -> None:
+    won: list[int] = []
+    threads = [
+        threading.Thread(target=lambda n=n: files.write_once(tmp_path / "record.json", str(n).encode()) and won.append(n))
+        for n in range(12)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert (tmp_path / "record.json").read_text() == str(won[0])
+    assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_a_trial_without_record_reads_as_none(tmp_path: Path) -> None:
+    assert records.read_record(tmp_path) is None
+
+
+def test_a_record_cut_off_anywhere_is_reported_by_its_path(tmp_path: Path, record: TrialRecord) -> None:
+    text = record.model_dump_json(indent=1)
+    for length in range(0, len(text) - 1, 37):
+        (tmp_path / "record.json").write_text(text[:length])
+        with pytest.raises(RecordError, match=str(tmp_path / "record.json")):
+            records.read_record(tmp_path)
+
+
+def test_a_record_of_another_schema_version_is_named(tmp_path: Path, record: TrialRecord) -> None:
+    (tmp_path / "record.json").write_text(json.dumps({**record.model_dump(mode="json"), "schema_version": 99}))
+    with pytest.raises(RecordError, match="schema version 99, and this perfsweep reads version 1"):
+        records.read_record(tmp_path)
+
+
+def test_a_record_with_a_wrong_field_names_the_field(tmp_path: Path, record: TrialRecord) -> None:
+    (tmp_path / "record.json").write_text(json.dumps({**record.model_dump(mode="json"), "outcome": "splendid"}))
+    with pytest.raises(RecordError, match="outcome"):
+        records.read_record(tmp_path)
+
+
+def test_a_line_still_being_written_is_left_for_the_next_look(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    files.append_line(file, {"n": 1})
+    with file.open("a") as out:
+        out.write('{"n": 2')
+    assert [values["n"] for _, values in files.read_json_lines(file, torn_tail=True)] == [1]
+
+
+def test_a_damaged_line_is_named_by_number(tmp_path: Path) -> None:
+    (tmp_path / "manifest.jsonl").write_text('{"row": "arm"\n')
+    with pytest.raises(RecordError, match=r"manifest.jsonl line 1 is damaged"):
+        SweepFolder(tmp_path).read_manifest()
+
+
+def test_a_folder_that_is_no_sweep_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="is this the folder of a sweep"):
+        SweepFolder(tmp_path).read_manifest()
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "status.json"
+    files.write_atomically(file, b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.write_atomically(file, b"new")
+    assert file.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(st.dictionaries(st.text("abc_", min_size=1), st.floats(allow_nan=False)), st.integers(0, 50))
+def test_evidence_reads_back_exactly(tmp_path: Path, numbers: dict[str, float], length: int) -> None:
+    tensors = {"values": np.random.default_rng(length).standard_normal(length), "flags": np.arange(length) % 2 == 0}
+    records.write_evidence(tmp_path, Evidence(tensors, numbers))
+    found = records.read_evidence(tmp_path)
+    assert found.numbers == numbers
+    assert all(np.array_equal(found.tensors[name], tensors[name]) for name in tensors)
+
+
+def test_evidence_cut_off_anywhere_is_an_error_never_a_guess(tmp_path: Path) -> None:
+    records.write_evidence(tmp_path, Evidence({"values": np.arange(40.0)}, {"loss": 1.0}))
+    whole = (tmp_path / "evidence.npz").read_bytes()
+    for length in range(0, len(whole), 61):
+        (tmp_path / "evidence.npz").write_bytes(whole[:length])
+        with pytest.raises(RecordError, match=r"evidence\.npz"):
+            records.read_evidence(tmp_path)
+
+
+def test_trial_folders_say_arm_pack_round_and_attempt(tmp_path: Path, command) -> None:
+    manifest = plan.make_plan(command(DesignConfig("one_at_a_time")), Device())
+    folder, arm = SweepFolder(tmp_path), manifest.arms[0]
+    for number, kind in ((3, Kind.TIMING), (None, Kind.EVIDENCE)):
+        spec = TrialSpec(
+            sweep="toy", workload="toy", config={}, arm=arm, kind=kind, pack="p001", round=number, attempt=2,
+            measure=manifest.sweep.measure, code="", cache_dir="",
+        )  # fmt: skip
+        folder.trial_dir(spec).mkdir(parents=True)
+    (tmp_path / "trials" / arm.id / "notes").mkdir()
+    assert [found[1:] for found in folder.trial_dirs(arm.id)] == [("p001", "evidence", 2), ("p001", "r003", 2)]

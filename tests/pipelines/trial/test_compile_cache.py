@@ -1,0 +1,150 @@
+"""Compiled code on disk: cold where it is counted, warm and unchanging where it is timed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipelines.analysis import collect, compare
+from pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from pipelines.execution import launch
+from pipelines.execution.pack import PackRun
+from pipelines.plan import plan
+from pipelines.store.records import Kind, Manifest, SweepFolder, read_record
+from pipelines.trial.compile_cache import VARIABLE, compile_cache, link_files, shared_folder
+from pipelines.trial.environment import can_compile
+from workloads.api import Device
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    folder = tmp_path / "shared"
+    (folder / "ab").mkdir(parents=True)
+    (folder / "ab" / "kernel.so").write_text("compiled")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "left"),
+    [
+        (Kind.COUNTING, {}, {"ab/kernel.so": "compiled", "cd/new.so": "new"}),
+        (Kind.EVIDENCE, {"ab/kernel.so": "compiled"}, {"ab/kernel.so": "compiled", "cd/new.so": "new"}),
+        (Kind.TIMING, {"ab/kernel.so": "compiled"}, {"ab/kernel.so": "compiled"}),
+    ],
+)
+def test_what_a_trial_finds_and_what_it_leaves(tmp_path: Path, shared: Path, kind: Kind, found: dict, left: dict) -> None:
+    own = tmp_path / "own"
+    with compile_cache(kind, shared, own):
+        assert os.environ[VARIABLE] == str(own)
+        assert files(own) == found
+        (own / "cd").mkdir()
+        (own / "cd" / "new.so").write_text("new")
+        (own / "cd" / "half.lock").write_text("")
+    assert files(shared) == left
+    assert not own.exists()
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_an_arm_that_compiles_anew_neither_takes_nor_leaves(tmp_path: Path, shared: Path, kind: Kind) -> None:
+    own = tmp_path / "own"
+    with compile_cache(kind, shared, own, anew=True):
+        assert os.environ[VARIABLE] == str(own)
+        assert files(own) == {}
+        (own / "new.so").write_text("new")
+    assert files(shared) == {"ab/kernel.so": "compiled"}
+
+
+def test_a_file_that_a_timing_trial_replaces_stays_as_it_was_for_the_others(tmp_path: Path, shared: Path) -> None:
+    with compile_cache(Kind.TIMING, shared, tmp_path / "own"):
+        fresh = tmp_path / "own" / "fresh"
+        fresh.write_text("other")
+        fresh.replace(tmp_path / "own" / "ab" / "kernel.so")
+    assert files(shared) == {"ab/kernel.so": "compiled"}
+
+
+def test_a_trial_that_fails_leaves_nothing_and_the_environment_as_it_was(tmp_path: Path, shared: Path, monkeypatch) -> None:
+    monkeypatch.setenv(VARIABLE, "before")
+    with pytest.raises(RuntimeError), compile_cache(Kind.COUNTING, shared, tmp_path / "own"):
+        (tmp_path / "own" / "torn.so").write_text("to")
+        raise RuntimeError
+    assert files(shared) == {"ab/kernel.so": "compiled"}
+    assert os.environ[VARIABLE] == "before"
+
+
+def test_files_are_copied_where_they_cannot_be_linked(tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    link_files(shared, tmp_path / "own")
+    link_files(shared, tmp_path / "own")
+    assert files(tmp_path / "own") == {"ab/kernel.so": "compiled"}
+
+
+def test_compiled_code_is_kept_by_torch_device_and_code(tmp_path: Path) -> None:
+    facts = ("2.13.0", "H200", "code")
+    others = [("2.12.0", "H200", "code"), ("2.13.0", "H100", "code"), ("2.13.0", "H200", "other")]
+    assert len({shared_folder(tmp_path, *one) for one in (facts, *others)}) == 4
+    assert shared_folder(tmp_path, *facts) == shared_folder(tmp_path, *facts)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not can_compile(), reason="torch.compile finds no C++ compiler")
+def test_a_compiled_arm_is_counted_cold_and_timed_warm(tmp_path: Path) -> None:
+    command = SweepCommand(
+        workload={"name": "digits", "model": "mlp", "eval_every": 1, "checkpoint_every": 1},
+        measure=MeasureConfig(rounds=2, iterations=8, warmup_max=40, evidence_iterations=2, counting_iterations=2, repeats=0),
+        sweep=SweepConfig(name="compiled", designs=[DesignConfig("one_at_a_time", levels={"compile": ["default"]})]),
+        runs=str(tmp_path),
+    )
+    folder, manifest = prepared(command)
+    run = PackRun(folder, manifest, manifest.packs[0])
+    arm = next(arm for arm in manifest.arms if arm.label != "baseline")
+    run.support(arm, Kind.COUNTING)
+    before = files_of(folder.cache_dir)
+    run.run()
+    timed = [read_record(path) for path, _, stage, _ in folder.trial_dirs(arm.id) if stage.startswith("r")]
+    warm = [record.compile_s for record in timed if record]
+    (result,) = compare.compare(folder, manifest, collect.collect(folder, manifest)).effects
+    assert before, "the counting trial left nothing"
+    assert result.compile_s is not None and result.warm_compile_s is not None
+    assert max(warm) < 0.7 * result.compile_s, (warm, result.compile_s)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not can_compile(), reason="torch.compile finds no C++ compiler")
+def test_a_cache_on_disk_acts_where_its_arm_is_timed(tmp_path: Path) -> None:
+    """Counting trials start with nothing in both arms, so that the counter which proves it must come from timing trials."""
+    command = SweepCommand(
+        workload={"name": "toys.compiled:Compiled"},
+        measure=MeasureConfig(rounds=2, iterations=5, warmup_max=5, evidence_iterations=2, counting_iterations=1, repeats=0),
+        sweep=SweepConfig(name="cached", designs=[DesignConfig("one_at_a_time", levels={"compile_cache": ["shared"]})]),
+        runs=str(tmp_path),
+    )
+    folder, manifest = prepared(command)
+    for pack in manifest.packs:
+        PackRun(folder, manifest, pack).run()
+    result = compare.compare(folder, manifest, collect.collect(folder, manifest))
+    (effect,) = result.effects
+    assert effect.outcome == "", effect
+    assert effect.compile_s is not None and effect.warm_compile_s is not None
+    assert effect.warm_compile_s < 0.5 * effect.compile_s
+    rulings = {ruled.claim.section: ruled.ruling for ruled in result.rulings}
+    assert rulings["1"].startswith("confirmed"), rulings
+
+
+def prepared(command: SweepCommand) -> tuple[SweepFolder, Manifest]:
+    manifest = plan.make_plan(command, Device(compiler=True))
+    folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    return folder, manifest
+
+
+def files_of(folder: Path) -> set[str]:
+    return {str(path) for path in folder.rglob("*") if path.is_file()}

@@ -1,0 +1,105 @@
+"""What cannot be timed is refused in a sentence: never a silent number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toys.odd import Endless, EndsInWarmUp, NoJob
+
+from pipelines.store.records import Arm, Kind, Measure, TrialSpec
+from pipelines.trial import regions
+from pipelines.trial.clock import FakeClock
+from pipelines.trial.step_logging import BufferedLog
+from workloads.api import Context, Device, Workload
+from workloads.errors import ContractError, RecordError
+
+MEASURE = Measure(
+    rounds=2,
+    iterations=8,
+    jobs=1,
+    warmup_max=8,
+    evidence_iterations=1,
+    counting_iterations=1,
+    threads=1,
+    timeout_s=60,
+    seed=0,
+)
+
+Timed = Callable[..., dict[str, Any]]
+
+
+class Backwards(FakeClock):
+    """A clock that jumps back by a second, once, after some looks at it."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__(time_ns=10**12, tick_ns=1000)
+        self._left = after
+
+    def now_ns(self) -> int:  # type: ignore[override]
+        self._left -= 1
+        if self._left == 0:
+            self.time_ns -= 10**9
+        return super().now_ns()
+
+
+@pytest.fixture
+def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timed:
+    """Times a workload by a clock of the test's."""
+
+    def run(cls: type[Workload], clock: FakeClock, **levels: str) -> dict[str, Any]:
+        chosen = {"units": "one", **levels}
+        arm = Arm(id="a" * 16, label="arm", levels=chosen)
+        spec = TrialSpec(
+            sweep="s",
+            workload="w",
+            config={},
+            arm=arm,
+            kind=Kind.TIMING,
+            pack="p000",
+            round=0,
+            attempt=0,
+            measure=MEASURE,
+            code="",
+            cache_dir=str(tmp_path),
+        )
+        workload = cls()
+        workload.setup(cls.Config(), chosen, Context(Device(), tmp_path, tmp_path))
+        monkeypatch.setattr(regions, "clock_for", lambda device: clock)
+        return regions.timed(workload, spec, tmp_path, Device(), BufferedLog())
+
+    return run
+
+
+def test_a_clock_that_ticks_gives_the_time_it_ticked(timed: Timed) -> None:
+    found = timed(Endless, FakeClock(tick_ns=1000))
+    # One look at each end of the region and one after each iteration.
+    assert (found["iterations"], found["units"], found["region_ns"]) == (8, 8.0, 9000)
+
+
+def test_iterations_that_take_no_time_are_refused(timed: Timed) -> None:
+    with pytest.raises(ValueError, match="stood still"):
+        timed(Endless, FakeClock(tick_ns=0))
+
+
+@pytest.mark.parametrize("after", [4, 15])  # in the warm-up, and in the region
+def test_a_clock_that_jumps_back_is_refused(timed: Timed, after: int) -> None:
+    with pytest.raises((ValueError, RecordError), match="ran backwards"):
+        timed(Endless, Backwards(after))
+
+
+def test_steps_that_run_out_are_refused_by_name(timed: Timed) -> None:
+    with pytest.raises(ContractError, match="EndsInWarmUp ran out of iterations while it was measured"):
+        timed(EndsInWarmUp, FakeClock(tick_ns=1000))
+
+
+def test_iterations_that_do_no_units_are_refused(timed: Timed) -> None:
+    with pytest.raises(RecordError, match=r"did 0 units of work; progress\(\) must grow"):
+        timed(Endless, FakeClock(tick_ns=1000), units="none")
+
+
+def test_a_job_that_is_over_before_it_begins_is_refused(timed: Timed) -> None:
+    with pytest.raises(RecordError, match="ended before an iteration could be timed"):
+        timed(NoJob, FakeClock(tick_ns=1000))

@@ -1,0 +1,107 @@
+"""Where a trial puts its metrics: into memory, or to W&B where that is the toggle under test."""
+
+from __future__ import annotations
+
+import gc
+import os
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pipelines.publish.wandb_file import read_run
+from pipelines.trial.step_logging import BufferedLog, LiveLog
+from workloads.errors import ConfigError
+
+
+def live_rows(level: str, folder: Path, count: int) -> tuple[list[dict[str, Any]], int]:
+    log = LiveLog(level, folder)
+    for index in range(count):
+        log({"loss": torch.tensor(index / 8), "index": index})  # what a training loop hands over
+    log.close()
+    (path,) = folder.rglob("offline-run-*")
+    return read_run(path).history, log.calls
+
+
+def test_level_each_commits_every_row(tmp_path: Path) -> None:
+    rows, calls = live_rows("each", tmp_path / "scratch", 60)
+    assert [(row["index"], row["loss"]) for row in rows] == [(index, index / 8) for index in range(60)]
+    assert calls == 60
+
+
+def test_level_commit_false_keeps_the_last_of_fifty_rows(tmp_path: Path) -> None:
+    rows, calls = live_rows("commit_false", tmp_path / "scratch", 120)
+    assert [row["index"] for row in rows] == [49, 99, 119]  # 117 of 120 rows are lost; finishing saves the last
+    assert calls == 120
+
+
+def test_a_live_log_ignores_the_shell_and_keeps_to_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    monkeypatch.setenv("WANDB_RUN_ID", "stolen")
+    monkeypatch.setenv("WANDB_RUN_GROUP", "stolen")  # no setting of ours would hide it
+    rows, _ = live_rows("each", tmp_path / "scratch", 2)
+    assert len(rows) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["scratch"]
+    (path,) = tmp_path.rglob("offline-run-*")
+    assert read_run(path).group == ""
+    assert os.environ["WANDB_RUN_ID"] == "stolen"
+
+
+def test_what_a_trial_prints_stays_out_of_its_run(tmp_path: Path) -> None:
+    log = LiveLog("each", tmp_path)
+    print("a line of the workload")
+    log({"loss": 1.0})
+    log.close()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"a line of the workload" in path.read_bytes()]
+
+
+def test_a_level_that_does_not_log_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="wandb_logging=buffered does not log to W&B; choose from: each, commit_false"):
+        LiveLog("buffered", tmp_path)
+
+
+def test_a_buffered_log_gives_one_array_for_each_key_with_gaps_marked() -> None:
+    log = BufferedLog()
+    row = {"loss": torch.tensor(2.0, requires_grad=True), "lr": 0.1}
+    log(row)
+    row["lr"] = 9.0  # the caller may use its mapping again
+    log({"loss": torch.tensor(1.5), "accuracy": 1})
+    arrays = log.arrays()
+    assert list(arrays) == ["loss", "lr", "accuracy"]
+    assert all(values.dtype == np.float64 for values in arrays.values())
+    np.testing.assert_array_equal(arrays["loss"], [2.0, 1.5])
+    np.testing.assert_array_equal(arrays["lr"], [0.1, np.nan])
+    np.testing.assert_array_equal(arrays["accuracy"], [np.nan, 1.0])
+    assert log.calls == 0
+
+
+def test_a_cleared_buffered_log_is_empty() -> None:
+    log = BufferedLog()
+    log({"loss": 1.0})
+    log.clear()
+    assert log.arrays() == {}
+
+
+class _Saved:
+    """Something that a graph keeps."""
+
+
+class _Keeping(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, saved: _Saved) -> torch.Tensor:
+        ctx.saved = saved
+        return value.sum()
+
+
+def test_a_buffered_log_keeps_no_graph_alive() -> None:
+    saved = _Saved()
+    kept = weakref.ref(saved)
+    log = BufferedLog()
+    log({"loss": _Keeping.apply(torch.ones(4, requires_grad=True), saved)})
+    del saved
+    gc.collect()
+    assert kept() is None
+    assert log.arrays()["loss"].tolist() == [4.0]

@@ -1,0 +1,261 @@
+"""Generated data, readers of SQuAD, HotpotQA and flat files, and what they refuse in a sentence."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.errors import ConfigError
+from workloads.latentwire.data import generator, readers
+from workloads.latentwire.data.layout import Layout
+from workloads.latentwire.data.tokens import A, B, bpe_available, bpe_tokenizer, byte_tokenizer
+
+
+def squad(*questions: dict, context: str = "The capital of Ba is Den Far.") -> str:
+    return json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": list(questions)}]}]})
+
+
+def question(answer: str = "Den Far", start: int = 21, name: str = "q1") -> dict:
+    return {"id": name, "question": "Which?", "answers": [{"text": answer, "answer_start": start}]}
+
+
+@pytest.mark.parametrize("kind", generator.KINDS)
+def test_the_same_seed_gives_the_same_bytes_and_another_one_others(kind) -> None:
+    assert generator.generate(kind, 20, 3) == generator.generate(kind, 20, 3)
+    assert generator.generate(kind, 20, 3) != generator.generate(kind, 20, 4)
+
+
+@given(n=st.integers(1, 60), seed=st.integers(0, 2**32), kind=st.sampled_from(["squad", "hotpot"]))
+def test_as_many_examples_as_asked_for_can_be_read_back(n, seed, kind) -> None:
+    examples = readers.parse(generator.generate(kind, n, seed), kind)
+    assert len(examples) == n
+    assert len({example.id for example in examples}) == n
+    assert all(example.answer in example.source for example in examples)
+
+
+def test_a_fifth_of_the_questions_of_version_two_has_no_answer() -> None:
+    text = generator.generate("squad2", 1000, 0)
+    answered = readers.parse(text, "x")
+    assert 740 <= len(answered) <= 860
+    everything = readers.parse(text, "x", unanswerable="eos")
+    assert len(everything) == 1000
+    assert sum(example.answer == "" for example in everything) == 1000 - len(answered)
+
+
+def test_a_quarter_of_the_answers_is_shorter_than_four_tokens_with_their_end() -> None:
+    examples = readers.parse(generator.generate("squad", 2000, 0), "x")
+    assert 0.2 <= sum(" " not in example.answer and len(example.answer) <= 3 for example in examples) / 2000 <= 0.3
+    assert max(len(example.answer.split()) for example in examples) <= 9
+
+
+def test_a_thousand_examples_take_milliseconds() -> None:
+    started = time.process_time()
+    generator.generate("squad", 1000, 0)
+    assert time.process_time() - started < 0.2  # 0.008 s on a quiet machine
+
+
+@pytest.mark.skipif(not bpe_available(), reason="needs tokenizers")
+def test_prompts_have_the_lengths_they_are_meant_to_have(cache_dir) -> None:
+    layout = Layout(bpe_tokenizer(A, 2048, cache_dir), "text", 32, 16, 1024)
+    examples = readers.parse(generator.generate("squad", 500, 0), "x")
+    lengths = [len(layout.scaffold(example.source)) for example in examples]
+    assert 110 <= sum(lengths) / len(lengths) <= 160
+    assert min(lengths) >= 30 and max(lengths) <= 280
+
+
+def test_source_and_answer_come_from_a_squad_file() -> None:
+    (example,) = readers.parse(squad(question()), "x")
+    assert example.source == "Context: The capital of Ba is Den Far.\nQuestion: Which?\n"
+    assert (example.answer, example.answers) == ("Den Far", ("Den Far",))
+
+
+@pytest.mark.parametrize("start", [20, 22, 500, -3, 21 - len("The capital of Ba is Den Far.")])
+def test_an_answer_that_is_not_where_it_says_is_named(start) -> None:
+    with pytest.raises(ConfigError, match=rf"answer_start={start} of example q1"):
+        readers.parse(squad(question(start=start)), "file.json")
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"data": [', "not json"])
+def test_broken_json_is_refused_with_its_place(text, tmp_path) -> None:
+    file = tmp_path / "broken.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r"broken\.json is no valid JSON at line 1"):
+        readers.read(file)
+
+
+def test_a_broken_line_of_many_is_named_by_its_own_number(tmp_path) -> None:
+    file = tmp_path / "broken.jsonl"
+    file.write_text('{"a": "\u2028"}\n\n{"context": }\n')
+    with pytest.raises(ConfigError, match="at line 3 column 13"):
+        readers.read(file)
+
+
+def test_half_of_a_surrogate_pair_is_named_with_its_example() -> None:
+    text = squad(question(), context="The capital of Ba is Den Far. \ud800")
+    with pytest.raises(ConfigError, match="example q1 has half of a surrogate pair"):
+        readers.parse(text, "file.json")
+
+
+def test_uneven_lists_of_a_flat_hotpot_file_are_refused() -> None:
+    entry = {"question": "?", "answer": "x", "supporting_facts": [], "context": {"title": ["a", "b"], "sentences": [["s"]]}}
+    with pytest.raises(ConfigError, match="is not in format hotpot"):
+        readers.parse(json.dumps([entry]), "file.json")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"missing\.json cannot be read"):
+        readers.read(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize("content", ['{"a": 1}', "[1, 2]", '"text"', "[]"])
+def test_json_of_no_known_format_is_refused(content) -> None:
+    with pytest.raises(ConfigError, match="data_format"):
+        readers.parse(content, "file.json")
+
+
+def test_a_record_without_its_fields_is_refused_with_the_format() -> None:
+    with pytest.raises(ConfigError, match="is not in format flat"):
+        readers.parse('[{"question": "?"}]', "file.json")
+
+
+def test_an_empty_answer_is_an_error_and_none_is_unanswerable() -> None:
+    with pytest.raises(ConfigError, match="example q1 has an empty answer"):
+        readers.parse(squad(question(answer="", start=0)), "x")
+    unanswered = {"id": "q2", "question": "Which?", "answers": []}
+    assert len(readers.parse(squad(question(), unanswered), "x")) == 1
+    assert readers.parse(squad(question(), unanswered), "x", unanswerable="eos")[1].answers == ("",)
+
+
+def test_data_without_a_usable_example_are_refused() -> None:
+    with pytest.raises(ConfigError, match="holds no example"):
+        readers.parse(squad({"id": "q2", "question": "Which?", "answers": []}), "x")
+
+
+def test_flat_records_are_read_from_lines_and_lists(tmp_path) -> None:
+    record = {"id": "a", "context": "c", "question": "q", "answers": {"text": ["x", "y"]}}
+    lines = tmp_path / "flat.jsonl"
+    lines.write_text("\n".join(json.dumps({**record, "id": str(i)}) for i in range(3)))
+    assert [example.id for example in readers.read(lines)] == ["0", "1", "2"]
+    assert readers.parse(json.dumps([record]), "x")[0].answers == ("x", "y")
+
+
+def test_flat_records_are_read_from_parquet(tmp_path) -> None:
+    import polars as pl
+
+    file = tmp_path / "flat.parquet"
+    pl.DataFrame([{"context": "c", "question": "q", "answers": {"text": ["x"]}}]).write_parquet(file)
+    assert readers.read(file)[0].answer == "x"
+
+
+HOTPOT = {
+    "_id": "h",
+    "question": "Q?",
+    "answer": "yes",
+    "supporting_facts": [["A", 1]],
+    "context": [["A", ["a0.", "a1.", "a2.", "a3."]], ["B", ["b0."]], ["C", ["c0."]], ["D", ["d0."]], ["E", ["e0."]]],
+}
+
+
+def test_hotpot_keeps_neighbours_of_facts_and_three_other_titles() -> None:
+    (example,) = readers.parse(json.dumps([HOTPOT]), "x")
+    assert example.source == "Question: Q?\nContext: a0. a1. a2. b0. c0. d0.\n"
+
+
+def test_both_shapes_of_hotpot_files_give_the_same() -> None:
+    columns = {
+        **HOTPOT,
+        "supporting_facts": {"title": ["A"], "sent_id": [1]},
+        "context": {"title": [t for t, _ in HOTPOT["context"]], "sentences": [s for _, s in HOTPOT["context"]]},
+    }
+    assert readers.parse(json.dumps([columns]), "x") == readers.parse(json.dumps([HOTPOT]), "x")
+
+
+def test_hotpot_is_cut_at_two_thousand_characters() -> None:
+    long = {**HOTPOT, "context": [["A", ["word " * 300] * 4]]}
+    assert len(readers.parse(json.dumps([long]), "x")[0].source) == 2000
+
+
+def test_more_examples_than_there_are_cannot_be_chosen() -> None:
+    examples = readers.parse(generator.generate("squad", 5, 0), "x")
+    with pytest.raises(ConfigError, match="data_n=6 is more than the 5"):
+        readers.choose(examples, 6, 0)
+    assert sorted(e.id for e in readers.choose(examples, None, 1)) == sorted(e.id for e in examples)
+
+
+# Tokenizers and layout
+
+
+def layouts(cache_dir, anchor="text", **more):
+    made = [byte_tokenizer(A), byte_tokenizer(B)]
+    if bpe_available():
+        made += [bpe_tokenizer(A, 512, cache_dir), bpe_tokenizer(B, 512, cache_dir)]
+    return [Layout(tokenizer, anchor, **{"latents": 4, "answer_tokens": 6, "max_prompt": 400, **more}) for tokenizer in made]
+
+
+@pytest.mark.parametrize("anchor", ["text", "chat", "none"])
+def test_a_prompt_with_its_answer_begins_with_the_prompt(cache_dir, anchor) -> None:
+    for layout in layouts(cache_dir, anchor):
+        for example in readers.parse(generator.generate("squad", 40, 1), "x"):
+            assert layout.separable(example)
+
+
+def test_an_answer_that_melts_into_the_anchor_is_noticed(cache_dir) -> None:
+    """The planted template ends in a letter, so an answer's first letters join it."""
+    import dataclasses
+
+    if not bpe_available():
+        pytest.skip("needs tokenizers")
+    layout = layouts(cache_dir, "none")[3]
+    flavour = dataclasses.replace(layout.tokenizer.flavour, template="{system}{user} capita")
+    melted = dataclasses.replace(layout, tokenizer=dataclasses.replace(layout.tokenizer, flavour=flavour))
+    assert not melted.separable(readers.Example("x", "s", "l of Ba", ("l of Ba",)))
+
+
+def test_the_beginning_of_sequence_comes_first_or_nowhere(cache_dir) -> None:
+    for layout in layouts(cache_dir):
+        bos = layout.tokenizer.bos
+        scaffold, answer = layout.scaffold("some <|bos|> text"), layout.answer("an <|bos|> answer")
+        assert layout.before == ([] if bos is None else [bos])
+        if bos is not None:
+            assert scaffold[0] == bos
+            assert bos not in scaffold[1:] and bos not in answer
+
+
+def test_long_answers_keep_their_end_and_long_sources_their_template(cache_dir) -> None:
+    for layout in layouts(cache_dir):
+        answer = layout.answer("many words " * 20)
+        assert len(answer) == layout.answer_tokens and answer[-1] == layout.tokenizer.end
+        short, long = layout.scaffold("x"), layout.scaffold("word " * 1000)
+        assert len(long) == layout.max_prompt
+        tail = layout.anchor_ids
+        assert long[-len(tail) :] == short[-len(tail) :] == tail
+
+
+def test_a_limit_below_the_template_is_refused(cache_dir) -> None:
+    with pytest.raises(ConfigError, match="max_prompt=10 leaves no room"):
+        layouts(cache_dir, max_prompt=10)[0].scaffold("x")
+
+
+def test_a_tokenizer_without_chat_template_is_refused(start) -> None:
+    with pytest.raises(ConfigError, match="chat template"):
+        start(chat_template="")
+    with pytest.raises(ConfigError, match=r"\{user\}"):
+        start(chat_template="nothing to fill in")
+
+
+@given(st.text(max_size=60))
+def test_what_is_encoded_can_be_decoded(text) -> None:
+    tokenizer = byte_tokenizer(B)
+    assert tokenizer.decode(tokenizer.encode(text, specials=False)) == text
+
+
+@pytest.mark.skipif(not bpe_available(), reason="needs tokenizers")
+@given(text=st.text(alphabet="abc DEN.\né", max_size=60))
+def test_pieces_of_words_can_be_decoded(cache_dir, text) -> None:
+    tokenizer = bpe_tokenizer(A, 512, cache_dir)
+    assert tokenizer.decode(tokenizer.encode(text, specials=False)) == text
+    assert max(tokenizer.encode(text, specials=False), default=0) < tokenizer.first_special < tokenizer.vocabulary <= 512

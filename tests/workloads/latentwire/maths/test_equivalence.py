@@ -1,0 +1,169 @@
+"""Merged, cached, batched and joined paths compute what the naive path computes, term by term and in their gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipelines.plan.arms import Space
+from workloads.api import Device, Parity
+from workloads.latentwire.config import LatentWireConfig
+from workloads.latentwire.toggles import FAST_EXACT
+from workloads.latentwire.workload import LatentWire
+
+HERE = Device(compiler=True, cores=2)
+SPACE = Space(LatentWire.toggles, LatentWireConfig(), HERE)
+FAST = {**FAST_EXACT, "effective_batch": 4, "micro_batch": 4}
+RANKED = ("ddp", "model_per_gpu", "fsdp")
+EXACT = [
+    (toggle.name, level.value)
+    for toggle in LatentWire.toggles
+    for level in toggle.levels[1:]
+    if level.parity is Parity.EXACT
+    and not level.unsupported(HERE)
+    and toggle.name not in ("micro_batch", "effective_batch", "num_workers", "parallel", "compile")
+]
+ROUNDED = [("lm_dtype", "bf16"), ("amp", "bf16")]
+
+
+@pytest.mark.parametrize(("name", "value"), EXACT, ids=lambda part: str(part))
+def test_an_exact_level_changes_nothing_in_double_precision(evidence_of, reference_of, deviations, name, value) -> None:
+    reference = reference_of()
+    arm = evidence_of({name: value})
+    assert max(deviations(arm, reference).values()) <= 1e-12
+    assert torch.equal(arm.tensors["greedy_ids"], reference.tensors["greedy_ids"])
+
+
+@pytest.mark.parametrize("levels", [{"answer_trim": "batch_max"}, {"encoder_trim": "batch_max"}, {"encoder_attn": "native"}])
+def test_what_is_trimmed_was_padding(evidence_of, deviations, short, levels) -> None:
+    assert max(deviations(evidence_of({**levels, "micro_batch": 2}, data=short), evidence_of(data=short)).values()) <= 1e-12
+
+
+@pytest.mark.parametrize("micro", [1, 2, 3])
+def test_pieces_with_global_counts_are_one_batch(evidence_of, reference_of, deviations, micro) -> None:
+    assert max(deviations(evidence_of({"micro_batch": micro}), reference_of()).values()) <= 1e-12
+
+
+@pytest.mark.parametrize("preset_levels", [{}, {"logits": "fused_ce"}, {"micro_batch": 2}, {"teacher": "slice_header"}])
+def test_all_exact_levels_together_train_alike_for_fifty_steps(evidence_of, reference_of, deviations, preset_levels) -> None:
+    """Losses, not weights: where a gradient is zero Adam turns rounding noise into whole steps."""
+    steps = 50 if not preset_levels else 5
+    found = deviations(evidence_of({**FAST, **preset_levels}, steps=steps), reference_of(steps=steps))
+    assert max(found["terms"], found["gradient"]) <= 1e-12
+    assert found["losses"] <= 1e-8
+
+
+def test_all_exact_levels_together_stay_within_rounding_in_single_precision(evidence_of, reference_of, deviations) -> None:
+    found = deviations(evidence_of(FAST, dtype="float32"), reference_of(dtype="float32"))
+    assert max(found["terms"], found["gradient"]) <= 1e-5
+    assert found["losses"] <= 1e-3
+
+
+@pytest.mark.parametrize(("name", "value"), ROUNDED)
+def test_sixteen_bits_stay_within_their_bounds(evidence_of, reference_of, deviations, name, value) -> None:
+    level = SPACE.toggle(name).level(value)
+    arm, reference = evidence_of({name: value}, dtype="float32"), reference_of(dtype="float32")
+    found = deviations(arm, reference)
+    g, r = (one.tensors["gradient"].double() for one in (arm, reference))
+    found["gradient_direction"] = 1 - (torch.dot(g, r) / g.norm() / r.norm()).item()
+    assert all(found[check] <= bound for check, bound in level.bounds.items() if check in found), found
+    assert found["gradient"] > 1e-5  # it did round
+
+
+@pytest.mark.parametrize("early", ["batched", "kv"])
+@pytest.mark.parametrize("separate", [{}, {"logits": "slice"}])
+def test_early_tokens_are_the_same_in_one_pass_or_many(evidence_of, reference_of, deviations, early, separate) -> None:
+    assert max(deviations(evidence_of({"k_loss": early, **separate}), reference_of()).values()) <= 1e-12
+
+
+@pytest.mark.parametrize("layers", ["modules", "fused", "native"])
+@pytest.mark.parametrize("config", [{"state_kd": True}, {"manifold": True}, {"adaptive_first": True}, {"norm": "pre"}])
+def test_optional_losses_agree_between_separate_and_merged_passes(evidence_of, reference_of, deviations, config, layers) -> None:
+    fast = {name: level for name, level in FAST.items() if name != "teacher"}
+    arm = evidence_of({**fast, "teacher": "slice_header", "lm_layers": layers}, **config)
+    assert max(deviations(arm, reference_of(**config)).values()) <= 1e-11
+
+
+def test_a_wrong_shift_is_told_apart_from_rounding(evidence_of, deviations, monkeypatch) -> None:
+    """The planted mutant reads one position too early in the merged pass."""
+    from workloads.latentwire.maths.student import Student
+
+    start = Student._merged
+
+    def early(self, x, answer):
+        return start(self, x, torch.roll(answer, 1, dims=1))
+
+    reference = evidence_of()
+    monkeypatch.setattr(Student, "_merged", early)
+    assert deviations(evidence_of({"passes": "merged"}), reference)["terms"] > 1e-4
+
+
+def test_a_mean_over_pieces_is_told_apart_from_global_counts(evidence_of, deviations, short, monkeypatch) -> None:
+    """The planted mutant gives each piece the denominators of its own rows; answers have two, three and four tokens."""
+    from workloads.latentwire.data import batches
+
+    reference = evidence_of(data=short)
+    collate = batches.Collator.window
+
+    def averaged(self, numbers):
+        windows = [collate(self, [number]) for number in numbers]
+        pieces = [window.pieces[0] for window in windows]
+        for piece in pieces:
+            for model in piece.models:
+                model.weights /= len(pieces)
+        return batches.Window(pieces, len(numbers))
+
+    monkeypatch.setattr(batches.Collator, "window", averaged)
+    assert deviations(evidence_of({"micro_batch": 1}, data=short), reference)["gradient"] > 1e-3
+
+
+def test_running_out_of_memory_loses_nothing(evidence_of, deviations, start, run) -> None:
+    torch.manual_seed(3)
+    broken = evidence_of({"oom": "backoff"}, oom_above=1, dropout=0.1)
+    torch.manual_seed(3)
+    whole = evidence_of({"oom": "backoff", "micro_batch": 1}, dropout=0.1)
+    assert max(deviations(broken, whole).values()) <= 1e-12
+
+
+def test_dying_is_an_outcome_of_its_own(start, run) -> None:
+    with pytest.raises(torch.OutOfMemoryError):
+        run(start(oom_above=2), 1)
+
+
+def test_memory_too_small_for_one_row_is_said_in_a_sentence(start, run) -> None:
+    from workloads.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="single row"):
+        run(start({"oom": "backoff"}, oom_above=0), 1)
+
+
+def test_training_goes_on_where_a_checkpoint_was_taken(start, run) -> None:
+    arguments = {"dtype": "float64", "dropout": 0.1}
+    torch.manual_seed(5)
+    whole = start(**arguments)
+    run(whole, 3)
+    state = whole.state_dict()
+    run(whole, 3)
+    again = start(**arguments)
+    again.load_state_dict(state)
+    run(again, 3)
+    assert list(again._metrics.history) == pytest.approx(list(whole._metrics.history)[3:], rel=1e-12)
+
+
+def test_recomputed_activations_see_the_same_dropout(evidence_of, deviations) -> None:
+    torch.manual_seed(7)
+    kept = evidence_of(dropout=0.2)
+    torch.manual_seed(7)
+    recomputed = evidence_of({"grad_checkpointing": "on"}, dropout=0.2)
+    assert max(deviations(recomputed, kept).values()) <= 1e-12
+
+
+def test_frozen_weights_stay_as_they_are(start, run) -> None:
+    for freeze in ("on", "off"):
+        workload = start({"freeze": freeze})
+        before = {name: p.clone() for m in workload._objective.models.values() for name, p in m.lm.named_parameters()}
+        run(workload, 3)
+        for model in workload._objective.models.values():
+            assert all(p.grad is None for p in model.lm.parameters())
+        after = {name: p for m in workload._objective.models.values() for name, p in m.lm.named_parameters()}
+        assert all(torch.equal(before[name], after[name]) for name in before)

@@ -1,0 +1,331 @@
+"""The frozen model: causal order, batch mates, kept keys and values, pruned rows, finite differences, the reference library."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+from workloads.errors import ConfigError
+from workloads.latentwire.maths import local_models, quantised
+from workloads.latentwire.maths.attention import KERNELS, Mask, Segments
+from workloads.latentwire.maths.encoder import PAD_BYTE, Adapter, LatentEncoder, calibrated, table_rms
+from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path, Rows, rotations
+from workloads.latentwire.presets import LMS, PRESETS, LMConfig, RopeScaling, fast_flops, naive_flops
+
+SHAPES = ("nano-l", "nano-q")
+
+
+def build(name="nano-l", attend="sdpa", joined=False, recompute="off", dtype=torch.float64) -> CausalLM:
+    lm = CausalLM(LMS[name], torch.Generator().manual_seed(0), dtype)
+    if joined:
+        lm.join()
+    lm.path = Path(LayerPath(KERNELS[attend], joined, recompute))
+    return lm
+
+
+def inputs(lm: CausalLM, rows: int = 3, length: int = 9) -> torch.Tensor:
+    torch.manual_seed(1)
+    return torch.randn(rows, length, lm.config.d_model, dtype=lm.table.dtype)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("attend", ["eager", "sdpa"])
+@pytest.mark.parametrize("joined", [False, True])
+def test_every_form_of_a_layer_computes_the_same_with_the_same_derivative(name, attend, joined) -> None:
+    results = []
+    for form in ((attend, joined), ("eager", False)):
+        lm = build(name, *form)
+        x = inputs(lm).requires_grad_()
+        out = lm.logits(lm.run(x, Mask()))
+        torch.manual_seed(2)
+        (out * torch.randn_like(out)).sum().backward()
+        results.append((out.detach(), x.grad))
+    for found, expected in zip(*results, strict=True):
+        assert torch.allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_token_changes_nothing_before_it(joined) -> None:
+    lm = build(joined=joined, attend="eager")
+    x = inputs(lm)
+    before = lm.run(x, Mask())
+    x[:, 5] += 1.0
+    after = lm.run(x, Mask())
+    assert torch.equal(before[:, :5], after[:, :5])
+    assert not torch.equal(before[:, 5:], after[:, 5:])
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_row_is_the_same_alone_and_among_others(joined) -> None:
+    lm = build(joined=joined)
+    x = inputs(lm)
+    assert torch.allclose(lm.run(x, Mask())[1:2], lm.run(x[1:2], Mask()), atol=1e-12)
+
+
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("split", [1, 4, 8])
+def test_kept_keys_and_values_replace_what_came_before(joined, split) -> None:
+    """Fewer queries than keys: an upper left causal mask would let the last queries see almost nothing."""
+    lm = build(joined=joined)
+    x, kept = inputs(lm), []
+    whole = lm.run(x, Mask())
+    lm.run(x[:, :split], Mask(), keep=kept)
+    rest = lm.run(x[:, split:], Mask(past=split), past=kept, start=split)
+    assert torch.allclose(rest, whole[:, split:], atol=1e-12)
+    if split == 4:
+        from workloads.latentwire.maths.attention import Allowed, sdpa
+
+        q = torch.randn(1, 2, 3, 8)
+        k = torch.randn(1, 2, 7, 8)
+        right = sdpa(q, k, k, Mask(past=4).allowed(3, q.device))
+        assert not torch.allclose(right, sdpa(q, k, k, Allowed(causal=True)))
+
+
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("rows", [slice(4, 8), slice(8, None), torch.tensor([[0, 3], [2, 5], [7, 8]])])
+def test_a_pruned_last_layer_gives_the_rows_that_are_read(joined, rows) -> None:
+    lm = build("nano-q", joined=joined)
+    x = inputs(lm).requires_grad_()
+    whole, pruned = Rows(rows).of(lm.run(x, Mask())), lm.run(x, Mask(), rows=Rows(rows))
+    assert torch.allclose(pruned, whole, atol=1e-12)
+    grads = [torch.autograd.grad(out.square().sum() + out.sum(), x, retain_graph=True)[0] for out in (whole, pruned)]
+    assert torch.allclose(*grads, atol=1e-10)
+
+
+@pytest.mark.parametrize("recompute", ["on", "selective"])
+@pytest.mark.parametrize("joined", [False, True])
+def test_recomputed_layers_have_the_same_derivative(recompute, joined) -> None:
+    gradients = []
+    for level in ("off", recompute):
+        lm = build(joined=joined, recompute=level)
+        x = inputs(lm).requires_grad_()
+        lm.logits(lm.run(x, Mask())).logsumexp(-1).sum().backward()
+        gradients.append(x.grad)
+    assert torch.allclose(*gradients, atol=1e-12)
+
+
+def test_packed_rows_attend_within_themselves() -> None:
+    lm, lengths = build(attend="varlen"), [3, 6, 2]
+    x = inputs(lm, 3, 6)
+    packed = torch.cat([x[i, :n] for i, n in enumerate(lengths)]).unsqueeze(0)
+    ends = torch.tensor([0, 3, 9, 11], dtype=torch.int32)
+    at = torch.cat([torch.arange(n) for n in lengths])
+    found = lm.run(packed, Mask(segments=Segments(ends, 6)), positions=at)[0]
+    for i, n in enumerate(lengths):
+        alone = lm.run(x[i : i + 1, :n], Mask())[0]
+        assert torch.allclose(found[ends[i] : ends[i + 1]], alone, atol=1e-12)
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_derivatives_agree_with_finite_differences(joined) -> None:
+    config = LMConfig(32, 16, 1, 2, 1, 8, 24, qkv_bias=True)
+    lm = CausalLM(config, torch.Generator().manual_seed(0), torch.float64)
+    if joined:
+        lm.join()
+    lm.path = Path(LayerPath(KERNELS["eager"], joined))
+    torch.manual_seed(0)
+    adapter = Adapter(8, 16).double()
+    z = torch.randn(2, 3, 8, dtype=torch.float64)
+    rho = table_rms(lm.table)
+
+    def loss() -> torch.Tensor:
+        hidden = lm.run(calibrated(adapter(z), rho), Mask())
+        return lm.logits(hidden).log_softmax(-1)[..., 3].sum()
+
+    loss().backward()
+    for parameter in (adapter.w1.weight, adapter.skip.weight, adapter.film_scale.bias):
+        assert parameter.grad is not None
+        flat, step = parameter.data.view(-1), 1e-6
+        for place in (0, flat.numel() // 2):
+            kept = flat[place].item()
+            values = []
+            for moved in (kept + step, kept - step):
+                flat[place] = moved
+                values.append(loss().item())
+            flat[place] = kept
+            assert parameter.grad.view(-1)[place].item() == pytest.approx(
+                (values[0] - values[1]) / (2 * step), rel=1e-5, abs=1e-8
+            )
+
+
+def test_logits_spread_by_about_one() -> None:
+    lm = build("nano-l")
+    ids = torch.randint(0, 512, (4, 20), generator=torch.Generator().manual_seed(0))
+    assert 0.5 <= lm.logits(lm.run(lm.embed(ids), Mask())).std().item() <= 2.0
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_the_model_is_the_one_of_transformers(kind) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    more = {"intermediate_size": 48, "max_position_embeddings": 64, "tie_word_embeddings": kind == "llama"}
+    classes = {
+        "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
+        "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
+    }
+    make_config, make_model = classes[kind]
+    torch.manual_seed(0)
+    theirs = make_model(make_config(**sizes, **more)).eval()
+    ours = CausalLM(
+        LMConfig(64, 32, 2, 4, 2, 8, 48, 1e4, None, theirs.config.rms_norm_eps, kind == "qwen2", kind == "llama"),
+        torch.Generator().manual_seed(0),
+    )
+    ours.path = Path(LayerPath(KERNELS["eager"]))
+    local_models.assign(ours, theirs.state_dict(), "memory")
+    ids = torch.randint(0, 64, (2, 10))
+    with torch.no_grad():
+        expected = theirs(ids).logits
+        found = ours.logits(ours.run(ours.embed(ids), Mask()))
+    assert (found - expected).norm() / expected.norm() <= 1e-5
+
+
+def test_a_local_folder_is_loaded_with_its_shape(tmp_path) -> None:
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("safetensors")
+    config = transformers.Qwen2Config(
+        vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48
+    )
+    theirs = transformers.Qwen2ForCausalLM(config).eval()
+    theirs.save_pretrained(tmp_path)
+    shape = local_models.read_shape(tmp_path)
+    assert (shape.vocab_size, shape.n_kv_heads, shape.qkv_bias) == (64, 2, True)
+    ours = CausalLM(shape, torch.Generator().manual_seed(1))
+    local_models.load_weights(ours, tmp_path)
+    assert torch.equal(ours.table, theirs.state_dict()["model.embed_tokens.weight"])
+    (tmp_path / "model.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(ConfigError, match=r"model\.safetensors cannot be read"):
+        local_models.load_weights(ours, tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"has no \*\.safetensors weights"):
+        local_models.load_weights(ours, tmp_path)
+
+
+def test_a_folder_that_holds_no_model_is_refused(start, tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"no readable config\.json"):
+        start(lm_path=str(tmp_path), models=1)
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    with pytest.raises(ConfigError, match="is of type gpt2"):
+        start(lm_path=str(tmp_path), models=1)
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 512}')
+    with pytest.raises(ConfigError, match=r"config\.json lacks a field .*num_attention_heads"):
+        start(lm_path=str(tmp_path), models=1)
+    fields = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 64, **fields}))
+    with pytest.raises(ConfigError, match="has 64 ids, fewer than 260"):
+        start(lm_path=str(tmp_path), models=1)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 512, **fields}))
+    with pytest.raises(ConfigError, match=r"lora_layers=3 cannot be used: it must be at most 2"):
+        start(lm_path=str(tmp_path), models=1, lora_rank=2, lora_layers=3)
+
+
+def test_weights_of_another_shape_are_named() -> None:
+    lm = build()
+    with pytest.raises(ConfigError, match=r"model\.embed_tokens\.weight is missing"):
+        local_models.assign(lm, {}, "folder")
+    with pytest.raises(ConfigError, match=r"is \[2, 2\], expected \[512, 64\]"):
+        local_models.assign(lm, {"model.embed_tokens.weight": torch.zeros(2, 2)}, "folder")
+
+
+def test_long_wavelengths_are_stretched_and_short_ones_kept() -> None:
+    plain = rotations(LMConfig(8, 64, 1, 1, 1, 64, 8, 5e5))
+    stretched = rotations(LMConfig(8, 64, 1, 1, 1, 64, 8, 5e5, RopeScaling(8.0)))
+    assert stretched[0] == plain[0]
+    assert stretched[-1].item() == pytest.approx(plain[-1].item() / 8)
+    assert (stretched <= plain).all() and (stretched >= plain / 8).all()
+
+
+def test_eight_bit_weights_are_close_and_pass_gradients_on() -> None:
+    lm = build(dtype=torch.float32)
+    x = (0.02 * inputs(lm)).requires_grad_()  # as loud as embeddings
+    exact = lm.run(x, Mask())
+    before = lm.stored_bytes()
+    quantised.quantise(lm, "int8_wo")
+    rounded = lm.run(x, Mask())
+    assert 1e-4 < (rounded - exact).norm() / exact.norm() < 3e-2
+    assert lm.stored_bytes() < 0.75 * before
+    (g,) = torch.autograd.grad(rounded.logsumexp(-1).sum(), x)
+    assert torch.isfinite(g).all() and g.norm() > 0
+
+
+# The encoder
+
+
+def encoder(native: bool = False) -> LatentEncoder:
+    torch.manual_seed(0)
+    made = LatentEncoder(32, 2, 64, 4, "post", 0.0).double()
+    made.native = native
+    return made
+
+
+def padded(text: bytes, width: int) -> list[int]:
+    return [*text, *[PAD_BYTE] * (width - len(text))]
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_latents_do_not_depend_on_batch_mates_or_padding(native) -> None:
+    made = encoder(native)
+    alone = made(torch.tensor([list(b"short")]))
+    among = made(torch.tensor([padded(b"short", 40), padded(b"a much longer neighbour in the batch", 40)]))
+    assert torch.allclose(among[:1], alone, atol=1e-12)
+    # The mutant lets padding count, as upstream did.
+    unmasked = made.bytes(torch.tensor([padded(b"short", 40)]), torch.ones(1, 1, 1, 40, dtype=torch.bool))
+    z = made.pooler(unmasked, torch.ones(1, 1, 1, 40, dtype=torch.bool))
+    assert not torch.allclose(z, alone, atol=1e-3)
+
+
+def test_the_native_kernel_has_the_derivative_of_the_other() -> None:
+    source = torch.tensor([padded(b"abcdefg", 21), padded(b"xyz" * 7, 21)])
+    results = []
+    for native in (False, True):
+        made = encoder(native)
+        z = made(source)
+        torch.manual_seed(1)
+        (z * torch.randn_like(z)).sum().backward()
+        results.append([z.detach(), *(p.grad for p in made.parameters())])
+    for found, expected in zip(*results, strict=True):
+        assert torch.allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_calibrated_prefixes_are_as_loud_as_the_table() -> None:
+    lm = build()
+    loud = calibrated(100 * torch.randn(3, 4, 64, dtype=torch.float64), table_rms(lm.table))
+    assert loud.square().mean(dim=(1, 2)).sqrt().tolist() == pytest.approx([table_rms(lm.table).item()] * 3, rel=1e-12)
+
+
+def test_the_loudness_of_the_table_is_one_constant_and_draws_nothing() -> None:
+    lm = build()
+    state = torch.get_rng_state()
+    assert table_rms(lm.table) == table_rms(lm.table)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# Formulas
+
+TABLE = {
+    "llama-3.2-1b": (2538, 11.7),
+    "qwen2.5-0.5b": (1015, 12.3),
+    "llama-3.1-8b": (15415, 10.6),
+}
+PRUNED = {"llama-3.2-1b": 12.1, "qwen2.5-0.5b": 12.6, "llama-3.1-8b": 10.8}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_formulas_give_the_published_table(name) -> None:
+    lm, (gflop, ratio) = LMS[name], TABLE[name]
+    naive = naive_flops(lm, prefix=36, answer=16, early=4, prompt=250)
+    assert naive / 1e9 == pytest.approx(gflop, rel=0.01)
+    fast = fast_flops(lm, prefix=36, answer=16, early=4)
+    assert naive / fast == pytest.approx(PRUNED[name], rel=0.01)
+    whole = fast + 4.0 * lm.pruned_parameters * 35
+    assert naive / whole == pytest.approx(ratio, rel=0.01)
+
+
+def test_every_preset_is_complete() -> None:
+    for preset in PRESETS.values():
+        assert preset.early_tokens <= preset.answer_tokens
+        assert set(preset.lms) <= set(LMS)
+        assert preset.latent_width % 8 == 0
+    assert all(math.isfinite(lm.body_parameters) for lm in LMS.values())

@@ -1,0 +1,167 @@
+"""The teacher, its cache, and the mistakes that upstream's positions and pads led to."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from workloads.errors import RecordError
+from workloads.latentwire.data import batches, cache
+from workloads.latentwire.data.layout import Row
+from workloads.latentwire.maths.attention import KERNELS
+from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
+from workloads.latentwire.maths.teacher import Prompts, Teacher
+from workloads.latentwire.presets import LMS
+
+PAD, K = 7, 3
+ROWS = [Row([1, 7, 2, 7, 3], [9, 8, 7]), Row([1, 7, 4], [5, 7]), Row([1, 7, 6, 2, 2, 7, 2, 5], [4, 4, 4, 7])]
+HEADER = [1, 7]
+
+
+def build(attend="sdpa", joined=False) -> CausalLM:
+    lm = CausalLM(LMS["nano-l"], torch.Generator().manual_seed(0), torch.float64)
+    if joined:
+        lm.join()
+    lm.path = Path(LayerPath(KERNELS[attend], joined))
+    return lm
+
+
+def prompts(rows=ROWS, pad=PAD) -> Prompts:
+    ids, positions, lengths = batches.prompt_ids(rows, K, pad)
+    return Prompts(ids, positions, torch.arange(len(rows)), lengths, tuple(range(len(rows))))
+
+
+def logits(level="recompute", rows=ROWS, pad=PAD, lm=None, **options) -> torch.Tensor:
+    found = Teacher(lm or build(), level, torch.tensor(HEADER), **options)(prompts(rows, pad)).logits
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("level", "options"),
+    [
+        ("slice", {}),
+        ("slice_header", {}),
+        ("slice_header", {"pruned": True}),
+        ("slice", {"pruned": True}),
+        ("slice", {"packed": True}),
+    ],
+)
+@pytest.mark.parametrize("joined", [False, True])
+def test_every_level_gives_the_whole_pass_where_it_is_read(level, options, joined) -> None:
+    attend = "varlen" if options.get("packed") else "sdpa"
+    found = logits(level, lm=build(attend, joined), **options)
+    assert torch.allclose(found, logits(), atol=1e-12)
+
+
+@pytest.mark.parametrize("level", ["recompute", "slice", "slice_header"])
+def test_a_row_does_not_depend_on_its_mates(level) -> None:
+    """Upstream padded prompts on the right and put answers behind the pads: the batch decided what the teacher saw."""
+    together = logits(level)
+    for number, row in enumerate(ROWS):
+        assert torch.allclose(logits(level, [row])[0], together[number], atol=1e-12)
+    longest = len(ROWS[2].scaffold)
+    behind_pads = [Row([*row.scaffold, *[PAD] * (longest - len(row.scaffold))], row.answer) for row in ROWS]
+    assert not torch.allclose(logits(level, behind_pads)[0], together[0], atol=1e-3)
+
+
+def test_positions_come_from_stored_lengths_where_pads_stand_in_the_prompt() -> None:
+    """Where the pad is the end of a turn, counting ids that are no pads finds earlier positions."""
+    found = prompts().positions
+    assert found[:, 0].tolist() == [len(row.scaffold) - 1 for row in ROWS]
+    counted = torch.tensor([sum(token != PAD for token in row.scaffold) - 1 for row in ROWS])
+    assert not torch.equal(found[:, 0], counted)
+
+
+def test_another_pad_changes_nothing() -> None:
+    assert torch.equal(logits(pad=PAD), logits(pad=0))
+
+
+def test_predictive_positions_see_the_answer_so_far() -> None:
+    changed = [Row(row.scaffold, [row.answer[0], 100, *row.answer[2:]]) for row in ROWS]
+    before, after = logits(), logits(rows=changed)
+    assert torch.equal(before[:, :2], after[:, :2])
+    assert not torch.equal(before[:, 2], after[:, 2])
+
+
+def hidden_cache(folder, rows=3) -> cache.TeacherCache:
+    return cache.TeacherCache(folder, (rows, K, 64), torch.float64)
+
+
+def test_a_cache_gives_what_was_computed_also_after_a_restart(tmp_path) -> None:
+    fresh = logits()
+    for _ in range(2):
+        lm = build()
+        teacher = Teacher(lm, "cache_h", torch.tensor(HEADER))
+        teacher.cache = hidden_cache(tmp_path)
+        found = teacher(prompts()).logits
+        assert found is not None and torch.allclose(found, fresh, atol=1e-12)
+    assert lm.chosen.counts["teacher_rows"] == 0  # the second came from disk
+
+
+def test_a_half_filled_cache_computes_what_is_missing(tmp_path) -> None:
+    lm = build()
+    teacher = Teacher(lm, "cache_h", torch.tensor(HEADER))
+    teacher.cache = hidden_cache(tmp_path)
+    one = Prompts(prompts().ids[1:2], prompts().positions[1:2], torch.tensor([1]), prompts().lengths[1:2], (1,))
+    teacher(one)
+    assert teacher.cache.missing([0, 1, 2]) == [0, 2]
+    assert torch.allclose(teacher(prompts()).logits, logits(), atol=1e-12)
+    assert lm.chosen.counts["teacher_rows"] == 3
+
+
+def test_all_of_a_distribution_is_the_distribution(tmp_path) -> None:
+    teacher = Teacher(build(), "cache_topk", torch.tensor(HEADER))
+    teacher.cache = cache.TeacherCache(tmp_path, (3, K, 512), torch.float64, top=True)
+    student = torch.randn(3, K, 512, dtype=torch.float64)
+    exact = Teacher(build(), "recompute", torch.tensor(HEADER))(prompts()).distance(student)
+    assert torch.allclose(teacher(prompts()).distance(student), exact, rtol=1e-4)
+
+
+def test_a_cache_file_of_another_size_is_refused(tmp_path) -> None:
+    hidden_cache(tmp_path)
+    with pytest.raises(RecordError, match=r"values\.bin has .* bytes, not"):
+        hidden_cache(tmp_path, rows=4)
+
+
+def test_other_weights_or_data_find_no_cache(start, tmp_path) -> None:
+    folders = []
+    for seed, data_seed, early in ((0, 0, "text"), (0, 1, "text"), (0, 0, "none")):
+        workload = start({"teacher": "cache_h"}, cache=tmp_path, data_seed=data_seed, anchor=early, seed=seed)
+        folders.append(workload._objective.models[0].teacher.cache.folder)
+    assert len(set(folders)) == 3
+    lm = build()
+    before = cache.weights_key(list(lm.named_parameters()))
+    with torch.no_grad():
+        lm.layers[1].down.matrix[3, 5] += 1e-3
+    assert cache.weights_key(list(lm.named_parameters())) != before
+
+
+def test_the_cost_of_building_is_shown_by_whoever_finds_it_built(start, tmp_path) -> None:
+    first = start({"teacher": "cache_h"}, cache=tmp_path)
+    second = start({"teacher": "cache_h"}, cache=tmp_path)
+    costs = [workload.evidence().numbers["teacher_build_s"] for workload in (first, second)]
+    assert costs[0] == costs[1] > 0
+    assert start().evidence().numbers["teacher_build_s"] == 0
+
+
+def test_tokens_come_back_as_they_were_and_foreign_files_are_refused(tmp_path) -> None:
+    assert cache.load_rows(tmp_path, 3) is None
+    cache.save_rows(tmp_path, ROWS)
+    assert cache.load_rows(tmp_path, 3) == ROWS
+    with pytest.raises(RecordError, match="does not hold 4 examples"):
+        cache.load_rows(tmp_path, 4)
+    for broken in (b"nonsense", b""):
+        (tmp_path / "ids.npy").write_bytes(broken)
+        with pytest.raises(RecordError, match="cannot be read"):
+            cache.load_rows(tmp_path, 3)
+
+
+def test_another_anchor_or_template_is_another_token_cache(start, tmp_path) -> None:
+    """Upstream's key lacked both, and served prompts of another template."""
+    template = "{system} {user} now answer: "
+    for config in ({}, {"anchor": "chat"}, {"chat_template": template}):
+        start({"tokenise": "cache"}, cache=tmp_path, models=1, **config)
+    assert len(list(tmp_path.glob("latentwire-tokens-*"))) == 3
+    start({"tokenise": "cache"}, cache=tmp_path, models=1)
+    assert len(list(tmp_path.glob("latentwire-tokens-*"))) == 3

@@ -1,0 +1,260 @@
+"""Trainings of LoRA and deep prefixes: every path trains them alike, and steps, clip and checkpoints hold all of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from added import BOTH, LORA, distance, learn, with_values
+from torch import Tensor
+
+from workloads.errors import ConfigError
+from workloads.latentwire import workload
+from workloads.latentwire.config import LatentWireConfig
+from workloads.latentwire.maths import lora as lora_module
+from workloads.latentwire.maths import student
+from workloads.latentwire.maths.attention import KERNELS, Mask
+from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
+from workloads.latentwire.maths.lora import Lora
+from workloads.latentwire.maths.trained import DeepPrefix
+from workloads.latentwire.presets import LMConfig
+from workloads.latentwire.toggles import FAST_EXACT
+from workloads.latentwire.training.updates import total_norm
+
+FAST = {**FAST_EXACT, "effective_batch": 4, "micro_batch": 4}
+
+
+@pytest.fixture
+def evidence(start, run) -> Callable[..., dict[str, Tensor]]:
+    """Terms, all gradients, losses of some steps and greedy answers; in float64, with additions that have learned."""
+
+    def compute(levels=None, steps=1, **config) -> dict[str, Tensor]:
+        made = learn(start(levels, **{"dtype": "float64", **config}))
+        found = dict(made._probe_gradient())
+        run(made, steps)
+        made._metrics.flush()
+        greedy = torch.cat([ids for ids, _ in made._greedy().values()])
+        return {**found, "losses": torch.tensor(list(made._metrics.history), dtype=torch.float64), "greedy": greedy}
+
+    return compute
+
+
+def deviations(arm: dict[str, Tensor], reference: dict[str, Tensor]) -> float:
+    assert torch.equal(arm["greedy"], reference["greedy"])
+    return max(distance(arm[name], reference[name]) for name in ("terms", "gradient", "losses"))
+
+
+PATHS = [
+    {"k_loss": "kv", "logits": "slice"},
+    {"k_loss": "batched"},
+    {"passes": "merged"},
+    {"passes": "merged", "logits": "fused_ce", "last_block": "pruned"},
+    {"teacher": "slice_header"},
+    {"teacher": "cache_h"},
+    {"micro_batch": 1, "accum": "backward_each", "model_backward": "per_model"},
+    {"lm_layers": "fused"},
+    {"lm_layers": "fused", "passes": "merged", "logits": "slice", "last_block": "pruned", "grad_checkpointing": "on"},
+    {"attn": "sdpa", "grad_checkpointing": "selective"},
+    {"grad_checkpointing": "on"},
+    {"freeze": "off"},
+    {"encoder_attn": "native", "encoder_trim": "batch_max", "answer_trim": "batch_max"},
+    {"decode": "batched", "sync": "late", "optimizer": "fused", "calibration": "once"},
+    {"loader": "resident_index", "bucket": "window"},
+]
+
+
+@pytest.mark.parametrize(
+    ("config", "paths"),
+    [({**BOTH, "models": 1}, PATHS), (BOTH, [FAST]), (LORA, [FAST]), ({"deep_prefix": True}, [FAST])],
+    ids=["one_model", "both", "lora", "deep"],
+)
+def test_every_path_trains_them_alike(evidence, config, paths) -> None:
+    """Each path against the naive one, term by term and in the gradient of every trainable."""
+    reference = evidence(**config)
+    found = {str(levels): deviations(evidence(levels, **config), reference) for levels in paths}
+    assert max(found.values()) <= 1e-11, found
+
+
+@pytest.mark.parametrize("config", [{"state_kd": True}, {"manifold": True}, {"anchor": "chat"}, {"lora_layers": 1}])
+def test_options_go_together(evidence, config) -> None:
+    fast = {name: level for name, level in FAST.items() if name != "teacher"}
+    assert deviations(evidence({**fast, "teacher": "slice_header"}, **BOTH, **config), evidence(**BOTH, **config)) <= 1e-11
+
+
+def _without_additions(monkeypatch) -> None:
+    """Queries of the pruned last layer miss theirs: what a forgotten branch of a fused layer would do."""
+    monkeypatch.setattr(lora_module._Adapted, "part", lambda self, x, first, end: self.frozen.part(x, first, end))
+
+
+def _without_past(monkeypatch) -> None:
+    """The merged pass sees only its own row."""
+    merged = student.Student._merged
+    monkeypatch.setattr(
+        student.Student, "_merged", lambda self, start, answer: merged(self, student.Prefix(start.tokens), answer)
+    )
+
+
+def _at_zero(monkeypatch) -> None:
+    """A pass that forgets where its row begins."""
+    monkeypatch.setattr(CausalLM, "rotation", _shifted(CausalLM.rotation))
+
+
+def _shifted(rotation):
+    return lambda self, start, length, like: rotation(self, 0, length, like)
+
+
+@pytest.mark.parametrize(
+    ("mutate", "levels"),
+    [
+        (_without_additions, {"lm_layers": "fused", "passes": "merged", "logits": "slice", "last_block": "pruned"}),
+        (_without_past, {"passes": "merged"}),
+        (_at_zero, {"k_loss": "kv"}),
+    ],
+)
+def test_a_path_that_forgets_them_is_told_apart(evidence, monkeypatch, mutate, levels) -> None:
+    reference = evidence(**BOTH)
+    mutate(monkeypatch)
+    arm = evidence(levels, **BOTH)
+    assert max(distance(arm[name], reference[name]) for name in ("terms", "gradient", "losses")) > 1e-4
+
+
+@pytest.mark.parametrize("levels", [{"lm_dtype": "bf16"}, {"amp": "bf16"}, {**FAST, "lm_dtype": "bf16", "amp": "bf16"}])
+def test_sixteen_bits_round_them_and_no_more(evidence, start, levels) -> None:
+    arm, reference = evidence(levels, dtype="float32", **BOTH), evidence(dtype="float32", **BOTH)
+    assert 1e-5 < distance(arm["gradient"], reference["gradient"]) <= 3e-2
+    assert distance(arm["terms"], reference["terms"]) <= 1e-2
+    assert {p.dtype for p in start(levels, **BOTH)._updates.parameters} == {torch.float32}
+
+
+def test_adapters_start_as_they_would_without_options(start) -> None:
+    states = [start(**config)._trained[1].adapter.state_dict() for config in ({}, BOTH)]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+
+
+def test_a_training_whose_additions_are_zero_is_the_one_without(start) -> None:
+    plain, added = (start(FAST, dtype="float64", **config)._probe_gradient() for config in ({}, LORA))
+    assert torch.equal(plain["terms"], added["terms"])
+    learned = learn(start(FAST, dtype="float64", **LORA))._probe_gradient()
+    assert distance(learned["terms"], plain["terms"]) > 1e-4
+
+
+@pytest.fixture
+def clipped(start, run) -> Callable[[], Iterator[float]]:
+    """The norm that a step reports, that of all gradients that are there, and what the optimiser sees of it."""
+
+    def compute() -> Iterator[float]:
+        made = learn(start({"sync": "late"}, dtype="float64", clip=1e-3, **BOTH))
+        probe = made._probe_gradient()["grad_norm"].item()
+        modules = [made._objective.encoder, *made._trained]
+        seen = {}
+
+        def look(*_):
+            seen["norm"] = total_norm([p.grad for module in modules for p in module.parameters() if p.grad is not None])
+
+        made._updates.optimizer.register_step_pre_hook(look)
+        made._accumulator.window(next(made._windows), made._phase)
+        gradients = [p.grad for module in modules for p in module.parameters() if p.grad is not None]
+        whole = total_norm(gradients).item()
+        yield from (made._updates.apply().item(), whole, seen["norm"].item(), probe)
+
+    return compute
+
+
+def test_the_clip_covers_additions_and_deep_prefixes(clipped, monkeypatch) -> None:
+    """Upstream clipped encoder and adapters and let the others' gradients through whole."""
+    reported, whole, applied, probe = clipped()
+    assert reported == pytest.approx(whole, rel=1e-9) and probe > 0
+    assert applied == pytest.approx(1e-3, rel=1e-2)
+    groups = workload.groups_of
+    missing = {"lora0", "lora1", "deep0", "deep1"}
+    monkeypatch.setattr(
+        workload, "groups_of", lambda *parts: {name: group for name, group in groups(*parts).items() if name not in missing}
+    )
+    reported, whole, applied, _ = clipped()
+    assert reported < 0.99 * whole and applied > 2e-3
+
+
+def test_steps_train_them_and_leave_the_models_alone(start, run) -> None:
+    made = start({"passes": "merged"}, **BOTH)
+    frozen = {n: p.clone() for m in made._objective.models.values() for n, p in m.lm.named_parameters()}
+    before = copy.deepcopy([trained.state_dict() for trained in made._trained])
+    run(made, 2)
+    for old, trained in zip(before, made._trained, strict=True):
+        still = {name for name, value in trained.state_dict().items() if torch.equal(value, old[name])}
+        assert not {name for name in still if name.startswith(("lora", "deep"))}
+    after = {n: p for m in made._objective.models.values() for n, p in m.lm.named_parameters()}
+    assert all(torch.equal(frozen[name], after[name]) for name in frozen)
+
+
+def test_training_goes_on_where_a_checkpoint_was_taken(start, run) -> None:
+    whole = start({"passes": "merged"}, dtype="float64", lr=1e-2, **BOTH)
+    run(whole, 2)
+    state = whole.state_dict()
+    run(whole, 2)
+    for forget in (False, True):  # the mutant's checkpoint lacks what was added to the models
+        again = start({"passes": "merged"}, dtype="float64", lr=1e-2, **BOTH)
+        kept = [trained.state_dict() for trained in again._trained]
+        again.load_state_dict(state)
+        if forget:
+            for trained, values in zip(again._trained, kept, strict=True):
+                trained.load_state_dict({k: v for k, v in values.items() if k.startswith(("lora", "deep"))}, strict=False)
+        run(again, 2)
+        same = list(again._metrics.history) == pytest.approx(list(whole._metrics.history)[2:], rel=1e-12)
+        assert same != forget
+
+
+def test_only_the_latent_arm_answers_with_them(start) -> None:
+    scores = []
+    for learned in (False, True):
+        made = start({"decode": "batched"}, dtype="float64", **BOTH)
+        scores.append((learn(made) if learned else made).evaluate(3))
+    for before, after in zip(*scores, strict=True):
+        assert (before.nll == after.nll) == (before.arm != "latent"), before.arm
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"lora_rank": 0}, r"workload\.lora_rank=0 cannot be used: it must be at least 1, or null"),
+        ({"lora_rank": -3}, r"workload\.lora_rank=-3 cannot be used"),
+        ({"lora_rank": 8, "lora_layers": 3}, r"workload\.lora_layers=3 cannot be used: it must be at most 2"),
+        ({"lora_rank": 8, "lora_layers": 0}, r"workload\.lora_layers=0 cannot be used"),
+        ({"lora_rank": 8, "lora_targets": ["q", "w"]}, r"workload\.lora_targets=.*'w'.* must be a list of some of q, k, v, o"),
+        ({"lora_rank": 8, "lora_targets": []}, r"workload\.lora_targets="),
+        ({"lora_rank": 8, "lora_targets": ["q", "q"]}, r"workload\.lora_targets=.*each once"),
+        ({"lora_rank": 8, "lora_alpha": 0.0}, r"workload\.lora_alpha=0\.0 cannot be used: it must be a number above 0"),
+        ({"lora_layers": 1}, r"workload\.lora_layers=1 does nothing while workload\.lora_rank is null"),
+        ({"lora_targets": ["q"]}, r"workload\.lora_targets=\['q'\] does nothing while workload\.lora_rank is null"),
+    ],
+)
+def test_an_option_that_cannot_be_is_named(config, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LatentWireConfig(preset="test", **config)
+
+
+def test_derivatives_agree_with_finite_differences() -> None:
+    config = LMConfig(32, 16, 1, 2, 1, 8, 24, qkv_bias=True)
+    lm = CausalLM(config, torch.Generator().manual_seed(0), torch.float64)
+    lm.join()
+    lm.path = Path(LayerPath(KERNELS["sdpa"], True))
+    torch.manual_seed(0)
+    lora, deep = with_values(Lora(config, ("q", "o", "up"), 2, 4.0).double()), DeepPrefix(config).double()
+    soft = torch.randn(2, 3, 16, dtype=torch.float64)
+
+    def loss() -> Tensor:
+        hidden = lm.run(0.02 * soft, Mask(past=3), past=deep(soft), start=3, lora=lora)
+        return lm.logits(hidden).log_softmax(-1)[..., 3].sum()
+
+    loss().backward()
+    for parameter in (lora.layers[0].q.a, lora.layers[0].o.b, lora.layers[0].up.a, deep.map.weight, deep.map.bias):
+        flat, step = parameter.data.view(-1), 1e-6
+        for place in (1, flat.numel() // 2):
+            kept, values = flat[place].item(), []
+            for moved in (kept + step, kept - step):
+                flat[place] = moved
+                values.append(loss().item())
+            flat[place] = kept
+            slope = (values[0] - values[1]) / (2 * step)
+            assert parameter.grad.view(-1)[place].item() == pytest.approx(slope, rel=1e-5, abs=1e-8)

@@ -1,0 +1,257 @@
+"""Updates, schedules, metrics, windows, greedy answers and what a training refuses."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.errors import ConfigError
+from workloads.latentwire.config import LatentWireConfig
+from workloads.latentwire.data import batches
+from workloads.latentwire.maths import scoring
+from workloads.latentwire.maths.attention import KERNELS
+from workloads.latentwire.maths.decode import Decoder
+from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
+from workloads.latentwire.presets import LMS
+from workloads.latentwire.training.micro import choose_rows
+from workloads.latentwire.training.updates import Updates, schedule, total_norm
+
+
+def updates(level="fused", chatty=False, groups=None, **more) -> Updates:
+    torch.manual_seed(0)
+    groups = groups or {"a": [torch.nn.Parameter(torch.randn(3, 3))], "b": [torch.nn.Parameter(torch.randn(5))]}
+    return Updates(
+        groups,
+        level,
+        **{"lr": 1e-2, "weight_decay": 0.01, "clip": 1.0, "total": 10, "scaled": False, "counts": Counter(), **more},
+        chatty=chatty,
+    )
+
+
+def with_gradients(made: Updates, value: float = 1.0) -> Updates:
+    for parameter in made.parameters:
+        parameter.grad = torch.full_like(parameter, value)
+    return made
+
+
+def test_the_rate_falls_to_two_per_cent_on_the_last_step() -> None:
+    assert schedule(0, 100) == 1.0
+    assert schedule(99, 100) == pytest.approx(0.02)
+    assert schedule(500, 100) == pytest.approx(0.02)
+    rates = [schedule(step, 100) for step in range(100)]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_the_schedule_counts_optimiser_steps_not_pieces(start) -> None:
+    workload = start({"micro_batch": 1}, epochs=2)
+    assert workload._updates._total == 2 * math.ceil(len(workload._corpus) / 4)
+
+
+@pytest.mark.parametrize("level", ["default", "foreach", "fused"])
+@pytest.mark.parametrize("chatty", [False, True])
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted(level, chatty, broken) -> None:
+    made = with_gradients(updates(level, chatty))
+    made.apply()
+    before = [p.detach().clone() for p in made.parameters]
+    moments = [made.optimizer.state[p]["exp_avg"].clone() for p in made.parameters]
+    with_gradients(made)
+    made.parameters[1].grad[2] = broken  # type: ignore[index]
+    made.apply()
+    assert all(torch.equal(a, b) for a, b in zip(before, made.parameters, strict=True))
+    assert all(torch.equal(m, made.optimizer.state[p]["exp_avg"]) for m, p in zip(moments, made.parameters, strict=True))
+    assert made.skipped.item() == 1
+    assert made.step == 2  # the schedule goes on
+    with_gradients(made).apply()
+    assert not torch.equal(before[0], made.parameters[0])
+
+
+def test_the_norm_and_the_clip_cover_every_group() -> None:
+    """Upstream's clip missed groups: their gradients went through whole, however large."""
+    made = with_gradients(updates("default", clip=1e-3), 100.0)
+    expected = torch.cat([p.grad.flatten() for p in made.parameters]).norm()  # type: ignore[union-attr]
+    assert total_norm([p.grad for p in made.parameters]).item() == pytest.approx(expected.item())  # type: ignore[misc]
+    seen = {}
+    made.optimizer.register_step_pre_hook(lambda *_: seen.update(norm=total_norm([p.grad for p in made.parameters])))  # type: ignore[misc]
+    made.apply()
+    assert seen["norm"].item() == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_all_trainables_are_in_some_group(start) -> None:
+    workload = start()
+    modules = [workload._objective.encoder, *workload._trained]
+    assert {id(p) for module in modules for p in module.parameters()} == {id(p) for p in workload._updates.parameters}
+
+
+def test_an_overflow_halves_the_loss_scale() -> None:
+    made = with_gradients(updates("fused", scaled=True))
+    made.parameters[0].grad[0, 0] = math.inf  # type: ignore[index]
+    made.apply()
+    assert made.loss_scale.item() == 2.0**15
+    with_gradients(made, 2.0**15)
+    norm = made.apply()
+    assert norm.item() == pytest.approx(math.sqrt(14), rel=1e-5)
+
+
+def test_broken_losses_reach_no_weight(start, run) -> None:
+    workload = start()
+    run(workload, 1)
+    before = [p.detach().clone() for p in workload._updates.parameters]
+    with torch.no_grad():
+        workload._objective.models[0].student._anchor.fill_(math.nan)
+    run(workload, 1)
+    assert all(torch.equal(a, b) for a, b in zip(before, workload._updates.parameters, strict=True))
+    assert workload.evidence().numbers["skipped"] == 1
+
+
+def test_losses_fall(start, run) -> None:
+    workload = run(start({"passes": "merged", "teacher": "cache_h", "lm_layers": "fused"}, lr=3e-3), 60)
+    history = list(workload._metrics.history)
+    assert sum(history[-8:]) < 0.97 * sum(history[:8])
+
+
+@given(
+    n=st.integers(1, 40),
+    effective=st.integers(1, 12),
+    seed=st.integers(0, 99),
+    bucket=st.sampled_from(["off", "window", "global"]),
+)
+def test_every_row_comes_once_in_an_epoch(n, effective, seed, bucket) -> None:
+    lengths = [(7 * i) % 11 for i in range(n)]
+    windows = batches.epoch_windows(lengths, seed, 0, effective, bucket)
+    assert sorted(i for window in windows for i in window) == list(range(n))
+    assert len(windows) == -(-n // effective)
+
+
+def test_sorting_within_windows_moves_no_row_to_another() -> None:
+    lengths = [(7 * i) % 11 for i in range(24)]
+    plain, sorted_ = (batches.epoch_windows(lengths, 1, 0, 6, bucket) for bucket in ("off", "window"))
+    assert [set(window) for window in plain] == [set(window) for window in sorted_]
+    assert plain != sorted_
+
+
+@pytest.mark.parametrize("level", ["index", "dataloader"])
+def test_every_loader_gives_the_same_rows(start, level) -> None:
+    resident = start({"loader": "resident_index", "answer_trim": "batch_max", "encoder_trim": "batch_max"})
+    other = start({"loader": level, "tokenise": "pre", "answer_trim": "batch_max", "encoder_trim": "batch_max"})
+    for _ in range(10):  # more than an epoch
+        a, b = next(resident._windows), next(other._windows)
+        for left, right in zip(a.pieces, b.pieces, strict=True):
+            assert left.index == right.index
+            assert torch.equal(left.source, right.source)
+            for one, two in zip(left.models, right.models, strict=True):
+                assert torch.equal(one.answer, two.answer)
+                assert torch.equal(one.weights, two.weights)
+                assert torch.equal(one.prompts.positions, two.prompts.positions)
+
+
+def build_lm() -> CausalLM:
+    lm = CausalLM(LMS["nano-q"], torch.Generator().manual_seed(0), torch.float64)
+    lm.path = Path(LayerPath(KERNELS["sdpa"]))
+    return lm
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_rows_decode_together_as_they_do_alone(joined) -> None:
+    """Prefixes of other lengths: upstream passed a mask of length one and let pads be seen."""
+    lm = build_lm()
+    if joined:
+        lm.join()
+        lm.path = Path(LayerPath(KERNELS["sdpa"], True))
+    torch.manual_seed(0)
+    x, lengths = 0.02 * torch.randn(3, 9, 48, dtype=torch.float64), [9, 4, 6]
+    stop = Decoder(lm, -1, 3, True)(x, lengths)[0][1, 2].item()  # some token that really comes
+    for end in (int(stop), -1):
+        together, alone = (Decoder(lm, end, 8, batched)(x, lengths) for batched in (True, False))
+        assert torch.equal(together[0], alone[0])
+        assert torch.equal(together[1], alone[1])
+    noisy = x.clone()
+    noisy[1, 4:] = 9.0  # what stands in the padding does not matter
+    assert torch.equal(Decoder(lm, -1, 8, True)(noisy, lengths)[0], Decoder(lm, -1, 8, True)(x, lengths)[0])
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answers", "em", "f1"),
+    [
+        ("The Den Far.", ["den far"], 1, 1),
+        ("a Den", ["Den Far"], 0, 2 / 3),
+        ("far far far", ["far"], 0, 0.5),  # sets of words would say 1.0
+        ("x y", ["z"], 0, 0),
+        ("", [""], 1, 1),
+        ("", ["Den"], 0, 0),
+        ("the", [""], 1, 1),
+        ("Den", ["Far", "Den"], 1, 1),
+    ],
+)
+def test_answers_are_scored_as_squad_does(prediction, answers, em, f1) -> None:
+    assert scoring.exact_match(prediction, answers) == em
+    assert scoring.f1(prediction, answers) == pytest.approx(f1)
+
+
+def test_an_interval_holds_its_mean_and_repeats() -> None:
+    values = [0.0, 1.0, 1.0, 0.0, 1.0] * 20
+    first, second = scoring.bootstrap(values), scoring.bootstrap(values)
+    assert first == second
+    assert first.low < first.mean == 0.6 < first.high
+    assert scoring.resolvable([0.5] * 2) > 0.5 and scoring.resolvable(values) < 0.25
+
+
+def test_every_arm_of_every_model_is_scored(start) -> None:
+    scores = start({"decode": "batched"}).evaluate(4)
+    assert [(score.model, score.arm) for score in scores] == [
+        (m, arm) for m in (0, 1) for arm in ("text", "latent", "token_budget", "no_context")
+    ]
+    text, latent, budget, floor = scores[:4]
+    assert floor.prompt_tokens < budget.prompt_tokens < text.prompt_tokens
+    assert latent.prompt_tokens < text.prompt_tokens
+    assert all(math.isfinite(score.nll) and score.top1 <= score.top5 for score in scores)
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({"preset": "huge"}, "preset"),
+        ({"models": 3}, "models"),
+        ({"lr": 0.0}, "lr"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"anchor": "none at all"}, "anchor"),
+        ({"data_n": 0}, "data_n"),
+        ({"memory_mb": 0}, "memory_mb"),
+        ({"eval_every": -1}, "eval_every"),
+    ],
+)
+def test_a_field_out_of_range_is_named(config, field) -> None:
+    with pytest.raises(ConfigError, match=rf"workload\.{field}="):
+        LatentWireConfig(**config)
+
+
+def test_a_window_larger_than_the_data_is_refused(start) -> None:
+    with pytest.raises(ConfigError, match="effective_batch=64 is more than"):
+        start({"effective_batch": 64})
+
+
+def test_prompts_beyond_the_context_are_refused(start) -> None:
+    with pytest.raises(ConfigError, match="beyond the model's"):
+        start(max_prompt=200_000)
+
+
+def test_memory_for_no_row_is_said_before_training() -> None:
+    def attempt(rows: int) -> None:
+        torch.randn(rows, 2**20, requires_grad=True).square().sum()
+
+    with pytest.raises(ConfigError, match="not even one row fits into 1 MiB"):
+        choose_rows(attempt, 8, torch.device("cpu"), 2**20)
+
+
+@pytest.mark.parametrize("fitting", [1, 4, 8])
+def test_the_largest_power_of_two_that_fits_is_chosen(fitting) -> None:
+    def attempt(rows: int) -> None:
+        if rows > fitting:
+            raise torch.OutOfMemoryError("full")
+
+    assert choose_rows(attempt, 8, torch.device("cpu"), 2**40) == fitting

@@ -1,0 +1,123 @@
+"""Generated and trained activations have the statistics that the solvers are measured on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from workloads.probe1d.data import dictionary, generator, problem
+from workloads.probe1d.data.problem import Labels, constants, label_sums
+
+
+def stats(data):
+    return constants(data.x, data.labels, torch.arange(data.labels.classes))
+
+
+@pytest.mark.parametrize("preset", ["test", "profile", "nfail", "demo"])
+def test_a_preset_has_its_density_and_its_share_of_dead_latents(preset):
+    shape = generator.PRESETS[preset]
+    data = generator.generate(shape, 0)
+    found = stats(data)
+    # Preferred classes come on top of the density, and how many rows they fill depends on the few images of a preset.
+    assert data.x.nnz / shape.rows == pytest.approx(shape.density, rel=0.25)
+    silent = float((found.count == 0).double().mean())
+    # Besides the dead ones, a rare latent expects three rows and is silent once in twenty; so are the slowest others.
+    error = 3.5 * np.sqrt(shape.dead / shape.latents)
+    assert shape.dead - error <= silent <= shape.dead + 0.06 + error
+    empty = (found.positives == 0).sum()
+    assert empty >= shape.empty
+
+
+def test_a_quarter_of_the_latents_is_scaled_below_one_and_a_shift_of_two_removes_them():
+    shape = generator.PRESETS["demo"]
+    small = stats(generator.generate(shape, 0)).scale < 1
+    assert 0.2 < small.double().mean() < 0.32
+    shifted = stats(generator.generate(replace(shape, shift=2.0), 0)).scale < 1
+    assert shifted.double().mean() < 0.02
+
+
+def test_the_same_seed_gives_the_same_problem_and_another_another():
+    shape = generator.PRESETS["test"]
+    one, same, other = (generator.generate(shape, seed).x for seed in (0, 0, 1))
+    assert torch.equal(one.values, same.values)
+    assert one.nnz != other.nnz or not torch.equal(one.values, other.values)
+
+
+def test_the_device_generator_follows_the_same_law():
+    shape = generator.PRESETS["demo"]
+    rng = np.random.default_rng(0)
+    latents = generator.draw_latents(shape, rng)
+    ids = generator.draw_labels(shape, rng, shape.rows)
+    one = generator._sample_numpy(shape, latents, ids, np.random.default_rng(1), "cpu")
+    two = generator._sample_torch(shape, latents, ids, np.random.default_rng(2), "cpu")
+    # Two binomial draws of 270 thousand: one part in two hundred is five standard errors.
+    assert one.nnz == pytest.approx(two.nnz, rel=0.01)
+    assert float(one.values.mean()) == pytest.approx(float(two.values.mean()), rel=0.05)
+    assert two.indptr[-1] == two.nnz
+
+
+def test_label_sums_by_bincount_equal_sparse_products():
+    data = generator.generate(generator.PRESETS["test"], 0)
+    grid = torch.tensor([5, 1, 2])
+    multi = Labels(8, multi=data.labels.dense(torch.arange(8), torch.bool))
+    for one, two in zip(label_sums(data.x, data.labels, grid), label_sums(data.x, multi, grid), strict=True):
+        # Sums of a few dozen float32 values in float64.
+        assert torch.allclose(one, two, rtol=1e-12)
+
+
+def test_constants_summed_in_pieces_equal_those_summed_at_once(monkeypatch):
+    data = generator.generate(generator.PRESETS["test"], 0)
+    whole = stats(data)
+    monkeypatch.setattr(problem, "PIECE_EVENTS", 999)
+    pieces = stats(data)
+    for name in ("count", "sum_x", "sum_xx", "hits", "hit_sum", "scale", "positives"):
+        # The same float64 additions in another order.
+        assert torch.allclose(getattr(whole, name), getattr(pieces, name), rtol=1e-12)
+    assert len(list(problem.row_pieces(data.x, data.labels))) == -(-data.x.nnz // 999)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("preset", "rows", "unexplained"), [("dict_small", 16_173, 0.1), ("dict_large", 44_925, 0.07)])
+def test_a_trained_dictionary_explains_its_patches(preset, rows, unexplained, cache_dir):
+    found = dictionary.codes(dictionary.PRESETS[preset], cache_dir)
+    assert len(found["digit"]) == rows
+    assert 0.02 < float(found["unexplained"]) < unexplained
+    again = dictionary.codes(dictionary.PRESETS[preset], cache_dir)
+    assert np.array_equal(found["values"], again["values"])
+
+
+@pytest.fixture
+def small_dictionary(monkeypatch):
+    config = dictionary.DictionaryConfig(stride=4, latents=24, k=3, steps=60)
+    monkeypatch.setitem(dictionary.PRESETS, "dict_small", config)
+    return config
+
+
+def test_codes_have_at_most_k_latents_per_row_and_unit_decoder_rows(small_dictionary):
+    a, _, _ = dictionary.patches(small_dictionary.stride)
+    model = dictionary.train(small_dictionary, a)
+    values, latents = model.encode(a)
+    assert values.shape == latents.shape == (len(a), 3)
+    assert torch.allclose(model.decoder.norm(dim=1), torch.ones(24), atol=1e-5)
+    assert dictionary.unexplained_variance(model, a) < 0.6
+
+
+def test_training_is_repeated_exactly_and_read_from_the_cache_afterwards(small_dictionary, tmp_path, monkeypatch):
+    first = dictionary.codes(small_dictionary, tmp_path)
+    other = dictionary.codes(small_dictionary, tmp_path / "other")
+    assert np.array_equal(first["values"], other["values"])
+    monkeypatch.setattr(dictionary, "train", None)  # a second training would fail
+    assert np.array_equal(dictionary.codes(small_dictionary, tmp_path)["values"], first["values"])
+
+
+def test_no_image_is_split_between_training_and_held_out_rows(small_dictionary, tmp_path):
+    data = dictionary.dictionary_data("dict_small", tmp_path)
+    assert data.x_val is not None
+    image = dictionary.codes(small_dictionary, tmp_path)["image"]
+    held = dictionary.held_out_images(image.max() + 1)[image]
+    assert data.x_val.rows == held.sum()
+    assert not set(image[held]) & set(image[~held])
+    assert 0.08 < held.mean() < 0.12

@@ -1,0 +1,116 @@
+"""Files in the documented format work unchanged; mistakes in them are named with the remedy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from workloads.errors import ConfigError
+from workloads.probe1d.data import npz
+from workloads.probe1d.data.sources import load_data
+
+
+@pytest.fixture
+def dense():
+    rng = np.random.default_rng(1)
+    return rng.lognormal(size=(30, 4)) * (rng.random((30, 4)) < 0.5)
+
+
+@pytest.fixture
+def labels():
+    return np.random.default_rng(2).integers(0, 3, 30)
+
+
+def test_a_file_survives_writing_and_reading(write_problem, dense, labels, tmp_path):
+    data = npz.load(write_problem(dense, labels))
+    npz.save_problem(tmp_path / "again.npz", data)
+    again = npz.load(tmp_path / "again.npz")
+    assert np.array_equal(data.x.values, again.x.values)
+    assert np.array_equal(data.x.indices, again.x.indices)
+    assert np.array_equal(data.labels.ids, again.labels.ids)
+
+
+def test_multi_hot_labels_and_held_out_rows_are_read(write_problem, dense):
+    multi = np.random.default_rng(3).random((30, 5)) < 0.3
+    part = write_problem(dense[:10], multi[:10], name="part.npz")
+    with np.load(part) as stored:
+        held_out = {f"{name}_val": stored[name] for name in stored.files}
+    data = npz.load(write_problem(dense, multi, **held_out))
+    assert data.labels.multi is not None
+    assert data.x_val is not None
+    assert (data.labels.classes, data.x_val.rows) == (5, 10)
+
+
+MISTAKES = {
+    "an array is missing": ({"values": None}, "values is missing"),
+    "no shape": ({"shape": None}, "shape is missing"),
+    "no labels": ({"labels": None}, "neither is there"),
+    "both kinds of labels": ({"labels_multihot": np.zeros((30, 2), dtype=bool)}, "both are there"),
+    "a label below zero": ({"labels": np.full(30, -1)}, "class -1 in row 0"),
+    "labels of the wrong length": ({"labels": np.zeros(29, dtype=int)}, "each of 30 rows"),
+    "labels as floats": ({"labels": np.zeros(30)}, "float64"),
+    "values as integers": ({"values": np.ones(3, dtype=int)}, "float32"),
+    "indices as floats": ({"indices": np.zeros(3)}, "int32"),
+    "zero rows": ({"shape": np.array([0, 4])}, "at least one row"),
+    "a shape of three": ({"shape": np.array([30, 4, 1])}, "two integers"),
+    "a short row pointer": ({"indptr": np.zeros(5, dtype=np.int64)}, "rows \\+ 1"),
+    "a falling row pointer": ({"indptr": np.array([0, 5, *([3] * 29)])}, "wrong at row 1"),
+    "a latent out of range": ({"shape": np.array([30, 3])}, "from 0 to 2"),
+}
+
+
+@pytest.mark.parametrize(("replaced", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_in_a_file_is_named(write_problem, dense, labels, replaced, message):
+    path = write_problem(dense, labels, **replaced)
+    with pytest.raises(ConfigError, match=message) as refusal:
+        npz.load(path)
+    assert str(path) in str(refusal.value)
+
+
+def test_a_class_beyond_the_configured_ones_is_named_with_its_row(write_problem, dense, labels):
+    labels[7] = 9
+    with pytest.raises(ConfigError, match=r"class 9 in row 7; classes go from 0 to 3"):
+        npz.load(write_problem(dense, labels), classes=4)
+
+
+def test_labels_with_other_values_than_booleans_are_refused(write_problem, dense):
+    multi = np.zeros((30, 2), dtype=np.int64)
+    multi[11, 1] = 3
+    with pytest.raises(ConfigError, match="in row 11"):
+        npz.load(write_problem(dense, multi))
+
+
+def test_a_file_that_is_not_there_and_one_that_is_no_archive_are_told_apart(tmp_path):
+    with pytest.raises(ConfigError, match="no such file"):
+        npz.load(tmp_path / "nothing.npz")
+    (tmp_path / "text.npz").write_text("hello")
+    with pytest.raises(ConfigError, match="cannot be read as"):
+        npz.load(tmp_path / "text.npz")
+
+
+def test_an_unknown_source_lists_the_known_ones(tmp_path):
+    with pytest.raises(ConfigError, match="dict_small"):
+        load_data("imagenet", 0, "cpu", tmp_path)
+
+
+def test_results_are_written_in_their_documented_types(solve, write_problem, dense, labels, tmp_path):
+    target = tmp_path / "out" / "probes.npz"
+    solve({"solver": "newton"}, data=str(write_problem(dense, labels)), output=str(target)).evidence()
+    with np.load(target) as stored:
+        assert {name: stored[name].dtype for name in ("coef", "evals", "gmax", "reason", "loss", "tp")} == {
+            "coef": np.float32,
+            "evals": np.uint16,
+            "gmax": np.float32,
+            "reason": np.uint8,
+            "loss": np.float32,
+            "tp": np.int64,
+        }
+        assert stored["coef"].shape == (4, 3)
+        assert np.array_equal(stored["tp"] + stored["fn"], np.broadcast_to(np.bincount(labels), (4, 3)))
+
+
+def test_empty_classes_and_classes_without_negatives_are_solved(solve, write_problem, dense):
+    path = write_problem(dense, np.zeros(30, dtype=int))
+    numbers = solve({"solver": "newton"}, data=str(path), classes=3).evidence().numbers
+    assert numbers["max_gradient"] <= 1.01e-6
+    assert numbers["unsolved_pairs"] == 0

@@ -1,0 +1,135 @@
+"""Counts are exact integers, and compressed events keep what the sums need."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workloads.probe1d.counters import Counts
+from workloads.probe1d.data.problem import Csr, Labels
+from workloads.probe1d.maths import compress, confusion
+
+
+@st.composite
+def counted_problems(draw):
+    """A small dense matrix with repeated values and signs, multi-hot labels, and parameters with w = 0 among them."""
+    rows, latents, classes = draw(st.integers(1, 12)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    values = st.sampled_from([0.0, 0.0, -2.0, -0.5, 0.5, 1.0, 3.0])
+    dense = np.array(draw(st.lists(values, min_size=rows * latents, max_size=rows * latents))).reshape(rows, latents)
+    flags = draw(st.lists(st.booleans(), min_size=rows * classes, max_size=rows * classes))
+    numbers = st.sampled_from([-3.0, -1.0, -0.4, 0.0, 0.3, 1.0, 2.5])
+    b, w = (
+        np.array(draw(st.lists(numbers, min_size=latents * classes, max_size=latents * classes))).reshape(latents, classes)
+        for _ in range(2)
+    )
+    return dense, np.array(flags).reshape(rows, classes), b, w
+
+
+def as_csr(dense):
+    row, column = np.nonzero(dense)
+    indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(dense, axis=1))])
+    values = torch.from_numpy(dense[row, column].astype(np.float32))
+    return Csr(torch.from_numpy(indptr), torch.from_numpy(column), values, dense.shape[1])
+
+
+@settings(deadline=None, max_examples=150)
+@given(counted_problems())
+def test_binary_search_counts_what_a_loop_over_all_rows_counts(problem):
+    dense, multi, b, w = problem
+    x, labels = as_csr(dense), Labels(multi.shape[1], multi=torch.from_numpy(multi))
+    grid = torch.arange(multi.shape[1])
+    events = confusion.sort_events(x, labels, grid)
+    parameters = (torch.from_numpy(b).float(), torch.from_numpy(w).float())
+    found = confusion.confusion_by_search(events, grid, x.rows, torch.from_numpy(multi.sum(0)), *parameters, Counts())
+    for latent in range(dense.shape[1]):
+        for label in range(multi.shape[1]):
+            fires = b[latent, label] + w[latent, label] * dense[:, latent] > 0
+            truth = multi[:, label]
+            expected = ((fires & truth).sum(), (fires & ~truth).sum(), (~fires & ~truth).sum(), (~fires & truth).sum())
+            got = tuple(int(getattr(found, name)[latent, label]) for name in ("tp", "fp", "tn", "fn"))
+            # A datum within rounding of the threshold may fall on either side.
+            if not np.isclose(b[latent, label] + w[latent, label] * dense[:, latent], 0, atol=1e-5).any():
+                assert got == expected
+
+
+def test_a_search_that_ignores_the_sign_of_the_slope_miscounts(monkeypatch):
+    dense = np.array([[1.0], [2.0], [3.0]])
+    x, labels = as_csr(dense), Labels(1, multi=torch.tensor([[True], [False], [True]]))
+    events = confusion.sort_events(x, labels, torch.tensor([0]))
+    b, w = torch.tensor([[1.5]]), torch.tensor([[-1.0]])
+    right = confusion.confusion_by_search(events, torch.tensor([0]), 3, torch.tensor([2]), b, w, Counts())
+    assert (right.tp.item(), right.fp.item()) == (1, 0)
+    start, stop = torch.tensor([[0]]), torch.tensor([[3]])
+    assert confusion.fired(events.values, start, stop, b, w).item() == 1
+    assert confusion.fired(events.values, start, stop, -b, -w).item() == 2
+
+
+def test_the_event_pass_and_the_search_agree_on_a_solved_problem(solve):
+    base = {"solver": "newton", "csc_layout": "on"}
+    by_events = solve(base, data="test").results()
+    by_search = solve({**base, "confusion_search": "on"}, data="test").results()
+    assert all(np.array_equal(by_events[name], by_search[name]) for name in ("tp", "fp", "tn", "fn"))
+
+
+def skewed(rows, width, counts, negative, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.lognormal(0, 1.2, size=(rows, width))
+    if negative:
+        x = x * np.where(rng.random((rows, width)) < 0.5, -1, 1)
+    x[np.arange(width) >= counts[:, None]] = 0
+    return torch.from_numpy(x)
+
+
+@pytest.mark.parametrize("negative", [False, True])
+def test_nodes_keep_the_first_four_moments_of_every_latent(negative):
+    counts = torch.tensor([400, 333, 97])
+    x = skewed(3, 400, counts.numpy(), negative)
+    nodes, weights = compress.gauss_nodes(x, counts, 16)
+    assert nodes.shape[1] <= 48
+    for power in range(4):
+        exact = (x**power * (torch.arange(400) < counts[:, None])).sum(1)
+        kept = (weights * nodes**power).sum(1)
+        # Sums of hundreds of float64 terms through cumulative differences.
+        assert torch.allclose(kept, exact, rtol=1e-9, atol=1e-7)
+    assert (weights >= -1e-9).all()
+
+
+def test_nodes_of_a_wrong_rule_lose_the_third_moment(monkeypatch):
+    right = compress.two_point_rule
+    monkeypatch.setattr(compress, "two_point_rule", lambda mean, s2, s3, size: right(mean, s2, 0 * s3, size))
+    counts = torch.tensor([400])
+    x = skewed(1, 400, counts.numpy(), negative=False)
+    nodes, weights = compress.gauss_nodes(x, counts, 16)
+    assert not torch.allclose((weights * nodes**3).sum(1), (x**3).sum(1), rtol=1e-6)
+
+
+def test_repeated_values_become_one_node_with_their_number():
+    x = torch.full((1, 64), 2.5, dtype=torch.float64)
+    nodes, weights = compress.gauss_nodes(x, torch.tensor([64]), 8)
+    used = weights[0] > 0
+    assert torch.allclose(nodes[0, used], torch.tensor(2.5, dtype=torch.float64))
+    assert weights.sum().item() == pytest.approx(64)
+
+
+@pytest.mark.parametrize(("bins", "smaller_than"), [(16, 3e-3), (64, 2e-5)])
+def test_smooth_sums_on_nodes_approach_those_on_events(bins, smaller_than):
+    counts = torch.tensor([5000])
+    x = skewed(1, 5000, counts.numpy(), negative=False, seed=4)
+    nodes, weights = compress.gauss_nodes(x, counts, bins)
+
+    def total(values, weight):
+        return (weight * torch.sigmoid(-2 + 0.7 * values)).sum()
+
+    exact = total(x, torch.ones_like(x))
+    assert abs(total(nodes, weights) - exact) / 5000 < smaller_than
+    assert nodes.shape[1] <= 2 * bins + 16
+
+
+def test_a_compressed_job_polishes_what_its_nodes_missed_and_says_how_many(solve):
+    levels = {"solver": "newton", "compress": 16, "slab_size": "all"}
+    rough = solve(levels, data="test", metrics=False)
+    assert rough.counters()["polished_pairs"] > 0
+    assert rough.evidence().numbers["max_gradient"] <= 1.01e-6

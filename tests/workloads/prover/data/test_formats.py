@@ -1,0 +1,125 @@
+"""Files of knowledge bases: what is understood, and how each mistake is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workloads.errors import ConfigError
+from workloads.prover.config import ProverConfig
+from workloads.prover.data.formats import read_problem
+from workloads.prover.data.knowledge import KnowledgeBase
+
+GOOD = {
+    "train.txt": "f(a,b).\nf(b,c)\ng(a/1.x,b-2_y(z)).",  # the last line has neither dot nor newline to spare
+    "test.txt": "h(a,c)",
+    "rules.txt": "r1:0.5:f(x,y), f(y,z) -> h(x,z)",
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def folder(**changed):
+        for name, text in {**GOOD, **changed}.items():
+            path = tmp_path / (name if name.endswith(".txt") else f"{name}.txt")
+            path.write_text(text)
+        return tmp_path
+
+    return folder
+
+
+def test_names_may_hold_dots_slashes_dashes_and_parentheses(write):
+    problem = read_problem(write())
+    assert problem.facts == (("f", "a", "b"), ("f", "b", "c"), ("g", "a/1.x", "b-2_y(z)"))
+    assert problem.test == (("h", "a", "c"),)
+    assert problem.valid == ()
+
+
+@pytest.mark.parametrize(
+    "rule", ["r:1:f(x,y), f(y,z) -> h(x,z)", "r:1:f(X,Y),f(Y,Z)->h(X,Z)", "r:1:f(One,Two), f(Two,Z) -> h(One,Z)"]
+)
+def test_variables_are_single_letters_of_either_case_or_capitalised_names(write, rule):
+    (found,) = read_problem(write(rules=rule)).rules
+    assert [atom[0] for atom in (found.head, *found.body)] == ["h", "f", "f"]
+    assert found.head[1:] == (found.body[0][1], found.body[1][2])
+
+
+def test_a_body_keeps_its_order_and_may_begin_with_any_variable(write):
+    (found,) = read_problem(write(rules="r:1:f(h,b), g(a,h) -> h(a,b)")).rules
+    assert found.body == (("f", "h", "b"), ("g", "a", "h"))
+
+
+def test_repeated_facts_count_once_and_are_reported(write):
+    problem = read_problem(write(train="f(a,b).\nf(a,b).\nf(b,c)."))
+    assert (len(problem.facts), problem.repeated) == (2, 1)
+    assert len(KnowledgeBase.build(problem).facts) == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"train": "f(a,b).\nf a b\n"}, r"train.txt line 2: .*relation\(a,b\).*'f a b'"),
+        ({"train": "f(a,b).\nf(a,)."}, r"train.txt line 2: has an empty argument"),
+        ({"train": "f(a,b,c)."}, r"train.txt line 1: has more than 2 arguments"),
+        ({"train": "\n\n"}, r"train.txt holds no triple"),
+        ({"test": "h(a,nobody)"}, r"test.txt line 1: asks about the constant nobody"),
+        ({"test": "unheard(a,b)"}, r"test.txt line 1: asks for the relation unheard"),
+        ({"rules": "r:1:f(x,y) -> h(x,z)"}, r"rules.txt line 1: has the head variable z"),
+        ({"rules": "r:1:f(x,berlin) -> h(x,x)"}, r"rules.txt line 1: has the constant 'berlin'"),
+        ({"rules": "r:1:f(x,y,z) -> h(x,z)"}, r"rules.txt line 1: has an atom with 3 arguments"),
+        ({"rules": "f(x,y) -> h(x,y)"}, r"rules.txt line 1: is not of the form id:weight"),
+        ({"rules": "r:1: -> h(x,y)"}, r"rules.txt line 1: has an empty body"),
+        ({"rules": "r:1:f(x,y) g(x,y) -> h(x,y)"}, r"rules.txt line 1: cannot be read at"),
+        ({"rules": "\n"}, r"rules.txt holds no rule"),
+        ({"rules": "r:1:f(x) -> h(x,x)"}, r"relation f has 2 arguments in one place and 1"),
+        ({"domain2constants": "people a b\npeople c\n"}, r"domain2constants.txt line 2: names a domain for the second time"),
+        ({"domain2constants": "people\n"}, r"domain2constants.txt line 1: names a domain without constants"),
+    ],
+)
+def test_a_mistake_is_named_by_file_line_and_text(write, changed, says):
+    with pytest.raises(ConfigError, match=says):
+        read_problem(write(**changed))
+
+
+def test_a_missing_file_or_folder_is_named(write, tmp_path):
+    folder = write()
+    (folder / "rules.txt").unlink()
+    with pytest.raises(ConfigError, match=r"rules.txt is missing"):
+        read_problem(folder)
+    with pytest.raises(ConfigError, match="is no folder"):
+        read_problem(tmp_path / "nowhere")
+
+
+def test_arguments_are_as_many_as_the_configuration_says(write):
+    problem = read_problem(write(train="f(a,b,c).\nu(a).", test="f(a,b,c)", rules="r:1:f(x,y,z) -> f(y,x,z)"), arity=3)
+    assert KnowledgeBase.build(problem, 3).facts.shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("size", 0), ("queries", 0), ("corruptions", -1), ("modes", "sideways"), ("modes", ""), ("arity", 5), ("hide", 1.0)),
+        *(("data", "nowhere"), ("memory_gb", 0), ("gain", 0), ("embedding", 2.5), ("policy_seed", -1)),
+    ],
+)
+def test_a_field_out_of_range_is_named(field, value):
+    with pytest.raises(ConfigError, match=rf"workload\.{field}="):
+        ProverConfig(**{field: value})
+
+
+def test_real_data_has_the_sizes_it_is_known_for(real_data):
+    family = read_problem(Path(real_data("family")))
+    assert (len(family.constants), len(family.predicates), len(family.facts), len(family.rules)) == (2968, 12, 19845, 87)
+    countries = read_problem(Path(real_data("countries_s3")))
+    assert (len(countries.constants), len(countries.facts), len(countries.test)) == (271, 983, 24)
+
+
+def test_more_constants_than_keys_can_tell_apart_are_refused(problem):
+    with pytest.raises(ConfigError, match="do not fit keys of 64 bits"):
+        KnowledgeBase.build(problem(" ".join(f"f(a{n},b{n})" for n in range(1200)), "g(X,Y) <- f(X,Y)"), arity=6)
+
+
+def test_a_folder_that_is_not_there_is_named_when_it_is_read(set_up):
+    with pytest.raises(ConfigError, match=r"workload.data=no/such/folder is no folder"):
+        set_up({}, data="no/such/folder")

@@ -1,0 +1,87 @@
+"""Generated knowledge bases: the same for a seed, closed, typed, and as large as they should be."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from workloads.errors import ConfigError
+from workloads.prover.data.generator import KINSHIP_RULES, generate, grow_clan, kinship, parsed_rules, relations_of, wide
+from workloads.prover.data.knowledge import KnowledgeBase
+
+
+@pytest.mark.parametrize("name", ["kinship", "countries", "wide"])
+def test_a_seed_decides_everything(name):
+    one, same, other = (generate(name, 30, seed, 0.2, 0) for seed in (1, 1, 2))
+    assert one == same
+    assert one != other
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rules_of_kinship_are_true_and_relations_closed(seed):
+    clan = grow_clan(random.Random(seed), "")
+    relations = relations_of(clan)
+    assert 25 <= len(clan.male) <= 60
+    for rule in parsed_rules(KINSHIP_RULES):
+        for a, b in bindings(rule, relations):
+            known = (a, b) in relations[rule.head[0]]
+            # Half-siblings do not occur, but everybody's brother's brother may be himself.
+            assert known or a == b or not clan_knows(rule.head[0], clan, a, b), rule
+
+
+def bindings(rule, relations):
+    partial = [{}]
+    for relation, x, y in rule.body:
+        partial = [
+            {**found, x: a, y: b}
+            for found in partial
+            for a, b in relations[relation]
+            if found.get(x, a) == a and found.get(y, b) == b
+        ]
+    return {(found[rule.head[1]], found[rule.head[2]]) for found in partial}
+
+
+def clan_knows(relation, clan, a, b):
+    """Whether a person's sex and parents make the relation true, for the relations that parents alone decide."""
+    male = relation in ("father", "son", "brother", "husband", "uncle", "nephew")
+    if relation in ("father", "mother"):
+        return clan.male[a] == male and a in clan.parents.get(b, ())
+    if relation in ("son", "daughter"):
+        return clan.male[a] == male and b in clan.parents.get(a, ())
+    if relation in ("brother", "sister"):
+        return clan.male[a] == male and clan.parents.get(a) == clan.parents.get(b) is not None
+    return False
+
+
+def test_seventy_five_clans_resemble_family():
+    problem = kinship(75)
+    entities = len(problem.constants)
+    assert 2000 < entities < 4500
+    assert 4 < len(problem.facts) / entities < 10
+    assert len(problem.rules) == 40
+
+
+def test_nothing_hidden_is_a_fact_and_everybody_asked_about_is_known():
+    problem = kinship(3)
+    facts = set(problem.facts)
+    assert problem.test
+    assert not facts & {*problem.test, *problem.valid}
+    assert {name for triple in problem.test for name in triple[1:]} <= set(problem.constants)
+
+
+def test_false_rules_are_added_on_request():
+    assert len(kinship(2, distractors=5).rules) == len(kinship(2).rules) + 5
+
+
+def test_wide_has_lists_beyond_the_cap_and_loses_no_fact(solve):
+    problem = wide(300)
+    assert len(KnowledgeBase.build(problem).facts) == len(problem.facts)
+    degrees = [sum(fact[2] == name for fact in problem.facts) for name in ("e0", "e1", "e2")]
+    assert degrees[0] > 250
+    assert solve({"fact_index": "csr"}, data="wide", size=300, queries=8).counters()["overflow"] > 0
+
+
+def test_a_generator_that_leaves_no_query_says_so(set_up):
+    with pytest.raises(ConfigError, match="leaves no test query"):
+        set_up({}, size=1, hide=1e-9)

@@ -1,0 +1,300 @@
+"""Successor lists of the torch paths and of the native kernel, against the oracle and against cases worked out by hand."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from workloads.prover.build import expander
+from workloads.prover.choices import Choices
+from workloads.prover.data.formats import Problem, Rule
+from workloads.prover.data.knowledge import MAX_DEPTH, KnowledgeBase
+from workloads.prover.evidence import resolver_of
+from workloads.prover.maths.hashing import hash_states, mix_int
+from workloads.prover.maths.imitation import as_tensor
+from workloads.prover.maths.packing import canonical
+from workloads.prover.maths.rows import Rows
+from workloads.prover.oracle.resolution import Resolver, mix
+from workloads.prover.toggles import TOGGLES
+
+BASELINE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
+NATIVE = {"expand_kernel": "native", "policy_rows": "ragged"}
+PATHS = {
+    "naive": {},
+    "csr": {"fact_index": "csr"},
+    "tight": {"pack_width": "tight"},
+    "exact rules": {"rule_pairs": "exact"},
+    "ragged rules": {"rule_pairs": "ragged"},
+    "int32": {"index_dtype": "int32"},
+    "int16": {"index_dtype": "int16"},
+    "scan": {"compaction": "scan"},
+    "ragged": {"policy_rows": "ragged"},
+    "static index": {"fact_index": "csr", "compile": "default"},
+    "all": {
+        "fact_index": "csr",
+        "pack_width": "tight",
+        "rule_pairs": "ragged",
+        "index_dtype": "int32",
+        "policy_rows": "ragged",
+        "compaction": "scan",
+    },
+    "native": NATIVE,
+    "native in grids": {"expand_kernel": "native", "index_dtype": "int64"},
+}
+
+
+def expand(kb: KnowledgeBase, states, queries, histories, path):
+    """Lists by row as tuples of atoms, special actions included; and which rows were cut."""
+    choices = Choices.of({**BASELINE, **path})
+    states = as_tensor(states)
+    rows = blank_rows(states, torch.tensor(queries), histories, choices.dtype)
+    with torch.no_grad():
+        lists, deferred = expander(kb, choices)(rows, {})
+    assert not deferred.any()
+    true = kb.vocabulary.true
+    found = []
+    for number in range(len(states)):
+        own = lists.states[lists.owner == number] if choices.ragged else lists.states[number][lists.mask[number]]
+        actions = [tuple(tuple(atom) for atom in state if atom[0]) for state in own.tolist()]
+        special = true if lists.proof[number] else true + 1 if not actions else true + 2
+        found.append([*actions, ((special, *[0] * kb.vocabulary.arity),)])
+    return found, lists.overflow.tolist()
+
+
+def blank_rows(states, queries, histories, dtype):
+    count = len(states)
+    history = torch.zeros(count, MAX_DEPTH + 1, dtype=torch.int64)
+    for number, hashes in enumerate(histories):
+        signed = [h - 2**64 if h >= 2**63 else h for h in hashes]
+        history[number, : len(signed)] = torch.tensor(signed, dtype=torch.int64)
+    off, zero = torch.zeros(count, dtype=torch.bool), torch.zeros(count, dtype=torch.int64)
+    return Rows(
+        current=states.to(dtype),
+        excluded=queries.to(dtype),
+        history=history,
+        stored=torch.tensor([len(hashes) for hashes in histories]),
+        depth=zero,
+        done=off,
+        success=off,
+        log_prob=torch.zeros(count),
+        ambiguous=off,
+        actions=torch.full((count, MAX_DEPTH), -1, dtype=torch.int16),
+        number=zero,
+        value=torch.zeros(count, 0),
+    )
+
+
+def walks(resolver: Resolver, queries, episodes: int, seed: int):
+    """(state, query, history) of random episodes."""
+    rng, found = random.Random(seed), []
+    for _ in range(episodes):
+        query = rng.choice(queries)
+        state, history = (query,), []
+        for _ in range(resolver.max_depth):
+            history.append(resolver.hash(state))
+            found.append((state, query, list(history)))
+            actions = [a for a in resolver.successors(state, query, history)[0] if a[0][0] <= resolver.predicates]
+            if not actions:
+                break
+            state = rng.choice(actions)
+    return found
+
+
+def against_oracle(kb, cases, path, resolver=None):
+    """Cases in which lists or cuts differ."""
+    resolver = resolver or resolver_of(kb)
+    states, queries, histories = zip(*cases, strict=True)
+    found, cut = expand(kb, states, queries, histories, path)
+    expected = [resolver.successors(*case) for case in cases]
+    return [case for case, new, over, right in zip(cases, found, cut, expected, strict=True) if (new, over) != right]
+
+
+@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+@pytest.mark.parametrize("data", [{"data": "kinship"}, {"data": "countries", "size": 40}, {"data": "wide", "size": 150}])
+def test_lists_are_the_oracles_on_states_of_random_episodes(set_up, data, path):
+    if path.get("compile") and data["data"] == "wide":
+        pytest.skip("the static budget makes rows wait there, which the runs of whole jobs test")
+    kb = set_up({}, **data).kb
+    resolver = resolver_of(kb)
+    cases = walks(resolver, [tuple(fact) for fact in kb.facts.tolist()], 12, seed=1)[:120]
+    assert against_oracle(kb, cases, path, resolver) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [PATHS["naive"], PATHS["all"], PATHS["native"]], ids=["naive", "all", "native"])
+@pytest.mark.parametrize("name", ["family", "countries_s3"])
+def test_lists_are_the_oracles_on_two_hundred_episodes_of_real_data(set_up, real_data, name, path):
+    kb = set_up({}, data=real_data(name)).kb
+    resolver = resolver_of(kb)
+    cases = walks(resolver, [tuple(fact) for fact in kb.facts.tolist()], 200, seed=2)
+    for start in range(0, len(cases), 64):
+        assert against_oracle(kb, cases[start : start + 64], path, resolver) == []
+
+
+def _mutants(resolver: Resolver) -> dict[str, Resolver]:
+    """Resolvers with a mistake planted: each must be told from the real one by some list."""
+
+    class OwnFact(Resolver):
+        def pruned(self, state, query):
+            return super().pruned(state, (0, 0, 0))
+
+    class FactsFirst(Resolver):
+        def resolvents(self, state, query):
+            found = super().resolvents(state, query)
+            return found[len(self.heads[state[0][0]]) :] + found[: len(self.heads[state[0][0]])]
+
+    class Unnamed(Resolver):
+        def canonical(self, state):
+            return state
+
+    class Forgetful(Resolver):
+        def successors(self, state, query, history):
+            return super().successors(state, query, ())
+
+    made = {}
+    for kind in (OwnFact, FactsFirst, Unnamed, Forgetful):
+        made[kind.__name__] = kind(resolver.facts, resolver.rules, resolver.constants, resolver.predicates)
+    return made
+
+
+@pytest.mark.parametrize("mutant", ["OwnFact", "FactsFirst", "Unnamed", "Forgetful"])
+def test_a_resolver_with_a_planted_mistake_is_told_apart(set_up, mutant):
+    kb = set_up({}).kb
+    resolver = resolver_of(kb)
+    cases = walks(resolver, [tuple(fact) for fact in kb.facts.tolist()], 40, seed=1)[:400]
+    assert against_oracle(kb, cases, PATHS["all"], _mutants(resolver)[mutant])
+
+
+TERMS = st.integers(0, 4)
+NAMES = st.sampled_from("pqr")
+VARIABLES = st.sampled_from("XYZW")
+
+
+@st.composite
+def random_problems(draw):
+    facts = draw(st.lists(st.tuples(NAMES, TERMS, TERMS), min_size=1, max_size=25))
+    rules = []
+    for _ in range(draw(st.integers(1, 5))):
+        body = draw(st.lists(st.tuples(NAMES, VARIABLES, VARIABLES), min_size=1, max_size=3))
+        bound = st.sampled_from(sorted({term for atom in body for term in atom[1:]}))
+        rules.append(Rule((draw(NAMES), draw(bound), draw(bound)), tuple(body)))
+    return Problem(tuple((p, f"c{a}", f"c{b}") for p, a, b in facts), (), (), tuple(rules))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(random_problems(), st.integers(0, 1000))
+def test_all_paths_make_the_oracles_lists_on_any_small_knowledge_base(problem, seed):
+    kb = KnowledgeBase.build(problem)
+    resolver = resolver_of(kb)
+    goals = [tuple(fact) for fact in kb.facts.tolist()]
+    cases = walks(resolver, goals, 6, seed)[:40]
+    for path in (PATHS["naive"], PATHS["all"], PATHS["native"], PATHS["exact rules"]):
+        assert against_oracle(kb, cases, path, resolver) == []
+
+
+def ids(kb, *atoms):
+    """Atoms from text: lower-case names are constants, V1 V2 ... variables."""
+    constants = len(kb.vocabulary.constants)
+    names = {**kb.vocabulary.constant_ids, **{f"V{number}": constants + number for number in range(1, 13)}}
+    split = [(atom.partition("(")[0], *atom.partition("(")[2].rstrip(")").split(",")) for atom in atoms]
+    return tuple((kb.vocabulary.predicate_ids[p], *(names[term] for term in terms)) for p, *terms in split)
+
+
+NOBODY = (0, 0, 0)
+EACH = pytest.mark.parametrize("path", [PATHS["naive"], PATHS["all"], PATHS["native"]], ids=["naive", "all", "native"])
+
+
+@EACH
+def test_a_hole_left_by_pruning_is_closed(knowledge, path):
+    kb = knowledge("f(a,b) g(a,c) p(b,a)", "h(X,Y) <- p(X,Y)")
+    state = ids(kb, "p(V1,a)", "f(a,V1)", "g(V1,V2)")
+    (found,), _ = expand(kb, [state], [NOBODY], [[]], path)
+    assert found[0] == ids(kb, "g(b,V1)")
+
+
+@EACH
+def test_the_query_is_no_fact_of_its_own_episode(knowledge, path):
+    kb = knowledge("f(a,b) f(b,a)", "f(X,Y) <- f(Y,X)")
+    (query,) = ids(kb, "f(a,b)")
+    found, _ = expand(kb, [(query,)], [query], [[]], path)
+    assert found == [[resolver_of(kb).true]]  # by the rule and f(b,a), not by itself
+    state = ids(kb, "f(b,V1)", "f(V1,b)")
+    (found,), _ = expand(kb, [state], [query], [[]], path)
+    assert ids(kb, "f(a,b)") in found  # left by resolving with f(b,a), and not pruned
+
+
+@EACH
+def test_a_proof_beyond_the_cap_is_found_and_cuts_are_counted(knowledge, path):
+    sources = [f"s{number:03d}" for number in range(200)]
+    facts = " ".join(f"f({name},t)" for name in sources)
+    kb = knowledge(f"{facts} g(s199,t) k(t,t)", "h(X,Y) <- k(X,Y)")
+    state = ids(kb, "f(V1,t)", "g(V1,t)")
+    found, cut = expand(kb, [state], [NOBODY], [[]], path)
+    assert (found, cut) == ([[resolver_of(kb).true]], [False])
+    state = ids(kb, "f(V1,t)", "g(t,V1)")
+    (found,), cut = expand(kb, [state], [NOBODY], [[]], path)
+    assert (len(found), cut) == (120, [True])
+
+
+@EACH
+def test_a_variable_that_stands_twice_gets_one_value(knowledge, path):
+    kb = knowledge("p(a,b) p(b,b) q(b,a)", "q(X,X) <- p(X,X)")
+    states = [ids(kb, "p(V1,V1)", "q(V1,a)"), ids(kb, "q(V1,V2)", "q(V2,V1)")]
+    (found, other), _ = expand(kb, states, [NOBODY] * 2, [[], []], path)
+    assert found == [resolver_of(kb).true]  # V1 = b, and q(b,a) is a fact
+    assert other[0] == ids(kb, "p(V1,V1)", "q(V1,V1)")
+
+
+def test_states_that_differ_by_names_alone_are_one_state(knowledge):
+    kb = knowledge("p(a,b)", "q(X,Y) <- p(X,Y)")
+    constants = len(kb.vocabulary.constants)
+    one, other = as_tensor([ids(kb, "p(V1,V2)", "q(V2,V1)")]), as_tensor([ids(kb, "p(V7,V3)", "q(V3,V7)")])
+    assert torch.equal(canonical(one, constants), canonical(other, constants))
+    different = as_tensor([ids(kb, "p(V1,V2)", "q(V1,V2)")])
+    base = kb.vocabulary.base
+    assert hash_states(canonical(one, constants), base) == hash_states(canonical(other, constants), base)
+    assert hash_states(one, base) != hash_states(different, base)
+
+
+@pytest.mark.parametrize("value", [0, 1, 2**63, 2**64 - 1, 0x123456789ABCDEF])
+def test_hashes_are_splitmix64(value):
+    assert mix_int(value) % 2**64 == mix(value)
+    assert mix(0) == 0xE220A8397B1DCDAF  # the first output of the published generator for seed 0
+
+
+@EACH
+def test_cyclic_rules_end_by_the_loop_check(knowledge, path):
+    kb = knowledge("p(a,b)", "q(X,Y) <- r(X,Y)\nr(X,Y) <- q(X,Y)")
+    state, resolver = ids(kb, "q(a,b)"), resolver_of(kb)
+    after = ids(kb, "r(a,b)")
+    (found,), _ = expand(kb, [after], [state[0]], [[resolver.hash(state), resolver.hash(after)]], path)
+    assert found == [resolver.false]
+
+
+@EACH
+def test_a_predicate_without_facts_or_rules_fails(knowledge, path):
+    kb = knowledge("p(a,b)", "q(X,Y) <- unseen(X,Y)")
+    (found,), _ = expand(kb, [ids(kb, "unseen(a,b)")], [NOBODY], [[]], path)
+    assert found == [resolver_of(kb).false]
+
+
+@EACH
+def test_a_row_without_a_state_has_one_action(knowledge, path):
+    kb = knowledge("p(a,b)", "q(X,Y) <- p(X,Y)")
+    (found,), _ = expand(kb, [((0, 0, 0),)], [NOBODY], [[]], path)
+    assert found == [resolver_of(kb).false]
+
+
+def test_three_arguments_are_resolved_as_well(problem):
+    facts = "f(a,b,c) f(b,c,a) g(a,b,b)"
+    rules = "h(X,Y,Z) <- f(X,Y,W), f(Y,W,Z)\nh(X,Y,Y) <- g(X,Y,Y)\ng(X,X,Y) <- f(X,Y,Y)"
+    kb = KnowledgeBase.build(problem(facts, rules), 3)
+    resolver = resolver_of(kb)
+    goals = [(kb.vocabulary.predicate_ids[p], a, b, c) for p in "fgh" for a in (1, 2) for b in (2, 3) for c in (1, 2, 3)]
+    cases = walks(resolver, goals, 30, seed=3)
+    for path in (PATHS["naive"], PATHS["all"]):
+        assert against_oracle(kb, cases, path, resolver) == []

@@ -1,0 +1,151 @@
+"""A toy's gradients by formulas are those of the graph; what the formulas are not of is refused; planted mistakes show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from pipelines.plan.arms import Space
+from pipelines.trial.counters import Counting
+from workloads.api import Device
+from workloads.errors import ConfigError
+from workloads.spd.config import SpdConfig
+from workloads.spd.kernels.native import PARTS, ToyKernel
+from workloads.spd.maths import formulas
+from workloads.spd.training.evaluation import SILENT
+from workloads.spd.workload import Spd
+
+HERE = Device(type="cpu", cores=2, compiler=True)
+TOY: dict[str, Any] = {"preset": "tms_5-2_test", "batch_size": 32}
+LEVELS = ["formulas", "native"]
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"beta": 0.3},
+    {"sampling": "binomial"},
+    {"canonical_draws": False},
+    {"components": 7},
+    {"batch_size": 1},
+]
+
+
+def worst(arm: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> float:
+    """Largest relative distance of any term or gradient."""
+    assert arm.keys() == reference.keys()
+    return max(((arm[name] - value).norm() / value.norm().clamp(min=1e-30)).item() for name, value in reference.items())
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.parametrize("level", LEVELS)
+def test_formulas_have_the_gradients_of_the_graph(gradients_of, level, setting) -> None:
+    config = {**TOY, "dtype": "float64", **setting}
+    # Draws that are not in canonical order fill stacks at once, and so only stacks can be compared.
+    base = {"stack_modules": "stacked"} if setting == {"canonical_draws": False} else {}
+    assert worst(gradients_of(config=config, gradients=level), gradients_of(config=config, **base)) <= 1e-12
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_in_single_precision_they_agree_to_its_rounding(gradients_of, level) -> None:
+    assert worst(gradients_of(config=TOY, gradients=level), gradients_of(config=TOY)) <= 1e-5
+
+
+def saturated(start, level: str, shift: float) -> dict[str, torch.Tensor]:
+    """Gradients where importances are moved by `shift`: beyond 1, or below 0, where the leaky sigmoids bend."""
+    workload = start(config={**TOY, "dtype": "float64"}, gradients=level, stack_modules="stacked")
+    training = workload.training
+    values = training.parts.decomposition.named_tensors()
+    with torch.no_grad():
+        for name, value in values.items():
+            if ".biases.1" in name:
+                value += shift
+    training.parts.updates.zero()
+    training.schedule()
+    training.gradients(workload.assembly.first_batch(), SILENT)
+    return training.parts.decomposition.named_gradients()
+
+
+@pytest.mark.parametrize("shift", [-3.0, 3.0])
+@pytest.mark.parametrize("level", LEVELS)
+def test_they_agree_where_importances_are_saturated(start, level, shift) -> None:
+    assert worst(saturated(start, level, shift), saturated(start, "autograd", shift)) <= 1e-12
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_training_by_formulas_follows_that_of_the_graph(start, run, level) -> None:
+    totals = []
+    for chosen in ("autograd", level):
+        # The fused update takes gradients for granted as they lie in memory.
+        workload = start(config={**TOY, "dtype": "float64"}, gradients=chosen, optimizer="fused")
+        run(workload, 50)
+        totals.append(workload.training.total.item())
+    assert totals[1] == pytest.approx(totals[0], rel=1e-9)
+
+
+def upside_down(incoming, g):
+    """Mutant: the leak is on the wrong side."""
+    return torch.where(g > 1, 0.01 * incoming, torch.where(g > 0, incoming, 0.0))
+
+
+def first_draw_only(rows, gradients):
+    """Mutant: passes but the first are forgotten."""
+    return rows[0].T @ gradients[0]
+
+
+@pytest.mark.parametrize(("name", "mutant"), [("lower_leaky_gradient", upside_down), ("_product", first_draw_only)])
+def test_a_planted_mistake_is_rejected(gradients_of, monkeypatch, name, mutant) -> None:
+    config = {**TOY, "dtype": "float64"}
+    base = gradients_of(config=config)
+    monkeypatch.setattr(formulas, name, mutant)
+    assert worst(gradients_of(config=config, gradients="formulas"), base) > 1e-6
+
+
+def test_a_kernel_without_the_density_is_rejected(gradients_of, monkeypatch) -> None:
+    config = {**TOY, "dtype": "float64"}
+    base, backward = gradients_of(config=config), ToyKernel.backward
+
+    def forgets(self):
+        backward(self)
+        self.gradients[PARTS.index("of first biases") - PARTS.index("of V1")].zero_()
+
+    monkeypatch.setattr(ToyKernel, "backward", forgets)
+    assert worst(gradients_of(config=config, gradients="native"), base) > 1e-6
+
+
+@pytest.fixture
+def operations(start):
+    """Operator calls of one iteration."""
+
+    def count(**levels: Any) -> float:
+        workload = start(config={**TOY, "log_every": 1000, "eval_every": 1000, "save_every": 1000}, **levels)
+        workload.step(SILENT)
+        with Counting(1) as counting:
+            workload.step(SILENT)
+        return counting.result()["ops"] or 0.0
+
+    return count
+
+
+def test_each_level_needs_fewer_operations_than_the_one_before(operations) -> None:
+    graph, written, native = (operations(gradients=level) for level in ("autograd", *LEVELS))
+    assert written < 0.6 * graph
+    assert native < written
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"preset": "lm_test"}, r"formulas are those of a toy \(workload\.preset\)"),
+        ({**TOY, "modules": ["linear1"]}, "two modules"),
+        ({**TOY, "losses": "all"}, r"workload\.losses asks for others"),
+        ({**TOY, "importance": "shared_mlp"}, r"workload\.importance=mlp"),
+        ({**TOY, "sigmoid": "hard"}, r"workload\.sigmoid=leaky"),
+        ({**TOY, "microbatches": 2}, r"not in workload\.microbatches=2"),
+    ],
+)
+def test_what_the_formulas_are_not_of_is_refused(config, sentence) -> None:
+    space = Space(Spd.toggles, SpdConfig(**config), HERE)
+    with pytest.raises(ConfigError, match=sentence):
+        space.legal(
+            {"gradients": "formulas", "delta": "folded", "stack_modules": "stacked", "mask_checks": "off", "patching": "wrapper"}
+        )

@@ -1,0 +1,290 @@
+"""What has to hold for any decomposition, checked against formulas that import nothing from the code they check."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from workloads.spd.maths import losses
+from workloads.spd.maths.components import Operands
+from workloads.spd.maths.divergence import CachedKl, ChunkedKl, RecomputedKl
+from workloads.spd.maths.layers import Conv1D
+from workloads.spd.maths.masks import SiteMask, check_waiting
+from workloads.spd.maths.patching import PersistentHooks, TemporaryHooks, Wrappers
+from workloads.spd.maths.products import UnmaskedForm
+from workloads.spd.maths.sigmoids import lower_leaky, upper_leaky
+from workloads.spd.maths.sites import find_sites
+from workloads.spd.maths.target import Target
+from workloads.spd.presets import PRESETS
+from workloads.spd.training.evaluation import ci_errors
+
+WIDTH, COUNT, VOCAB = 6, 9, 11
+
+
+class Mixed(Target):
+    """One module of each kind, so that every way of storing a weight is decomposed."""
+
+    stages = ("linear", "conv", "identity")
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        self.embed = nn.Embedding(VOCAB, WIDTH)
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.conv = Conv1D(WIDTH, WIDTH)
+        self.identity = nn.Identity()
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.normal_(generator=generator)
+        self.double().eval().requires_grad_(False)
+
+    def enter(self, batch: torch.Tensor) -> torch.Tensor:
+        return self.embed(batch)
+
+
+def dense(target: Mixed, name: str) -> torch.Tensor:
+    """W [out, in] of a module, by hand."""
+    weights = {
+        "embed": target.embed.weight.T,
+        "linear": target.linear.weight,
+        "conv": target.conv.weight.T,
+        "identity": torch.eye(WIDTH, dtype=torch.float64),
+    }
+    return weights[name]
+
+
+PATCHINGS = {"temp_hooks": TemporaryHooks, "persistent_hooks": PersistentHooks, "wrapper": Wrappers}
+
+
+def patched(kind: str, target: Mixed, **own):
+    from collections import Counter
+
+    sites = find_sites(target, [("*", COUNT)], identity_width=WIDTH)
+    make = PATCHINGS["wrapper" if kind == "folded" else kind]
+    extra = {"folds": True} if kind == "folded" else {}
+    return make(target, sites, check_waiting, UnmaskedForm("two_step"), Counter(), **extra, **own), sites
+
+
+def some_operands(target: Mixed, sites, kind: str):
+    generator = torch.Generator().manual_seed(5)
+    found = {}
+    for site in sites:
+        V = torch.randn(site.d_in, COUNT, generator=generator, dtype=torch.float64)
+        U = torch.randn(COUNT, site.d_out, generator=generator, dtype=torch.float64)
+        delta = None if kind == "folded" else dense(target, site.name) - (V @ U).T
+        found[site.name] = Operands(V, U, delta)
+    return found
+
+
+TOKENS = torch.arange(10).reshape(2, 5)
+KINDS = ["temp_hooks", "persistent_hooks", "wrapper", "folded"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_all_masks_one_the_output_is_the_targets(kind) -> None:
+    target = Mixed()
+    expected = target(TOKENS)
+    patching, sites = patched(kind, target)
+    ones = {s.name: SiteMask(torch.ones(2, 5, COUNT, dtype=torch.float64), torch.ones(2, 5, dtype=torch.float64)) for s in sites}
+    found = patching.masked(TOKENS, ones, some_operands(Mixed(), sites, kind))
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    if kind == "folded":
+        assert torch.equal(found, patching.plain(TOKENS))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_nothing_is_routed_the_output_is_the_targets_to_the_bit(kind) -> None:
+    target = Mixed()
+    patching, sites = patched(kind, target)
+    nowhere = torch.zeros(2, 5, dtype=torch.bool)
+    masks = {s.name: SiteMask(torch.rand(2, 5, COUNT).double(), torch.rand(2, 5).double(), nowhere) for s in sites}
+    assert torch.equal(patching.masked(TOKENS, masks, some_operands(Mixed(), sites, kind)), patching.plain(TOKENS))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_deltas_it_is_the_model_whose_weights_are_the_products(kind) -> None:
+    target, replaced = Mixed(), Mixed()
+    patching, sites = patched(kind, target)
+    operands = some_operands(Mixed(), sites, kind)
+    masks = {
+        s.name: SiteMask(torch.ones(2, 5, COUNT, dtype=torch.float64), torch.zeros(2, 5, dtype=torch.float64)) for s in sites
+    }
+    weight = {name: (pair.V @ pair.U).T for name, pair in operands.items()}
+    replaced.embed.weight.copy_(weight["embed"].T)
+    replaced.linear.weight.copy_(weight["linear"])
+    replaced.conv.weight.copy_(weight["conv"].T)
+    expected = replaced(TOKENS) @ weight["identity"].T
+    torch.testing.assert_close(patching.masked(TOKENS, masks, operands), expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_module_computes_what_its_dense_matrix_would(kind) -> None:
+    target = Mixed()
+    patching, sites = patched(kind, target)
+    operands = some_operands(Mixed(), sites, kind)
+    generator = torch.Generator().manual_seed(7)
+    masks = {
+        s.name: SiteMask(
+            torch.rand(2, 5, COUNT, generator=generator, dtype=torch.float64),
+            torch.rand(2, 5, generator=generator, dtype=torch.float64),
+        )
+        for s in sites
+    }
+    x = F.one_hot(TOKENS, VOCAB).double()
+    plain, biases = Mixed(), {"linear": Mixed().linear.bias, "conv": Mixed().conv.bias}
+    for site in sites:
+        pair, mask = operands[site.name], masks[site.name]
+        D = dense(plain, site.name) - (pair.V @ pair.U).T
+        x = (mask.mask * (x @ pair.V)) @ pair.U + mask.delta[..., None] * (x @ D.T) + biases.get(site.name, 0.0)
+    torch.testing.assert_close(patching.masked(TOKENS, masks, operands), x, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("form", ["two_step", "fused", "by_cost"])
+def test_unmasked_forms_agree(form) -> None:
+    target = Mixed()
+    site = find_sites(target, [("linear", COUNT)])[0]
+    pair = Operands(torch.randn(WIDTH, COUNT).double(), torch.randn(COUNT, WIDTH).double())
+    x = torch.randn(2, 5, WIDTH).double()
+    torch.testing.assert_close(UnmaskedForm(form)(x, site, pair), x @ pair.V @ pair.U)
+
+
+def test_an_exact_factorisation_is_faithful_and_reconstructs() -> None:
+    target = Mixed()
+    weight = dense(target, "linear")
+    V, U = weight.T.float(), torch.eye(WIDTH)
+    assert losses.faithfulness({"linear": weight.float() - (V @ U).T}).item() <= 1e-12
+    assert losses.faithfulness({"linear": weight.float() - (V @ (1.01 * U)).T}).item() > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("g", "raised", "lowered"), [(-1.0, 0.0, -0.01), (0.0, 0.0, -0.01), (0.5, 1.0, -1.0), (1.0, 1.0, -1.0), (2.0, 0.0, 0.0)]
+)
+def test_the_lower_sigmoid_leaks_only_where_it_would_come_back(g, raised, lowered) -> None:
+    for incoming, expected in ((1.0, raised), (-1.0, lowered)):
+        leaf = torch.tensor([g], requires_grad=True)
+        lower_leaky(leaf).backward(torch.tensor([incoming]))
+        assert leaf.grad is not None and leaf.grad.item() == pytest.approx(expected)
+
+
+@given(st.floats(0, 1))
+def test_both_sigmoids_agree_between_zero_and_one(g) -> None:
+    value = torch.tensor(g)
+    assert lower_leaky(value).item() == upper_leaky(value).item() == pytest.approx(g)
+
+
+@given(st.floats(-5, 5))
+def test_importances_of_masks_lie_between_zero_and_one(g) -> None:
+    assert 0 <= lower_leaky(torch.tensor(g)).item() <= 1
+
+
+@given(st.floats(0.05, 1), st.floats(0.3, 2), st.floats(0, 0.5))
+def test_minimality_of_constant_importances_has_a_closed_form(q, p, beta) -> None:
+    positions, count = 12, 7
+    found = losses.minimality(torch.full((3, 4, count), q, dtype=torch.float64), p, beta, stacked=False).item()
+    assert found == pytest.approx(count * q**p * (1 + beta * math.log2(1 + positions * q**p)), rel=1e-9)
+    stacked = losses.minimality(torch.full((2, 3, 4, count), q, dtype=torch.float64), p, beta, stacked=True).item()
+    assert stacked == pytest.approx(2 * found, rel=1e-9)
+
+
+def kl(logits: torch.Tensor, prediction: torch.Tensor) -> torch.Tensor:
+    p = logits.double().softmax(-1)
+    return (p * (p.log() - prediction.double().softmax(-1).log())).sum()
+
+
+@pytest.mark.parametrize("form", ["recomputed", "cached", "chunked", "chunked and cached"])
+def test_every_form_of_the_divergence_is_the_textbook_one(form) -> None:
+    from collections import Counter
+
+    generator = torch.Generator().manual_seed(1)
+    head = torch.randn(5, 40, generator=generator)
+    hidden, moved = torch.randn(3, 7, 5, generator=generator), torch.randn(3, 7, 5, generator=generator, requires_grad=True)
+    if form.startswith("chunked"):
+        measure = ChunkedKl(hidden, lambda h: h @ head, 4, Counter(), cached="cached" in form)
+        found = measure.sum(moved)
+        same = measure.sum(hidden)
+    else:
+        measure = (CachedKl if form == "cached" else RecomputedKl)(hidden @ head, Counter())
+        found = measure.sum(moved @ head)
+        same = measure.sum(hidden @ head)
+    expected = kl(hidden @ head, moved @ head)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert abs(same.item()) <= 2e-6 * measure.normaliser
+    assert same.item() >= -2e-6 * measure.normaliser
+    (gradient,) = torch.autograd.grad(found, moved)
+    (by_hand,) = torch.autograd.grad(expected, moved)
+    torch.testing.assert_close(gradient, by_hand.float(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_schedules_meet_their_ends() -> None:
+    recipe = PRESETS["lm_2l"]
+    assert losses.annealed_p(recipe, 0) == recipe.pnorm
+    assert losses.annealed_p(recipe, recipe.steps) == pytest.approx(recipe.final_p)
+    assert losses.annealed_p(recipe, recipe.steps // 2) == pytest.approx((recipe.pnorm + recipe.final_p) / 2)
+    assert losses.learning_rate(recipe, 0) == recipe.lr
+    assert losses.learning_rate(recipe, recipe.steps) == pytest.approx(recipe.final_lr * recipe.lr)
+    warm = PRESETS["gpt2_one"]
+    assert losses.learning_rate(warm, 0) == 0
+    assert losses.learning_rate(warm, int(0.01 * warm.steps)) == pytest.approx(warm.lr, rel=1e-3)
+
+
+@pytest.mark.parametrize("value", [1.5, -0.5])
+def test_a_mask_out_of_range_is_refused(value) -> None:
+    mask = torch.full((3,), 0.5)
+    mask[1] = value
+    with pytest.raises(ValueError, match="must lie in"):
+        check_waiting(mask)
+
+
+def test_ci_errors_count_what_no_assignment_of_columns_can_mend() -> None:
+    import numpy as np
+
+    perfect = np.zeros((3, 6))
+    perfect[[0, 1, 2], [4, 0, 5]] = 1.0
+    assert ci_errors(perfect) == 0
+    perfect[0, 1] = 0.5
+    perfect[1, 0] = 0.8
+    assert ci_errors(perfect) == 2
+
+
+@pytest.mark.parametrize("kind", ["temp_hooks", "persistent_hooks", "wrapper"])
+def test_an_error_inside_a_pass_leaves_nothing_behind(kind) -> None:
+    target = Mixed()
+    expected = target(TOKENS)
+    patching, sites = patched(kind, target)
+    wrong = {sites[1].name: SiteMask(torch.rand(4, 4, COUNT).double())}
+    with pytest.raises(RuntimeError):
+        patching.masked(TOKENS, wrong, some_operands(Mixed(), sites, kind))
+    torch.testing.assert_close(patching.plain(TOKENS), expected)
+    patching.close()
+    assert torch.equal(target(TOKENS), expected)
+    assert all(not module._forward_hooks for module in target.modules())
+
+
+def test_wrappers_keep_names_and_state_keys() -> None:
+    target = Mixed()
+    before = {name: value.clone() for name, value in target.state_dict().items()}
+    patching, _ = patched("wrapper", target)
+    assert target.state_dict().keys() == before.keys()
+    patching.close()
+    assert all(torch.equal(target.state_dict()[name], value) for name, value in before.items())
+
+
+def test_our_gpt2_is_the_published_one() -> None:
+    transformers = pytest.importorskip("transformers")
+    from workloads.spd.maths.target import Gpt2
+    from workloads.spd.presets import TargetSpec
+
+    config = transformers.GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)
+    theirs = transformers.GPT2LMHeadModel(config).eval()
+    ours = Gpt2(TargetSpec("gpt2", layers=2, width=8, heads=2, kv_heads=2, mlp=32, vocab=50, context=16)).eval()
+    names = {name.removeprefix("transformer."): value for name, value in theirs.state_dict().items()}
+    ours.load_state_dict({name: names[name] for name in ours.state_dict()})
+    tokens = torch.randint(0, 50, (2, 16), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert (ours(tokens) - theirs(tokens).logits).abs().max().item() < 1e-5

@@ -1,0 +1,106 @@
+"""Compiled scopes compute what the eager code does, with the classes, names and keys of before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from workloads.spd.maths.importance import ImportanceFn
+from workloads.spd.maths.passes import Masking
+from workloads.spd.training import compiled
+from workloads.spd.training.evaluation import SILENT
+
+TOY = {"preset": "tms_5-2_test", "batch_size": 16, "components": 6, "log_every": 1000, "eval_every": 1000, "save_every": 1000}
+SMALL = {"batch_size": 2, "components": 6, "modules": ["layers.*.mlp.fc"], "pgd_steps": 0}
+QUIET = {"log_every": 1000, "eval_every": 1000, "save_every": 1000}
+
+
+def worst(arm: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> float:
+    return max(((arm[name] - value).norm() / value.norm().clamp(min=1e-30)).item() for name, value in reference.items())
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """No compiled code from other tests."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def test_importance_functions_are_compiled_in_place(start, gradients_of) -> None:
+    arm, base = (gradients_of(config=TOY, compile=scope) for scope in ("ci_fns", "off"))
+    assert worst(arm, base) <= 1e-4
+    workload = start(config=TOY, compile="ci_fns")
+    functions = workload.training.parts.decomposition.importance.functions
+    assert all(isinstance(function, ImportanceFn) for function in functions.values())
+    keys = start(config=TOY).training.parts.decomposition.state().keys()
+    assert workload.training.parts.decomposition.state().keys() == keys
+
+
+def test_annealing_the_exponent_compiles_once(start, run) -> None:
+    from pipelines.trial.counters import CompileCounting
+
+    workload = start(config={**TOY, "steps": 10}, compile="losses")
+    run(workload, 1)
+    with CompileCounting() as counting:
+        run(workload, 3)
+    assert not counting.result()["compiled_graphs"]
+
+
+@pytest.mark.parametrize("losses", [None, "layerwise", "all", "forward"])
+def test_what_is_handed_to_the_compiler_computes_the_naive_gradients(gradients_of, monkeypatch, losses) -> None:
+    """The functions that are compiled, run as they are: quick enough for every set of terms, searches included."""
+    monkeypatch.setattr(compiled, "compiled", lambda function, fullgraph=True: function)
+    few = {**SMALL, "pgd_steps": 2, "dtype": "float64"}
+    config: dict[str, Any] = {**QUIET, **few, **({"losses": losses} if losses else {})}
+    fast = {"delta": "folded", "stack_modules": "stacked", "prefix_reuse": "on", "pgd_layerwise": "single"}
+    arm = gradients_of(config=config, compile="full", target_softmax="cached", pgd_inner="detached", **fast)
+    assert worst(arm, gradients_of(config=config)) <= 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scope", ["target", "losses", "masked_pass", "full"])
+def test_a_compiled_scope_has_the_eager_gradients(gradients_of, scope) -> None:
+    config: dict[str, Any] = {**QUIET, **SMALL}
+    assert worst(gradients_of(config=config, compile=scope), gradients_of(config=config)) <= 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scope", ["target", "breaks"])
+def test_persistent_hooks_compile_too(gradients_of, scope) -> None:
+    config: dict[str, Any] = {**QUIET, **SMALL}
+    levels = {"compile": scope, "patching": "persistent_hooks", "mask_checks": "off"}
+    assert worst(gradients_of(config=config, **levels), gradients_of(config=config)) <= 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("losses", [None, "layerwise", "all", "forward"])
+def test_everything_compiled_has_the_naive_gradients(gradients_of, losses) -> None:
+    config: dict[str, Any] = {**QUIET, **SMALL, **({"losses": losses} if losses else {})}
+    fast = {"delta": "folded", "stack_modules": "stacked", "prefix_reuse": "on", "pgd_layerwise": "single"}
+    arm = gradients_of(config=config, compile="full", target_softmax="cached", pgd_inner="detached", **fast)
+    assert worst(arm, gradients_of(config=config)) <= 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("patching", ["wrapper", "persistent_hooks"])
+def test_a_compiled_target_still_sees_masks_and_fills_its_cache(start, patching) -> None:
+    config = {**QUIET, **SMALL}
+    workload = start(config=config, compile="target", patching=patching)
+    eager = start(config=config, patching=patching)
+    outputs = []
+    for each in (workload, eager):
+        objective = each.training.parts.objective
+        deltas = each.training.parts.deltas.all(objective.decomposition.operands())
+        moment = objective.moment(each.assembly.first_batch(), objective.decomposition.operands(deltas), SILENT)
+        assert len(moment.inputs) == 2
+        masked = objective.passes.divergence(
+            moment, Masking({n: torch.zeros_like(c) for n, c in moment.lower.items()}), moment.operands
+        )
+        outputs.append((moment.inputs, masked.item()))
+    assert outputs[0][1] > 0  # differs from the plain output
+    assert outputs[0][1] == pytest.approx(outputs[1][1], rel=1e-5)
+    for name, x in outputs[1][0].items():
+        torch.testing.assert_close(outputs[0][0][name], x, rtol=1e-5, atol=1e-5)

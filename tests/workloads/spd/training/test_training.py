@@ -1,0 +1,228 @@
+"""The loop: pieces of a batch, resuming, saving, logging, evaluating, and the target that it all is about."""
+
+from __future__ import annotations
+
+import gc
+import math
+import weakref
+
+import pytest
+import torch
+
+from workloads.spd.maths.components import CachedDeltas, Operands
+from workloads.spd.training import checkpoints
+from workloads.spd.training.evaluation import SILENT, ci_errors, one_feature_importances
+from workloads.spd.training.metrics import DeferredMetrics, DivergedError, EagerMetrics
+from workloads.training.checkpoints import SyncWriter
+
+QUIET = {
+    "modules": ["layers.*.attn.q", "layers.*.mlp.fc"],
+    "components": 12,
+    "log_every": 1000,
+    "eval_every": 1000,
+    "save_every": 1000,
+}
+
+
+def difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
+    return max(((a[name] - value).norm() / value.norm().clamp(min=1e-30)).item() for name, value in b.items())
+
+
+@pytest.mark.parametrize("pieces", [2, 4])
+@pytest.mark.parametrize("levels", [{}, {"delta": "folded", "stack_modules": "stacked"}], ids=["naive", "folded"])
+def test_pieces_of_a_batch_add_up_to_the_whole(gradients_of, pieces, levels) -> None:
+    # With the same masks, and a minimality without its log term, every loss is a mean over positions.
+    config = {**QUIET, "dtype": "float64", "frozen_draws": True, "microbatches": pieces, "pgd_scope": "datapoint", "pgd_steps": 0}
+    loop = gradients_of(config=config, micro_batch="loop", **levels)
+    whole = gradients_of(config=config, micro_batch="whole", **levels)
+    assert difference(loop, whole) <= 1e-12
+
+
+def test_a_log_term_is_no_sum_over_pieces(gradients_of) -> None:
+    config = {**QUIET, "dtype": "float64", "frozen_draws": True, "microbatches": 2, "pgd_scope": "datapoint", "beta": 0.5}
+    assert difference(*(gradients_of(config=config, micro_batch=level) for level in ("loop", "whole"))) > 1e-6
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        {},
+        {"delta": "folded", "stack_modules": "stacked", "optimizer": "fused", "loader": "memmap_batched", "checkpoint": "async"},
+        {"pgd_steps": "persistent"},
+    ],
+    ids=["naive", "fast", "persistent"],
+)
+def test_a_resumed_training_is_the_uninterrupted_one_to_the_bit(start, run, levels) -> None:
+    config = {**QUIET, "save_every": 4}
+    whole = start(config=config, **levels)
+    run(whole, 8)
+    first = start(config=config, **levels)
+    run(first, 4)
+    first.counters()  # flushes the writer
+    file = first.context.scratch_dir / "checkpoint.pt"
+    second = start(config={**config, "resume": str(file)}, **levels)
+    run(second, 4)
+    expected, found = whole.training.parts.decomposition.state(), second.training.parts.decomposition.state()
+    assert second.training.step == 8
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_a_loss_that_is_no_number_stops_the_training_with_a_sentence() -> None:
+    lower = {("m",): torch.rand(4, 3)}
+    for metrics in (EagerMetrics(), DeferredMetrics()):
+        with pytest.raises(DivergedError, match=r"train/loss/total is nan at step 7.*workload\.lr"):
+            metrics.observe(7, {"total": torch.tensor(math.nan)}, lower)
+            metrics.row(7, {})
+
+
+@pytest.mark.parametrize("check", ["sync", "off", "async_assert"])
+def test_values_that_are_no_numbers_end_the_training_by_step_and_loss_whatever_checks_masks(start, run, check) -> None:
+    workload = start(config=QUIET, mask_checks=check)
+    run(workload, 1)
+    with torch.no_grad():
+        workload.training.parts.decomposition.component_parameters()[0].fill_(math.nan)
+    with pytest.raises(DivergedError, match=r"train/loss/\w+ is nan at step 1: the training has diverged"):
+        run(workload, 1)
+
+
+def test_losses_that_nobody_has_read_are_read_before_they_are_judged(start, run) -> None:
+    workload = start(config=QUIET, metrics="deferred", kind="evidence")
+    run(workload, 1)
+    workload.evidence()
+    with torch.no_grad():
+        workload.training.parts.decomposition.component_parameters()[0].fill_(math.nan)
+    run(workload, 2)
+    with pytest.raises(DivergedError, match=r"train/loss/\w+ is nan at step 3 \(.* those of step 1 were numbers\)"):
+        workload.evidence()
+
+
+@pytest.mark.parametrize("log_every", [1, 100])
+def test_a_diverged_training_leaves_the_last_good_checkpoint(start, run, log_every) -> None:
+    workload = start(config={**QUIET, "log_every": log_every, "save_every": 1}, metrics="deferred")
+    run(workload, 2)
+    file = workload.context.scratch_dir / "checkpoint.pt"
+    kept = checkpoints.read(file)["step"]
+    with torch.no_grad():
+        workload.training.parts.decomposition.component_parameters()[0].fill_(math.nan)
+    with pytest.raises(DivergedError):
+        run(workload, 1)
+    assert checkpoints.read(file)["step"] == kept == 2
+
+
+def test_deferred_and_eager_metrics_log_the_same_rows(start, run) -> None:
+    rows: dict[str, list] = {}
+    for level in ("every_step_item", "deferred"):
+        rows[level] = []
+        run(start(config={**QUIET, "log_every": 2}, metrics=level, log=rows[level].append), 4)
+    for eager, deferred in zip(*rows.values(), strict=True):
+        assert eager.keys() == deferred.keys()
+        same = [name for name in eager if not name.startswith("perf/")]
+        assert [eager[name] for name in same] == pytest.approx([deferred[name] for name in same], rel=1e-6)
+
+
+def test_a_row_holds_what_the_upstream_project_logs(start, run) -> None:
+    rows: list = []
+    run(start(config={**QUIET, "log_every": 1, "eval_every": 1}, log=rows.append), 1)
+    train, evaluation = rows
+    assert {"train/loss/total", "train/loss/faithfulness", "train/l0/layers.0.attn.q"} <= train.keys()
+    assert {"train/grad_norms/components", "train/grad_norms/importance", "train/schedules/lr", "perf/step_ms"} <= train.keys()
+    assert {
+        f"eval/ce/{name}" for name in ("ci", "ones", "stochastic", "random", "rounded", "zero", "target")
+    } <= evaluation.keys()
+    assert {"eval/recon/pgd", "eval/hidden_acts/mse", "eval/ce_unrecovered/ci"} <= evaluation.keys()
+    assert all(math.isfinite(value) for value in evaluation.values())
+
+
+def test_evaluating_changes_no_later_training(start, run) -> None:
+    curves = []
+    for period in (1000, 1):
+        workload = start(config={**QUIET, "eval_every": period})
+        run(workload, 3)
+        curves.append(workload.training.total.item())
+    assert curves[0] == curves[1]
+
+
+def test_adversarial_evaluation_is_worse_than_random_masks(start, run) -> None:
+    rows: list = []
+    run(start(config={**QUIET, "eval_every": 1}, log=rows.append), 1)
+    assert rows[0]["eval/recon/pgd"] >= rows[0]["eval/divergence/stochastic"]
+
+
+def test_clipping_limits_each_group_by_itself(start) -> None:
+    workload = start(config={**QUIET, "preset": "lm_test"})
+    updates = workload.training.parts.updates
+    from dataclasses import replace
+
+    updates.recipe = replace(updates.recipe, clip_components=0.01)
+    workload.training.gradients(workload.assembly.first_batch(), SILENT)
+    before = {name: torch.nn.utils.get_total_norm([p.grad for p in group]).item() for name, group in updates.groups.items()}
+    updates.apply()
+    after = {name: torch.nn.utils.get_total_norm([p.grad for p in group]).item() for name, group in updates.groups.items()}
+    assert after["components"] == pytest.approx(0.01, rel=1e-3) and before["components"] > 0.01
+    assert after["importance"] == before["importance"]
+
+
+def test_cached_weights_neither_outlive_the_target_nor_a_reload() -> None:
+    from collections import Counter
+
+    from workloads.spd.maths.sites import find_sites
+    from workloads.spd.maths.target import build, draw_values, freeze
+    from workloads.spd.presets import PRESETS
+
+    target = freeze(build(PRESETS["tms_5-2_test"].target))
+    draw_values(target, 0)
+    sites = find_sites(target, [("linear1", 4)])
+    deltas = CachedDeltas(target, sites, Counter())
+    pair = {"linear1": Operands(torch.zeros(5, 4), torch.zeros(4, 2))}
+    before = deltas.all(pair)["linear1"].clone()
+    target.linear1.weight = torch.nn.Parameter(target.linear1.weight + 1, requires_grad=False)
+    deltas.forget()
+    assert torch.equal(deltas.all(pair)["linear1"], before + 1)
+    alive = weakref.ref(target)
+    del target, deltas, sites
+    gc.collect()
+    assert alive() is None
+
+
+def test_the_synchronous_writer_has_written_when_it_returns(tmp_path) -> None:
+    writer = SyncWriter()
+    writer.save({"x": torch.ones(1)}, tmp_path / "c.pt")
+    assert torch.load(tmp_path / "c.pt")["x"].item() == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    "levels",
+    [{}, {"delta": "folded", "stack_modules": "stacked", "optimizer": "fused"}, {"gradients": "native", "optimizer": "fused"}],
+    ids=["naive", "fast", "formulas"],
+)
+def test_a_toys_features_are_recovered_one_component_each(start, run, real_presets, seed, levels) -> None:
+    fast = {"metrics": "deferred", "mask_checks": "off", "loader": "memmap_batched"}
+    workload = start(
+        config={"log_every": 10**4, "eval_every": 10**4, "save_every": 10**4, "preset": "tms_5-2_test"},
+        seed=seed,
+        **fast,
+        **levels,
+    )
+    run(workload, 2500)
+    objective = workload.training.parts.objective
+    importances = one_feature_importances(objective)
+    first = importances["linear1"]
+    assert ((first > 0.1).sum(1) == 1).all()
+    components = first.argmax(1)
+    assert len(set(components.tolist())) == 5
+    assert ci_errors(first) == 0
+    second = importances["linear2"] > 0.1
+    assert len(set(importances["linear2"].argmax(1).tolist())) >= 3
+    assert (second.sum(1) <= 2).all()
+    # The known columns, by their formula.
+    angles = torch.arange(5) * (2 * math.pi / 5)
+    star = torch.stack([angles.cos(), angles.sin()], 1)
+    pair = objective.decomposition.operands()["linear1"]
+    for feature, component in enumerate(components.tolist()):
+        outer = torch.outer(pair.V[:, component], pair.U[component]).detach()
+        own, true = outer[feature], star[feature]
+        assert torch.nn.functional.cosine_similarity(own, true, dim=0) > 0.99
+        assert 0.9 <= own.norm() / true.norm() <= 1.1
+        assert 1 - own.square().sum() / outer.square().sum() < 0.02

@@ -1,0 +1,147 @@
+"""Examples as bytes and ids, tokenised in every step, once, or once for all runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from workloads.errors import ConfigError
+from workloads.latentwire.config import LatentWireConfig
+from workloads.latentwire.data import cache, generator, readers
+from workloads.latentwire.data.layout import Layout, Row
+from workloads.latentwire.data.readers import Example
+from workloads.latentwire.data.tokens import LEAST_IDS, Tokenizer, tokenizer_for
+from workloads.latentwire.presets import LMConfig
+
+
+def load_examples(config: LatentWireConfig) -> list[Example]:
+    """The examples of a configuration, shuffled and cut.
+
+    Raises
+    ------
+    ConfigError
+        The data cannot be used.
+    """
+    if config.data in generator.KINDS:
+        n = config.data_n or config.sizes.examples
+        spare = n + config.held_out
+        more = spare * 2 if config.data == "squad2" else spare
+        text = generator.generate(config.data, more, config.data_seed)
+        found = readers.parse(text, config.data, unanswerable=config.unanswerable)
+        return readers.choose(found, spare, config.data_seed)
+    found = readers.read(Path(config.data), config.data_format, config.unanswerable)
+    wanted = None if config.data_n is None else config.data_n + config.held_out
+    return readers.choose(found, wanted, config.data_seed)
+
+
+def layouts_for(config: LatentWireConfig, lms: Sequence[LMConfig], cache_dir: Path) -> list[Layout]:
+    """One layout for each model."""
+    sizes = config.sizes
+    found = []
+    for number, lm in enumerate(lms):
+        if lm.vocab_size < LEAST_IDS:
+            raise ConfigError(
+                f"workload.lm_path: model {number} has {lm.vocab_size} ids, fewer than {LEAST_IDS}, of all bytes and "
+                "special tokens; use another model"
+            )
+        tokenizer = tokenizer_for(config.tokenizer, number, lm.vocab_size, cache_dir)
+        if config.chat_template is not None:
+            tokenizer = _with_template(tokenizer, config.chat_template or None)
+        if config.max_prompt + sizes.early_tokens > lm.max_pos:
+            raise ConfigError(f"workload.max_prompt={config.max_prompt} is beyond the model's {lm.max_pos} positions; lower it")
+        layout = Layout(tokenizer, config.anchor, sizes.latents, sizes.answer_tokens, config.max_prompt)
+        positions = layout.prefix + sizes.answer_tokens - 1 + sizes.latents * config.deep_prefix
+        if positions > lm.max_pos:
+            raise ConfigError(
+                f"workload.preset={config.preset} and workload.deep_prefix={str(config.deep_prefix).lower()} take {positions} "
+                f"positions, and the model has {lm.max_pos}; use a smaller preset, or a model of a longer context"
+            )
+        found.append(layout)
+    return found
+
+
+def _with_template(tokenizer: Tokenizer, template: str | None) -> Tokenizer:
+    if template is not None and ("{user}" not in template or "{system}" not in template):
+        raise ConfigError("workload.chat_template must have {system} and {user} in it; add them")
+    return dataclasses.replace(tokenizer, flavour=dataclasses.replace(tokenizer.flavour, template=template))
+
+
+class Corpus:
+    """Examples to train on and held-out ones, with their ids for every model.
+
+    `level` is the toggle tokenise's. Examples whose answer would be tokenised differently behind the scaffold are left out
+    and counted in `excluded`.
+    """
+
+    def __init__(self, config: LatentWireConfig, layouts: Sequence[Layout], level: str, cache_dir: Path) -> None:
+        self.layouts = list(layouts)
+        self.counts = Counter[str]()
+        self.max_bytes = config.sizes.max_bytes
+        found = load_examples(config)
+        usable = [example for example in found if all(layout.separable(example) for layout in layouts)]
+        self.excluded = len(found) - len(usable)
+        if len(usable) <= config.held_out:
+            raise ConfigError(
+                f"workload.held_out={config.held_out} leaves nothing to train on of {len(usable)} usable examples; lower it"
+            )
+        self.examples = usable[: -config.held_out]
+        self.held_out = usable[-config.held_out :]
+        self.sources = [example.source.encode("utf-8")[: self.max_bytes] for example in self.examples]
+        self._stored = None if level == "per_batch" else [self._prepare(layout, level, cache_dir) for layout in layouts]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def digest(self) -> str:
+        """SHA-256 of all examples."""
+        sha = hashlib.sha256()
+        for example in [*self.examples, *self.held_out]:
+            sha.update(repr(example).encode())
+        return sha.hexdigest()[:16]
+
+    def key(self, number: int) -> str:
+        """Name of everything that model `number`'s ids depend on."""
+        return cache.key_of(self.layouts[number].key(), self.digest())
+
+    def _prepare(self, layout: Layout, level: str, cache_dir: Path) -> list[Row]:
+        if level == "pre":
+            return self._tokenised(layout)
+        folder = cache_dir / f"latentwire-tokens-{cache.key_of(layout.key(), self.digest())}"
+        rows = cache.load_rows(folder, len(self.examples))
+        if rows is None:
+            with cache.locked(folder):
+                rows = cache.load_rows(folder, len(self.examples))
+                if rows is None:
+                    rows = self._tokenised(layout)
+                    cache.save_rows(folder, rows)
+                    self.counts["token_caches_built"] += 1
+        return rows
+
+    def _tokenised(self, layout: Layout) -> list[Row]:
+        self.counts["rows_prepared"] += len(self.examples)
+        return [layout.row(example) for example in self.examples]
+
+    def row(self, model: int, number: int) -> Row:
+        """Ids of example `number` for a model; made anew unless they are stored."""
+        if self._stored is not None:
+            return self._stored[model][number]
+        self.counts["rows_tokenised"] += 1
+        return self.layouts[model].row(self.examples[number])
+
+    def answer_length(self, model: int, number: int) -> int:
+        """Tokens of an answer, its end included."""
+        if self._stored is not None:
+            return len(self._stored[model][number].answer)
+        return len(self.layouts[model].answer(self.examples[number].answer))
+
+    def header(self, model: int) -> list[int]:
+        """Ids that all scaffolds of a model begin with."""
+        layout = self.layouts[model]
+        first, second = layout.scaffold("a"), layout.scaffold("b")
+        same = 0
+        while first[same] == second[same]:
+            same += 1
+        return first[:same]

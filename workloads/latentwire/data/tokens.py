@@ -1,0 +1,200 @@
+"""Tokenizers of two flavours, trained on generated text, and the files that keep them.
+
+Flavour A pads with its end-of-turn id and starts every text with a BOS; flavour B has a pad of its own and no BOS. The
+pair is what upstream's mistakes with counted pads and doubled BOS ids show up on.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workloads.errors import ConfigError
+from workloads.latentwire.data import generator, readers
+
+MAX_BPE = 4096
+_TRAINING_EXAMPLES = 2000
+# Words keep the blank that follows them: what comes after a blank never changes how the text before it is cut.
+_TEMPLATE_REPEATS = 200
+SYSTEM = "You answer questions. Use only the context. Reply with the answer and nothing else."
+_WORDS = r"\S+\s?|\s+"
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """Special tokens and chat template of one family of models.
+
+    `template` has {system} and {user} and ends with the assistant's header; None: the model has no chat template.
+    """
+
+    specials: tuple[str, ...]
+    pad: str
+    end: str
+    bos: str | None
+    template: str | None
+
+
+A = Flavour(
+    ("<|bos|>", "<|start|>", "<|sep|>", "<|eot|>"),
+    pad="<|eot|>",
+    end="<|eot|>",
+    bos="<|bos|>",
+    template="<|start|>system<|sep|>{system}<|eot|><|start|>user<|sep|>{user}<|eot|><|start|>assistant<|sep|>",
+)
+B = Flavour(
+    ("<|pad|>", "<|im_start|>", "<|im_end|>"),
+    pad="<|pad|>",
+    end="<|im_end|>",
+    bos=None,
+    template="<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n",
+)
+FLAVOURS = (A, B)
+LEAST_IDS = 256 + max(len(flavour.specials) for flavour in FLAVOURS)  # every tokenizer knows all bytes
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """Text to ids and back.
+
+    `encode_plain` and `decode_ids` know no special tokens; specials have the ids from `first_special` on. `key` tells
+    tokenizers apart that would give other ids.
+    """
+
+    flavour: Flavour
+    first_special: int
+    encode_plain: Callable[[str], list[int]]
+    decode_ids: Callable[[list[int]], str]
+    key: str
+    _ids: dict[str, int] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._ids.update({name: self.first_special + number for number, name in enumerate(self.flavour.specials)})
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of ids."""
+        return self.first_special + len(self.flavour.specials)
+
+    def special(self, name: str) -> int:
+        """Id of a special token."""
+        return self._ids[name]
+
+    @property
+    def pad(self) -> int:
+        return self._ids[self.flavour.pad]
+
+    @property
+    def end(self) -> int:
+        """Id that ends a turn, and with it an answer."""
+        return self._ids[self.flavour.end]
+
+    @property
+    def bos(self) -> int | None:
+        return self._ids[self.flavour.bos] if self.flavour.bos else None
+
+    def encode(self, text: str, specials: bool = True) -> list[int]:
+        """Ids of `text`, without a BOS; special tokens written out in it become their ids unless `specials` is off."""
+        if not specials:
+            return self.encode_plain(text)
+        ids: list[int] = []
+        for part in self._splitter.split(text):
+            if part:
+                ids += [self._ids[part]] if part in self._ids else self.encode_plain(part)
+        return ids
+
+    @functools.cached_property
+    def _splitter(self) -> re.Pattern[str]:
+        return re.compile("(" + "|".join(map(re.escape, self._ids)) + ")")
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of `ids`; special tokens have none."""
+        return self.decode_ids([number for number in ids if number < self.first_special])
+
+
+def byte_tokenizer(flavour: Flavour) -> Tokenizer:
+    """One id for each byte: pure Python, no training."""
+    return Tokenizer(
+        flavour,
+        256,
+        lambda text: list(text.encode("utf-8")),
+        lambda ids: bytes(ids).decode("utf-8", errors="replace"),
+        f"bytes/{flavour.specials}",
+    )
+
+
+def bpe_available() -> bool:
+    """Whether the `tokenizers` library is installed."""
+    try:
+        import tokenizers  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def bpe_tokenizer(flavour: Flavour, vocabulary: int, cache_dir: Path) -> Tokenizer:
+    """Byte-level BPE of at most `vocabulary` ids, trained on generated text or read from `cache_dir`.
+
+    Raises
+    ------
+    ConfigError
+        The `tokenizers` library is not installed.
+    """
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ConfigError("workload.tokenizer=bpe needs the package tokenizers; install perfsweep[hf] or use bytes") from error
+    size = min(vocabulary, MAX_BPE) - max(len(other.specials) for other in FLAVOURS)
+    file = cache_dir / f"latentwire-bpe-{size}-{tokenizers.__version__}.json"
+    if not file.exists():
+        _publish(_trained(size), file)
+    model = tokenizers.Tokenizer.from_file(str(file))
+    return Tokenizer(
+        flavour,
+        size,
+        lambda text: model.encode(text, add_special_tokens=False).ids,
+        lambda ids: model.decode(ids),
+        f"{file.name}/{flavour.specials}",
+    )
+
+
+def _trained(size: int) -> Any:
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    words = pre_tokenizers.Split(Regex(_WORDS), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(  # type: ignore[assignment]
+        [words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(_training_text(), trainer)
+    return tokenizer
+
+
+def _training_text() -> Iterator[str]:
+    yield from [f"{SYSTEM} {A.template} {B.template}"] * _TEMPLATE_REPEATS  # chats are written around every source
+    for kind in ("squad", "hotpot"):
+        for example in readers.parse(generator.generate(kind, _TRAINING_EXAMPLES, seed=1), kind):
+            yield f"{example.source}{example.answer}"
+
+
+def _publish(tokenizer: Any, file: Path) -> None:
+    """Write under a temporary name first: another trial may be reading."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_name(f"{file.name}.{os.getpid()}")
+    tokenizer.save(str(draft))
+    draft.replace(file)
+
+
+def tokenizer_for(kind: str, number: int, vocabulary: int, cache_dir: Path) -> Tokenizer:
+    """The tokenizer of model `number`: flavours take turns. `kind` is auto, bpe or bytes."""
+    flavour = FLAVOURS[number % len(FLAVOURS)]
+    if kind == "bytes" or (kind == "auto" and not bpe_available()):
+        return byte_tokenizer(flavour)
+    return bpe_tokenizer(flavour, vocabulary, cache_dir)

@@ -1,0 +1,91 @@
+"""Greedy answers, row by row as upstream does it, or all rows together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from workloads.latentwire.maths.attention import Mask
+from workloads.latentwire.maths.lm import CausalLM, KeyValues, keys_in, of_row
+from workloads.latentwire.maths.lora import Lora
+
+STOP_TEST_EVERY = 4
+CLOSE = 0.05  # logits of standard deviation one: 16-bit rounding stays below
+
+
+class Decoder:
+    """Continues embedded prefixes with the likeliest tokens until `stop` or `max_new`; `lora` is added to the model."""
+
+    def __init__(self, lm: CausalLM, stop: int, max_new: int, batched: bool, lora: Lora | None = None) -> None:
+        self.lm, self._lora = lm, lora
+        self._stop, self._max_new, self._batched = stop, max_new, batched
+        self._counts = lm.chosen.counts
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor, lengths: Sequence[int], past: KeyValues | None = None) -> tuple[Tensor, Tensor]:
+        """Ids [B, max_new], `stop` from the end on, and whether a choice so far was close [B, max_new].
+
+        x [B, S, d] are embedded prefixes of `lengths` positions each, padded right, behind the keys and values `past`
+        [B, g, M, e] of every layer.
+        """
+        if self._batched:
+            return self._together(x, lengths, past)
+        rows = [self._alone(x[i : i + 1, :length], of_row(past, i)) for i, length in enumerate(lengths)]
+        return torch.cat([ids for ids, _ in rows]), torch.cat([close for _, close in rows])
+
+    def _run(self, x: Tensor, mask: Mask, keep: KeyValues, **more: object) -> Tensor:
+        self._counts["decode_calls"] += 1
+        return self.lm.run(x, mask, keep=keep, lora=self._lora, **more)  # type: ignore[arg-type]
+
+    def _alone(self, x: Tensor, past: KeyValues | None) -> tuple[Tensor, Tensor]:
+        """One row: every token is read on the host before the next is asked for."""
+        ids, close = [self._stop] * self._max_new, [False] * self._max_new
+        held: KeyValues = []
+        first = keys_in(past)
+        hidden, length = self._run(x, Mask(past=first), held, past=past, start=first), first + x.shape[1]
+        for t in range(self._max_new):
+            best = self.lm.logits(hidden[:, -1]).topk(2, dim=-1)
+            ids[t] = int(best.indices[0, 0].item())
+            close[t] = bool((best.values[0, 0] - best.values[0, 1] < CLOSE).item())
+            self._counts["syncs"] += 2
+            if ids[t] == self._stop or t == self._max_new - 1:
+                break
+            past, held = held, []
+            at = length + t
+            token = self.lm.embed(torch.tensor([[ids[t]]], device=x.device))
+            hidden = self._run(token, Mask(past=at), held, past=past, start=at)
+        device = x.device
+        return torch.tensor([ids], device=device), torch.tensor([close], device=device).cummax(dim=1).values
+
+    def _together(self, x: Tensor, lengths: Sequence[int], past: KeyValues | None) -> tuple[Tensor, Tensor]:
+        """All rows: pads of shorter prefixes are never seen, and each row goes on at its own position."""
+        rows, width = x.shape[:2]
+        ends = torch.tensor(lengths, device=x.device)
+        held: KeyValues = []
+        first = keys_in(past)
+        hidden = self._run(x, Mask(past=first), held, past=past, start=first)
+        hidden = hidden.gather(1, (ends - 1)[:, None, None].expand(-1, 1, hidden.shape[-1]))
+        ids = torch.full((rows, self._max_new), self._stop, device=x.device)
+        close = torch.zeros(rows, self._max_new, dtype=torch.bool, device=x.device)
+        over = torch.zeros(rows, dtype=torch.bool, device=x.device)
+        seen = torch.arange(-first, width, device=x.device) < ends[:, None]
+        for t in range(self._max_new):
+            best = self.lm.logits(hidden[:, -1]).topk(2, dim=-1)
+            ids[:, t] = torch.where(over, self._stop, best.indices[:, 0])
+            close[:, t] = (best.values[:, 0] - best.values[:, 1] < CLOSE) & ~over
+            over = over | (ids[:, t] == self._stop)
+            if t == self._max_new - 1 or self._all_over(over, t):
+                break
+            seen = torch.cat((seen, seen.new_ones(rows, 1)), dim=1)
+            past, held = held, []
+            mask = Mask(visible=seen[:, None, None, :])
+            hidden = self._run(self.lm.embed(ids[:, t : t + 1]), mask, held, past=past, positions=(first + ends + t)[:, None])
+        return ids, close.cummax(dim=1).values
+
+    def _all_over(self, over: Tensor, t: int) -> bool:
+        if (t + 1) % STOP_TEST_EVERY:
+            return False
+        self._counts["syncs"] += 1
+        return bool(over.all().item())

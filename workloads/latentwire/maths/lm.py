@@ -1,0 +1,396 @@
+"""A causal language model of the Llama and Qwen2 kind, frozen, in two forms that compute the same.
+
+``modules`` keeps every projection to itself and writes norms and rotations out, as the upstream modules do; ``fused`` joins
+projections and has hand-written derivatives that keep less for the backward pass (`fused.py`).
+
+Dimensions: B rows, S positions, d model width, h query heads, g key heads, e head width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from workloads.latentwire.maths import fused, quantised
+from workloads.latentwire.maths.attention import Allowed, Attend, Mask, eager
+from workloads.latentwire.maths.lora import Lora, adapted
+from workloads.latentwire.presets import LMConfig, RopeScaling
+
+KeyValues = list[tuple[Tensor, Tensor]]
+"""Keys and values [1 or B, g, S, e] of every layer, rotated already."""
+
+
+def keys_in(past: KeyValues | None) -> int:
+    """Positions that `past` takes."""
+    return 0 if past is None else past[0][0].shape[2]
+
+
+def of_row(past: KeyValues | None, row: int) -> KeyValues | None:
+    """Keys and values [1, g, S, e] of one row."""
+    return None if past is None else [(k[row : row + 1], v[row : row + 1]) for k, v in past]
+
+
+class Weight(nn.Module):
+    """A frozen matrix [out, in] with an optional bias, in whatever type it is stored."""
+
+    def __init__(self, matrix: Tensor, bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(matrix, requires_grad=False)
+        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [.., in] -> [.., out]"""
+        return F.linear(x, self.matrix, self.bias)
+
+    def part(self, x: Tensor, first: int, end: int | None) -> Tensor:
+        """x [.., in] times outputs `first` to `end`"""
+        return F.linear(x, self.matrix[first:end], None if self.bias is None else self.bias[first:end])
+
+
+class Layer(nn.Module):
+    """Weights of one layer."""
+
+    def __init__(self, config: LMConfig, normal: Callable[..., Tensor]) -> None:
+        super().__init__()
+        wide, narrow = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
+        d, small = config.d_model, 0.02 / math.sqrt(2 * config.n_layers)
+
+        def bias(size: int) -> Tensor | None:
+            return normal(size, std=0.02) if config.qkv_bias else None
+
+        self.q = Weight(normal(wide, d, std=0.02), bias(wide))
+        self.k = Weight(normal(narrow, d, std=0.02), bias(narrow))
+        self.v = Weight(normal(narrow, d, std=0.02), bias(narrow))
+        self.o = Weight(normal(d, wide, std=small))
+        self.gate = Weight(normal(config.d_ff, d, std=0.02))
+        self.up = Weight(normal(config.d_ff, d, std=0.02))
+        self.down = Weight(normal(d, config.d_ff, std=small))
+        self.norm1 = nn.Parameter(torch.ones(d, dtype=self.q.matrix.dtype), requires_grad=False)
+        self.norm2 = nn.Parameter(torch.ones(d, dtype=self.q.matrix.dtype), requires_grad=False)
+
+
+@dataclass(frozen=True)
+class LayerPath:
+    """How a layer is computed.
+
+    Attributes
+    ----------
+    attend : attention
+    joined : weights are joined and derivatives hand-written
+    pieces : of joined layers what lies between products
+    recompute : off, on or selective: what is computed again in the backward pass
+    """
+
+    attend: Attend
+    joined: bool = False
+    recompute: str = "off"
+    pieces: fused.Pieces = fused.PIECES
+
+
+@dataclass
+class Path:
+    """How passes are computed: chosen once.
+
+    Attributes
+    ----------
+    layer : how each layer is
+    block : the function for layers of passes that are trained through, compiled; None: as it is written
+    sharded : layers are cut among ranks, and `block` gathers them in every pass
+    """
+
+    layer: LayerPath
+    block: Callable[..., Any] | None = None
+    sharded: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class Rows:
+    """Positions that somebody reads: the last layer computes queries and MLP for these alone.
+
+    `positions` is a slice of all rows alike, or indices [B, R].
+    """
+
+    positions: slice | Tensor
+
+    def of(self, x: Tensor) -> Tensor:
+        """x [B, S, d] -> [B, R, d], without gaps: a product with gaps becomes B products, each with a copy of the weights."""
+        if isinstance(self.positions, slice):
+            return x[:, self.positions].contiguous()
+        return x.gather(1, self.positions.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
+
+
+class CausalLM(nn.Module):
+    """Embedding table, layers, final norm and head.
+
+    Weights are drawn from `generator`: std 0.02, output projections smaller by the root of twice the depth; the final
+    norm is scaled so that logits have a standard deviation of about one.
+    """
+
+    def __init__(self, config: LMConfig, generator: torch.Generator | None = None, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.config = config
+        device = generator.device if generator is not None else torch.device("cpu")
+
+        def normal(*shape: int, std: float) -> Tensor:
+            return torch.empty(*shape, dtype=torch.float32, device=device).normal_(std=std, generator=generator).to(dtype)
+
+        self.table = nn.Parameter(normal(config.vocab_size, config.d_model, std=0.02), requires_grad=False)
+        self.layers = nn.ModuleList(Layer(config, normal) for _ in range(config.n_layers))
+        scale = 1 / (0.02 * math.sqrt(config.d_model))
+        self.norm = nn.Parameter(torch.full((config.d_model,), scale, dtype=dtype, device=device), requires_grad=False)
+        self.head = None if config.tie_embeddings else Weight(normal(config.vocab_size, config.d_model, std=0.02))
+        self.to(device)
+        self.path: Path | None = None
+        self._angles = rotations(config)
+        self._furthest = min(config.max_pos, 8192)
+        self._tables: dict[tuple[int, torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """ids [..] -> [.., d]"""
+        return F.embedding(ids, self.table)
+
+    @property
+    def chosen(self) -> Path:
+        assert self.path is not None, "choose a path first"
+        return self.path
+
+    def rotation(self, start: int, length: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [S, e] of positions from `start` on."""
+        key = (0, like.device, like.dtype)
+        held = self._tables.get(key)
+        if held is None or held[0].shape[0] < start + length:
+            size = max(256, 1 << (start + length - 1).bit_length())
+            angles = torch.outer(torch.arange(size, dtype=torch.float64), self._angles)
+            angles = torch.cat((angles, angles), dim=-1)
+            held = angles.cos().to(like.dtype).to(like.device), angles.sin().to(like.dtype).to(like.device)
+            self._tables[key] = held
+        return held[0][start : start + length], held[1][start : start + length]
+
+    def run(
+        self,
+        x: Tensor,
+        mask: Mask,
+        *,
+        past: KeyValues | None = None,
+        start: int = 0,
+        rows: Rows | None = None,
+        keep: KeyValues | None = None,
+        states: list[Tensor] | None = None,
+        positions: Tensor | None = None,
+        lora: Lora | None = None,
+    ) -> Tensor:
+        """Embeddings [B, S, d] to normed hidden states [B, S, d], or [B, R, d] of `rows`.
+
+        Parameters
+        ----------
+        past : keys and values of positions before `start`
+        rows : what the last layer is computed for; None: everything
+        keep : takes every layer's keys and values, those of `past` included
+        states : takes the first layers' outputs, for comparison with another model's
+        positions : [S] or [B, S] position of each token where it is not `start` + index
+        lora : additions to the matrices; None: the model as it is
+        """
+        path = self.chosen
+        cos, sin = self.rotation(start, x.shape[1], x) if positions is None else self._gathered(positions, x)
+        path.counts["lm_positions"] += x.shape[0] * x.shape[1]
+        allowed = mask.allowed(x.shape[1], x.device)
+        for number, layer in enumerate(self.layers):
+            last = rows if number == len(self.layers) - 1 else None
+            place = layer.norm1.device
+            if place != x.device:  # the next device's layers begin here
+                x, cos, sin = (part.to(place) for part in (x, cos, sin))  # type: ignore[arg-type]
+                allowed = mask.allowed(x.shape[1], x.device)
+            if last is not None:
+                allowed = mask.allowed(x.shape[1], x.device, last.positions)
+            held = past[number] if past is not None else None
+            self._count_layer(x, last)
+            added = None if lora is None else lora.of(number)
+            x, kv = self._layer(layer, x, cos, sin, allowed, held, last, added)
+            if keep is not None:
+                keep.append(kv)
+            if states is not None and number < 3:
+                states.append(x)
+        return self.final_norm(x.to(self.norm.device))
+
+    def _gathered(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        cos, sin = self.rotation(0, self._furthest, like)
+        return cos[positions], sin[positions]
+
+    def _layer(
+        self,
+        layer: nn.Module,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        allowed: Allowed,
+        past: Any,
+        rows: Rows | None,
+        lora: nn.Module | None,
+    ) -> Any:
+        path = self.chosen
+        block = path.block if path.block is not None and (x.requires_grad or path.sharded) else run_layer
+        arguments = (path.layer, self.config, layer, x, cos, sin, allowed, past, rows, lora)
+        if path.layer.recompute == "on" and torch.is_grad_enabled():
+            return checkpoint(block, *arguments, use_reentrant=False, preserve_rng_state=False)
+        return block(*arguments)
+
+    def final_norm(self, x: Tensor) -> Tensor:
+        """x [.., d] -> [.., d]"""
+        path = self.chosen.layer
+        norm = path.pieces.rms_norm if path.joined else rms_norm
+        return norm(x, self.norm, self.config.rms_eps)
+
+    @property
+    def head_matrix(self) -> Tensor:
+        """[V, d]"""
+        return self.table if self.head is None else self.head.matrix
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [.., d] -> [.., V], at least in single precision"""
+        rows = hidden.numel() // hidden.shape[-1]
+        self._count_head(rows, hidden)
+        out = F.linear(hidden, self.head_matrix)
+        return out.float() if out.dtype in (torch.bfloat16, torch.float16) else out
+
+    def _count_head(self, rows: int, hidden: Tensor) -> None:
+        counts = self.chosen.counts
+        passes = (6 if self.table.requires_grad else 4) if hidden.requires_grad else 2
+        counts["head_rows"] += rows
+        counts["head_bytes"] += rows * self.config.vocab_size * 4
+        counts["lm_flops"] += passes * rows * self.config.head_parameters
+
+    def _count_layer(self, x: Tensor, rows: Rows | None) -> None:
+        """Products of a layer: forward 2 per weight and position, the same again backward, forward again if recomputed."""
+        config, tokens = self.config, x.shape[0] * x.shape[1]
+        products = tokens * (config.attention_parameters + config.mlp_parameters)
+        if rows is not None:
+            read = rows.positions.shape[1] if isinstance(rows.positions, Tensor) else len(range(x.shape[1])[rows.positions])
+            products -= x.shape[0] * (x.shape[1] - read) * config.pruned_parameters
+        trained = x.requires_grad and torch.is_grad_enabled()
+        again = 2 * (self.chosen.layer.recompute == "on") + 2 * self.table.requires_grad
+        self.chosen.counts["lm_flops"] += (4 + again if trained else 2) * products
+        self.chosen.counts["attention_kernels"] += self.chosen.layer.attend is not eager
+
+    def join(self) -> None:
+        """Join the projections that read the same input."""
+        for layer in self.layers:
+            fused.join(layer)
+
+    def stored_bytes(self) -> int:
+        """Bytes of all weights."""
+        return sum(p.numel() * p.element_size() for p in [*self.parameters(), *self.buffers()])
+
+
+def rotations(config: LMConfig) -> Tensor:
+    """Radians per position of each pair of entries [e / 2], long wavelengths stretched where the model says so."""
+    half = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
+    speed = config.rope_theta**-half
+    return speed if config.rope_scaling is None else _stretched(speed, config.rope_scaling)
+
+
+def _stretched(speed: Tensor, scaling: RopeScaling) -> Tensor:
+    """Llama 3's rule: leave short wavelengths, divide long ones, blend between."""
+    wavelength = 2 * math.pi / speed
+    ratio = scaling.original_max / wavelength
+    blend = ((ratio - scaling.low_freq) / (scaling.high_freq - scaling.low_freq)).clamp(0, 1)
+    return (1 - blend) * speed / scaling.factor + blend * speed
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x [.., d] -> [.., d]; statistics at least in single precision."""
+    wide = x if x.dtype == torch.float64 else x.float()
+    wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+    return weight * wide.to(x.dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [B, h, S, e] turned by its position: the second half of the entries is the imaginary part."""
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return x * cos.to(x.dtype) + turned * sin.to(x.dtype)
+
+
+def run_layer(
+    path: LayerPath,
+    config: LMConfig,
+    layer: Any,
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    allowed: Allowed,
+    past: tuple[Tensor, Tensor] | None,
+    rows: Rows | None,
+    lora: Any = None,
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """One layer: x [B, S, d] -> [B, S or R, d], and its keys and values [B, g, S, e], those of `past` included."""
+    if lora is not None:
+        layer = adapted(layer, lora, path.joined)
+    norm = path.pieces.rms_norm if path.joined else rms_norm
+    normed = norm(x, layer.norm1, config.rms_eps)
+    if path.joined:
+        q, k, v = fused.queries_keys_values(path.pieces, layer, config, normed, cos, sin, rows)
+    else:
+        q, k, v = _queries_keys_values(layer, config, normed, cos, sin, rows)
+    if past is not None:
+        k, v = (_after(old, new) for old, new in zip(past, (k, v), strict=True))
+    mixed = path.attend(q, k, v, allowed)
+    x = (x if rows is None else rows.of(x)) + layer.o(mixed)
+    if path.recompute == "selective" and torch.is_grad_enabled():
+        return x + checkpoint(_mlp, path, config, layer, x, use_reentrant=False, preserve_rng_state=False), (k, v)
+    return x + _mlp(path, config, layer, x), (k, v)
+
+
+def _after(past: Tensor, new: Tensor) -> Tensor:
+    """Keys or values [B, g, S, e] behind those of `past` [1 or B, g, T, e], which may be trained in another type elsewhere."""
+    return torch.cat((past.to(new).expand(new.shape[0], -1, -1, -1), new), dim=2)
+
+
+def _mlp(path: LayerPath, config: LMConfig, layer: Any, x: Tensor) -> Tensor:
+    if path.joined:
+        normed = path.pieces.rms_norm(x, layer.norm2, config.rms_eps)
+        return layer.down(path.pieces.gated(layer.gate_up(normed)))
+    normed = rms_norm(x, layer.norm2, config.rms_eps)
+    return layer.down(F.silu(layer.gate(normed)) * layer.up(normed))
+
+
+def _queries_keys_values(
+    layer: Any, config: LMConfig, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    def heads(y: Tensor) -> Tensor:
+        return y.view(y.shape[0], y.shape[1], -1, config.head_dim).transpose(1, 2)
+
+    asked = x if rows is None else rows.of(x)
+    q, k, v = heads(layer.q(asked)), heads(layer.k(x)), heads(layer.v(x))
+    return rotate(q, *_turns_of(rows, cos, sin)), rotate(k, _by_head(cos), _by_head(sin)), v
+
+
+def _by_head(turns: Tensor) -> Tensor:
+    """[S, e] as it is, [B, S, e] -> [B, 1, S, e]"""
+    return turns if turns.dim() == 2 else turns.unsqueeze(1)
+
+
+def _turns_of(rows: Rows | None, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the queries: [S, e], or [B, 1, R, e] where each row is asked elsewhere."""
+    if rows is None:
+        return _by_head(cos), _by_head(sin)
+    if isinstance(rows.positions, slice):
+        return cos[rows.positions], sin[rows.positions]
+    return cos[rows.positions].unsqueeze(1), sin[rows.positions].unsqueeze(1)
+
+
+def store_as(model: CausalLM, level: str) -> None:
+    """Store the weights in another type: fp32 leaves them, bf16 rounds them once, int8_wo and fp8 quantise the matrices."""
+    if level == "fp32":
+        return
+    model.to(torch.bfloat16)
+    if level != "bf16":
+        quantised.quantise(model, level)

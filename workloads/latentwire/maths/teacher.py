@@ -1,0 +1,201 @@
+"""The teacher: the same frozen model reading the text, asked for the early answer tokens.
+
+``recompute`` runs the whole prompt in chunks of four rows with logits everywhere; the other levels read only what is needed,
+share the constant beginning of the prompt, or keep results on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from workloads.latentwire.data.cache import TeacherCache
+from workloads.latentwire.maths.attention import Mask, Segments
+from workloads.latentwire.maths.lm import CausalLM, KeyValues, Rows
+from workloads.latentwire.maths.losses import TEMPERATURE, divergence, sparse_divergence
+
+CHUNK = 4
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Teacher rows of a piece.
+
+    Attributes
+    ----------
+    ids : [B, S + K - 1] scaffold and early answer, padded right
+    positions : [B, K] predictive positions
+    numbers : [B] numbers of the examples
+    lengths : tokens of each row, on the host
+    index : numbers of the examples, on the host
+    """
+
+    ids: Tensor
+    positions: Tensor
+    numbers: Tensor
+    lengths: tuple[int, ...]
+    index: tuple[int, ...]
+
+
+@dataclass
+class Given:
+    """What distillation compares with: logits [B, K, V], or the top of the distribution [B, K, k]; and states."""
+
+    logits: Tensor | None
+    top: tuple[Tensor, Tensor] | None
+    states: list[Tensor]
+
+    def distance(self, student: Tensor) -> Tensor:
+        """Divergence [B, K] of the student's logits [B, K, V]."""
+        if self.top is not None:
+            return sparse_divergence(student, *self.top)
+        assert self.logits is not None
+        return divergence(student, self.logits.to(student.dtype))
+
+
+class Teacher:
+    """A frozen model's answer distribution for prompts.
+
+    `header` [Sh] are ids that all scaffolds begin with; only levels that share it use it.
+    """
+
+    def __init__(
+        self,
+        lm: CausalLM,
+        level: str,
+        header: Tensor,
+        *,
+        pruned: bool = False,
+        packed: bool = False,
+        states: bool = False,
+        context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        self.lm = lm
+        self.level = level
+        self.pruned = pruned
+        self.packed = packed
+        self.keep_states = states
+        self.cache: TeacherCache | None = None
+        self._context = context
+        self._header = header
+        self._shared: KeyValues | None = None
+        self._counts = lm.chosen.counts
+
+    @torch.no_grad()
+    def __call__(self, prompts: Prompts) -> Given:
+        """Distributions for a piece."""
+        with self._context():
+            if self.level == "recompute":
+                return self._whole(prompts)
+            if self.cache is not None:
+                return self._cached(prompts)
+            hidden, states = self.hidden(prompts)
+            return Given(self._head(hidden), None, states)
+
+    @torch.no_grad()
+    def prepare(self, prompts: Prompts) -> None:
+        """Compute and keep the rows that the cache lacks."""
+        assert self.cache is not None
+        missing = self.cache.missing(prompts.index)
+        if missing:
+            with self._context():
+                self._fill(prompts, missing)
+
+    def _head(self, hidden: Tensor) -> Tensor:
+        self._counts["teacher_head_rows"] += hidden.shape[0] * hidden.shape[1]
+        return self.lm.logits(hidden)
+
+    def _whole(self, prompts: Prompts) -> Given:
+        """Chunks of four rows, logits at every position."""
+        chunks = []
+        for first in range(0, len(prompts.lengths), CHUNK):
+            rows = slice(first, first + CHUNK)
+            longest = max(prompts.lengths[rows])
+            at = prompts.positions[rows]
+            states: list[Tensor] | None = [] if self.keep_states else None
+            self._count(prompts.lengths[rows], longest)
+            hidden = self.lm.run(self.lm.embed(prompts.ids[rows, :longest]), Mask(), states=states)
+            logits = Rows(at).of(self._head(hidden))
+            chunks.append((logits, [Rows(at).of(state) for state in states or []]))
+        layers = zip(*(states for _, states in chunks), strict=True)
+        return Given(torch.cat([logits for logits, _ in chunks]), None, [torch.cat(layer) for layer in layers])
+
+    def _count(self, lengths: tuple[int, ...], longest: int) -> None:
+        self._counts["teacher_rows"] += len(lengths)
+        self._counts["teacher_positions"] += len(lengths) * longest
+        self._counts["padded_positions"] += len(lengths) * longest - sum(lengths)
+
+    @torch.no_grad()
+    def hidden(self, prompts: Prompts) -> tuple[Tensor, list[Tensor]]:
+        """Final hidden states [B, K, d] at the predictive positions, and the first layers' there."""
+        if self.packed:
+            return self._packed(prompts)
+        past, shared = self._past()
+        longest = max(prompts.lengths)
+        at = prompts.positions - shared
+        states: list[Tensor] | None = [] if self.keep_states else None
+        self._count(tuple(n - shared for n in prompts.lengths), longest - shared)
+        x = self.lm.embed(prompts.ids[:, shared:longest])
+        rows = Rows(at) if self.pruned else None
+        hidden = self.lm.run(x, Mask(past=shared), past=past, start=shared, rows=rows, states=states)
+        last = len(self.lm.layers) - 1
+        kept = [s if self.pruned and i == last else Rows(at).of(s) for i, s in enumerate(states or [])]
+        return hidden if self.pruned else Rows(at).of(hidden), kept
+
+    def _past(self) -> tuple[KeyValues | None, int]:
+        """Keys and values of the shared header, computed on first use, and its length."""
+        if self.level == "slice" or len(self._header) == 0:
+            return None, 0
+        if self._shared is None:
+            held: KeyValues = []
+            self.lm.run(self.lm.embed(self._header).unsqueeze(0), Mask(), keep=held)
+            self._shared = held
+        return self._shared, len(self._header)
+
+    def _packed(self, prompts: Prompts) -> tuple[Tensor, list[Tensor]]:
+        """All rows one behind the other, without pads."""
+        device = prompts.ids.device
+        lengths = torch.tensor(prompts.lengths)
+        ends = F.pad(lengths.cumsum(0), (1, 0))
+        columns = torch.cat([torch.arange(n) for n in prompts.lengths])
+        rows = torch.repeat_interleave(torch.arange(len(prompts.lengths)), lengths)
+        ids = prompts.ids[rows.to(device), columns.to(device)].unsqueeze(0)
+        segments = Segments(ends.to(device, torch.int32), max(prompts.lengths))
+        self._counts["teacher_rows"] += len(prompts.lengths)
+        self._counts["teacher_positions"] += int(ends[-1])
+        states: list[Tensor] | None = [] if self.keep_states else None
+        hidden = self.lm.run(self.lm.embed(ids), Mask(segments=segments), positions=columns.to(device), states=states)
+        at = ends[:-1].to(device)[:, None] + prompts.positions
+        return hidden[0][at], [state[0][at] for state in states or []]
+
+    def _cached(self, prompts: Prompts) -> Given:
+        """From the cache; rows that are not there yet are computed and kept."""
+        assert self.cache is not None
+        if missing := self.cache.missing(prompts.index):
+            self._fill(prompts, missing)
+        if self.level == "cache_topk":
+            return Given(None, self.cache.top(prompts.numbers), [])
+        return Given(self._head(self.cache.hidden(prompts.numbers)), None, [])
+
+    def _fill(self, prompts: Prompts, missing: list[int]) -> None:
+        assert self.cache is not None
+        where = torch.tensor(missing, device=prompts.ids.device)
+        some = Prompts(
+            prompts.ids[where],
+            prompts.positions[where],
+            prompts.numbers[where],
+            tuple(prompts.lengths[i] for i in missing),
+            tuple(prompts.index[i] for i in missing),
+        )
+        hidden, _ = self.hidden(some)
+        if self.level == "cache_topk":
+            log_p = F.log_softmax(self._head(hidden) / TEMPERATURE, dim=-1)
+            self.cache.keep_top(some.index, *log_p.topk(self.cache.width, dim=-1))
+        else:
+            self.cache.keep(some.index, hidden)

@@ -1,0 +1,148 @@
+"""What the latents carry: greedy answers from text, latents, as many tokens as latents, and nothing.
+
+Arms: ``text`` reads the whole prompt, ``latent`` the soft tokens and the anchor, ``token_budget`` a prompt whose content is cut
+to as many tokens as there are latents, ``no_context`` a prompt without content, which is the floor.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from workloads.latentwire.data import batches
+from workloads.latentwire.data.layout import Layout
+from workloads.latentwire.data.readers import Example
+from workloads.latentwire.maths import scoring
+from workloads.latentwire.maths.attention import Mask
+from workloads.latentwire.maths.decode import Decoder
+from workloads.latentwire.maths.encoder import PAD_BYTE
+from workloads.latentwire.maths.lm import CausalLM, KeyValues, keys_in, of_row
+from workloads.latentwire.maths.lora import Lora
+from workloads.latentwire.maths.losses import cross_entropy
+from workloads.latentwire.maths.objective import Objective
+from workloads.latentwire.maths.scoring import Interval
+
+ARMS = ("text", "latent", "token_budget", "no_context")
+
+
+@dataclass(frozen=True)
+class Score:
+    """One arm of one model.
+
+    Attributes
+    ----------
+    em, f1 : with intervals over examples
+    f1_each : of every example, for paired comparisons
+    nll : negative log likelihood of the answers per token
+    top1, top5 : share of answers whose first token is the likeliest, among the five likeliest
+    prompt_tokens : mean length of what the model reads before it answers
+    wall_s : of decoding all examples
+    """
+
+    model: int
+    arm: str
+    em: Interval
+    f1: Interval
+    f1_each: tuple[float, ...] = field(repr=False)
+    nll: float
+    top1: float
+    top5: float
+    prompt_tokens: float
+    wall_s: float
+
+
+def wire_bytes(latents: int, width: int, bits: int) -> int:
+    """Bytes that one example's latents take on the wire."""
+    return latents * width * bits // 8
+
+
+@torch.no_grad()
+def evaluate(
+    objective: Objective, layouts: Sequence[Layout], examples: Sequence[Example], max_new: int, batched: bool = True
+) -> list[Score]:
+    """Every arm of every model of the objective."""
+    found = []
+    for number in objective.models:
+        for arm in ARMS:
+            found.append(_score(objective, number, layouts[number], arm, examples, max_new, batched))
+    return found
+
+
+def _score(
+    objective: Objective, number: int, layout: Layout, arm: str, examples: Sequence[Example], max_new: int, batched: bool
+) -> Score:
+    lm = objective.models[number].lm
+    read = _read(objective, number, layout, arm, examples)
+    started = time.perf_counter()
+    ids, _ = Decoder(lm, layout.tokenizer.end, max_new, batched, read.lora)(read.tokens, read.lengths, read.past)
+    wall_s = time.perf_counter() - started
+    texts = [layout.tokenizer.decode(_until(row, layout.tokenizer.end)) for row in ids.tolist()]
+    exact = [scoring.exact_match(text, example.answers) for text, example in zip(texts, examples, strict=True)]
+    overlap = [scoring.f1(text, example.answers) for text, example in zip(texts, examples, strict=True)]
+    nll, top1, top5 = _likelihood(lm, layout, read, examples)
+    mean_length = sum(read.lengths) / len(read.lengths)
+    em, f1 = scoring.bootstrap(exact), scoring.bootstrap(overlap)
+    return Score(number, arm, em, f1, tuple(overlap), nll, top1, top5, mean_length, wall_s)
+
+
+def _until(ids: list[int], end: int) -> list[int]:
+    return ids[: ids.index(end)] if end in ids else ids
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What a model reads before it answers: embedded tokens [B, S, d] padded right, their lengths, and what was trained.
+
+    Only the latent arm has additions and a deep prefix: all others show the frozen model.
+    """
+
+    tokens: Tensor
+    lengths: list[int]
+    past: KeyValues | None = None
+    lora: Lora | None = None
+
+
+def _read(objective: Objective, number: int, layout: Layout, arm: str, examples: Sequence[Example]) -> _Read:
+    model = objective.models[number]
+    device = model.lm.table.device
+    if arm == "latent":
+        width = objective.encoder.bytes.positions.shape[0]
+        texts = [example.source.encode()[:width] for example in examples]
+        source = batches.source_bytes(texts, max(map(len, texts))).to(device)
+        assert int((source != PAD_BYTE).sum(1).min()) > 0
+        z = objective.latents(batches.Piece(source, source[:, 0], tuple(range(len(texts))), []))
+        start = model.student.start(model.prefix(z))
+        return _Read(start.tokens, [start.tokens.shape[1]] * len(examples), start.past, model.student.lora)
+    rows = [_scaffold(layout, arm, example.source) for example in examples]
+    ids = batches.padded(rows, max(map(len, rows)), layout.tokenizer.pad).to(device)
+    return _Read(model.lm.embed(ids), [len(row) for row in rows])
+
+
+def _scaffold(layout: Layout, arm: str, source: str) -> list[int]:
+    if arm == "text":
+        return layout.scaffold(source)
+    if arm == "no_context":
+        return layout.scaffold("")
+    kept = layout.tokenizer.encode(source, specials=False)[: layout.latents]
+    return layout.scaffold(layout.tokenizer.decode(kept))
+
+
+def _likelihood(lm: CausalLM, layout: Layout, read: _Read, examples: Sequence[Example]) -> tuple[float, float, float]:
+    """Mean negative log likelihood per answer token, and how often the first token is first, and among the first five."""
+    total = tokens = first = among = 0.0
+    start = keys_in(read.past)
+    for row, (x, length, example) in enumerate(zip(read.tokens, read.lengths, examples, strict=True)):
+        answer = torch.tensor([layout.answer(example.answer)], device=x.device)
+        whole = torch.cat((x[None, :length], lm.embed(answer[:, :-1])), dim=1)
+        hidden = lm.run(whole, Mask(past=start), past=of_row(read.past, row), start=start, lora=read.lora)
+        logits = lm.logits(hidden[:, length - 1 :])
+        total += cross_entropy(logits, answer).sum().item()
+        tokens += answer.shape[1]
+        best = logits[0, 0].topk(5).indices.tolist()
+        first += best[0] == int(answer[0, 0])
+        among += int(answer[0, 0]) in best
+    return total / tokens, first / len(examples), among / len(examples)

@@ -1,0 +1,97 @@
+"""Frozen models spread over several devices: layers split between GPUs, or every layer's weights cut among ranks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from workloads.errors import ConfigError
+from workloads.latentwire.maths.lm import CausalLM, LayerPath, Weight, run_layer
+
+
+def split_layers(model: CausalLM, devices: list[torch.device]) -> None:
+    """Put consecutive layers on one device after the other, as ``device_map="auto"`` does: one computes while others wait."""
+    per_device = -(-len(model.layers) // len(devices))
+    for number, layer in enumerate(model.layers):
+        layer.to(devices[number // per_device])
+
+
+class _Held:
+    """A matrix with an optional bias out of gathered weights, used like `Weight`."""
+
+    def __init__(self, matrix: Tensor, bias: Tensor | None) -> None:
+        self.matrix, self.bias = matrix, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.matrix, self.bias)
+
+    def part(self, x: Tensor, first: int, end: int | None) -> Tensor:
+        return F.linear(x, self.matrix[first:end], None if self.bias is None else self.bias[first:end])
+
+
+class ShardedLayer(nn.Module):
+    """One layer of which every rank keeps an equal part of all weights.
+
+    A pass gathers the whole layer, uses it and lets it go; the backward pass gathers it again and computes the layer anew.
+    """
+
+    def __init__(self, layer: nn.Module, rank: int, world: int, counts: Counter[str]) -> None:
+        super().__init__()
+        named = list(layer.named_parameters())
+        flat = torch.cat([p.detach().flatten() for _, p in named])
+        self._size = -(-flat.numel() // world)
+        padded = F.pad(flat, (0, self._size * world - flat.numel()))
+        self.shard = nn.Parameter(padded[rank * self._size : (rank + 1) * self._size].clone(), requires_grad=False)
+        self._shapes = [(name, p.shape) for name, p in named]
+        self._world, self._counts = world, counts
+
+    @property
+    def norm1(self) -> Tensor:
+        """Where the layer is; only its device is asked for."""
+        return self.shard
+
+    def gathered(self) -> Any:
+        """The whole layer, for as long as the result is held."""
+        flat = self.shard.new_empty(self._size * self._world)
+        dist.all_gather_into_tensor(flat, self.shard.detach())
+        self._counts["gathered_bytes"] += flat.numel() * flat.element_size()
+        parts, offset = dict[str, Tensor](), 0
+        for name, shape in self._shapes:
+            parts[name] = flat[offset : offset + shape.numel()].view(shape)
+            offset += shape.numel()
+        matrices = {name.removesuffix(".matrix") for name in parts if name.endswith(".matrix")}
+        held = {name: _Held(parts[f"{name}.matrix"], parts.get(f"{name}.bias")) for name in matrices}
+        return SimpleNamespace(**held, norm1=parts["norm1"], norm2=parts["norm2"])
+
+
+def _gather_and_run(path: LayerPath, config: Any, layer: ShardedLayer, *rest: Any) -> Any:
+    return run_layer(path, config, layer.gathered(), *rest)
+
+
+def run_sharded(path: LayerPath, config: Any, layer: ShardedLayer, *rest: Any) -> Any:
+    """As `run_layer` for a sharded layer."""
+    if torch.is_grad_enabled():
+        return checkpoint(_gather_and_run, path, config, layer, *rest, use_reentrant=False, preserve_rng_state=False)
+    return _gather_and_run(path, config, layer, *rest)
+
+
+def shard(model: CausalLM, rank: int, world: int, counts: Counter[str]) -> None:
+    """Keep one rank's part of every layer; embedding table, head and final norm stay whole.
+
+    Raises
+    ------
+    ConfigError
+        The weights are quantised: their types differ within a layer.
+    """
+    if any(not isinstance(part, Weight) for layer in model.layers for part in layer.children()):
+        raise ConfigError("toggles.parallel=fsdp cannot cut quantised weights; use lm_dtype=fp32 or bf16")
+    model.layers = nn.ModuleList(ShardedLayer(layer, rank, world, counts) for layer in model.layers)
+    model.chosen.block = run_sharded
+    model.chosen.sharded = True

@@ -1,0 +1,154 @@
+"""Activations by latent, in buckets of padded rows: no scatter, no column index, one dense kernel per bucket.
+
+Latents are ranked by their number of non-zeros. A bucket holds a run of ranks whose rows are padded to one width with
+x = 0, which *is* a zero row: the zero group shrinks by the padding and no mask is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workloads.probe1d.data.problem import Constants, Csr
+from workloads.probe1d.maths.precision import BLOCK_EVENTS
+
+GROWTH = 1.25
+LANE = 16
+WIDE_LANE = 128
+SORT_EVENTS = 2**26
+"""Events that are sorted at once on a device: bounds the sort's int64 temporaries at full size."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Ranks [first, last) padded to x [last - first, K]; `weight` likewise where events stand for several."""
+
+    first: int
+    last: int
+    x: Tensor
+    weight: Tensor | None = None
+
+    @property
+    def width(self) -> int:
+        """K."""
+        return self.x.shape[1]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All buckets in rank order.
+
+    `order` int64 [L] is the latent at each rank, `slots` float64 [L] by rank the events that stand in the place of
+    rows (padding included), `dead` the number of ranks without events, which come first.
+    """
+
+    order: Tensor
+    slots: Tensor
+    buckets: tuple[Bucket, ...]
+    dead: int
+
+    @property
+    def padded(self) -> int:
+        """Stored slots, padding included."""
+        return sum(bucket.x.numel() for bucket in self.buckets)
+
+
+@dataclass(frozen=True)
+class Csc:
+    """Values by latent: those of latent l are values[indptr[l]:indptr[l+1]], in row order; `rows` where asked for."""
+
+    indptr: Tensor
+    values: Tensor
+    rows: Tensor | None = None
+
+
+def to_csc(x: Csr, with_rows: bool = False) -> Csc:
+    """Sort activations by latent: a counting sort on CPU, sorted pieces joined by a counting sort elsewhere."""
+    if x.values.is_cuda:
+        return _to_csc_device(x, with_rows)
+    from scipy import sparse
+
+    # Row indices as int32 halve what the counting sort moves.
+    matrix = sparse.csr_matrix((x.values.numpy(), x.indices.numpy(), x.indptr.numpy()), shape=(x.rows, x.latents)).tocsc()
+    rows = torch.from_numpy(matrix.indices) if with_rows else None
+    return Csc(torch.from_numpy(matrix.indptr.astype(np.int64)), torch.from_numpy(matrix.data), rows)
+
+
+def _to_csc_device(x: Csr, with_rows: bool) -> Csc:
+    counts = torch.bincount(x.indices, minlength=x.latents)
+    ends = counts.cumsum(0)
+    indptr = torch.cat([ends.new_zeros(1), ends])
+    values = torch.empty_like(x.values)
+    rows = torch.empty(x.nnz, dtype=torch.int32, device=x.values.device) if with_rows else None
+    row_index = x.row_index(torch.int32) if with_rows else None
+    filled = indptr[:-1].clone()
+    for start in range(0, x.nnz, SORT_EVENTS):
+        part = slice(start, start + SORT_EVENTS)
+        columns, order = torch.sort(x.indices[part].to(torch.int32), stable=True)
+        columns = columns.long()
+        here = torch.bincount(columns, minlength=x.latents)
+        first = here.cumsum(0) - here
+        place = filled[columns] + torch.arange(columns.numel(), device=columns.device) - first[columns]
+        values[place] = x.values[part][order]
+        if rows is not None and row_index is not None:
+            rows[place] = row_index[part][order]
+        filled += here
+    return Csc(indptr, values, rows)
+
+
+def bucket_width(longest: int) -> int:
+    """Smallest admitted width that holds `longest` events: vector lanes below, whole float32 blocks above."""
+    lane = LANE if longest <= BLOCK_EVENTS else WIDE_LANE
+    return -(-longest // lane) * lane
+
+
+def bucket_edges(counts: list[int]) -> list[int]:
+    """Ranks at which a bucket ends, for ascending non-zero `counts`: widths grow by at most GROWTH within one."""
+    edges, end = [], len(counts)
+    while end > 0:
+        # From the longest down: every row of a bucket is at least 1/GROWTH of its width (or within one lane of it).
+        longest = counts[end - 1]
+        low = min(longest / GROWTH, bucket_width(longest) - LANE)
+        start = end - 1
+        while start > 0 and counts[start - 1] > low:
+            start -= 1
+        edges.append(end)
+        end = start
+    return edges[::-1]
+
+
+def pad_rows(values: Tensor, starts: Tensor, lengths: Tensor, width: int) -> Tensor:
+    """Rows values[start : start + length], padded with zeros to `width`: [len(starts), width]."""
+    offset = torch.arange(width, device=values.device)
+    index = starts[:, None] + offset
+    inside = offset < lengths[:, None]
+    return torch.where(inside, values[torch.where(inside, index, 0)], values.new_zeros(()))
+
+
+def build_layout(csc: Csc, dtype: torch.dtype) -> Layout:
+    """Rank latents by their number of events and pad them into buckets of `dtype`."""
+    lengths = csc.indptr.diff()
+    sorted_lengths, order = torch.sort(lengths, stable=True)
+    host = sorted_lengths.tolist()
+    dead = int(np.searchsorted(host, 0, side="right"))
+    slots = torch.zeros(len(host), dtype=torch.float64, device=lengths.device)
+    buckets, first = [], dead
+    for edge in bucket_edges(host[dead:]):
+        last = dead + edge
+        width = bucket_width(host[last - 1])
+        ranks = order[first:last]
+        x = pad_rows(csc.values, csc.indptr[ranks], lengths[ranks], width).to(dtype)
+        buckets.append(Bucket(first, last, x))
+        slots[first:last] = width
+        first = last
+    return Layout(order, slots, tuple(buckets), dead)
+
+
+def reorder(constants: Constants, order: Tensor) -> Constants:
+    """The same constants with latents in rank order."""
+    by_latent = ("count", "sum_x", "sum_xx", "hits", "hit_sum", "scale")
+    fields = {name: getattr(constants, name) for name in constants.__dataclass_fields__}
+    return Constants(**{name: value.index_select(0, order) if name in by_latent else value for name, value in fields.items()})

@@ -1,0 +1,77 @@
+"""Where a job's activations come from: a generator preset, digits, a dictionary trained here, or a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from workloads.errors import ConfigError
+from workloads.probe1d.data import dictionary, generator, npz
+from workloads.probe1d.data.problem import Csr, Labels, ProbeData, clean_csr
+
+DIGITS = {"digits": 1.0, "digits16": 16.0}
+STORAGE = {"float32": torch.float32, "float16": torch.float16, "float64": torch.float64}
+
+
+def sources() -> list[str]:
+    """Names that `workload.data` knows besides paths."""
+    return [*generator.PRESETS, *DIGITS, *dictionary.PRESETS]
+
+
+def load_data(source: str, seed: int, device: str, cache_dir: Path, classes: int | None = None) -> ProbeData:
+    """The problem called `source`: a preset, or the path of an .npz file.
+
+    Raises
+    ------
+    ConfigError
+        The name is unknown or the file is not in the documented format.
+    """
+    if source in generator.PRESETS:
+        return generator.generate(generator.PRESETS[source], seed, device, source)
+    if source in DIGITS:
+        return digits(DIGITS[source], source)
+    if source in dictionary.PRESETS:
+        return dictionary.dictionary_data(source, cache_dir)
+    if source.endswith(".npz"):
+        return npz.load(Path(source), classes)
+    raise ConfigError(f"workload.data={source} is no preset and no .npz file; choose from: {', '.join(sources())}, or a path")
+
+
+def digits(divisor: float, name: str) -> ProbeData:
+    """scikit-learn's 1797 digits, 64 pixels as latents: dense, which stresses accumulation. All rows train."""
+    from scipy import sparse
+    from sklearn.datasets import load_digits
+
+    stored: Any = load_digits()  # its stubs promise a tuple
+    matrix: Any = sparse.csr_matrix((stored.data / divisor).astype(np.float32))
+    x = clean_csr(matrix.indptr, matrix.indices, matrix.data, matrix.shape[1])
+    return ProbeData(name, x, Labels(10, ids=torch.from_numpy(stored.target.astype(np.uint8))))
+
+
+def requested_classes(source: str, classes: int) -> int:
+    """How many leading classes of a source are asked for."""
+    used = generator.PRESETS[source].used if source in generator.PRESETS else None
+    return used or classes
+
+
+def place(data: ProbeData, device: str, storage: str) -> ProbeData:
+    """The data on the device, values in the storage type.
+
+    Raises
+    ------
+    ConfigError
+        Unknown storage type.
+    """
+    if storage not in STORAGE:
+        raise ConfigError(f"workload.storage_dtype={storage} is unknown; choose from: {', '.join(STORAGE)}")
+
+    def moved(x: Csr | None) -> Csr | None:
+        return None if x is None else x.to(device, STORAGE[storage])
+
+    x = moved(data.x)
+    assert x is not None
+    labels_val = None if data.labels_val is None else data.labels_val.to(device)
+    return ProbeData(data.name, x, data.labels.to(device), moved(data.x_val), labels_val)

@@ -1,0 +1,142 @@
+"""Sums over a bucket's events for many pairs at once: the arithmetic that everything else surrounds.
+
+One definition of the terms serves the eager and the compiled kernel; the hand-written ones live in `native` (CPU)
+and `triton_kernel` (CUDA) and are chosen in set-up. Shapes: bucket x [l, K], pairs [r, c], events [r, c, K].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from workloads.probe1d.counters import Counts
+from workloads.probe1d.data.layout import WIDE_LANE, Bucket
+from workloads.probe1d.maths.precision import BLOCK_EVENTS, Precision
+
+EAGER_EVENTS_CPU = 2**18
+"""Events evaluated at once by the eager kernel on CPU: one temporary of 1 MiB stays in the L2 cache."""
+EAGER_EVENTS_CUDA = 2**26
+
+Sums = tuple[Tensor, ...]
+
+
+class BucketKernel(Protocol):
+    """Sums over one bucket: m0, m1, a0, a1, a2 and, with loss, the sum of softplus; or m0, m1 alone."""
+
+    def __call__(self, bucket: Bucket, row: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
+        """Sums [r, c] at (b, w) for the bucket's rows `row` int64 [r]; `kind` is gradient, hessian or loss."""
+        ...
+
+
+def event_terms(x: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
+    """Terms of every event, broadcast over x [.., K] and parameters [.., 1]."""
+    eta = b + w * x
+    # 1/(1 + t) with t = exp(-|eta|) <= 1 keeps both tails of mu and of mu (1 - mu) to full relative precision.
+    t = torch.exp(-eta.abs())
+    r = 1 / (1 + t)
+    mu = torch.where(eta >= 0, r, t * r)
+    if kind == "gradient":
+        return mu, mu * x
+    s = t * r * r
+    sx = s * x
+    terms = (mu, mu * x, s, sx, sx * x)
+    return (*terms, eta.clamp(min=0) + torch.log1p(t)) if kind == "loss" else terms
+
+
+def reduce_plain(term: Tensor, sums: torch.dtype) -> Tensor:
+    """Sum over events with accumulators of type `sums`."""
+    return term.sum(-1, dtype=sums)
+
+
+def reduce_blocks(term: Tensor, sums: torch.dtype) -> Tensor:
+    """Sum in the event type over at most BLOCK_EVENTS, then across blocks in `sums`."""
+    if term.shape[-1] <= BLOCK_EVENTS:
+        return term.sum(-1).to(sums)
+    return term.unflatten(-1, (-1, WIDE_LANE)).sum(-1).sum(-1, dtype=sums)
+
+
+class EagerKernel:
+    """Torch operators one by one, over pieces small enough for the cache."""
+
+    def __init__(self, precision: Precision, counts: Counts) -> None:
+        self.precision, self.counts = precision, counts
+        self.reduce = reduce_blocks if precision.block else reduce_plain
+
+    def __call__(self, bucket: Bucket, row: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
+        """See BucketKernel."""
+        limit = EAGER_EVENTS_CUDA if b.is_cuda else EAGER_EVENTS_CPU
+        rows = max(1, limit // (bucket.width * b.shape[1]))
+        pieces = [self._piece(bucket, *part, kind) for part in zip(row.split(rows), b.split(rows), w.split(rows), strict=True)]
+        return pieces[0] if len(pieces) == 1 else tuple(torch.cat(parts) for parts in zip(*pieces, strict=True))
+
+    def _piece(self, bucket: Bucket, row: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
+        x = bucket.x.index_select(0, row).unsqueeze(1).to(self.precision.compute)
+        terms = event_terms(x, b.unsqueeze(-1), w.unsqueeze(-1), kind)
+        if bucket.weight is not None:
+            weight = bucket.weight.index_select(0, row).unsqueeze(1).to(self.precision.compute)
+            terms = tuple(term * weight for term in terms)
+        self.counts.add("kernel_launches", 20)
+        return tuple(self.reduce(term, self.precision.sums) for term in terms)
+
+
+def _flat_sums(kind: str, precision: Precision, weighted: bool) -> Callable[..., Sums]:
+    """The function that torch.compile turns into one loop: pairs [p], events [p, K] that never reach memory."""
+    reduce = reduce_blocks if precision.block else reduce_plain
+    compute, sums = precision.compute, precision.sums
+
+    def flat_sums(x: Tensor, row: Tensor, b: Tensor, w: Tensor) -> Sums:
+        terms = event_terms(x[row].to(compute), b.unsqueeze(-1), w.unsqueeze(-1), kind)
+        return tuple(reduce(term, sums) for term in terms)
+
+    def flat_weighted_sums(x: Tensor, row: Tensor, b: Tensor, w: Tensor, weight: Tensor) -> Sums:
+        terms = event_terms(x[row].to(compute), b.unsqueeze(-1), w.unsqueeze(-1), kind)
+        weights = weight[row].to(compute)
+        return tuple(reduce(term * weights, sums) for term in terms)
+
+    chosen = flat_weighted_sums if weighted else flat_sums
+    # Dynamo keeps its graphs, and counts them against its limit, by code object: closures of one function share theirs.
+    chosen.__code__ = chosen.__code__.replace(co_name=f"{chosen.__name__}_{kind}_{precision.name}")
+    return chosen
+
+
+_COMPILED: dict[tuple[str, str, bool, bool], Callable[..., Sums]] = {}
+
+
+def compiled_sums(kind: str, precision: Precision, weighted: bool, wide: bool) -> Callable[..., Sums]:
+    """torch.compile of one variant with dynamic sizes, one function object each: variants share no recompile limit."""
+    key = (kind, precision.name, weighted, wide)
+    if key not in _COMPILED:
+        _COMPILED[key] = torch.compile(_flat_sums(kind, precision, weighted), dynamic=True)
+    return _COMPILED[key]
+
+
+class CompiledKernel:
+    """One generated loop per bucket, over a flat list of pairs: rows of x are gathered inside it."""
+
+    def __init__(self, precision: Precision, counts: Counts) -> None:
+        self.precision, self.counts = precision, counts
+
+    def __call__(self, bucket: Bucket, row: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
+        """See BucketKernel."""
+        classes = b.shape[1]
+        pairs = row if classes == 1 else row.repeat_interleave(classes)
+        wide = self.precision.block and bucket.width > BLOCK_EVENTS
+        run = compiled_sums(kind, self.precision, bucket.weight is not None, wide)
+        weight = () if bucket.weight is None else (bucket.weight,)
+        # Dynamo guards on the base of a view, so views of changing tensors would be compiled again and again.
+        sums = _run_marked(run, bucket.x, pairs.clone(), b.flatten().clone(), w.flatten().clone(), *weight)
+        self.counts.add("compiled_launches")
+        self.counts.add("kernel_launches")
+        return tuple(term.view(-1, classes) for term in sums)
+
+
+def _run_marked(run: Callable[..., Sums], x: Tensor, row: Tensor, b: Tensor, w: Tensor, *weight: Tensor) -> Sums:
+    # A size of 1 would be compiled into the graph and force a second one: a lone pair or row goes in twice.
+    if row.numel() == 1:
+        return tuple(term[:1] for term in _run_marked(run, x, row.repeat(2), b.repeat(2), w.repeat(2), *weight))
+    if x.shape[0] == 1:
+        x, weight = x.repeat(2, 1), tuple(part.repeat(2, 1) for part in weight)
+    return run(x, row, b, w, *weight)

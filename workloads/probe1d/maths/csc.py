@@ -1,0 +1,66 @@
+"""Sums over activations stored by latent: one kernel call per bucket, no labels, no scatter."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from workloads.probe1d.counters import Counts
+from workloads.probe1d.data.layout import Layout
+from workloads.probe1d.kernels.event_sums import BucketKernel, Sums
+from workloads.probe1d.maths.derivatives import Block, EventSums
+from workloads.probe1d.maths.precision import Precision
+
+NUMBER_OF_SUMS = {"gradient": 2, "hessian": 5, "loss": 6}
+
+
+class CscEvaluator:
+    """Evaluates any block whose rows are in rank order; rows may be missing and may repeat (flat lists of pairs)."""
+
+    def __init__(self, layout: Layout, kernel: BucketKernel, precision: Precision, counts: Counts) -> None:
+        self.layout, self.kernel, self.precision, self.counts = layout, kernel, precision, counts
+        edges = [bucket.first for bucket in layout.buckets] + [layout.order.numel()]
+        self.edges = torch.tensor(edges, device=layout.order.device)
+        self.known: tuple[Tensor | None, list[int]] = (None, [])
+
+    def begin(self, columns: Tensor) -> None:
+        """Nothing depends on the slab: labels are not looked at."""
+
+    def splits(self, latent: Tensor) -> list[int]:
+        """Where each bucket's rows begin in a block. Costs the host one wait whenever the block changes."""
+        if self.known[0] is not latent:
+            self.known = (latent, self.counts.read_all(torch.searchsorted(latent, self.edges)))
+        return self.known[1]
+
+    def sums(self, block: Block, b: Tensor, w: Tensor, with_loss: bool = True) -> EventSums:
+        """Five sums over non-zeros (and padding), and the sum of softplus where the loss is wanted."""
+        m0, m1, a0, a1, a2, *loss = self._run(block.latent, b, w, "loss" if with_loss else "hessian")
+        return EventSums(m0=m0, m1=m1, a0=a0, a1=a1, a2=a2, loss=loss[0] if loss else None)
+
+    def gradient_sums(self, latent: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums of mu and mu x alone, for certification."""
+        m0, m1 = self._run(latent, b, w, "gradient")
+        return m0, m1
+
+    def _run(self, latent: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
+        splits = self.splits(latent)
+        b, w = b.to(self.precision.compute), w.to(self.precision.compute)
+        pieces = [tuple(self._zeros(splits[0], b) for _ in range(NUMBER_OF_SUMS[kind]))]
+        for bucket, start, stop in zip(self.layout.buckets, splits, splits[1:], strict=False):
+            if stop > start:
+                pieces.append(self.kernel(bucket, latent[start:stop] - bucket.first, b[start:stop], w[start:stop], kind))
+                self._count(bucket.width * (stop - start) * b.shape[1], kind)
+        return tuple(torch.cat(parts) for parts in zip(*pieces, strict=True))
+
+    def _zeros(self, rows: int, like: Tensor) -> Tensor:
+        return torch.zeros((rows, like.shape[1]), dtype=self.precision.sums, device=like.device)
+
+    def _count(self, events: int, kind: str) -> None:
+        self.counts.add("bucket_launches")
+        self.counts.add("certification_evaluations" if kind == "gradient" else "event_evaluations", events)
+        if self.precision.compute == torch.float64:
+            self.counts.add("events_f64", events)
+        if self.precision.block:
+            self.counts.add("sums_block")
+        elif self.precision.compute != self.precision.sums:
+            self.counts.add("sums_acc64")

@@ -1,0 +1,115 @@
+"""From sums over non-zeros to loss, gradient and Hessian of every pair of a block.
+
+All zeros of a latent share one logit, so they enter as a group. Blocks are [R, c]: R rows of pair state, each one
+latent, by c classes; a flat list of pairs is a block with c = 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from workloads.probe1d.data.problem import RIDGE
+
+
+@dataclass(frozen=True)
+class Block:
+    """Constants of a block of pairs, all [R, c] or broadcastable to it, in the type of its sums.
+
+    `latent` int64 [R] is the row's latent, `pair` int64 [R, c] its index in the grid of all pairs.
+    """
+
+    latent: Tensor
+    pair: Tensor
+    count: Tensor
+    zeros: Tensor
+    positives: Tensor
+    prior: Tensor
+    hits: Tensor
+    hit_sum: Tensor
+    scale: Tensor
+    rows: int
+
+    def select(self, keep: Tensor) -> Block:
+        """The rows named by the int64 index `keep`."""
+        names = ("latent", "pair", *_CONSTANTS)
+        return Block(*(getattr(self, name).index_select(0, keep) for name in names), rows=self.rows)
+
+    def double(self) -> Block:
+        """The same constants in float64."""
+        return Block(self.latent, self.pair, *(getattr(self, name).double() for name in _CONSTANTS), rows=self.rows)
+
+
+_CONSTANTS = ("count", "zeros", "positives", "prior", "hits", "hit_sum", "scale")
+
+
+@dataclass(frozen=True)
+class EventSums:
+    """Sums over the non-zeros of each pair, [R, c]. `residual` (sum of (mu-y) x) and `labels` only on labelled paths.
+
+    m0, m1: sums of mu, mu x; a0, a1, a2: sums of s, s x, s x^2 with s = mu (1 - mu); loss: sum of softplus, or of
+    cross-entropy where labels were gathered.
+    """
+
+    m0: Tensor
+    a0: Tensor
+    a1: Tensor
+    a2: Tensor
+    m1: Tensor | None = None
+    loss: Tensor | None = None
+    residual: Tensor | None = None
+    labels: Tensor | None = None
+
+    def double(self) -> EventSums:
+        """The same sums in float64."""
+        parts: dict[str, Any] = {name: None if part is None else part.double() for name, part in vars(self).items()}
+        return EventSums(**parts)
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """Loss, gradient and Hessian of each pair, [R, c]."""
+
+    loss: Tensor | None
+    g0: Tensor
+    g1: Tensor
+    h0: Tensor
+    h1: Tensor
+    h2: Tensor
+
+
+def combine(block: Block, b: Tensor, w: Tensor, sums: EventSums, unit: float, clip: float) -> Derivatives:
+    """Add the zero group and the ridge.
+
+    `unit` 1 keeps sums (the report-time form, whose ridge is not scaled along), 1/N gives means; `clip` bounds the
+    zero group's probability away from 0 and 1.
+    """
+    # 1 - clip can round to 1 in float32, which would make the logarithm of the complement infinite.
+    mu0 = torch.sigmoid(b).clamp(clip, min(1 - clip, 1 - torch.finfo(b.dtype).eps))
+    s0 = mu0 * (1 - mu0)
+    g0 = (sums.m0 + block.zeros * mu0 - block.positives) * unit + RIDGE * (b - block.prior)
+    slope = sums.residual if sums.residual is not None else sums.m1 - block.hit_sum  # pyright: ignore
+    g1 = slope * unit + RIDGE * w
+    h0 = (sums.a0 + block.zeros * s0) * unit + RIDGE
+    loss = None if sums.loss is None else _loss(block, b, w, sums, mu0, unit)
+    return Derivatives(loss, g0, g1, h0, sums.a1 * unit, sums.a2 * unit + RIDGE)
+
+
+def _loss(block: Block, b: Tensor, w: Tensor, sums: EventSums, mu0: Tensor, unit: float) -> Tensor:
+    penalty = RIDGE / 2 * (w * w + (b - block.prior) ** 2)
+    assert sums.loss is not None
+    if sums.labels is None:
+        total = sums.loss + block.zeros * softplus(b) - b * block.positives - w * block.hit_sum
+        return total * unit + penalty
+    positive = torch.minimum((block.positives - sums.labels).clamp(min=0), block.zeros)
+    group = -(positive * torch.log(mu0) + (block.zeros - positive) * torch.log1p(-mu0))
+    return (sums.loss + group) * unit + penalty
+
+
+def scaled_gradient(block: Block, g0: Tensor, g1: Tensor) -> Tensor:
+    """G = max(|g0|, |g1| / scale): the convergence measure that does not depend on a latent's units."""
+    return torch.maximum(g0.abs(), g1.abs() / block.scale)

@@ -1,0 +1,49 @@
+"""What a fit is worth: mean loss of every pair, and per class the best latent and how much it explains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workloads.probe1d.data.problem import RIDGE, class_totals
+from workloads.probe1d.maths.derivatives import combine
+from workloads.probe1d.maths.view import View
+
+
+def mean_loss(view: View, columns: Tensor, b: Tensor, w: Tensor) -> Tensor:
+    """Mean negative log-likelihood without ridge, [L, c] in the view's order of latents."""
+    view.evaluator.begin(columns)
+    block = view.block(columns, view.evaluator.precision.sums)
+    b, w = b.to(block.prior.dtype), w.to(block.prior.dtype)
+    found = combine(block, b, w, view.evaluator.sums(block, b, w), 1.0 / block.rows, clip=1e-8)
+    assert found.loss is not None
+    return found.loss - RIDGE / 2 * (w * w + (b - block.prior) ** 2)
+
+
+def intercept_only_loss(prior: Tensor, view: View) -> Tensor:
+    """Mean negative log-likelihood on the rows of `view` of a model that knows only the training prior, [C]."""
+    share = class_totals(view.labels, view.grid) / view.x.rows
+    return torch.nn.functional.softplus(prior) - share * prior
+
+
+@dataclass(frozen=True)
+class ClassSummary:
+    """Per class: the latent with the lowest training loss, its held-out loss, and R = 1 - loss / intercept-only loss."""
+
+    best_latent: np.ndarray
+    loss: np.ndarray
+    explained: np.ndarray
+
+
+def summarise(loss: np.ndarray, loss_held_out: np.ndarray, intercept_only: np.ndarray) -> ClassSummary:
+    """Summaries from loss matrices [L, C] and the intercept-only loss [C] on the held-out rows.
+
+    A class that never occurs in the held-out rows has an intercept-only loss near zero and explains nothing.
+    """
+    best = loss.argmin(axis=0)
+    chosen = loss_held_out[best, np.arange(loss.shape[1])]
+    explained = np.where(intercept_only > 1e-6, 1 - chosen / np.maximum(intercept_only, 1e-6), 0.0)
+    return ClassSummary(best, chosen, explained)

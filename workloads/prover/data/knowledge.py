@@ -1,0 +1,242 @@
+"""A knowledge base as tensors: sorted facts, rules grouped by head, keys and indices.
+
+Ids. Predicates: 0 padding, 1..P sorted names, then TRUE, FALSE and END. Terms: 0 padding, 1..C sorted constants, then
+V = r A variables. An atom is a row (predicate, arguments), 1 + r wide; states are [A, 1+r], left aligned, zero padded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from workloads.errors import ConfigError
+from workloads.prover.data.formats import STATE_ATOMS, Problem, Rule, Triple
+
+ATOMS = STATE_ATOMS
+SUCCESSORS = 120
+"""S: actions of a state, END included."""
+MAX_DEPTH = 20
+PREDICATE_RULES = 100
+"""What rules are padded to in the naive path."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Names and their ids.
+
+    Attributes
+    ----------
+    predicates, constants : sorted names; ids count from 1
+    arity : largest number of arguments, r
+    """
+
+    predicates: tuple[str, ...]
+    constants: tuple[str, ...]
+    arity: int = 2
+
+    @cached_property
+    def predicate_ids(self) -> dict[str, int]:
+        """Ids by name."""
+        return {name: number for number, name in enumerate(self.predicates, 1)}
+
+    @cached_property
+    def constant_ids(self) -> dict[str, int]:
+        """Ids by name."""
+        return {name: number for number, name in enumerate(self.constants, 1)}
+
+    @property
+    def true(self) -> int:
+        """Id of TRUE; FALSE and END follow."""
+        return len(self.predicates) + 1
+
+    @property
+    def variables(self) -> int:
+        """Names that variables of a state can have."""
+        return self.arity * ATOMS
+
+    @property
+    def base(self) -> int:
+        """One more than the largest term of a canonical state; the base of keys and hashes."""
+        return len(self.constants) + self.variables + 1
+
+    def encode(self, triple: Triple) -> tuple[int, ...]:
+        """A ground atom as ids, missing arguments zero."""
+        terms = [self.constant_ids[name] for name in triple[1:]]
+        return (self.predicate_ids[triple[0]], *terms, *[0] * (self.arity - len(terms)))
+
+    @classmethod
+    def of(cls, problem: Problem, arity: int = 2) -> Vocabulary:
+        """The vocabulary of a problem."""
+        return cls(problem.predicates, problem.constants, arity)
+
+
+def encode_rule(rule: Rule, vocabulary: Vocabulary) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Head and body with variables numbered from 1, those of the head first, missing arguments zero."""
+    numbers: dict[str, int] = {}
+    atoms = []
+    for atom in (rule.head, *rule.body):
+        terms = [numbers.setdefault(name, len(numbers) + 1) for name in atom[1:]]
+        atoms.append((vocabulary.predicate_ids[atom[0]], *terms, *[0] * (vocabulary.arity - len(terms))))
+    return atoms[0], atoms[1:]
+
+
+@dataclass(frozen=True)
+class KnowledgeBase:
+    """Facts and rules of one vocabulary on one device. All id tensors are int64 here; paths narrow them.
+
+    Attributes
+    ----------
+    facts : [F, 1+r] ascending by (predicate, arguments)
+    fact_keys : [F] ascending
+    swapped : [F] fact numbers ascending by (predicate, second argument, first argument)
+    swapped_keys : [F] keys in that order, ascending
+    fact_start, fact_count : [P+4] first fact and number of facts by predicate
+    heads : [R, 1+r] grouped by predicate, stably; variables numbered from 1 in each rule
+    bodies : [R, Bmax, 1+r]
+    body_length : [R]
+    rule_start, rule_count : [P+4]
+    domain : [C+1] number of the domain of an entity, 0 where none is given
+    known : [K] ascending keys of train, valid and test, which corruptions must not repeat
+    """
+
+    vocabulary: Vocabulary
+    facts: Tensor
+    fact_keys: Tensor
+    swapped: Tensor
+    swapped_keys: Tensor
+    fact_start: Tensor
+    fact_count: Tensor
+    heads: Tensor
+    bodies: Tensor
+    body_length: Tensor
+    rule_start: Tensor
+    rule_count: Tensor
+    domain: Tensor
+    known: Tensor
+    largest_predicate: int
+    largest_group: int
+    rule_variables: int
+
+    @property
+    def longest_body(self) -> int:
+        """Bmax."""
+        return self.bodies.shape[1]
+
+    @property
+    def raw_atoms(self) -> int:
+        """Atoms that a successor has at most before pruning."""
+        return ATOMS + self.longest_body - 1
+
+    @property
+    def largest_id(self) -> int:
+        """The largest id that packing meets: variables fresh from a rule stand above those of a state."""
+        vocabulary = self.vocabulary
+        return max(vocabulary.base + self.rule_variables, vocabulary.true + 2)
+
+    def key(self, atoms: Tensor) -> Tensor:
+        """Atoms [..., 1+r] as numbers that sort like them."""
+        return key_of(atoms, self.vocabulary.base)
+
+    def digest(self) -> str:
+        """SHA-256 over names, facts and rules."""
+        sha = hashlib.sha256("\n".join((*self.vocabulary.predicates, "", *self.vocabulary.constants)).encode())
+        for tensor in (self.facts, self.heads, self.bodies, self.domain, self.known):
+            sha.update(tensor.cpu().numpy().tobytes())
+        return sha.hexdigest()[:16]
+
+    @classmethod
+    def build(cls, problem: Problem, arity: int = 2, device: str = "cpu") -> KnowledgeBase:
+        """Encode and index a problem.
+
+        Raises
+        ------
+        ConfigError
+            Atoms do not fit 64-bit keys.
+        """
+        vocabulary = Vocabulary.of(problem, arity)
+        if (vocabulary.true + 3) * vocabulary.base**arity >= 2**63:
+            raise ConfigError(
+                f"{len(vocabulary.constants)} constants in relations of {arity} arguments do not fit keys of 64 bits; "
+                "lower workload.arity or leave constants out"
+            )
+        encoded = sorted({vocabulary.encode(fact) for fact in problem.facts})
+        facts = torch.tensor(encoded, dtype=torch.int64).view(-1, 1 + arity)
+        swapped_order = sorted(range(len(encoded)), key=lambda number: _swapped(encoded[number]))
+        swapped = torch.tensor(swapped_order, dtype=torch.int64)
+        heads, bodies, lengths = _rules(problem, vocabulary)
+        fact_start, fact_count = _segments(facts[:, 0], vocabulary)
+        rule_start, rule_count = _segments(heads[:, 0], vocabulary)
+        known = _known(problem, vocabulary)
+        tensors = {
+            "facts": facts,
+            "fact_keys": key_of(facts, vocabulary.base),
+            "swapped": swapped,
+            "swapped_keys": key_of(facts[swapped][:, [0, *_swapped_columns(arity)]], vocabulary.base),
+            "fact_start": fact_start,
+            "fact_count": fact_count,
+            "heads": heads,
+            "bodies": bodies,
+            "body_length": lengths,
+            "rule_start": rule_start,
+            "rule_count": rule_count,
+            "domain": _domains(problem, vocabulary),
+            "known": known,
+        }
+        return cls(
+            vocabulary,
+            **{name: tensor.to(device) for name, tensor in tensors.items()},
+            largest_predicate=int(fact_count.max()),
+            largest_group=int(rule_count.max()),
+            rule_variables=int(max(bodies[..., 1:].max(), heads[..., 1:].max())),
+        )
+
+
+def key_of(atoms: Tensor, base: int) -> Tensor:
+    """(p base + a0) base + a1 ...: [..., 1+r] to [...]."""
+    key = atoms[..., 0].to(torch.int64)
+    for place in range(1, atoms.shape[-1]):
+        key = key * base + atoms[..., place]
+    return key
+
+
+def _swapped_columns(arity: int) -> list[int]:
+    return [2, 1, *range(3, arity + 1)] if arity > 1 else [1]
+
+
+def _swapped(atom: tuple[int, ...]) -> tuple[int, ...]:
+    return (atom[0], *(atom[column] for column in _swapped_columns(len(atom) - 1)))
+
+
+def _segments(predicates: Tensor, vocabulary: Vocabulary) -> tuple[Tensor, Tensor]:
+    count = torch.bincount(predicates, minlength=vocabulary.true + 3)
+    return count.cumsum(0) - count, count
+
+
+def _rules(problem: Problem, vocabulary: Vocabulary) -> tuple[Tensor, Tensor, Tensor]:
+    encoded = sorted((encode_rule(rule, vocabulary) for rule in problem.rules), key=lambda rule: rule[0][0])
+    longest = max(len(body) for _, body in encoded)
+    empty = (0,) * (1 + vocabulary.arity)
+    bodies = [[*body, *[empty] * (longest - len(body))] for _, body in encoded]
+    lengths = [len(body) for _, body in encoded]
+    return torch.tensor([head for head, _ in encoded]), torch.tensor(bodies), torch.tensor(lengths)
+
+
+def _domains(problem: Problem, vocabulary: Vocabulary) -> Tensor:
+    domain = torch.zeros(len(vocabulary.constants) + 1, dtype=torch.int64)
+    for number, entities in enumerate(problem.domains.values(), 1):
+        for name in entities:
+            domain[vocabulary.constant_ids[name]] = number
+    return domain
+
+
+def _known(problem: Problem, vocabulary: Vocabulary) -> Tensor:
+    """Keys of everything true that vocabulary can say; a validation triple may name what training never saw."""
+    sayable = []
+    for triple in (*problem.facts, *problem.valid, *problem.test):
+        if triple[0] in vocabulary.predicate_ids and all(name in vocabulary.constant_ids for name in triple[1:]):
+            sayable.append(vocabulary.encode(triple))
+    return torch.unique(key_of(torch.tensor(sayable), vocabulary.base))

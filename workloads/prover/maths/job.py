@@ -1,0 +1,164 @@
+"""One job: every candidate of every mode proved, from the first draw of corruptions to the last outcome."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workloads.api import Context
+from workloads.errors import ConfigError
+from workloads.prover.build import Machinery
+from workloads.prover.config import ProverConfig
+from workloads.prover.counters import Counts
+from workloads.prover.data.corruption import Corruptor, Source
+from workloads.prover.data.knowledge import KnowledgeBase
+from workloads.prover.maths.packing import Tally
+from workloads.prover.maths.results import Results
+from workloads.prover.maths.rows import Rows
+from workloads.prover.maths.schedule import (
+    AllRows,
+    CompactRows,
+    ExitTest,
+    MaskedRows,
+    Slab,
+    StepFunction,
+    queue_fed,
+    slab_by_slab,
+)
+
+
+@dataclass
+class Task:
+    """What a job is given.
+
+    Attributes
+    ----------
+    queries : [Q, 1+r]
+    slab : rows of a slab, None for all candidates at once
+    budget : bytes that a slab may need
+    step : the machinery's step, compiled or not
+    """
+
+    kb: KnowledgeBase
+    config: ProverConfig
+    machinery: Machinery
+    queries: Tensor
+    slab: int | None
+    budget: int
+    step: StepFunction
+    counts: Counts
+    context: Context
+
+    @property
+    def device(self) -> torch.device:
+        """Where everything lies."""
+        return self.kb.facts.device
+
+
+@dataclass
+class ModeResult:
+    """Outcomes of one mode: arrays by name [N], and candidates by query [Q]."""
+
+    outcome: dict[str, np.ndarray]
+    sizes: np.ndarray
+
+
+@dataclass
+class Job:
+    """Runs the modes one after the other; `passes` yields after every iteration."""
+
+    task: Task
+    results: dict[str, ModeResult] = field(default_factory=dict)
+    finished: int = 0
+    running: Results | None = None
+    step_rows: list[dict[str, float]] = field(default_factory=list)
+
+    @property
+    def scored(self) -> int:
+        """Candidates with an outcome."""
+        return self.finished + (self.running.finished if self.running else 0)
+
+    def passes(self) -> Iterator[None]:
+        """The whole job. Stops once before any work."""
+        yield
+        self.task.machinery.begin_job()
+        for mode in self.task.config.mode_names:
+            yield from self._mode(mode)
+        self._settle()
+
+    def _mode(self, mode: str) -> Iterator[None]:
+        task = self.task
+        corruptor = Corruptor(task.kb, mode, task.config.corruptions, task.config.corruption_seed)
+        source = Source(corruptor, task.queries, task.machinery.choices.corruptions)
+        self.running = Results(task.device, traces=task.context.kind == "evidence")
+        yield from self._schedule(self._slab(source, self.running))
+        task.counts.add("corruption_batches", corruptor.batches)
+        sizes = source.owners.cpu().numpy()
+        self.finished += self.running.finished
+        self.results[mode] = ModeResult(self.running.arrays(), sizes)
+        self.running = None
+        if self.finished and int(sizes.max()) < 2:
+            raise ConfigError(
+                f"workload.modes={mode}: no query has a valid corruption; every replacement is known to be true or of another "
+                "domain, so give other queries or drop the domain file"
+            )
+
+    def _slab(self, source: Source, results: Results) -> Slab:
+        task, choices = self.task, self.task.machinery.choices
+        return Slab(
+            factory=task.machinery.factory,
+            source=source,
+            results=results,
+            log=self.task.counts.iteration,
+            check=lambda rows: task.machinery.memory.check(rows, task.budget),
+            size=task.slab,
+            pad=choices.pad_to_slab,
+            fixed=choices.static,
+        )
+
+    def _schedule(self, slab: Slab) -> Iterator[None]:
+        choices = self.task.machinery.choices
+        if choices.refill:
+            return queue_fed(slab, AllRows(self._timed))
+        iterate = {
+            "none": AllRows(self._timed),
+            "where_mask": MaskedRows(self._timed),
+            "compact": CompactRows(self._timed, self.task.machinery.factory),
+        }[choices.skip_done]
+        return slab_by_slab(slab, iterate, ExitTest(choices.early_exit))
+
+    def _timed(self, rows: Rows) -> tuple[Rows, Tally]:
+        active = (~rows.done).sum()
+        start = time.perf_counter()
+        rows, tally = self.task.step(rows)
+        tally["step_ms"] = 1e3 * (time.perf_counter() - start)
+        tally["active"] = active
+        return rows, tally
+
+    def _settle(self) -> None:
+        """Log one row per iteration; waiting for the device is left to the end of the job."""
+        task = self.task
+        left = sum(len(found.outcome["depth"]) for found in self.results.values())
+        self.step_rows = task.counts.settle()
+        for row in self.step_rows:
+            left -= int(row["done"])
+            task.context.log(_log_row(row, left))
+        task.counts.add("jobs")
+
+
+LOGGED = (
+    *("step_ms", "active", "refilled", "done", "row_steps", "useful_row_steps", "states_real", "states_padded"),
+    *("fact_pairs", "rule_pairs", "bytes_packed", "deferred", "overflow"),
+)
+
+
+def _log_row(row: Mapping[str, float], left: int) -> dict[str, float]:
+    """One iteration as it is logged. Padding that finished with its slab is no candidate, so `queue_left` ends at or below 0."""
+    logged = {name: row.get(name, 0.0) for name in LOGGED}
+    rate = 1e3 * row["done"] / row["step_ms"] if row["step_ms"] > 0 else 0.0
+    return {**logged, "queue_left": float(max(left, 0)), "cand_per_s": rate}

@@ -1,0 +1,200 @@
+"""From raw successors to lists: prune, prove, pack, rename, remove doubles and what was visited.
+
+A list is a *grid* [B, S-1, A, 1+r] with a mask, or *ragged*: all successors behind one another with their owners.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from workloads.prover.data.factset import FactSet
+from workloads.prover.data.knowledge import ATOMS, SUCCESSORS, KnowledgeBase
+from workloads.prover.maths.hashing import hash_states
+from workloads.prover.maths.rows import Rows
+from workloads.prover.maths.unify import Raw
+
+CAP = SUCCESSORS - 1
+Tally = dict[str, float | Tensor]
+"""Counts of one step by name; tensors are read when the job is over."""
+
+
+class Lists(NamedTuple):
+    """Successors of B rows, END, TRUE and FALSE left out.
+
+    states : [B, CAP, A, 1+r] or [n, A, 1+r]; hashes : [B, CAP] or [n]; mask : [B, CAP], or [n] all true
+    owner : [n], or empty for grids; count : [B] successors of each row
+    proof : [B] whether the only action is TRUE; overflow : [B] whether the cap cut something
+    """
+
+    states: Tensor
+    hashes: Tensor
+    mask: Tensor
+    owner: Tensor
+    count: Tensor
+    proof: Tensor
+    overflow: Tensor
+
+
+class Pruned(NamedTuple):
+    """Raw successors with what pruning found: kept atoms [M, W], proofs [M], survivors [M]."""
+
+    keep: Tensor
+    proof: Tensor
+    alive: Tensor
+
+
+class Pruner:
+    """Deletes ground atoms that are facts, the row's own query excepted, and applies proof test and atom budget.
+
+    Only the slots a successor can fill are looked at, however wide the arm packs.
+    """
+
+    def __init__(self, kb: KnowledgeBase) -> None:
+        self.kb, self.facts = kb, FactSet(kb)
+        self.constants = len(kb.vocabulary.constants)
+
+    def __call__(self, raw: Raw, excluded: Tensor) -> Pruned:
+        """Test all raw successors [M, W, 1+r] against facts; `excluded` [B, 1+r]."""
+        atoms = raw.states[:, : self.kb.raw_atoms]
+        real = atoms[..., 0] != 0
+        ground = real & (atoms[..., 1:] <= self.constants).all(2)
+        known = ground & self.facts.holds(self.kb.key(atoms))
+        own = (self.kb.key(atoms) == self.kb.key(excluded)[raw.owner][:, None]) & known
+        keep = real & (~known | own)
+        atoms_left = keep.sum(1)
+        return Pruned(keep, raw.valid & (atoms_left == 0), raw.valid & (atoms_left > 0) & (atoms_left <= ATOMS))
+
+
+def rank_by_scan(alive: list[Tensor], owners: list[Tensor], rows: int) -> tuple[list[Tensor], Tensor]:
+    """Place of each survivor among its owner's, parts in order, by prefix sums; and survivors by row [B]."""
+    ranks, total = [], torch.zeros(rows, dtype=torch.int64, device=alive[0].device)
+    for part, owner in zip(alive, owners, strict=True):
+        count = torch.zeros_like(total).index_add_(0, owner, part.to(torch.int64))
+        before = count.cumsum(0) - count - total
+        ranks.append(part.cumsum(0) - 1 - before[owner])
+        total = total + count
+    return ranks, total
+
+
+def rank_by_sort(alive: list[Tensor], owners: list[Tensor], rows: int) -> tuple[list[Tensor], Tensor]:
+    """The same by a stable sort over owners, the dead behind everybody."""
+    flags, owner = torch.cat(alive), torch.cat(owners)
+    order = torch.sort(torch.where(flags, owner, rows), stable=True).indices
+    total = torch.zeros(rows, dtype=torch.int64, device=owner.device).index_add_(0, owner, flags.to(torch.int64))
+    sorted_owner = owner[order]
+    place = torch.arange(order.numel(), device=order.device) - (total.cumsum(0) - total)[sorted_owner]
+    rank = torch.empty_like(place).scatter_(0, order, place)
+    return list(rank.split([len(part) for part in alive])), total
+
+
+def left_aligned_by_scan(states: Tensor, keep: Tensor) -> Tensor:
+    """Kept atoms moved to the left by prefix sums: [n, W, 1+r] to [n, A, 1+r]."""
+    target = torch.where(keep, keep.cumsum(1) - 1, ATOMS).clamp(max=ATOMS)
+    packed = states.new_zeros(states.shape[0], ATOMS + 1, states.shape[2])
+    packed.scatter_(1, target[..., None].expand_as(states), states)
+    return packed[:, :ATOMS]
+
+
+def left_aligned_by_sort(states: Tensor, keep: Tensor) -> Tensor:
+    """The same by a stable sort of the flags."""
+    order = torch.sort((~keep).to(torch.uint8), dim=1, stable=True).indices[:, :ATOMS]
+    packed = states.gather(1, order[..., None].expand(-1, -1, states.shape[2]))
+    return packed * keep.gather(1, order)[..., None].to(states.dtype)
+
+
+def canonical(states: Tensor, constants: int) -> Tensor:
+    """Variables renamed to C+1, C+2, ... by first appearance: [n, A, 1+r]."""
+    terms = states[..., 1:].flatten(1)
+    free = terms > constants
+    first = (terms[:, :, None] == terms[:, None, :]).to(torch.uint8).argmax(2)
+    place = torch.arange(terms.shape[1], device=terms.device)
+    number = (free & (first == place)).cumsum(1)
+    named = torch.where(free, constants + number.gather(1, first), terms).to(states.dtype)
+    return torch.cat([states[..., :1], named.view_as(states[..., 1:])], 2)
+
+
+def _in_history(hashes: Tensor, history: Tensor, stored: Tensor) -> Tensor:
+    """Whether hashes [...] are among the valid entries of history [..., T]."""
+    valid = torch.arange(history.shape[-1], device=history.device) < stored[..., None]
+    return ((hashes[..., None] == history) & valid).any(-1)
+
+
+class Packer:
+    """Packs survivors and makes lists of them.
+
+    Parameters
+    ----------
+    scan : prefix sums instead of sorts
+    ragged : lists behind one another instead of grids
+    """
+
+    def __init__(self, kb: KnowledgeBase, scan: bool, ragged: bool) -> None:
+        self.kb, self.scan, self.ragged = kb, scan, ragged
+        self.prune = Pruner(kb)
+        self.rank = rank_by_scan if scan else rank_by_sort
+        self.align = left_aligned_by_scan if scan else left_aligned_by_sort
+        self.constants = len(kb.vocabulary.constants)
+
+    def __call__(self, rows: Rows, parts: list[Raw], tally: Tally) -> Lists:
+        """Lists of `rows` from raw successors by rules and by facts, in this order."""
+        pruned = [self.prune(raw, rows.excluded) for raw in parts]
+        proof = torch.zeros_like(rows.done)
+        for raw, found in zip(parts, pruned, strict=True):
+            proof = proof | torch.zeros_like(rows.depth).index_add_(0, raw.owner, found.proof.long()).bool()
+        ranks, total = self.rank([found.alive for found in pruned], [raw.owner for raw in parts], rows.count)
+        tally["sorts"] = 0 if self.scan else 2
+        tally["bytes_packed"] = sum(raw.states.numel() * raw.states.element_size() for raw in parts)
+        overflow = (total > CAP) & ~proof
+        total = torch.where(proof, 0, total.clamp(max=CAP))
+        wide, keep, owner, mask = self._packed(parts, pruned, ranks, total, proof)
+        states = canonical(self.align(wide, keep), self.constants)
+        hashes = hash_states(states, self.kb.vocabulary.base)
+        if self.ragged:
+            return self._ragged_lists(rows, states, hashes, owner, proof, overflow)
+        return self._grid_lists(rows, states, hashes, mask, proof, overflow)
+
+    def _packed(
+        self, parts: list[Raw], pruned: list[Pruned], ranks: list[Tensor], total: Tensor, proof: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Survivors within the cap moved to their places: states, kept atoms, owners, and which places are taken."""
+        start = total.cumsum(0) - total if self.ragged else torch.arange(len(total), device=total.device) * CAP
+        places = int(total.sum()) if self.ragged else len(total) * CAP
+        source = torch.zeros(places + 1, dtype=torch.int64, device=total.device)
+        offset = 0
+        for raw, found, rank in zip(parts, pruned, ranks, strict=True):
+            fits = found.alive & (rank < CAP) & ~proof[raw.owner]
+            numbers = torch.arange(offset + 1, offset + 1 + len(rank), device=rank.device)
+            # Everything that has no place goes to the last one, which is cut off.
+            source.scatter_(0, torch.where(fits, start[raw.owner] + rank, places), numbers)
+            offset += len(rank)
+        source = source[:-1]
+        mask, source = source > 0, (source - 1).clamp(min=0)
+        states = torch.cat([raw.states for raw in parts])[source]
+        keep = torch.cat([found.keep for found in pruned])[source] & mask[:, None]
+        if states.shape[1] > keep.shape[1]:
+            keep = torch.nn.functional.pad(keep, (0, states.shape[1] - keep.shape[1]))
+        owner = torch.cat([raw.owner for raw in parts])[source]
+        return states, keep, owner, mask
+
+    def _grid_lists(self, rows: Rows, states: Tensor, hashes: Tensor, mask: Tensor, proof: Tensor, overflow: Tensor) -> Lists:
+        shape = (rows.count, CAP)
+        hashes, mask = hashes.view(shape), mask.view(shape)
+        same = (hashes[:, :, None] == hashes[:, None, :]) & mask[:, None, :]
+        repeated = same.tril(-1).any(2)
+        mask = mask & ~repeated & ~_in_history(hashes, rows.history[:, None], rows.stored[:, None])
+        empty = torch.zeros(0, dtype=torch.int64, device=mask.device)
+        return Lists(states.view(*shape, *states.shape[1:]), hashes, mask, empty, mask.sum(1), proof, overflow)
+
+    def _ragged_lists(self, rows: Rows, states: Tensor, hashes: Tensor, owner: Tensor, proof: Tensor, overflow: Tensor) -> Lists:
+        by_hash = torch.sort(hashes, stable=True).indices
+        order = by_hash[torch.sort(owner[by_hash], stable=True).indices]
+        repeated = torch.zeros_like(owner, dtype=torch.bool)
+        ordered, owners = hashes[order], owner[order]
+        repeated[order[1:]] = (ordered[1:] == ordered[:-1]) & (owners[1:] == owners[:-1])
+        left = ~repeated & ~_in_history(hashes, rows.history[owner], rows.stored[owner])
+        states, hashes, owner = states[left], hashes[left], owner[left]
+        count = torch.zeros_like(rows.depth).index_add_(0, owner, torch.ones_like(owner))
+        return Lists(states, hashes, torch.ones_like(owner, dtype=torch.bool), owner, count, proof, overflow)

@@ -1,0 +1,133 @@
+"""The rows of a slab: one episode each. B rows, T = max_depth + 1 history entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from workloads.prover.data.knowledge import ATOMS, MAX_DEPTH, KnowledgeBase
+from workloads.prover.maths.hashing import hash_states
+
+
+class Rows(NamedTuple):
+    """State of B episodes.
+
+    current [B, A, 1+r], excluded [B, 1+r] the original query, history [B, T] hashes with `stored` [B] valid entries,
+    depth [B], done [B], success [B], log_prob [B], ambiguous [B], actions [B, max_depth] with -1 where none was taken,
+    number [B] of the candidate (-1: padding), value [B, .] of the current state where it is kept for reuse.
+    """
+
+    current: Tensor
+    excluded: Tensor
+    history: Tensor
+    stored: Tensor
+    depth: Tensor
+    done: Tensor
+    success: Tensor
+    log_prob: Tensor
+    ambiguous: Tensor
+    actions: Tensor
+    number: Tensor
+    value: Tensor
+
+    @property
+    def count(self) -> int:
+        """B."""
+        return self.current.shape[0]
+
+    def take(self, index: Tensor) -> Rows:
+        """Some rows, in the order of `index`."""
+        return Rows(*(tensor[index] for tensor in self))
+
+    def put(self, index: Tensor, rows: Rows) -> Rows:
+        """A copy with `rows` at the places `index`."""
+        return Rows(*(old.index_copy(0, index, new) for old, new in zip(self, rows, strict=True)))
+
+    @staticmethod
+    def joined(parts: list[Rows]) -> Rows:
+        """Rows of several groups behind one another."""
+        return parts[0] if len(parts) == 1 else Rows(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+
+
+class RowFactory:
+    """Makes fresh rows, in the integer type of the arm.
+
+    Parameters
+    ----------
+    value : values [B, .] of states that are kept for reuse; [B, 0] where none are
+    """
+
+    def __init__(self, kb: KnowledgeBase, dtype: torch.dtype, value: Callable[[Tensor], Tensor]) -> None:
+        self.kb, self.dtype, self.value = kb, dtype, value
+
+    def start(self, atoms: Tensor, numbers: Tensor) -> Rows:
+        """Episodes of depth 0 for candidates [B, 1+r]."""
+        count, device = len(atoms), atoms.device
+        current = torch.zeros(count, ATOMS, atoms.shape[1], dtype=self.dtype, device=device)
+        current[:, 0] = atoms.to(self.dtype)
+        history = torch.zeros(count, MAX_DEPTH + 1, dtype=torch.int64, device=device)
+        history[:, 0] = hash_states(current, self.kb.vocabulary.base)
+        off = torch.zeros(count, dtype=torch.bool, device=device)
+        zero = torch.zeros(count, dtype=torch.int64, device=device)
+        return Rows(
+            current=current,
+            excluded=atoms.to(self.dtype),
+            history=history,
+            stored=zero + 1,
+            depth=zero,
+            done=off,
+            success=off.clone(),
+            log_prob=torch.zeros(count, device=device),
+            ambiguous=off.clone(),
+            actions=torch.full((count, MAX_DEPTH), -1, dtype=torch.int16, device=device),
+            number=numbers,
+            value=self.value(current),
+        )
+
+    def padding(self, count: int, device: torch.device) -> Rows:
+        """Finished rows that stand for nobody."""
+        atoms = torch.zeros(count, 1 + self.kb.vocabulary.arity, dtype=torch.int64, device=device)
+        rows = self.start(atoms, torch.full((count,), -1, device=device))
+        return rows._replace(done=torch.ones_like(rows.done))
+
+
+class Move(NamedTuple):
+    """What one step chose for each row: [B] each, `state` [B, A, 1+r], `state_hash` [B].
+
+    `outcome`: 0 goes on, 1 TRUE, 2 FALSE, 3 END. `acted` False: the row could not be worked on in this iteration.
+    """
+
+    action: Tensor
+    outcome: Tensor
+    state: Tensor
+    state_hash: Tensor
+    log_prob: Tensor
+    ambiguous: Tensor
+    acted: Tensor
+    value: Tensor
+
+
+def advance(rows: Rows, move: Move, reuse: bool) -> Rows:
+    """Apply a move to the rows that are not done; the others keep everything."""
+    live = ~rows.done & move.acted
+    goes_on = live & (move.outcome == 0)
+    depth = rows.depth + live
+    at = rows.depth.clamp(max=MAX_DEPTH - 1)[:, None]
+    taken = torch.where(live, move.action, rows.actions.gather(1, at)[:, 0]).to(torch.int16)
+    entry = rows.stored.clamp(max=MAX_DEPTH)[:, None]
+    stored = torch.where(goes_on, move.state_hash, rows.history.gather(1, entry)[:, 0])
+    return rows._replace(
+        current=torch.where(goes_on[:, None, None], move.state, rows.current),
+        history=rows.history.scatter(1, entry, stored[:, None]),
+        stored=rows.stored + goes_on,
+        depth=depth,
+        done=rows.done | (live & ((move.outcome != 0) | (depth >= MAX_DEPTH))),
+        success=rows.success | (live & (move.outcome == 1)),
+        log_prob=torch.where(live, rows.log_prob + move.log_prob, rows.log_prob),
+        ambiguous=rows.ambiguous | (live & move.ambiguous),
+        actions=rows.actions.scatter(1, at, taken[:, None]),
+        value=torch.where(goes_on[:, None], move.value, rows.value) if reuse else rows.value,
+    )

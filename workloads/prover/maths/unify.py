@@ -1,0 +1,131 @@
+"""Unification of flat atoms and the raw successors it leaves: M pairs, W slots, r arguments.
+
+A substitution is a list of at most r pairs (from, to), applied one after the other; 0 in `from` stands for none, and
+matches no term because padding is never looked up.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from workloads.prover.data.knowledge import KnowledgeBase
+from workloads.prover.maths.pairs import Pairs
+
+
+class Raw(NamedTuple):
+    """Raw successors before pruning: states [M, W, 1+r] with holes, owner [M], valid [M]."""
+
+    states: Tensor
+    owner: Tensor
+    valid: Tensor
+
+
+Substitution = list[tuple[Tensor, Tensor]]
+
+
+def substituted(terms: Tensor, sigma: Substitution) -> Tensor:
+    """Terms [M, ...] with every (from, to) applied in order."""
+    for source, target in sigma:
+        shape = (-1,) + (1,) * (terms.dim() - 1)
+        source, target = source.view(shape), target.view(shape)
+        terms = torch.where((terms == source) & (source != 0), target, terms)
+    return terms
+
+
+def match_facts(goals: Tensor, facts: Tensor, constants: int) -> tuple[Tensor, Substitution]:
+    """Which pairs of goal arguments [M, r] and fact arguments [M, r] unify, and how."""
+    free = goals > constants
+    matches = (free | (goals == facts)).all(1)
+    for later in range(1, goals.shape[1]):
+        for earlier in range(later):
+            # A variable that stands twice must end with one value.
+            twice = free[:, later] & (goals[:, later] == goals[:, earlier])
+            matches = matches & ~(twice & (facts[:, later] != facts[:, earlier]))
+    sources = torch.where(free, goals, 0)
+    return matches, list(zip(sources.unbind(1), facts.unbind(1), strict=True))
+
+
+def match_heads(goals: Tensor, heads: Tensor, constants: int) -> tuple[Tensor, Tensor, Substitution]:
+    """Which pairs of goal arguments [M, r] and head arguments [M, r] unify.
+
+    A head variable takes the goal's term. One that stands twice merges two terms of the goal, which may bind a variable
+    of the whole state. Returns the goals after merging as well: head variables are read from them.
+    """
+    matches = torch.ones_like(goals[:, 0], dtype=torch.bool)
+    sigma: Substitution = []
+    for later in range(1, goals.shape[1]):
+        for earlier in range(later):
+            same = (heads[:, later] == heads[:, earlier]) & (heads[:, later] != 0)
+            a, b = goals[:, earlier], goals[:, later]
+            matches = matches & (~same | (a == b) | (a > constants) | (b > constants))
+            forced = same & (a != b)
+            source = torch.where(forced & (b > constants), b, torch.where(forced & (a > constants), a, 0))
+            target = torch.where(b > constants, a, b)
+            sigma.append((source, target))
+            goals = substituted(goals, sigma[-1:])
+    # An argument that only one of the two atoms has never matches.
+    return matches & ((heads == 0) == (goals == 0)).all(1), goals, sigma
+
+
+class Unifier:
+    """Raw successors of rows from pairs, in `width` slots of the arm's integer type.
+
+    Parameters
+    ----------
+    width : W; anything above what a successor can have is padding that is carried along
+    """
+
+    def __init__(self, kb: KnowledgeBase, width: int, dtype: torch.dtype) -> None:
+        self.width, self.dtype = width, dtype
+        self.constants = len(kb.vocabulary.constants)
+        self.fresh_from = kb.vocabulary.base - 1  # variables of rules stand above all of a canonical state
+        self.facts = kb.facts.to(dtype)
+        self.heads = kb.heads.to(dtype)
+        self.bodies = kb.bodies.to(dtype)
+        # A merge can only ask for a second look where some head repeats a variable.
+        self.plain_heads = not bool(_repeats(kb.heads[:, 1:]).any())
+
+    def with_facts(self, current: Tensor, excluded: Tensor, pairs: Pairs) -> Raw:
+        """Resolvents with facts: the rest of the state, substituted."""
+        facts = self.facts[pairs.number]
+        goals = current[:, 0, 1:][pairs.owner]
+        matches, sigma = match_facts(goals, facts[:, 1:], self.constants)
+        itself = (facts == excluded[pairs.owner]).all(1)
+        rest = self._substituted(current[:, 1:][pairs.owner], sigma)
+        return Raw(self._padded(rest), pairs.owner, pairs.real & matches & ~itself)
+
+    def with_rules(self, current: Tensor, pairs: Pairs) -> Raw:
+        """Resolvents with rules: the body, its head variables taken from the goal, and the rest of the state."""
+        heads, bodies = self.heads[pairs.number], self.bodies[pairs.number]
+        goals, rest = current[:, 0, 1:][pairs.owner], current[:, 1:][pairs.owner]
+        valid = pairs.real
+        if not self.plain_heads:
+            matches, goals, sigma = match_heads(goals, heads[:, 1:], self.constants)
+            valid, rest = valid & matches, self._substituted(rest, sigma)
+        states = torch.cat([self._instantiated(bodies, heads[:, 1:], goals), rest], 1)
+        return Raw(self._padded(states), pairs.owner, valid)
+
+    def _instantiated(self, bodies: Tensor, heads: Tensor, goals: Tensor) -> Tensor:
+        """Bodies [M, Bmax, 1+r] with terms of the goal for head variables and fresh names for the others."""
+        terms = bodies[..., 1:]
+        new = torch.where(terms != 0, terms + self.fresh_from, 0)
+        for place in range(heads.shape[1]):
+            head, goal = heads[:, place, None, None], goals[:, place, None, None]
+            new = torch.where((terms == head) & (terms != 0), goal, new)
+        return torch.cat([bodies[..., :1], new.to(self.dtype)], 2)
+
+    def _substituted(self, atoms: Tensor, sigma: Substitution) -> Tensor:
+        return torch.cat([atoms[..., :1], substituted(atoms[..., 1:], sigma)], 2)
+
+    def _padded(self, states: Tensor) -> Tensor:
+        return F.pad(states, (0, 0, 0, self.width - states.shape[1]))
+
+
+def _repeats(heads: Tensor) -> Tensor:
+    """Heads [R, r] in which a variable stands twice, or an argument is missing."""
+    ordered = heads.sort(1).values
+    return (ordered[:, 1:] == ordered[:, :-1]).any(1) | (heads == 0).any(1)

@@ -1,0 +1,1 @@
+"""Independent judges: nothing here imports what it judges."""

@@ -1,0 +1,321 @@
+"""Puts a training together: each toggle's path is chosen here, once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workloads.api import Context, Levels
+from workloads.spd.config import SpdConfig
+from workloads.spd.data.loading import Feed, FeedAhead, Mover, Plan, by_data_loader, by_mapped_file, on_device
+from workloads.spd.data.targets import load_rows, load_target
+from workloads.spd.data.tokens import Rows
+from workloads.spd.maths import adversary, losses
+from workloads.spd.maths.components import CachedDeltas, Deltas
+from workloads.spd.maths.decomposition import Decomposition
+from workloads.spd.maths.divergence import CachedKl, ChunkedKl, Divergence, RecomputedKl, SquaredError
+from workloads.spd.maths.draws import Draws
+from workloads.spd.maths.formulas import FormulaTraining, NativeTraining
+from workloads.spd.maths.masks import CHECKS
+from workloads.spd.maths.objective import Functions, Objective
+from workloads.spd.maths.passes import Passes
+from workloads.spd.maths.patching import Patching, PersistentHooks, TemporaryHooks, Wrappers
+from workloads.spd.maths.products import UnmaskedForm
+from workloads.spd.maths.reconstruction import Reconstruction
+from workloads.spd.maths.sites import Site, find_sites
+from workloads.spd.maths.target import Target
+from workloads.spd.presets import TargetSpec
+from workloads.spd.training import compiled
+from workloads.spd.training.checkpoints import read
+from workloads.spd.training.collector import collector_for
+from workloads.spd.training.evaluation import Evaluation
+from workloads.spd.training.loop import Parts, Training
+from workloads.spd.training.metrics import DeferredMetrics, EagerMetrics
+from workloads.spd.training.profilers import profiler_for
+from workloads.spd.training.updates import Updates
+from workloads.training.checkpoints import AsyncWriter, SyncWriter
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+EVALUATION_SEED = 977
+MASK_SEED = 7919  # apart from the seed of values and data
+
+
+@dataclass
+class Assembly:
+    """One arm's choices and the parts that they lead to."""
+
+    config: SpdConfig
+    levels: Levels
+    context: Context
+    endings: ExitStack
+
+    def __post_init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.device = torch.device(self.context.device.type)
+        self.dtype = getattr(torch, self.config.dtype)
+        self.recipe = self.config.recipe
+        self.spec: TargetSpec = self.recipe.target
+        self.sites: tuple[Site, ...] = ()
+
+    def on(self, toggle: str, level: object = "on") -> bool:
+        """Whether a toggle stands at a level."""
+        return self.levels[toggle] == level
+
+    def training(self) -> Training:
+        """The whole training, ready for its first iteration.
+
+        Raises
+        ------
+        ConfigError
+            Data, target and configuration do not fit one another; nothing has been written by then.
+        """
+        self._set_tf32()
+        saved = read(Path(self.config.resume).expanduser()) if self.config.resume else None
+        target, self.spec = load_target(self.config, self.context.cache_dir, self.on("fused_target_ops"))
+        self.sites = find_sites(target, self.recipe.modules)
+        rows, held_out = load_rows(self.config, self.spec, self.context.cache_dir)
+        self.rows, self.held_out = rows, held_out
+        feed = self._feed(rows, start=int(saved["taken"]) if saved else 0)
+        target.to(self.device, self.dtype)
+        stacked = self.on("stack_modules", "stacked")
+        decomposition = Decomposition(self.sites, self.recipe, self.context.seed, self.dtype, stacked, self.config.sigmoid)
+        decomposition.to(self.device)
+        objective = self._objective(target, decomposition)
+        training = self._training(target, self._parts(target, decomposition, objective, feed))
+        if saved is not None:
+            training.load(saved)
+        else:
+            self._warm_up_faithfulness(training)
+        if self.on("cuda_graph"):
+            from workloads.spd.training.graphs import Replay
+
+            training.replace_advance(Replay(training, self.counts))
+        return training
+
+    def _training(self, target: Target, parts: Parts) -> Training:
+        if self.on("gradients", "autograd"):
+            return Training(parts)
+        down, up = (target.get_submodule(site.name) for site in self.sites)
+        form = NativeTraining if self.on("gradients", "native") else FormulaTraining
+        return form(parts, (down.weight, up.weight), up.bias)  # type: ignore[arg-type]
+
+    def _set_tf32(self) -> None:
+        """TF32 off for products and convolutions in the baseline."""
+        self.endings.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+        self.endings.callback(setattr, torch.backends.cudnn, "allow_tf32", torch.backends.cudnn.allow_tf32)
+        on = self.on("tf32")
+        torch.set_float32_matmul_precision("high" if on else "highest")
+        torch.backends.cudnn.allow_tf32 = on
+
+    def _feed(self, rows: Rows, start: int) -> Feed:
+        config = self.config
+        plan = Plan(len(rows), self.recipe.batch, self.context.seed, config.drop_last)
+        plan.start = start
+        mover = Mover(self.device, self.on("non_blocking"), self.counts, self.dtype)
+        feed = (FeedAhead if self.on("prefetch", "stream") else Feed)(self._batches(rows, plan), mover, start)
+        self.endings.callback(feed.close)
+        return feed
+
+    def restart_feed(self, parts: Parts, taken: int) -> None:
+        """Go on with the batch after the first `taken` ones."""
+        parts.feed.close()
+        parts.feed = self._feed(self.rows, taken)
+
+    def _batches(self, rows: Rows, plan: Plan) -> Any:
+        pinned, workers = self.on("pin_memory"), int(self.levels["num_workers"])
+        if self.on("loader", "gpu_resident"):
+            return on_device(rows, plan, self.device)
+        if self.on("loader", "memmap_batched"):
+            return by_mapped_file(rows, plan, pinned)
+        return by_data_loader(rows, plan, workers, pinned, self.config.iterable, self.config.sharded)
+
+    def _patching(self, target: Target) -> Patching:
+        check, unmasked = CHECKS[str(self.levels["mask_checks"])], UnmaskedForm(str(self.levels["unmasked_form"]))
+        common = (target, self.sites, check, unmasked, self.counts)
+        if self.on("patching", "wrapper"):
+            recompute = self.on("grad_checkpointing", "per_block")
+            return Wrappers(*common, folds=self.on("delta", "folded"), recompute=recompute)
+        return (PersistentHooks if self.on("patching", "persistent_hooks") else TemporaryHooks)(*common)
+
+    def _passes(self, patching: Patching) -> Passes:
+        reuse, scope = self.on("prefix_reuse"), self.levels["compile"]
+        if scope in compiled.PASSES and isinstance(patching, Wrappers):
+            return compiled.CompiledPasses(patching, reuse)
+        if scope == "breaks":
+            patching.masked = compiled.compiled(patching.masked, fullgraph=False)  # type: ignore[method-assign]
+        return Passes(patching, reuse, inside=self.on("component_kernel", "fused"))
+
+    def _objective(self, target: Target, decomposition: Decomposition) -> Objective:
+        patching = self._patching(target)
+        self.endings.callback(patching.close)
+        passes = self._passes(patching)
+        order = self._execution_order(patching)
+        draws = self.draws(decomposition, order, self.context.seed * 2 + MASK_SEED, self.config.frozen_draws)
+        search = self._search(passes)
+        reconstruction = Reconstruction(
+            passes,
+            draws,
+            search,
+            self._steps(),
+            [site.name for site in self.sites],
+            binomial=self.config.sampling == "binomial",
+            single=self.on("pgd_layerwise", "single"),
+            gathers=self.on("routed_rows", "gathered"),
+        )
+        chunked = not self.on("kl_chunk", "off")
+        functions = self._functions(patching, decomposition, passes)
+        return Objective(
+            self.recipe, decomposition, functions, reconstruction, self._divergence(target), self.autocast(), headless=chunked
+        )
+
+    def _execution_order(self, patching: Patching) -> list[str]:
+        """Names in the order in which a pass meets the modules, found by looking at one."""
+        probe = self._to_device(self.rows.values[:1])
+        with torch.no_grad():
+            _, inputs = patching.cached(probe)
+        self.counts.clear()
+        return list(inputs)
+
+    def _to_device(self, values: np.ndarray) -> Tensor:
+        if self.rows.vectors:
+            return torch.from_numpy(np.array(values)).to(self.device, self.dtype)
+        return torch.from_numpy(values.astype(np.int64)).to(self.device)
+
+    def first_batch(self) -> Tensor:
+        """The first rows of the data, a batch of them."""
+        return self._to_device(self.rows.values[: self.recipe.batch])
+
+    def draws(self, decomposition: Decomposition, order: Sequence[str], seed: int, frozen: bool) -> Draws:
+        """Random numbers of this decomposition, from a generator of their own."""
+        generator = torch.Generator(self.device).manual_seed(seed)
+        canonical, batch = self.config.canonical_draws, self.recipe.batch
+        return Draws(self.sites, order, decomposition.groups, generator, self.dtype, canonical, frozen, batch)
+
+    def _search(self, passes: Passes) -> adversary.Search:
+        detached = self.on("pgd_inner", "detached")
+        return (adversary.DetachedSearch if detached else adversary.Search)(passes, self.counts)
+
+    def _steps(self) -> adversary.Steps:
+        level = self.levels["pgd_steps"]
+        if level == "schedule":
+            return adversary.ScheduledSteps(self.recipe.steps)
+        choices = {
+            "n": adversary.Steps,
+            "larger": adversary.LargerSteps,
+            "every_k": adversary.EverySteps,
+            "persistent": adversary.PersistentSources,
+        }
+        return choices[str(level)]()
+
+    def _functions(self, patching: Patching, decomposition: Decomposition, passes: Passes) -> Functions:
+        scope = str(self.levels["compile"])
+        functions = Functions(patching.cached, decomposition.importances)
+        if scope == "full" and isinstance(passes, compiled.CompiledPasses):
+            functions.importances = compiled.CompiledImportances(decomposition)
+            names = [site.name for site in self.sites]
+            functions.together = compiled.CompiledTerms(self.recipe.losses, self.recipe.beta, passes, names)
+        if scope in compiled.TARGET:
+            functions.target = compiled.compiled(patching.cached, fullgraph=scope == "full")
+        if scope in compiled.LOSSES:
+            functions.faithfulness = compiled.compiled(losses.faithfulness)
+            functions.minimality = compiled.compiled(losses.minimality)
+        if scope in compiled.IMPORTANCE:
+            parts = decomposition.importance.children()
+            for part in [function for group in parts for function in group.children()]:
+                part.compile(dynamic=False)
+        return functions
+
+    def _divergence(self, target: Target) -> Callable[[Tensor], Divergence]:
+        counts, cached = self.counts, self.on("target_softmax", "cached")
+        if self.spec.toy:
+            return SquaredError
+        if not self.on("kl_chunk", "off"):
+            rows = int(self.levels["kl_chunk"])
+            return lambda hidden: ChunkedKl(hidden, target.head, rows, counts, cached)
+        return lambda logits: (CachedKl if cached else RecomputedKl)(logits, counts)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The arm's precision of products."""
+        if self.on("amp", "off"):
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, AUTOCAST[str(self.levels["amp"])])
+
+    def _parts(self, target: Target, decomposition: Decomposition, objective: Objective, feed: Feed) -> Parts:
+        levels, recipe = self.levels, self.recipe
+        joined = compiled.CompiledDeltas if self.on("compile", "full") else Deltas
+        deltas = (CachedDeltas if self.on("delta", "cached_w") else joined)(target, self.sites, self.counts)
+        multiplies = not self.on("delta", "folded")
+        writer = AsyncWriter() if self.on("checkpoint", "async") else SyncWriter()
+        self.endings.callback(writer.close)
+        collector = collector_for(str(levels["gc"]))
+        self.endings.callback(collector.close)
+        profiler = profiler_for(str(levels["profiler"]), self.context.scratch_dir)
+        self.endings.callback(profiler.close)
+        constant_p = levels["compile"] in compiled.LOSSES or self.on("cuda_graph")
+        return Parts(
+            recipe=recipe,
+            decomposition=decomposition,
+            objective=objective,
+            deltas=deltas,
+            updates=self._updates(decomposition),
+            feed=feed,
+            metrics=DeferredMetrics() if self.on("metrics", "deferred") else EagerMetrics(),
+            evaluation=self._evaluation(objective, deltas if multiplies else None),
+            collector=collector,
+            writer=writer,
+            profiler=profiler,
+            counts=self.counts,
+            log=self.context.log,
+            checkpoint_file=self.context.scratch_dir / "checkpoint.pt",
+            microbatches=1 if self.on("micro_batch", "whole") else self.config.microbatches,
+            multiplies_deltas=multiplies,
+            p_tensor=torch.zeros((), dtype=self.dtype, device=self.device) if constant_p else None,
+            frees_early=self.on("free_early"),
+        )
+
+    def _updates(self, decomposition: Decomposition) -> Updates:
+        return Updates(
+            self.recipe,
+            decomposition.component_parameters(),
+            decomposition.importance_parameters(),
+            str(self.levels["optimizer"]),
+            capturable=self.on("cuda_graph"),
+            scaled=self.on("amp", "fp16"),
+        )
+
+    def _evaluation(self, objective: Objective, deltas: Deltas | None) -> Evaluation:
+        decomposition = objective.decomposition
+        draws = self.draws(decomposition, objective.reconstruction.draws.order, EVALUATION_SEED, frozen=False)
+        evaluation = Evaluation(objective, objective.reconstruction.search, self._held_out_batches, draws, EVALUATION_SEED)
+        if deltas is not None:
+            evaluation.deltas = lambda: deltas.all(decomposition.operands())
+        return evaluation
+
+    def _held_out_batches(self) -> list[Tensor]:
+        """The first held-out batches, which are few where rows are few."""
+        size, values = self.recipe.batch, self.held_out.values
+        count = min(self.recipe.eval_batches, max(len(values) // size, 1))
+        return [self._to_device(values[i * size : (i + 1) * size]) for i in range(count)]
+
+    def _warm_up_faithfulness(self, training: Training) -> None:
+        """Bring V U close to W before training, by an optimiser of its own."""
+        recipe, decomposition = self.recipe, training.parts.decomposition
+        if not recipe.warmup_steps:
+            return
+        parameters = decomposition.component_parameters()
+        optimizer = torch.optim.AdamW(parameters, lr=recipe.warmup_lr, weight_decay=recipe.warmup_decay)
+        for _ in range(recipe.warmup_steps):
+            loss = losses.faithfulness(training.parts.deltas.all(decomposition.operands()))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        optimizer.zero_grad(set_to_none=True)

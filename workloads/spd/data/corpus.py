@@ -1,0 +1,120 @@
+"""Texts that need no download: stories from a grammar, the standard library, and sequences of known entropy.
+
+The tokeniser is bytes and three special ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from workloads.spd.data.tokens import TokenFile, read_tokens, write_tokens
+
+BYTES = 256
+BOS, EOS, PAD = 256, 257, 258
+BYTE_VOCAB = 259
+BYTES_SHA256 = hashlib.sha256(b"bytes, bos 256, eos 257, pad 258").hexdigest()
+
+NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ida", "Jon", "Kim", "Leo", "Mia", "Nils", "Ola", "Pia"]
+ANIMALS = ["fox", "hare", "wolf", "mouse", "crow", "otter", "hen", "goat"]
+PLACES = ["forest", "river", "village", "garden", "hill", "lake", "barn", "road"]
+THINGS = ["lamp", "rope", "bread", "kite", "book", "stone", "bell", "coat"]
+FEELINGS = ["happy", "sad", "tired", "proud", "scared", "curious", "calm", "angry"]
+DEEDS = ["found", "lost", "carried", "hid", "painted", "mended", "dropped", "shared"]
+TEMPLATES = (
+    "One day {name} the {animal} went to the {place}. ",
+    "{name} {deed} a {thing} near the {place}. ",
+    "The {animal} was {feeling} because the {thing} was gone. ",
+    '"Where is my {thing}?" asked {name}. ',
+    "{name} and {other} {deed} the {thing} together. ",
+    "In the end everyone in the {place} was {feeling}. ",
+)
+
+
+def encode(text: str) -> np.ndarray:
+    """Bytes of a text as ids [n]."""
+    return np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(np.uint16)
+
+
+def decode(tokens: np.ndarray) -> str:
+    """The text of ids; special ids vanish."""
+    return bytes(int(token) for token in tokens if token < BYTES).decode("utf-8", errors="replace")
+
+
+def stories(count: int, seed: int = 0) -> np.ndarray:
+    """At least `count` ids of little stories, each between its special ids."""
+    generator = np.random.default_rng(seed)
+    parts: list[np.ndarray] = []
+    total = 0
+    while total < count:
+        story = np.concatenate([[BOS], encode("".join(_sentences(generator))), [EOS]]).astype(np.uint16)
+        parts.append(story)
+        total += len(story)
+    return np.concatenate(parts)
+
+
+def _sentences(generator: np.random.Generator) -> Iterator[str]:
+    name, other = generator.choice(NAMES, 2, replace=False)
+    animal, place = generator.choice(ANIMALS), generator.choice(PLACES)
+    for number in generator.integers(0, len(TEMPLATES), int(generator.integers(3, 7))):
+        yield TEMPLATES[number].format(
+            name=name,
+            other=other,
+            animal=animal,
+            place=place,
+            thing=generator.choice(THINGS),
+            feeling=generator.choice(FEELINGS),
+            deed=generator.choice(DEEDS),
+        )
+
+
+def standard_library(count: int) -> np.ndarray:
+    """The first `count` ids of the text of Python's own library."""
+    files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    parts, total = [], 0
+    for file in files:
+        if total >= count:
+            break
+        parts.append(encode(file.read_text(encoding="utf-8", errors="replace")))
+        total += len(parts[-1])
+    return np.concatenate(parts)[:count]
+
+
+def markov(count: int, vocab: int, seed: int = 0, branches: int = 4) -> np.ndarray:
+    """A chain in which each id is followed by one of `branches` others, all equally likely [count].
+
+    Its entropy is ln(branches) nats a token: no model can reach a lower cross-entropy.
+    """
+    generator = np.random.default_rng(seed)
+    followers = generator.integers(0, vocab, (vocab, branches))
+    picks = generator.integers(0, branches, count)
+    tokens = np.empty(count, dtype=np.int64)
+    current = 0
+    for position in range(count):
+        current = followers[current, picks[position]]
+        tokens[position] = current
+    return tokens
+
+
+def induction(count: int, vocab: int, period: int = 16, seed: int = 0) -> np.ndarray:
+    """Random runs of `period` ids, each said twice: the second half is known to whoever looks back [count]."""
+    generator = np.random.default_rng(seed)
+    halves = generator.integers(0, vocab, (count // (2 * period) + 1, period))
+    return np.concatenate([halves, halves], axis=1).reshape(-1)[:count]
+
+
+def corpus_file(name: str, vocab: int, count: int, folder: Path) -> TokenFile:
+    """The corpus called `name` with about `count` ids, made once and kept in `folder`."""
+    path = folder / f"spd-{name}-{vocab}-{count}.bin"
+    if not path.with_suffix(".json").is_file():
+        byte_corpora = {"stories": lambda: stories(count), "stdlib": lambda: standard_library(count)}
+        if name in byte_corpora:
+            write_tokens(path, byte_corpora[name](), BYTE_VOCAB, BYTES_SHA256, EOS)
+        else:
+            tokens = markov(count, vocab) if name == "markov" else induction(count, vocab)
+            write_tokens(path, tokens, vocab, hashlib.sha256(f"{name} {vocab}".encode()).hexdigest())
+    return read_tokens(path, vocab)

@@ -1,0 +1,130 @@
+"""Where a target's values come from: known in closed form, trained here and kept, drawn, or read from a local folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from workloads.errors import ConfigError
+from workloads.spd.config import SpdConfig
+from workloads.spd.data.corpus import corpus_file
+from workloads.spd.data.loading import Plan
+from workloads.spd.data.tokens import Rows, TokenFile, feature_rows, read_tokens, token_rows
+from workloads.spd.data.weights import load_gpt2, read_safetensors, write_safetensors
+from workloads.spd.maths.target import Superposition, Target, build, draw_values, freeze, set_star
+from workloads.spd.presets import TargetSpec
+
+# Rows that training draws from. Bytes of stories, or ids of a chain; and vectors for toys.
+TOKENS = 400_000
+VECTORS = 2**17
+LM_TRAINING = {"steps": 400, "batch": 32, "lr": 3e-3}
+TOY_TRAINING = {"steps": 2000, "batch": 1024, "lr": 5e-3}
+INIT_STD = 0.02
+DRAW_SEED = 11  # of targets and toy data: the same network whatever the training's seed
+
+
+def load_target(config: SpdConfig, cache_dir: Path, fused: bool) -> tuple[Target, TargetSpec]:
+    """The frozen target of a configuration, float32 on the host, with its size."""
+    spec = config.recipe.target
+    if config.target_path is not None:
+        target, spec = load_gpt2(Path(config.target_path).expanduser(), fused)
+        return freeze(target), spec
+    target = build(spec, fused)
+    if spec.values == "trained":
+        target.load_state_dict(_trained_values(config, cache_dir))
+    elif spec.values == "analytic" and isinstance(target, Superposition):
+        set_star(target)
+    else:
+        draw_values(target, DRAW_SEED)
+    return freeze(target), spec
+
+
+def load_rows(config: SpdConfig, spec: TargetSpec, cache_dir: Path) -> tuple[Rows, Rows]:
+    """Training and held-out rows.
+
+    Raises
+    ------
+    ConfigError
+        The data do not fit the target; see `read_tokens` and `token_rows`.
+    """
+    recipe = config.recipe
+    if recipe.toy:
+        return tuple(feature_rows(spec.features, VECTORS, recipe.activity, DRAW_SEED + part) for part in (0, 1))  # type: ignore[return-value]
+    return token_rows(_tokens(config, spec, cache_dir), recipe.seq, spec.context, recipe.batch)
+
+
+def _tokens(config: SpdConfig, spec: TargetSpec, cache_dir: Path) -> TokenFile:
+    if config.tokens_path is not None:
+        return read_tokens(Path(config.tokens_path).expanduser(), spec.vocab, config.tokenizer_sha256)
+    recipe = config.recipe
+    # Every iteration of a short run finds rows of its own; longer ones go over them again.
+    wanted = max(TOKENS, 64 * recipe.batch * recipe.seq)
+    return corpus_file(spec.corpus, spec.vocab, wanted, cache_dir)
+
+
+def _trained_values(config: SpdConfig, cache_dir: Path) -> dict[str, torch.Tensor]:
+    """Values of a target that is trained once and kept as safetensors and config.json."""
+    spec = config.recipe.target
+    described = json.dumps({**dataclasses.asdict(spec), **(TOY_TRAINING if spec.toy else LM_TRAINING)}, sort_keys=True)
+    folder = cache_dir / f"spd-target-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
+    file = folder / "model.safetensors"
+    if not file.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(described)
+        target = train_toy(spec, config.recipe.activity) if spec.toy else train_language_model(spec, config, cache_dir)
+        write_safetensors(file, target.state_dict())
+    return read_safetensors(file)
+
+
+def train_language_model(spec: TargetSpec, config: SpdConfig, cache_dir: Path) -> Target:
+    """A small model that predicts the next token of its corpus."""
+    steps, batch, lr = int(LM_TRAINING["steps"]), int(LM_TRAINING["batch"]), LM_TRAINING["lr"]
+    target = build(spec, fused=True)
+    draw_values(target, DRAW_SEED, INIT_STD)
+    rows, _ = token_rows(corpus_file(spec.corpus, spec.vocab, TOKENS, cache_dir), spec.context, spec.context, batch)
+    optimizer = torch.optim.AdamW(target.parameters(), lr=lr, fused=True)
+    numbers = Plan(len(rows), batch, DRAW_SEED).without_end()
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = lr * min(1.0, (step + 1) / 20) * (1 - step / steps)
+        tokens = torch.from_numpy(rows.values[next(numbers)].astype(np.int64))
+        with torch.enable_grad():
+            loss = F.cross_entropy(target(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return target
+
+
+def train_toy(spec: TargetSpec, activity: float) -> Target:
+    """A toy that reconstructs its sparse features."""
+    target = build(spec)
+    draw_values(target, DRAW_SEED, std=0.3)
+    rows = feature_rows(spec.features, VECTORS, activity, DRAW_SEED)
+    optimizer = torch.optim.AdamW(target.parameters(), lr=TOY_TRAINING["lr"])
+    numbers = Plan(len(rows), int(TOY_TRAINING["batch"]), DRAW_SEED).without_end()
+    for step in range(int(TOY_TRAINING["steps"])):
+        optimizer.param_groups[0]["lr"] = TOY_TRAINING["lr"] * (1 - step / TOY_TRAINING["steps"])
+        x = torch.from_numpy(rows.values[next(numbers)])
+        loss = (target(x) - x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return target
+
+
+def refuse_misfit(config: SpdConfig, spec: TargetSpec) -> None:
+    """Refuse a window beyond the context of a target that was only now looked at.
+
+    Raises
+    ------
+    ConfigError
+        Rows are longer than the context.
+    """
+    if not spec.toy and config.recipe.seq > spec.context:
+        raise ConfigError(f"workload.seq_len={config.recipe.seq} is longer than the target's context of {spec.context}")

@@ -1,0 +1,185 @@
+"""Token files: flat little-endian integers beside a JSON file that says what they are; and rows of vectors for toys.
+
+Nothing here knows a hub: data come from this machine's disk or from the generators of `corpus`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workloads.errors import ConfigError
+
+DTYPES = {"uint16": "<u2", "uint32": "<u4"}
+HELD_OUT_SHARE = 20  # one row in so many is for evaluation
+HASHED_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class TokenFile:
+    """An opened token file.
+
+    Attributes
+    ----------
+    tokens : [n] mapped from disk, or in memory
+    vocab : ids lie below this
+    tokenizer_sha256 : of what made the ids, empty where unknown
+    digest : identity of the data
+    """
+
+    tokens: np.ndarray
+    vocab: int
+    tokenizer_sha256: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What batches are taken from: [n, S] token ids or [n, f] float32 vectors; `digest` is their identity."""
+
+    values: np.ndarray
+    digest: str
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def vectors(self) -> bool:
+        """Whether rows are vectors instead of token ids."""
+        return self.values.dtype == np.float32
+
+
+def write_tokens(path: Path, tokens: np.ndarray, vocab: int, tokenizer_sha256: str, eos_id: int | None = None) -> None:
+    """Write `path` and, as the last thing, the .json beside it; each appears whole or not at all."""
+    kind = "uint16" if vocab <= 2**16 else "uint32"
+    data = np.ascontiguousarray(tokens, dtype=DTYPES[kind]).tobytes()
+    meta = {
+        "dtype": kind,
+        "n_tokens": len(tokens),
+        "vocab_size": vocab,
+        "eos_id": eos_id,
+        "tokenizer_sha256": tokenizer_sha256,
+        "data_sha256": hashlib.sha256(data).hexdigest(),
+    }
+    _replace(path, data)
+    _replace(path.with_suffix(".json"), json.dumps(meta).encode())
+
+
+def _replace(path: Path, data: bytes) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(data)
+    partial.replace(path)
+
+
+def read_tokens(path: Path, vocab: int, tokenizer_sha256: str | None = None) -> TokenFile:
+    """Open a token file for a target with `vocab` ids.
+
+    Raises
+    ------
+    ConfigError
+        The file is missing, truncated or foreign, holds an id beyond the vocabulary, or was made by another tokeniser.
+    """
+    if not path.is_file():
+        raise ConfigError(
+            f"workload.tokens_path={path} does not exist; give a .bin with its .json beside it, a .npy or a .txt file"
+        )
+    found = _open(path)
+    if tokenizer_sha256 and found.tokenizer_sha256 and found.tokenizer_sha256 != tokenizer_sha256:
+        raise ConfigError(
+            f"workload.tokens_path={path} was made by another tokenizer ({found.tokenizer_sha256[:12]}, the target's is "
+            f"{tokenizer_sha256[:12]}); tokenise the text with the target's own"
+        )
+    largest = int(found.tokens.max()) if len(found.tokens) else 0
+    if largest >= vocab:
+        raise ConfigError(
+            f"workload.tokens_path={path} holds token id {largest}, and the vocabulary of the target ends at {vocab - 1}; "
+            "tokenise the text with the target's own tokenizer"
+        )
+    return found
+
+
+def _open(path: Path) -> TokenFile:
+    if path.suffix == ".npy":
+        return _in_memory(_load_array(path), "")
+    if path.suffix == ".txt":
+        from workloads.spd.data.corpus import BYTES_SHA256, encode
+
+        return _in_memory(encode(path.read_text(encoding="utf-8")), BYTES_SHA256)
+    meta = _sidecar(path)
+    dtype = np.dtype(DTYPES[meta["dtype"]])
+    size = path.stat().st_size
+    if size != meta["n_tokens"] * dtype.itemsize:
+        raise ConfigError(
+            f"workload.tokens_path={path} is truncated or foreign: {path.with_suffix('.json').name} promises {meta['n_tokens']} "
+            f"tokens of {dtype.itemsize} bytes and the file has {size} bytes; copy it again"
+        )
+    tokens = np.memmap(path, dtype=dtype, mode="r")
+    return TokenFile(tokens, int(meta["vocab_size"]), str(meta["tokenizer_sha256"]), str(meta["data_sha256"]))
+
+
+def _load_array(path: Path) -> np.ndarray:
+    try:
+        tokens = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise ConfigError(f"workload.tokens_path={path} cannot be read as an array: {error}; save it with numpy.save") from error
+    if tokens.dtype.kind not in "ui" or tokens.ndim != 1:
+        raise ConfigError(
+            f"workload.tokens_path={path} must hold one dimension of whole numbers; it has {tokens.dtype}{tokens.shape}"
+        )
+    if len(tokens) and int(tokens.min()) < 0:
+        raise ConfigError(f"workload.tokens_path={path} holds the negative token id {int(tokens.min())}; ids count from 0")
+    return tokens
+
+
+def _in_memory(tokens: np.ndarray, tokenizer_sha256: str) -> TokenFile:
+    digest = hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest()
+    return TokenFile(tokens, int(tokens.max()) + 1 if len(tokens) else 0, tokenizer_sha256, digest)
+
+
+def _sidecar(path: Path) -> dict[str, Any]:
+    file = path.with_suffix(".json")
+    try:
+        meta = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"workload.tokens_path={path} needs {file.name} beside it, and that cannot be read: {error}") from error
+    missing = {"dtype", "n_tokens", "vocab_size", "tokenizer_sha256", "data_sha256"} - set(meta)
+    if missing or meta["dtype"] not in DTYPES:
+        what = f"lacks {', '.join(sorted(missing))}" if missing else f"has dtype {meta['dtype']}"
+        raise ConfigError(f"{file} {what}; write it with workloads.spd.data.tokens.write_tokens")
+    return meta
+
+
+def token_rows(file: TokenFile, seq: int, context: int, batch: int) -> tuple[Rows, Rows]:
+    """Rows of `seq` tokens for training and for evaluation, apart by a hash of each row's content.
+
+    Raises
+    ------
+    ConfigError
+        Rows are longer than the target's context, or there are too few for a batch.
+    """
+    if seq > context:
+        raise ConfigError(f"workload.seq_len={seq} is longer than the target's context of {context}; choose at most that")
+    whole = np.asarray(file.tokens[: len(file.tokens) // seq * seq]).reshape(-1, seq)
+    hashes = np.fromiter((zlib.crc32(row.tobytes()) for row in whole), dtype=np.uint32, count=len(whole))
+    held_out = hashes % HELD_OUT_SHARE == 0
+    train, evaluation = whole[~held_out], whole[held_out]
+    if len(train) < batch or len(evaluation) < 1:
+        raise ConfigError(
+            f"workload.seq_len={seq}: {len(file.tokens)} tokens make {len(train)} training rows and {len(evaluation)} for "
+            f"evaluation, too few for workload.batch_size={batch}; give more tokens or shorter rows"
+        )
+    return Rows(train, file.digest + "-train"), Rows(evaluation, file.digest + "-held-out")
+
+
+def feature_rows(features: int, count: int, activity: float, seed: int) -> Rows:
+    """Sparse vectors [count, f]: each feature is active with probability `activity`, its value uniform in [0, 1]."""
+    generator = np.random.default_rng(seed)
+    values = generator.random((count, features), dtype=np.float32)
+    values *= generator.random((count, features), dtype=np.float32) < activity
+    return Rows(values, hashlib.sha256(values[:HASHED_BYTES].tobytes()).hexdigest())

@@ -1,0 +1,99 @@
+"""What parity compares: gradients and divergences of one batch at the initial values, with the same sources in every arm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from workloads.spd.maths.adversary import FixedSteps
+from workloads.spd.maths.losses import faithfulness
+from workloads.spd.maths.objective import Objective
+from workloads.spd.training.evaluation import SILENT, ci_errors, one_feature_importances
+from workloads.spd.training.loop import Training
+
+if TYPE_CHECKING:
+    from workloads.spd.build import Assembly
+
+RANK = 48  # of the factorisation that faithfulness is tried on
+
+
+@dataclass
+class Probe:
+    """Gradients and terms of the first rows, along the arm's own path.
+
+    Adversarial sources stand where they are drawn: rounding flips the sign of a few of their gradients, and a search would
+    turn that into other sources.
+    """
+
+    gradients: dict[str, Tensor]
+    terms: dict[str, Tensor]
+    objective: Objective
+
+    @staticmethod
+    def of(assembly: Assembly, training: Training) -> Probe:
+        """Run the probe and leave the training as it was."""
+        reconstruction = training.parts.objective.reconstruction
+        generator = reconstruction.draws.generator
+        kept, steps = generator.get_state(), reconstruction.steps
+        reconstruction.steps = FixedSteps(0)
+        training.parts.updates.zero()
+        training.schedule()
+        terms, _ = training.gradients(assembly.first_batch(), SILENT)
+        scale = training.parts.updates.scaler.get_scale()
+        gradients = {name: grad / scale for name, grad in training.parts.decomposition.named_gradients().items()}
+        training.parts.updates.zero()
+        reconstruction.steps = steps
+        reconstruction.after_backward()
+        generator.set_state(kept)
+        return Probe(gradients, terms, training.parts.objective)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All gradients in a row, the importance functions' by module, and the divergence of each term.
+
+        In the precision they were computed in: it decides how much rounding parity allows.
+        """
+        gradients = torch.cat([grad.flatten().cpu() for grad in self.gradients.values()])
+        rows = importance_rows(self.gradients).to(gradients.dtype)
+        divergences = [value for name, value in sorted(self.terms.items()) if name not in ("faithfulness", "minimality")]
+        return {
+            "gradients": gradients,
+            "importance_mean": rows,
+            "importance_worst": rows,
+            "divergence": (torch.stack(divergences).cpu() if divergences else torch.zeros(1)).to(gradients.dtype),
+        }
+
+    def numbers(self) -> dict[str, float]:
+        """For toys, how far importances of single features are from one component each."""
+        if not self.objective.recipe.toy:
+            return {}
+        return {"ci_errors": float(ci_errors(one_feature_importances(self.objective)["linear1"]))}
+
+
+def importance_rows(gradients: Mapping[str, Tensor]) -> Tensor:
+    """The gradient of each module's importance function as a row of unit length [M, longest]."""
+    by_module: dict[str, list[Tensor]] = {}
+    for name, grad in gradients.items():
+        kind, key, *_ = name.split(".")
+        if kind == "importance":
+            by_module.setdefault(key, []).append(grad.flatten().double().cpu())
+    rows = [torch.cat(parts) for parts in by_module.values()]
+    longest = max(len(row) for row in rows)
+    return torch.stack([torch.nn.functional.pad(row / row.norm().clamp(min=1e-300), (0, longest - len(row))) for row in rows])
+
+
+def exact_faithfulness(assembly: Assembly) -> float:
+    """Faithfulness of a factorisation that leaves nothing over, under the arm's own precision.
+
+    V and U hold multiples of 1/8, whose products float32 adds up exactly: whatever is left over is rounding that autocast
+    or TF32 brought in.
+    """
+    generator = torch.Generator().manual_seed(0)
+    V = torch.randint(-8, 9, (2 * RANK, RANK), generator=generator).float().to(assembly.device) / 8
+    U = torch.randint(-8, 9, (RANK, 3 * RANK), generator=generator).float().to(assembly.device) / 8
+    weight = (V.double() @ U.double()).float().T
+    with assembly.autocast(), torch.autocast(assembly.device.type, enabled=False):
+        return float(faithfulness({"exact": weight - (V @ U).T}))

@@ -1,0 +1,1 @@
+"""Hand-written kernels, and how they are called."""

@@ -1,0 +1,109 @@
+"""A toy's terms and gradients in C++: what `formulas` writes down, in two calls and without a tensor for each step between."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from workloads.native import library
+from workloads.spd.maths.components import Operands
+from workloads.spd.maths.importance import StackedImportanceFn
+
+SOURCE = Path(__file__).with_name("native.cpp")
+SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
+GIVEN = 5  # the first of `PARTS`: what differs from one call to the next
+PARTS = (
+    *("batch", "sources of draw 0", "sources of draw 1", "deltas of draw 0", "deltas of draw 1"),
+    *("W1", "W2", "bias", "V1", "U1", "V2", "U2", "first weights", "first biases", "last weights", "last biases"),
+    *("importances", "terms"),
+    *("of V1", "of U1", "of V2", "of U2", "of first weights", "of first biases", "of last weights", "of last biases"),
+    "workspace",
+)
+
+
+class ToyKernel:
+    """Three masked passes of a toy and all that goes into them, for contiguous tensors on the host.
+
+    Parameters
+    ----------
+    weights : W1 [d, f] and W2 [f, d] of the frozen target
+    bias : behind the second module [f]
+    pairs : V and U of both modules
+    function : importance functions of both modules, kind mlp, with one hidden layer
+    coefficients : of the squared errors of both modules replaced, the second alone, the first alone, and of minimality
+
+    Attributes
+    ----------
+    parameters, gradients : everything that is trained, and what `backward` fills
+
+    Raises
+    ------
+    UnsupportedHere
+        There is no compiler that can build the kernel.
+    """
+
+    def __init__(
+        self,
+        weights: tuple[Tensor, Tensor],
+        bias: Tensor,
+        pairs: tuple[Operands, Operands],
+        function: StackedImportanceFn,
+        coefficients: Sequence[float],
+    ) -> None:
+        kernels, suffix = library(SOURCE, "gradients=native"), SUFFIX[bias.dtype]
+        self._forward, self._backward = (getattr(kernels, f"toy_{way}_{suffix}") for way in ("forward", "backward"))
+        self._lines = kernels.toy_lines
+        self._lines.restype = ctypes.c_int64
+        first, last = function.weights
+        self.parameters = [pairs[0].V, pairs[0].U, pairs[1].V, pairs[1].U, first, function.biases[0], last, function.biases[1]]
+        self.gradients = [torch.empty_like(parameter) for parameter in self.parameters]
+        self._frozen = [weights[0], weights[1], bias]
+        self._coefficients = tuple(coefficients)
+        self._shape = first.shape[0], first.shape[1], first.shape[-1]
+        self._rows = 0
+
+    def forward(
+        self, batch: Tensor, sources: Sequence[Tensor], deltas: Sequence[Tensor], p: float, beta: float
+    ) -> tuple[Tensor, Tensor]:
+        """Minimality, the loss of both modules replaced, that of each alone, and the total [4]; and importances [K, B, C].
+
+        Parameters
+        ----------
+        batch : [B, f]
+        sources, deltas : of two draws, [K, B, C] and [K, B]
+        """
+        modules, count, _ = self._shape
+        terms, lower = batch.new_empty(4), batch.new_empty(modules, len(batch), count)
+        self._hold(batch, sources, deltas, lower, terms)
+        self._factors = (ctypes.c_double * 6)(*self._coefficients, p, beta)
+        self._forward(self._sizes, self._factors, self._parts)
+        return terms, lower
+
+    def backward(self) -> None:
+        """Fill `gradients` with those of the total that `forward` has just computed."""
+        self._backward(self._sizes, self._factors, self._parts)
+
+    def _hold(self, batch: Tensor, sources: Sequence[Tensor], deltas: Sequence[Tensor], lower: Tensor, terms: Tensor) -> None:
+        if len(batch) != self._rows:
+            self._prepare(batch)
+        # Kept until the next call: pointers alone keep nothing alive.
+        self._given = [batch.contiguous(), *(one.contiguous() for one in (*sources, *deltas))]
+        self._found = lower, terms
+        parts = self._parts
+        for place, tensor in enumerate(self._given):
+            parts[place] = tensor.data_ptr()
+        parts[PARTS.index("importances")], parts[PARTS.index("terms")] = lower.data_ptr(), terms.data_ptr()
+
+    def _prepare(self, batch: Tensor) -> None:
+        """Everything that stays while batches have as many rows."""
+        self._rows, features = batch.shape
+        _, count, hidden = self._shape
+        self._sizes = (ctypes.c_int64 * 5)(self._rows, count, hidden, features, len(self._frozen[0]))
+        self._workspace = batch.new_empty(self._lines(self._sizes) * self._rows)
+        fixed = [*self._frozen, *self.parameters, None, None, *self.gradients, self._workspace]
+        pointers = [tensor.data_ptr() if tensor is not None else 0 for tensor in fixed]
+        self._parts = (ctypes.c_void_p * len(PARTS))(*([0] * GIVEN), *pointers)

@@ -1,0 +1,173 @@
+"""Sources that make reconstruction as bad as possible, found by projected gradient ascent.
+
+``n`` times: s <- clip(s + step * sign(d loss / d s), 0, 1). Routing is drawn once; the pass after the search, with all
+gradients, is the loss.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workloads.spd.maths.components import Operands
+from workloads.spd.maths.passes import Masking, Moment, Passes
+from workloads.spd.maths.stacks import Stacks, each
+from workloads.spd.presets import LossSpec
+
+
+def split(sources: Stacks) -> tuple[Stacks, Stacks]:
+    """Component sources [..., C] and delta sources [...] of sources [..., C+1]."""
+    return each(lambda s: s[..., :-1], sources), each(lambda s: s[..., -1], sources)
+
+
+def ascend(sources: Stacks, gradients: Mapping[tuple[str, ...], Tensor], size: float) -> Stacks:
+    """One step of the search."""
+    return {names: (s.detach() + size * gradients[names].sign()).clamp_(0.0, 1.0) for names, s in sources.items()}
+
+
+class Search:
+    """The inner loop through the whole graph: parameters and importances keep theirs, and the mean is differentiated."""
+
+    def __init__(self, passes: Passes, counts: Counter[str]) -> None:
+        self.passes, self.counts = passes, counts
+
+    def __call__(self, moment: Moment, about: Masking, sources: Stacks, spec: LossSpec, steps: int) -> Stacks:
+        """Sources [.., C+1] after `steps` steps of ascent, for the modules and routes of `about`."""
+        about, operands = self._ingredients(about, moment.operands)
+        for _ in range(steps):
+            leaves = {key: s.requires_grad_(True) for key, s in sources.items()}
+            components, deltas = split(leaves)
+            loss = self._loss(moment, replace(about, sources=components, deltas=deltas), operands)
+            gradients = torch.autograd.grad(loss, list(leaves.values()))
+            sources = ascend(leaves, dict(zip(leaves, gradients, strict=True)), spec.step_size)
+            self.counts["pgd_passes"] += 1
+        return {key: s.detach() for key, s in sources.items()}
+
+    def _ingredients(self, about: Masking, operands: Mapping[str, Operands]) -> tuple[Masking, Mapping[str, Operands]]:
+        return about, operands
+
+    def _loss(self, moment: Moment, masking: Masking, operands: Mapping[str, Operands]) -> Tensor:
+        return self.passes.divergence(moment, masking, operands) / moment.divergence.normaliser
+
+
+class DetachedSearch(Search):
+    """The inner loop without the graph of parameters and importances; only the sign counts, so the sum will do."""
+
+    def _ingredients(self, about: Masking, operands: Mapping[str, Operands]) -> tuple[Masking, Mapping[str, Operands]]:
+        lower = {names: c.detach() for names, c in about.lower.items()}
+        return replace(about, lower=lower), {name: pair.detached() for name, pair in operands.items()}
+
+    def _loss(self, moment: Moment, masking: Masking, operands: Mapping[str, Operands]) -> Tensor:
+        return self.passes.divergence(moment, masking, operands)
+
+
+class Steps:
+    """How many steps each search makes: as many as the recipe says."""
+
+    def of(self, spec: LossSpec, iteration: int) -> int:
+        """Steps of the search in this iteration."""
+        return spec.steps
+
+    def size(self, spec: LossSpec) -> float:
+        """Length of each step."""
+        return spec.step_size
+
+    def start(self, term: str, drawn: Stacks) -> Stacks:
+        """Where the search of a term begins."""
+        return drawn
+
+    def finish(self, term: str, sources: Stacks) -> None:
+        """Take the gradient that the backward pass leaves at the sources of the loss."""
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed training needs."""
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+
+
+class ScheduledSteps(Steps):
+    """One step at first and all of them from half of training on: early masks are far from the worst case anyway."""
+
+    def __init__(self, iterations: int) -> None:
+        self._half = max(iterations // 2, 1)
+
+    def of(self, spec: LossSpec, iteration: int) -> int:
+        return min(spec.steps, 1 + (max(spec.steps - 1, 0) * min(iteration, self._half)) // self._half)
+
+
+class EverySteps(Steps):
+    """A search in every fourth iteration; the others take the sources as they are drawn."""
+
+    PERIOD = 4
+
+    def of(self, spec: LossSpec, iteration: int) -> int:
+        return spec.steps if iteration % self.PERIOD == 0 else 0
+
+
+class LargerSteps(Steps):
+    """A quarter of the steps, each so much longer that they reach as far; a source needs no step beyond its range of 1."""
+
+    FEWER = 4
+
+    def of(self, spec: LossSpec, iteration: int) -> int:
+        return min(spec.steps, max(spec.steps // self.FEWER, 1))
+
+    def size(self, spec: LossSpec) -> float:
+        return min(spec.step_size * spec.steps / max(self.of(spec, 0), 1), 1.0)
+
+
+class FixedSteps(Steps):
+    """As many steps as are given here; none compares losses at sources that no rounding has moved."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+
+    def of(self, spec: LossSpec, iteration: int) -> int:
+        return self._steps
+
+
+class PersistentSources(Steps):
+    """No search: sources are kept, and the loss's own backward pass moves them by one step of Adam."""
+
+    LR, BETAS, EPS = 0.1, (0.9, 0.99), 1e-8
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Stacks] = {}
+        self._moments: dict[tuple[str, tuple[str, ...]], tuple[Tensor, Tensor, int]] = {}
+
+    def of(self, spec: LossSpec, iteration: int) -> int:
+        return 0
+
+    def start(self, term: str, drawn: Stacks) -> Stacks:
+        kept = self._kept.setdefault(term, drawn)
+        return {names: s.detach().requires_grad_(True) for names, s in kept.items()}
+
+    def finish(self, term: str, sources: Stacks) -> None:
+        """Ascend by Adam."""
+        self._kept[term] = {
+            names: self._moved((term, names), s, s.grad) if s.grad is not None else s.detach() for names, s in sources.items()
+        }
+
+    def _moved(self, key: tuple[str, tuple[str, ...]], s: Tensor, gradient: Tensor) -> Tensor:
+        first, second, count = self._moments.get(key, (torch.zeros_like(s), torch.zeros_like(s), 0))
+        count += 1
+        first = first.lerp(gradient, 1 - self.BETAS[0])
+        second = second.lerp(gradient.square(), 1 - self.BETAS[1])
+        self._moments[key] = (first.detach(), second.detach(), count)
+        scale = (second / (1 - self.BETAS[1] ** count)).sqrt() + self.EPS
+        return (s + self.LR * first / (1 - self.BETAS[0] ** count) / scale).detach().clamp_(0.0, 1.0)
+
+    def state(self) -> dict[str, Any]:
+        """Sources and their averages."""
+        return {"kept": self._kept, "moments": self._moments}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._kept, self._moments = dict(state["kept"]), dict(state["moments"])

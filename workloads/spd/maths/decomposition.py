@@ -1,0 +1,117 @@
+"""What is trained: V and U of every site, and the importance functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from workloads.spd.maths.components import Components, Operands, check_same_shape
+from workloads.spd.maths.importance import READS_ACTIVATIONS, ImportanceSet, StackedImportanceSet
+from workloads.spd.maths.sigmoids import FORMS
+from workloads.spd.maths.sites import Site
+from workloads.spd.maths.stacks import Names, Stacks, by_width, each, one_by_one
+from workloads.spd.presets import Recipe
+
+
+class Decomposition:
+    """The trainable part.
+
+    Attributes
+    ----------
+    groups : modules whose importances, and so masks, stand in one tensor
+    """
+
+    def __init__(
+        self, sites: Sequence[Site], recipe: Recipe, seed: int, dtype: torch.dtype, stacked: bool = False, sigmoid: str = "leaky"
+    ) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.sites = tuple(sites)
+        self.components = nn.ModuleDict({site.key: Components(site, generator, dtype) for site in sites})
+        single = ImportanceSet(sites, recipe.importance, recipe.hidden, generator, dtype)
+        self.groups: tuple[Names, ...] = by_width(sites) if stacked else one_by_one(sites)
+        self.importance = StackedImportanceSet(single, self.groups) if stacked else single
+        self._lower, self._upper = FORMS[sigmoid]
+
+    def to(self, device: torch.device) -> Decomposition:
+        """Move everything to a device."""
+        self.components.to(device)
+        self.importance.to(device)
+        return self
+
+    def operands(self, deltas: Mapping[str, Tensor] | None = None) -> dict[str, Operands]:
+        """V, U and where given D, by module."""
+        found = {}
+        for site in self.sites:
+            pair: Components = self.components[site.key]  # type: ignore[assignment]
+            found[site.name] = Operands(pair.V, pair.U, deltas[site.name] if deltas else None)
+        return found
+
+    def importances(self, inputs: Mapping[str, Tensor]) -> tuple[Stacks, Stacks]:
+        """Importances for masks and for minimality, of what modules read in the target."""
+        g = self.importance(self._read(inputs))
+        # Products may be in 16 bit; powers and masks are not.
+        g = each(lambda t: t if t.dtype == torch.float64 else t.float(), g)
+        return each(self._lower, g), each(self._upper, g)
+
+    def _read(self, inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        if self.importance.kind not in READS_ACTIVATIONS:
+            return inputs
+        return {site.name: site.read(inputs[site.name], self.components[site.key].V) for site in self.sites}  # type: ignore[arg-type]
+
+    def component_parameters(self) -> list[nn.Parameter]:
+        """V and U of all modules."""
+        return list(self.components.parameters())
+
+    def importance_parameters(self) -> list[nn.Parameter]:
+        """All weights and biases of importance functions."""
+        return list(self.importance.parameters())
+
+    def named_parameters(self) -> dict[str, nn.Parameter]:
+        """What an optimiser updates, by name; stacks of importance functions are one parameter each."""
+        parts = {"components": self.components, "importance": self.importance}
+        return {f"{part}.{name}": parameter for part, module in parts.items() for name, parameter in module.named_parameters()}
+
+    def named_tensors(self) -> dict[str, Tensor]:
+        """Every trained value under a name that no toggle changes; parts of stacks are views."""
+        own = {
+            f"components.{site.key}.{part}": getattr(self.components[site.key], part)
+            for site in self.sites
+            for part in ("V", "U")
+        }
+        return {**own, **self.importance.named_tensors()}
+
+    def named_gradients(self) -> dict[str, Tensor]:
+        """Copies of gradients under the names of `named_tensors`, in the order of names; zeros where nothing flowed."""
+        parameters = [*self.component_parameters(), *self.importance_parameters()]
+        values = [parameter.data for parameter in parameters]
+        try:
+            for parameter in parameters:
+                parameter.data = torch.zeros_like(parameter.data) if parameter.grad is None else parameter.grad
+            # The named views are views of whatever the parameters hold: for a moment, gradients.
+            return {name: tensor.detach().clone() for name, tensor in sorted(self.named_tensors().items())}
+        finally:
+            for parameter, value in zip(parameters, values, strict=True):
+                parameter.data = value
+
+    def state(self) -> dict[str, Tensor]:
+        """Values for a checkpoint."""
+        return {name: tensor.detach() for name, tensor in self.named_tensors().items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take values from a checkpoint.
+
+        Raises
+        ------
+        ConfigError
+            They belong to another architecture.
+        """
+        own = self.named_tensors()
+        for name in sorted(own.keys() ^ state.keys()):
+            check_same_shape(name, state.get(name, torch.empty(0)), own.get(name, torch.empty(0, 0)))
+        for name, tensor in own.items():
+            check_same_shape(name, state[name], tensor)
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(state[name])

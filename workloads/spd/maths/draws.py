@@ -1,0 +1,164 @@
+"""Random numbers of an iteration, in one canonical order whatever computes with them.
+
+A stochastic term draws all component sources in execution order, then all delta sources, then k, then routing noise. An
+adversarial one draws routing first, then one source per module in configuration order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workloads.spd.maths.sites import Site
+from workloads.spd.maths.stacks import Names, Stacks, slots
+from workloads.spd.presets import LossSpec
+
+Routes = dict[str, Tensor]
+"""Which positions run through components at all: bool [...] by module."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Draws of a stochastic term: components [..., C], deltas [...] and, where positions are routed, the routes."""
+
+    components: Stacks
+    deltas: Stacks
+    routes: Routes | None
+
+
+class Draws:
+    """Draws for all terms of a training.
+
+    Parameters
+    ----------
+    sites : in configuration order
+    order : names in execution order
+    groups : modules whose draws stand in one tensor
+    canonical : fill module after module, so that stacking changes no number; else one call fills a whole stack
+    frozen : every iteration gets the numbers of the first, drawn for the `batch` rows of a whole batch
+    """
+
+    def __init__(
+        self,
+        sites: Sequence[Site],
+        order: Sequence[str],
+        groups: Sequence[Names],
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        canonical: bool = True,
+        frozen: bool = False,
+        batch: int = 0,
+    ) -> None:
+        self.sites, self.order, self.groups = tuple(sites), tuple(order), tuple(groups)
+        self.generator, self.dtype = generator, dtype
+        self.device = generator.device
+        self._counts = {site.name: site.count for site in sites}
+        self._canonical, self._frozen = canonical, frozen
+        self._batch = batch
+        self._kept: list[Any] = []
+        self._next = 0
+        self._rows = slice(None)
+
+    def begin(self, rows: slice = slice(None)) -> None:
+        """Start the draws of a microbatch, which is these rows of the whole batch. Only frozen draws look at them."""
+        self._next = 0
+        self._rows = rows
+
+    def stochastic(self, lead: torch.Size, routed: bool, binomial: bool = False) -> Sources:
+        """Draws of a stochastic term at positions `lead`, the batch first."""
+        made = self._once(lambda: self._stochastic(self._whole(lead), routed, binomial))
+        return self._sliced(made) if self._frozen else made
+
+    def routes(self, lead: torch.Size) -> Routes:
+        """A random number of modules at each position, 1 to M with equal chances, and which."""
+        made = self._once(lambda: self._subset(self._whole(lead)))
+        return {name: route[self._rows] for name, route in made.items()} if self._frozen else made
+
+    def adversarial(self, lead: torch.Size, spec: LossSpec) -> Stacks:
+        """Where the search begins: [1, .., 1, C+1] for shared sources, [..., C+1] for one at each position."""
+        shared = spec.scope == "shared"
+        shape = torch.Size([1] * len(lead)) if shared else self._whole(lead)
+        made = self._once(lambda: self._start(shape, spec.init))
+        if shared or not self._frozen:
+            return made
+        return {names: self._cut(names, tensor) for names, tensor in made.items()}
+
+    def random(self, lead: torch.Size) -> Stacks:
+        """Uniform masks, for evaluation."""
+        return self._filled(self._empty(lead, extra=0), self.order)
+
+    def _once(self, make: Callable[[], Any]) -> Any:
+        """Draw, or take what the first iteration drew in this place."""
+        if not self._frozen:
+            return make()
+        if self._next == len(self._kept):
+            self._kept.append(make())
+        self._next += 1
+        return self._kept[self._next - 1]
+
+    def _whole(self, lead: torch.Size) -> torch.Size:
+        return torch.Size([self._batch, *lead[1:]]) if self._frozen else lead
+
+    def _stochastic(self, lead: torch.Size, routed: bool, binomial: bool) -> Sources:
+        components = self._filled(self._empty(lead, extra=0), self.order)
+        if binomial:
+            components = {names: (tensor < 0.5).to(tensor) for names, tensor in components.items()}
+        deltas = self._filled(self._blank(lead), self.order)
+        return Sources(components, deltas, self._subset(lead) if routed else None)
+
+    def _start(self, shape: torch.Size, init: str) -> Stacks:
+        stacks = self._empty(shape, extra=1)
+        if init == "random":
+            return self._filled(stacks, [site.name for site in self.sites])
+        return {names: tensor.fill_(float(init == "ones")) for names, tensor in stacks.items()}
+
+    def _subset(self, lead: torch.Size) -> Routes:
+        modules = len(self.sites)
+        chosen = self._uniform(lead).mul_(modules).floor_().clamp_(max=modules - 1).add_(1)  # k in 1..M
+        ranks = self._uniform(torch.Size([modules, *lead])).argsort(dim=0).argsort(dim=0)
+        return dict(zip((site.name for site in self.sites), (ranks < chosen).unbind(0), strict=True))
+
+    def _uniform(self, shape: torch.Size) -> Tensor:
+        return torch.rand(shape, generator=self.generator, device=self.device, dtype=self.dtype)
+
+    def _empty(self, lead: torch.Size, extra: int) -> Stacks:
+        return {names: self._new([*_depth(names), *lead, self._width(names) + extra]) for names in self.groups}
+
+    def _blank(self, lead: torch.Size) -> Stacks:
+        return {names: self._new([*_depth(names), *lead]) for names in self.groups}
+
+    def _width(self, names: Names) -> int:
+        return self._counts[next(iter(names))]
+
+    def _new(self, shape: Sequence[int]) -> Tensor:
+        return torch.empty(shape, device=self.device, dtype=self.dtype)
+
+    def _filled(self, stacks: Stacks, order: Sequence[str]) -> Stacks:
+        if self._canonical:
+            parts = slots(stacks)
+            for name in order:
+                parts[name].uniform_(0.0, 1.0, generator=self.generator)
+        else:
+            for tensor in stacks.values():
+                tensor.uniform_(0.0, 1.0, generator=self.generator)
+        return stacks
+
+    def _cut(self, names: Names, tensor: Tensor) -> Tensor:
+        return tensor[self._rows] if len(names) == 1 else tensor[:, self._rows]
+
+    def _sliced(self, whole: Sources) -> Sources:
+        routes = whole.routes
+        return Sources(
+            {names: self._cut(names, tensor) for names, tensor in whole.components.items()},
+            {names: self._cut(names, tensor) for names, tensor in whole.deltas.items()},
+            None if routes is None else {name: route[self._rows] for name, route in routes.items()},
+        )
+
+
+def _depth(names: Names) -> list[int]:
+    """The leading dimension of a stack: none for a single module."""
+    return [len(names)] if len(names) > 1 else []

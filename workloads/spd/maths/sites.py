@@ -1,0 +1,117 @@
+"""Which modules are decomposed, and how each of them reads its input.
+
+A site is one decomposed module: W [out, in], b [out] or none, C subcomponents. Its kind only says where W is stored and how
+an input meets it; everything else treats all sites alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from workloads.errors import ConfigError
+from workloads.spd.maths.layers import Conv1D
+from workloads.spd.maths.target import Target
+
+DECOMPOSABLE = (nn.Linear, Conv1D, nn.Embedding, nn.Identity)
+
+
+@dataclass(frozen=True)
+class Site:
+    """One decomposed module.
+
+    Attributes
+    ----------
+    name : in the target
+    kind : linear (W stored [out, in]), conv1d ([in, out]), embedding ([in, out], rows are gathered) or identity (W = 1)
+    d_in, d_out : of W
+    count : subcomponents C
+    stage : stage of the target that holds it, None where it stands before the first
+    """
+
+    name: str
+    kind: str
+    d_in: int
+    d_out: int
+    count: int
+    stage: int | None
+
+    @property
+    def key(self) -> str:
+        """The name as a key of a ModuleDict, which takes no dots."""
+        return self.name.replace(".", "-")
+
+    def positions(self, x: Tensor) -> torch.Size:
+        """Leading dimensions of an input: all of it for token ids, all but the last for vectors."""
+        return x.shape if self.kind == "embedding" else x.shape[:-1]
+
+    def read(self, x: Tensor, matrix: Tensor) -> Tensor:
+        """x times a matrix [in, n]; token ids pick rows."""
+        return F.embedding(x, matrix) if self.kind == "embedding" else x @ matrix
+
+    def base(self, x: Tensor, leaf: nn.Module) -> Tensor:
+        """y = x W^T without bias."""
+        if self.kind == "identity":
+            return x
+        weight: Tensor = leaf.weight  # type: ignore[assignment]
+        return F.linear(x, weight) if self.kind == "linear" else self.read(x, weight)
+
+
+def bias_of(leaf: nn.Module) -> Tensor | None:
+    """b [out], if the module has one."""
+    return getattr(leaf, "bias", None)
+
+
+def weight_of(module: nn.Module, kind: str, width: int) -> Tensor:
+    """W [out, in] of a module; of an identity, one of `width` that is made for the occasion."""
+    if kind == "identity":
+        return torch.eye(width)
+    weight: Tensor = module.weight  # type: ignore[assignment]
+    return weight if kind == "linear" else weight.T
+
+
+def find_sites(target: Target, patterns: Sequence[tuple[str, int]], identity_width: int = 0) -> tuple[Site, ...]:
+    """The modules that the patterns name, in the order of patterns and within one in the order of the network.
+
+    Raises
+    ------
+    ConfigError
+        A pattern names nothing that can be decomposed, a module is named twice, or C is not positive.
+    """
+    sites: dict[str, Site] = {}
+    leaves = {name: leaf for name, leaf in target.named_modules() if _kind(leaf)}
+    for pattern, count in patterns:
+        if count < 1:
+            raise ConfigError(
+                f"workload.components={count} of pattern {pattern!r} cannot be used: C must be a whole number from 1"
+            )
+        names = [name for name in leaves if fnmatchcase(name, pattern)]
+        if not names:
+            known = ", ".join(list(leaves)[:8])
+            raise ConfigError(
+                f"workload.modules: pattern {pattern!r} matches no module that can be decomposed; modules are: {known} ..."
+            )
+        for name in names:
+            if name in sites:
+                raise ConfigError(
+                    f"workload.modules: {name} is matched twice, the second time by {pattern!r}; narrow one pattern"
+                )
+            sites[name] = _site(target, name, leaves[name], count, identity_width)
+    return tuple(sites.values())
+
+
+def _site(target: Target, name: str, leaf: nn.Module, count: int, identity_width: int) -> Site:
+    kind = _kind(leaf)
+    assert kind is not None
+    d_out, d_in = weight_of(leaf, kind, identity_width).shape
+    return Site(name, kind, d_in, d_out, count, target.stage_of(name))
+
+
+def _kind(leaf: nn.Module) -> str | None:
+    kinds = {nn.Linear: "linear", Conv1D: "conv1d", nn.Embedding: "embedding", nn.Identity: "identity"}
+    return next((kind for cls, kind in kinds.items() if isinstance(leaf, cls)), None)

@@ -1,0 +1,1 @@
+"""The loop around the objective: updates, metrics, compiled and captured forms."""

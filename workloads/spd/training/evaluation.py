@@ -1,0 +1,193 @@
+"""How good a decomposition is, on held-out rows: each batch updates sums, and one read at the end turns them into numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from workloads.spd.maths.adversary import Search, split
+from workloads.spd.maths.components import Operands
+from workloads.spd.maths.decomposition import Decomposition
+from workloads.spd.maths.draws import Draws
+from workloads.spd.maths.masks import SiteMask
+from workloads.spd.maths.objective import Objective
+from workloads.spd.maths.passes import Masking, Moment, masks_of
+from workloads.spd.maths.reconstruction import hidden_acts
+from workloads.spd.maths.stacks import unstack
+from workloads.spd.presets import LossSpec
+from workloads.spd.training.metrics import needed
+
+WORST_CASE = LossSpec("pgd", 1.0, steps=20, step_size=0.1, scope="shared")
+BINS = 20
+FEATURE = 0.75  # value of the one active feature that shows a toy's components
+WRONG = 0.1
+
+
+class _Silent:
+    """A clock for work that nobody divides into phases."""
+
+    def phase(self, name: str) -> _Silent:
+        return self
+
+    def __enter__(self) -> _Silent:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+
+SILENT = _Silent()
+
+
+class Evaluation:
+    """Evaluation of a decomposition along the passes of its arm.
+
+    Parameters
+    ----------
+    batches : held-out batches on the device
+    draws : of evaluation alone, so that evaluating changes no later training
+    """
+
+    def __init__(
+        self, objective: Objective, search: Search, batches: Callable[[], Sequence[Tensor]], draws: Draws, seed: int
+    ) -> None:
+        self.objective, self.search, self.batches, self.draws, self.seed = objective, search, batches, draws, seed
+        self.toy = objective.recipe.toy
+
+    @property
+    def decomposition(self) -> Decomposition:
+        """What is evaluated."""
+        return self.objective.decomposition
+
+    def run(self, step: int) -> dict[str, float]:
+        """All figures as ``eval/<section>/<name>``, by one read."""
+        self.draws.generator.manual_seed(self.seed)
+        sums: dict[str, Tensor] = {}
+        batches = self.batches()
+        for batch in batches:
+            for name, value in self._of_batch(batch).items():
+                sums[name] = sums.get(name, torch.zeros_like(value)) + value / len(batches)
+        flat = torch.cat([value.detach().double().flatten() for value in sums.values()]).tolist()
+        found: dict[str, float] = {"step": float(step)}
+        for name, value in sums.items():
+            part, flat = flat[: value.numel()], flat[value.numel() :]
+            found |= {name: part[0]} if value.dim() == 0 else {f"{name}_{i}": x for i, x in enumerate(part)}
+        found |= self._unrecovered(found)
+        if self.toy:
+            found["eval/toy/ci_errors"] = float(ci_errors(self._one_feature_importances()))
+        return found
+
+    def _of_batch(self, batch: Tensor) -> dict[str, Tensor]:
+        with torch.no_grad():
+            moment = self.objective.moment(batch, self._operands(), SILENT)
+            found = {f"eval/l0/{name}": count for name, count in needed(moment.lower).items()}
+            for name, ci in unstack(moment.lower).items():
+                found[f"eval/ci_histogram/{name}"] = torch.histc(ci, BINS, 0.0, 1.0) / ci.numel()
+            found |= self._maskings(moment, batch)
+            found["eval/hidden_acts/mse"] = hidden_acts(self.objective.passes, moment, masks_of(Masking(moment.lower)))
+        found["eval/recon/pgd"] = self._worst_case(moment)
+        return found
+
+    def _operands(self) -> dict[str, Operands]:
+        deltas = self.deltas() if self.deltas is not None else None
+        pairs = self.decomposition.operands(deltas)
+        return {name: Operands(pair.V.detach(), pair.U.detach(), pair.delta) for name, pair in pairs.items()}
+
+    deltas: Callable[[], Mapping[str, Tensor]] | None = None
+    """Makes D where masked passes multiply with it."""
+
+    def _maskings(self, moment: Moment, batch: Tensor) -> dict[str, Tensor]:
+        """Divergence, and for tokens cross-entropy, under six maskings and in the target itself."""
+        found = {}
+        outputs = {name: self._output(moment, masks) for name, masks in self._six(moment).items()}
+        for name, output in outputs.items():
+            found[f"eval/divergence/{name}"] = self._divergence(moment, output)
+            if not self.toy:
+                found[f"eval/ce/{name}"] = self._cross_entropy(output, batch)
+        if not self.toy:
+            plain = self.objective.patching.plain(batch)
+            found["eval/ce/target"] = self._cross_entropy(plain, batch)
+        return found
+
+    def _six(self, moment: Moment) -> dict[str, dict[str, SiteMask]]:
+        names = list(unstack(moment.lower))
+        ci = masks_of(Masking(moment.lower))
+        drawn = self.draws.stochastic(moment.lead, routed=False)
+        random = unstack(self.draws.random(moment.lead))
+        return {
+            "ci": ci,
+            "ones": {name: SiteMask(None) for name in names},
+            "stochastic": masks_of(Masking(moment.lower, drawn.components)),
+            "random": {name: SiteMask(random[name]) for name in names},
+            "rounded": {name: SiteMask((mask.mask > 0.5).to(mask.mask)) for name, mask in ci.items() if mask.mask is not None},
+            "zero": {name: SiteMask(torch.zeros_like(mask.mask)) for name, mask in ci.items() if mask.mask is not None},
+        }
+
+    def _output(self, moment: Moment, masks: Mapping[str, SiteMask]) -> Tensor:
+        with self.objective.autocast:
+            return self.objective.passes.output(moment, masks, moment.operands)
+
+    def _divergence(self, moment: Moment, output: Tensor) -> Tensor:
+        if not moment.divergence.reads_hidden:
+            return moment.divergence.mean(output)
+        # The divergence reads states before the head; this output is behind it.
+        plain = self.objective.patching.plain(moment.batch)
+        return (
+            F.kl_div(output.float().log_softmax(-1), plain.float().log_softmax(-1), reduction="none", log_target=True)
+            .sum(-1)
+            .mean()
+        )
+
+    @staticmethod
+    def _cross_entropy(logits: Tensor, batch: Tensor) -> Tensor:
+        """Of the next token; the first of a row is never predicted."""
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), batch[:, 1:].flatten())
+
+    def _worst_case(self, moment: Moment) -> Tensor:
+        sources = self.draws.adversarial(moment.lead, WORST_CASE)
+        with self.objective.autocast:
+            found = self.search(moment, Masking(moment.lower), sources, WORST_CASE, WORST_CASE.steps)
+            components, deltas = split(found)
+            with torch.no_grad():
+                worst = self.objective.passes.divergence(moment, Masking(moment.lower, components, deltas), moment.operands)
+        return worst / moment.divergence.normaliser
+
+    @staticmethod
+    def _unrecovered(found: Mapping[str, float]) -> dict[str, float]:
+        """(CE - CE of the target) / (CE at zero - CE of the target) for each masking."""
+        if "eval/ce/target" not in found:
+            return {}
+        target, zero = found["eval/ce/target"], found["eval/ce/zero"]
+        span = zero - target
+        names = ("ci", "ones", "stochastic", "random", "rounded")
+        return {f"eval/ce_unrecovered/{name}": (found[f"eval/ce/{name}"] - target) / span if span else 0.0 for name in names}
+
+    def _one_feature_importances(self) -> np.ndarray:
+        return one_feature_importances(self.objective)["linear1"]
+
+
+@torch.no_grad()
+def one_feature_importances(objective: Objective) -> dict[str, np.ndarray]:
+    """Importances [f, C] of a toy's modules when one feature at a time has the value 0.75."""
+    first = next(iter(objective.decomposition.named_tensors().values()))
+    features = objective.recipe.target.features
+    batch = FEATURE * torch.eye(features, device=first.device, dtype=first.dtype)
+    moment = objective.moment(batch, objective.decomposition.operands(), SILENT)
+    return {name: ci.double().cpu().numpy() for name, ci in unstack(moment.lower).items()}
+
+
+def ci_errors(importances: np.ndarray) -> int:
+    """Entries that are off by more than 0.1 once columns are assigned to features as well as they can be.
+
+    The target is the identity: one component for each feature, and the others silent.
+    """
+    features, count = importances.shape
+    rows, columns = linear_sum_assignment(-importances)
+    target = np.zeros((features, count))
+    target[rows, columns] = 1.0
+    return int((np.abs(importances - target) > WRONG).sum())

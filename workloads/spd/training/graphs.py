@@ -1,0 +1,67 @@
+"""A whole iteration as one CUDA graph: captured once, replayed for every batch.
+
+Whatever the host decides in an iteration is either the same in all of them or a tensor that it fills before the replay: the
+batch, the learning rate, the exponent. Random numbers come from a generator that is registered with the graph, so that each
+replay goes on where the last one stopped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+from torch import Tensor
+
+from workloads.api import Clock
+from workloads.spd.maths.stacks import Stacks
+from workloads.spd.training.evaluation import SILENT
+from workloads.spd.training.loop import Training
+
+EAGER_ITERATIONS = 3  # PyTorch asks for some before a capture: libraries set themselves up, and Adam makes its state
+
+
+class Replay:
+    """Does the arithmetic of an iteration: the first ones as they are, on a side stream, then by replaying their graph.
+
+    The eager iterations are iterations of the training like any other, so a graph changes no trajectory.
+    """
+
+    def __init__(self, training: Training, counts: Counter[str]) -> None:
+        self._training, self._counts = training, counts
+        self._done = 0
+        self._stream = torch.cuda.Stream()
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._batch = torch.empty(0)
+        self._found: tuple[dict[str, Tensor], Stacks] = ({}, {})
+
+    def __call__(self, batch: Tensor, clock: Clock) -> tuple[dict[str, Tensor], Stacks]:
+        """Terms and importances of an iteration; the next replay overwrites them."""
+        if self._done < EAGER_ITERATIONS:
+            self._done += 1
+            return self._eager(batch)
+        if self._graph is None:
+            self._capture(batch)
+        assert self._graph is not None
+        with clock.phase("transfer"):
+            self._batch.copy_(batch)
+        with clock.phase("replay"):
+            self._graph.replay()
+        self._counts["graph_replays"] += 1
+        return self._found
+
+    def _eager(self, batch: Tensor) -> tuple[dict[str, Tensor], Stacks]:
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            found = self._training.advance(batch, SILENT)
+        torch.cuda.current_stream().wait_stream(self._stream)
+        return found
+
+    def _capture(self, batch: Tensor) -> None:
+        """Record the iteration; nothing runs."""
+        self._batch = batch.clone()
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self._training.parts.objective.reconstruction.draws.generator)
+        self._training.parts.updates.zero()  # gradients of the capture must come from the graph's own memory
+        with torch.cuda.graph(graph, stream=self._stream):
+            self._found = self._training.advance(self._batch, SILENT)
+        self._graph = graph
