@@ -1,8 +1,8 @@
 """The console script. Imports neither torch nor wandb, so that help and mistakes answer at once.
 
 Hydra composes for the commands whose options combine (run, sweep); argparse serves those that take a folder.
-Exit status: 0 done, 1 some trials or packs failed, 2 a mistake in the command or its input, 3 jobs need attention,
-130 interrupted or detached.
+Exit status: 0 done, 1 some trials or packs failed, 2 a mistake in the command or its input, 3 jobs need
+attention, 130 interrupted or detached.
 """
 
 from __future__ import annotations
@@ -24,33 +24,35 @@ HELP = """perfsweep: measure which PyTorch optimisation buys how much, without c
 
   perfsweep run workload=digits toggles.amp=bf16     one trial here and now
   perfsweep sweep workload=digits sweep=demo         every arm of a sweep, compared with its base
-  perfsweep tune workload=digits                     search the fastest arm within limits, verify it, keep it as a preset
-  perfsweep frontier workload=prover                 the fastest size of a toggle, the cliff, the largest that fits
-  perfsweep profile workload=digits                  where the time of one arm goes: functions, operators, phases, graphs
-  perfsweep profile SWEEP --arm ARM                  the same of an arm of a sweep; --diff ARM ARM compares two
+  perfsweep tune workload=digits               search the fastest arm within limits, verify it, keep it as a preset
+  perfsweep frontier workload=prover           the fastest size of a toggle, the cliff, the largest that fits
+  perfsweep profile workload=digits            where the time of one arm goes: functions, operators, phases, graphs
+  perfsweep profile SWEEP --arm ARM            the same of an arm of a sweep; --diff ARM ARM compares two
   perfsweep status SWEEP                             what of a sweep is done
   perfsweep wait SWEEP                               follow a sweep on Slurm to its end, from any shell
   perfsweep logs SWEEP [PACK ...] [--follow]         what its packs print
   perfsweep cancel SWEEP [PACK ...]                  end its jobs; what they finished stays
   perfsweep doctor cluster=slurm                     what the cluster offers, and what it would refuse
-  perfsweep compare SWEEP [--against OTHER ...]      effects, parity and rulings; what became slower than in others
-  perfsweep history SWEEP ... [--arm ARM]            an arm over code versions: kept sweeps or baselines, oldest first
+  perfsweep compare SWEEP [--against OTHER ...]effects, parity and rulings; what became slower than in others
+  perfsweep history SWEEP ... [--arm ARM]      an arm over code versions: kept sweeps or baselines, oldest first
   perfsweep publish SWEEP                            copy its records to W&B, and mend what W&B lost
   perfsweep dashboard SWEEP                          build a W&B workspace for it
   perfsweep claims [WORKLOAD]                        every claim of the reports with its ruling here
   perfsweep selftest                                 whether this machine resolves a known delay
   perfsweep list                                     workloads and named sweeps
-  perfsweep describe WORKLOAD                        its configuration, toggles, levels, requirements and claims
+  perfsweep describe WORKLOAD                  its configuration, toggles, levels, requirements and claims
   perfsweep new my_workload                          write a workload of your own to start from
   perfsweep check my_workload:MyWorkload             run it briefly, and say which rules it breaks
-  perfsweep init [FOLDER]                            a folder with a configuration, a site profile, a Makefile fragment
-  perfsweep completion bash|zsh|fish                 lines that switch completion on: eval "$(perfsweep completion bash)"
+  perfsweep init [FOLDER]                      a folder with a configuration, a site profile, a Makefile fragment
+  perfsweep completion bash|zsh|fish           lines that switch completion on: eval "$(perfsweep completion bash)"
 
-SWEEP is a folder such as runs/digits-demo. run, sweep, profile, tune, frontier and doctor take Hydra overrides; see
+SWEEP is a folder such as runs/digits-demo. run, sweep, profile, tune, frontier and doctor take Hydra
+overrides; see
 `perfsweep sweep --help`.
-Status: 0 done; 1 something failed, is unfinished, or became slower; 2 a mistake in the command or its input; 3 jobs need
+Status: 0 done; 1 something failed, is unfinished, or became slower; 2 a mistake in the command or its input;
+3 jobs need
 attention; 130 interrupted or detached. NO_COLOR=1 switches colours off; output to a file or a pipe has none.
-"""
+"""  # noqa: E501
 
 COMPOSED = ("run", "sweep", "profile", "tune", "frontier", "doctor")
 
@@ -102,7 +104,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status = 2
     except OSError as error:  # a full or read-only disk, mostly: what is measured stays where it is
         where = f"{error.filename}: " if error.filename else ""
-        print(f"perfsweep {command}: {where}{error.strerror or error}; nothing measured is lost", file=sys.stderr)
+        print(
+            f"perfsweep {command}: {where}{error.strerror or error}; nothing measured is lost",
+            file=sys.stderr,
+        )
         status = 1
     except KeyboardInterrupt:
         print(f"perfsweep {command}: interrupted", file=sys.stderr)
@@ -111,8 +116,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def is_composed(command: str, arguments: Sequence[str]) -> bool:
-    """Whether Hydra composes the command: a profile of what lies in a folder has its configuration already."""
-    of_folder = "--diff" in arguments or "--arm" in arguments or not all("=" in one or one[:1] == "-" for one in arguments[:1])
+    """Whether Hydra composes the command: a profile of what lies in a folder has its configuration
+    already."""
+    of_folder = (
+        "--diff" in arguments
+        or "--arm" in arguments
+        or not all("=" in one or one[:1] == "-" for one in arguments[:1])
+    )
     return command in COMPOSED and not (command == "profile" and of_folder)
 
 
@@ -121,9 +131,16 @@ def _plain(command: str, arguments: list[str]) -> int:
     match command:
         case "compare":
             parser.add_argument("sweep", help=_FOLDER)
-            parser.add_argument("--against", nargs="+", default=[], metavar="OTHER", help="other sweeps, or stored baselines")
+            parser.add_argument(
+                "--against", nargs="+", default=[], metavar="OTHER", help="other sweeps, or stored baselines"
+            )
             parser.add_argument("--store", metavar="FILE", help="keep this sweep's times as a baseline")
-            parser.add_argument("--margin", type=_share, default=0.05, help="growth of time that is no regression (%(default)s)")
+            parser.add_argument(
+                "--margin",
+                type=_share,
+                default=0.05,
+                help="growth of time that is no regression (%(default)s)",
+            )
             given = parser.parse_args(arguments)
             return _commands().compare(given.sweep, given.against, given.store, given.margin)
         case "history":
@@ -148,7 +165,9 @@ def _plain(command: str, arguments: list[str]) -> int:
             given = parser.parse_args(arguments)
             return _commands().claims(given.workload, given.runs)
         case "selftest":
-            parser.add_argument("--budget", type=_seconds, default=130.0, help="seconds of trials after which no round begins")
+            parser.add_argument(
+                "--budget", type=_seconds, default=130.0, help="seconds of trials after which no round begins"
+            )
             return _commands().selftest(parser.parse_args(arguments).budget)
         case "status" | "wait" | "logs" | "cancel":
             return _session(command, parser, arguments)
@@ -175,7 +194,9 @@ def _helping(command: str, parser: argparse.ArgumentParser, arguments: list[str]
     match command:
         case "check":
             parser.add_argument("workload", help="package.module:Class, or a name from `perfsweep list`")
-            parser.add_argument("values", nargs="*", metavar="workload.FIELD=VALUE", help="configuration of the workload")
+            parser.add_argument(
+                "values", nargs="*", metavar="workload.FIELD=VALUE", help="configuration of the workload"
+            )
             given = parser.parse_args(arguments)
             return _checked(given.workload, given.values)
         case "new":
@@ -185,7 +206,9 @@ def _helping(command: str, parser: argparse.ArgumentParser, arguments: list[str]
 
             return new.new(given.name)
         case "init":
-            parser.add_argument("folder", nargs="?", default=".", help="made where it does not exist (%(default)s)")
+            parser.add_argument(
+                "folder", nargs="?", default=".", help="made where it does not exist (%(default)s)"
+            )
             given = parser.parse_args(arguments)
             from pipelines.commands import new
 
@@ -197,7 +220,11 @@ def _helping(command: str, parser: argparse.ArgumentParser, arguments: list[str]
             from pipelines.commands import completion
 
             query = given.shell == "query"
-            print("\n".join(completion.candidates(given.line, COMMANDS)) if query else completion.script(given.shell))
+            print(
+                "\n".join(completion.candidates(given.line, COMMANDS))
+                if query
+                else completion.script(given.shell)
+            )
             return 0
         case "describe":
             parser.add_argument("workload", help="a name from `perfsweep list`, or package.module:Class")
@@ -221,12 +248,21 @@ def _profile(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     """Profiles of what lies in a folder."""
     parser.add_argument("sweep", nargs="?", help=_FOLDER)
     parser.add_argument("--arm", help="name, label or id of the arm to profile as the sweep measured it")
-    parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="two arms of the sweep, or two folders of profiles")
+    parser.add_argument(
+        "--diff", nargs=2, metavar=("A", "B"), help="two arms of the sweep, or two folders of profiles"
+    )
     parser.add_argument("--tool", help="of a difference: torch, pyinstrument or roofline; all by default")
     parser.epilog = "profile.FIELD=VALUE as in `perfsweep profile workload=...`"
     own = [argument for argument in arguments if argument.startswith("profile.")]
-    if settled := [argument for argument in arguments if re.match(r"(workload|toggles|measure|tracking|runs)[.=]", argument)]:
-        raise ConfigError(f"{settled[0]}: the sweep has settled that; beside the folder of a sweep give profile.FIELD=VALUE only")
+    if settled := [
+        argument
+        for argument in arguments
+        if re.match(r"(workload|toggles|measure|tracking|runs)[.=]", argument)
+    ]:
+        raise ConfigError(
+            f"{settled[0]}: the sweep has settled that; beside the folder of a sweep give profile.FIELD=VALUE"
+            " only"
+        )
     given = parser.parse_args([argument for argument in arguments if argument not in own])
     from pipelines.commands import profile
     from pipelines.config import types as config
@@ -234,7 +270,9 @@ def _profile(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     if given.diff:
         return profile.diff(given.sweep, given.diff, given.tool)
     if given.sweep is None:
-        raise ConfigError("--arm needs the folder of the sweep that the arm is of: perfsweep profile runs/SWEEP --arm ARM")
+        raise ConfigError(
+            "--arm needs the folder of the sweep that the arm is of: perfsweep profile runs/SWEEP --arm ARM"
+        )
     config.register()
     options = config.typed(_compose("profile", own), config.ProfileCommand).profile
     return profile.profile_arm(given.sweep, given.arm, options)
@@ -242,8 +280,12 @@ def _profile(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
 
 def _history(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     """The command that follows arms over code versions."""
-    parser.add_argument("versions", nargs="+", metavar="SWEEP", help="sweeps or stored baselines, oldest first")
-    parser.add_argument("--arm", action="append", default=[], help="label of an arm; all of the newest by default")
+    parser.add_argument(
+        "versions", nargs="+", metavar="SWEEP", help="sweeps or stored baselines, oldest first"
+    )
+    parser.add_argument(
+        "--arm", action="append", default=[], help="label of an arm; all of the newest by default"
+    )
     parser.add_argument("--margin", type=_share, default=0.05, help="change that is none (%(default)s)")
     given = parser.parse_args(arguments)
     return _commands().history(given.versions, given.arm, given.margin)
@@ -348,7 +390,8 @@ def _hydra(command: str, overrides: list[str]) -> int:
 
 
 def _spelled_out(command: str, arguments: list[str]) -> list[str]:
-    """Overrides as Hydra needs them: free keys with ``++``, workloads from outside and a workload's own sweeps by group."""
+    """Overrides as Hydra needs them: free keys with ``++``, workloads from outside and a workload's own
+    sweeps by group."""
     from pipelines.config import external_workload
 
     workload = next((a.partition("=")[2] for a in arguments if a.startswith("workload=")), "digits")
@@ -361,15 +404,23 @@ def _spelled_out(command: str, arguments: list[str]) -> list[str]:
         name, equals, value = argument.partition("=")
         if name == "workload" and equals and external:
             spelled.append(f"workload='{own.group}'")
-        elif name == "sweep" and equals and (value in own.sweeps or _exists(f"sweep/{workload}/{value}.yaml")):
+        elif (
+            name == "sweep" and equals and (value in own.sweeps or _exists(f"sweep/{workload}/{value}.yaml"))
+        ):
             spelled.append(f"sweep='{own.group}/{value}'" if external else f"sweep={workload}/{value}")
-        elif re.match(r"(toggles|axes|tune\.(levels|reference))\.", name) or (external and name.startswith("workload.")):
+        elif re.match(r"(toggles|axes|tune\.(levels|reference))\.", name) or (
+            external and name.startswith("workload.")
+        ):
             spelled.append(f"++{argument}")
         else:
             spelled.append(argument)
     if command == "sweep" and workload != "digits" and not any(a.startswith("sweep=") for a in arguments):
         spelled.append(_default_sweep(workload, own))
-    if command == "tune" and not any(a.startswith("tune=") for a in arguments) and _exists(f"tune/{workload}.yaml"):
+    if (
+        command == "tune"
+        and not any(a.startswith("tune=") for a in arguments)
+        and _exists(f"tune/{workload}.yaml")
+    ):
         spelled.append(f"tune={workload}")
     return spelled
 
@@ -391,7 +442,11 @@ def _paragraph(error: Exception) -> str:
     cause = error.__cause__ if error.__cause__ is not None else None
     text = str(error) if not cause else f"{error} {cause}"
     lines = [line.strip() for line in text.partition("Config search path")[0].splitlines()]
-    kept = [line for line in lines if line and not line.startswith(("full_key", "object_type", "reference_type", "Set the env"))]
+    kept = [
+        line
+        for line in lines
+        if line and not line.startswith(("full_key", "object_type", "reference_type", "Set the env"))
+    ]
     return " ".join(dict.fromkeys(kept))
 
 

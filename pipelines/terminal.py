@@ -11,7 +11,8 @@ WIDTH = 100
 def console_here() -> Console:
     """The terminal as it is, or a file: 100 columns, no colours, no control characters.
 
-    ``NO_COLOR`` switches colours off on a terminal too. Emoji codes are left alone: ``my_module:Rocket:`` is a name.
+    ``NO_COLOR`` switches colours off on a terminal too. Emoji codes are left alone: ``my_module:Rocket:`` is
+    a name.
     """
     console = Console(emoji=False)
     return console if console.is_terminal else Console(width=WIDTH, emoji=False)

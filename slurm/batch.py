@@ -1,7 +1,7 @@
 """The batch script of a job array, and handing it to sbatch: submitit's Slurm executor without its pickles.
 
-submitit knows sbatch's flags, writes the script and reads the job's number. Its waiting is not used: it trusts sacct
-and a result pickle alone, and hangs where a job is cancelled, killed or requeued.
+submitit knows sbatch's flags, writes the script and reads the job's number. Its waiting is not used: it
+trusts sacct and a result pickle alone, and hangs where a job is cancelled, killed or requeued.
 """
 
 from __future__ import annotations
@@ -71,9 +71,13 @@ class ArrayExecutor(submitit.SlurmExecutor):
             cause = error.__cause__
             status = cause.returncode if isinstance(cause, subprocess.CalledProcessError) else 1
             text = str(error).replace("sbatch: error: ", "").strip()
-            raise SubmissionFailed(text or f"sbatch ended with status {status}", unknown=status == 124) from error
+            raise SubmissionFailed(
+                text or f"sbatch ended with status {status}", unknown=status == 124
+            ) from error
         except FailedSubmissionError as error:
-            raise SubmissionFailed(f"sbatch's answer holds no job number: {str(error).splitlines()[0]}", unknown=True) from error
+            raise SubmissionFailed(
+                f"sbatch's answer holds no job number: {str(error).splitlines()[0]}", unknown=True
+            ) from error
 
     def text(self, command: str, count: int, parameters: dict[str, Any]) -> str:
         """The batch script that `submit_array` would submit."""
@@ -86,21 +90,26 @@ class ArrayExecutor(submitit.SlurmExecutor):
         self.parameters["map_count"] = count
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-        # A list in --export would have each node start a login shell for the rest of the environment, which takes seconds
-        # and fails where home folders are slow. So sbatch itself is given no more than the jobs inherit.
+        # A list in --export would have each node start a login shell for the rest of the environment, which
+        # takes seconds and fails where home folders are slow. So sbatch itself is given no more than the jobs
+        # inherit.
         kept = {*exported(self._site, self._client.env)} - {"WANDB_RUN_ID"}
         unset = [word for name in os.environ if name not in kept for word in ("-u", name)]
         conf = [f"SLURM_CONF={self._client.conf}"] if self._client.conf else []
         return ["timeout", str(SBATCH_TIMEOUT_S), "env", *unset, *conf, "sbatch", str(submission_file_path)]
 
 
-def parameters(site: SiteProfile, shape: Shape, name: str, comment: str, environ: Mapping[str, str]) -> dict[str, Any]:
+def parameters(
+    site: SiteProfile, shape: Shape, name: str, comment: str, environ: Mapping[str, str]
+) -> dict[str, Any]:
     """What `ArrayExecutor` is told, from a site profile and the environment that sbatch runs in."""
     options = site.options(shape)
     typed = {key: value for key, value in options.items() if key in _TYPED_BY_SUBMITIT}
     typed |= {"nodes": 1, "ntasks_per_node": 1, "cpus_per_task": shape.cpus}
     further = {
-        k: v for k, v in options.items() if k not in _TYPED_BY_SUBMITIT | {"nodes", "ntasks-per-node", "cpus-per-task", "wckey"}
+        k: v
+        for k, v in options.items()
+        if k not in _TYPED_BY_SUBMITIT | {"nodes", "ntasks-per-node", "cpus-per-task", "wckey"}
     }
     further["export"] = "ALL"
     further["signal"] = f"{'' if site.srun else 'B:'}USR2@{site.signal_delay_s}"
@@ -126,7 +135,8 @@ def parameters(site: SiteProfile, shape: Shape, name: str, comment: str, environ
 
 
 def command(site: SiteProfile, interpreter: str, element: Path, jobs_file: Path) -> str:
-    """The last line of the batch script. Without srun the shell becomes the job, so that the warning reaches it."""
+    """The last line of the batch script. Without srun the shell becomes the job, so that the warning reaches
+    it."""
     run = shlex.join(["-P", str(element), str(jobs_file)])
     start = site.python or shlex.quote(interpreter)
     replaced = "" if site.srun or site.teardown else "exec "
@@ -140,7 +150,9 @@ def _setup(site: SiteProfile, shape: Shape, environ: Mapping[str, str]) -> list[
         f"export SRUN_CPUS_PER_TASK={shape.cpus}  # srun does not take it from sbatch since Slurm 22.05",
     ]
     if not shape.gpus:
-        lines.append("export CUDA_VISIBLE_DEVICES=  # without device cgroups a job without GPUs would see all of them")
+        lines.append(
+            "export CUDA_VISIBLE_DEVICES=  # without device cgroups a job without GPUs would see all of them"
+        )
     lines += [f"export {name}={shlex.quote(value)}" for name, value in site.env_set.items()]
     return [*lines, *site.setup]
 
@@ -182,6 +194,16 @@ _OBJECTIONS: dict[str, str] = {
 """What sbatch says, and which field of the profile it is about; the first that fits."""
 
 _LATER = (
-    *("QOSMaxSubmitJob", "AssocMaxSubmitJobLimit", "QOSGrpSubmitJob", "AssocGrpSubmitJobsLimit", "MaxSubmitJob"),
-    *("Resource temporarily unavailable", "temporarily unable to accept job", "Job violates accounting/QOS policy"),
+    *(
+        "QOSMaxSubmitJob",
+        "AssocMaxSubmitJobLimit",
+        "QOSGrpSubmitJob",
+        "AssocGrpSubmitJobsLimit",
+        "MaxSubmitJob",
+    ),
+    *(
+        "Resource temporarily unavailable",
+        "temporarily unable to accept job",
+        "Job violates accounting/QOS policy",
+    ),
 )

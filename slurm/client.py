@@ -1,4 +1,5 @@
-"""Asking Slurm: every call has a time-out and a clean environment, and "no answer" is never mistaken for "no job"."""
+"""Asking Slurm: every call has a time-out and a clean environment, and "no answer" is never mistaken for "no
+job"."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class Refused(ClusterError):
 
 @dataclass(frozen=True)
 class Sighting:
-    """What Slurm says about one array element. `index` None: about an element that the answer does not name."""
+    """What Slurm says about one array element. `index` None: about an element that the answer does not
+    name."""
 
     array: str
     index: int | None
@@ -69,7 +71,9 @@ class SlurmClient:
             It answered with an error, which is the message.
         """
         if self.conf and not Path(self.conf).exists():  # clients would look for it elsewhere, for a long time
-            raise Unreachable(f"SLURM_CONF={self.conf} does not exist; `make slurm-up` starts the development cluster")
+            raise Unreachable(
+                f"SLURM_CONF={self.conf} does not exist; `make slurm-up` starts the development cluster"
+            )
         self.calls += 1
         try:
             done = subprocess.run(
@@ -86,7 +90,9 @@ class SlurmClient:
         except subprocess.TimeoutExpired as error:
             raise Unreachable(f"{command[0]} did not answer within {self.timeout_s:g} s") from error
         except OSError as error:
-            raise Unreachable(f"{command[0]} cannot be started ({error.strerror}); is Slurm installed here?") from error
+            raise Unreachable(
+                f"{command[0]} cannot be started ({error.strerror}); is Slurm installed here?"
+            ) from error
         if done.returncode:
             message = done.stderr.strip() or f"{command[0]} ended with status {done.returncode}"
             raise (Unreachable if out_of_reach(message) else Refused)(message)
@@ -122,7 +128,9 @@ class SlurmClient:
         if not self._sacct_works:
             return None
         try:
-            text = self.run("sacct", "-X", "-P", "-n", "-D", "-S", since, "-j", ",".join(arrays), "-o", _SACCT_FIELDS)
+            text = self.run(
+                "sacct", "-X", "-P", "-n", "-D", "-S", since, "-j", ",".join(arrays), "-o", _SACCT_FIELDS
+            )
         except Refused:
             self._sacct_works = False
             return None
@@ -137,12 +145,22 @@ class SlurmClient:
             There was no usable answer.
         """
         lines = self.run("scontrol", "show", "config").splitlines()
-        return {name.strip(): value.strip() for name, equals, value in (line.partition("=") for line in lines) if equals}
+        return {
+            name.strip(): value.strip()
+            for name, equals, value in (line.partition("=") for line in lines)
+            if equals
+        }
 
 
 def out_of_reach(message: str) -> bool:
     """Whether an error message says that the controller was not reached, or did not answer."""
-    signs = ("Unable to contact", "Socket timed out", "Zero Bytes were transmitted", "Connection refused", "Connection timed out")
+    signs = (
+        "Unable to contact",
+        "Socket timed out",
+        "Zero Bytes were transmitted",
+        "Connection refused",
+        "Connection timed out",
+    )
     return any(sign in message for sign in signs)
 
 
@@ -156,7 +174,9 @@ def parse_queue(text: str) -> Iterator[Sighting]:
         if len(parts) == 8:
             array, index, job_id, state, reason, node, comment, name = parts
             for number in indices(index):
-                yield Sighting(array, number, job_id, state.split()[0] if state else "", reason, node, comment, name)
+                yield Sighting(
+                    array, number, job_id, state.split()[0] if state else "", reason, node, comment, name
+                )
 
 
 def parse_accounting(text: str) -> Iterator[Sighting]:
@@ -172,7 +192,8 @@ def parse_accounting(text: str) -> Iterator[Sighting]:
 
 
 def indices(text: str) -> list[int | None]:
-    """Elements that squeue's array index names: ``7``, ``0-3%2``, ``[1,4-6]``; [None] where it names them incompletely."""
+    """Elements that squeue's array index names: ``7``, ``0-3%2``, ``[1,4-6]``; [None] where it names them
+    incompletely."""
     text = text.strip("[]").partition("%")[0]
     if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
         return [None]

@@ -60,7 +60,16 @@ def diagnose(site: SiteProfile, conf: str | None) -> Diagnosis:
     config = client.config()
     partitions = tuple(_partitions(client.run("sinfo", "-h", "-o", _PARTITION_FIELDS)))
     accepted, refused = _test_submission(site, client)
-    names = ("MaxArraySize", "MaxJobCount", "MinJobAge", "KillWait", "JobRequeue", "PreemptType", "PreemptMode", "SelectType")
+    names = (
+        "MaxArraySize",
+        "MaxJobCount",
+        "MinJobAge",
+        "KillWait",
+        "JobRequeue",
+        "PreemptType",
+        "PreemptMode",
+        "SelectType",
+    )
     return Diagnosis(
         version=config.get("SLURM_VERSION", "unknown"),
         limits={name: config[name] for name in names if name in config},
@@ -75,7 +84,8 @@ def diagnose(site: SiteProfile, conf: str | None) -> Diagnosis:
 def minutes(limit: str) -> float | None:
     """Minutes of Slurm's ``days-hours:minutes:seconds``, None for no limit.
 
-    A single number with colons is read from the right as squeue and sinfo print it: ``30:00`` are thirty minutes.
+    A single number with colons is read from the right as squeue and sinfo print it: ``30:00`` are thirty
+    minutes.
     """
     if limit in UNLIMITED:
         return None
@@ -108,7 +118,10 @@ def _test_submission(site: SiteProfile, client: SlurmClient) -> tuple[str, str |
 
 def _objection(text: str) -> str:
     """sbatch's last word, with the field of the profile it is about."""
-    lines = [line.removeprefix("sbatch: error: ").removeprefix("allocation failure: ").strip() for line in text.splitlines()]
+    lines = [
+        line.removeprefix("sbatch: error: ").removeprefix("allocation failure: ").strip()
+        for line in text.splitlines()
+    ]
     message = next((line for line in reversed(lines) if line), "no reason given")
     field = batch.refusal(text)
     return f"cluster.{field}: {message}" if field else message
@@ -128,7 +141,8 @@ def _warnings(site: SiteProfile, config: dict[str, str], partitions: tuple[Parti
     limits = [limit for p in ours if (limit := minutes(p.limit)) is not None]
     if limits and site.time_min > min(limits):
         found.append(
-            f"cluster.time_min={site.time_min} is above the partition's limit of {min(limits):g} min: jobs may wait for ever"
+            f"cluster.time_min={site.time_min} is above the partition's limit of {min(limits):g} min: jobs"
+            " may wait for ever"
         )
     if ours and not any(p.up for p in ours):
         found.append(f"partition {ours[0].name} is down: jobs wait until it comes up")

@@ -1,9 +1,10 @@
 """What one array element runs: the job of its index, with our own record of how it went.
 
-Started by path (``python -P .../slurm/element.py JOBS_FILE``) with the standard library alone, so that it is there in
-milliseconds on a node where nothing is imported yet. The job's process is a child: this parent sleeps until it ends,
-forwards signals, says now and then that it lives, and writes how it ended before Slurm can. After a warning that the
-time limit is near, a job that has advanced asks for its own requeue, so that it continues with nobody logged in.
+Started by path (``python -P .../slurm/element.py JOBS_FILE``) with the standard library alone, so that it is
+there in milliseconds on a node where nothing is imported yet. The job's process is a child: this parent
+sleeps until it ends, forwards signals, says now and then that it lives, and writes how it ended before Slurm
+can. After a warning that the time limit is near, a job that has advanced asks for its own requeue, so that it
+continues with nobody logged in.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Element:
         self.child: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
-        """Run the job unless an earlier start has finished it; the job's exit status, 128 + n for signal n."""
+        """Run the job unless an earlier start has finished it; the job's exit status, 128 + n for signal
+        n."""
         self.base.parent.mkdir(parents=True, exist_ok=True)
         if any(_status_of(file) == 0 for file in self.base.parent.glob(f"{self.base.name}.end-*.json")):
             print("an earlier start of this job has finished it")
@@ -58,7 +60,9 @@ class Element:
         with Path(self._log()).open("ab") as log:
             log.write(f"--- start {self.restarts} of job {_job_id()} on {socket.gethostname()}\n".encode())
             log.flush()
-            self.child = subprocess.Popen(self._command(), env=self._env(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.child = subprocess.Popen(
+                self._command(), env=self._env(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         if self.signals:
             self.child.send_signal(signal.Signals[self.signals[-1]])
         status = self._wait(self.child)
@@ -108,7 +112,13 @@ class Element:
 
     def _write(self, what: str, values: dict[str, Any]) -> None:
         """Write once: of two live copies of this start the first one's word stays."""
-        facts = {"time": time.time(), "host": socket.gethostname(), "job": _job_id(), "restarts": self.restarts, **values}
+        facts = {
+            "time": time.time(),
+            "host": socket.gethostname(),
+            "job": _job_id(),
+            "restarts": self.restarts,
+            **values,
+        }
         final = self.base.parent / f"{self.base.name}.{what}-{self.restarts}.json"
         temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex[:8]}.tmp")
         try:
@@ -127,7 +137,10 @@ class Element:
         try:
             subprocess.run(command, timeout=REQUEUE_TIMEOUT_S, check=True, stdin=subprocess.DEVNULL)
         except (OSError, subprocess.SubprocessError) as error:
-            print(f"cannot requeue itself ({error}); whoever follows the sweep submits it again", file=sys.stderr)
+            print(
+                f"cannot requeue itself ({error}); whoever follows the sweep submits it again",
+                file=sys.stderr,
+            )
 
 
 def _job_id() -> str:

@@ -1,7 +1,7 @@
 """Jobs on Slurm: arrays through submitit, and our own truth about how they stand.
 
-A poll costs at most one squeue and one sacct however many jobs there are. What a job has written itself wins over what
-Slurm says; no answer changes nothing.
+A poll costs at most one squeue and one sacct however many jobs there are. What a job has written itself wins
+over what Slurm says; no answer changes nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class SlurmExecutor:
 
     Parameters
     ----------
-    advanced : told a job's name and how a try of it ended, says whether that try left more finished than it found
+    advanced : told a job's name and how a try of it ended, says whether that try left more finished than it
+        found
     say : takes sentences for the person who watches
     """
 
@@ -112,7 +113,8 @@ class SlurmExecutor:
             self._submitter.collector(job, arrays)
 
     def poll(self) -> dict[str, JobState]:
-        """Ask Slurm if it is time to, act on what ended, submit what may be submitted; the state of every job.
+        """Ask Slurm if it is time to, act on what ended, submit what may be submitted; the state of every
+        job.
 
         Raises
         ------
@@ -124,7 +126,9 @@ class SlurmExecutor:
             before = dict(self._standings), len(self._open())
             self._cycle(now)
             changed = before != (self._standings, len(self._open()))
-            self._interval_s = self._site.poll_min_s if changed else min(self._site.poll_max_s, 1.5 * self._interval_s)
+            self._interval_s = (
+                self._site.poll_min_s if changed else min(self._site.poll_max_s, 1.5 * self._interval_s)
+            )
             self._next_poll = self._clock() + self._interval_s
         self._submit_waiting()
         return self.states()
@@ -155,7 +159,8 @@ class SlurmExecutor:
         return [name for name, standing in self._alive().items() if standing.held and name in self._jobs]
 
     def cancel(self, names: Iterable[str] | None = None) -> int:
-        """Cancel jobs, all by default; how many elements that were. Only what carries a token of ours is touched.
+        """Cancel jobs, all by default; how many elements that were. Only what carries a token of ours is
+        touched.
 
         Raises
         ------
@@ -170,7 +175,9 @@ class SlurmExecutor:
             if submission is None or end_of(sighting.state) is not None:
                 continue
             covered = range(len(submission.names)) if sighting.index is None else [sighting.index]
-            targets += [f"{sighting.array}_{i}" for i in covered if names is None or submission.names[i] in wanted]
+            targets += [
+                f"{sighting.array}_{i}" for i in covered if names is None or submission.names[i] in wanted
+            ]
         if targets:
             self._client.run("scancel", *targets)
         self._next_poll = 0.0
@@ -181,7 +188,10 @@ class SlurmExecutor:
             seen = self._look()
         except ClusterError as error:
             if not self._deaf:
-                self._say(f"Slurm does not answer ({str(error).splitlines()[0]}): nothing follows from that, asking again")
+                self._say(
+                    f"Slurm does not answer ({str(error).splitlines()[0]}): nothing follows from that, asking"
+                    " again"
+                )
             self._deaf = True
             return
         if self._deaf:
@@ -192,7 +202,9 @@ class SlurmExecutor:
                 self._settle_fate(submission, seen, now)
             own = read_own(self._submitter.folder / submission.token)
             for index in submission.open:
-                self._element(submission, index, seen.get((submission.token, index)), own.get(index, Own({})), now)
+                self._element(
+                    submission, index, seen.get((submission.token, index)), own.get(index, Own({})), now
+                )
                 standing = self._standings.get((submission.token, index), Standing())
                 if act and standing.end is not None:
                     sighting = seen.get((submission.token, index))
@@ -250,7 +262,9 @@ class SlurmExecutor:
             self.journal.refused(submission.token, "it never arrived")
             self._waiting.extend(self._jobs[name] for name in submission.names if name in self._jobs)
 
-    def _element(self, submission: Submission, index: int, sighting: Sighting | None, own: Own, now: float) -> None:
+    def _element(
+        self, submission: Submission, index: int, sighting: Sighting | None, own: Own, now: float
+    ) -> None:
         key = (submission.token, index)
         if submission.refused is not None or submission.array is None:
             return
@@ -273,7 +287,12 @@ class SlurmExecutor:
         assert end is not None
         advanced = end is not End.DONE and self._advanced(name, end)
         action = decide(end, self.journal.tries[name], advanced, self._site.max_retries)
-        elsewhere = any(s.names[i] == name for s in self.journal.submissions.values() for i in s.open if s is not submission)
+        elsewhere = any(
+            s.names[i] == name
+            for s in self.journal.submissions.values()
+            for i in s.open
+            if s is not submission
+        )
         self.journal.ended(submission, index, Verdict(end, action, standing.note), node)
         if action is Action.RETRY and name in self._jobs and not elsewhere:
             self._say(f"{name}: {standing.note}; submitting it again")
@@ -300,7 +319,9 @@ class SlurmExecutor:
 
     def _alive(self) -> dict[str, Standing]:
         """How the jobs stand that have a live submission."""
-        return {s.names[i]: self._standings.get((s.token, i), Standing()) for s in self._open() for i in s.open}
+        return {
+            s.names[i]: self._standings.get((s.token, i), Standing()) for s in self._open() for i in s.open
+        }
 
     def _open(self) -> list[Submission]:
         return [s for s in self.journal.submissions.values() if s.open]
@@ -320,7 +341,8 @@ def executor(
     advanced: Callable[[str, End], bool] = lambda name, end: False,
     say: Callable[[str], None] = lambda text: None,
 ) -> SlurmExecutor:
-    """A Slurm executor for the sweep in `folder`, whose journal is ``submissions.jsonl`` and whose nodes run `code`."""
+    """A Slurm executor for the sweep in `folder`, whose journal is ``submissions.jsonl`` and whose nodes run
+    `code`."""
     client = SlurmClient(conf_of(site))
     journal = Journal(folder / JOURNAL)
     submitter = Submitter(site, folder / "submissions", name, code, client, journal, time.time)

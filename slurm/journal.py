@@ -1,4 +1,5 @@
-"""What was submitted and how it ended, as an append-only file: all that another shell needs to follow a sweep."""
+"""What was submitted and how it ended, as an append-only file: all that another shell needs to follow a
+sweep."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from slurm.states import End
 class Submission:
     """One array: `names[i]` is the job of element i.
 
-    `array` is None while its fate is unknown: sbatch did not answer, or the submitter died. `ended` holds how elements
-    ended that need no more watching.
+    `array` is None while its fate is unknown: sbatch did not answer, or the submitter died. `ended` holds how
+    elements ended that need no more watching.
     """
 
     token: str
@@ -76,7 +77,15 @@ class Journal:
     def ended(self, submission: Submission, index: int, verdict: Verdict, node: str = "") -> None:
         """Note how an element ended and what follows."""
         line = {"event": "ended", "token": submission.token, "index": index, "name": submission.names[index]}
-        self._add({**line, "end": verdict.end.value, "action": verdict.action.value, "note": verdict.note, "node": node})
+        self._add(
+            {
+                **line,
+                "end": verdict.end.value,
+                "action": verdict.action.value,
+                "note": verdict.note,
+                "node": node,
+            }
+        )
 
     def open_names(self) -> set[str]:
         """Jobs of which a copy may be alive."""
@@ -126,7 +135,8 @@ class Journal:
                 self.verdicts.pop(line["name"], None)
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        """Lines of the file; the last may be half written by a submitter that was killed, and then says nothing."""
+        """Lines of the file; the last may be half written by a submitter that was killed, and then says
+        nothing."""
         try:
             text = self.file.read_text()
         except FileNotFoundError:

@@ -21,7 +21,8 @@ class Word:
 
 @dataclass(frozen=True)
 class Own:
-    """A job's own records: how its starts ended, by number of restarts, and when it last gave a sign of life."""
+    """A job's own records: how its starts ended, by number of restarts, and when it last gave a sign of
+    life."""
 
     words: Mapping[int, Word]
     starts: int = 0
@@ -58,14 +59,17 @@ class Standing:
     held: bool = False
 
 
-def judge(seen: Sighting | None, own: Own, silent_s: float, silent_polls: int, now: float, patience: Patience) -> Standing:
+def judge(
+    seen: Sighting | None, own: Own, silent_s: float, silent_polls: int, now: float, patience: Patience
+) -> Standing:
     """How an element stands after an answer of Slurm.
 
     Parameters
     ----------
     seen : the element in that answer, None if it is not there
     own : the job's own records
-    silent_s, silent_polls : since when, and for how many answers, Slurm has been saying that it is over or unknown
+    silent_s, silent_polls : since when, and for how many answers, Slurm has been saying that it is over or
+        unknown
     """
     if own.done:
         return Standing(End.DONE)
@@ -74,10 +78,16 @@ def judge(seen: Sighting | None, own: Own, silent_s: float, silent_polls: int, n
     end = end_of(seen.state)
     if end is None:
         held = needs_attention(seen.state, seen.reason)
-        note = f"{seen.state.lower()}: {seen.reason}" if seen.reason not in ("", "None") else seen.state.lower()
-        return Standing(None, note, running=seen.state not in ("PENDING", "CONFIGURING", "REQUEUED"), held=held)
+        note = (
+            f"{seen.state.lower()}: {seen.reason}" if seen.reason not in ("", "None") else seen.state.lower()
+        )
+        return Standing(
+            None, note, running=seen.state not in ("PENDING", "CONFIGURING", "REQUEUED"), held=held
+        )
     if end is not End.NO_RESULT:
-        return Standing(end, f"{end.value} by Slurm's word ({seen.state} {seen.reason})".replace(" None)", ")"))
+        return Standing(
+            end, f"{end.value} by Slurm's word ({seen.state} {seen.reason})".replace(" None)", ")")
+        )
     return _by_its_own_word(own, silent_s, seen.state, patience)
 
 
@@ -106,7 +116,11 @@ def _by_its_own_word(own: Own, silent_s: float, state: str, patience: Patience) 
     if word.status in (TRY_AGAIN, STUCK, 128 + signal.SIGTERM):
         return Standing(End.STOPPED, f"stopped by {word.signals[-1] if word.signals else 'SIGTERM'}")
     if word.status == 137:
-        return Standing(End.OOM, "memory ran out") if own.oom else Standing(End.NO_RESULT, "its process was killed")
+        return (
+            Standing(End.OOM, "memory ran out")
+            if own.oom
+            else Standing(End.NO_RESULT, "its process was killed")
+        )
     if word.status > 128:
         return Standing(End.NO_RESULT, f"its process was ended by signal {word.status - 128}")
     return Standing(End.FAILED, f"it ended with status {word.status}")

@@ -51,7 +51,8 @@ class LocalExecutor:
         return {}
 
     def cancel(self) -> None:
-        """Drop waiting jobs, end running ones: SIGTERM first, SIGKILL to the process group after a grace period."""
+        """Drop waiting jobs, end running ones: SIGTERM first, SIGKILL to the process group after a grace
+        period."""
         for job in self._waiting:
             self._states[job.name] = JobState.CANCELLED
         self._waiting.clear()
@@ -78,7 +79,8 @@ class LocalExecutor:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C in the terminal is for the launcher, which then asks nicely
+                    # Ctrl-C in the terminal is for the launcher, which then asks nicely
+                    start_new_session=True,
                 )
             self._running[job.name] = (process, slot)
             self._states[job.name] = JobState.RUNNING

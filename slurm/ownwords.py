@@ -1,4 +1,5 @@
-"""Reading what elements of an array have written about themselves: one look into one folder for each array."""
+"""Reading what elements of an array have written about themselves: one look into one folder for each
+array."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ from slurm.judge import Own, Word
 
 _NAME = re.compile(r"^(?P<index>\d+)\.(?P<what>start|end|beat)(-(?P<restarts>\d+)\.json)?$")
 
-_OOM_SIGNS = ("oom-kill", "oom_kill", "exceeded memory limit", "Exceeded job memory limit", "out-of-memory handler")
+_OOM_SIGNS = (
+    "oom-kill",
+    "oom_kill",
+    "exceeded memory limit",
+    "Exceeded job memory limit",
+    "out-of-memory handler",
+)
 
 
 def read_own(folder: Path) -> dict[int, Own]:

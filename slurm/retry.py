@@ -39,8 +39,8 @@ class Tries:
 def decide(end: End, tries: Tries, advanced: bool, max_retries: int) -> Action:
     """The retry table.
 
-    A job that ended by itself with a status is final: doing it again would end the same way. One that ended without a
-    word gets one more try.
+    A job that ended by itself with a status is final: doing it again would end the same way. One that ended
+    without a word gets one more try.
     """
     if end is End.DONE:
         return Action.NONE

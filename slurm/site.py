@@ -1,4 +1,5 @@
-"""What differs from one Slurm site to the next: the typed fields of `conf/cluster/`, and the sbatch options they become."""
+"""What differs from one Slurm site to the next: the typed fields of `conf/cluster/`, and the sbatch options
+they become."""
 
 from __future__ import annotations
 
@@ -13,15 +14,47 @@ GPU_FLAGS = ("gres", "gpus-per-node", "gpus-per-task", "gpus")
 MEM_FLAGS = ("mem", "mem-per-cpu", "mem-per-gpu", "none")
 
 ALWAYS_EXPORTED = (
-    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "SLURM_CONF"),
-    *("MODULEPATH", "MODULESHOME", "LMOD_CMD", "BASH_ENV", "CONDA_PREFIX", "CONDA_EXE", "VIRTUAL_ENV", "CUDA_HOME"),
+    *(
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "LC_ALL",
+        "TZ",
+        "TMPDIR",
+        "LD_LIBRARY_PATH",
+        "SLURM_CONF",
+    ),
+    *(
+        "MODULEPATH",
+        "MODULESHOME",
+        "LMOD_CMD",
+        "BASH_ENV",
+        "CONDA_PREFIX",
+        "CONDA_EXE",
+        "VIRTUAL_ENV",
+        "CUDA_HOME",
+    ),
     *("HF_HOME", "TORCH_HOME", "XDG_CACHE_HOME", "WANDB_MODE", "WANDB_BASE_URL", "PYTHONDONTWRITEBYTECODE"),
 )
-"""Variables a job inherits where they are set; everything else, secrets above all, stays with the submitter."""
+"""Variables a job inherits where they are set; everything else, secrets above all, stays with the submitter.
+"""
 
 OWN_OPTIONS = frozenset(
     (
-        *("array", "comment", "error", "export", "job-name", "kill-on-invalid-dep", "no-requeue", "open-mode", "output"),
+        *(
+            "array",
+            "comment",
+            "error",
+            "export",
+            "job-name",
+            "kill-on-invalid-dep",
+            "no-requeue",
+            "open-mode",
+            "output",
+        ),
         *("parsable", "requeue", "signal", "wckey", "wrap"),
     )
 )
@@ -80,8 +113,17 @@ class SiteProfile:
         """
         for name, choices in (("gpu_flag", GPU_FLAGS), ("mem_flag", MEM_FLAGS)):
             if getattr(self, name) not in choices:
-                raise ClusterError(f"cluster.{name}={getattr(self, name)} is unknown; choose from: {', '.join(choices)}")
-        lowest = {"gpus": 0, "cpus_per_task": 1, "time_min": 1, "array_parallelism": 1, "max_array": 1, "max_retries": 0}
+                raise ClusterError(
+                    f"cluster.{name}={getattr(self, name)} is unknown; choose from: {', '.join(choices)}"
+                )
+        lowest = {
+            "gpus": 0,
+            "cpus_per_task": 1,
+            "time_min": 1,
+            "array_parallelism": 1,
+            "max_array": 1,
+            "max_retries": 0,
+        }
         for name, low in lowest.items():
             if getattr(self, name) < low:
                 raise ClusterError(f"cluster.{name}={getattr(self, name)} must be at least {low}")
@@ -89,22 +131,36 @@ class SiteProfile:
             if getattr(self, name) <= 0:
                 raise ClusterError(f"cluster.{name}={getattr(self, name)} must be above zero")
         if self.memory and self.mem_flag == "none":
-            raise ClusterError("cluster.memory is set and cluster.mem_flag=none forbids asking; drop one of them")
+            raise ClusterError(
+                "cluster.memory is set and cluster.mem_flag=none forbids asking; drop one of them"
+            )
         if self.teardown and not self.srun:
-            raise ClusterError("cluster.teardown needs cluster.srun=true: without srun the shell becomes the job")
+            raise ClusterError(
+                "cluster.teardown needs cluster.srun=true: without srun the shell becomes the job"
+            )
         written = set(self.options(Shape.of(self))) | OWN_OPTIONS
         for text in self.sbatch:
             name = option_name(text)
             if name in written:
                 raise ClusterError(
-                    f"cluster.sbatch: {text} collides with what perfsweep writes itself; use the field for --{name}"
+                    f"cluster.sbatch: {text} collides with what perfsweep writes itself; use the field for"
+                    f" --{name}"
                 )
 
     def options(self, shape: Shape) -> dict[str, Any]:
         """sbatch options for a job of this shape, by their long names."""
         options: dict[str, Any] = {
             name: value
-            for name in ("partition", "qos", "account", "constraint", "exclude", "nodelist", "reservation", "wckey")
+            for name in (
+                "partition",
+                "qos",
+                "account",
+                "constraint",
+                "exclude",
+                "nodelist",
+                "reservation",
+                "wckey",
+            )
             if (value := getattr(self, name)) is not None
         }
         options |= {"time": self.time_min, "nodes": 1, "ntasks-per-node": 1, "cpus-per-task": shape.cpus}
@@ -151,7 +207,15 @@ def option_name(text: str) -> str:
     words = shlex.split(text)
     if not words or not words[0].startswith("-"):
         raise ClusterError(f"cluster.sbatch: {text!r} is no option of sbatch; write it as --name=value")
-    short = {"p": "partition", "q": "qos", "A": "account", "C": "constraint", "t": "time", "c": "cpus-per-task", "a": "array"}
+    short = {
+        "p": "partition",
+        "q": "qos",
+        "A": "account",
+        "C": "constraint",
+        "t": "time",
+        "c": "cpus-per-task",
+        "a": "array",
+    }
     name = words[0].lstrip("-").partition("=")[0]
     return short.get(name, name)
 

@@ -25,7 +25,8 @@ MARK = "perfsweep:"
 """The comment of our jobs: this and the token of the submission."""
 
 GIVE_UP_AFTER = 5
-"""A limit that refuses a single job this often while none of ours is in the queue will not go away by waiting."""
+"""A limit that refuses a single job this often while none of ours is in the queue will not go away by
+waiting."""
 
 
 class Submitter:
@@ -33,7 +34,8 @@ class Submitter:
 
     Parameters
     ----------
-    folder : `submissions/` of the sweep: job files, batch scripts, Slurm's output and the elements' own records
+    folder : `submissions/` of the sweep: job files, batch scripts, Slurm's output and the elements' own
+        records
     code : snapshot that holds the `slurm` package the nodes run
     """
 
@@ -61,7 +63,8 @@ class Submitter:
         Raises
         ------
         ClusterError
-            The site refuses for a reason that waiting does not mend; the message names the field of the profile.
+            The site refuses for a reason that waiting does not mend; the message names the field of the
+            profile.
         """
         done: list[Submission] = []
         if not waiting or self._clock() < self._not_before:
@@ -90,21 +93,29 @@ class Submitter:
         """The batch scripts that these jobs would be submitted with, one for each shape and chunk."""
         most = self._site.max_array
         return [
-            self.text(shape, len(group[i : i + most])) for shape, group in self.grouped(jobs) for i in range(0, len(group), most)
+            self.text(shape, len(group[i : i + most]))
+            for shape, group in self.grouped(jobs)
+            for i in range(0, len(group), most)
         ]
 
     def grouped(self, jobs: Sequence[Job]) -> list[tuple[Shape, list[Job]]]:
         """Jobs by the resources they ask for."""
         shapes = [(Shape.of(self._site, job.ranks), job) for job in jobs]
-        ordered = sorted(shapes, key=lambda pair: (pair[0].gpus, pair[0].cpus))  # stable: jobs keep their order
-        return [(shape, [job for _, job in group]) for shape, group in groupby(ordered, key=lambda pair: pair[0])]
+        ordered = sorted(
+            shapes, key=lambda pair: (pair[0].gpus, pair[0].cpus)
+        )  # stable: jobs keep their order
+        return [
+            (shape, [job for _, job in group]) for shape, group in groupby(ordered, key=lambda pair: pair[0])
+        ]
 
     def collector(self, job: Job, after: Sequence[str]) -> Submission:
         """Submit a last job that starts when all of these arrays have ended, however they ended."""
         # It counts and draws: it needs no GPU, and must not wait for one.
         site = replace(self._site, gpus=0, cpus_per_task=1, sbatch=[])
         dependency = "afterany:" + ":".join(after)
-        return self._sbatch([job], self._parameters(Shape(0, 1), "{token}", site) | {"dependency": dependency})
+        return self._sbatch(
+            [job], self._parameters(Shape(0, 1), "{token}", site) | {"dependency": dependency}
+        )
 
     def _hand_over(self, chunk: list[Job], shape: Shape, queued: int) -> Submission | None:
         try:
@@ -116,7 +127,8 @@ class Submitter:
         return submission
 
     def _sbatch(self, jobs: Sequence[Job], parameters: dict[str, Any]) -> Submission:
-        """One sbatch. Of unknown fate, it counts as submitted until the queue has been asked for its token."""
+        """One sbatch. Of unknown fate, it counts as submitted until the queue has been asked for its
+        token."""
         submission = self._journal.submitting([job.name for job in jobs], self._client.conf)
         token = submission.token
         self._write_jobs(token, jobs)
@@ -138,13 +150,18 @@ class Submitter:
             named = f"cluster.{field}={given}" if given is not None else f"cluster.{field}"
             raise ClusterError(f"Slurm refuses {named}: {_first(message)}")
         if not batch.is_limit(message) and "timed out" not in message:
-            raise ClusterError(f"Slurm refuses the sweep: {_first(message)}; `perfsweep doctor cluster=...` shows what it takes")
+            raise ClusterError(
+                f"Slurm refuses the sweep: {_first(message)}; `perfsweep doctor cluster=...` shows what it"
+                " takes"
+            )
         if count > 1:
             self._largest = max(1, count // 2)
             return
         self._refusals += 1
         if self._refusals >= GIVE_UP_AFTER and queued == 0:
-            raise ClusterError(f"Slurm refuses even a single job while none of ours is queued: {_first(message)}")
+            raise ClusterError(
+                f"Slurm refuses even a single job while none of ours is queued: {_first(message)}"
+            )
         self._delay_s = min(BACKOFF_MAX_S, max(BACKOFF_MIN_S, 2 * self._delay_s))
         self._not_before = self._clock() + self._delay_s * random.uniform(0.8, 1.2)
 
@@ -152,7 +169,8 @@ class Submitter:
         if self._largest is None:
             allowed = self._client.config().get("MaxArraySize", "")
             self._largest = min(
-                self._site.max_array, int(allowed) if allowed.isdigit() and int(allowed) > 0 else self._site.max_array
+                self._site.max_array,
+                int(allowed) if allowed.isdigit() and int(allowed) > 0 else self._site.max_array,
             )
         return self._largest
 
@@ -164,7 +182,13 @@ class Submitter:
             "heartbeat_s": self._site.heartbeat_s,
             "code": str(self._code.absolute()),
             "jobs": [
-                {"name": j.name, "command": _portable(j), "env": dict(j.env), "log": str(j.log.absolute()), "ranks": j.ranks}
+                {
+                    "name": j.name,
+                    "command": _portable(j),
+                    "env": dict(j.env),
+                    "log": str(j.log.absolute()),
+                    "ranks": j.ranks,
+                }
                 for j in jobs
             ],
         }
@@ -179,7 +203,10 @@ class Submitter:
                 rows = json.loads(self.jobs_file(token).read_text())["jobs"]
             except (OSError, ValueError, KeyError):
                 continue  # a submitter died before it could write the file: nothing was handed over
-            found |= {r["name"]: Job(r["name"], tuple(r["command"]), Path(r["log"]), r["env"], r["ranks"]) for r in rows}
+            found |= {
+                r["name"]: Job(r["name"], tuple(r["command"]), Path(r["log"]), r["env"], r["ranks"])
+                for r in rows
+            }
         return list(found.values())
 
     def jobs_file(self, token: str) -> Path:

@@ -14,7 +14,8 @@ from hypothesis import settings
 SUPPORT = Path(__file__).with_name("support")
 sys.path.insert(0, str(SUPPORT))  # toys and declared tables are imported by name, as a user's module would be
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# A shell that starts the tests in the background has Ctrl-C ignored, and every command that they start would inherit it.
+# A shell that starts the tests in the background has Ctrl-C ignored, and every command that they start would
+# inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from loopback import Loopback  # noqa: E402
@@ -37,7 +38,13 @@ def command(tmp_path: Path) -> MakeCommand:
 
     def make(*designs: DesignConfig, workload: str = TOY, **changes: object) -> SweepCommand:
         measure = MeasureConfig(
-            rounds=2, iterations=8, warmup_max=10, evidence_iterations=4, counting_iterations=2, timeout_s=60, repeats=0
+            rounds=2,
+            iterations=8,
+            warmup_max=10,
+            evidence_iterations=4,
+            counting_iterations=2,
+            timeout_s=60,
+            repeats=0,
         )
         for name, value in dict(changes.pop("measure", {})).items():  # type: ignore[call-overload]
             setattr(measure, name, value)
@@ -45,7 +52,9 @@ def command(tmp_path: Path) -> MakeCommand:
             "workload": {"name": workload},
             "measure": measure,
             "cluster": ClusterConfig(executor="inprocess"),
-            "sweep": SweepConfig(name="toy", designs=list(designs), references=dict(changes.pop("references", {"naive": {}}))),  # type: ignore[call-overload]
+            "sweep": SweepConfig(
+                name="toy", designs=list(designs), references=dict(changes.pop("references", {"naive": {}}))
+            ),  # type: ignore[call-overload]
             "runs": str(tmp_path / "runs"),
         }
         return SweepCommand(**{**values, **changes})  # type: ignore[arg-type]
@@ -83,6 +92,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
     if hasattr(config, "workerinput"):
         return
-    for what, missing in (("test on a real Slurm", installed()), ("look at the report in a browser", browser.missing())):
+    for what, missing in (
+        ("test on a real Slurm", installed()),
+        ("look at the report in a browser", browser.missing()),
+    ):
         if missing:
             print(f"\nSKIPPED every {what}: {missing}")

@@ -69,8 +69,10 @@ class Level:
     unsupported : reason why this level cannot act on a device, or None
     env : variables set before the process starts importing; ``{scratch_dir}`` is filled in
     compiles_anew : whether compiled code that other trials left is out of a trial's reach
-    ranks, per_gpu : number of processes that form one trial; `per_gpu` makes it one for each GPU where that is more
-    loosened : another class than `parity` where a workload configuration and the other levels demand it, or None
+    ranks, per_gpu : number of processes that form one trial; `per_gpu` makes it one for each GPU where that
+        is more
+    loosened : another class than `parity` where a workload configuration and the other levels demand it, or
+        None
     witness : counter that changes against the base when the level acts; unchanged means *inert*
     """
 
@@ -129,7 +131,8 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Toggle:
-    """One optimisation choice. The first level is the baseline, the naive path, unless `baselines` says else."""
+    """One optimisation choice. The first level is the baseline, the naive path, unless `baselines` says
+    else."""
 
     name: str
     levels: tuple[Level, ...]
@@ -154,12 +157,16 @@ class Toggle:
                 return level
         if self.numbers and number is not None and self.numbers.holds(number):
             return dataclasses.replace(self.numbers.like, value=number)
-        raise ConfigError(f"toggles.{self.name}={text} is not a level of {self.name}; choose from: {self.choices}")
+        raise ConfigError(
+            f"toggles.{self.name}={text} is not a level of {self.name}; choose from: {self.choices}"
+        )
 
     def baseline(self, levels: Levels, device: Device) -> LevelValue:
         """The baseline level beside `levels` on `device`."""
         for other in self.baselines:
-            if other.device(device) and all(levels.get(name) in values for name, values in other.given.items()):
+            if other.device(device) and all(
+                levels.get(name) in values for name, values in other.given.items()
+            ):
                 return other.value
         return self.levels[0].value
 
@@ -184,12 +191,13 @@ def _as_number(text: str) -> int | float | None:
 class Claim:
     """What a report said, as data.
 
-    `arms` are the levels it speaks of, one mapping for each alternative; their base stands at the levels `against` where
-    the report compares with something else than the naive path. `low` and `high` bound the speed ratio (2.0 = half the
-    time), for ``memory`` the ratio of peak memory, for a ``predicate`` the counter or number `figure` of the arm itself;
-    `word` is the size word of a ``qualitative`` claim; `unsupported` the reason why a device cannot decide it, or None.
-    `setting` are fields of the workload's configuration with the values that the claim speaks of: an absolute figure of a
-    large problem is neither confirmed nor refuted by a small one.
+    `arms` are the levels it speaks of, one mapping for each alternative; their base stands at the levels
+    `against` where the report compares with something else than the naive path. `low` and `high` bound the
+    speed ratio (2.0 = half the time), for ``memory`` the ratio of peak memory, for a ``predicate`` the
+    counter or number `figure` of the arm itself; `word` is the size word of a ``qualitative`` claim;
+    `unsupported` the reason why a device cannot decide it, or None. `setting` are fields of the workload's
+    configuration with the values that the claim speaks of: an absolute figure of a large problem is neither
+    confirmed nor refuted by a small one.
     """
 
     text: str
@@ -226,16 +234,17 @@ class Check:
 
 
 REPLAY = Check("replay/*")
-"""Gradients of single iterations from the reference's own states, where a workload is `replayable`: judged beside its
-checks, in every workload. Levels may state bounds for it."""
+"""Gradients of single iterations from the reference's own states, where a workload is `replayable`: judged
+beside its checks, in every workload. Levels may state bounds for it."""
 
 
 @dataclass
 class Evidence:
     """What was computed: named tensors (anything `numpy.asarray` takes) and named numbers.
 
-    A number `sampled_share` below 1 says that only this share of the work was done, and times are marked as extrapolated.
-    `parts` names the pieces, with their lengths, that flat tensors called like its keys are made of.
+    A number `sampled_share` below 1 says that only this share of the work was done, and times are marked as
+    extrapolated. `parts` names the pieces, with their lengths, that flat tensors called like its keys are
+    made of.
     """
 
     tensors: dict[str, Any] = field(default_factory=dict)
@@ -247,8 +256,8 @@ class Evidence:
 class Replayable:
     """A training of which one iteration can be replayed from a state that another arm reached.
 
-    `parameters` are what `optimizer` updates, by name; `save` gives everything the next iteration starts from (values,
-    optimizer, generators of its own, place in the data), and `load` goes on from there.
+    `parameters` are what `optimizer` updates, by name; `save` gives everything the next iteration starts from
+    (values, optimizer, generators of its own, place in the data), and `load` goes on from there.
     """
 
     parameters: Mapping[str, Any]
@@ -261,7 +270,8 @@ class Replayable:
 class Work:
     """Formula cost of one unit.
 
-    `products` is the type of its multiply-adds, as `workloads.peaks` lists rates: float64, float32, tf32 or half.
+    `products` is the type of its multiply-adds, as `workloads.peaks` lists rates: float64, float32, tf32 or
+    half.
     """
 
     flops: float | None = None
@@ -273,8 +283,9 @@ class Work:
 class Context:
     """What the pipeline hands a workload for one trial.
 
-    `log` takes one row of metrics per iteration; `cache_dir` is shared by the trials of a sweep, `scratch_dir`
-    belongs to this trial; `deadline` is a `time.monotonic` value; `kind` is timing, counting, evidence or profile.
+    `log` takes one row of metrics per iteration; `cache_dir` is shared by the trials of a sweep,
+    `scratch_dir` belongs to this trial; `deadline` is a `time.monotonic` value; `kind` is timing, counting,
+    evidence or profile.
     """
 
     device: Device
@@ -301,8 +312,8 @@ class Workload:
     """Something that repeats an iteration. Subclasses are checked when the class is created.
 
     ``steps``-shaped workloads (training) never end by themselves; a ``job`` (a fit, an evaluation) ends, and
-    `reset` starts the next one in the same process. `cadence` is the number of iterations after which periodic
-    work (saving, evaluation) repeats; timed regions are whole multiples of it.
+    `reset` starts the next one in the same process. `cadence` is the number of iterations after which
+    periodic work (saving, evaluation) repeats; timed regions are whole multiples of it.
     """
 
     Config: ClassVar[type]
@@ -319,7 +330,10 @@ class Workload:
         super().__init_subclass__(**kwargs)
         problems = contract_problems(cls)
         if problems:
-            raise ContractError(f"workload class {cls.__module__}:{cls.__qualname__} breaks the contract: {'; '.join(problems)}")
+            raise ContractError(
+                f"workload class {cls.__module__}:{cls.__qualname__} breaks the contract:"
+                f" {'; '.join(problems)}"
+            )
 
     def setup(self, config: Any, levels: Levels, context: Context) -> None:
         """Build data, model and optimiser: recorded, not timed. All choices between paths are made here."""
@@ -349,7 +363,8 @@ class Workload:
         return None
 
     def counters(self) -> Mapping[str, float]:
-        """Machine-independent counts since `setup`; every witness of a level is among them or a generic counter."""
+        """Machine-independent counts since `setup`; every witness of a level is among them or a generic
+        counter."""
         return {}
 
     def work(self) -> Work:

@@ -1,4 +1,5 @@
-"""Checks of a workload's declarations when its class is created: everything that cannot be meant, as phrases."""
+"""Checks of a workload's declarations when its class is created: everything that cannot be meant, as
+phrases."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ def contract_problems(cls: type[Workload]) -> list[str]:
     problems = []
     if not dataclasses.is_dataclass(getattr(cls, "Config", None)):
         problems.append("Config must be a dataclass")
-    problems += [f"{name} must be a tuple" for name in ("toggles", "checks") if not isinstance(getattr(cls, name, None), tuple)]
+    problems += [
+        f"{name} must be a tuple"
+        for name in ("toggles", "checks")
+        if not isinstance(getattr(cls, name, None), tuple)
+    ]
     methods = ("setup", "step", "progress", "evidence")
     problems += [f"{name}() is missing" for name in methods if getattr(cls, name) is getattr(Workload, name)]
     if cls.shape not in ("steps", "job"):
@@ -24,8 +29,17 @@ def contract_problems(cls: type[Workload]) -> list[str]:
     if not problems:
         problems += toggle_problems(cls.toggles) + claim_problems(cls.claims, cls.toggles)
         checks = {check.name for check in (REPLAY, *cls.checks)}
-        bounds = [(toggle.name, name) for toggle in cls.toggles for level in _all_levels(toggle) for name in level.bounds]
-        problems += [f"toggle {toggle} bounds {name}, which is no check" for toggle, name in bounds if name not in checks]
+        bounds = [
+            (toggle.name, name)
+            for toggle in cls.toggles
+            for level in _all_levels(toggle)
+            for name in level.bounds
+        ]
+        problems += [
+            f"toggle {toggle} bounds {name}, which is no check"
+            for toggle, name in bounds
+            if name not in checks
+        ]
     return problems
 
 
@@ -45,7 +59,9 @@ def toggle_problems(toggles: tuple[Toggle, ...]) -> list[str]:
             for choices in (level.requires, level.requires_any, level.conflicts):
                 problems += _choice_problems(f"{toggle.name}={level.value}", choices, by_name)
         for other in toggle.baselines:
-            problems += _choice_problems(f"a baseline of {toggle.name}", {toggle.name: (other.value,), **other.given}, by_name)
+            problems += _choice_problems(
+                f"a baseline of {toggle.name}", {toggle.name: (other.value,), **other.given}, by_name
+            )
     return problems
 
 
@@ -63,7 +79,9 @@ def claim_problems(claims: tuple[Claim, ...], toggles: tuple[Toggle, ...]) -> li
         if claim.kind in ("speedup", "memory") and not bounded:
             problems.append(f"{where} is about {claim.kind} and has neither low nor high")
         if claim.kind == "predicate" and bounded != (claim.figure is not None):
-            problems.append(f"{where} is a predicate and has bounds without a figure, or a figure without bounds")
+            problems.append(
+                f"{where} is a predicate and has bounds without a figure, or a figure without bounds"
+            )
         if claim.low is not None and claim.high is not None and claim.low > claim.high:
             problems.append(f"{where} has low above high")
     return problems

@@ -1,4 +1,5 @@
-"""Which source files a module's code consists of: its own, and what it imports from beside it. Nothing is imported here."""
+"""Which source files a module's code consists of: its own, and what it imports from beside it. Nothing is
+imported here."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ def followed(files: Iterable[Path], roots: Mapping[str, Path], anywhere: Path | 
     found = dict.fromkeys(file.resolve() for file in files)
     waiting, known = list(found), set[str]()
     while waiting:
-        names = set(_imported_names(waiting.pop(), [*roots.values(), *([anywhere] if anywhere else [])])) - known
+        names = (
+            set(_imported_names(waiting.pop(), [*roots.values(), *([anywhere] if anywhere else [])])) - known
+        )
         known |= names
         for name in names:
             root = roots.get(name.partition(".")[0], anywhere)
@@ -38,8 +41,8 @@ _NAME = re.compile(r"\w+")
 def _imported_names(file: Path, roots: Iterable[Path]) -> Iterator[str]:
     """Dotted names that may be modules: of ``from a import b`` both ``a`` and ``a.b``.
 
-    By pattern: every trial asks for the digest of its code, and parsing forty files would take a tenth of a second. A line of
-    a docstring that looks like an import at worst adds a file that exists.
+    By pattern: every trial asks for the digest of its code, and parsing forty files would take a tenth of a
+    second. A line of a docstring that looks like an import at worst adds a file that exists.
     """
     if file.suffix != ".py":
         return

@@ -1,4 +1,5 @@
-"""Hand-written C++ kernels for the CPU: built on first use with the compiler at hand, and kept for the next trial."""
+"""Hand-written C++ kernels for the CPU: built on first use with the compiler at hand, and kept for the next
+trial."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 @functools.cache
 def library(source: Path, toggle: str, flags: tuple[str, ...] = ()) -> ctypes.CDLL:
-    """The kernels in `source`, built with `flags` more than `FLAGS`, for a toggle's level such as ``fused_kernel=on``.
+    """The kernels in `source`, built with `flags` more than `FLAGS`, for a toggle's level such as
+    ``fused_kernel=on``.
 
     Raises
     ------
@@ -43,9 +45,13 @@ def library(source: Path, toggle: str, flags: tuple[str, ...] = ()) -> ctypes.CD
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")
-        built = subprocess.run([*command, str(source), "-o", str(part)], capture_output=True, text=True, check=False)
+        built = subprocess.run(
+            [*command, str(source), "-o", str(part)], capture_output=True, text=True, check=False
+        )
         if built.returncode:
-            raise UnsupportedHere(f"toggles.{toggle}: {compiler} cannot build the kernel: {built.stderr[-300:]}")
+            raise UnsupportedHere(
+                f"toggles.{toggle}: {compiler} cannot build the kernel: {built.stderr[-300:]}"
+            )
         part.replace(path)  # whoever comes second finds a whole file
     return ctypes.CDLL(str(path))
 

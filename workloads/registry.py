@@ -48,7 +48,9 @@ def find(name: str) -> type[Workload]:
     if cls is None:
         raise ConfigError(f"workload={name}: module {module_name} has no {class_name}")
     if not (isinstance(cls, type) and issubclass(cls, Workload)):
-        raise ContractError(f"workload={name}: {module_name}:{class_name} is no subclass of workloads.api.Workload")
+        raise ContractError(
+            f"workload={name}: {module_name}:{class_name} is no subclass of workloads.api.Workload"
+        )
     return cls
 
 
@@ -66,7 +68,10 @@ def module_of(name: str) -> str:
 def _target(name: str) -> tuple[str, str]:
     target = names().get(name, name)
     if ":" not in target:
-        raise ConfigError(f"workload={name} is unknown; choose from: {', '.join(sorted(names()))}, or write package.module:Class")
+        raise ConfigError(
+            f"workload={name} is unknown; choose from: {', '.join(sorted(names()))}, or write"
+            " package.module:Class"
+        )
     module_name, _, class_name = target.partition(":")
     return module_name, class_name
 
@@ -74,12 +79,13 @@ def _target(name: str) -> tuple[str, str]:
 def sources(cls: type[Workload]) -> list[Path]:
     """The source files that decide what a workload computes.
 
-    Its folder's modules and kernels, what they import from there and from `workloads`, headers that kernels may share, the
-    contract, and the shared toggles.
+    Its folder's modules and kernels, what they import from there and from `workloads`, headers that kernels
+    may share, the contract, and the shared toggles.
     """
     module = sys.modules[cls.__module__]
     file, ours = _file_of(module), Path(__file__).parent
-    # A package's modules belong together; a lone module in somebody's folder owns only those neighbours that it imports.
+    # A package's modules belong together; a lone module in somebody's folder owns only those neighbours that
+    # it imports.
     own = _package_files(file.parent) if module.__package__ else [file]
     package = cls.__module__.partition(".")[0]
     root = import_root(cls)
@@ -92,12 +98,14 @@ def _package_files(folder: Path) -> list[Path]:
     """Modules and kernels of a package and of the packages in it."""
     inner = [place.parent for place in folder.glob("*/__init__.py")]
     return sorted(
-        [path for path in folder.iterdir() if path.suffix in CODE] + [file for place in inner for file in _package_files(place)]
+        [path for path in folder.iterdir() if path.suffix in CODE]
+        + [file for place in inner for file in _package_files(place)]
     )
 
 
 def digest(files: list[Path]) -> str:
-    """SHA-256 over names and contents of files, wherever they lie: a job imports a snapshot of them from another folder."""
+    """SHA-256 over names and contents of files, wherever they lie: a job imports a snapshot of them from
+    another folder."""
     each = sorted(hashlib.sha256(file.name.encode() + b"\0" + file.read_bytes()).digest() for file in files)
     return hashlib.sha256(b"".join(each)).hexdigest()
 
@@ -137,5 +145,7 @@ def _imported(module_name: str, name: str) -> ModuleType:
 
 def _file_of(module: ModuleType) -> Path:
     if module.__file__ is None:
-        raise ContractError(f"module {module.__name__} has no source file, so what it computes cannot be identified")
+        raise ContractError(
+            f"module {module.__name__} has no source file, so what it computes cannot be identified"
+        )
     return Path(module.__file__)

@@ -1,7 +1,7 @@
 """Toggles that several workloads share: one name, one meaning, one definition.
 
-A workload calls the function, states what is its own (scopes, bounds, witnesses, the report's section) and may start
-from another baseline where the naive path it reproduces does.
+A workload calls the function, states what is its own (scopes, bounds, witnesses, the report's section) and
+may start from another baseline where the naive path it reproduces does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def needs_compiler(device: Device) -> str | None:
 
 
 def needs_graphs(device: Device) -> str | None:
-    """Reason why CUDA graphs cannot be replayed here: elsewhere ``mode="reduce-overhead"`` silently runs the default mode."""
+    """Reason why CUDA graphs cannot be replayed here: elsewhere ``mode="reduce-overhead"`` silently runs the
+    default mode."""
     return None if device.type == "cuda" else f"replays CUDA graphs, and {device.type} has none"
 
 
@@ -38,7 +39,11 @@ def needs_tensor_cores(device: Device) -> str | None:
     """Reason why TF32 products cannot act here: CUDA capability 8.0 or newer is needed."""
     if reason := needs_cuda(device):
         return reason
-    return None if device.capability >= (8, 0) else f"needs CUDA capability 8.0, and {device.name} has {device.capability}"
+    return (
+        None
+        if device.capability >= (8, 0)
+        else f"needs CUDA capability 8.0, and {device.name} has {device.capability}"
+    )
 
 
 def product_type(levels: Levels, dtype: str = "float32") -> str:
@@ -70,7 +75,9 @@ def _toggle(
     """
     by_value = {level.value: level for level in levels}
     if unknown := [value for value in (*(keep or ()), *(each or ())) if value not in by_value]:
-        raise ContractError(f"shared toggle {name} has no level {unknown[0]}; its levels are: {', '.join(map(str, by_value))}")
+        raise ContractError(
+            f"shared toggle {name} has no level {unknown[0]}; its levels are: {', '.join(map(str, by_value))}"
+        )
     chosen = [by_value[value] for value in (keep or tuple(by_value))]
     changed = [dataclasses.replace(level, **(every or {})) if i else level for i, level in enumerate(chosen)]
     changed = [dataclasses.replace(level, **(each or {}).get(level.value, {})) for level in changed]
@@ -104,13 +111,17 @@ def compile(*scopes: str, **own: Any) -> Toggle:
 def compile_cache(**own: Any) -> Toggle:
     """Inductor's on-disk cache: empty in every trial, or shared by the trials of a sweep."""
     cold = Level("cold", compiles_anew=True)
-    return _toggle("compile_cache", [cold, Level("shared", witness="cache_hits")], "keep compiled code on disk", **own)
+    return _toggle(
+        "compile_cache", [cold, Level("shared", witness="cache_hits")], "keep compiled code on disk", **own
+    )
 
 
 def slab_size(*sizes: LevelValue, at_most: float | None = None, **own: Any) -> Toggle:
     """How many independent items are processed together; any positive number is a level."""
     numbers = Numbers(1, at_most)
-    return _toggle("slab_size", [Level(size) for size in sizes], "items processed together", numbers=numbers, **own)
+    return _toggle(
+        "slab_size", [Level(size) for size in sizes], "items processed together", numbers=numbers, **own
+    )
 
 
 def micro_batch(*sizes: LevelValue, numbers: bool = True, **own: Any) -> Toggle:
@@ -126,7 +137,12 @@ def micro_batch(*sizes: LevelValue, numbers: bool = True, **own: Any) -> Toggle:
 
 def pin_memory(**own: Any) -> Toggle:
     """Page-locked host batches."""
-    return _toggle("pin_memory", [Level("off"), Level("on", unsupported=needs_cuda)], "keep host batches in pinned memory", **own)
+    return _toggle(
+        "pin_memory",
+        [Level("off"), Level("on", unsupported=needs_cuda)],
+        "keep host batches in pinned memory",
+        **own,
+    )
 
 
 def non_blocking(**own: Any) -> Toggle:
@@ -138,14 +154,19 @@ def non_blocking(**own: Any) -> Toggle:
 def prefetch(**own: Any) -> Toggle:
     """The next batch travels on a stream of its own while this one is computed."""
     return _toggle(
-        "prefetch", [Level("off"), Level("stream", unsupported=needs_cuda)], "copy the next batch on a side stream", **own
+        "prefetch",
+        [Level("off"), Level("stream", unsupported=needs_cuda)],
+        "copy the next batch on a side stream",
+        **own,
     )
 
 
 def num_workers(*counts: int, **own: Any) -> Toggle:
     """Loader processes."""
     levels = [Level(count) for count in counts or (0, 2, 4)]
-    return _toggle("num_workers", levels, "load batches in this many worker processes", numbers=Numbers(0, 64), **own)
+    return _toggle(
+        "num_workers", levels, "load batches in this many worker processes", numbers=Numbers(0, 64), **own
+    )
 
 
 def optimizer(**own: Any) -> Toggle:
@@ -160,17 +181,25 @@ def optimizer(**own: Any) -> Toggle:
 
 def zero_grad(**own: Any) -> Toggle:
     """Gradients are overwritten with zeros, or dropped."""
-    return _toggle("zero_grad", [Level("zero"), Level("none")], "drop gradients instead of zeroing them", **own)
+    return _toggle(
+        "zero_grad", [Level("zero"), Level("none")], "drop gradients instead of zeroing them", **own
+    )
 
 
 def grad_checkpointing(*levels: str, **own: Any) -> Toggle:
     """Activations are recomputed in the backward pass instead of kept."""
     names = levels or ("off", "on")
-    return _toggle("grad_checkpointing", [Level(name) for name in names], "recompute activations in the backward pass", **own)
+    return _toggle(
+        "grad_checkpointing",
+        [Level(name) for name in names],
+        "recompute activations in the backward pass",
+        **own,
+    )
 
 
 def gc(*more: str, **own: Any) -> Toggle:
-    """When Python's collector runs: at each evaluation, at every tenth, or never after freezing what survived warm-up.
+    """When Python's collector runs: at each evaluation, at every tenth, or never after freezing what survived
+    warm-up.
 
     `more` are occasions that only this workload has.
     """
@@ -197,5 +226,9 @@ def checkpoint(**own: Any) -> Toggle:
 
 def wandb_logging(**own: Any) -> Toggle:
     """Metrics kept in memory until after the measurement, or sent to W&B from inside the loop."""
-    levels = [Level("buffered"), Level("each", witness="wandb_calls"), Level("commit_false", witness="wandb_calls")]
+    levels = [
+        Level("buffered"),
+        Level("each", witness="wandb_calls"),
+        Level("commit_false", witness="wandb_calls"),
+    ]
     return _toggle("wandb_logging", levels, "send metrics to W&B from inside the loop", **own)

@@ -1,4 +1,5 @@
-"""Figures that claims speak of: counters and evidence of an arm, ratios of two of them, and what its timings give."""
+"""Figures that claims speak of: counters and evidence of an arm, ratios of two of them, and what its timings
+give."""
 
 from __future__ import annotations
 
@@ -15,11 +16,13 @@ Timings = Sequence[TrialRecord]
 
 
 RESULTS_KEPT = "results_kept"
-"""1 where parity found an arm's results to be the reference's, 0 where it found others; of those who judge parity."""
+"""1 where parity found an arm's results to be the reference's, 0 where it found others; of those who judge
+parity."""
 
 
 def figure(name: str, lookup: Lookup, timings: Timings) -> float | None:
-    """A figure of one arm; ``a/b`` is the ratio of two. None where something it needs was not measured, or divides by zero."""
+    """A figure of one arm; ``a/b`` is the ratio of two. None where something it needs was not measured, or
+    divides by zero."""
     over, _, under = name.partition("/")
     if under:
         values = figure(over, lookup, timings), figure(under, lookup, timings)
@@ -35,14 +38,16 @@ def _seconds_per_iteration(lookup: Lookup, timings: Timings) -> float | None:
 
 
 def _device_busy_share(lookup: Lookup, timings: Timings) -> float | None:
-    """Share of the time in which any kernel runs: the counting trial's device time by the timing trials' wall time."""
+    """Share of the time in which any kernel runs: the counting trial's device time by the timing trials' wall
+    time."""
     busy_ns = lookup("device_busy_ns")
     wall_ns = [record.ns_per_unit for record in timings if record.units > 0]
     return busy_ns / median(wall_ns) if busy_ns is not None and wall_ns else None
 
 
 def _warm_compile_s(lookup: Lookup, timings: Timings) -> float | None:
-    """Seconds of compiling in timing trials, median, with what their sweep keeps on disk; `compile_s` is without it."""
+    """Seconds of compiling in timing trials, median, with what their sweep keeps on disk; `compile_s` is
+    without it."""
     return median([record.compile_s for record in timings]) if timings else None
 
 

@@ -16,12 +16,14 @@ from workloads.api import Claim, Device, Toggle
 FILE = Path("tables") / "rulings.parquet"
 _WEIGHT = {"confirmed": 3, "exceeded": 3, "refuted": 3, "undecided": 2, "not measurable here": 1}
 _DESIGN = {"one_at_a_time": 2, "arm": 2, "factorial": 1}
-"""Where one claim was ruled on several times: a toggle by itself says more about it than a toggle among others."""
+"""Where one claim was ruled on several times: a toggle by itself says more about it than a toggle among
+others."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One claim; `ruling` is "not measured yet" where no sweep has it, `evidence` says what it rests on or why not."""
+    """One claim; `ruling` is "not measured yet" where no sweep has it, `evidence` says what it rests on or
+    why not."""
 
     workload: str
     claim: Claim
@@ -46,10 +48,15 @@ def ledger(
 ) -> list[Entry]:
     """One entry for each claim of a workload, in the order of the report."""
     own = rulings.filter(pl.col("workload") == workload)
-    return [_entry(workload, claim, toggles, own.filter(pl.col("claim") == claim.text), device) for claim in claims]
+    return [
+        _entry(workload, claim, toggles, own.filter(pl.col("claim") == claim.text), device)
+        for claim in claims
+    ]
 
 
-def _entry(workload: str, claim: Claim, toggles: Sequence[Toggle], found: pl.DataFrame, device: Device) -> Entry:
+def _entry(
+    workload: str, claim: Claim, toggles: Sequence[Toggle], found: pl.DataFrame, device: Device
+) -> Entry:
     if found.height:
         row = max(found.iter_rows(named=True), key=_rank)
         return Entry(workload, claim, row["ruling"], _evidence(row))
@@ -90,5 +97,7 @@ def claimed(claim: Claim) -> str:
     if claim.kind == "qualitative":
         return str(claim.word)
     subject = claim.figure or "true" if claim.kind == "predicate" else claim.kind
-    bounds = [f"{sign} {value:g}" for sign, value in ((">=", claim.low), ("<=", claim.high)) if value is not None]
+    bounds = [
+        f"{sign} {value:g}" for sign, value in ((">=", claim.low), ("<=", claim.high)) if value is not None
+    ]
     return f"{subject} {' and '.join(bounds)}".strip()

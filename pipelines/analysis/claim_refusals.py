@@ -1,7 +1,8 @@
 """Why a claim cannot be ruled on here: only for reasons that the device's facts bear out.
 
-A claim, or each of its arms through a level, may refuse a device with a sentence of its own. That sentence proves nothing:
-an obstacle is one that stands on this device and whose removal, with all others removed too, is what it takes.
+A claim, or each of its arms through a level, may refuse a device with a sentence of its own. That sentence
+proves nothing: an obstacle is one that stands on this device and whose removal, with all others removed too,
+is what it takes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def of(claim: Claim, toggles: Sequence[Toggle], device: Device) -> tuple[Obstacl
         return ()
     standing = [obstacle for obstacle in Obstacle if obstacle.stands(device) and obstacle in LIFTED]
     needed = [
-        one for one in standing if refusal(claim, toggles, lifted(device, (other for other in standing if other is not one)))
+        one
+        for one in standing
+        if refusal(claim, toggles, lifted(device, (other for other in standing if other is not one)))
     ]
     return tuple(needed or standing)
 
@@ -36,7 +39,8 @@ def is_rule(claim: Claim) -> bool:
 
 
 def refusal(claim: Claim, toggles: Sequence[Toggle], device: Device) -> str | None:
-    """Why a device can rule on no arm of a claim, in the words of the claim or of its levels; None where it can."""
+    """Why a device can rule on no arm of a claim, in the words of the claim or of its levels; None where it
+    can."""
     if reason := claim.unsupported(device):
         return reason
     reasons = [_refused(levels, toggles, device) for levels in claim.arms]
@@ -46,7 +50,9 @@ def refusal(claim: Claim, toggles: Sequence[Toggle], device: Device) -> str | No
 def _refused(levels: Levels, toggles: Sequence[Toggle], device: Device) -> str | None:
     by_name = {toggle.name: toggle for toggle in toggles}
     chosen = [(name, by_name[name].level(value)) for name, value in levels.items() if name in by_name]
-    found = [f"{name}={level.value} {reason}" for name, level in chosen if (reason := level.unsupported(device))]
+    found = [
+        f"{name}={level.value} {reason}" for name, level in chosen if (reason := level.unsupported(device))
+    ]
     return found[0] if found else None
 
 

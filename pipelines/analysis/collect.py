@@ -1,7 +1,7 @@
 """Records -> one table. What a later question needs is a column here, so that nobody reads records again.
 
-`tables/trials.parquet` has one row for each trial; `used` marks the timing trials of finished rounds, the only ones
-that comparisons use. Ask your own questions of it::
+`tables/trials.parquet` has one row for each trial; `used` marks the timing trials of finished rounds, the
+only ones that comparisons use. Ask your own questions of it::
 
     import polars as pl
     trials = pl.read_parquet("runs/digits-demo/tables/trials.parquet")
@@ -52,7 +52,8 @@ SCHEMA = {
 
 
 def collect(folder: SweepFolder, manifest: Manifest, progress: Progress | None = None) -> pl.DataFrame:
-    """Write `tables/trials.parquet` from all records of a sweep, and return it; `progress` where they are read already."""
+    """Write `tables/trials.parquet` from all records of a sweep, and return it; `progress` where they are
+    read already."""
     progress = progress or read_progress(folder, manifest)
     labels = {arm.id: arm.label for arm in manifest.arms}
     used = _used(progress, manifest)
@@ -63,7 +64,12 @@ def collect(folder: SweepFolder, manifest: Manifest, progress: Progress | None =
 
 
 def _all(progress: Progress) -> list[Found]:
-    timings = [found for attempts in progress.timing.values() for arms in attempts.values() for found in arms.values()]
+    timings = [
+        found
+        for attempts in progress.timing.values()
+        for arms in attempts.values()
+        for found in arms.values()
+    ]
     return [*timings, *progress.other.values(), *progress.seeds.values()]
 
 

@@ -1,4 +1,5 @@
-"""The four corners of each interaction: what two toggles cost apart and together, for the picture beside the table."""
+"""The four corners of each interaction: what two toggles cost apart and together, for the picture beside the
+table."""
 
 from __future__ import annotations
 
@@ -85,15 +86,22 @@ def _log_times(effect: Effect, used: pl.DataFrame) -> dict[str, float]:
 def _cells(
     arms: Sequence[Arm], times: Mapping[str, float], names: tuple[str, str]
 ) -> dict[tuple[LevelValue, LevelValue], float] | None:
-    """Mean log time of each combination of two toggles, with the other toggles equally often at each level in all four."""
-    varied = [name for name in arms[0].levels if len({arm.levels[name] for arm in arms}) > 1 and name not in names]
+    """Mean log time of each combination of two toggles, with the other toggles equally often at each level in
+    all four."""
+    varied = [
+        name for name in arms[0].levels if len({arm.levels[name] for arm in arms}) > 1 and name not in names
+    ]
     found: dict[tuple[LevelValue, LevelValue], list[Arm]] = defaultdict(list)
     for arm in arms:
         found[arm.levels[names[0]], arm.levels[names[1]]].append(arm)
-    if not _balanced(found.values(), varied):  # combinations are missing: keep those that all four corners have
+    if not _balanced(
+        found.values(), varied
+    ):  # combinations are missing: keep those that all four corners have
         settings = [{_setting(arm, varied) for arm in corner} for corner in found.values()]
         shared = set.intersection(*settings)
-        found = {key: [arm for arm in corner if _setting(arm, varied) in shared] for key, corner in found.items()}  # type: ignore
+        found = {
+            key: [arm for arm in corner if _setting(arm, varied) in shared] for key, corner in found.items()
+        }  # type: ignore
     if len(found) != 4 or not all(found.values()):
         return None
     return {key: mean(times[arm.id] for arm in corner) for key, corner in found.items()}

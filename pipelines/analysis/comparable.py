@@ -1,7 +1,7 @@
 """What must not be mixed: records of several machines or versions, and arms that worked on different data.
 
-Nothing is ever computed over such a mixture, and the report still comes out: of several machines the one with the most
-trials counts, and an effect between arms of different data has no time.
+Nothing is ever computed over such a mixture, and the report still comes out: of several machines the one with
+the most trials counts, and an effect between arms of different data has no time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ DATA = "data"
 
 @dataclass(frozen=True)
 class Unmixed:
-    """Trials that may be compared, the digest of the data of each arm (id), and what was left out: folders, and in words."""
+    """Trials that may be compared, the digest of the data of each arm (id), and what was left out: folders,
+    and in words."""
 
     trials: pl.DataFrame
     data: Mapping[str, str]
@@ -28,13 +29,18 @@ def unmixed(used: pl.DataFrame) -> Unmixed:
     """Of timing trials those of one machine and, within each arm, of one set of data."""
     keyed = used.with_columns(
         pl.col("keys").map_elements(_machine, return_dtype=pl.String).alias("_machine"),
-        pl.col("keys").map_elements(lambda text: keys_of(text).get(DATA, ""), return_dtype=pl.String).alias("_data"),
+        pl.col("keys")
+        .map_elements(lambda text: keys_of(text).get(DATA, ""), return_dtype=pl.String)
+        .alias("_data"),
     )
     notes = []
     if (machine := _commonest(keyed, "_machine")) is not None:
         kept = keyed.filter(pl.col("_machine") == machine)
         others = keyed.filter(pl.col("_machine") != machine)["_machine"].unique().sort().to_list()
-        notes += [f"{_count(keyed, '_machine', other)} timing trials are left out: {_apart(machine, other)}" for other in others]
+        notes += [
+            f"{_count(keyed, '_machine', other)} timing trials are left out: {_apart(machine, other)}"
+            for other in others
+        ]
         keyed = kept
     data, parts = {}, []
     for (arm,), own in keyed.group_by("arm", maintain_order=True):
@@ -67,7 +73,9 @@ def _apart(kept: str, other: str) -> str:
     """The keys in which two machines differ."""
     ours, theirs = keys_of(kept), keys_of(other)
     names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-    return ", ".join(f"{name} is {theirs.get(name) or 'none'} and not {ours.get(name) or 'none'}" for name in names)
+    return ", ".join(
+        f"{name} is {theirs.get(name) or 'none'} and not {ours.get(name) or 'none'}" for name in names
+    )
 
 
 def _commonest(trials: pl.DataFrame, column: str) -> str | None:

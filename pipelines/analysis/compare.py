@@ -1,4 +1,5 @@
-"""Table -> effects with intervals and verdicts, parity, rulings. Reads files of the stages before it, measures nothing."""
+"""Table -> effects with intervals and verdicts, parity, rulings. Reads files of the stages before it,
+measures nothing."""
 
 from __future__ import annotations
 
@@ -27,11 +28,13 @@ from workloads import registry
 
 @dataclass(frozen=True)
 class ArmResult:
-    """One arm over all rounds: median time per unit in ns, largest peak memory, and how many trials ended in which way.
+    """One arm over all rounds: median time per unit in ns, largest peak memory, and how many trials ended in
+    which way.
 
     `name` is what the sweep calls it, the label made of its levels where it has no name.
-    `iteration_ns` is the median iteration; `phases` say where the time per unit goes, as far as the workload marks them.
-    `mfu` is the median share of the device's peak that the workload's formula accounts for, where both are known.
+    `iteration_ns` is the median iteration; `phases` say where the time per unit goes, as far as the workload
+    marks them. `mfu` is the median share of the device's peak that the workload's formula accounts for, where
+    both are known.
     """
 
     label: str
@@ -70,7 +73,9 @@ class Comparison:
     rulings: tuple[RuledClaim, ...] = ()
     corners: tuple[Corners, ...] = ()
     together: tuple[Together, ...] = ()
-    trials: Mapping[str, Counts] = field(default_factory=dict)  # behind each effect (id), without its bases where it has some
+    trials: Mapping[str, Counts] = field(
+        default_factory=dict
+    )  # behind each effect (id), without its bases where it has some
 
     @property
     def failed(self) -> bool:
@@ -79,8 +84,11 @@ class Comparison:
         return any(r.ratio is None and r.outcome.removeprefix(BASE) in bad for r in self.effects)
 
 
-def compare(folder: SweepFolder, manifest: Manifest, trials: pl.DataFrame, progress: Progress | None = None) -> Comparison:
-    """Judge every effect of the manifest and write `tables/effects.parquet`; `progress` where records are read already.
+def compare(
+    folder: SweepFolder, manifest: Manifest, trials: pl.DataFrame, progress: Progress | None = None
+) -> Comparison:
+    """Judge every effect of the manifest and write `tables/effects.parquet`; `progress` where records are
+    read already.
 
     Raises
     ------
@@ -97,7 +105,9 @@ def compare(folder: SweepFolder, manifest: Manifest, trials: pl.DataFrame, progr
     arms, unreadable = _arm_results(folder, judge, trials, used, ended)
     rulings = all_rulings(manifest, effects, judge)
     write_parquet(folder.tables_dir / "rulings.parquet", ruling_table(rulings, manifest, judge.device().name))
-    write_parquet(folder.tables_dir / "effects.parquet", pl.DataFrame([_effect_row(result) for result in effects]))
+    write_parquet(
+        folder.tables_dir / "effects.parquet", pl.DataFrame([_effect_row(result) for result in effects])
+    )
     return Comparison(
         name=manifest.sweep.name,
         unit=cls.unit,
@@ -161,7 +171,11 @@ def _skipped(messages: Sequence[str]) -> list[str]:
 def _left_out(manifest: Manifest, progress: Progress) -> list[str]:
     """What was measured and does not count, and why."""
     repeated = sum(len(progress.repeated(pack)) for pack in manifest.packs)
-    lines = [f"{repeated} rounds were disturbed and measured again; the disturbed attempts do not count"] if repeated else []
+    lines = (
+        [f"{repeated} rounds were disturbed and measured again; the disturbed attempts do not count"]
+        if repeated
+        else []
+    )
     return lines + [f"{count} records of {why} are left out" for why, count in progress.left_out.items()]
 
 
@@ -185,10 +199,15 @@ def short_names(manifest: Manifest) -> dict[str, str]:
 
 def _samples(manifest: Manifest, judge: Judge) -> list[str]:
     """One line where the arms did a sample of their work (evidence number `sampled_share` below 1)."""
-    found = [seen.numbers.get("sampled_share", 1.0) for arm in manifest.arms if (seen := judge.evidence_of(arm.id))]
+    found = [
+        seen.numbers.get("sampled_share", 1.0) for arm in manifest.arms if (seen := judge.evidence_of(arm.id))
+    ]
     if not found or min(found) >= 1:
         return []
-    return [f"extrapolated: times per {judge.cls.unit} come from the same seeded {min(found):.0%} of the work in every arm"]
+    return [
+        f"extrapolated: times per {judge.cls.unit} come from the same seeded {min(found):.0%} of the work in"
+        " every arm"
+    ]
 
 
 def _bounds(manifest: Manifest, judge: Judge) -> list[str]:
@@ -210,7 +229,10 @@ def _isolation(manifest: Manifest, used: pl.DataFrame) -> list[str]:
     fresh = used.filter(pl.col("generation").is_null()).height
     if manifest.sweep.measure.isolation != "resident" or not fresh:
         return []
-    return [f"{fresh} of {used.height} timing trials ran in fresh processes, because the arms did not fit into memory together"]
+    return [
+        f"{fresh} of {used.height} timing trials ran in fresh processes, because the arms did not fit into"
+        " memory together"
+    ]
 
 
 def _reference(manifest: Manifest, used: pl.DataFrame) -> Reference | None:
@@ -235,7 +257,9 @@ def _arm_result(arm: Arm, ended: Counts, used: pl.DataFrame, phases: pl.DataFram
     times = own["ns_per_unit"].to_list()
     peaks = own["peak_bytes"].to_list()
     shares = own["mfu"].drop_nulls().to_list()
-    result = ArmResult(arm.label, len(times), middle(times), max(peaks) if peaks else None, ended, *phases_of(phases, arm.id))
+    result = ArmResult(
+        arm.label, len(times), middle(times), max(peaks) if peaks else None, ended, *phases_of(phases, arm.id)
+    )
     return replace(result, mfu=middle(shares))
 
 
@@ -266,7 +290,12 @@ def _arm_table(manifest: Manifest, arms: Sequence[ArmResult]) -> pl.DataFrame:
         }
         for arm, result in zip(manifest.arms, arms, strict=True)
     ]
-    floats = {"ns_per_unit": pl.Float64, "iteration_ns": pl.Float64, "peak_bytes": pl.Int64, "mfu": pl.Float64}
+    floats = {
+        "ns_per_unit": pl.Float64,
+        "iteration_ns": pl.Float64,
+        "peak_bytes": pl.Int64,
+        "mfu": pl.Float64,
+    }
     return pl.DataFrame(rows, schema_overrides=floats)
 
 

@@ -10,7 +10,12 @@ import polars as pl
 
 from pipelines.store.records import Arm, TrialRecord
 
-SCHEMA: dict[str, type[pl.DataType]] = {"arm": pl.String, "label": pl.String, "counter": pl.String, "value": pl.Float64}
+SCHEMA: dict[str, type[pl.DataType]] = {
+    "arm": pl.String,
+    "label": pl.String,
+    "counter": pl.String,
+    "value": pl.Float64,
+}
 
 Counters = Mapping[str, float | None]
 
@@ -32,7 +37,8 @@ class Moved:
 
 
 def counters_of(counting: TrialRecord, timings: Iterable[TrialRecord]) -> Counters:
-    """Counters of an arm: what its counting trial counted, and in place of it what only timing trials can (the last says)."""
+    """Counters of an arm: what its counting trial counted, and in place of it what only timing trials can
+    (the last says)."""
     found = dict(counting.counters)
     for record in timings:
         found |= record.counters
@@ -50,11 +56,14 @@ def counter_table(arms: Sequence[Arm], counters: Mapping[str, Counters | None]) 
 
 
 def moved_counters(reference: Counters | None, own: Counters | None) -> tuple[Moved, ...]:
-    """Counters of an arm that differ from the reference's, the furthest first; empty where either was not counted."""
+    """Counters of an arm that differ from the reference's, the furthest first; empty where either was not
+    counted."""
     if reference is None or own is None:
         return ()
     both = ((name, reference.get(name), value) for name, value in own.items())
     moved = [
-        Moved(name, before, value) for name, before, value in both if before is not None and value is not None and before != value
+        Moved(name, before, value)
+        for name, before, value in both
+        if before is not None and value is not None and before != value
     ]
     return tuple(sorted(moved, key=lambda one: (-one.size, one.counter)))

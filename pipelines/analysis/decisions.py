@@ -13,17 +13,21 @@ from pipelines.store.records import AA, Effect
 
 @dataclass(frozen=True)
 class Decisions:
-    """Estimates and verdicts by effect id; `floor` is how far two equal arms may lie apart, 0 where there are none."""
+    """Estimates and verdicts by effect id; `floor` is how far two equal arms may lie apart, 0 where there are
+    none."""
 
     estimates: dict[str, Estimate]
     verdicts: dict[str, Judged]
     floor: float = 0.0
 
 
-def decide(times: Rounds, effects: Sequence[Effect], withheld: Mapping[str, Verdict], margin: float) -> Decisions:
+def decide(
+    times: Rounds, effects: Sequence[Effect], withheld: Mapping[str, Verdict], margin: float
+) -> Decisions:
     """Judge effects against one another, corrected for their number (Holm 1979).
 
-    Two equal arms are a control and not among the comparisons: how far they lie apart is the least that is called.
+    Two equal arms are a control and not among the comparisons: how far they lie apart is the least that is
+    called.
 
     Parameters
     ----------
@@ -35,7 +39,9 @@ def decide(times: Rounds, effects: Sequence[Effect], withheld: Mapping[str, Verd
     measured = [effect for effect in effects if len(ratios[effect.id])]
     comparisons = sum(effect.design != AA for effect in measured)
     found = {
-        effect.id: estimate(ratios[effect.id], 1 if effect.design == AA else comparisons, times.spread(effect))
+        effect.id: estimate(
+            ratios[effect.id], 1 if effect.design == AA else comparisons, times.spread(effect)
+        )
         for effect in measured
     }
     control = {effect.id: found[effect.id] for effect in measured if effect.design == AA}

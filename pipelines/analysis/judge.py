@@ -37,7 +37,8 @@ SHOWN_ROUNDS = 100
 
 @dataclass(frozen=True)
 class EffectResult:
-    """One effect with everything that judges it. Ratios are time of arm / time of base: 0.8 is 20 % less time."""
+    """One effect with everything that judges it. Ratios are time of arm / time of base: 0.8 is 20 % less
+    time."""
 
     effect: Effect
     arm_label: str
@@ -71,7 +72,10 @@ class EffectResult:
     @property
     def parity_ok(self) -> bool:
         """Whether results are known to be the same."""
-        return self.parity is not None and self.parity.verdict not in (ParityVerdict.DIFFERENT, ParityVerdict.UNCHECKED)
+        return self.parity is not None and self.parity.verdict not in (
+            ParityVerdict.DIFFERENT,
+            ParityVerdict.UNCHECKED,
+        )
 
     @property
     def parity_text(self) -> str:
@@ -119,21 +123,35 @@ class Judge:
         counted = [effect for effect in self.manifest.effects if self._why_no_time(effect) is None]
         parities = {effect.id: self.agreement.of(effect) for effect in self.manifest.effects}
         withheld = {effect.id: Verdict.FEWER_UNITS for effect in counted if self._did_less(effect)}
-        withheld |= {name: Verdict.DIFFERENT for name, found in parities.items() if found.verdict is ParityVerdict.DIFFERENT}
+        withheld |= {
+            name: Verdict.DIFFERENT
+            for name, found in parities.items()
+            if found.verdict is ParityVerdict.DIFFERENT
+        }
         decided = decide(self.times, counted, withheld, math.log1p(self.manifest.sweep.margin))
         if decided.floor:
             apart = math.expm1(decided.floor)
-            self.notes.append(f"two equal arms lie within {apart:.2%} of one another: no smaller effect is called")
+            self.notes.append(
+                f"two equal arms lie within {apart:.2%} of one another: no smaller effect is called"
+            )
         return tuple(
-            self._result(effect, parities[effect.id], decided.estimates.get(effect.id), decided.verdicts.get(effect.id))
+            self._result(
+                effect, parities[effect.id], decided.estimates.get(effect.id), decided.verdicts.get(effect.id)
+            )
             for effect in self.manifest.effects
         )
 
-    def _result(self, effect: Effect, judged: ParityResult, found: Estimate | None, verdict: Judged | None) -> EffectResult:
+    def _result(
+        self, effect: Effect, judged: ParityResult, found: Estimate | None, verdict: Judged | None
+    ) -> EffectResult:
         arm, base = (self.manifest.arm(name) for name in effect.pairs[0])
         outcome = self._why_no_time(effect)
         ratio = math.exp(found.log_ratio) if found else None
-        bounds = (math.exp(found.interval.low), math.exp(found.interval.high)) if found and found.interval else None
+        bounds = (
+            (math.exp(found.interval.low), math.exp(found.interval.high))
+            if found and found.interval
+            else None
+        )
         result = EffectResult(
             effect=effect,
             arm_label=arm.label,
@@ -150,14 +168,18 @@ class Judge:
             memory_bytes=self._memory(effect),
             compile_s=self._cold_compile_s(arm.id) if found and not effect.contrast else None,
             warm_compile_s=self._median(arm.id, "compile_s") if found and not effect.contrast else None,
-            break_even=self._break_even(arm.id, base.id)
-            if found and verdict and verdict.verdict is Verdict.FASTER and not effect.contrast
-            else None,
+            break_even=(
+                self._break_even(arm.id, base.id)
+                if found and verdict and verdict.verdict is Verdict.FASTER and not effect.contrast
+                else None
+            ),
             rounds_needed=verdict.rounds if verdict else None,
             outcome=outcome[0] if outcome else "",
             note=outcome[1] if outcome else self._note(arm, judged, verdict),
         )
-        claims = [] if effect.contrast else self._claims(arm, base)  # a report's claim is about one pair of arms
+        claims = (
+            [] if effect.contrast else self._claims(arm, base)
+        )  # a report's claim is about one pair of arms
         rulings = tuple((claim, self._ruling(claim, result, found)) for claim in claims)
         return dataclasses.replace(result, rulings=rulings)
 
@@ -173,11 +195,18 @@ class Judge:
         """Outcome and reason of an arm that has no time to compare."""
         for arm in effect.weights:
             ok = [record for record in self._timings(arm) if record.outcome is Outcome.OK]
-            bad = [record for record in [*self._timings(arm), *self._others(arm)] if record.outcome is not Outcome.OK]
+            bad = [
+                record
+                for record in [*self._timings(arm), *self._others(arm)]
+                if record.outcome is not Outcome.OK
+            ]
             if bad and not ok:
                 reason = bad[0].failure.message.partition("\n")[0] if bad[0].failure else ""
                 if not effect.contrast and all(arm != own for own, _ in effect.pairs):
-                    return f"{BASE}{bad[0].outcome.value}", f"its base {self.manifest.arm(arm).label}: {reason}"
+                    return (
+                        f"{BASE}{bad[0].outcome.value}",
+                        f"its base {self.manifest.arm(arm).label}: {reason}",
+                    )
                 return bad[0].outcome.value, reason
         if apart := differing_data(self.data, effect.weights):
             return OTHER_DATA, apart
@@ -204,13 +233,18 @@ class Judge:
 
     def _note(self, arm: Arm, judged: ParityResult, verdict: Judged | None) -> str:
         records = [record for record in self._timings(arm.id) if record.outcome is Outcome.OK]
-        notes = [judged.reason] if judged.verdict in (ParityVerdict.DIFFERENT, ParityVerdict.UNCHECKED) and judged.reason else []
+        notes = (
+            [judged.reason]
+            if judged.verdict in (ParityVerdict.DIFFERENT, ParityVerdict.UNCHECKED) and judged.reason
+            else []
+        )
         if verdict and verdict.reason:
             notes.append(verdict.reason)
         unsettled = [record for record in records if not record.settled]
         if len(unsettled) * 2 > len(records):
             notes.append(
-                f"iterations did not settle in {len(unsettled)} of {len(records)} rounds ({unsettled[0].alarm or 'warm-up'})"
+                f"iterations did not settle in {len(unsettled)} of {len(records)} rounds"
+                f" ({unsettled[0].alarm or 'warm-up'})"
             )
         return "; ".join(notes)
 
@@ -233,7 +267,9 @@ class Judge:
             found = estimate(self.peaks.log_ratios(result.effect))
         elif claim.kind == "predicate":
             holds = self._holds(claim, result.effect.pairs[0][0])
-        return rule_claim(claim.kind, claim.low, claim.high, claim.word, found.interval if found else None, holds=holds).value
+        return rule_claim(
+            claim.kind, claim.low, claim.high, claim.word, found.interval if found else None, holds=holds
+        ).value
 
     def _holds(self, claim: Claim, arm: str) -> bool | None:
         """Whether the counter or number that a predicate speaks of lies within its bounds."""
@@ -257,7 +293,8 @@ class Judge:
         return value
 
     def _results_kept(self, arm: str) -> float | None:
-        """1 where an arm's results are those of the first reference as far as its levels allow, 0 where they differ."""
+        """1 where an arm's results are those of the first reference as far as its levels allow, 0 where they
+        differ."""
         reference = next(iter(self.manifest.sweep.references.values()))
         verdict = self.agreement.between(arm, reference).verdict
         return None if verdict is ParityVerdict.UNCHECKED else float(verdict is not ParityVerdict.DIFFERENT)
@@ -270,7 +307,8 @@ class Judge:
         return Device()
 
     def _break_even(self, arm: str, base: str) -> float | None:
-        """Iterations after which the arm's set-up and its compilation, with nothing compiled yet, are repaid."""
+        """Iterations after which the arm's set-up and its compilation, with nothing compiled yet, are
+        repaid."""
         found = [self._timings(name) for name in (arm, base)]
         cold = [self._cold_compile_s(name) or 0.0 for name in (arm, base)]
         one_off = [
@@ -282,7 +320,9 @@ class Judge:
 
     def bound_by(self, arm: str) -> str | None:
         """Whether an arm waits for its host or its device; None where the device's work was not seen."""
-        records = [record for record in self._timings(arm) if record.outcome is Outcome.OK and record.units > 0]
+        records = [
+            record for record in self._timings(arm) if record.outcome is Outcome.OK and record.units > 0
+        ]
         wall_ns = median([record.ns_per_unit for record in records]) if records else None
         return bound_by((self.counters_of(arm) or {}).get("device_busy_ns"), wall_ns)
 
@@ -292,13 +332,21 @@ class Judge:
         return counted if counted is not None else self._median(arm, "compile_s")
 
     def _memory(self, effect: Effect) -> float | None:
-        """Median over the pairs of the arm's peak memory less the base's, in bytes; none of an interaction."""
+        """Median over the pairs of the arm's peak memory less the base's, in bytes; none of an
+        interaction."""
         if differing_data(self.data, effect.weights):
             return None
         if effect.contrast:
             peaks = {arm: self._median(arm, "peak_bytes") for arm in effect.contrast}
-            whole = sum(weight for weight in effect.contrast.values() if weight > 0) < 1.5 and None not in peaks.values()
-            return sum(weight * (peaks[arm] or 0.0) for arm, weight in effect.contrast.items()) if whole else None
+            whole = (
+                sum(weight for weight in effect.contrast.values() if weight > 0) < 1.5
+                and None not in peaks.values()
+            )
+            return (
+                sum(weight * (peaks[arm] or 0.0) for arm, weight in effect.contrast.items())
+                if whole
+                else None
+            )
         differences = []
         for arm, base in effect.pairs:
             peaks = [self._median(name, "peak_bytes") for name in (arm, base)]
@@ -307,7 +355,9 @@ class Judge:
         return median(differences) if differences else None
 
     def _median(self, arm: str, field: str) -> float | None:
-        values = [float(getattr(record, field)) for record in self._timings(arm) if record.outcome is Outcome.OK]
+        values = [
+            float(getattr(record, field)) for record in self._timings(arm) if record.outcome is Outcome.OK
+        ]
         return median(values) if values else None
 
     def _timings(self, arm: str) -> list[TrialRecord]:
@@ -323,7 +373,9 @@ class Judge:
         found = self.progress.other.get((arm, Kind.COUNTING))
         if found is None or found.record.outcome is not Outcome.OK:
             return None
-        return counters_of(found.record, [record for record in self._timings(arm) if record.outcome is Outcome.OK])
+        return counters_of(
+            found.record, [record for record in self._timings(arm) if record.outcome is Outcome.OK]
+        )
 
     def evidence_of(self, arm: str) -> Evidence | None:
         """What the arm's evidence trial kept; None without one."""

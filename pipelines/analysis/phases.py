@@ -30,8 +30,9 @@ WHOLE = "iteration"
 def phase_table(trials: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     """One row for each used timing trial and phase, and what could not be read.
 
-    `ns_per_unit` is the phase's total over the region by the units done in it, so that phases of arms with different
-    iterations compare; `on` says whose clock it is, the device's where its marks are complete, else the host's.
+    `ns_per_unit` is the phase's total over the region by the units done in it, so that phases of arms with
+    different iterations compare; `on` says whose clock it is, the device's where its marks are complete, else
+    the host's.
     """
     rows, damaged = [], []
     for trial in trials.filter(pl.col("used") & (pl.col("units") > 0)).iter_rows(named=True):
@@ -53,14 +54,26 @@ def _rows(arrays: Mapping[str, np.ndarray], units: float) -> list[dict[str, obje
             name = key.removeprefix("host_")
             device = arrays.get(f"device_{name}")
             complete = device is not None and not (device == NO_TIME).any()
-            rows.append(_row(name, "device" if complete else "host", device if device is not None and complete else host, units))
+            rows.append(
+                _row(
+                    name,
+                    "device" if complete else "host",
+                    device if device is not None and complete else host,
+                    units,
+                )
+            )
     return rows
 
 
 def _row(name: str, on: str, times_ns: np.ndarray, units: float) -> dict[str, object]:
     present = times_ns[times_ns > 0]
     median = float(np.median(present)) if present.size else 0.0
-    return {"phase": name, "on": on, "ns_per_unit": float(times_ns.sum()) / units, "median_iteration_ns": median}
+    return {
+        "phase": name,
+        "on": on,
+        "ns_per_unit": float(times_ns.sum()) / units,
+        "median_iteration_ns": median,
+    }
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,8 @@ def phases_of(table: pl.DataFrame, arm: str) -> tuple[float | None, tuple[PhaseS
     own = table.filter(pl.col("arm") == arm)
     whole = own.filter(pl.col("phase") == WHOLE)["median_iteration_ns"].median()
     grouped = own.filter(pl.col("phase") != WHOLE).group_by("phase", maintain_order=True)
-    found = grouped.agg(pl.col("on").last(), pl.col("ns_per_unit").median()).sort("ns_per_unit", descending=True)
+    found = grouped.agg(pl.col("on").last(), pl.col("ns_per_unit").median()).sort(
+        "ns_per_unit", descending=True
+    )
     shares = tuple(PhaseShare(name, on, time) for name, on, time in found.iter_rows() if time)
     return (float(whole) if isinstance(whole, (int, float)) else None), shares

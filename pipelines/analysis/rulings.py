@@ -1,4 +1,5 @@
-"""Every claim of a workload with its ruling in one sweep: from effects, and for statements about single arms from counters."""
+"""Every claim of a workload with its ruling in one sweep: from effects, and for statements about single arms
+from counters."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ SCHEMA: dict[str, type[pl.DataType]] = {
 
 @dataclass(frozen=True)
 class RuledClaim:
-    """One claim about one effect or arm; `reason` says why there is no ruling, `value` is the figure of a predicate."""
+    """One claim about one effect or arm; `reason` says why there is no ruling, `value` is the figure of a
+    predicate."""
 
     claim: Claim
     subject: str
@@ -47,7 +49,8 @@ class RuledClaim:
 
 
 def all_rulings(manifest: Manifest, effects: Sequence[EffectResult], judge: Judge) -> tuple[RuledClaim, ...]:
-    """Rulings that effects carry, then predicates about arms that no effect sets apart, such as the naive path itself."""
+    """Rulings that effects carry, then predicates about arms that no effect sets apart, such as the naive
+    path itself."""
     found = [_of_effect(result, claim, text) for result in effects for claim, text in result.rulings]
     ruled = {one.claim.text for one in found}
     spoken_of = [claim for claim in judge.cls.claims if claim.speaks_of(judge.config)]
@@ -69,7 +72,9 @@ def _of_arms(manifest: Manifest, claims: Iterable[Claim], judge: Judge) -> Itera
         if arm is None:
             continue
         if in_the_way := claim_refusals.of(claim, judge.cls.toggles, judge.device()):
-            yield RuledClaim(claim, arm.label, "arm", Ruling.NOT_MEASURABLE.value, claim_refusals.in_words(in_the_way))
+            yield RuledClaim(
+                claim, arm.label, "arm", Ruling.NOT_MEASURABLE.value, claim_refusals.in_words(in_the_way)
+            )
             continue
         value = judge.figure_of(arm.id, claim.figure)
         if value is not None:

@@ -22,7 +22,9 @@ class Together:
     @property
     def reading(self) -> str:
         """What the two verdicts say together; nothing where either is open or its results changed."""
-        verdicts = [result.verdict if result and not result.outcome else None for result in (self.alone, self.beside)]
+        verdicts = [
+            result.verdict if result and not result.outcome else None for result in (self.alone, self.beside)
+        ]
         match verdicts:
             case [Verdict.FASTER, Verdict.FASTER]:
                 return "helps either way"
@@ -38,7 +40,8 @@ class Together:
 
 
 def together(effects: Sequence[EffectResult]) -> list[Together]:
-    """Every level that was left out of a best arm, beside what it does alone; empty unless a sweep has both designs."""
+    """Every level that was left out of a best arm, beside what it does alone; empty unless a sweep has both
+    designs."""
     alone = {(r.effect.toggle, r.effect.level): r for r in effects if r.effect.design == ALONE}
     beside = [result for result in effects if result.effect.design == BESIDE]
     return [Together(alone.get((r.effect.toggle, r.effect.level)), r) for r in beside] if alone else []

@@ -1,8 +1,8 @@
 """One sweep against another: the same arms, measured by other code, on another machine or at another time.
 
-Rounds of two sweeps were not interleaved, so nothing pairs them: intervals are Welch's, from the scatter of rounds within
-each sweep, and a drift of the machine between the two is part of what they show. Within one sweep an arm and the reference
-*are* paired; their ratio travels better and is compared too.
+Rounds of two sweeps were not interleaved, so nothing pairs them: intervals are Welch's, from the scatter of
+rounds within each sweep, and a drift of the machine between the two is part of what they show. Within one
+sweep an arm and the reference *are* paired; their ratio travels better and is compared too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ SAME = ("workload", "config", "method", "data")
 class Snapshot(BaseModel):
     """What of a sweep others can be compared with: times per unit in ns by arm label and round, and the keys.
 
-    `device` and `torch` may differ between snapshots and are named where they do; `reference` is the first reference's label.
+    `device` and `torch` may differ between snapshots and are named where they do; `reference` is the first
+    reference's label.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,7 +52,8 @@ class Snapshot(BaseModel):
 
 @dataclass(frozen=True)
 class Change:
-    """An arm then and now: ratio now / then with its 95 % interval; `relative` is that of its ratio to the reference."""
+    """An arm then and now: ratio now / then with its 95 % interval; `relative` is that of its ratio to the
+    reference."""
 
     label: str
     ratio: float
@@ -67,7 +69,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Changes:
-    """Two snapshots compared; `moved` are keys that differ and may, `missing` arms that only one of them has."""
+    """Two snapshots compared; `moved` are keys that differ and may, `missing` arms that only one of them
+    has."""
 
     then: Snapshot
     now: Snapshot
@@ -77,11 +80,13 @@ class Changes:
 
     @property
     def other_machine(self) -> bool:
-        """Whether absolute times come from different devices, so that only ratios to the reference compare."""
+        """Whether absolute times come from different devices, so that only ratios to the reference
+        compare."""
         return self.then.device != self.now.device
 
     def regressions(self, margin: float) -> list[Change]:
-        """Arms that became slower by more than the margin; on another device, slower relative to the reference."""
+        """Arms that became slower by more than the margin; on another device, slower relative to the
+        reference."""
         return [change for change in self.changes if change.slower(margin, relative=self.other_machine)]
 
 
@@ -95,9 +100,14 @@ def snapshot(manifest: Manifest, unit: str, trials: pl.DataFrame, provenance: Pr
     """
     sound = unmixed(trials.filter(pl.col("used") & (pl.col("outcome") == "ok")))
     first = next(iter(manifest.sweep.references.values()))
-    used = sound.trials.filter(pl.col("arm").is_in([arm for arm in sound.data if sound.data[arm] == sound.data.get(first)]))
+    used = sound.trials.filter(
+        pl.col("arm").is_in([arm for arm in sound.data if sound.data[arm] == sound.data.get(first)])
+    )
     if used.height == 0:
-        raise RecordError(f"{manifest.sweep.name} has no finished round of its reference, so nothing can be compared with it")
+        raise RecordError(
+            f"{manifest.sweep.name} has no finished round of its reference, so nothing can be compared"
+            " with it"
+        )
     keys = keys_of(str(used["keys"][0]))
     rounds: dict[str, dict[str, float]] = {}
     for label, pack, number, time in used.select("label", "pack", "round", "ns_per_unit").iter_rows():
@@ -134,9 +144,13 @@ def load(file: Path) -> Snapshot:
     try:
         return Snapshot.model_validate_json(file.read_text())
     except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror or error}; give a sweep's folder, or a file that --store wrote") from error
+        raise ConfigError(
+            f"{file}: {error.strerror or error}; give a sweep's folder, or a file that --store wrote"
+        ) from error
     except (ValidationError, ValueError) as error:
-        raise ConfigError(f"{file} is no baseline that --store wrote: {str(error).splitlines()[0]}") from error
+        raise ConfigError(
+            f"{file} is no baseline that --store wrote: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def against(then: Snapshot, now: Snapshot) -> Changes:
@@ -151,26 +165,35 @@ def against(then: Snapshot, now: Snapshot) -> Changes:
         before, after = getattr(then, name), getattr(now, name)
         if before != after:
             raise ConfigError(
-                f"{now.sweep} cannot be compared with {then.sweep}: {name} differs ({_difference(name, before, after)}); "
-                "measure both with the same work and the same measuring options"
+                f"{now.sweep} cannot be compared with {then.sweep}: {name} differs"
+                f" ({_difference(name, before, after)}); measure both with the same work and the same"
+                " measuring options"
             )
     both = [label for label in now.rounds if label in then.rounds]
     missing = [label for label in {**then.rounds, **now.rounds} if label not in both]
     pairs = [(name, getattr(then, name), getattr(now, name)) for name in ("commit", "device", "torch")]
     moved = [f"{name}: {before} -> {after}" for name, before, after in pairs if before != after]
-    return Changes(then, now, tuple(_change(then, now, label) for label in both), tuple(moved), tuple(missing))
+    return Changes(
+        then, now, tuple(_change(then, now, label) for label in both), tuple(moved), tuple(missing)
+    )
 
 
 def _difference(name: str, before: str, after: str) -> str:
     if name != "config":
         return f"{before or 'none'} then, {after or 'none'} now"
     then, now = json.loads(before), json.loads(after)
-    fields = [f"{key}={then.get(key)} then, {now.get(key)} now" for key in {**then, **now} if then.get(key) != now.get(key)]
+    fields = [
+        f"{key}={then.get(key)} then, {now.get(key)} now"
+        for key in {**then, **now}
+        if then.get(key) != now.get(key)
+    ]
     return "; ".join(fields)
 
 
 def _change(then: Snapshot, now: Snapshot, label: str) -> Change:
-    plain = welch([math.log(t) for t in then.rounds[label].values()], [math.log(t) for t in now.rounds[label].values()])
+    plain = welch(
+        [math.log(t) for t in then.rounds[label].values()], [math.log(t) for t in now.rounds[label].values()]
+    )
     relative = None
     if label not in (then.reference, now.reference):
         shares = [_to_reference(one, label) for one in (then, now)]
@@ -180,11 +203,16 @@ def _change(then: Snapshot, now: Snapshot, label: str) -> Change:
 
 def _to_reference(one: Snapshot, label: str) -> list[float]:
     reference = one.rounds.get(one.reference, {})
-    return [math.log(time / reference[number]) for number, time in one.rounds[label].items() if number in reference]
+    return [
+        math.log(time / reference[number])
+        for number, time in one.rounds[label].items()
+        if number in reference
+    ]
 
 
 def welch(then: Sequence[float], now: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """exp of the difference of two means of logs, with its 95 % interval (Welch 1947); None with a single round."""
+    """exp of the difference of two means of logs, with its 95 % interval (Welch 1947); None with a single
+    round."""
     a, b = np.asarray(then), np.asarray(now)
     shift = float(b.mean() - a.mean())
     if min(len(a), len(b)) < 2:

@@ -1,4 +1,5 @@
-"""`perfsweep check`: run a workload briefly, every level once, and say in plain words which rules it breaks."""
+"""`perfsweep check`: run a workload briefly, every level once, and say in plain words which rules it
+breaks."""
 
 from __future__ import annotations
 
@@ -52,12 +53,14 @@ def check(cfg: DictConfig) -> int:
     command: RunCommand = config.typed(cfg, RunCommand)
     console = console_here()
     device = environment.device_facts()
-    # Trials end without tidying up, and Python's tracker would complain of what torch's compiler left in them.
+    # Trials end without tidying up, and Python's tracker would complain of what torch's compiler left in
+    # them.
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
     with tempfile.TemporaryDirectory(prefix="perfsweep-check-") as folder:
         checked = Checked(command, Path(folder), device)
         console.print(
-            f"checking {checked.name}: {len(checked.manifest.arms)} arms on {device.name or device.type}", highlight=False
+            f"checking {checked.name}: {len(checked.manifest.arms)} arms on {device.name or device.type}",
+            highlight=False,
         )
         findings = []
         with console.status(checked.doing) if console.is_terminal else nullcontext() as shown:
@@ -73,17 +76,21 @@ def check(cfg: DictConfig) -> int:
 def _conclude(console: Console, checked: Checked, findings: list[Finding]) -> None:
     console.print("")
     for refused in checked.manifest.refused:
-        console.print(f"not checked: {refused.toggle}={refused.level}: {refused.reason}", style="dim", highlight=False)
+        console.print(
+            f"not checked: {refused.toggle}={refused.level}: {refused.reason}", style="dim", highlight=False
+        )
     for label, reason in checked.left_out.items():
         console.print(f"not checked: {label}: {reason}", style="dim", highlight=False)
     if findings:
         console.print(
-            f"{len(findings)} {'defects' if len(findings) > 1 else 'defect'} in {checked.name}", style="red", highlight=False
+            f"{len(findings)} {'defects' if len(findings) > 1 else 'defect'} in {checked.name}",
+            style="red",
+            highlight=False,
         )
         return
     console.print(
-        f"no defects: {checked.name} repeats, shows what it computes, leaves nothing behind, reads nothing it waits for, "
-        f"and {checked.compared} levels act and keep to their class",
+        f"no defects: {checked.name} repeats, shows what it computes, leaves nothing behind, reads nothing it"
+        f" waits for, and {checked.compared} levels act and keep to their class",
         style="green",
         highlight=False,
     )
@@ -129,7 +136,9 @@ class Checked:
         failed = list(self._observe(self._reference))
         if self._observed[self._reference.id].evidence is None:
             why = self.left_out.get(self._reference.label, "")
-            yield from failed or [Finding(Defect.FAILS, f"{self.name}, baseline", f"it cannot act here: {why}")]
+            yield from failed or [
+                Finding(Defect.FAILS, f"{self.name}, baseline", f"it cannot act here: {why}")
+            ]
             return
         yield from failed
         yield from self._of_the_baseline()
@@ -139,7 +148,9 @@ class Checked:
         for effect in self.manifest.effects:
             yield from self._of_a_level(effect)
         arms = [one.counters for one in self._observed.values()]
-        yield from rules.host_reads(self.name, self._probed["reads"], self._observed[self._reference.id].counters, arms)
+        yield from rules.host_reads(
+            self.name, self._probed["reads"], self._observed[self._reference.id].counters, arms
+        )
 
     def _packs(self) -> Iterator[tuple[str, PackRun]]:
         """Two packs: arms that a fork can run, and arms whose processes must be started anew."""
@@ -159,13 +170,18 @@ class Checked:
         """Evidence and counters of an arm; a finding if one of them fails."""
         run, found = self._run_of(arm), {}
         for kind in (Kind.EVIDENCE, Kind.COUNTING):
-            self.tell(f"{arm.label}: {kind.value} trial, {len(self._observed) + 1} of {len(self.manifest.arms)} arms")
+            self.tell(
+                f"{arm.label}: {kind.value} trial, {len(self._observed) + 1} of {len(self.manifest.arms)}"
+                " arms"
+            )
             found[kind] = run.again(arm, kind)
             if found[kind].record.outcome is Outcome.UNSUPPORTED:
                 self.left_out[arm.label] = _why(found[kind])
                 break
             if found[kind].record.outcome is not Outcome.OK:
-                yield Finding(Defect.FAILS, f"{self.name}, {arm.label}, {kind.value} trial", _where(found[kind]))
+                yield Finding(
+                    Defect.FAILS, f"{self.name}, {arm.label}, {kind.value} trial", _where(found[kind])
+                )
                 break
         counting = found.get(Kind.COUNTING)
         counters = counting.record.counters if counting and counting.record.outcome is Outcome.OK else None
@@ -189,7 +205,9 @@ class Checked:
         unlike = rules.not_repeatable(self.name, checks, [first, cached, fresh], early)
         self._repeats = not unlike  # two arms of something that does not repeat always differ
         yield from unlike
-        leaks = [leak for leak in self._probed["leaks"] if self._repeats or not leak.startswith(trials.ELSEWHERE)]
+        leaks = [
+            leak for leak in self._probed["leaks"] if self._repeats or not leak.startswith(trials.ELSEWHERE)
+        ]
         yield from rules.state_leaks(self.name, leaks)
 
     def _early(self, number: int) -> list[Evidence]:
@@ -201,7 +219,9 @@ class Checked:
         measure = self.manifest.sweep.measure.model_copy(update={"evidence_iterations": iterations})
         sweep = self.manifest.sweep.model_copy(update={"measure": measure})
         manifest = self.manifest.model_copy(update={"sweep": sweep})
-        return PackRun(self._started(self._folder / name, manifest), manifest, self._run_of(self._reference).pack)
+        return PackRun(
+            self._started(self._folder / name, manifest), manifest, self._run_of(self._reference).pack
+        )
 
     def _evidence_again(self, run: PackRun) -> Evidence:
         found = run.again(self._reference, Kind.EVIDENCE)
@@ -220,7 +240,9 @@ class Checked:
         return json.loads(answer.read_text())
 
     def _spec(self) -> TrialSpec:
-        return TrialSpec.of(self.manifest.sweep, self._reference, Kind.EVIDENCE, "probe", self._folder / "probe" / "cache")
+        return TrialSpec.of(
+            self.manifest.sweep, self._reference, Kind.EVIDENCE, "probe", self._folder / "probe" / "cache"
+        )
 
     def _of_a_level(self, effect: Effect) -> Iterator[Finding]:
         arm_id, base_id = effect.pairs[0]
@@ -234,21 +256,34 @@ class Checked:
         same = not rules.differ(base.evidence, arm.evidence)
         yield from rules.nothing_changes(level, subject, base.counters, arm.counters, same)
         yield from rules.data_change(subject, base.data, arm.data)
-        result = agreement.judged(base.evidence, arm.evidence, self.manifest.arm(arm_id), self.manifest.arm(base_id))
+        result = agreement.judged(
+            base.evidence, arm.evidence, self.manifest.arm(arm_id), self.manifest.arm(base_id)
+        )
         if result.parity_class is Parity.STOCHASTIC:
-            self.left_out[subject] = "draws at random, so whether it is equivalent takes several seeds: a sweep runs them"
+            self.left_out[subject] = (
+                "draws at random, so whether it is equivalent takes several seeds: a sweep runs them"
+            )
         if self._repeats:
             yield from rules.results_change(subject, result)
 
 
 def _planned(command: RunCommand, device: Device) -> Manifest:
-    """Every level against its base, each arm once; arms that need a process of their own in a pack of their own."""
+    """Every level against its base, each arm once; arms that need a process of their own in a pack of their
+    own."""
     measure = MeasureConfig(
-        rounds=1, iterations=4, warmup_max=6, evidence_iterations=ITERATIONS, counting_iterations=4, timeout_s=120, repeats=0
+        rounds=1,
+        iterations=4,
+        warmup_max=6,
+        evidence_iterations=ITERATIONS,
+        counting_iterations=4,
+        timeout_s=120,
+        repeats=0,
     )
     design = DesignConfig("one_at_a_time")
     sweep = SweepConfig(name="check", designs=[design])
-    whole = SweepCommand(workload=command.workload, toggles=command.toggles, measure=measure, sweep=sweep, name="check")
+    whole = SweepCommand(
+        workload=command.workload, toggles=command.toggles, measure=measure, sweep=sweep, name="check"
+    )
     whole.cluster.arms_per_pack = 10**6
     cls, workload = plan.load_workload(command.workload)
     if not cls.toggles:
@@ -258,18 +293,26 @@ def _planned(command: RunCommand, device: Device) -> Manifest:
     groups: dict[str, list[str]] = {}
     for arm in manifest.arms:
         groups.setdefault("exec" if plan.needs_exec(space, arm) else "fork", []).append(arm.id)
-    packs = [Pack(id=f"p{number:03d}", orders=(tuple(arms),), start=start) for number, (start, arms) in enumerate(groups.items())]
+    packs = [
+        Pack(id=f"p{number:03d}", orders=(tuple(arms),), start=start)
+        for number, (start, arms) in enumerate(groups.items())
+    ]
     return manifest.model_copy(update={"packs": tuple(packs)})
 
 
 def _probe(spec: TrialSpec, folder: Path, answer: Path, module: str) -> None:
-    """Look at several lives in one process; one that breaks says so as a leak, since fresh processes have not."""
+    """Look at several lives in one process; one that breaks says so as a leak, since fresh processes have
+    not."""
     file = write_spec(folder, spec)
     child = ForkServer([module]).call(trials.forked, str(file), str(answer))
     ending = wait([child], spec.measure.timeout_s * 3)
     if ending is not None or not answer.exists():
         lines = (folder / "log.txt").read_text(errors="replace").strip().splitlines() or [str(ending)]
-        answer.write_text(json.dumps({"leaks": [f"a process that sets it up several times breaks: {lines[-1]}"], "reads": []}))
+        answer.write_text(
+            json.dumps(
+                {"leaks": [f"a process that sets it up several times breaks: {lines[-1]}"], "reads": []}
+            )
+        )
 
 
 def _evidence(found: Found) -> Evidence | None:
@@ -286,6 +329,10 @@ def _where(found: Found) -> str:
     if failure is None:
         return f"it ended as {found.record.outcome.value}"
     own = [line.strip() for line in failure.traceback.splitlines() if line.strip().startswith("File ")]
-    outside = [line for line in own if not any(part in line for part in ("/torch/", "/pipelines/", "/workloads/", "/lib/python"))]
+    outside = [
+        line
+        for line in own
+        if not any(part in line for part in ("/torch/", "/pipelines/", "/workloads/", "/lib/python"))
+    ]
     place = f" ({outside[-1]})" if outside else ""
     return f"{failure.type}: {failure.message}{place}"

@@ -13,7 +13,19 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 _READS = frozenset(
-    ("item", "tolist", "numpy", "cpu", "nonzero", "__float__", "__int__", "__bool__", "__index__", "__array__", "__format__")
+    (
+        "item",
+        "tolist",
+        "numpy",
+        "cpu",
+        "nonzero",
+        "__float__",
+        "__int__",
+        "__bool__",
+        "__index__",
+        "__array__",
+        "__format__",
+    )
 )
 _WORDS = {
     "__float__": "float(...)",
@@ -52,8 +64,9 @@ class _Seen:
 class ReadWatch(TorchFunctionMode):
     """Notes, for each iteration, the lines that read what this iteration computed.
 
-    A value of an earlier iteration has arrived by itself, and reading it late is the remedy, not the defect. What torch reads
-    by itself (an optimiser's step count) is torch's affair. On a CPU nothing waits, but the same line would on a GPU.
+    A value of an earlier iteration has arrived by itself, and reading it late is the remedy, not the defect.
+    What torch reads by itself (an optimiser's step count) is torch's affair. On a CPU nothing waits, but the
+    same line would on a GPU.
     """
 
     def __init__(self) -> None:

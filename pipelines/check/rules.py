@@ -45,8 +45,11 @@ class Finding:
         return f"{self.defect.value}: {self.subject}: {self.text}"
 
 
-def not_repeatable(name: str, checks: Sequence[Check], runs: Sequence[Evidence], early: Sequence[Evidence]) -> list[Finding]:
-    """Evidence of the same arm and seed: `runs` are the first, one beside it with the same cache, one with a cache of its own.
+def not_repeatable(
+    name: str, checks: Sequence[Check], runs: Sequence[Evidence], early: Sequence[Evidence]
+) -> list[Finding]:
+    """Evidence of the same arm and seed: `runs` are the first, one beside it with the same cache, one with a
+    cache of its own.
 
     `early` are two runs of a single iteration, which tell set-up from steps; fewer where that is not known.
     """
@@ -57,7 +60,9 @@ def not_repeatable(name: str, checks: Sequence[Check], runs: Sequence[Evidence],
         if leaked is None:
             return []
         text = f"a second trial finds what the first left in context.cache_dir, and ends elsewhere: {leaked}"
-        return [Finding(Defect.STATE_LEAKS, name, f"{text}; what is cached must be what would be computed anew")]
+        return [
+            Finding(Defect.STATE_LEAKS, name, f"{text}; what is cached must be what would be computed anew")
+        ]
     where = "after some iterations, so look at step()"
     if len(early) > 1 and difference(early[0], early[1], checks) is not None:
         where = "already after one iteration, so look at setup()"
@@ -66,24 +71,35 @@ def not_repeatable(name: str, checks: Sequence[Check], runs: Sequence[Evidence],
 
 
 def difference(one: Evidence, other: Evidence, checks: Sequence[Check]) -> str | None:
-    """Where two runs of one arm differ by more than rounding; None where they do not, or nothing can be compared."""
+    """Where two runs of one arm differ by more than rounding; None where they do not, or nothing can be
+    compared."""
     result = comparison.judge(one, other, checks, Parity.EXACT, {})
     fine = (ParityVerdict.IDENTICAL, ParityVerdict.WITHIN_TOLERANCE, ParityVerdict.UNCHECKED)
     return None if result.verdict in fine else str(result.worst or result.reason)
 
 
-def no_evidence(name: str, checks: Sequence[Check], evidence: Evidence, early: Evidence | None) -> list[Finding]:
+def no_evidence(
+    name: str, checks: Sequence[Check], evidence: Evidence, early: Evidence | None
+) -> list[Finding]:
     """Checks that nothing is compared for, and evidence that cannot show anything."""
     if not checks:
-        text = "no checks are declared, so every arm would stay unchecked; declare what must not change, such as Check('losses')"
+        text = (
+            "no checks are declared, so every arm would stay unchecked; declare what must not change, such as"
+            " Check('losses')"
+        )
         return [Finding(Defect.NO_EVIDENCE, name, text)]
     result = comparison.judge(evidence, evidence, checks, Parity.EXACT, {})
     if result.verdict is ParityVerdict.UNCHECKED:
         offered = ", ".join([*evidence.tensors, *evidence.numbers]) or "nothing"
-        text = f"{result.reason}; evidence() returns {offered}, and must return it when context.kind is 'evidence'"
+        text = (
+            f"{result.reason}; evidence() returns {offered}, and must return it when context.kind is"
+            " 'evidence'"
+        )
         return [Finding(Defect.NO_EVIDENCE, name, text)]
     if result.verdict is ParityVerdict.DIFFERENT:
-        return [Finding(Defect.NO_EVIDENCE, name, f"the baseline cannot be compared with itself: {result.reason}")]
+        return [
+            Finding(Defect.NO_EVIDENCE, name, f"the baseline cannot be compared with itself: {result.reason}")
+        ]
     if early is not None and not differ(evidence, early):
         text = "evidence() is the same after one iteration and after many: it does not show what was computed"
         return [Finding(Defect.NO_EVIDENCE, name, text)]
@@ -94,13 +110,16 @@ def differ(one: Evidence, other: Evidence) -> bool:
     """Whether any bit of two pieces of evidence differs."""
     if one.tensors.keys() != other.tensors.keys() or one.numbers != other.numbers:
         return True
-    return not all(np.array_equal(np.asarray(one.tensors[name]), np.asarray(other.tensors[name])) for name in one.tensors)
+    return not all(
+        np.array_equal(np.asarray(one.tensors[name]), np.asarray(other.tensors[name])) for name in one.tensors
+    )
 
 
 def nothing_changes(
     level: Level, subject: str, base: Counters | None, arm: Counters | None, same_evidence: bool
 ) -> list[Finding]:
-    """A level whose witness stands still or, without one, whose counters and results are those of the base."""
+    """A level whose witness stands still or, without one, whose counters and results are those of the
+    base."""
     if base is None or arm is None:
         return []
     if level.witness in FOUND_ON_DISK:
@@ -109,17 +128,32 @@ def nothing_changes(
     if level.witness is not None:
         before, after = base.get(level.witness), arm.get(level.witness)
         if level.witness not in arm:
-            text = f"its witness {level.witness} is no counter; counters() must return it. There are: {', '.join(sorted(arm))}"
+            text = (
+                f"its witness {level.witness} is no counter; counters() must return it. There are:"
+                f" {', '.join(sorted(arm))}"
+            )
         elif before is None or after is None or before != after:
             return []
         else:
             text = f"its witness {level.witness} is {after:g} with and without it"
-        return [Finding(Defect.NOTHING_CHANGES, subject, f"{text}; does setup() choose another path for this level?")]
+        return [
+            Finding(
+                Defect.NOTHING_CHANGES, subject, f"{text}; does setup() choose another path for this level?"
+            )
+        ]
     # Variables and process groups act where no counter looks.
     if moved or level.env or level.ranks > 1 or level.per_gpu or not same_evidence:
         return []
-    text = "no counter and no result differs from the base's; does setup() choose another path for this level?"
-    return [Finding(Defect.NOTHING_CHANGES, subject, f"{text} If it acts where no counter looks, name a witness and count it")]
+    text = (
+        "no counter and no result differs from the base's; does setup() choose another path for this level?"
+    )
+    return [
+        Finding(
+            Defect.NOTHING_CHANGES,
+            subject,
+            f"{text} If it acts where no counter looks, name a witness and count it",
+        )
+    ]
 
 
 def data_change(subject: str, base: str, arm: str) -> list[Finding]:
@@ -127,7 +161,13 @@ def data_change(subject: str, base: str, arm: str) -> list[Finding]:
     if base == arm:
         return []
     text = "data_digest() differs from the base's, so a sweep would refuse to compare their times"
-    return [Finding(Defect.DATA_CHANGE, subject, f"{text}; let it identify the examples, not how this level stores them")]
+    return [
+        Finding(
+            Defect.DATA_CHANGE,
+            subject,
+            f"{text}; let it identify the examples, not how this level stores them",
+        )
+    ]
 
 
 def results_change(subject: str, result: ParityResult) -> list[Finding]:
@@ -135,7 +175,10 @@ def results_change(subject: str, result: ParityResult) -> list[Finding]:
     if result.verdict is not ParityVerdict.DIFFERENT:
         return []
     remedy = {
-        Parity.EXACT: "mend its path, or declare parity=Parity.TOLERANCE with bounds if it is meant to round differently",
+        Parity.EXACT: (
+            "mend its path, or declare parity=Parity.TOLERANCE with bounds if it is meant to round"
+            " differently"
+        ),
         Parity.TOLERANCE: "mend its path, or raise its bounds if you can say why",
         Parity.STOCHASTIC: "mend its path",
     }[result.parity_class]
@@ -143,7 +186,9 @@ def results_change(subject: str, result: ParityResult) -> list[Finding]:
     return [Finding(Defect.RESULTS_CHANGE, subject, f"{text}; {remedy}")]
 
 
-def host_reads(name: str, lines: Sequence[str], base: Counters | None, arms: Sequence[Counters | None]) -> list[Finding]:
+def host_reads(
+    name: str, lines: Sequence[str], base: Counters | None, arms: Sequence[Counters | None]
+) -> list[Finding]:
     """Lines of the step that read what it just computed, unless a level exists to do without."""
     if not lines:
         return []

@@ -31,7 +31,9 @@ def forked(spec_file: str, answer_file: str) -> None:
     """First function of a forked process: look, write down what was found, and end."""
     detach(Path(spec_file).with_name("log.txt"))
     spec, answer = read_spec(Path(spec_file)), Path(answer_file)
-    answer.write_text(json.dumps({"leaks": leaks(spec, answer.parent), "reads": reads(spec, answer.parent / "watched")}))
+    answer.write_text(
+        json.dumps({"leaks": leaks(spec, answer.parent), "reads": reads(spec, answer.parent / "watched")})
+    )
     os._exit(0)
 
 
@@ -39,11 +41,17 @@ def leaks(spec: TrialSpec, folder: Path) -> list[str]:
     """What a first life in the process changes for a second one, as phrases."""
     before = settings()
     # A cache for each life: what is left there is another matter, and told as such.
-    specs = {life: spec.model_copy(update={"cache_dir": str(folder / life / "cache")}) for life in ("first", "second")}
+    specs = {
+        life: spec.model_copy(update={"cache_dir": str(folder / life / "cache")})
+        for life in ("first", "second")
+    }
     records = [process.run(own, _made(folder / life)) for life, own in specs.items()]
     if reason := _failed(records):
         return [reason]
-    found = [f"{name} was {was} before set-up and is {now} after close()" for name, was, now in _changed(before, settings())]
+    found = [
+        f"{name} was {was} before set-up and is {now} after close()"
+        for name, was, now in _changed(before, settings())
+    ]
     checks = tuple(registry.find(spec.workload).checks)
     first, second = (read_evidence(folder / life) for life in ("first", "second"))
     if (where := difference(first, second, checks)) is not None:
@@ -73,7 +81,11 @@ def _restarts(spec: TrialSpec, folder: Path) -> list[str]:
             found.append(workload.evidence())
             workload.reset()
     where = difference(found[0], found[1], registry.find(spec.workload).checks)
-    return [] if where is None else [f"reset() does not start from the same state, the second job ends elsewhere: {where}"]
+    return (
+        []
+        if where is None
+        else [f"reset() does not start from the same state, the second job ends elsewhere: {where}"]
+    )
 
 
 def reads(spec: TrialSpec, folder: Path) -> list[str]:
@@ -114,8 +126,12 @@ def settings() -> dict[str, Any]:
 
 
 def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    names = [name for name in {**before, **after} if not name.startswith("the variable TORCH")]  # caches of ours
-    return [(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]
+    names = [
+        name for name in {**before, **after} if not name.startswith("the variable TORCH")
+    ]  # caches of ours
+    return [
+        (name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
+    ]
 
 
 def _made(folder: Path) -> Path:

@@ -1,7 +1,7 @@
 """Completion of the command line: what may stand where the cursor is. Imports neither torch nor Hydra.
 
-``perfsweep completion bash`` prints the lines for a shell; they ask ``perfsweep completion query`` at each TAB. Toggles and
-levels are not completed: knowing them means importing the workload, and with it torch.
+``perfsweep completion bash`` prints the lines for a shell; they ask ``perfsweep completion query`` at each
+TAB. Toggles and levels are not completed: knowing them means importing the workload, and with it torch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _BASH = """_perfsweep() {
     COMPREPLY=($(perfsweep completion query "${COMP_LINE:0:$COMP_POINT}" 2>/dev/null))
     local word="${COMP_LINE:0:$COMP_POINT}"; word="${word##* }"
     # bash splits words at = and :, and replaces only the last piece
-    if [[ "$word" == *[=:]* ]]; then local head="${word%"${word##*[=:]}"}"; COMPREPLY=("${COMPREPLY[@]#"$head"}"); fi
+    if [[ "$word" == *[=:]* ]]; then
+        local head="${word%"${word##*[=:]}"}"; COMPREPLY=("${COMPREPLY[@]#"$head"}")
+    fi
     [[ ${#COMPREPLY[@]} == 1 && "${COMPREPLY[0]}" == *[=/] ]] && compopt -o nospace
 }
 complete -o default -F _perfsweep perfsweep
@@ -92,7 +94,9 @@ def _overrides(command: str, before: Sequence[str], last: str) -> list[str]:
     if group not in GROUPS[command]:
         return []
     workload = next((word.partition("=")[2] for word in before if word.startswith("workload=")), "digits")
-    names = {"workload": _workloads, "sweep": lambda: _named_sweeps(workload)}.get(group, lambda: _configs(group))()
+    names = {"workload": _workloads, "sweep": lambda: _named_sweeps(workload)}.get(
+        group, lambda: _configs(group)
+    )()
     return [f"{group}={name}" for name in names]
 
 
@@ -102,7 +106,12 @@ def _configs(group: str) -> list[str]:
 
     own = home.conf_folder()
     places = [files("conf").joinpath(group), *([own / group] if own and (own / group).is_dir() else [])]
-    return [entry.name.removesuffix(".yaml") for place in places for entry in place.iterdir() if entry.name.endswith(".yaml")]
+    return [
+        entry.name.removesuffix(".yaml")
+        for place in places
+        for entry in place.iterdir()
+        if entry.name.endswith(".yaml")
+    ]
 
 
 def _named_sweeps(workload: str) -> list[str]:
@@ -128,7 +137,11 @@ def _classes(file: Path) -> list[str]:
         return []
     found = []
     for node in tree.body:
-        methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef)} if isinstance(node, ast.ClassDef) else set()
+        methods = (
+            {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+            if isinstance(node, ast.ClassDef)
+            else set()
+        )
         found += [node.name] if isinstance(node, ast.ClassDef) and methods & {"build", "step"} else []
     return found
 

@@ -1,4 +1,5 @@
-"""`perfsweep doctor`: one screen about a cluster and a site profile, before a user wastes a place in a queue."""
+"""`perfsweep doctor`: one screen about a cluster and a site profile, before a user wastes a place in a
+queue."""
 
 from __future__ import annotations
 
@@ -28,7 +29,10 @@ def doctor(cfg: DictConfig) -> int:
     for text in shadowed():
         console.print(text, style="yellow", highlight=False)
     if command.cluster.executor not in ("slurm", "auto"):
-        console.print(f"cluster.executor={command.cluster.executor}: packs run on this machine; nothing to ask Slurm about")
+        console.print(
+            f"cluster.executor={command.cluster.executor}: packs run on this machine; nothing to ask Slurm"
+            " about"
+        )
         return FINE
     try:
         found = diagnose(command.cluster, conf_of(command.cluster))
@@ -47,21 +51,37 @@ def shadowed() -> list[str]:
         spec = importlib.util.find_spec(name)
         place = Path(spec.origin).parents[1] if spec and spec.origin else None
         if place is not None and place != own:
-            found.append(f"package {name} is imported from {place}, and perfsweep lies in {own}: remove one of them")
+            found.append(
+                f"package {name} is imported from {place}, and perfsweep lies in {own}: remove one of them"
+            )
     return found
 
 
 def _show(console: Console, command: DoctorCommand, found: Diagnosis) -> None:
-    console.print(f"Slurm {found.version}; accounting (sacct) {'works' if found.accounting else 'is not available: not needed'}")
+    console.print(
+        f"Slurm {found.version}; accounting (sacct)"
+        f" {'works' if found.accounting else 'is not available: not needed'}"
+    )
     table = Table(title="partitions", title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("partition", "time limit", "nodes", "state", "cores", "memory", "gres", "features"):
         table.add_column(heading)
     for p in found.partitions:
         name = f"{p.name} (default)" if p.default else p.name
-        table.add_row(name, p.limit, p.nodes, p.state if p.up else "down", p.cores, f"{p.memory_mb} MB", p.gres, p.features)
+        table.add_row(
+            name,
+            p.limit,
+            p.nodes,
+            p.state if p.up else "down",
+            p.cores,
+            f"{p.memory_mb} MB",
+            p.gres,
+            p.features,
+        )
     console.print(table)
     console.print(", ".join(f"{name} {value}" for name, value in found.limits.items()), highlight=False)
-    console.print(f"\nthis profile asks for {command.cluster.resources(Shape.of(command.cluster))}", highlight=False)
+    console.print(
+        f"\nthis profile asks for {command.cluster.resources(Shape.of(command.cluster))}", highlight=False
+    )
     for text in found.warnings:
         console.print(f"beware: {text}", style="yellow", highlight=False)
     if found.refused:

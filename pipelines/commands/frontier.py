@@ -1,4 +1,5 @@
-"""`perfsweep frontier`: the fastest size of a toggle, where its time jumps, and the largest size that fits."""
+"""`perfsweep frontier`: the fastest size of a toggle, where its time jumps, and the largest size that
+fits."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def frontier(cfg: DictConfig) -> int:
     start = sizes[0] if own is None else toggle.level(own).value
     bench = Bench(console, command, cfg, Limits(), command.frontier.rounds, {toggle.name: start})
     refuse_too_much_memory("frontier", command.measure.memory_gib, bench.device.memory_bytes)
-    grid = Grid(bench.space, bench.reference.levels, [_legal(bench, ladder_factor(toggle.name, sizes, start))])
+    grid = Grid(
+        bench.space, bench.reference.levels, [_legal(bench, ladder_factor(toggle.name, sizes, start))]
+    )
     hunt = Hunt(console, bench, grid)
     limit = budget(command, bench.device.memory_bytes)
     _show(console, bench, grid.factors[0], limit)
@@ -88,7 +91,9 @@ def lines(name: str, found: Frontier) -> list[str]:
     if found.fastest is None or found.largest is None:
         reasons = "; ".join(f"{rung.size}: {rung.reason}" for rung in found.rungs)
         return [f"no size of {name} runs: {reasons}"]
-    said = [f"fastest: {name}={found.fastest.size}, {_time(found.fastest)} against {name}={found.rungs[0].size}"]
+    said = [
+        f"fastest: {name}={found.fastest.size}, {_time(found.fastest)} against {name}={found.rungs[0].size}"
+    ]
     if found.cliff:
         before, after = found.cliff
         jump = math.exp((after.log_time or 0.0) - (before.log_time or 0.0))
@@ -108,13 +113,25 @@ def _beyond(found: Frontier) -> str:
         return f"; {worse.size} does not run: {worse.reason}"
     if found.skipped:
         size, peak = min(found.skipped.items())
-        return f"; {size} is predicted to need {peak / 2**30:.2f} of {(found.budget or 0) / 2**30:.2f} GiB and was not tried"
-    return ", where the ladder ends" if found.sure else "; larger sizes were not tried: raise frontier.measurements"
+        return (
+            f"; {size} is predicted to need {peak / 2**30:.2f} of {(found.budget or 0) / 2**30:.2f} GiB and"
+            " was not tried"
+        )
+    return (
+        ", where the ladder ends"
+        if found.sure
+        else "; larger sizes were not tried: raise frontier.measurements"
+    )
 
 
 def _table(name: str, found: Frontier) -> Table:
     table = Table(title=f"\nfrontier of {name}", title_justify="left")
-    for heading, justify in ((name, "right"), ("time per unit", "right"), ("peak memory", "right"), ("", "left")):
+    for heading, justify in (
+        (name, "right"),
+        ("time per unit", "right"),
+        ("peak memory", "right"),
+        ("", "left"),
+    ):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]  # rich's own literal
     for rung in found.rungs:
         peak = f"{rung.peak_bytes / 2**20:.0f} MB" if rung.peak_bytes else ""
@@ -139,7 +156,9 @@ def _legal(bench: Bench, factor: Factor) -> Factor:
     grid = Grid(bench.space, bench.reference.levels, [factor])
     numbers: Sequence[int] = [n for n in range(len(factor.values)) if grid.legal((n,))]
     if len(numbers) < 2:
-        raise ConfigError(f"{factor.name} has fewer than two sizes that may stand beside {bench.reference.label}")
+        raise ConfigError(
+            f"{factor.name} has fewer than two sizes that may stand beside {bench.reference.label}"
+        )
     values = tuple(factor.values[n] for n in numbers)
     return Factor(factor.name, values, tuple(factor.sizes[n] for n in numbers), numbers.index(factor.start))
 
@@ -148,4 +167,7 @@ def _show(console: Console, bench: Bench, factor: Factor, limit: int | None) -> 
     sizes = ", ".join(str(value) for value in factor.values)
     console.print(f"[bold]{bench.manifest.sweep.name}[/]: {factor.name} in {sizes}", highlight=False)
     memory = f"{limit / 2**30:.2f} GiB" if limit else "not known"
-    console.print(f"memory: {memory}; beside it {bench.reference.label}\nrecords: {bench.folder.path}\n", highlight=False)
+    console.print(
+        f"memory: {memory}; beside it {bench.reference.label}\nrecords: {bench.folder.path}\n",
+        highlight=False,
+    )

@@ -21,16 +21,22 @@ def list_names(console: Console) -> int:
     for name, target in sorted(registry.names().items()):
         console.print(f"[bold]{name}[/]  ({target})", highlight=False)
         console.print(f"  sweeps: {', '.join(_sweeps(name))}", highlight=False)
-    console.print("your own: workload=package.module:Class, written by `perfsweep new my_workload`", highlight=False)
+    console.print(
+        "your own: workload=package.module:Class, written by `perfsweep new my_workload`", highlight=False
+    )
     return 0
 
 
 def describe(console: Console, name: str) -> int:
-    """Configuration and toggles of a workload with levels, parity class, requirements, and what does not act here."""
+    """Configuration and toggles of a workload with levels, parity class, requirements, and what does not act
+    here."""
     own = external_workload.read(name)
     cls = registry.find(name)
     device = environment.device_facts()
-    console.print(f"[bold]{name}[/]: unit {cls.unit}, {cls.shape}-shaped; sweeps: {', '.join(_sweeps(name))}", highlight=False)
+    console.print(
+        f"[bold]{name}[/]: unit {cls.unit}, {cls.shape}-shaped; sweeps: {', '.join(_sweeps(name))}",
+        highlight=False,
+    )
     console.print(f"workload.FIELD=VALUE: {', '.join(_fields(cls, dict(own.workload)))}", highlight=False)
     console.print(_toggles(cls.toggles, device))
     for claim in cls.claims:
@@ -46,7 +52,9 @@ def _fields(cls: type[Workload], own: dict[str, Any]) -> list[str]:
     """The fields of a workload's configuration with what they are unless said otherwise."""
     found = []
     for field in dataclasses.fields(cls.Config):
-        default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+        default = (
+            field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+        )
         value = own.get(field.name, default)
         found.append(field.name if value is dataclasses.MISSING else f"{field.name}={value}")
     return found
@@ -60,7 +68,9 @@ def _toggles(toggles: tuple[Toggle, ...], device: Device) -> Table:
     for toggle in toggles:
         for number, level in enumerate(toggle.levels):
             shown = f"{level.value} (baseline)" if number == 0 else str(level.value)
-            remarks = [toggle.doc] if number == 0 else [*_needs(level), *filter(None, [level.unsupported(device)])]
+            remarks = (
+                [toggle.doc] if number == 0 else [*_needs(level), *filter(None, [level.unsupported(device)])]
+            )
             table.add_row("" if number else toggle.name, shown, level.parity.value, "; ".join(remarks))
         if toggle.numbers:
             table.add_row("", "a number", toggle.numbers.like.parity.value, str(toggle.numbers))

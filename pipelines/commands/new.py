@@ -25,11 +25,19 @@ def new(name: str) -> int:
         `name` is no module name, or a file of that name is there already.
     """
     if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
-        raise ConfigError(f"{name} is no name for a module: use lower case letters, digits and underscores, such as my_workload")
+        raise ConfigError(
+            f"{name} is no name for a module: use lower case letters, digits and underscores, such as"
+            " my_workload"
+        )
     if name in ("conf", "pipelines", "slurm", "workloads"):
-        raise ConfigError(f"{name} is a package of perfsweep: choose another name, or neither could be imported")
+        raise ConfigError(
+            f"{name} is a package of perfsweep: choose another name, or neither could be imported"
+        )
     own = "".join(part.capitalize() for part in name.split("_") if part)
-    texts = {f"{name}{end}": _template(f"{MODULE}{end}").replace(CLASS, own).replace(MODULE, name) for end in (".py", ".yaml")}
+    texts = {
+        f"{name}{end}": _template(f"{MODULE}{end}").replace(CLASS, own).replace(MODULE, name)
+        for end in (".py", ".yaml")
+    }
     _write_all(texts)
     print(f"next: perfsweep check {name}:{own}")
     print(f"      perfsweep sweep workload={name}:{own}")
@@ -37,7 +45,8 @@ def new(name: str) -> int:
 
 
 def init(folder: str) -> int:
-    """Make a folder to measure in: its configuration, a site profile, a batch script, and a fragment for a Makefile.
+    """Make a folder to measure in: its configuration, a site profile, a batch script, and a fragment for a
+    Makefile.
 
     Raises
     ------
@@ -71,5 +80,7 @@ def _write_all(texts: Mapping[str, str]) -> None:
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).write_text(text)
         except OSError as error:
-            raise ConfigError(f"{name} cannot be written ({error.strerror}); choose another folder") from error
+            raise ConfigError(
+                f"{name} cannot be written ({error.strerror}); choose another folder"
+            ) from error
         print(f"wrote {name}")

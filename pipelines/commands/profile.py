@@ -43,11 +43,14 @@ def profile(cfg: DictConfig) -> int:
     manifest = plan.alone(plan.single_arm(single, environment.device_facts()), single)
     folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
     text = provenance.sweep_yaml(cfg)
-    return _profiled(folder, manifest, manifest.arms[0], command.profile, lambda: launch.prepare(folder, manifest, text))
+    return _profiled(
+        folder, manifest, manifest.arms[0], command.profile, lambda: launch.prepare(folder, manifest, text)
+    )
 
 
 def profile_arm(path: str, name: str | None, options: ProfileConfig) -> int:
-    """Profile an arm of a sweep as the sweep measured it, in the sweep's folder; its report then links the profile."""
+    """Profile an arm of a sweep as the sweep measured it, in the sweep's folder; its report then links the
+    profile."""
     folder, manifest = opened(path)
     if name is None:
         arms = ", ".join(dict.fromkeys([*manifest.sweep.references, *(arm.label for arm in manifest.arms)]))
@@ -55,7 +58,9 @@ def profile_arm(path: str, name: str | None, options: ProfileConfig) -> int:
     status = _profiled(folder, manifest, arm_called(manifest, name), options, lambda: None)
     if status != INTERRUPTED and folder.report_file.exists():
         rebuild_report(folder, manifest)
-        console_here().print(f"report: {folder.report_file} links these profiles", highlight=False, soft_wrap=True)
+        console_here().print(
+            f"report: {folder.report_file} links these profiles", highlight=False, soft_wrap=True
+        )
     return status
 
 
@@ -74,7 +79,9 @@ def _of_arm(path: str, name: str) -> list[Kept]:
     found = kept_profiles(folder)
     if not found:
         opened(path)  # says so where it is no sweep at all
-        raise ConfigError(f"{path} has no profiles yet; make one with `perfsweep profile {path} --arm {name}`")
+        raise ConfigError(
+            f"{path} has no profiles yet; make one with `perfsweep profile {path} --arm {name}`"
+        )
     own = [kept for kept in found if name in (kept.profile.arm.label, kept.profile.arm.id)]
     if own:
         return own
@@ -84,15 +91,22 @@ def _of_arm(path: str, name: str) -> list[Kept]:
     raise ConfigError(f"arm {name} has no profile yet; make one with `perfsweep profile {path} --arm {name}`")
 
 
-def _profiled(folder: SweepFolder, manifest: Manifest, arm: Arm, options: ProfileConfig, prepare: Callable[[], None]) -> int:
-    """Run every profile that is asked for and show each as it ends; what is whole stays, whatever comes after."""
+def _profiled(
+    folder: SweepFolder, manifest: Manifest, arm: Arm, options: ProfileConfig, prepare: Callable[[], None]
+) -> int:
+    """Run every profile that is asked for and show each as it ends; what is whole stays, whatever comes
+    after."""
     console = console_here()
     refuse_shape(options.slice, registry.find(manifest.sweep.workload).shape)
     asked, refused = wanted(options, environment.device_facts())
     for one in refused:
         console.print(one.reason, style="yellow", highlight=False, soft_wrap=True)
     place = arm_folder(folder, arm)
-    console.print(f"profiling {arm.label} of {manifest.sweep.workload}; profiles: {place}", highlight=False, soft_wrap=True)
+    console.print(
+        f"profiling {arm.label} of {manifest.sweep.workload}; profiles: {place}",
+        highlight=False,
+        soft_wrap=True,
+    )
     with launch.locked(folder):
         prepare()
         profiling = Profiling(folder, manifest, arm)
@@ -101,7 +115,11 @@ def _profiled(folder: SweepFolder, manifest: Manifest, arm: Arm, options: Profil
         try:
             return _each(console, profiling, asked, options.top)
         except KeyboardInterrupt:
-            console.print(f"\ninterrupted; profiles that were whole are kept in {place}", highlight=False, soft_wrap=True)
+            console.print(
+                f"\ninterrupted; profiles that were whole are kept in {place}",
+                highlight=False,
+                soft_wrap=True,
+            )
             return INTERRUPTED
 
 
@@ -120,6 +138,10 @@ def _why(ended: Ended) -> str:
     """One sentence about a profile that there is none of."""
     options, failure = ended.options, ended.failure
     reason = failure.message if failure else "no reason was left"
-    kind = "" if failure is None or ended.outcome in (Outcome.UNSUPPORTED, Outcome.TIMEOUT) else f"{failure.type}: "
+    kind = (
+        ""
+        if failure is None or ended.outcome in (Outcome.UNSUPPORTED, Outcome.TIMEOUT)
+        else f"{failure.type}: "
+    )
     name = f"{options.tool}, {options.variant}" if options.variant else options.tool
     return f"{name}: {ended.outcome.value}: {kind}{reason}; log: {ended.folder / 'log.txt'}"

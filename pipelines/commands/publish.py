@@ -1,4 +1,5 @@
-"""The commands that talk to W&B alone, and what a sweep says about W&B before it measures; none of them imports torch."""
+"""The commands that talk to W&B alone, and what a sweep says about W&B before it measures; none of them
+imports torch."""
 
 from __future__ import annotations
 
@@ -27,7 +28,12 @@ def publish(path: str, mode: str) -> int:
         console.print(f"W&B: {done.notice}", style="yellow", highlight=False, soft_wrap=True)
     if done.runs:
         console.print(table_of_runs(done, f"{manifest.sweep.name} in W&B ({done.mode})"))
-    console.print(published_line(done, folder), style="yellow" if done.warning else None, highlight=False, soft_wrap=True)
+    console.print(
+        published_line(done, folder),
+        style="yellow" if done.warning else None,
+        highlight=False,
+        soft_wrap=True,
+    )
     return DONE if done.complete else SOME_FAILED
 
 
@@ -36,13 +42,16 @@ def dashboard(path: str, entity: str | None, project: str | None, file: str | No
     from pipelines.publish import dashboard as building  # brings tables along
 
     folder, manifest = opened(path)
-    where = building.build(folder, manifest, entity=entity, project=project, file=Path(file) if file else None)
+    where = building.build(
+        folder, manifest, entity=entity, project=project, file=Path(file) if file else None
+    )
     console_here().print(f"dashboard: {where}", highlight=False, soft_wrap=True)
     return DONE
 
 
 def prepare_tracking(console: Console, command: SweepCommand) -> None:
-    """Take from the shell what the configuration leaves open, and say before measuring what will not work as asked."""
+    """Take from the shell what the configuration leaves open, and say before measuring what will not work as
+    asked."""
     command.tracking = dataclasses.replace(command.tracking, **filled(command.tracking, os.environ))
     if command.tracking.mode == "disabled":
         return

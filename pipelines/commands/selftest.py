@@ -1,4 +1,5 @@
-"""Can this machine resolve a difference? Two equal arms, and arms with a delay of known size, measured like any sweep."""
+"""Can this machine resolve a difference? Two equal arms, and arms with a delay of known size, measured like
+any sweep."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ FIGURES = {"wall time": "ns_per_unit", "CPU time": "cpu_ns_per_unit"}
 
 @dataclass(frozen=True)
 class Resolution:
-    """What one figure (wall time or CPU time) made of one injected delay; 0 is the arm that is equal to the reference."""
+    """What one figure (wall time or CPU time) made of one injected delay; 0 is the arm that is equal to the
+    reference."""
 
     figure: str
     delay: int
@@ -72,12 +74,15 @@ def run(console: Console, budget_s: float = BUDGET_S) -> bool:
 
 def passes(found: list[Resolution]) -> bool:
     """Whether wall time resolves every delay from 3 % up, and calls two equal arms nothing."""
-    needed = [one for one in found if one.figure == "wall time" and (one.delay == 0 or one.delay >= MUST_RESOLVE)]
+    needed = [
+        one for one in found if one.figure == "wall time" and (one.delay == 0 or one.delay >= MUST_RESOLVE)
+    ]
     return bool(needed) and all(one.right for one in needed)
 
 
 def command(runs: Path, budget_s: float) -> SweepCommand:
-    """The sweep that is measured: short trials, rounds until half a per cent is reached or the budget is spent."""
+    """The sweep that is measured: short trials, rounds until half a per cent is reached or the budget is
+    spent."""
     return SweepCommand(
         workload={"name": "selftest"},
         measure=MeasureConfig(
@@ -94,22 +99,28 @@ def command(runs: Path, budget_s: float) -> SweepCommand:
             repeats=0,
             aa=True,
         ),
-        sweep=SweepConfig(name="selftest", designs=[DesignConfig("one_at_a_time", levels={"delay": list(DELAYS)})]),
+        sweep=SweepConfig(
+            name="selftest", designs=[DesignConfig("one_at_a_time", levels={"delay": list(DELAYS)})]
+        ),
         runs=str(runs),
         name="selftest",
     )
 
 
-def _measure(console: Console, runs: Path, device: Device, budget_s: float) -> tuple[pl.DataFrame, Manifest, SweepFolder]:
+def _measure(
+    console: Console, runs: Path, device: Device, budget_s: float
+) -> tuple[pl.DataFrame, Manifest, SweepFolder]:
     wanted = command(runs, budget_s)
     manifest = plan.make_plan(wanted, device)
     sweep = SweepFolder(runs / manifest.sweep.name)
     launch.prepare(sweep, manifest, "")
     console.print(
-        f"measuring two equal arms and delays of {', '.join(map(str, DELAYS))} % on {device.name or device.type}, "
-        f"for at most {budget_s:.0f} s"
+        f"measuring two equal arms and delays of {', '.join(map(str, DELAYS))} % on"
+        f" {device.name or device.type}, for at most {budget_s:.0f} s"
     )
-    ahead = progress_display.trials_ahead(manifest, {pack.id: manifest.sweep.measure.rounds for pack in manifest.packs})
+    ahead = progress_display.trials_ahead(
+        manifest, {pack.id: manifest.sweep.measure.rounds for pack in manifest.packs}
+    )
     with progress_display.live(console, manifest, ahead) as progress:
         launch.launch(sweep, manifest, list(manifest.packs), wanted.cluster, device, (), progress)
     return collect.collect(sweep, manifest), manifest, sweep
@@ -129,7 +140,9 @@ def _resolutions(sweep: SweepFolder, manifest: Manifest, trials: pl.DataFrame) -
 def _show(console: Console, found: list[Resolution], trials: pl.DataFrame, seconds: float) -> None:
     table = Table(title="\nself-test", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("judged by", "injected", "measured", "95 % interval", "rounds", "verdict", "resolved"):
-        table.add_column(heading, justify="left" if heading in ("judged by", "verdict", "resolved") else "right")
+        table.add_column(
+            heading, justify="left" if heading in ("judged by", "verdict", "resolved") else "right"
+        )
     for one in found:
         table.add_row(one.figure, *_cells(one))
     console.print(table)
@@ -137,9 +150,14 @@ def _show(console: Console, found: list[Resolution], trials: pl.DataFrame, secon
     disturbed = timing.filter(pl.col("disturbed") != "")
     if disturbed.height:
         last = disturbed["disturbed"].to_list()[-1]
-        console.print(f"{disturbed.height} of {timing.height} timing trials were disturbed, the last by: {last}", highlight=False)
+        console.print(
+            f"{disturbed.height} of {timing.height} timing trials were disturbed, the last by: {last}",
+            highlight=False,
+        )
     fit = "resolves" if passes(found) else "does not resolve"
-    console.print(f"this machine {fit} {MUST_RESOLVE} % by wall time; the test took {seconds:.0f} s", highlight=False)
+    console.print(
+        f"this machine {fit} {MUST_RESOLVE} % by wall time; the test took {seconds:.0f} s", highlight=False
+    )
 
 
 def _cells(one: Resolution) -> list[str]:

@@ -1,4 +1,5 @@
-"""A sweep seen from another shell: everything is read from its folder, nothing from the process that started it."""
+"""A sweep seen from another shell: everything is read from its folder, nothing from the process that started
+it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,14 @@ def status(path: str) -> int:
     states = executor.look() if executor else {}
     notes = executor.notes() if executor else {}
     table = Table(title=f"{manifest.sweep.name}: {manifest.sweep.workload}", title_justify="left")
-    for heading in ("pack", "arms", "rounds finished", "trials", "not ok", *(["job", "note"] if executor else [])):
+    for heading in (
+        "pack",
+        "arms",
+        "rounds finished",
+        "trials",
+        "not ok",
+        *(["job", "note"] if executor else []),
+    ):
         table.add_column(heading)
     unfinished = 0
     for pack in manifest.packs:
@@ -40,8 +48,14 @@ def status(path: str) -> int:
         finished = [n for n in range(wanted) if progress.finished_attempt(pack.id, n, pack.arms) is not None]
         unfinished += wanted - len(finished)
         trials, bad = _counts(progress, pack.id)
-        job = [states[pack.id].value if pack.id in states else "not submitted", notes.get(pack.id, "")] if executor else []
-        table.add_row(pack.id, str(len(pack.arms)), f"{len(finished)} of {wanted}", str(trials), str(bad), *job)
+        job = (
+            [states[pack.id].value if pack.id in states else "not submitted", notes.get(pack.id, "")]
+            if executor
+            else []
+        )
+        table.add_row(
+            pack.id, str(len(pack.arms)), f"{len(finished)} of {wanted}", str(trials), str(bad), *job
+        )
     console_here().print(table)
     for message in progress.damaged:
         print(f"skipped: {message}")
@@ -78,7 +92,10 @@ def cancel(path: str, packs: list[str]) -> int:
     folder, manifest = opened(path)
     executor = _attached(folder, manifest)
     if executor is None:
-        raise ConfigError(f"{path} has nothing on Slurm; a sweep on this machine is stopped with Ctrl-C where it was started")
+        raise ConfigError(
+            f"{path} has nothing on Slurm; a sweep on this machine is stopped with Ctrl-C where it was"
+            " started"
+        )
     known = [pack.id for pack in manifest.packs]
     if unknown := sorted(set(packs) - set(known)):
         raise ConfigError(f"{unknown[0]} is no pack of {path}; choose from: {', '.join(known)}")
@@ -97,7 +114,9 @@ def logs(path: str, packs: list[str], follow: bool) -> int:
     try:
         while True:
             # Ask first, print then: what a job wrote before it ended is not missed.
-            over = not follow or (executor is not None and all(s.over for n, s in executor.look().items() if n in names))
+            over = not follow or (
+                executor is not None and all(s.over for n, s in executor.look().items() if n in names)
+            )
             for name, text in _new_text(files, shown):
                 for line in text.splitlines():
                     print(f"{name}: {line}", flush=True)
@@ -119,7 +138,11 @@ def _follow(console: Console, folder: SweepFolder, manifest: Manifest) -> dict[s
         states = until_over(executor, tails, shown)
     missing = sorted(name for name, rounds in todo.items() if rounds and name not in states)
     if missing:
-        console.print(f"never submitted: {', '.join(missing)}; the sweep command does that", style="yellow", highlight=False)
+        console.print(
+            f"never submitted: {', '.join(missing)}; the sweep command does that",
+            style="yellow",
+            highlight=False,
+        )
     notes = executor.notes()
     return {name: notes.get(name, "") for name, state in states.items() if state is not JobState.ENDED}
 
@@ -138,7 +161,9 @@ def _elsewhere(console: Console, folder: SweepFolder) -> bool:
         return False
 
 
-def _attached(folder: SweepFolder, manifest: Manifest, console: Console | None = None) -> SlurmExecutor | None:
+def _attached(
+    folder: SweepFolder, manifest: Manifest, console: Console | None = None
+) -> SlurmExecutor | None:
     """An executor on what the sweep has on Slurm; None where nothing of it ever was."""
     if not Journal(folder.submissions_file).submissions:
         return None
@@ -162,7 +187,9 @@ def _cluster(folder: SweepFolder) -> ClusterConfig:
         values = OmegaConf.load(folder.config_file).configuration.cluster
         return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ClusterConfig), values))  # type: ignore[return-value]
     except (OSError, AttributeError, OmegaConfBaseException) as error:
-        raise ConfigError(f"{folder.config_file} does not say which cluster the sweep runs on ({error})") from error
+        raise ConfigError(
+            f"{folder.config_file} does not say which cluster the sweep runs on ({error})"
+        ) from error
 
 
 def _counts(progress: Progress, pack: str) -> tuple[int, int]:

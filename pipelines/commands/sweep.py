@@ -75,7 +75,10 @@ def measured(console: Console, command: SweepCommand, config_text: str) -> int:
         detach.detach(console, str(folder.path), launch.resume(folder, manifest, command.cluster).cancel)
         return INTERRUPTED
     if interrupted:
-        console.print(f"\nstopped; finished rounds are kept in {folder.path}. The same command continues where it stopped.")
+        console.print(
+            f"\nstopped; finished rounds are kept in {folder.path}. The same command continues where it"
+            " stopped."
+        )
         return INTERRUPTED
     return conclude(console, folder, manifest, broken)
 
@@ -85,12 +88,18 @@ def run(cfg: DictConfig) -> int:
     command: RunCommand = config.typed(cfg, RunCommand)
     console = console_here()
     device = environment.device_facts()
-    single = SweepCommand(workload=command.workload, toggles=command.toggles, measure=command.measure, runs=command.runs)
+    single = SweepCommand(
+        workload=command.workload, toggles=command.toggles, measure=command.measure, runs=command.runs
+    )
     manifest = plan.single_arm(single, device)
     folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
     with launch.locked(folder):
         launch.prepare(folder, manifest, provenance.sweep_yaml(cfg))
-        with console.status(progress_display.Stage(folder, manifest.arms[0])) if console.is_terminal else nullcontext():
+        with (
+            console.status(progress_display.Stage(folder, manifest.arms[0]))
+            if console.is_terminal
+            else nullcontext()
+        ):
             found = PackRun(folder, manifest, manifest.packs[0]).single()
     return _show_trial(console, manifest, found)
 
@@ -140,19 +149,30 @@ def claims(workload: str | None, runs: str) -> int:
 
 
 def _show_dry_run(
-    console: Console, folder: SweepFolder, manifest: Manifest, command: SweepCommand, where: executor_choice.Place
+    console: Console,
+    folder: SweepFolder,
+    manifest: Manifest,
+    command: SweepCommand,
+    where: executor_choice.Place,
 ) -> None:
     todo = {pack.id: len(pack.orders) for pack in manifest.packs}
     progress_display.show_plan(console, manifest, todo, str(folder.path))
     progress_display.show_arms(console, manifest)
     if where.remote:
         _show_resources(console, folder, manifest, command, todo)
-        for text in launch.batch_texts(folder, manifest, list(manifest.packs), command.cluster, tuple(command.retry)):
+        for text in launch.batch_texts(
+            folder, manifest, list(manifest.packs), command.cluster, tuple(command.retry)
+        ):
             console.out(text, highlight=False)
 
 
 def _measure(
-    console: Console, folder: SweepFolder, manifest: Manifest, command: SweepCommand, where: executor_choice.Place, device: Device
+    console: Console,
+    folder: SweepFolder,
+    manifest: Manifest,
+    command: SweepCommand,
+    where: executor_choice.Place,
+    device: Device,
 ) -> tuple[bool, dict[str, str]]:
     """Run unfinished packs; whether the user interrupted, and the packs that broke off."""
     todo = _todo(folder, manifest, None if where.remote else device, tuple(command.retry))
@@ -168,7 +188,9 @@ def _measure(
 
     with progress_display.live(console, manifest, progress_display.trials_ahead(manifest, todo)) as progress:
         try:
-            done = launch.launch(folder, manifest, packs, command.cluster, device, tuple(command.retry), progress, say)
+            done = launch.launch(
+                folder, manifest, packs, command.cluster, device, tuple(command.retry), progress, say
+            )
         except KeyboardInterrupt:
             return True, {}
     return False, done.broken
@@ -180,12 +202,20 @@ def _show_resources(
     """What each kind of pack asks for, and what all of them cost."""
     shapes = launch.shapes(manifest, command.cluster)
     for shape, count in Counter(shapes[name] for name, rounds in todo.items() if rounds).items():
-        console.print(f"{count} pack{'s' if count > 1 else ''} with {command.cluster.resources(shape)}", highlight=False)
-    console.print(f"{estimate(manifest, todo, shapes, command.cluster, read_progress(folder, manifest))}\n", highlight=False)
+        console.print(
+            f"{count} pack{'s' if count > 1 else ''} with {command.cluster.resources(shape)}", highlight=False
+        )
+    console.print(
+        f"{estimate(manifest, todo, shapes, command.cluster, read_progress(folder, manifest))}\n",
+        highlight=False,
+    )
 
 
-def _todo(folder: SweepFolder, manifest: Manifest, device: Device | None, retry: tuple[str, ...]) -> dict[str, int]:
-    """Unfinished rounds by pack; without a device records of any device count, as only the nodes know theirs."""
+def _todo(
+    folder: SweepFolder, manifest: Manifest, device: Device | None, retry: tuple[str, ...]
+) -> dict[str, int]:
+    """Unfinished rounds by pack; without a device records of any device count, as only the nodes know
+    theirs."""
     progress = read_progress(folder, manifest, environment.comparison_keys(device) if device else None)
     outcomes = frozenset(map(Outcome, retry))
     return {pack.id: len(progress.unfinished_rounds(pack, outcomes)) for pack in manifest.packs}
@@ -195,7 +225,9 @@ def conclude(console: Console, folder: SweepFolder, manifest: Manifest, broken: 
     """Compare and publish what is there; packs that broke off are shown with the end of their logs."""
     for pack, log in broken.items():
         console.print(
-            f"pack {pack} broke off; the end of {folder.pack_dir(pack) / 'log.txt'}:\n{log}", style="red", highlight=False
+            f"pack {pack} broke off; the end of {folder.pack_dir(pack) / 'log.txt'}:\n{log}",
+            style="red",
+            highlight=False,
         )
     # Nothing is measured any more: runs are published while the comparison is made.
     publication = publishing.Publication(folder)
@@ -204,7 +236,12 @@ def conclude(console: Console, folder: SweepFolder, manifest: Manifest, broken: 
     finally:
         done = publication.finish()
     if done.notice or done.warning or done.runs:
-        console.print(published_line(done, folder), style="yellow" if done.warning else None, highlight=False, soft_wrap=True)
+        console.print(
+            published_line(done, folder),
+            style="yellow" if done.warning else None,
+            highlight=False,
+            soft_wrap=True,
+        )
     return SOME_FAILED if broken else status
 
 
@@ -217,7 +254,8 @@ def _reported(console: Console, folder: SweepFolder, manifest: Manifest) -> int:
 def rebuild_report(
     folder: SweepFolder, manifest: Manifest, show: Callable[[comparing.Comparison], None] = lambda found: None
 ) -> comparing.Comparison:
-    """Make tables, report.html and report.md anew from what is there; `show` prints the comparison before they are written."""
+    """Make tables, report.html and report.md anew from what is there; `show` prints the comparison before
+    they are written."""
     progress = read_progress(folder, manifest)  # once: a large sweep is thousands of small files
     table = collect.collect(folder, manifest, progress)
     comparison = comparing.compare(folder, manifest, table, progress)
@@ -230,8 +268,15 @@ def rebuild_report(
 
 def _environments(progress: Progress) -> list[dict[str, Any]]:
     """Facts about the machine from every trial that recorded them, the first trial's first."""
-    timing = [found for attempts in progress.timing.values() for arms in attempts.values() for found in arms.values()]
-    records = sorted((one.record for one in [*progress.other.values(), *timing]), key=lambda record: record.started)
+    timing = [
+        found
+        for attempts in progress.timing.values()
+        for arms in attempts.values()
+        for found in arms.values()
+    ]
+    records = sorted(
+        (one.record for one in [*progress.other.values(), *timing]), key=lambda record: record.started
+    )
     return [record.environment for record in records if record.environment]
 
 
@@ -239,7 +284,9 @@ def _show_trial(console: Console, manifest: Manifest, found: Found) -> int:
     record = found.record
     label = manifest.arms[0].label
     if record.failure:
-        console.print(f"{label}: {record.outcome.value}: {record.failure.message}", style="red", highlight=False)
+        console.print(
+            f"{label}: {record.outcome.value}: {record.failure.message}", style="red", highlight=False
+        )
         console.print(f"log: {found.folder / 'log.txt'}", highlight=False)
         return SOME_FAILED
     arrays = read_iterations(found.folder)
@@ -258,13 +305,23 @@ def _show_trial(console: Console, manifest: Manifest, found: Found) -> int:
 
 
 def _phases(arrays: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
-    return [(f"  {name.removeprefix('host_')}", values) for name, values in arrays.items() if name.startswith("host_")]
+    return [
+        (f"  {name.removeprefix('host_')}", values)
+        for name, values in arrays.items()
+        if name.startswith("host_")
+    ]
 
 
 def _trial_lines(record: TrialRecord, folder: Path) -> list[str]:
     lines = [
-        f"{units.duration(record.ns_per_unit)} per unit: {record.iterations} iterations, {record.units:g} units",
-        f"set-up {record.setup_s:.2f} s, warm-up {record.warmup_iterations} iterations in {record.warmup_s:.2f} s",
+        (
+            f"{units.duration(record.ns_per_unit)} per unit: {record.iterations} iterations, {record.units:g}"
+            " units"
+        ),
+        (
+            f"set-up {record.setup_s:.2f} s, warm-up {record.warmup_iterations} iterations in"
+            f" {record.warmup_s:.2f} s"
+        ),
         f"compiling {record.compile_s:.1f} s, peak memory {record.peak_bytes / 2**20:.0f} MB",
     ]
     if record.mfu is not None:

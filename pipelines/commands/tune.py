@@ -1,4 +1,5 @@
-"""`perfsweep tune`: search for the best arm under limits, compare it with the reference in fresh rounds, write a preset."""
+"""`perfsweep tune`: search for the best arm under limits, compare it with the reference in fresh rounds,
+write a preset."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def tune(cfg: DictConfig) -> int:
         return DONE
     prepare_tracking(console, command)
     with launch.locked(bench.folder):
-        status = hunt.run(search(planned.factors, hunt.grid.legal, budget(command, bench.device.memory_bytes)))
+        status = hunt.run(
+            search(planned.factors, hunt.grid.legal, budget(command, bench.device.memory_bytes))
+        )
     if status is not None:
         return status
     return Conclusion(console, command, hunt, provenance.sweep_yaml(cfg)).run()

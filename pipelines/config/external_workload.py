@@ -25,7 +25,8 @@ from typing import Any
 from workloads.errors import ConfigError
 
 SWEEP_GLOBALS = ("measure", "toggles", "axes", "cluster", "tracking")
-"""Parts of a named sweep that lie beside ``sweep`` in the configuration, as in the project's own ``conf/sweep``."""
+"""Parts of a named sweep that lie beside ``sweep`` in the configuration, as in the project's own
+``conf/sweep``."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,21 @@ class Outside:
         store = ConfigStore.instance()
         store.store(group="workload", name=self.group, node={**self.workload, "name": self.name})
         for name, values in self.sweeps.items():
-            store.store(group=f"sweep/{self.group}", name=name, package="_global_", node=self._sweep(name, values))
+            store.store(
+                group=f"sweep/{self.group}", name=name, package="_global_", node=self._sweep(name, values)
+            )
 
     def _sweep(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(values, Mapping):
-            raise ConfigError(f"{self.file}: sweeps.{name} must be a mapping, such as {{designs: [{{kind: one_at_a_time}}]}}")
+            raise ConfigError(
+                f"{self.file}: sweeps.{name} must be a mapping, such as {{designs: [{{kind:"
+                " one_at_a_time}]}"
+            )
         own = {key: value for key, value in values.items() if key not in SWEEP_GLOBALS}
-        return {"sweep": {"name": name, **own}, **{key: values[key] for key in SWEEP_GLOBALS if key in values}}
+        return {
+            "sweep": {"name": name, **own},
+            **{key: values[key] for key in SWEEP_GLOBALS if key in values},
+        }
 
 
 def read(name: str) -> Outside:

@@ -2,8 +2,8 @@
 
 ::
 
-    conf: configs               # folder with site profiles and sweeps of your own: configs/cluster/site.yaml is cluster=site
-    overrides:                  # as on the command line, which wins
+    conf: configs               # folder with site profiles and sweeps of your own: configs/cluster/site.yaml
+    is cluster=site overrides:                  # as on the command line, which wins
       - cluster=site
       - tracking.project=my-study
 """
@@ -23,7 +23,8 @@ FILE = "perfsweep.yaml"
 def overrides(allowed: Sequence[str], given: Sequence[str], folder: Path | None = None) -> list[str]:
     """What the current folder adds in front of the overrides that were given.
 
-    `allowed` are the parts of the configuration that the command has: a cluster means nothing to ``perfsweep run``.
+    `allowed` are the parts of the configuration that the command has: a cluster means nothing to ``perfsweep
+    run``.
 
     Raises
     ------

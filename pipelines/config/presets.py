@@ -30,7 +30,8 @@ class Place:
 
 
 def place(name: str, runs: Path) -> Place:
-    """In a checkout its ``conf``, else the folder that ``perfsweep.yaml`` names, else one beside the sweeps."""
+    """In a checkout its ``conf``, else the folder that ``perfsweep.yaml`` names, else one beside the
+    sweeps."""
     own = Path("conf")
     if own.is_dir() and own.resolve() == Path(str(files("conf"))).resolve():
         return Place(own / "toggles" / f"{name}.yaml")
@@ -61,5 +62,6 @@ def write(where: Place, levels: Levels, facts: Sequence[str]) -> None:
         write_atomically(where.file, text.encode())
     except OSError as error:
         raise ConfigError(
-            f"{where.file} cannot be written ({error.strerror}); what was measured stays: the same command writes it again"
+            f"{where.file} cannot be written ({error.strerror}); what was measured stays: the same command"
+            " writes it again"
         ) from error

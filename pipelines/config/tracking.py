@@ -22,7 +22,9 @@ FROM_SHELL = {"entity": "WANDB_ENTITY", "base_url": "WANDB_BASE_URL"}
 CREDENTIALS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
 """Variables that carry or name a secret: they are handed on to publishers and written nowhere."""
 
-_NO_OPINION = frozenset({*CREDENTIALS, "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR", "WANDB_SILENT", "WANDB_QUIET"})
+_NO_OPINION = frozenset(
+    {*CREDENTIALS, "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR", "WANDB_SILENT", "WANDB_QUIET"}
+)
 _LONGEST_NAME = 128
 _BAD_IN_NAMES = re.compile(r"[/\\#?%:\x00-\x1f]")
 
@@ -69,7 +71,9 @@ def check(tracking: Any) -> None:
         if refusal := _refusal(name, getattr(tracking, name)):
             raise ConfigError(refusal)
     if not 0 < tracking.share <= 1:
-        raise ConfigError(f"tracking.share={tracking.share} must be above 0 and at most 1: it is a part of the time")
+        raise ConfigError(
+            f"tracking.share={tracking.share} must be above 0 and at most 1: it is a part of the time"
+        )
     if tracking.uploads < 1:
         raise ConfigError(f"tracking.uploads={tracking.uploads} must be at least 1")
     if not tracking.patience_s > 0:
@@ -104,7 +108,9 @@ def _url_refusal(url: str) -> str | None:
 
 def filled(tracking: Any, shell: Mapping[str, str]) -> dict[str, Any]:
     """Values for fields that are open in the configuration and that the shell knows."""
-    found = {name: shell.get(variable) for name, variable in FROM_SHELL.items() if getattr(tracking, name) is None}
+    found = {
+        name: shell.get(variable) for name, variable in FROM_SHELL.items() if getattr(tracking, name) is None
+    }
     return {name: value for name, value in found.items() if value and _refusal(name, value) is None}
 
 
@@ -120,9 +126,11 @@ def contradictions(tracking: Any, shell: Mapping[str, str]) -> list[str]:
             continue
         if field not in ("mode", "project", *FROM_SHELL):
             said.append(f"{variable} of your shell has no effect: perfsweep sets this itself; unset it")
-        elif (ours := getattr(tracking, field)) is not None and ours.rstrip("/") != shell[variable].rstrip("/"):
+        elif (ours := getattr(tracking, field)) is not None and ours.rstrip("/") != shell[variable].rstrip(
+            "/"
+        ):
             said.append(
-                f"{variable}={shell[variable]} of your shell contradicts tracking.{field}={ours}, which holds; "
-                f"unset it or give tracking.{field}"
+                f"{variable}={shell[variable]} of your shell contradicts tracking.{field}={ours}, which"
+                f" holds; unset it or give tracking.{field}"
             )
     return said

@@ -36,15 +36,21 @@ class MeasureConfig:
     timeout_s: float = 600.0
     margin: float = 0.01  # effects smaller than this are no difference
     seed: int = 0
-    isolation: str = "fresh"  # fresh: a process for each arm and round; resident: processes stay and take turns
+    isolation: str = (
+        "fresh"  # fresh: a process for each arm and round; resident: processes stay and take turns
+    )
     turns: int = 5  # resident: rounds that one generation of processes lasts
     precision: float | None = None  # go on until every interval's half-width is under this, 0.01 being 1 %
     budget_s: float | None = None  # begin no round of a pack after this many seconds of trials
     rounds_max: int = 40  # most rounds where precision or budget_s decide
     repeats: int = 2  # rounds of a pack measured again because something disturbed them
-    aa: bool = False  # carry the first reference twice, and call no effect that is smaller than their difference
+    aa: bool = (
+        False  # carry the first reference twice, and call no effect that is smaller than their difference
+    )
     seeds: int = 5  # paired seeds of a stochastic level; three more where they leave it open
-    memory_gib: float | None = None  # memory that a trial may need, as if the device had no more; beyond it ends as oom
+    memory_gib: float | None = (
+        None  # memory that a trial may need, as if the device had no more; beyond it ends as oom
+    )
 
 
 @dataclass
@@ -64,7 +70,9 @@ class TrackingConfig:
 class ClusterConfig(SiteProfile):
     """Where packs run; the fields of `slurm.site.SiteProfile` say how a Slurm site is asked."""
 
-    executor: str = "local"  # slurm, local, inprocess; auto: slurm where one answers and we are not inside a job
+    executor: str = (
+        "local"  # slurm, local, inprocess; auto: slurm where one answers and we are not inside a job
+    )
     slots: int | None = None  # packs at once; null: one for each GPU, or one on CPU
     arms_per_pack: int = 24
 
@@ -80,7 +88,9 @@ class DesignConfig:
     steps: list[dict[str, Any]] = field(default_factory=list)  # chain: what each step adds
     arms: dict[str, dict[str, Any]] = field(default_factory=dict)  # arms: name -> levels
     reference: str | None = None  # null: the first reference
-    resolution: int | None = None  # fractional: 4 knows interactions in groups, 5 and 6 one by one; null: the fewest arms
+    resolution: int | None = (
+        None  # fractional: 4 knows interactions in groups, 5 and 6 one by one; null: the fewest arms
+    )
 
 
 @dataclass
@@ -156,8 +166,12 @@ class TuneConfig:
     levels: dict[str, list[Any]] = field(default_factory=dict)  # of these toggles only these levels
     ladder: str | None = None  # one toggle of sizes, climbed first
     sizes: list[int] = field(default_factory=list)  # of the ladder; empty: powers of two
-    reference: dict[str, Any] = field(default_factory=dict)  # the arm to start from and to be measured against
-    iterations: float | None = None  # for which set-up and compiling are to pay; null: endless, time per unit alone counts
+    reference: dict[str, Any] = field(
+        default_factory=dict
+    )  # the arm to start from and to be measured against
+    iterations: float | None = (
+        None  # for which set-up and compiling are to pay; null: endless, time per unit alone counts
+    )
     memory_gib: float | None = None  # that an arm may need; null: what there is
     compile_s: float | None = None  # that an arm may compile for, with nothing compiled yet; null: any
     parity: str = "tolerance"  # the loosest class of results allowed: exact, tolerance or stochastic
@@ -263,13 +277,17 @@ def workload_config(cls: type[Workload], given: dict[str, Any]) -> Any:
     """
     known = {f.name for f in dataclasses.fields(cls.Config)}
     if unknown := sorted(set(given) - known):
-        raise ConfigError(f"workload.{unknown[0]} does not exist; {cls.__name__} has: {', '.join(sorted(known))}")
+        raise ConfigError(
+            f"workload.{unknown[0]} does not exist; {cls.__name__} has: {', '.join(sorted(known))}"
+        )
     try:
         return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls.Config), given))
     except OmegaConfBaseException as error:
         field_name = getattr(error, "full_key", "") or "?"
         if "ListConfig" in str(error) and isinstance(value := given.get(field_name), str | int | float):
-            raise ConfigError(f"workload.{field_name}={value} is no list: write workload.{field_name}=[{value}]") from error
+            raise ConfigError(
+                f"workload.{field_name}={value} is no list: write workload.{field_name}=[{value}]"
+            ) from error
         raise ConfigError(f"workload.{field_name}: {_first_line(error)}") from error
 
 
@@ -310,7 +328,9 @@ def _check_measure(measure: MeasureConfig) -> None:
 
 
 def _check_profile(profile: ProfileConfig) -> None:
-    _check_choice("profile.tool", profile.tool, ("pyinstrument", "torch", "memory", "roofline", "dynamo", "all"))
+    _check_choice(
+        "profile.tool", profile.tool, ("pyinstrument", "torch", "memory", "roofline", "dynamo", "all")
+    )
     for name in ("hook", "debug_log"):
         _check_choice(f"profile.{name}", getattr(profile, name), ("on", "off", "both"))
     for name, low in {"wait": 0, "warmup": 0, "active": 1, "repeats": 1, "top": 1}.items():

@@ -1,4 +1,5 @@
-"""How wandb is started: the one table of its settings, and the surroundings it gets to see. Imports wandb late."""
+"""How wandb is started: the one table of its settings, and the surroundings it gets to see. Imports wandb
+late."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ SETTINGS: dict[str, Any] = {
 """Settings of every run. Names with `x_` are not public in W&B: they stand here and nowhere else."""
 
 KEPT_VARIABLES = frozenset({"WANDB_CACHE_DIR", "WANDB_DATA_DIR"})
-"""Variables of the user's shell that W&B gets to see: where a site wants large temporary files, if it says so."""
+"""Variables of the user's shell that W&B gets to see: where a site wants large temporary files, if it says
+so."""
 
 
 def settings(root: Path, **own: Any) -> Any:
@@ -49,8 +51,8 @@ def settings(root: Path, **own: Any) -> Any:
 def own_environment(private: Path, server: str | None = None) -> Iterator[None]:
     """Hide the shell's W&B variables (a run id, a mode, a key) and keep W&B's own files below `private`.
 
-    With the address of a `server`, credentials stay visible. The variables are put back at the end. W&B reads them when
-    it is imported, set up and initialised.
+    With the address of a `server`, credentials stay visible. The variables are put back at the end. W&B reads
+    them when it is imported, set up and initialised.
     """
     before = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
     ours = {
@@ -58,7 +60,8 @@ def own_environment(private: Path, server: str | None = None) -> Iterator[None]:
         "WANDB_DATA_DIR": str(private / "data"),
         "WANDB_CONFIG_DIR": str(private / "config"),
         "WANDB_SILENT": "true",
-        "WANDB_ERROR_REPORTING": "false",  # otherwise W&B may report its own failures over the network, also offline
+        # otherwise W&B may report its own failures over the network, also offline
+        "WANDB_ERROR_REPORTING": "false",
     }
     if server is not None:
         ours["WANDB_BASE_URL"] = server
@@ -72,7 +75,8 @@ def own_environment(private: Path, server: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def guarded(problems: list[str]) -> Iterator[None]:
-    """Note whatever W&B raises as one line in `problems` instead of passing it on; only Ctrl-C and exit pass."""
+    """Note whatever W&B raises as one line in `problems` instead of passing it on; only Ctrl-C and exit
+    pass."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, GeneratorExit):

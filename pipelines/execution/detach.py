@@ -28,4 +28,8 @@ def detach(console: Console, folder: str, cancel: Callable[[], int]) -> None:
         except (KeyboardInterrupt, EOFError):
             return
         if answer.strip().lower() in ("y", "yes"):
-            console.print(f"cancelled {cancel()} jobs; finished rounds are kept in {folder}", highlight=False, markup=False)
+            console.print(
+                f"cancelled {cancel()} jobs; finished rounds are kept in {folder}",
+                highlight=False,
+                markup=False,
+            )

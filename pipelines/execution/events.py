@@ -44,7 +44,9 @@ class Held(Exception):
         self.notes = notes
 
 
-def until_over(executor: Executor, tails: Iterable[Tail], on_event: Callable[[Event], None]) -> dict[str, JobState]:
+def until_over(
+    executor: Executor, tails: Iterable[Tail], on_event: Callable[[Event], None]
+) -> dict[str, JobState]:
     """Follow all jobs to their end; the state of each.
 
     Raises

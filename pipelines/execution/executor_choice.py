@@ -1,4 +1,5 @@
-"""Where a sweep runs: as asked, except that nobody submits from inside a job, and that a silent Slurm is no reason to wait."""
+"""Where a sweep runs: as asked, except that nobody submits from inside a job, and that a silent Slurm is no
+reason to wait."""
 
 from __future__ import annotations
 
@@ -42,12 +43,13 @@ def choose(cluster: ClusterConfig, environ: Mapping[str, str] | None = None) -> 
 
 
 def crowded(cluster: ClusterConfig, threads: int) -> str | None:
-    """A line where a pack's own process has no core beside the threads of a trial; it sleeps, but its waking would show."""
+    """A line where a pack's own process has no core beside the threads of a trial; it sleeps, but its waking
+    would show."""
     if cluster.cpus_per_task > threads:
         return None
     return (
-        f"cluster.cpus_per_task={cluster.cpus_per_task} leaves no core for the pack beside measure.threads={threads}: "
-        f"ask for {threads + 1}"
+        f"cluster.cpus_per_task={cluster.cpus_per_task} leaves no core for the pack beside"
+        f" measure.threads={threads}: ask for {threads + 1}"
     )
 
 
@@ -57,4 +59,6 @@ def planning_device(cluster: ClusterConfig, place: Place, here: Device) -> Devic
         return here
     if here.type == "cuda":
         return replace(here, count=cluster.gpus)
-    return Device("cuda", cluster.gpus, cluster.gpu_type or "", cores=cluster.cpus_per_task, compiler=here.compiler)
+    return Device(
+        "cuda", cluster.gpus, cluster.gpu_type or "", cores=cluster.cpus_per_task, compiler=here.compiler
+    )

@@ -1,4 +1,5 @@
-"""Manifest -> executor: write the sweep folder, start the packs that are not finished, follow their progress."""
+"""Manifest -> executor: write the sweep folder, start the packs that are not finished, follow their
+progress."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ def prepare(folder: SweepFolder, manifest: Manifest, config_text: str) -> None:
         code_snapshot.take(folder.code_dir)
     except OSError as error:
         raise ConfigError(
-            f"runs={folder.path.parent}: cannot write {folder.path} ({error.strerror}); choose another with runs=PATH"
+            f"runs={folder.path.parent}: cannot write {folder.path} ({error.strerror}); choose another with"
+            " runs=PATH"
         ) from error
 
 
@@ -83,7 +85,8 @@ def locked(folder: SweepFolder) -> Iterator[None]:
         lock = (folder.path / ".lock").open("w")
     except OSError as error:
         raise ConfigError(
-            f"runs={folder.path.parent}: cannot write {folder.path} ({error.strerror}); choose another with runs=PATH"
+            f"runs={folder.path.parent}: cannot write {folder.path} ({error.strerror}); choose another with"
+            " runs=PATH"
         ) from error
     with lock:
         try:
@@ -107,7 +110,8 @@ def launch(
 ) -> Launched:
     """Run packs to their end.
 
-    Ctrl-C is passed on: before that, packs of this machine end after their last finished round; those on Slurm go on.
+    Ctrl-C is passed on: before that, packs of this machine end after their last finished round; those on
+    Slurm go on.
 
     Raises
     ------
@@ -129,11 +133,15 @@ def launch(
         _note_local(folder, jobs, cluster.executor)
         states = _run_here(executor, jobs, tails, on_event)
     notes = executor.notes()
-    broken = {name: _why(folder, name, notes) for name, state in states.items() if state is not JobState.ENDED}
+    broken = {
+        name: _why(folder, name, notes) for name, state in states.items() if state is not JobState.ENDED
+    }
     return Launched(broken)
 
 
-def resume(folder: SweepFolder, manifest: Manifest, cluster: ClusterConfig, say: Say = lambda text: None) -> SlurmExecutor:
+def resume(
+    folder: SweepFolder, manifest: Manifest, cluster: ClusterConfig, say: Say = lambda text: None
+) -> SlurmExecutor:
     """An executor that follows what is on Slurm already, from the files of the sweep alone."""
     code = max(folder.code_dir.iterdir(), key=lambda path: path.stat().st_mtime, default=folder.code_dir)
     executor = _on_slurm(folder, manifest, cluster, code, say)
@@ -153,23 +161,34 @@ def refuse_other_plan(folder: SweepFolder, manifest: Manifest) -> None:
     if not alive or not folder.manifest_file.exists() or folder.read_manifest() == manifest:
         return
     raise ConfigError(
-        f"{folder.path}: {', '.join(alive)} of an earlier plan may still run on Slurm; wait with `perfsweep wait {folder.path}`, "
-        f"end them with `perfsweep cancel {folder.path}`, or give this sweep another name="
+        f"{folder.path}: {', '.join(alive)} of an earlier plan may still run on Slurm; wait with `perfsweep"
+        f" wait {folder.path}`, end them with `perfsweep cancel {folder.path}`, or give this sweep another"
+        " name="
     )
 
 
 def _executor(
-    folder: SweepFolder, manifest: Manifest, cluster: ClusterConfig, device: Device, retry: tuple[str, ...], code: Path, say: Say
+    folder: SweepFolder,
+    manifest: Manifest,
+    cluster: ClusterConfig,
+    device: Device,
+    retry: tuple[str, ...],
+    code: Path,
+    say: Say,
 ) -> Executor:
     if cluster.executor == "slurm":
         return _on_slurm(folder, manifest, cluster, code, say)
     if cluster.executor == "inprocess":
         outcomes = frozenset(map(Outcome, retry))
-        return InProcessExecutor(lambda job: PackRun(folder, manifest, manifest.pack(job.name), outcomes).run())
+        return InProcessExecutor(
+            lambda job: PackRun(folder, manifest, manifest.pack(job.name), outcomes).run()
+        )
     return LocalExecutor(_slots(cluster, device))
 
 
-def _on_slurm(folder: SweepFolder, manifest: Manifest, cluster: ClusterConfig, code: Path, say: Say) -> SlurmExecutor:
+def _on_slurm(
+    folder: SweepFolder, manifest: Manifest, cluster: ClusterConfig, code: Path, say: Say
+) -> SlurmExecutor:
     def advanced(name: str, end: End) -> bool:
         if name == COLLECT:
             return False
@@ -189,10 +208,15 @@ def batch_texts(
     return executor.texts([_job(folder, manifest, pack, retry, code) for pack in packs])
 
 
-def _run_here(executor: Executor, jobs: list[Job], tails: list[Tail], on_event: Callable[[Event], None]) -> dict[str, JobState]:
-    """Run on this machine; Ctrl-C, and what Slurm sends when our own allocation ends, ends the packs properly."""
+def _run_here(
+    executor: Executor, jobs: list[Job], tails: list[Tail], on_event: Callable[[Event], None]
+) -> dict[str, JobState]:
+    """Run on this machine; Ctrl-C, and what Slurm sends when our own allocation ends, ends the packs
+    properly."""
     before = (
-        {number: signal.signal(number, _as_ctrl_c) for number in (signal.SIGTERM, signal.SIGUSR2)} if _in_main_thread() else {}
+        {number: signal.signal(number, _as_ctrl_c) for number in (signal.SIGTERM, signal.SIGUSR2)}
+        if _in_main_thread()
+        else {}
     )
     try:
         executor.submit(jobs)
@@ -216,14 +240,17 @@ def _in_main_thread() -> bool:
 def _note_local(folder: SweepFolder, jobs: list[Job], executor: str) -> None:
     for job in jobs:
         append_line(
-            folder.submissions_file, {"time": time.time(), "pack": job.name, "executor": executor, "command": list(job.command)}
+            folder.submissions_file,
+            {"time": time.time(), "pack": job.name, "executor": executor, "command": list(job.command)},
         )
 
 
 def _collect_afterwards(folder: SweepFolder, executor: SlurmExecutor, env: dict[str, str]) -> None:
     """Have Slurm write the comparison when the last pack has ended, with nobody logged in."""
     command = (sys.executable, "-m", "pipelines.cli", "compare", str(folder.path.absolute()))
-    executor.collect_afterwards(Job(COLLECT, command, folder.path.absolute() / "packs" / COLLECT / "log.txt", env))
+    executor.collect_afterwards(
+        Job(COLLECT, command, folder.path.absolute() / "packs" / COLLECT / "log.txt", env)
+    )
 
 
 def _slots(cluster: ClusterConfig, device: Device) -> list[dict[str, str]]:
@@ -231,7 +258,8 @@ def _slots(cluster: ClusterConfig, device: Device) -> list[dict[str, str]]:
         count = cluster.slots or device.count
         if count > device.count:
             raise ClusterError(f"cluster.slots={count} is more than the {device.count} GPUs of this machine")
-        # An allocation on a shared node names the GPUs that are ours; counting from 0 would take somebody else's.
+        # An allocation on a shared node names the GPUs that are ours; counting from 0 would take somebody
+        # else's.
         given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         names = given.split(",") if given else [str(number) for number in range(device.count)]
         return [{"CUDA_VISIBLE_DEVICES": name.strip()} for name in names[:count]]
@@ -241,7 +269,9 @@ def _slots(cluster: ClusterConfig, device: Device) -> list[dict[str, str]]:
 
 def _job(folder: SweepFolder, manifest: Manifest, pack: Pack, retry: tuple[str, ...], code: Path) -> Job:
     command = (sys.executable, "-m", "pipelines.execution.pack", str(folder.path.absolute()), pack.id, *retry)
-    return Job(pack.id, command, folder.pack_dir(pack.id) / "log.txt", _env(manifest, code), _ranks(manifest, pack))
+    return Job(
+        pack.id, command, folder.pack_dir(pack.id) / "log.txt", _env(manifest, code), _ranks(manifest, pack)
+    )
 
 
 def _env(manifest: Manifest, code: Path) -> dict[str, str]:
@@ -261,7 +291,9 @@ def shapes(manifest: Manifest, cluster: ClusterConfig) -> dict[str, Shape]:
 def _ranks(manifest: Manifest, pack: Pack) -> int:
     """Processes that the largest trial of a pack runs side by side, one GPU each."""
     toggles = {toggle.name: toggle for toggle in registry.find(manifest.sweep.workload).toggles}
-    levels = [toggles[name].level(value) for arm in pack.arms for name, value in manifest.arm(arm).levels.items()]
+    levels = [
+        toggles[name].level(value) for arm in pack.arms for name, value in manifest.arm(arm).levels.items()
+    ]
     return max((level.ranks for level in levels), default=1)
 
 
@@ -274,4 +306,7 @@ def _last_lines(folder: SweepFolder, pack: str, lines: int = 8) -> str:
         text = (folder.pack_dir(pack) / "log.txt").read_text(errors="replace")
     except OSError:
         return "no log was written"
-    return "\n".join(text.strip().splitlines()[-lines:]) or "the log is empty: it was killed, or the disk is full"
+    return (
+        "\n".join(text.strip().splitlines()[-lines:])
+        or "the log is empty: it was killed, or the disk is full"
+    )

@@ -1,8 +1,8 @@
 """One allocation: counting and evidence for each arm, then rounds of timing trials in fresh processes.
 
-Run as ``python -m pipelines.execution.pack <sweep folder> <pack>``. SIGTERM, SIGINT and SIGUSR2 end it after the running trial
-has been ended; finished rounds stay, and starting the pack again continues with the first unfinished one, as an attempt
-with a number of its own.
+Run as ``python -m pipelines.execution.pack <sweep folder> <pack>``. SIGTERM, SIGINT and SIGUSR2 end it after
+the running trial has been ended; finished rounds stay, and starting the pack again continues with the first
+unfinished one, as an attempt with a number of its own.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from workloads.api import Level, Workload
 from workloads.errors import RecordError
 
 TRY_AGAIN, STUCK, CANNOT_WRITE, SUPERSEDED = 75, 79, 74, 76
-"""Exit status of a pack that a signal ended after and before it had finished anything, of one whose folder cannot be
-written (see sysexits), and of one whose place a later attempt has taken."""
+"""Exit status of a pack that a signal ended after and before it had finished anything, of one whose folder
+cannot be written (see sysexits), and of one whose place a later attempt has taken."""
 
 
 class Interrupted(BaseException):
@@ -51,15 +51,20 @@ class Interrupted(BaseException):
 class PackRun:
     """The trials of one pack, one after the other."""
 
-    def __init__(self, folder: SweepFolder, manifest: Manifest, pack: Pack, retry: frozenset[Outcome] = frozenset()) -> None:
+    def __init__(
+        self, folder: SweepFolder, manifest: Manifest, pack: Pack, retry: frozenset[Outcome] = frozenset()
+    ) -> None:
         self.folder = folder
         self.manifest = manifest
         self.pack = pack
         self.retry = retry
         self.attempt = claim(folder, pack)  # first: from here on an earlier copy starts no more trials
         fix_imports(manifest.sweep.import_paths)
-        # Then this: the server imports torch while this process does, and nothing above may have imported it yet.
-        self._starter = Exec() if pack.start == "exec" else ForkServer([registry.module_of(manifest.sweep.workload)])
+        # Then this: the server imports torch while this process does, and nothing above may have imported it
+        # yet.
+        self._starter = (
+            Exec() if pack.start == "exec" else ForkServer([registry.module_of(manifest.sweep.workload)])
+        )
         self._device = environment.device_facts()
         self._feeder = Feeder(folder, manifest, pack.id)
         self.progress = read_progress(folder, manifest, environment.comparison_keys(self._device))
@@ -68,8 +73,11 @@ class PackRun:
         self._stays = manifest.sweep.measure.isolation == "resident"
 
     def run(self) -> None:
-        """Do what is not done yet: first what is missing, then rounds that something disturbed, within their budget."""
-        for arm_id in sorted(self.pack.arms, key=lambda arm: arm != self._reference):  # others replay its iterations
+        """Do what is not done yet: first what is missing, then rounds that something disturbed, within their
+        budget."""
+        for arm_id in sorted(
+            self.pack.arms, key=lambda arm: arm != self._reference
+        ):  # others replay its iterations
             for kind in (Kind.COUNTING, Kind.EVIDENCE):  # what the first compiles, the second need not
                 self.support(self.manifest.arm(arm_id), kind)
         self._seeds()
@@ -97,16 +105,24 @@ class PackRun:
         return self._trial(arm, kind, 0 if kind is Kind.TIMING else None)
 
     def support(self, arm: Arm, kind: Kind, replicate: int = 0) -> None:
-        """The trials that give no times, once for each arm of the sweep, and for each seed where a level draws at random."""
-        done = self.progress.seeds.get((arm.id, replicate)) if replicate else self.progress.other.get((arm.id, kind))
+        """The trials that give no times, once for each arm of the sweep, and for each seed where a level
+        draws at random."""
+        done = (
+            self.progress.seeds.get((arm.id, replicate))
+            if replicate
+            else self.progress.other.get((arm.id, kind))
+        )
         if done and done.record.outcome not in self.retry:
             return
         self._trial(arm, kind, None, replicate)
         self.advanced = True
 
     def _seeds(self) -> None:
-        """Paired seeds of arms that draw at random, until equivalence is decided or enough of them are there."""
-        from pipelines.parity.evidence import Agreement  # brings torch along, for which the first trial need not wait
+        """Paired seeds of arms that draw at random, until equivalence is decided or enough of them are
+        there."""
+        from pipelines.parity.evidence import (
+            Agreement,
+        )  # brings torch along, for which the first trial need not wait
 
         agreement = Agreement(self.manifest, self._cls, self.progress)
         for effect in self.manifest.effects:
@@ -143,7 +159,9 @@ class PackRun:
         self._renew_attempt(number)
         retired = self.progress.retired(self.pack.id, self.pack.arms)
         try:
-            with Generation(self._starter, self._device.memory_bytes, self.manifest.sweep.measure.timeout_s) as generation:
+            with Generation(
+                self._starter, self._device.memory_bytes, self.manifest.sweep.measure.timeout_s
+            ) as generation:
                 for arm_id in self.pack.orders[number]:
                     if arm_id not in retired or self.retry:
                         generation.start(self._told(arm_id, number))
@@ -166,22 +184,28 @@ class PackRun:
 
     @cached_property
     def _cls(self) -> type[Workload]:
-        """The workload, which brings torch along: whoever can do without it does, as long as the server still imports."""
+        """The workload, which brings torch along: whoever can do without it does, as long as the server still
+        imports."""
         return registry.find(self.manifest.sweep.workload)
 
     def _levels(self, arm: Arm) -> list[Level]:
-        """The levels that say something about the process an arm runs in: a pack that forks was planned to have none."""
+        """The levels that say something about the process an arm runs in: a pack that forks was planned to
+        have none."""
         if self.pack.start == "fork":
             return []
         toggles = {toggle.name: toggle for toggle in self._cls.toggles}
         return [toggles[name].level(value) for name, value in arm.levels.items()]
 
-    def _spec(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0) -> tuple[TrialSpec, dict[str, str]]:
+    def _spec(
+        self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0
+    ) -> tuple[TrialSpec, dict[str, str]]:
         """What a trial is told, and the variables its levels need."""
         levels = self._levels(arm)
         own = {"round": number, "attempt": self.attempt, "replicate": replicate}
         world = max((level.processes(self._device) for level in levels), default=1)
-        spec = TrialSpec.of(self.manifest.sweep, arm, kind, self.pack.id, self.folder.cache_dir, world=world, **own)
+        spec = TrialSpec.of(
+            self.manifest.sweep, arm, kind, self.pack.id, self.folder.cache_dir, world=world, **own
+        )
         return spec, {name: value for level in levels for name, value in level.env.items()}
 
     def _trial(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0) -> Found:
@@ -202,7 +226,8 @@ class PackRun:
         return found
 
     def _states(self, arm: Arm, folder: Path) -> str | None:
-        """Where the reference keeps the states that an evidence trial replays; None where it could not keep any."""
+        """Where the reference keeps the states that an evidence trial replays; None where it could not keep
+        any."""
         if arm.id == self._reference:
             return str(replay_dir(folder))
         reference = self.progress.other.get((self._reference, Kind.EVIDENCE))
@@ -259,14 +284,18 @@ def main(arguments: list[str]) -> int:
         run = PackRun(folder, manifest, manifest.pack(arguments[1]), retry)
         run.run()
     except Interrupted as signal_name:
-        print(f"{signal_name}: stopped after the last finished round; start the sweep again to continue", flush=True)
+        print(
+            f"{signal_name}: stopped after the last finished round; start the sweep again to continue",
+            flush=True,
+        )
         return TRY_AGAIN if run is not None and run.advanced else STUCK
     except Superseded as reason:
         print(reason, flush=True)
         return SUPERSEDED
     except OSError as error:
         print(
-            f"{error.filename or folder.path}: {error.strerror}; finished rounds are kept: mend this and start the sweep again",
+            f"{error.filename or folder.path}: {error.strerror}; finished rounds are kept: mend this and"
+            " start the sweep again",
             flush=True,
         )
         return CANNOT_WRITE

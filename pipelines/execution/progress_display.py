@@ -12,11 +12,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from pipelines.plan.power import power
-from pipelines.store.records import Arm, Event, Kind, Manifest, Measure, Outcome, Pack, SweepFolder, read_status
+from pipelines.store.records import (
+    Arm,
+    Event,
+    Kind,
+    Manifest,
+    Measure,
+    Outcome,
+    Pack,
+    SweepFolder,
+    read_status,
+)
 
 LOG_EVERY_S = 10.0
 """Where output is no terminal, a line of progress at most this often."""
@@ -32,7 +49,8 @@ def show_plan(console: Console, manifest: Manifest, todo: dict[str, int], folder
     what = ", ".join(f"{count} by {design}" for design, count in designs.items())
     rounds = sum(len(pack.orders) for pack in manifest.packs)
     console.print(
-        f"[bold]{sweep.name}[/]: workload {sweep.workload}, {len(manifest.arms)} arms, {len(manifest.effects)} effects ({what})"
+        f"[bold]{sweep.name}[/]: workload {sweep.workload}, {len(manifest.arms)} arms,"
+        f" {len(manifest.effects)} effects ({what})"
     )
     packs = "1 pack" if len(manifest.packs) == 1 else f"{len(manifest.packs)} packs"
     done = rounds - sum(todo.values())
@@ -55,7 +73,10 @@ def how_to_come_back(folder: str) -> str:
         [
             "Come back from any shell with",
             f"  perfsweep status {folder}",
-            f"  perfsweep wait {folder}      follow it again; the same sweep command does too, and submits what is missing",
+            (
+                f"  perfsweep wait {folder}      follow it again; the same sweep command does too, and"
+                " submits what is missing"
+            ),
             f"  perfsweep logs {folder} --follow",
             f"  perfsweep cancel {folder}",
         ]
@@ -63,7 +84,11 @@ def how_to_come_back(folder: str) -> str:
 
 
 def _where(measure: Measure) -> str:
-    return f"in processes that stay for {measure.turns} rounds" if measure.isolation == "resident" else "in a fresh process"
+    return (
+        f"in processes that stay for {measure.turns} rounds"
+        if measure.isolation == "resident"
+        else "in a fresh process"
+    )
 
 
 def _until(measure: Measure) -> str:
@@ -79,7 +104,9 @@ def show_arms(console: Console, manifest: Manifest) -> None:
     for heading in ("design", "toggle", "level", "base", "with it move"):
         table.add_column(heading)
     for effect in manifest.effects:
-        base = manifest.arm(effect.pairs[0][1]).label if len(effect.pairs) == 1 else f"{len(effect.pairs)} pairs"
+        base = (
+            manifest.arm(effect.pairs[0][1]).label if len(effect.pairs) == 1 else f"{len(effect.pairs)} pairs"
+        )
         base = f"a contrast of {len(effect.contrast)} arms" if effect.contrast else base
         table.add_row(effect.design, effect.toggle, effect.level, base, ", ".join(effect.also))
     console.print(table)
@@ -111,12 +138,21 @@ class LiveProgress:
     def __call__(self, event: Event) -> None:
         """Note one finished trial; the first bad outcome of each arm gets a line."""
         self._done += 1
-        self._total = max(self._done, self._total)  # repeated rounds and further seeds come on top of the plan
+        self._total = max(
+            self._done, self._total
+        )  # repeated rounds and further seeds come on top of the plan
         if event.outcome is Outcome.UNSUPPORTED and event.kind is Kind.EVIDENCE:
             self._total = max(self._done, self._total - self._rounds)  # no round will follow
-        label = textwrap.shorten(self._labels.get(event.arm, event.arm).replace(",", ", "), LABEL_WIDTH, placeholder=" ...")
+        label = textwrap.shorten(
+            self._labels.get(event.arm, event.arm).replace(",", ", "), LABEL_WIDTH, placeholder=" ..."
+        )
         stage = f"round {event.round + 1}" if event.round is not None else event.kind.value
-        self._bar.update(self._task, completed=self._done, total=self._total, description=f"{stage}: {label}"[:44].ljust(44))
+        self._bar.update(
+            self._task,
+            completed=self._done,
+            total=self._total,
+            description=f"{stage}: {label}"[:44].ljust(44),
+        )
         if event.outcome is not Outcome.OK and (event.arm, event.outcome) not in self._said:
             self._said.add((event.arm, event.outcome))
             style = "dim" if event.outcome is Outcome.UNSUPPORTED else "yellow"
@@ -159,4 +195,6 @@ def trials_ahead(manifest: Manifest, todo: dict[str, int]) -> int:
     """How many trials an unfinished sweep still needs, if every arm can run."""
     packs: dict[str, Pack] = {pack.id: pack for pack in manifest.packs}
     support = len(manifest.arms) * len((Kind.EVIDENCE, Kind.COUNTING))
-    return sum(len(packs[name].arms) * rounds for name, rounds in todo.items()) + (support if any(todo.values()) else 0)
+    return sum(len(packs[name].arms) * rounds for name, rounds in todo.items()) + (
+        support if any(todo.values()) else 0
+    )

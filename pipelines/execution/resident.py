@@ -1,8 +1,8 @@
 """Processes that stay: one for each arm, of which exactly one works at a time.
 
-Where set-up or compilation dwarfs the timed part, a process for each arm and round would spend the allocation on
-starting. Arms then stay in their processes and take turns in short blocks; such a generation of processes, not a
-turn, is what an interval may count.
+Where set-up or compilation dwarfs the timed part, a process for each arm and round would spend the allocation
+on starting. Arms then stay in their processes and take turns in short blocks; such a generation of processes,
+not a turn, is what an interval may count.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Protocol
 
 from pipelines.execution.spawn import Answer, Child, Ending, end, hear
-from pipelines.store.records import Failure, Outcome, TrialRecord, TrialSpec, read_record, write_record, write_spec
+from pipelines.store.records import (
+    Failure,
+    Outcome,
+    TrialRecord,
+    TrialSpec,
+    read_record,
+    write_record,
+    write_spec,
+)
 from workloads.errors import RecordError
 
 MEMORY_SHARE = 0.9
@@ -77,7 +85,9 @@ class Generation:
             With this arm the generation takes more than 0.9 of the memory.
         """
         arm = told.spec.arm.id
-        children = self._starter.start(write_spec(told.folder, told.spec), told.spec.world, told.env, stay=True)
+        children = self._starter.start(
+            write_spec(told.folder, told.spec), told.spec.world, told.env, stay=True
+        )
         self._alive[arm] = children
         self._taken_bytes += sum(answer.peak_bytes for answer in self._heard(arm))
         if self._memory_bytes and self._taken_bytes > MEMORY_SHARE * self._memory_bytes:

@@ -1,4 +1,5 @@
-"""Start trial processes, wait for them without spinning, end them at their deadline, and say how they ended."""
+"""Start trial processes, wait for them without spinning, end them at their deadline, and say how they
+ended."""
 
 from __future__ import annotations
 
@@ -61,8 +62,8 @@ class Child(Protocol):
 def fix_imports(import_paths: Sequence[str]) -> None:
     """Have every process started from here import the sources that run here.
 
-    Otherwise a folder called `pipelines` or `workloads` in the current directory would win over them. `import_paths` are
-    folders that a workload from outside is imported from.
+    Otherwise a folder called `pipelines` or `workloads` in the current directory would win over them.
+    `import_paths` are folders that a workload from outside is imported from.
     """
     own = str(Path(__file__).parents[2])
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -73,22 +74,26 @@ def fix_imports(import_paths: Sequence[str]) -> None:
 class ForkServer:
     """Forks trials from a server that has imported torch and the workload, and never ran a torch operator.
 
-    A fork costs milliseconds where an import costs seconds; a server that touched CUDA or started threads could not
-    be forked safely. It begins to import at once, so that whoever makes it early waits for it less.
+    A fork costs milliseconds where an import costs seconds; a server that touched CUDA or started threads
+    could not be forked safely. It begins to import at once, so that whoever makes it early waits for it less.
     """
 
     def __init__(self, modules: Sequence[str]) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        # The first optimiser of a process imports torch._dynamo, which takes a second: the server does it once.
+        # The first optimiser of a process imports torch._dynamo, which takes a second: the server does it
+        # once.
         self._context.set_forkserver_preload(
             ["torch", "torch._dynamo", "pipelines.trial.process", *modules, "pipelines.trial.freeze_gc"]
         )
         forkserver.ensure_running()
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
-        """Fork one trial; `env` and process groups need exec. With `stay` it waits for turns at the end of a pipe."""
+        """Fork one trial; `env` and process groups need exec. With `stay` it waits for turns at the end of a
+        pipe."""
         if env or world > 1:
-            raise ValueError("a forked trial has imported everything already: levels with env or ranks need exec")
+            raise ValueError(
+                "a forked trial has imported everything already: levels with env or ranks need exec"
+            )
         ours, theirs = multiprocessing.Pipe() if stay else (None, None)
         process = self._context.Process(target=_forked, args=(str(spec_file), theirs))
         with _no_main():
@@ -107,7 +112,8 @@ class ForkServer:
 
 @contextmanager
 def _no_main() -> Iterator[None]:
-    """Keep multiprocessing from importing the program that starts a trial into the trial: it needs nothing of it."""
+    """Keep multiprocessing from importing the program that starts a trial into the trial: it needs nothing of
+    it."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -123,14 +129,25 @@ class Exec:
         self._module = module
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
-        """Start all ranks of one trial with the variables of its levels; with `stay` each waits for turns at a pipe."""
-        values = {name: text.replace("{scratch_dir}", str(spec_file.parent / "scratch")) for name, text in env.items()}
+        """Start all ranks of one trial with the variables of its levels; with `stay` each waits for turns at
+        a pipe."""
+        values = {
+            name: text.replace("{scratch_dir}", str(spec_file.parent / "scratch"))
+            for name, text in env.items()
+        }
         children: list[Child] = []
         for rank in range(world):
             ours, theirs = multiprocessing.Pipe() if stay else (None, None)
             inherited = [theirs.fileno()] if theirs else []
             with (spec_file.parent / "log.txt").open("ab") as log:
-                command = [sys.executable, "-m", self._module, str(spec_file), str(rank), *map(str, inherited)]
+                command = [
+                    sys.executable,
+                    "-m",
+                    self._module,
+                    str(spec_file),
+                    str(rank),
+                    *map(str, inherited),
+                ]
                 process = subprocess.Popen(
                     command,
                     env={**os.environ, **values},
@@ -147,7 +164,8 @@ class Exec:
 
 
 def wait(children: Sequence[Child], timeout_s: float) -> Ending | None:
-    """Sleep until all processes have ended or the time is over; how they ended if not by themselves with status 0.
+    """Sleep until all processes have ended or the time is over; how they ended if not by themselves with
+    status 0.
 
     Whatever happens, an exception out of a signal handler included, no process outlives this call.
     """
@@ -159,7 +177,9 @@ def wait(children: Sequence[Child], timeout_s: float) -> Ending | None:
             left = deadline - time.monotonic()
             ready = connection.wait(list(waiting), timeout=max(0.0, left)) if left > 0 else []
             if not ready:
-                return Ending(Outcome.TIMEOUT, Failure(type="Timeout", message=f"did not end within {timeout_s:g} s"))
+                return Ending(
+                    Outcome.TIMEOUT, Failure(type="Timeout", message=f"did not end within {timeout_s:g} s")
+                )
             for handle in ready:
                 child = waiting.pop(handle)  # type: ignore[call-overload]
                 code = child.code()
@@ -172,7 +192,8 @@ def wait(children: Sequence[Child], timeout_s: float) -> Ending | None:
 
 
 def hear(children: Sequence[Child], timeout_s: float) -> list[Answer] | Ending:
-    """Sleep until each of several processes that stay has said something; what they said, or how one of them failed to.
+    """Sleep until each of several processes that stay has said something; what they said, or how one of them
+    failed to.
 
     They are left running, except after an ending.
     """
@@ -180,7 +201,9 @@ def hear(children: Sequence[Child], timeout_s: float) -> list[Answer] | Ending:
     deadline = time.monotonic() + timeout_s
     said: dict[int, Answer] = {}
     while len(said) < len(children):
-        waiting = {child.pipe: child for child in children if child.pid not in said and child.pipe is not None}
+        waiting = {
+            child.pipe: child for child in children if child.pid not in said and child.pipe is not None
+        }
         ready = connection.wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
         for pipe in ready:
             child = waiting[pipe]  # type: ignore[index]
@@ -193,7 +216,9 @@ def hear(children: Sequence[Child], timeout_s: float) -> list[Answer] | Ending:
                 return _classified(code, oom_kills)
         if not ready:
             end(children)
-            return Ending(Outcome.TIMEOUT, Failure(type="Timeout", message=f"did not end within {timeout_s:g} s"))
+            return Ending(
+                Outcome.TIMEOUT, Failure(type="Timeout", message=f"did not end within {timeout_s:g} s")
+            )
     return [said[child.pid] for child in children]
 
 
@@ -207,11 +232,17 @@ def end(children: Sequence[Child]) -> None:
 
 def _classified(code: int | None, oom_kills_before: int) -> Ending:
     if code == -signal.SIGKILL and _oom_kills() > oom_kills_before:
-        return Ending(Outcome.OOM, Failure(type="Killed", message="the kernel killed the process because memory ran out"))
+        return Ending(
+            Outcome.OOM,
+            Failure(type="Killed", message="the kernel killed the process because memory ran out"),
+        )
     if code is not None and code < 0:
         name = signal.Signals(-code).name
         return Ending(Outcome.FAILED, Failure(type=name, message=f"the process was ended by {name}"))
-    return Ending(Outcome.FAILED, Failure(type="NoRecord", message=f"the process ended with status {code} and left no record"))
+    return Ending(
+        Outcome.FAILED,
+        Failure(type="NoRecord", message=f"the process ended with status {code} and left no record"),
+    )
 
 
 def _end(child: Child) -> None:
@@ -241,7 +272,8 @@ def die_with_parent() -> None:
 
 
 def detach(log_file: Path) -> None:
-    """Make a forked process one of its own: a process group, an end when its parent ends, streams into its log."""
+    """Make a forked process one of its own: a process group, an end when its parent ends, streams into its
+    log."""
     os.setsid()
     die_with_parent()
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -19,19 +19,23 @@ _CLASSES = (Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC)  # from strict to
 
 
 class Bounds(dict[str, float]):
-    """Bounds by check name; for those in `rounding` the exact class's allowance for the dtype counts too, if it is more."""
+    """Bounds by check name; for those in `rounding` the exact class's allowance for the dtype counts too, if
+    it is more."""
 
-    def __init__(self, bounds: Mapping[str, float] = MappingProxyType({}), rounding: Iterable[str] = ()) -> None:
+    def __init__(
+        self, bounds: Mapping[str, float] = MappingProxyType({}), rounding: Iterable[str] = ()
+    ) -> None:
         super().__init__(bounds)
         self.rounding = frozenset(rounding)
 
 
 def loosest(levels: Iterable[Level], checks: Sequence[Check] = ()) -> tuple[Parity, Bounds]:
-    """Class and bounds of an arm: the loosest class among its non-baseline `levels`, the loosest bound for each check.
+    """Class and bounds of an arm: the loosest class among its non-baseline `levels`, the loosest bound for
+    each check.
 
-    A level that states no bound for a check means the check's own bound or its class's rule: with amp (no bounds) and
-    compile (loss within 1e-4) together, the loss may move by what amp allows; with a level that only reorders sums
-    beside one whose own bound is tighter, by what reordering does in the evidence's dtype.
+    A level that states no bound for a check means the check's own bound or its class's rule: with amp (no
+    bounds) and compile (loss within 1e-4) together, the loss may move by what amp allows; with a level that
+    only reorders sums beside one whose own bound is tighter, by what reordering does in the evidence's dtype.
     """
     levels = tuple(levels)
     parity = max((level.parity for level in levels), key=_CLASSES.index, default=Parity.EXACT)
@@ -47,12 +51,15 @@ def loosest(levels: Iterable[Level], checks: Sequence[Check] = ()) -> tuple[Pari
 
 
 def _allowed_by(check: Check | None, level: Level) -> float | None:
-    """What a level that states no bound for a check allows it; None where that depends on the evidence's dtype."""
+    """What a level that states no bound for a check allows it; None where that depends on the evidence's
+    dtype."""
     if level.parity is Parity.STOCHASTIC:
         return SEED_MARGIN
     if check is None or check.bound is not None:
         return check.bound if check else None
-    return None if level.parity is Parity.EXACT else _class_bound(check.comparator, Parity.TOLERANCE, "float64")
+    return (
+        None if level.parity is Parity.EXACT else _class_bound(check.comparator, Parity.TOLERANCE, "float64")
+    )
 
 
 def is_own(check: Check) -> bool:
@@ -66,7 +73,12 @@ def stated_bound(check: Check, name: str, bounds: Mapping[str, float]) -> float 
 
 
 def bound_of(
-    check: Check, name: str, entry: np.ndarray, evidence: Evidence, parity: Parity, bounds: Mapping[str, float]
+    check: Check,
+    name: str,
+    entry: np.ndarray,
+    evidence: Evidence,
+    parity: Parity,
+    bounds: Mapping[str, float],
 ) -> float:
     """What a deviation may reach; `entry` is the reference's, or for an oracle the deviation itself."""
     stated = stated_bound(check, name, bounds)
@@ -81,7 +93,9 @@ def _rule_bound(check: Check, name: str, entry: np.ndarray, evidence: Evidence, 
     """What a class allows in the dtype of the evidence."""
     if entry.dtype.kind not in "fc":
         return 0.0
-    allowed = _class_bound(check.comparator, parity, entry.dtype.name if name in evidence.tensors else _number_dtype(evidence))
+    allowed = _class_bound(
+        check.comparator, parity, entry.dtype.name if name in evidence.tensors else _number_dtype(evidence)
+    )
     if check.comparator is Comparator.ABSOLUTE and not is_own(check):
         finite = np.abs(entry[np.isfinite(entry)])
         return allowed * float(finite.max(initial=0.0))  # the rule of the class is relative
@@ -91,16 +105,22 @@ def _rule_bound(check: Check, name: str, entry: np.ndarray, evidence: Evidence, 
 def _class_bound(comparator: Comparator, parity: Parity, dtype: str) -> float:
     """What a class allows where neither a level nor the check states a bound.
 
-    Exact: rounding of reordered sums, relative to the norm of the whole tensor. Otherwise: what bfloat16 products do.
+    Exact: rounding of reordered sums, relative to the norm of the whole tensor. Otherwise: what bfloat16
+    products do.
     """
     if comparator in (Comparator.IDENTICAL, Comparator.AT_MOST):
         return 0.0
     if parity is Parity.EXACT:
         return _EXACT_BOUNDS.get(dtype, _EXACT_BOUNDS["float32"])
-    return _TOLERANCE_COSINE if comparator in (Comparator.COSINE, Comparator.WORST_COSINE) else _TOLERANCE_BOUND
+    return (
+        _TOLERANCE_COSINE if comparator in (Comparator.COSINE, Comparator.WORST_COSINE) else _TOLERANCE_BOUND
+    )
 
 
 def _number_dtype(evidence: Evidence) -> str:
-    """The precision a number was computed in, which Python floats do not tell: that of the tensors beside it."""
-    dtypes = {array.dtype.name for array in map(np.asarray, evidence.tensors.values()) if array.dtype.kind == "f"}
+    """The precision a number was computed in, which Python floats do not tell: that of the tensors beside
+    it."""
+    dtypes = {
+        array.dtype.name for array in map(np.asarray, evidence.tensors.values()) if array.dtype.kind == "f"
+    }
     return "float64" if dtypes == {"float64"} else "float32"

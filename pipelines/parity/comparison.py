@@ -1,8 +1,9 @@
 """Whether an arm computed what the reference computed.
 
-Evidence of two arms is compared check by check. The class of a level says how far it may move results: not at all or
-by rounding (exact), by the precision it chose (tolerance), or by other random draws (stochastic), where single runs
-say nothing and paired seeds decide by two one-sided tests. All arithmetic is done in float64.
+Evidence of two arms is compared check by check. The class of a level says how far it may move results: not at
+all or by rounding (exact), by the precision it chose (tolerance), or by other random draws (stochastic),
+where single runs say nothing and paired seeds decide by two one-sided tests. All arithmetic is done in
+float64.
 """
 
 from __future__ import annotations
@@ -21,7 +22,17 @@ from pipelines.parity.distances import Distance, distance
 from pipelines.statistics.equivalence import Equivalence, tost
 from workloads.api import Check, Comparator, Evidence, Parity
 
-__all__ = ["Deviation", "Equivalence", "ParityResult", "ParityVerdict", "digest", "judge", "judge_seeds", "loosest", "tost"]
+__all__ = [
+    "Deviation",
+    "Equivalence",
+    "ParityResult",
+    "ParityVerdict",
+    "digest",
+    "judge",
+    "judge_seeds",
+    "loosest",
+    "tost",
+]
 
 
 class ParityVerdict(StrEnum):
@@ -41,8 +52,8 @@ class Deviation:
     Attributes
     ----------
     check : name of the evidence
-    value, bound : the deviation in the check's comparator, and what it may reach; `value` is infinite where nothing
-        could be compared (missing, other shape, not finite), and then `where` says why
+    value, bound : the deviation in the check's comparator, and what it may reach; `value` is infinite where
+        nothing could be compared (missing, other shape, not finite), and then `where` says why
     where : first and worst entry, as indices
     excused : entries left out because the workload marked their deviation as legitimate
     """
@@ -71,7 +82,8 @@ class Deviation:
 
 @dataclass(frozen=True)
 class ParityResult:
-    """Verdict on one arm. `worst` has the largest ratio of value to bound; `reason` is a sentence, or empty."""
+    """Verdict on one arm. `worst` has the largest ratio of value to bound; `reason` is a sentence, or
+    empty."""
 
     verdict: ParityVerdict
     parity_class: Parity
@@ -91,30 +103,47 @@ def judge(
 ) -> ParityResult:
     """Compare the evidence of one run of an arm with that of the reference.
 
-    `parity` and `bounds` are the arm's (`loosest`). A check's bound is the first of: the arm's for its name, its own,
-    the rule of class and dtype. Without a reference only checks against an oracle are judged; that is also how the
-    reference itself is judged. Where the reference fails an oracle, an arm that meets every oracle may depart from it.
+    `parity` and `bounds` are the arm's (`loosest`). A check's bound is the first of: the arm's for its name,
+    its own, the rule of class and dtype. Without a reference only checks against an oracle are judged; that
+    is also how the reference itself is judged. Where the reference fails an oracle, an arm that meets every
+    oracle may depart from it.
 
-    A number carries no dtype of its own: it is held to double precision where every floating tensor of the reference
-    is float64, and to single precision otherwise.
+    A number carries no dtype of its own: it is held to double precision where every floating tensor of the
+    reference is float64, and to single precision otherwise.
     """
     if arm is None:
         return ParityResult(ParityVerdict.UNCHECKED, parity, reason="there is no evidence of this arm")
     if units_expected is not None and units_done is not None and units_done < units_expected * (1 - 1e-9):
-        return ParityResult(ParityVerdict.DIFFERENT, parity, reason=f"did {units_done:g} of {units_expected:g} units")
+        return ParityResult(
+            ParityVerdict.DIFFERENT, parity, reason=f"did {units_done:g} of {units_expected:g} units"
+        )
     oracles = _oracle_deviations(arm, checks, parity, bounds)
     compared, unjudged = _compare_all(reference, arm, checks, parity, bounds)
-    failed = [d for d in _oracle_deviations(reference, checks, Parity.EXACT, {}) if not d.ok] if reference else []
-    if reference and not unjudged and compared and _bit_equal(reference, arm) and all(map(_comparable, compared + oracles)):
+    failed = (
+        [d for d in _oracle_deviations(reference, checks, Parity.EXACT, {}) if not d.ok] if reference else []
+    )
+    if (
+        reference
+        and not unjudged
+        and compared
+        and _bit_equal(reference, arm)
+        and all(map(_comparable, compared + oracles))
+    ):
         verdict, reason = ParityVerdict.IDENTICAL, _note(failed)
     else:
         verdict, reason = _decide(compared, oracles, unjudged, failed, parity)
     deviations = tuple(compared + oracles)
-    return ParityResult(verdict, parity, max(deviations, key=lambda d: d.ratio, default=None), deviations, reason)
+    return ParityResult(
+        verdict, parity, max(deviations, key=lambda d: d.ratio, default=None), deviations, reason
+    )
 
 
 def _compare_all(
-    reference: Evidence | None, arm: Evidence, checks: Sequence[Check], parity: Parity, bounds: Mapping[str, float]
+    reference: Evidence | None,
+    arm: Evidence,
+    checks: Sequence[Check],
+    parity: Parity,
+    bounds: Mapping[str, float],
 ) -> tuple[list[Deviation], list[str]]:
     """Deviations from the reference, and the checks that neither arm has evidence for."""
     compared: list[Deviation] = []
@@ -145,13 +174,17 @@ def _decide(
     """Verdict and reason from deviations in the declared order of their checks."""
     departed = [deviation for deviation in compared if not deviation.ok]
     beyond = [deviation for deviation in oracles if not deviation.ok]
-    # An arm that reproduces the reference inherits its failure against an oracle; it must not add one of its own.
+    # An arm that reproduces the reference inherits its failure against an oracle; it must not add one of its
+    # own.
     inherited = {deviation.check for deviation in reference_fails} if compared else set()
     if own := [d for d in beyond if d.check not in inherited or not _comparable(d)]:
         return ParityVerdict.DIFFERENT, f"fails its oracle: {own[0]}"
     if departed:
         if reference_fails and not beyond and all(map(_comparable, departed)):
-            return ParityVerdict.WITHIN_TOLERANCE, f"{_note(reference_fails)}; this arm departs from it and meets every oracle"
+            return (
+                ParityVerdict.WITHIN_TOLERANCE,
+                f"{_note(reference_fails)}; this arm departs from it and meets every oracle",
+            )
         return ParityVerdict.DIFFERENT, f"departs from the reference: {departed[0]}"
     if unjudged:
         return ParityVerdict.UNCHECKED, f"no evidence to compare for {', '.join(unjudged)}"
@@ -191,7 +224,8 @@ def _largest(name: str, entry: np.ndarray, bound: float) -> Deviation:
 def _reference_deviations(
     reference: Evidence, arm: Evidence, check: Check, parity: Parity, bounds: Mapping[str, float]
 ) -> list[Deviation]:
-    """Deviations of one check; several where its name is a pattern, none where neither arm has such evidence."""
+    """Deviations of one check; several where its name is a pattern, none where neither arm has such
+    evidence."""
     deviations = []
     for name in dict.fromkeys(_names(check.name, reference) + _names(check.name, arm)):
         ours, theirs = _entry(arm, name), _entry(reference, name)
@@ -206,7 +240,9 @@ def _reference_deviations(
         # Integers, booleans and text have no rounding to allow for.
         exact = stated_bound(check, name, bounds) is None and theirs.dtype.kind not in "fc"
         comparator = Comparator.IDENTICAL if exact else check.comparator
-        deviations.append(_deviation(name, comparator, bound, theirs, ours, excuse, parity, reference.parts.get(name, {})))
+        deviations.append(
+            _deviation(name, comparator, bound, theirs, ours, excuse, parity, reference.parts.get(name, {}))
+        )
     return deviations
 
 
@@ -223,7 +259,8 @@ def _deviation(
     found = distance(comparator, reference, arm, excuse, bound)
     if isinstance(found, str):
         return _broken(name, bound, found)
-    # A single run of a stochastic level may differ by any amount; only what cannot be compared at all counts here.
+    # A single run of a stochastic level may differ by any amount; only what cannot be compared at all counts
+    # here.
     ok = found.value <= bound or parity is Parity.STOCHASTIC
     place = _place(found, reference.shape, ok, parts)
     return Deviation(name, found.value, bound, place, ok, found.excused)
@@ -255,9 +292,12 @@ def _index(shape: tuple[int, ...], flat: int) -> str:
 
 
 def _names(pattern: str, evidence: Evidence) -> list[str]:
-    """Evidence that a check speaks of; ``grad/*`` means every gradient, in the order the workload gave them."""
+    """Evidence that a check speaks of; ``grad/*`` means every gradient, in the order the workload gave
+    them."""
     names = (*evidence.tensors, *evidence.numbers)
-    return [name for name in names if name == pattern or ("*" in pattern and fnmatch.fnmatchcase(name, pattern))]
+    return [
+        name for name in names if name == pattern or ("*" in pattern and fnmatch.fnmatchcase(name, pattern))
+    ]
 
 
 def _entry(evidence: Evidence, name: str) -> np.ndarray | None:
@@ -266,18 +306,25 @@ def _entry(evidence: Evidence, name: str) -> np.ndarray | None:
     return np.asarray(evidence.numbers[name], dtype=np.float64) if name in evidence.numbers else None
 
 
-def _excuse(check: Check, reference: Evidence, arm: Evidence, shape: tuple[int, ...]) -> np.ndarray | str | None:
-    """Entries whose deviation is legitimate on either side, or why they cannot be known. [the shape of the evidence]"""
+def _excuse(
+    check: Check, reference: Evidence, arm: Evidence, shape: tuple[int, ...]
+) -> np.ndarray | str | None:
+    """Entries whose deviation is legitimate on either side, or why they cannot be known. [the shape of the
+    evidence]"""
     if check.excused is None:
         return None
-    masks = [mask for mask in (_entry(reference, check.excused), _entry(arm, check.excused)) if mask is not None]
+    masks = [
+        mask for mask in (_entry(reference, check.excused), _entry(arm, check.excused)) if mask is not None
+    ]
     if not masks:
         return f"neither arm has the mask {check.excused} that excuses deviations"
     excuse = np.zeros(shape, dtype=bool)
     for mask in masks:
         # A mask per row excuses whole rows.
         if mask.dtype != bool or mask.shape != shape[: mask.ndim]:
-            return f"the mask {check.excused} is {mask.dtype}{list(mask.shape)} and does not fit {list(shape)}"
+            return (
+                f"the mask {check.excused} is {mask.dtype}{list(mask.shape)} and does not fit {list(shape)}"
+            )
         excuse |= mask.reshape(mask.shape + (1,) * (len(shape) - mask.ndim))
     return excuse
 
@@ -310,21 +357,33 @@ def judge_seeds(
 ) -> ParityResult:
     """Compare runs of arm and reference that pairwise share seed, start and data order.
 
-    Exact and tolerance levels must pass with every seed. For stochastic levels, metrics are tested for equivalence:
-    every check on a number or, where there is none, the checks that `bounds` names, tensors by their mean. The bound
-    is the margin, relative to the reference's mean.
+    Exact and tolerance levels must pass with every seed. For stochastic levels, metrics are tested for
+    equivalence: every check on a number or, where there is none, the checks that `bounds` names, tensors by
+    their mean. The bound is the margin, relative to the reference's mean.
     """
     results = [judge(r, a, checks, parity, bounds) for r, a in zip(reference, arm, strict=True)]
     for seed, result in enumerate(results):
         if result.verdict is ParityVerdict.DIFFERENT:
             return replace(result, reason=f"pair of seeds {seed}: {result.reason}")
-    if not results or parity is not Parity.STOCHASTIC or all(r.verdict is ParityVerdict.IDENTICAL for r in results):
+    if (
+        not results
+        or parity is not Parity.STOCHASTIC
+        or all(r.verdict is ParityVerdict.IDENTICAL for r in results)
+    ):
         return _least_certain(results, parity)
     runs = (*reference, *arm)
-    names = [check.name for check in checks if not is_own(check) and all(_entry(run, check.name) is not None for run in runs)]
-    metrics = [name for name in names if name in reference[0].numbers] or [name for name in names if name in bounds]
+    names = [
+        check.name
+        for check in checks
+        if not is_own(check) and all(_entry(run, check.name) is not None for run in runs)
+    ]
+    metrics = [name for name in names if name in reference[0].numbers] or [
+        name for name in names if name in bounds
+    ]
     if not metrics:
-        return ParityResult(ParityVerdict.UNCHECKED, parity, reason="no check is on a number that seeds could be compared by")
+        return ParityResult(
+            ParityVerdict.UNCHECKED, parity, reason="no check is on a number that seeds could be compared by"
+        )
     margins = {name: bounds.get(name, SEED_MARGIN) for name in metrics}
     return _over_seeds({name: _paired(reference, arm, name, margins[name]) for name in metrics})
 
@@ -355,15 +414,24 @@ def _over_seeds(tests: Mapping[str, Equivalence]) -> ParityResult:
 
 
 # The first that any metric has is the verdict on the arm.
-_SEED_VERDICTS = {False: ParityVerdict.DIFFERENT, None: ParityVerdict.UNCHECKED, True: ParityVerdict.EQUIVALENT}
+_SEED_VERDICTS = {
+    False: ParityVerdict.DIFFERENT,
+    None: ParityVerdict.UNCHECKED,
+    True: ParityVerdict.EQUIVALENT,
+}
 
 
 def _seed_deviation(name: str, test: Equivalence) -> Deviation:
     reach = max(abs(test.low), abs(test.high))
-    return Deviation(name, reach, test.margin, f"mean {test.mean:+.3g} over {test.seeds} seeds", test.equivalent is True)
+    return Deviation(
+        name, reach, test.margin, f"mean {test.mean:+.3g} over {test.seeds} seeds", test.equivalent is True
+    )
 
 
 def _seed_reason(name: str, test: Equivalence) -> str:
-    moved = f"{name} moves by {test.mean:+.2%} [{test.low:+.2%}, {test.high:+.2%}] over {test.seeds} pairs of seeds"
+    moved = (
+        f"{name} moves by {test.mean:+.2%} [{test.low:+.2%}, {test.high:+.2%}] over {test.seeds} pairs of"
+        " seeds"
+    )
     allowed = f"{moved}, margin {test.margin:.2%}"
     return f"{allowed}: {test.seeds_needed} pairs would decide" if test.equivalent is None else allowed

@@ -1,7 +1,7 @@
 """How far two arrays lie apart, in the comparators that checks use, always in float64.
 
-A float32 cosine over many entries comes out above 1 and would pass any bound, and squaring overflows long before values
-do: hence chords between scaled vectors.
+A float32 cosine over many entries comes out above 1 and would pass any bound, and squaring overflows long
+before values do: hence chords between scaled vectors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from workloads.api import Comparator
 
 _TINY = 1e-300  # keeps zero against zero at distance zero, and nothing else
 _HUGE = 1e300  # relative to nothing; infinite is what could not be compared
-_FAMILIES = {"b": "boolean", "i": "integer", "u": "integer", "f": "floating", "c": "complex", "U": "text", "S": "text"}
+_FAMILIES = {
+    "b": "boolean",
+    "i": "integer",
+    "u": "integer",
+    "f": "floating",
+    "c": "complex",
+    "U": "text",
+    "S": "text",
+}
 
 
 @dataclass(frozen=True)
@@ -40,8 +48,9 @@ def distance(
 ) -> Distance | str:
     """Deviation of `arm` from `reference` over the entries that the boolean array `excuse` does not mark.
 
-    Returns a phrase instead where nothing can be compared: another shape or kind of number, NaN on either side, an
-    infinity that is not the reference's, or every entry excused. Excuses do not cover values that are not finite.
+    Returns a phrase instead where nothing can be compared: another shape or kind of number, NaN on either
+    side, an infinity that is not the reference's, or every entry excused. Excuses do not cover values that
+    are not finite.
     """
     if problem := _incomparable(reference, arm):
         return problem
@@ -77,7 +86,8 @@ def _value(comparator: Comparator, gaps: np.ndarray, reference: np.ndarray, arm:
     if comparator is Comparator.RELATIVE:
         return min(_norm(gaps) / (_norm(reference) + _TINY), _HUGE)
     if comparator is Comparator.COSINE:
-        # 1 - cos = |u - v|^2 / 2 for unit vectors: never negative, and exact where 1 - cos itself would cancel.
+        # 1 - cos = |u - v|^2 / 2 for unit vectors: never negative, and exact where 1 - cos itself would
+        # cancel.
         return 1.0 if bool(reference.any()) != bool(arm.any()) else _norm(gaps) ** 2 / 2
     if comparator is Comparator.WORST_COSINE:
         pairs = zip(_rows(gaps), _rows(reference), _rows(arm), strict=True)

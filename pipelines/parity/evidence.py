@@ -1,4 +1,5 @@
-"""Whether the arms of a sweep computed what their reference computed: reads evidence, and says what is still needed."""
+"""Whether the arms of a sweep computed what their reference computed: reads evidence, and says what is still
+needed."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ class Agreement:
         reference = self.reference(effect)
         alone = len(effect.pairs) == 1 and not effect.contrast
         arms = [effect.pairs[0][0]] if alone else list(effect.weights)
-        return min((self.between(arm, reference) for arm in arms), key=lambda result: _DOUBT.index(result.verdict))
+        return min(
+            (self.between(arm, reference) for arm in arms), key=lambda result: _DOUBT.index(result.verdict)
+        )
 
     def reference(self, effect: Effect) -> str:
         """The arm that an effect's results are held against."""
@@ -58,11 +61,14 @@ class Agreement:
     def between(self, arm_id: str, reference_id: str) -> ParityResult:
         """An arm against a reference, in the loosest class of the levels that set them apart."""
         if (arm_id, reference_id) not in self._results:
-            self._results[arm_id, reference_id] = self._judged(self._manifest.arm(arm_id), self._manifest.arm(reference_id))
+            self._results[arm_id, reference_id] = self._judged(
+                self._manifest.arm(arm_id), self._manifest.arm(reference_id)
+            )
         return self._results[arm_id, reference_id]
 
     def judged(self, theirs: Evidence, ours: Evidence, arm: Arm, base: Arm) -> ParityResult:
-        """One run of an arm against one of another, in the loosest class of the levels that set them apart."""
+        """One run of an arm against one of another, in the loosest class of the levels that set them
+        apart."""
         loosest, bounds = self._class(arm, base)
         return comparison.judge(theirs, ours, self._cls.checks, loosest, bounds)
 
@@ -134,7 +140,11 @@ class Agreement:
         return [(theirs, ours) for theirs, ours in both if theirs is not None and ours is not None]
 
     def _found(self, arm_id: str, seed: int) -> Found | None:
-        return self._progress.seeds.get((arm_id, seed)) if seed else self._progress.other.get((arm_id, Kind.EVIDENCE))
+        return (
+            self._progress.seeds.get((arm_id, seed))
+            if seed
+            else self._progress.other.get((arm_id, Kind.EVIDENCE))
+        )
 
     def _units(self, arm_id: str) -> float | None:
         found = self._found(arm_id, 0)

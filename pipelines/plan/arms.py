@@ -1,7 +1,7 @@
 """Which combinations of levels are legal, and the legal one nearest to what was asked.
 
-An arm is written down completely: one level for each toggle. People and designs name only what differs from the
-baseline; `Space` fills in the rest, follows requirements, and says in words what cannot go together.
+An arm is written down completely: one level for each toggle. People and designs name only what differs from
+the baseline; `Space` fills in the rest, follows requirements, and says in words what cannot go together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from workloads.errors import ConfigError
 
 @dataclass(frozen=True)
 class Problem:
-    """Why an assignment is illegal: `toggle` stands at a level that `other` (None: the configuration) forbids."""
+    """Why an assignment is illegal: `toggle` stands at a level that `other` (None: the configuration)
+    forbids."""
 
     toggle: str
     other: str | None
@@ -55,7 +56,8 @@ class Space:
         """One level for each toggle: those in `chosen`, and baselines for the rest."""
         fixed = self.parse(chosen)
         levels = {name: fixed.get(name, toggle.levels[0].value) for name, toggle in self.toggles.items()}
-        # A baseline may depend on other toggles' levels, which may be conditional themselves: go round until it rests.
+        # A baseline may depend on other toggles' levels, which may be conditional themselves: go round until
+        # it rests.
         for _ in self.toggles:
             before = dict(levels)
             for name, toggle in self.toggles.items():
@@ -67,7 +69,11 @@ class Space:
 
     def choices(self, levels: Levels) -> dict[str, LevelValue]:
         """The levels that differ from their baseline."""
-        return {name: value for name, value in levels.items() if value != self.toggles[name].baseline(levels, self.device)}
+        return {
+            name: value
+            for name, value in levels.items()
+            if value != self.toggles[name].baseline(levels, self.device)
+        }
 
     def problems(self, levels: Levels) -> list[Problem]:
         """All reasons why a complete assignment is illegal."""
@@ -76,14 +82,21 @@ class Space:
             level = self.toggles[name].level(value)
             for other, wanted in level.requires.items():
                 if levels[other] not in wanted:
-                    text = f"{name}={value} requires {other}={' or '.join(map(str, wanted))}, and {other} is {levels[other]}"
+                    text = (
+                        f"{name}={value} requires {other}={' or '.join(map(str, wanted))}, and {other} is"
+                        f" {levels[other]}"
+                    )
                     found.append(Problem(name, other, text, wanted))
             found += self._unmet_alternatives(name, level, levels)
             for other, refused in level.conflicts.items():
                 if levels[other] in refused:
                     rest = tuple(x.value for x in self.toggles[other].levels if x.value not in refused)
                     valid = f"; choose {other} from: {', '.join(map(str, rest))}" if rest else ""
-                    found.append(Problem(name, other, f"{name}={value} conflicts with {other}={levels[other]}{valid}", rest))
+                    found.append(
+                        Problem(
+                            name, other, f"{name}={value} conflicts with {other}={levels[other]}{valid}", rest
+                        )
+                    )
             if reason := level.refused(self.config, levels):
                 found.append(Problem(name, None, f"{name}={value} is refused: {reason}"))
         return found
@@ -92,7 +105,9 @@ class Space:
         """One problem for each toggle that could meet a requirement which none meets."""
         if any(levels[other] in wanted for other, wanted in level.requires_any.items()):
             return []
-        ways = " or ".join(f"{other}={'|'.join(map(str, wanted))}" for other, wanted in level.requires_any.items())
+        ways = " or ".join(
+            f"{other}={'|'.join(map(str, wanted))}" for other, wanted in level.requires_any.items()
+        )
         text = f"{name}={level.value} requires {ways}"
         return [Problem(name, other, text, wanted) for other, wanted in level.requires_any.items()]
 
@@ -109,7 +124,9 @@ class Space:
             raise ConfigError("these levels cannot go together: " + _texts(problems))
         return levels
 
-    def closure(self, chosen: Mapping[str, LevelValue | bool], onto: Levels | None = None) -> dict[str, LevelValue]:
+    def closure(
+        self, chosen: Mapping[str, LevelValue | bool], onto: Levels | None = None
+    ) -> dict[str, LevelValue]:
         """The legal assignment with `chosen` that adds the fewest levels by following requirements.
 
         Levels in `onto` (an arm to start from) are kept unless a requirement of `chosen` moves them.
@@ -120,7 +137,9 @@ class Space:
             Requirements contradict `chosen` or each other.
         """
         fixed = self.parse(chosen)
-        soft = {name: value for name, value in (self.choices(onto) if onto else {}).items() if name not in fixed}
+        soft = {
+            name: value for name, value in (self.choices(onto) if onto else {}).items() if name not in fixed
+        }
         tried: set[tuple[str, LevelValue]] = set()
         while True:
             levels = self.complete({**soft, **fixed})
@@ -159,12 +178,15 @@ class Space:
     def without(self, levels: Levels, name: str) -> dict[str, LevelValue]:
         """The nearest legal arm with toggle `name` at its baseline.
 
-        Levels that need `name` go back to their baselines with it; compare the result with `levels` to see which.
+        Levels that need `name` go back to their baselines with it; compare the result with `levels` to see
+        which.
         """
         kept = {other: value for other, value in self.choices(levels).items() if other != name}
         while True:
             arm = self.complete(kept)
-            culprits = [problem for problem in self.problems(arm) if problem.toggle in kept or problem.other in kept]
+            culprits = [
+                problem for problem in self.problems(arm) if problem.toggle in kept or problem.other in kept
+            ]
             if not culprits:
                 if problems := self.problems(arm):
                     raise ConfigError(f"no legal arm has {name} at its baseline: " + _texts(problems))

@@ -1,6 +1,8 @@
-"""What a two-level design can tell apart: main effects, interactions, and the contrasts of log times that estimate them.
+"""What a two-level design can tell apart: main effects, interactions, and the contrasts of log times that
+estimate them.
 
-Model: log t = mu + sum b_i x_i + sum b_ij x_i x_j with x = +-1, fitted by least squares over the arms of a design.
+Model: log t = mu + sum b_i x_i + sum b_ij x_i x_j with x = +-1, fitted by least squares over the arms of a
+design.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ class Term:
 
     Attributes
     ----------
-    members : toggles of the main effect, or of each interaction that the design cannot tell apart; the sign is that
-        of a member against the first
-    weights : [arms] of the log times; of a main effect they give log(time with / time without), of an interaction the
-        log of what both take together over the product of what each takes by itself
+    members : toggles of the main effect, or of each interaction that the design cannot tell apart; the sign
+        is that of a member against the first
+    weights : [arms] of the log times; of a main effect they give log(time with / time without), of an
+        interaction the log of what both take together over the product of what each takes by itself
     """
 
     members: tuple[tuple[tuple[str, ...], int], ...]
@@ -31,7 +33,8 @@ class Term:
 
     @property
     def name(self) -> str:
-        """``amp``, ``amp x compile``, or ``amp x compile = pin x gc`` where the design sees only their sum."""
+        """``amp``, ``amp x compile``, or ``amp x compile = pin x gc`` where the design sees only their
+        sum."""
         first, *rest = [(" x ".join(names), sign) for names, sign in self.members]
         return " = ".join([first[0], *(text if sign > 0 else f"-({text})" for text, sign in rest)])
 
@@ -42,22 +45,29 @@ class Term:
 
 
 def main_effects_and_interactions(signs: np.ndarray, names: Sequence[str]) -> list[Term]:
-    """The terms that a design [arms, toggles] of +-1 estimates; interactions that it cannot tell apart are one term.
+    """The terms that a design [arms, toggles] of +-1 estimates; interactions that it cannot tell apart are
+    one term.
 
     Raises
     ------
     ConfigError
-        A main effect cannot be told from the mean, from another, or from an interaction, or too few arms are left.
+        A main effect cannot be told from the mean, from another, or from an interaction, or too few arms are
+        left.
     """
     mains = [((name,), signs[:, i]) for i, name in enumerate(names)]
-    pairs = [((names[i], names[j]), signs[:, i] * signs[:, j]) for i, j in itertools.combinations(range(len(names)), 2)]
+    pairs = [
+        ((names[i], names[j]), signs[:, i] * signs[:, j])
+        for i, j in itertools.combinations(range(len(names)), 2)
+    ]
     groups: list[list[tuple[tuple[str, ...], np.ndarray]]] = [[(("the mean",), np.ones(len(signs)))]]
     groups += _grouped(mains + pairs, groups)
     for group in groups:
         least = min(len(members) for members, _ in group) if group is not groups[0] else 1
         if len(group) > 1 and least == 1:
             first, second = (" x ".join(members) for members, _ in group[:2])
-            raise ConfigError(f"this design cannot tell {first} from {second}; add arms, or leave a toggle out")
+            raise ConfigError(
+                f"this design cannot tell {first} from {second}; add arms, or leave a toggle out"
+            )
     matrix = np.stack([group[0][1] for group in groups], axis=1).astype(float)
     if np.linalg.matrix_rank(matrix) < matrix.shape[1]:
         raise ConfigError(

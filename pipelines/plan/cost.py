@@ -13,7 +13,8 @@ from slurm.site import Shape, SiteProfile
 
 @dataclass(frozen=True)
 class Estimate:
-    """GPU-hours (hours of packs where no GPU is asked for); `measured` says whether trials of this sweep gave the time."""
+    """GPU-hours (hours of packs where no GPU is asked for); `measured` says whether trials of this sweep gave
+    the time."""
 
     hours: float
     measured: bool

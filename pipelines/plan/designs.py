@@ -1,8 +1,8 @@
 """Designs: which arms a sweep measures, and which arm is the base of which effect.
 
-Every design turns into effects, pairs of complete arms (arm, base) whose log ratio of times per round is the effect.
-A factorial main effect averages over several pairs. An interaction, and every effect of a fractional design, is a
-contrast: a weighted sum of the log times of many arms. All other effects have one pair.
+Every design turns into effects, pairs of complete arms (arm, base) whose log ratio of times per round is the
+effect. A factorial main effect averages over several pairs. An interaction, and every effect of a fractional
+design, is a contrast: a weighted sum of the log times of many arms. All other effects have one pair.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Design:
 def one_at_a_time(space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]] | None = None) -> Design:
     """Each level by itself, on top of the reference and of whatever the level requires.
 
-    The base is the arm without the level, so what a required level buys is never credited to the one that needs it.
+    The base is the arm without the level, so what a required level buys is never credited to the one that
+    needs it.
     """
     effects, refused = [], []
     for toggle, value in _levels(space, axes):
@@ -78,7 +79,9 @@ def leave_one_out(space: Space, best: Mapping[str, Any], toggles: Iterable[str] 
     arm = space.closure(best)
     wanted = [name for name in space.choices(arm) if toggles is None or name in toggles]
     if not wanted:
-        raise ConfigError("sweep.designs: leave_one_out needs `best`, an arm with at least one level off its baseline")
+        raise ConfigError(
+            "sweep.designs: leave_one_out needs `best`, an arm with at least one level off its baseline"
+        )
     effects, refused = [], []
     for name in wanted:
         try:
@@ -89,7 +92,8 @@ def leave_one_out(space: Space, best: Mapping[str, Any], toggles: Iterable[str] 
 
 
 def chain(space: Space, reference: Levels, reference_name: str, steps: Sequence[Mapping[str, Any]]) -> Design:
-    """Levels added one step after another; each step against the one before, and the last against the reference."""
+    """Levels added one step after another; each step against the one before, and the last against the
+    reference."""
     if not steps:
         raise ConfigError("sweep.designs: chain needs `steps`, a list of levels that each step adds")
     effects, wanted, before = [], dict(space.choices(reference)), dict(reference)
@@ -107,24 +111,32 @@ def chain(space: Space, reference: Levels, reference_name: str, steps: Sequence[
 def ladder(space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]]) -> Design:
     """The values of one toggle, smallest first, each against the baseline."""
     if len(axes) != 1:
-        raise ConfigError(f"sweep.designs: ladder climbs one toggle, and {len(axes)} are given; name it under `levels`")
+        raise ConfigError(
+            f"sweep.designs: ladder climbs one toggle, and {len(axes)} are given; name it under `levels`"
+        )
     name, values = next(iter(axes.items()))
     parsed = {space.toggle(name).level(value).value for value in values}
     ordered = sorted(parsed, key=lambda value: (isinstance(value, str), value))
     rungs = one_at_a_time(space, reference, {name: ordered})
-    return Design(tuple(PlannedEffect("ladder", e.toggle, e.level, e.pairs, None, e.also) for e in rungs.effects))
+    return Design(
+        tuple(PlannedEffect("ladder", e.toggle, e.level, e.pairs, None, e.also) for e in rungs.effects)
+    )
 
 
 def factorial(space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]]) -> Design:
     """Every combination of two levels for each of several toggles.
 
-    The main effect of a toggle is the mean over all pairs of arms that differ in it alone. Combinations that are
-    illegal are left out, with the pairs they belong to. Two-way interactions are contrasts over all arms; they are
-    refused where too few arms are legal to tell them apart.
+    The main effect of a toggle is the mean over all pairs of arms that differ in it alone. Combinations that
+    are illegal are left out, with the pairs they belong to. Two-way interactions are contrasts over all arms;
+    they are refused where too few arms are legal to tell them apart.
     """
     if not 2 <= len(axes) <= 6:
-        raise ConfigError(f"sweep.designs: factorial takes two to six toggles, and {len(axes)} are given under `levels`")
-    pairs_of_levels = {name: two_levels(space, reference, name, values, "factorial") for name, values in axes.items()}
+        raise ConfigError(
+            f"sweep.designs: factorial takes two to six toggles, and {len(axes)} are given under `levels`"
+        )
+    pairs_of_levels = {
+        name: two_levels(space, reference, name, values, "factorial") for name, values in axes.items()
+    }
     names = list(pairs_of_levels)
     arms: dict[tuple[LevelValue, ...], Assignment] = {}
     refused = []
@@ -156,9 +168,15 @@ def _interactions(
 ) -> list[PlannedEffect]:
     """Two-way interactions of a factorial's legal arms."""
     highs = [high for _, high in levels.values()]
-    signs = np.array([[1 if value == high else -1 for value, high in zip(row, highs, strict=True)] for row in arms])
+    signs = np.array(
+        [[1 if value == high else -1 for value, high in zip(row, highs, strict=True)] for row in arms]
+    )
     terms = main_effects_and_interactions(signs, list(levels)) if len(arms) else []
-    return [contrast_effect(term, "factorial", levels, list(arms.values())) for term in terms if len(term.members[0][0]) == 2]
+    return [
+        contrast_effect(term, "factorial", levels, list(arms.values()))
+        for term in terms
+        if len(term.members[0][0]) == 2
+    ]
 
 
 def contrast_effect(
@@ -166,13 +184,17 @@ def contrast_effect(
 ) -> PlannedEffect:
     """A term as an effect of a design; it is shown by the arms that weigh most on either side."""
     most, least = int(np.argmax(term.weights)), int(np.argmin(term.weights))
-    contrast = tuple((arm, float(weight)) for arm, weight in zip(arms, term.weights, strict=True) if abs(weight) > 1e-12)
+    contrast = tuple(
+        (arm, float(weight)) for arm, weight in zip(arms, term.weights, strict=True) if abs(weight) > 1e-12
+    )
     names = term.members[0][0]
     level = str(levels[names[0]][1]) if len(names) == 1 else ""
     return PlannedEffect(design, term.name, level, ((arms[most], arms[least]),), contrast=contrast)
 
 
-def named_arms(space: Space, named: Mapping[str, Mapping[str, Any]], references: Mapping[str, Levels]) -> Design:
+def named_arms(
+    space: Space, named: Mapping[str, Mapping[str, Any]], references: Mapping[str, Levels]
+) -> Design:
     """Listed arms, each against every named reference."""
     if not named:
         raise ConfigError("sweep.designs: arms needs `arms`, a mapping of a name to levels")
@@ -181,7 +203,11 @@ def named_arms(space: Space, named: Mapping[str, Mapping[str, Any]], references:
         arm = space.closure(chosen)
         for reference_name, reference in references.items():
             if arm != reference:
-                effects.append(PlannedEffect("arms", name, f"vs {reference_name}", ((arm, dict(reference)),), reference_name))
+                effects.append(
+                    PlannedEffect(
+                        "arms", name, f"vs {reference_name}", ((arm, dict(reference)),), reference_name
+                    )
+                )
     return Design(tuple(effects))
 
 
@@ -196,19 +222,28 @@ def _levels(space: Space, axes: Mapping[str, Sequence[Any]] | None) -> list[tupl
     return found
 
 
-def two_levels(space: Space, reference: Levels, name: str, values: Sequence[Any], design: str) -> tuple[LevelValue, LevelValue]:
+def two_levels(
+    space: Space, reference: Levels, name: str, values: Sequence[Any], design: str
+) -> tuple[LevelValue, LevelValue]:
     """The low and the high level of a toggle in a two-level design; one that is given is the high one."""
     toggle = space.toggle(name)
     found = [toggle.level(value).value for value in values]
     if len(found) == 1:
         found.insert(0, reference[name])
     if len(set(found)) != 2:
-        raise ConfigError(f"sweep.designs: {design} needs two levels of {name}; its levels are: {toggle.choices}")
+        raise ConfigError(
+            f"sweep.designs: {design} needs two levels of {name}; its levels are: {toggle.choices}"
+        )
     return found[0], found[1]
 
 
 def _effect(
-    design: str, toggle: str, value: LevelValue, arm: Assignment, base: Assignment, moved: set[str] | None = None
+    design: str,
+    toggle: str,
+    value: LevelValue,
+    arm: Assignment,
+    base: Assignment,
+    moved: set[str] | None = None,
 ) -> PlannedEffect:
     also = tuple(name for name in arm if arm[name] != base[name] and name not in (moved or {toggle}))
     return PlannedEffect(design, toggle, str(value), ((arm, dict(base)),), None, also)

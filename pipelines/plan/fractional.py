@@ -22,7 +22,9 @@ GENERATORS: dict[int, dict[int, str]] = {
 """By number of toggles and resolution: at 4 interactions are known in groups, from 5 on one by one."""
 
 
-def fractional(space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]], resolution: int | None = None) -> Design:
+def fractional(
+    space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]], resolution: int | None = None
+) -> Design:
     """Main effects and two-way interactions of five to eight toggles from 16 to 64 arms.
 
     Illegal combinations are left out where the rest still tells main effects apart.
@@ -35,12 +37,15 @@ def fractional(space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]
     known = GENERATORS.get(len(axes))
     if known is None:
         raise ConfigError(
-            f"sweep.designs: fractional takes five to eight toggles, and {len(axes)} are given under `levels`; "
-            "up to four fit into a factorial"
+            f"sweep.designs: fractional takes five to eight toggles, and {len(axes)} are given under"
+            " `levels`; up to four fit into a factorial"
         )
     if resolution is not None and resolution not in known:
         choices = ", ".join(map(str, known))
-        raise ConfigError(f"sweep.designs: resolution {resolution} with {len(axes)} toggles is unknown; choose from: {choices}")
+        raise ConfigError(
+            f"sweep.designs: resolution {resolution} with {len(axes)} toggles is unknown; choose from:"
+            f" {choices}"
+        )
     from pyDOE3 import fracfact  # scipy comes with it, and only this design needs it
 
     signs = fracfact(known[resolution or min(known)]).astype(int)
@@ -49,7 +54,10 @@ def fractional(space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]
     try:
         terms = main_effects_and_interactions(signs[legal], list(levels))
     except ConfigError as error:
-        why = f" ({len(refused)} of {len(signs)} combinations are illegal, such as {refused[0].level}: {refused[0].reason})"
+        why = (
+            f" ({len(refused)} of {len(signs)} combinations are illegal, such as {refused[0].level}:"
+            f" {refused[0].reason})"
+        )
         raise ConfigError(f"sweep.designs: fractional: {error}{why if refused else ''}") from error
     return Design(tuple(contrast_effect(term, "fractional", levels, arms) for term in terms), tuple(refused))
 

@@ -93,11 +93,14 @@ def single_arm(command: SweepCommand, device: Device) -> Manifest:
         references={arm.label: arm.id},
         import_paths=(str(root),) if root else (),
     )
-    return Manifest(sweep=sweep, arms=(arm,), effects=(), packs=(Pack(id="p000", orders=((arm.id,),), start=start),))
+    return Manifest(
+        sweep=sweep, arms=(arm,), effects=(), packs=(Pack(id="p000", orders=((arm.id,),), start=start),)
+    )
 
 
 def alone(manifest: Manifest, command: SweepCommand) -> Manifest:
-    """A manifest of one arm that is not timed: under the name and tracking of its command, and with nothing to run."""
+    """A manifest of one arm that is not timed: under the name and tracking of its command, and with nothing
+    to run."""
     own = {"name": sweep_name(command), "tracking": dataclasses.asdict(command.tracking)}
     return manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update=own), "packs": ()})
 
@@ -133,9 +136,9 @@ def short_name(workload: str) -> str:
 def balanced_orders(arms: Sequence[str], rounds: int, seed: str) -> tuple[tuple[str, ...], ...]:
     """An order of the arms for each round.
 
-    Rows of Williams squares in random sequence over a random labelling: over a square each arm follows each other
-    arm equally often, so that what one arm leaves behind (heat, caches) does not fall on the same successor
-    (Williams 1949).
+    Rows of Williams squares in random sequence over a random labelling: over a square each arm follows each
+    other arm equally often, so that what one arm leaves behind (heat, caches) does not fall on the same
+    successor (Williams 1949).
     """
     rng = random.Random(seed)
     n = len(arms)
@@ -172,10 +175,14 @@ def _designed(
     return effects, refused
 
 
-def _design(space: Space, config: DesignConfig, axes: Mapping[str, Any], references: Mapping[str, Assignment]) -> Design:
+def _design(
+    space: Space, config: DesignConfig, axes: Mapping[str, Any], references: Mapping[str, Assignment]
+) -> Design:
     reference_name = config.reference or next(iter(references))
     if reference_name not in references:
-        raise ConfigError(f"sweep.designs: reference {reference_name} is unknown; choose from: {', '.join(references)}")
+        raise ConfigError(
+            f"sweep.designs: reference {reference_name} is unknown; choose from: {', '.join(references)}"
+        )
     reference = references[reference_name]
     chosen = _axes(config, axes)
     match config.kind:
@@ -213,7 +220,9 @@ def _as_list(values: Any) -> list[Any]:
 def _identified(effect: PlannedEffect, arm_for: Any) -> Effect:
     pairs = tuple((arm_for(arm).id, arm_for(base).id) for arm, base in effect.pairs)
     contrast = {arm_for(arm).id: weight for arm, weight in effect.contrast}
-    identity = json.dumps([effect.design, effect.toggle, effect.level, pairs, *([contrast] if contrast else [])])
+    identity = json.dumps(
+        [effect.design, effect.toggle, effect.level, pairs, *([contrast] if contrast else [])]
+    )
     return Effect(
         id=hashlib.sha256(identity.encode()).hexdigest()[:12],
         design=effect.design,
@@ -235,7 +244,11 @@ def _again(reference: Arm, name: str) -> Arm:
 def _aa_effect(again: Arm, reference: str) -> Effect:
     pairs = ((again.id, reference),)
     return Effect(
-        id=hashlib.sha256(json.dumps(["aa", pairs]).encode()).hexdigest()[:12], design=AA, toggle="A/A", level="", pairs=pairs
+        id=hashlib.sha256(json.dumps(["aa", pairs]).encode()).hexdigest()[:12],
+        design=AA,
+        toggle="A/A",
+        level="",
+        pairs=pairs,
     )
 
 
@@ -244,9 +257,14 @@ def _unique(effects: Any) -> tuple[Effect, ...]:
 
 
 def _packs(
-    effects: Sequence[Effect], always: Sequence[str], arms: Mapping[str, Arm], space: Space, command: SweepCommand
+    effects: Sequence[Effect],
+    always: Sequence[str],
+    arms: Mapping[str, Arm],
+    space: Space,
+    command: SweepCommand,
 ) -> tuple[Pack, ...]:
-    """Cut effects into packs: all arms of an effect, and those that are `always` there, stand in the same pack."""
+    """Cut effects into packs: all arms of an effect, and those that are `always` there, stand in the same
+    pack."""
     groups: list[dict[str, None]] = []
     for effect in effects:
         needed = dict.fromkeys([*(arm for pair in effect.pairs for arm in pair), *effect.contrast])

@@ -36,9 +36,12 @@ class Power:
     def __str__(self) -> str:
         what = "round" if self.replications == 1 else "rounds"
         seen = f"{math.expm1(self.effect):.1%}" if self.effect < USELESS else "nothing under a factor of two"
-        among = "one comparison" if self.comparisons == 1 else f"the clearest of {self.comparisons} comparisons"
+        among = (
+            "one comparison" if self.comparisons == 1 else f"the clearest of {self.comparisons} comparisons"
+        )
         return (
-            f"with {self.replications} {what} you can see {seen} (80 % power, {among}, {self.pair_sd:.1%} spread between pairs)"
+            f"with {self.replications} {what} you can see {seen} (80 % power, {among}, {self.pair_sd:.1%}"
+            " spread between pairs)"
         )
 
 
@@ -67,14 +70,17 @@ def refuse_undecidable(manifest: Manifest) -> None:
     measure = manifest.sweep.measure
     if measure.rounds % measure.stride:
         raise ConfigError(
-            f"measure.rounds={measure.rounds} is no multiple of measure.turns={measure.turns}: a generation of processes lasts "
-            "that many rounds"
+            f"measure.rounds={measure.rounds} is no multiple of measure.turns={measure.turns}: a generation"
+            " of processes lasts that many rounds"
         )
     found = power(manifest)
     if found.replications < 2:
         what = "rounds" if measure.stride == 1 else f"generations of {measure.turns} rounds"
-        raise ConfigError(f"measure.rounds={measure.rounds} decides nothing: an interval needs at least two {what}")
+        raise ConfigError(
+            f"measure.rounds={measure.rounds} decides nothing: an interval needs at least two {what}"
+        )
     if min((scaled(effect, found) for effect in manifest.effects), default=0.0) > USELESS:
         raise ConfigError(
-            f"measure.rounds={measure.rounds} decides nothing: {found}; plan more rounds, or fewer effects in one sweep"
+            f"measure.rounds={measure.rounds} decides nothing: {found}; plan more rounds, or fewer effects in"
+            " one sweep"
         )

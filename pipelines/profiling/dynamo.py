@@ -18,7 +18,8 @@ NOTHING = "nothing was compiled: this arm runs eagerly, so that there are no gra
 
 
 class Dynamo(Tool):
-    """Watches compilation from set-up on; what it costs is looking at Dynamo's counters after each iteration."""
+    """Watches compilation from set-up on; what it costs is looking at Dynamo's counters after each
+    iteration."""
 
     def __init__(self, options: ProfileOptions, folder: Path) -> None:
         super().__init__(options, folder)
@@ -47,13 +48,16 @@ class Dynamo(Tool):
         return Findings(tuple(frames()), tuple(found.items()), tuple(lines), self._counting.notes)
 
 
-def explained(found: dict[str, float | None], breaks: list[Any], recompiles: tuple[str, ...]) -> Iterator[str]:
+def explained(
+    found: dict[str, float | None], breaks: list[Any], recompiles: tuple[str, ...]
+) -> Iterator[str]:
     """One sentence for the totals, one for each graph break, one for each reason to compile again."""
     seconds = found["compile_s"]
     time = "" if seconds is None else f" in {seconds:.1f} s"
     yield (
-        f"{_number(found['compiled_graphs'], 'graph')}{time}, {_number(found['graph_breaks'], 'graph break')}, "
-        f"{_number(found['recompiles'], 'recompile')}, {_number(found['cudagraph_skips'], 'CUDA graph')} skipped"
+        f"{_number(found['compiled_graphs'], 'graph')}{time},"
+        f" {_number(found['graph_breaks'], 'graph break')}, {_number(found['recompiles'], 'recompile')},"
+        f" {_number(found['cudagraph_skips'], 'CUDA graph')} skipped"
     )
     for (place, reason), times in Counter((place_of(one), first_line(one.reason)) for one in breaks).items():
         yield f"graph break{_times(times)} at {place}: {reason}"
@@ -64,7 +68,9 @@ def explained(found: dict[str, float | None], breaks: list[Any], recompiles: tup
 
 
 def _number(value: float | None, what: str) -> str:
-    return f"an unknown number of {what}s" if value is None else f"{value:g} {what}{'' if value == 1 else 's'}"
+    return (
+        f"an unknown number of {what}s" if value is None else f"{value:g} {what}{'' if value == 1 else 's'}"
+    )
 
 
 def _times(times: int) -> str:
@@ -90,7 +96,8 @@ def _whole(breaks: list[Any]) -> Iterator[str]:
 
 
 def frames() -> Iterator[Cost]:
-    """Each compiled frame with the seconds it took, the longest first; calls are the operators in its graphs."""
+    """Each compiled frame with the seconds it took, the longest first; calls are the operators in its
+    graphs."""
     get = getattr(sys.modules.get("torch._dynamo.utils"), "get_compilation_metrics", None)
     found: dict[tuple[str, str], list[float]] = {}
     for metric in get() if get else ():
@@ -98,7 +105,9 @@ def frames() -> Iterator[Cost]:
         name = getattr(metric, "co_name", None)
         if seconds is None or name is None or getattr(metric, "is_runtime", False):
             continue
-        place = f"{Path(getattr(metric, 'co_filename', None) or '').name}:{getattr(metric, 'co_firstlineno', '')}"
+        place = (
+            f"{Path(getattr(metric, 'co_filename', None) or '').name}:{getattr(metric, 'co_firstlineno', '')}"
+        )
         totals = found.setdefault((name, place), [0.0, 0.0])
         totals[0] += seconds * 1e9
         totals[1] += getattr(metric, "graph_op_count", None) or 0

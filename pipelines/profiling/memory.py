@@ -26,9 +26,12 @@ class RecordingAllocator(Allocator, Protocol):
 
 
 class Memory(Tool):
-    """Has each block know the code that asked for it, from before set-up on; snapshots after the slice and on lack of memory."""
+    """Has each block know the code that asked for it, from before set-up on; snapshots after the slice and on
+    lack of memory."""
 
-    def __init__(self, options: ProfileOptions, folder: Path, allocator: RecordingAllocator | None = None) -> None:
+    def __init__(
+        self, options: ProfileOptions, folder: Path, allocator: RecordingAllocator | None = None
+    ) -> None:
         super().__init__(options, folder)
         self._allocator = allocator or _cuda()
         self._snapshot: dict[str, Any] = {}
@@ -64,7 +67,10 @@ class Memory(Tool):
         costs = holders(self._snapshot)
         held = sum(cost.bytes or 0.0 for cost in costs)
         reserved = float(sum(segment["total_size"] for segment in self._snapshot.get("segments", ())))
-        found = f"{held / 2**20:,.1f} MB in use of {reserved / 2**20:,.1f} MB reserved after the slice; open {SNAPSHOT} at "
+        found = (
+            f"{held / 2**20:,.1f} MB in use of {reserved / 2**20:,.1f} MB reserved after the slice; open"
+            f" {SNAPSHOT} at "
+        )
         facts = (("in_use_bytes", held), ("reserved_bytes", reserved))
         return Findings(costs, facts, (f"{found}https://pytorch.org/memory_viz",))
 

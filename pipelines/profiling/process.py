@@ -1,6 +1,7 @@
 """One process that profiles one arm: a slice of it in turns with and without a tool, and what the tool saw.
 
-Run as ``python -m pipelines.profiling.process <spec.json> [<rank>]``, or forked. It gives no times that anything is compared by.
+Run as ``python -m pipelines.profiling.process <spec.json> [<rank>]``, or forked. It gives no times that
+anything is compared by.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ DEBUG_FIELD = "debug_log"
 
 
 def run(spec: ProfileSpec, folder: Path, rank: int = 0) -> TrialRecord:
-    """Profile an arm and publish the record; whatever the workload does ends as an outcome. Rank 0 alone writes."""
+    """Profile an arm and publish the record; whatever the workload does ends as an outcome. Rank 0 alone
+    writes."""
     started = time.time()
     found: dict[str, Any] = {"outcome": Outcome.OK}
     try:
@@ -74,7 +76,9 @@ def _profiled(spec: ProfileSpec, folder: Path, rank: int) -> Profile:
 def slice_of(spec: ProfileSpec, cls: type[Workload], tool: Tool, cadence: int) -> Slice:
     """The slice that the options mean for this workload."""
     options = spec.options
-    here = Situation(cls.shape, cadence, options.wait + options.warmup, options.active, spec.trial.measure.iterations)
+    here = Situation(
+        cls.shape, cadence, options.wait + options.warmup, options.active, spec.trial.measure.iterations
+    )
     return resolve(options.slice, tool.samples, here)
 
 
@@ -137,7 +141,9 @@ class Repeated:
         for block in timed:
             for name, time_ns in phase_totals(block.series).items():
                 phases[name] = phases.get(name, 0.0) + time_ns / total
-        return Measured(sum(block.ns for block in timed) / total, phases, sum(block.iterations for block in self.profiled))
+        return Measured(
+            sum(block.ns for block in timed) / total, phases, sum(block.iterations for block in self.profiled)
+        )
 
     def _block(self, tool: Tool) -> Block:
         """One repetition under `tool`."""
@@ -191,7 +197,10 @@ class Walk:
         if not self._workload.done():
             return lead
         if not self.slice.movable or self.slice.start == 0:
-            raise ConfigError(f"profile.slice: the job has {self._at} iterations, and the slice begins at {self.slice.start}")
+            raise ConfigError(
+                f"profile.slice: the job has {self._at} iterations, and the slice begins at"
+                f" {self.slice.start}"
+            )
         self.slice = self.slice.from_the_beginning()
         self._begin_job()
         return 0
@@ -275,7 +284,8 @@ def phase_totals(series: Series | None) -> dict[str, float]:
 def with_debug_log(
     cls: type[Workload], spec: ProfileSpec
 ) -> tuple[Any, Callable[[Path], AbstractContextManager[DebugLog | None]]]:
-    """What the trial is told, and how its log is kept, with logging at level DEBUG where the options ask for it."""
+    """What the trial is told, and how its log is kept, with logging at level DEBUG where the options ask for
+    it."""
     trial = spec.trial
     if not spec.options.debug_log:
         return trial, lambda folder: nullcontext()
@@ -300,7 +310,11 @@ class DebugLog(logging.FileHandler):
 
     def note(self) -> str:
         """What debug logging changed."""
-        field = f"workload.{DEBUG_FIELD}=true" if self.by_workload else f"the workload has no {DEBUG_FIELD} to switch on"
+        field = (
+            f"workload.{DEBUG_FIELD}=true"
+            if self.by_workload
+            else f"the workload has no {DEBUG_FIELD} to switch on"
+        )
         return f"debug log on: {field}, and Python's loggers wrote {self.lines} lines"
 
 
@@ -319,7 +333,9 @@ def _debugging(folder: Path, by_workload: bool) -> Iterator[DebugLog]:
         handler.close()
 
 
-def _profile(spec: ProfileSpec, cls: type[Workload], repeated: Repeated, found: Findings, logged: DebugLog | None) -> Profile:
+def _profile(
+    spec: ProfileSpec, cls: type[Workload], repeated: Repeated, found: Findings, logged: DebugLog | None
+) -> Profile:
     notes = [*found.notes, *([logged.note()] if logged else [])]
     profiled = repeated.profiled
     return Profile(

@@ -1,6 +1,8 @@
-"""Profile trials of one arm: one process for each tool and circumstance, in a folder that no comparison reads.
+"""Profile trials of one arm: one process for each tool and circumstance, in a folder that no comparison
+reads.
 
-What a tool found replaces what it found before only once it is whole, so that an interruption costs nothing that was there.
+What a tool found replaces what it found before only once it is whole, so that an interruption costs nothing
+that was there.
 """
 
 from __future__ import annotations
@@ -28,14 +30,26 @@ from pipelines.store.profiles import (
     write_profile,
     write_spec,
 )
-from pipelines.store.records import Arm, Failure, Kind, Manifest, Outcome, SweepFolder, TrialRecord, TrialSpec, read_record
+from pipelines.store.records import (
+    Arm,
+    Failure,
+    Kind,
+    Manifest,
+    Outcome,
+    SweepFolder,
+    TrialRecord,
+    TrialSpec,
+    read_record,
+)
 from pipelines.trial import environment
 from pipelines.trial.identity import code_digest
 from workloads import registry
 from workloads.api import Device
 from workloads.errors import ConfigError, UnsupportedHere
 
-CHANGED = "the workload's code has changed since the sweep was planned: this is a profile of the code as it is now"
+CHANGED = (
+    "the workload's code has changed since the sweep was planned: this is a profile of the code as it is now"
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +81,11 @@ def arm_called(manifest: Manifest, name: str) -> Arm:
     """
     names = short_names(manifest)
     named = manifest.sweep.references
-    known = [arm for arm in manifest.arms if name in (arm.id, arm.label, names.get(arm.id)) or named.get(name) == arm.id]
+    known = [
+        arm
+        for arm in manifest.arms
+        if name in (arm.id, arm.label, names.get(arm.id)) or named.get(name) == arm.id
+    ]
     found = known or [arm for arm in manifest.arms if len(name) >= 4 and arm.id.startswith(name)]
     if len(found) == 1 or len({arm.label for arm in found}) == 1:
         return found[0]
@@ -75,7 +93,9 @@ def arm_called(manifest: Manifest, name: str) -> Arm:
     close = difflib.get_close_matches(name, choices, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     what = "is several arms" if found else "is no arm"
-    raise ConfigError(f"--arm {name} {what} of {manifest.sweep.name}; {hint}choose from: {', '.join(choices)}")
+    raise ConfigError(
+        f"--arm {name} {what} of {manifest.sweep.name}; {hint}choose from: {', '.join(choices)}"
+    )
 
 
 def wanted(config: ProfileConfig, device: Device) -> tuple[list[ProfileOptions], list[Refused]]:
@@ -87,13 +107,21 @@ def wanted(config: ProfileConfig, device: Device) -> tuple[list[ProfileOptions],
         The only tool that was asked for is one of those.
     """
     asked = tools.NAMES if config.tool == "all" else (config.tool,)
-    refused = [Refused(tool, reason) for tool in asked if (reason := tools.refusal(tool, config.slice, device))]
+    refused = [
+        Refused(tool, reason) for tool in asked if (reason := tools.refusal(tool, config.slice, device))
+    ]
     if config.tool != "all" and refused:
         raise UnsupportedHere(refused[0].reason)
     able = [tool for tool in asked if tool not in {one.tool for one in refused}]
     variants = itertools.product(able, _both(config.hook, True), _both(config.debug_log, False))
-    shared = {name: getattr(config, name) for name in ProfileOptions.model_fields if name not in ("tool", "hook", "debug_log")}
-    return [ProfileOptions(tool=tool, hook=hook, debug_log=debug, **shared) for tool, hook, debug in variants], refused
+    shared = {
+        name: getattr(config, name)
+        for name in ProfileOptions.model_fields
+        if name not in ("tool", "hook", "debug_log")
+    }
+    return [
+        ProfileOptions(tool=tool, hook=hook, debug_log=debug, **shared) for tool, hook, debug in variants
+    ], refused
 
 
 def _both(choice: str, usual: bool) -> tuple[bool, ...]:
@@ -113,7 +141,11 @@ class Profiling:
         levels = [toggles[name].level(value) for name, value in arm.levels.items()]
         self._world = max((level.processes(environment.device_facts()) for level in levels), default=1)
         self._env = {name: value for level in levels for name, value in level.env.items()}
-        self._server = None if self._env or self._world > 1 else ForkServer([cls.__module__, "pipelines.profiling.process"])
+        self._server = (
+            None
+            if self._env or self._world > 1
+            else ForkServer([cls.__module__, "pipelines.profiling.process"])
+        )
 
     @property
     def changed(self) -> bool:
@@ -130,7 +162,9 @@ class Profiling:
         ended = self._trial(options, place.with_name(place.name + UNFINISHED))
         if ended.kept is None:
             return ended
-        if not ended.kept.profile.bare_ns:  # the first iteration of a process: only another process has it without the tool
+        if (
+            not ended.kept.profile.bare_ns
+        ):  # the first iteration of a process: only another process has it without the tool
             ended = self._with_bare(ended, options)
         if ended.kept is None:
             return ended
@@ -147,7 +181,9 @@ class Profiling:
         bare = self._trial(options.model_copy(update={"tool": tools.BARE}), bare_folder)
         if bare.kept is None or ended.kept is None:
             return bare
-        write_profile(ended.folder, ended.kept.profile.model_copy(update={"bare_ns": bare.kept.profile.bare_ns}))
+        write_profile(
+            ended.folder, ended.kept.profile.model_copy(update={"bare_ns": bare.kept.profile.bare_ns})
+        )
         shutil.rmtree(bare_folder, ignore_errors=True)
         return Ended(options, ended.folder, read_profile(ended.folder))
 
@@ -172,4 +208,6 @@ class Profiling:
     def spec(self) -> TrialSpec:
         """What every profile process of the arm is told about the arm."""
         sweep, cache = self.manifest.sweep, self.folder.cache_dir
-        return TrialSpec.of(sweep, self.arm, Kind.PROFILE, "profile", cache, code=self._code, world=self._world)
+        return TrialSpec.of(
+            sweep, self.arm, Kind.PROFILE, "profile", cache, code=self._code, world=self._world
+        )

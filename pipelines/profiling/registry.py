@@ -1,4 +1,5 @@
-"""The profiling tools by name, and why a device or an installation refuses one. Imports a tool only when it is made."""
+"""The profiling tools by name, and why a device or an installation refuses one. Imports a tool only when it
+is made."""
 
 from __future__ import annotations
 
@@ -34,9 +35,18 @@ def make(options: ProfileOptions, folder: Path) -> Tool:
 def refusal(tool: str, slice_: str, device: Device) -> str | None:
     """One sentence why `tool` cannot be used here, or on this slice; None where it can."""
     if tool == "roofline" and slice_ == "first":
-        return "profile.slice=first has no roofline: counting operators and timing them cannot share the first iteration"
+        return (
+            "profile.slice=first has no roofline: counting operators and timing them cannot share the first"
+            " iteration"
+        )
     if tool == "memory" and device.type != "cuda":
-        return f"profile.tool=memory is unsupported here: it shows what CUDA's allocator holds, and this device is {device.type}"
+        return (
+            "profile.tool=memory is unsupported here: it shows what CUDA's allocator holds, and this device"
+            f" is {device.type}"
+        )
     if tool == "pyinstrument" and find_spec("pyinstrument") is None:
-        return "profile.tool=pyinstrument needs the package pyinstrument, which is not installed: pip install pyinstrument"
+        return (
+            "profile.tool=pyinstrument needs the package pyinstrument, which is not installed: pip install"
+            " pyinstrument"
+        )
     return None

@@ -1,7 +1,7 @@
 """FLOPs and bytes of each phase, against the time it takes and against what the device can do.
 
-Counting and timing never share a repetition: operators are counted under a dispatch mode at several times the cost, and the
-phases' times are those of the repetitions without it.
+Counting and timing never share a repetition: operators are counted under a dispatch mode at several times the
+cost, and the phases' times are those of the repetitions without it.
 """
 
 from __future__ import annotations
@@ -110,16 +110,20 @@ class Roofline(Tool):
             ("ceiling", ceiling.source),
         )
         limits = (
-            f"the device does {ceiling.flops_per_s / 1e9:,.4g} GFLOP/s in {ceiling.dtype} and moves "
-            f"{ceiling.bytes_per_s / 1e9:,.4g} GB/s ({ceiling.source}); below {ceiling.ridge:.3g} FLOP for each byte memory is "
-            "the limit"
+            f"the device does {ceiling.flops_per_s / 1e9:,.4g} GFLOP/s in {ceiling.dtype} and moves"
+            f" {ceiling.bytes_per_s / 1e9:,.4g} GB/s ({ceiling.source}); below {ceiling.ridge:.3g} FLOP for"
+            " each byte memory is the limit"
         )
-        notes = ("operators are counted as eager code runs them: what compilation fuses moves less", *self._calls.notes)
+        notes = (
+            "operators are counted as eager code runs them: what compilation fuses moves less",
+            *self._calls.notes,
+        )
         return Findings(costs, facts, (limits,), notes)
 
 
 def phase_costs(phases: dict[str, _Phase], measured: Measured) -> Iterator[Cost]:
-    """Phases by time, each without those inside it; times of one iteration are scaled to those that were counted."""
+    """Phases by time, each without those inside it; times of one iteration are scaled to those that were
+    counted."""
     own = own_times(measured)
     names = sorted({*phases, *own}, key=lambda name: own.get(name, 0.0), reverse=True)
     for name in names:
@@ -134,7 +138,8 @@ def phase_costs(phases: dict[str, _Phase], measured: Measured) -> Iterator[Cost]
 
 
 def own_times(measured: Measured) -> dict[str, float]:
-    """Time of each phase without the phases inside it (``outer/inner`` is inside ``outer``), and what no phase covers."""
+    """Time of each phase without the phases inside it (``outer/inner`` is inside ``outer``), and what no
+    phase covers."""
     own = {OUTSIDE: measured.iteration_ns, **measured.phases}
     for name, time_ns in measured.phases.items():
         own[name.rpartition("/")[0] or OUTSIDE] -= time_ns
@@ -154,7 +159,8 @@ def product_type(args: Any) -> str:
 
 
 def ceiling_here(dtype: str) -> Ceiling:
-    """The maker's figures where they are known, else what a large product and a large copy reach here and now."""
+    """The maker's figures where they are known, else what a large product and a large copy reach here and
+    now."""
     device = environment.device_facts()
     known = peak(device.name) if device.type == "cuda" else None
     if known is not None and (rate := known.flops_per_s(dtype)) is not None:

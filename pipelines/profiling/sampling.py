@@ -13,7 +13,8 @@ from pipelines.store.profiles import Cost, ProfileOptions
 TEXT, PAGE, SPEEDSCOPE = "profile.txt", "profile.html", "profile.speedscope.json"
 
 FEW_SAMPLES = 30
-"""Samples under which shares are off by a fifth or more: the error of a share p of n samples is sqrt(p (1 - p) / n)."""
+"""Samples under which shares are off by a fifth or more: the error of a share p of n samples is sqrt(p (1 -
+p) / n)."""
 
 
 class Sampling(Tool):
@@ -77,7 +78,11 @@ def self_times(session: Any) -> tuple[Cost, ...]:
         calls[key] = calls.get(key, 0) + 1
         waiting += inner
     longest = sorted(own, key=lambda key: own[key], reverse=True)
-    return tuple(Cost(name=name, where=where, self_ns=own[name, where] * 1e9) for name, where in longest if own[name, where] > 0)
+    return tuple(
+        Cost(name=name, where=where, self_ns=own[name, where] * 1e9)
+        for name, where in longest
+        if own[name, where] > 0
+    )
 
 
 def _where(frame: Any) -> str:

@@ -19,8 +19,9 @@ _RANGE = re.compile(r"(\d+):(\d+)")
 class Slice:
     """Iterations from `start` on, `length` of them; None: until the job ends.
 
-    They count from the end of the warm-up, in a job from its beginning. `cold`: there is no warm-up, so that lazy set-up
-    and compilation are in it. `movable`: a job that ends before `start` is profiled from its beginning.
+    They count from the end of the warm-up, in a job from its beginning. `cold`: there is no warm-up, so that
+    lazy set-up and compilation are in it. `movable`: a job that ends before `start` is profiled from its
+    beginning.
     """
 
     start: int
@@ -43,10 +44,11 @@ class Slice:
 
 @dataclass(frozen=True)
 class Situation:
-    """What a slice is chosen for: a workload's shape and cadence, and the options that say how long slices are.
+    """What a slice is chosen for: a workload's shape and cadence, and the options that say how long slices
+    are.
 
-    `lead` is the number of iterations that profilers may want to see before the slice, `active` the length of a short
-    slice, `iterations` that of one which sampling needs.
+    `lead` is the number of iterations that profilers may want to see before the slice, `active` the length of
+    a short slice, `iterations` that of one which sampling needs.
     """
 
     shape: Literal["steps", "job"]
@@ -69,11 +71,14 @@ def parse(text: str) -> tuple[int, int] | str:
     found = _RANGE.fullmatch(text)
     if found is None:
         raise ConfigError(
-            f"profile.slice={text} is unknown; choose from: {', '.join(NAMES)}, or a range of iterations such as 10:40"
+            f"profile.slice={text} is unknown; choose from: {', '.join(NAMES)}, or a range of iterations such"
+            " as 10:40"
         )
     start, end = int(found[1]), int(found[2])
     if end <= start:
-        raise ConfigError(f"profile.slice={text} is empty: a range ends after its first iteration, as 10:40 does")
+        raise ConfigError(
+            f"profile.slice={text} is empty: a range ends after its first iteration, as 10:40 does"
+        )
     return start, end
 
 
@@ -86,7 +91,9 @@ def refuse_shape(text: str, shape: Literal["steps", "job"]) -> None:
         The workload never ends.
     """
     if text == "job" and shape == "steps":
-        raise ConfigError("profile.slice=job: this workload trains for ever; choose step, first, or a range such as 10:40")
+        raise ConfigError(
+            "profile.slice=job: this workload trains for ever; choose step, first, or a range such as 10:40"
+        )
 
 
 def resolve(text: str, samples: bool, here: Situation) -> Slice:

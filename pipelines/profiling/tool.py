@@ -24,7 +24,8 @@ class Findings:
 class Measured:
     """What is known of the slice without the tool, and how many iterations there were with it.
 
-    `iteration_ns` and `phases` are of one iteration; a phase inside another is called ``outer/inner`` and is part of it.
+    `iteration_ns` and `phases` are of one iteration; a phase inside another is called ``outer/inner`` and is
+    part of it.
     """
 
     iteration_ns: float
@@ -38,7 +39,8 @@ Tick = Callable[[], None]
 class Tool:
     """A profiler. This one sees nothing: subclasses override what they need.
 
-    `samples`: needs many iterations to see anything. `watches_before`: wants to see iterations before the slice.
+    `samples`: needs many iterations to see anything. `watches_before`: wants to see iterations before the
+    slice.
     """
 
     samples = False
@@ -55,12 +57,14 @@ class Tool:
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Around a repetition without the tool: whatever it does between blocks must not cost anything there."""
+        """Around a repetition without the tool: whatever it does between blocks must not cost anything
+        there."""
         yield
 
     @contextmanager
     def block(self, lead: int, length: int | None) -> Iterator[Tick]:
-        """Around a repetition of the slice and the `lead` iterations before it; what it yields ends each iteration."""
+        """Around a repetition of the slice and the `lead` iterations before it; what it yields ends each
+        iteration."""
         yield nothing
 
     def phase(self, name: str) -> AbstractContextManager[None] | None:

@@ -22,7 +22,8 @@ BETWEEN = "(between operators)"
 
 
 class Tracing(Tool):
-    """One trace of the slice, opened by Perfetto or chrome://tracing, and operators of all its repetitions."""
+    """One trace of the slice, opened by Perfetto or chrome://tracing, and operators of all its
+    repetitions."""
 
     watches_before = True
 

@@ -37,7 +37,9 @@ def compare_content(folder: SweepFolder, manifest: Manifest, identity: str) -> R
         content = file.read_bytes()
         effects = [_effect(row) for row in pl.read_parquet(content).to_dicts()]
     except (OSError, pl.exceptions.PolarsError, KeyError) as error:
-        raise RecordError(f"{file} is damaged; make it again with `perfsweep compare {folder.path}`: {error}") from error
+        raise RecordError(
+            f"{file} is damaged; make it again with `perfsweep compare {folder.path}`: {error}"
+        ) from error
     sweep, tracking = manifest.sweep, Tracking.of(manifest.sweep.tracking)
     report = folder.report_file if folder.report_file.exists() else None
     digest = hashlib.sha256(content + (report.read_bytes() if report else b"")).hexdigest()[:16]
@@ -52,7 +54,12 @@ def compare_content(folder: SweepFolder, manifest: Manifest, identity: str) -> R
         group=sweep.name[:LONGEST_NAME],
         job_type="compare",
         tags=tuple(tag[:LONGEST_TAG] for tag in (sweep.workload.rpartition(":")[2], sweep.name)),
-        config={"schema_version": SCHEMA, "workload": sweep.workload, "sweep_id": sweep.name, "code": sweep.code},
+        config={
+            "schema_version": SCHEMA,
+            "workload": sweep.workload,
+            "sweep_id": sweep.name,
+            "code": sweep.code,
+        },
         segments=(Segment(digest, 1, partial(_media, effects, report), numbers=False),),
         summary=_summary(effects),
         exit_code=0,
@@ -98,7 +105,9 @@ def _media(effects: list[dict[str, Any]], report: Path | None) -> Iterator[dict[
 
     rows = [[_cell(effect.get(name)) for name in COLUMNS] for effect in effects]
     row: dict[str, Any] = {"effects": wandb.Table(columns=list(COLUMNS), data=rows)}
-    if shown := [effect for effect in effects if effect["speedup"] and effect["speedup_lo"] and effect["speedup_hi"]]:
+    if shown := [
+        effect for effect in effects if effect["speedup"] and effect["speedup_lo"] and effect["speedup_hi"]
+    ]:
         row["speedups"] = wandb.Plotly(speedup_bars(shown))
     if report is not None:
         row["report"] = wandb.Html(report.read_text(), inject=False)
@@ -125,7 +134,9 @@ def speedup_bars(effects: list[dict[str, Any]]) -> Any:
     )
     figure = go.Figure(bars)
     figure.add_vline(x=1, line_width=1, line_color="#888888")
-    figure.update_layout(xaxis_title="speed-up against the base (95 % interval)", height=120 + 34 * len(shown))
+    figure.update_layout(
+        xaxis_title="speed-up against the base (95 % interval)", height=120 + 34 * len(shown)
+    )
     return figure
 
 

@@ -1,8 +1,9 @@
-"""Records of one arm in one pack -> what its W&B run says: names, configuration, history, summary. Touches no file.
+"""Records of one arm in one pack -> what its W&B run says: names, configuration, history, summary. Touches no
+file.
 
-History rows keep the order of the rounds, one segment each. Each kind of row counts its own x axis through the whole
-run: `iter/index` for timed iterations, `warmup/index` for warm-up ones, `log/index` for metrics that were logged more
-or less often than once per iteration.
+History rows keep the order of the rounds, one segment each. Each kind of row counts its own x axis through
+the whole run: `iter/index` for timed iterations, `warmup/index` for warm-up ones, `log/index` for metrics
+that were logged more or less often than once per iteration.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from typing import Any
 import numpy as np
 
 from pipelines.config.tracking import Tracking
-from pipelines.publish.history import HistoryRow, Timing, iteration_rows, log_rows, plain, row_count, warmup_rows
+from pipelines.publish.history import (
+    HistoryRow,
+    Timing,
+    iteration_rows,
+    log_rows,
+    plain,
+    row_count,
+    warmup_rows,
+)
 from pipelines.store.records import SCHEMA, Arm, Manifest, Outcome, Pack, Sweep, TrialRecord
 from workloads.errors import RecordError
 
@@ -43,7 +52,8 @@ class Segment:
 
     Attributes
     ----------
-    numbers : rows hold numbers alone, with their time; otherwise they hold media, which only W&B's client can write
+    numbers : rows hold numbers alone, with their time; otherwise they hold media, which only W&B's client can
+        write
     """
 
     digest: str
@@ -56,8 +66,8 @@ class Segment:
 class RunContent:
     """Everything that a W&B run is made of.
 
-    `run_id` is the name under which it is published first; a run that had to be replaced has a later `generation`.
-    `files` are the full series: they go into an artifact, by the name that each has there.
+    `run_id` is the name under which it is published first; a run that had to be replaced has a later
+    `generation`. `files` are the full series: they go into an artifact, by the name that each has there.
     """
 
     run_id: str
@@ -88,12 +98,20 @@ class RunContent:
 
     def digest(self) -> str:
         """SHA-256 over all of it: equal digests mean that publishing again would change nothing."""
-        said = {name: value for name, value in vars(self).items() if name not in ("segments", "files", "entity")}
-        return hashlib.sha256(json.dumps([said, self.digests], sort_keys=True, default=str).encode()).hexdigest()
+        said = {
+            name: value for name, value in vars(self).items() if name not in ("segments", "files", "entity")
+        }
+        return hashlib.sha256(
+            json.dumps([said, self.digests], sort_keys=True, default=str).encode()
+        ).hexdigest()
 
     def published(self) -> dict[str, Any]:
         """What a complete run says of itself in its summary, so that anybody can see later whether it is."""
-        return {"published/digest": self.digest(), "published/segments": json.dumps(self.digests), "published/rows": self.rows}
+        return {
+            "published/digest": self.digest(),
+            "published/segments": json.dumps(self.digests),
+            "published/rows": self.rows,
+        }
 
     @property
     def artifact_type(self) -> str:
@@ -114,7 +132,12 @@ def generation_of(run_id: str, name: str) -> int | None:
 
 
 def run_content(
-    manifest: Manifest, arm: Arm, pack: Pack, timings: Sequence[Timing], counting: TrialRecord | None = None, identity: str = ""
+    manifest: Manifest,
+    arm: Arm,
+    pack: Pack,
+    timings: Sequence[Timing],
+    counting: TrialRecord | None = None,
+    identity: str = "",
 ) -> RunContent:
     """The run of an arm in a pack.
 
@@ -159,7 +182,9 @@ def check_arrays(arrays: Mapping[str, np.ndarray], where: str) -> None:
     for name, values in arrays.items():
         per_iteration = name in ("start_ns", "device_ns") or name.startswith(("host_", "device_"))
         if per_iteration and len(values) != count:
-            raise RecordError(f"{where} has {len(values)} entries of {name} for {count} iterations; measure the trial again")
+            raise RecordError(
+                f"{where} has {len(values)} entries of {name} for {count} iterations; measure the trial again"
+            )
     if len({len(values) for name, values in arrays.items() if name.startswith("log_")}) > 1:
         raise RecordError(f"{where} has logged metrics of different lengths; measure the trial again")
 
@@ -218,7 +243,8 @@ def _bench(measured: Sequence[Timing]) -> dict[str, float]:
         found["warmup_s"] = float(np.median([timing.record.warmup_s for timing in measured]))
     if region_ns := sum(timing.record.region_ns for timing in measured):
         found["items_per_s"] = sum(timing.record.units for timing in measured) / region_ns * 1e9
-    # Zero means that nothing measured it, as on machines without an accelerator: a missing number is no small number.
+    # Zero means that nothing measured it, as on machines without an accelerator: a missing number is no small
+    # number.
     if peak_bytes := max((timing.record.peak_bytes for timing in measured), default=0):
         found["peak_mem_mb"] = peak_bytes / _BYTES_PER_MB
     shares = [timing.record.mfu for timing in measured if timing.record.mfu is not None]
@@ -265,18 +291,26 @@ def _config(manifest: Manifest, arm: Arm, pack: str, timings: Sequence[Timing]) 
 
 
 def toggle_levels(manifest: Manifest, arm: Arm) -> dict[str, Any]:
-    """Levels by toggle; a toggle with a word among its levels (`all` beside 8) is text in every run of the sweep.
+    """Levels by toggle; a toggle with a word among its levels (`all` beside 8) is text in every run of the
+    sweep.
 
     W&B keeps one type for a column of configuration, and drops or splits values of another.
     """
-    worded = {name for other in manifest.arms for name, value in other.levels.items() if isinstance(value, str)}
+    worded = {
+        name for other in manifest.arms for name, value in other.levels.items() if isinstance(value, str)
+    }
     return {name: str(value) if name in worded else value for name, value in arm.levels.items()}
 
 
 def _facts(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts of the measuring process: those that people filter by under short names, the rest under `environment`."""
+    """Facts of the measuring process: those that people filter by under short names, the rest under
+    `environment`."""
     gpus = environment.get("gpus") or [{}]
-    hw = {"gpu": gpus[0].get("name"), "count": len(environment.get("gpus") or ()), "driver": environment.get("driver")}
+    hw = {
+        "gpu": gpus[0].get("name"),
+        "count": len(environment.get("gpus") or ()),
+        "driver": environment.get("driver"),
+    }
     sw = {name: environment.get(name) for name in ("torch", "cuda")}
     rest = {name: value for name, value in environment.items() if name not in ("slurm", "driver", *sw)}
     return _scalars({"hw": hw, "sw": sw, "slurm": environment.get("slurm") or {}, "environment": rest})

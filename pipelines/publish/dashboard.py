@@ -1,7 +1,8 @@
-"""A W&B workspace as code: what people look at after a sweep, built from its manifest for any entity and project.
+"""A W&B workspace as code: what people look at after a sweep, built from its manifest for any entity and
+project.
 
-The view is a value (`View`); `specification` is the only place that knows wandb-workspaces' private serialiser. Imports
-wandb late.
+The view is a value (`View`); `specification` is the only place that knows wandb-workspaces' private
+serialiser. Imports wandb late.
 """
 
 from __future__ import annotations
@@ -54,9 +55,15 @@ class View:
 
 
 def build(
-    folder: SweepFolder, manifest: Manifest, *, entity: str | None = None, project: str | None = None, file: Path | None = None
+    folder: SweepFolder,
+    manifest: Manifest,
+    *,
+    entity: str | None = None,
+    project: str | None = None,
+    file: Path | None = None,
 ) -> str:
-    """Save the workspace of a sweep on the server and return its address, or write its specification to `file`.
+    """Save the workspace of a sweep on the server and return its address, or write its specification to
+    `file`.
 
     Raises
     ------
@@ -64,10 +71,14 @@ def build(
         The server cannot be used, or it refuses the view.
     """
     known = {"entity": entity, "project": project}
-    tracking = Tracking.of({**manifest.sweep.tracking, **{name: value for name, value in known.items() if value}})
+    tracking = Tracking.of(
+        {**manifest.sweep.tracking, **{name: value for name, value in known.items() if value}}
+    )
     view = view_of(manifest)
     if file is not None:
-        write_atomically(file, json.dumps(specification(view, tracking.entity or "", tracking.project), indent=1).encode())
+        write_atomically(
+            file, json.dumps(specification(view, tracking.entity or "", tracking.project), indent=1).encode()
+        )
         return str(file)
     account = probe(tracking)
     if account.problem:
@@ -78,13 +89,10 @@ def build(
 
 
 def view_of(manifest: Manifest) -> View:
-    """What is worth seeing of a sweep: its curves, effects, toggles, and the frontier of slab sizes where it has one."""
+    """What is worth seeing of a sweep: its curves, effects, toggles, and the frontier of slab sizes where it
+    has one."""
     varied = _varied(manifest)
-    sections = [
-        ("iteration time", _curves()),
-        ("effects", _effects(manifest)),
-        ("toggles", _toggles(varied)),
-    ]
+    sections = [("iteration time", _curves()), ("effects", _effects(manifest)), ("toggles", _toggles(varied))]
     if SLAB in varied:
         sections.append(("slab size", _frontier()))
     sections.append(("detail", (Panel("comparer", "what differs between runs"),)))
@@ -102,7 +110,8 @@ def _curves() -> tuple[Panel, ...]:
 
 def _effects(manifest: Manifest) -> tuple[Panel, ...]:
     names = dict.fromkeys(
-        f"effect/{plain(e.design)}/{plain(f'{e.toggle}={e.level}' if e.level else e.toggle)}/speedup" for e in manifest.effects
+        f"effect/{plain(e.design)}/{plain(f'{e.toggle}={e.level}' if e.level else e.toggle)}/speedup"
+        for e in manifest.effects
     )
     return (
         Panel("bar", "speed-up of each level against its base", tuple(names)),
@@ -140,7 +149,10 @@ def workspace(view: View, entity: str, project: str) -> Any:
     """The view as an object of wandb-workspaces."""
     import wandb_workspaces.workspaces as ws
 
-    sections = [ws.Section(name=name, panels=[_panel(panel) for panel in panels], is_open=True) for name, panels in view.sections]
+    sections = [
+        ws.Section(name=name, panels=[_panel(panel) for panel in panels], is_open=True)
+        for name, panels in view.sections
+    ]
     return ws.Workspace(
         entity=entity,
         project=project,
@@ -172,16 +184,23 @@ def _panel(panel: Panel) -> Any:
                 max_runs_to_show=RUNS_SHOWN,
             )
         case "bar":
-            return wr.BarPlot(title=panel.title, metrics=list(panel.metrics), orientation="h", max_runs_to_show=RUNS_SHOWN)
+            return wr.BarPlot(
+                title=panel.title, metrics=list(panel.metrics), orientation="h", max_runs_to_show=RUNS_SHOWN
+            )
         case "scatter":
             return wr.ScatterPlot(
-                title=panel.title, x=_metric(panel.x or ""), y=_metric(panel.metrics[0]), log_x=panel.log_x, log_y=panel.log_y
+                title=panel.title,
+                x=_metric(panel.x or ""),
+                y=_metric(panel.metrics[0]),
+                log_x=panel.log_x,
+                log_y=panel.log_y,
             )
         case "parallel":
             from wandb_workspaces.reports.v2.interface import ParallelCoordinatesPlotColumn
 
             columns = [
-                ParallelCoordinatesPlotColumn(metric=_metric(name), log=name == "bench_median_ms") for name in panel.metrics
+                ParallelCoordinatesPlotColumn(metric=_metric(name), log=name == "bench_median_ms")
+                for name in panel.metrics
             ]
             return wr.ParallelCoordinatesPlot(title=panel.title, columns=columns)
         case "importance":
@@ -227,7 +246,8 @@ def _ids(values: Any) -> Iterable[str]:
 
 
 class _Kept:
-    """Which view a sweep has in which project, so that building it again replaces it instead of adding another."""
+    """Which view a sweep has in which project, so that building it again replaces it instead of adding
+    another."""
 
     def __init__(self, file: Path, project: str) -> None:
         self._file, self._project = file, project
@@ -261,7 +281,9 @@ def _saved(view: View, entity: str, project: str, server: str, kept: _Kept) -> s
             if "wandb" in sys.modules:
                 with guarded([]):
                     sys.modules["wandb"].teardown()
-    raise ConfigError(f"{server} did not take the dashboard ({problems[0]}); --file PATH writes it without a server")
+    raise ConfigError(
+        f"{server} did not take the dashboard ({problems[0]}); --file PATH writes it without a server"
+    )
 
 
 def _replaced(made: Any, kept: _Kept) -> str:

@@ -1,7 +1,7 @@
 """Arrays of one timing trial -> history rows, thinned where they would exceed W&B's limits.
 
-The full series always goes into an artifact; rows are what charts are drawn from. Values of a row that is kept are
-exactly those recorded.
+The full series always goes into an artifact; rows are what charts are drawn from. Values of a row that is
+kept are exactly those recorded.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ HistoryRow = dict[str, float]
 class Timing:
     """One final timing trial: its record, and its arrays where it has any.
 
-    Arrays: `start_ns`, `wall_ns`, `device_ns`, `host_<phase>`, `device_<phase>`: int64 [N]; `warmup_wall_ns`: int64
-    [W]; `epoch_ns`: int64 [1], the wall clock at `start_ns[0]`; `log_<key>`: float64, one entry for each logged row.
+    Arrays: `start_ns`, `wall_ns`, `device_ns`, `host_<phase>`, `device_<phase>`: int64 [N]; `warmup_wall_ns`:
+    int64 [W]; `epoch_ns`: int64 [1], the wall clock at `start_ns[0]`; `log_<key>`: float64, one entry for
+    each logged row.
     """
 
     record: TrialRecord
@@ -56,8 +57,9 @@ class Timing:
 def kept(values: np.ndarray, quota: int) -> np.ndarray:
     """Indices of at most `quota` entries that show the shape of a series, in order.
 
-    A series that fits is kept whole. Of a longer one the first entries stay, and of each of equally wide buckets its
-    first, its smallest and its largest entry, so that no spike and no plateau disappears (min-max decimation).
+    A series that fits is kept whole. Of a longer one the first entries stay, and of each of equally wide
+    buckets its first, its smallest and its largest entry, so that no spike and no plateau disappears (min-max
+    decimation).
 
     Parameters
     ----------
@@ -77,7 +79,8 @@ def kept(values: np.ndarray, quota: int) -> np.ndarray:
 
 
 def quota(limit: int, rounds: int) -> int:
-    """Rows that one of `rounds` rounds may have; fixed by the plan, so that later rounds never change earlier rows."""
+    """Rows that one of `rounds` rounds may have; fixed by the plan, so that later rounds never change earlier
+    rows."""
     return max(30, limit // max(1, rounds))
 
 
@@ -111,9 +114,12 @@ def iteration_rows(timing: Timing, first: int, rounds: int) -> Iterator[HistoryR
 
 
 def log_rows(timing: Timing, first: int, rounds: int) -> Iterator[HistoryRow]:
-    """Metrics whose rows are not one per iteration: they have an axis of their own, since nothing says where they belong."""
+    """Metrics whose rows are not one per iteration: they have an axis of their own, since nothing says where
+    they belong."""
     logged = {name: values for name, values in _logged(timing).items() if len(values) != timing.iterations}
-    columns = {f"log/{name}": values for name, values in logged.items() if name not in ("index", "round", "in_round")}
+    columns = {
+        f"log/{name}": values for name, values in logged.items() if name not in ("index", "round", "in_round")
+    }
     longest = next(iter(columns.values()), np.empty(0))
     return _rows("log", timing, columns, kept(longest, quota(LOG_LIMIT, rounds)), first)
 
@@ -121,7 +127,10 @@ def log_rows(timing: Timing, first: int, rounds: int) -> Iterator[HistoryRow]:
 def row_count(timing: Timing, rounds: int) -> int:
     """Rows that the three kinds have together."""
     limits = {"warmup": WARMUP_LIMIT, "iter": HISTORY_LIMIT}
-    arrays = {"warmup": timing.arrays.get("warmup_wall_ns", np.empty(0)), "iter": timing.arrays.get("wall_ns", np.empty(0))}
+    arrays = {
+        "warmup": timing.arrays.get("warmup_wall_ns", np.empty(0)),
+        "iter": timing.arrays.get("wall_ns", np.empty(0)),
+    }
     count = sum(len(kept(arrays[kind], quota(limit, rounds))) for kind, limit in limits.items())
     return count + sum(1 for _ in log_rows(timing, 0, rounds))
 
@@ -137,11 +146,18 @@ def _time_metric(array: str) -> str | None:
 
 def _logged(timing: Timing) -> dict[str, np.ndarray]:
     prefix = "log_"
-    return {plain(name.removeprefix(prefix)): values for name, values in timing.arrays.items() if name.startswith(prefix)}
+    return {
+        plain(name.removeprefix(prefix)): values
+        for name, values in timing.arrays.items()
+        if name.startswith(prefix)
+    }
 
 
-def _rows(kind: str, timing: Timing, columns: Mapping[str, np.ndarray], chosen: np.ndarray, first: int) -> Iterator[HistoryRow]:
-    """Chosen rows of equally long columns, numbered as in the full series; NaN marks a value that is missing."""
+def _rows(
+    kind: str, timing: Timing, columns: Mapping[str, np.ndarray], chosen: np.ndarray, first: int
+) -> Iterator[HistoryRow]:
+    """Chosen rows of equally long columns, numbered as in the full series; NaN marks a value that is
+    missing."""
     number = timing.record.round or 0
     picked = [column[chosen].tolist() for column in columns.values()]
     for inside, *values in zip(chosen.tolist(), *picked, strict=True):

@@ -1,4 +1,5 @@
-"""What keeps publishers apart: a lock for each run, and a folder aside for each publisher that later ones clear away.
+"""What keeps publishers apart: a lock for each run, and a folder aside for each publisher that later ones
+clear away.
 
 Locks are the kernel's: they end with the process that holds them, however it ends.
 """
@@ -20,7 +21,8 @@ _ALIVE = "alive"
 
 @contextmanager
 def held(folder: SweepFolder, run_id: str) -> Iterator[bool]:
-    """Hold the lock of one run, so that two publishers never write it at once; False where another one has it."""
+    """Hold the lock of one run, so that two publishers never write it at once; False where another one has
+    it."""
     place = folder.wandb_dir / ".locks"
     place.mkdir(parents=True, exist_ok=True)
     with _locked(place / run_id) as ours:

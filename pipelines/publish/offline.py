@@ -1,7 +1,7 @@
 """Run folders on disk: one for each run under ``runs/<sweep>/wandb``, ready for ``wandb sync``.
 
-A run is written aside and moved to its place when it is finished, so that a publisher that is killed leaves no half run
-behind. A marker beside it tells later whether records have changed since.
+A run is written aside and moved to its place when it is finished, so that a publisher that is killed leaves
+no half run behind. A marker beside it tells later whether records have changed since.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def mark_uploaded(folder: SweepFolder, run_id: str) -> None:
 
 
 def _settle(file: Path) -> None:
-    """Wait until the file is whole; the background process writes the last records after the run is finished."""
+    """Wait until the file is whole; the background process writes the last records after the run is
+    finished."""
     deadline = time.monotonic() + SETTLE_S
     while not extent(file).complete:
         if time.monotonic() > deadline:
@@ -108,7 +109,12 @@ def _put_in_place(folder: SweepFolder, content: RunContent, path: Path, rows: in
     )
     write_atomically(marker_file, marker.model_dump_json(indent=1).encode())
     note = "written again" if earlier else "written"
-    return _run(content, place, rows, f"{note}; upload it with `perfsweep publish`, not with `wandb sync`" if uploaded else note)
+    return _run(
+        content,
+        place,
+        rows,
+        f"{note}; upload it with `perfsweep publish`, not with `wandb sync`" if uploaded else note,
+    )
 
 
 def _marker_file(folder: SweepFolder, run_id: str) -> Path:
@@ -120,4 +126,6 @@ def _copies(folder: SweepFolder, run_id: str) -> list[Path]:
 
 
 def _run(content: RunContent, path: Path, rows: int, note: str) -> PublishedRun:
-    return PublishedRun(content.arm, content.label, content.pack, content.run_id, str(path), content.rows, rows, note)
+    return PublishedRun(
+        content.arm, content.label, content.pack, content.run_id, str(path), content.rows, rows, note
+    )

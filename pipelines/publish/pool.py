@@ -1,6 +1,7 @@
 """Worker processes that publish a sweep's runs side by side, each with a deadline for each run.
 
-The processes are killed when they are late: a server that never answers costs one deadline, and no caller hangs.
+The processes are killed when they are late: a server that never answers costs one deadline, and no caller
+hangs.
 """
 
 from __future__ import annotations
@@ -105,7 +106,12 @@ class Crew:
     def _started(self, errors: int) -> subprocess.Popen[bytes] | None:
         own = str(Path(__file__).parents[2])
         paths = [own, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
+        env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+            "PYTHONSAFEPATH": "1",
+            "OMP_NUM_THREADS": "1",
+        }
         with self._lock:
             if self._stopped:
                 return None
@@ -130,7 +136,9 @@ class Crew:
     def _ended(self, process: subprocess.Popen[bytes]) -> None:
         """Let a process end by itself, which tidies up; kill what does not."""
         assert process.stdin and process.stdout
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # it is gone already, or is killed below
+        with contextlib.suppress(
+            OSError, subprocess.TimeoutExpired
+        ):  # it is gone already, or is killed below
             process.stdin.close()
             process.wait(timeout=10)
         _kill(process)

@@ -1,4 +1,5 @@
-"""The profiles of an arm as one W&B run of type ``profile``: tables and pages to look at, and all files as an artifact."""
+"""The profiles of an arm as one W&B run of type ``profile``: tables and pages to look at, and all files as an
+artifact."""
 
 from __future__ import annotations
 
@@ -9,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.tracking import Tracking
-from pipelines.publish.content import LONGEST_NAME, LONGEST_TAG, PROFILE_JOB, RunContent, Segment, toggle_levels
+from pipelines.publish.content import (
+    LONGEST_NAME,
+    LONGEST_TAG,
+    PROFILE_JOB,
+    RunContent,
+    Segment,
+    toggle_levels,
+)
 from pipelines.publish.history import plain
 from pipelines.report.profiles import overhead_text
 from pipelines.store.profiles import RESULT, Kept, kept_profiles
@@ -75,7 +83,9 @@ def _summary(found: Sequence[Kept]) -> dict[str, Any]:
     said: dict[str, Any] = {}
     for kept in found:
         place = f"profile/{plain(kept.folder.name)}"
-        said |= {f"{place}/{plain(name)}": value for name, value in kept.profile.facts.items() if value is not None}
+        said |= {
+            f"{place}/{plain(name)}": value for name, value in kept.profile.facts.items() if value is not None
+        }
         if kept.profile.overhead is not None:
             said[f"{place}/overhead"] = kept.profile.overhead
         said[f"{place}/says"] = " | ".join([*kept.profile.findings, overhead_text(kept.profile)])

@@ -1,8 +1,8 @@
 """Records -> W&B. The modules `wandb_*` are the only code that talks to it.
 
 Records are the truth and W&B is a copy, made from them outside measured processes: run folders under
-``runs/<sweep>/wandb``, or runs on a server. Publishing again changes nothing unless records changed, and mends what W&B
-lost. Whatever goes wrong in W&B is a warning: it never fails a sweep.
+``runs/<sweep>/wandb``, or runs on a server. Publishing again changes nothing unless records changed, and
+mends what W&B lost. Whatever goes wrong in W&B is a warning: it never fails a sweep.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ __all__ = ["Publication", "Published", "PublishedRun", "publish", "target"]
 
 
 def publish(
-    folder: SweepFolder, packs: Sequence[str] | None = None, mode: str | None = None, patience_s: float | None = None
+    folder: SweepFolder,
+    packs: Sequence[str] | None = None,
+    mode: str | None = None,
+    patience_s: float | None = None,
 ) -> Published:
     """Copy the finished rounds of a sweep, or of some of its packs, to W&B.
 
@@ -51,12 +54,16 @@ def target(tracking: Tracking, shell: Mapping[str, str] = os.environ) -> tuple[s
         return None, None
     account = probe(tracking, shell)
     if account.problem:
-        return None, f"{account.problem}; run folders are written instead, and `perfsweep publish` uploads them later"
+        return (
+            None,
+            f"{account.problem}; run folders are written instead, and `perfsweep publish` uploads them later",
+        )
     return address(tracking, shell), None
 
 
 class Publication:
-    """Publishing in the background: begins at once, in processes of its own, and is waited for with `finish`."""
+    """Publishing in the background: begins at once, in processes of its own, and is waited for with
+    `finish`."""
 
     def __init__(
         self,
@@ -67,7 +74,9 @@ class Publication:
     ) -> None:
         self._folder, self._packs = folder, packs
         manifest = folder.read_manifest()
-        instead = {name: value for name, value in (("mode", mode), ("patience_s", patience_s)) if value is not None}
+        instead = {
+            name: value for name, value in (("mode", mode), ("patience_s", patience_s)) if value is not None
+        }
         tracking = Tracking.of({**manifest.sweep.tracking, **instead})
         self._mode = tracking.mode
         self._refusal: str | None = None
@@ -81,7 +90,9 @@ class Publication:
     def _begin(self, manifest: Manifest, tracking: Tracking) -> None:
         if tracking.mode not in ("offline", "online"):
             known = ", ".join(MODES)
-            self._refusal = f"tracking.mode={tracking.mode} is unknown, nothing was published; choose from: {known}"
+            self._refusal = (
+                f"tracking.mode={tracking.mode} is unknown, nothing was published; choose from: {known}"
+            )
             return
         server, self.notice = target(tracking)
         self._mode = "online" if server else "offline"
@@ -89,11 +100,18 @@ class Publication:
             self._runs = SweepRuns(self._folder, manifest)
         except OSError as error:
             why = f"{error.strerror} in {self._folder.wandb_dir}"
-            self._refusal = f"nothing was published, the records are untouched: {why}; mend this and publish again"
+            self._refusal = (
+                f"nothing was published, the records are untouched: {why}; mend this and publish again"
+            )
             return
         self._keys = [key for key in self._runs.keys(self._packs) if key[0] != COMPARE]
         todo = self._keys if server else [key for key in self._keys if not self._before(key)]
-        self._crew = Crew(self._folder, server, _processes(tracking, len(todo), online=server is not None), tracking.patience_s)
+        self._crew = Crew(
+            self._folder,
+            server,
+            _processes(tracking, len(todo), online=server is not None),
+            tracking.patience_s,
+        )
         self._crew.hand_over(todo)
 
     def _before(self, key: RunKey) -> bool:
@@ -126,6 +144,7 @@ class Publication:
 
 
 def _processes(tracking: Tracking, runs: int, *, online: bool) -> int:
-    """How many processes publish: uploads wait for a server and gain by company, run folders only cost processor time."""
+    """How many processes publish: uploads wait for a server and gain by company, run folders only cost
+    processor time."""
     useful = runs if online else min(os.cpu_count() or 1, 1 + runs // RUNS_PER_PROCESS)
     return max(1, min(tracking.uploads, useful))

@@ -85,7 +85,9 @@ def table_of_runs(done: Published, title: str) -> Table:
         before = "" if run.rows_before is None else str(run.rows_before)
         state = run.note if run.complete else f"incomplete: {run.note}"
         style = None if run.complete else "yellow"
-        found.add_row(run.label, run.pack, str(run.rows_produced), before, str(run.rows_found), state, style=style)
+        found.add_row(
+            run.label, run.pack, str(run.rows_produced), before, str(run.rows_found), state, style=style
+        )
     return found
 
 
@@ -98,5 +100,9 @@ def published_line(done: Published, folder: SweepFolder) -> str:
     rows, found = sum(run.rows_produced for run in done.runs), sum(run.rows_found for run in done.runs)
     place = "on the server" if done.mode == "online" else f"in {folder.wandb_dir}"
     line = f"W&B: {len(done.runs)} runs, {done.new} of them new or changed, {found} of {rows} rows {place}"
-    upload = f"; upload them with `perfsweep publish {folder.path}`" if done.mode == "offline" and not done.warning else ""
+    upload = (
+        f"; upload them with `perfsweep publish {folder.path}`"
+        if done.mode == "offline" and not done.warning
+        else ""
+    )
     return f"{line}; {done.warning}" if done.warning else line + upload

@@ -1,4 +1,5 @@
-"""Which W&B runs a sweep has, made from its records one at a time; and what tells two sweeps of one name apart."""
+"""Which W&B runs a sweep has, made from its records one at a time; and what tells two sweeps of one name
+apart."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ COMPARE = "compare"
 """Stands for the pack in the key of the run that shows the comparison."""
 
 RunKey = tuple[str, str]
-"""(pack, arm); (COMPARE, "") is the run that shows the comparison, (PROFILE, arm) the one that holds an arm's profiles."""
+"""(pack, arm); (COMPARE, "") is the run that shows the comparison, (PROFILE, arm) the one that holds an arm's
+profiles."""
 
 
 class SweepRuns:
@@ -34,7 +36,8 @@ class SweepRuns:
         self.problems += self._progress.damaged
 
     def keys(self, packs: Sequence[str] | None = None) -> list[RunKey]:
-        """Runs of all arms that have finished rounds, of profiled arms, and of the comparison where there is one.
+        """Runs of all arms that have finished rounds, of profiled arms, and of the comparison where there is
+        one.
 
         Raises
         ------
@@ -42,10 +45,15 @@ class SweepRuns:
             A pack is not of this sweep.
         """
         found = [
-            (pack.id, arm) for pack in _chosen(self.manifest, packs) for arm in pack.arms if _final(self._progress, pack, arm)
+            (pack.id, arm)
+            for pack in _chosen(self.manifest, packs)
+            for arm in pack.arms
+            if _final(self._progress, pack, arm)
         ]
         with_comparison = packs is None and (self.folder.tables_dir / "effects.parquet").exists()
-        profiled = [(PROFILE, arm) for arm in profiled_arms(self.folder, self.problems)] if packs is None else []
+        profiled = (
+            [(PROFILE, arm) for arm in profiled_arms(self.folder, self.problems)] if packs is None else []
+        )
         return [*found, *profiled, (COMPARE, "")] if found and with_comparison else [*found, *profiled]
 
     def content(self, key: RunKey) -> RunContent | None:
@@ -53,7 +61,9 @@ class SweepRuns:
         with guarded(self.problems):  # arrays can be readable and still not be what a trial writes
             pack_id, arm_id = key
             if pack_id == COMPARE:
-                from pipelines.publish.comparison_run import compare_content  # brings tables along, which no other run needs
+                from pipelines.publish.comparison_run import (
+                    compare_content,
+                )  # brings tables along, which no other run needs
 
                 return compare_content(self.folder, self.manifest, self.identity)
             if pack_id == PROFILE:
@@ -74,7 +84,8 @@ class SweepRuns:
 
 
 def identity(folder: SweepFolder) -> str:
-    """Six characters that belong to this folder and its copies: in one project, sweeps of one name stay apart."""
+    """Six characters that belong to this folder and its copies: in one project, sweeps of one name stay
+    apart."""
     file = folder.wandb_dir / "sweep.id"
     if not file.exists():
         write_once(file, secrets.token_hex(3).encode())
@@ -84,7 +95,9 @@ def identity(folder: SweepFolder) -> str:
 def _chosen(manifest: Manifest, packs: Sequence[str] | None) -> list[Pack]:
     known = {pack.id: pack for pack in manifest.packs}
     if unknown := [name for name in packs or () if name not in known]:
-        raise ConfigError(f"pack {unknown[0]} is not of sweep {manifest.sweep.name}; choose from: {', '.join(known)}")
+        raise ConfigError(
+            f"pack {unknown[0]} is not of sweep {manifest.sweep.name}; choose from: {', '.join(known)}"
+        )
     return list(known.values()) if packs is None else [known[name] for name in dict.fromkeys(packs)]
 
 

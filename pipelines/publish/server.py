@@ -65,17 +65,23 @@ def probe(tracking: Tracking, shell: Mapping[str, str] = os.environ, seconds: fl
     if key is None and not shell.get("WANDB_IDENTITY_TOKEN_FILE"):
         return Account(problem=f"no API key for {url}; run `wandb login --host {url}` or set WANDB_API_KEY")
     if key is not None and len(key) < _SHORTEST_KEY:
-        return Account(problem=f"the API key for {url} has {len(key)} characters and needs {_SHORTEST_KEY}; log in again")
+        return Account(
+            problem=f"the API key for {url} has {len(key)} characters and needs {_SHORTEST_KEY}; log in again"
+        )
     answers: list[Account] = []
     # A thread, because resolving a name cannot be given a time limit.
-    asking = threading.Thread(target=lambda: answers.append(_ask(url, key, tracking.entity, seconds)), daemon=True)
+    asking = threading.Thread(
+        target=lambda: answers.append(_ask(url, key, tracking.entity, seconds)), daemon=True
+    )
     asking.start()
     asking.join(seconds)
     return answers[0] if answers else Account(problem=f"{url} gave no answer within {seconds:g} s")
 
 
 def _ask(url: str, key: str | None, entity: str | None, seconds: float) -> Account:
-    request = urllib.request.Request(f"{url}/graphql", json.dumps({"query": _VIEWER, "operationName": "Viewer"}).encode())
+    request = urllib.request.Request(
+        f"{url}/graphql", json.dumps({"query": _VIEWER, "operationName": "Viewer"}).encode()
+    )
     request.add_header("Content-Type", "application/json")
     if key is not None:
         request.add_header("Authorization", "Basic " + base64.b64encode(f"api:{key}".encode()).decode())
@@ -84,10 +90,14 @@ def _ask(url: str, key: str | None, entity: str | None, seconds: float) -> Accou
             answer = json.load(response)
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):
-            return Account(problem=f"{url} refused the API key ({error.code}); log in again with `wandb login`")
+            return Account(
+                problem=f"{url} refused the API key ({error.code}); log in again with `wandb login`"
+            )
         return Account(problem=f"{url} answered with status {error.code}; try again later")
     except urllib.error.URLError as error:
-        return Account(problem=f"{url} cannot be reached ({_reason(error)}); check the network or tracking.base_url")
+        return Account(
+            problem=f"{url} cannot be reached ({_reason(error)}); check the network or tracking.base_url"
+        )
     except ConnectionError:
         return Account(problem=f"{url} dropped the connection; is a W&B server there?")
     except (OSError, ValueError, http.client.HTTPException):
@@ -100,12 +110,18 @@ def _account(answer: object, url: str, entity: str | None, *, anonymous: bool) -
     viewer = data.get("viewer") if isinstance(data, dict) else None
     if not viewer:
         # An identity token is exchanged by wandb itself: the server is there, more cannot be known here.
-        return Account() if anonymous else Account(problem=f"{url} does not know the account of the API key; log in again")
+        return (
+            Account()
+            if anonymous
+            else Account(problem=f"{url} does not know the account of the API key; log in again")
+        )
     edges = (viewer.get("teams") or {}).get("edges") or []
     own = [viewer.get("entity"), viewer.get("username"), *(edge["node"]["name"] for edge in edges)]
     if entity and entity not in own:
         choices = ", ".join(dict.fromkeys(name for name in own if name))
-        return Account(problem=f"tracking.entity={entity} is not open to your account on {url}; choose from: {choices}")
+        return Account(
+            problem=f"tracking.entity={entity} is not open to your account on {url}; choose from: {choices}"
+        )
     return Account(entity=entity or viewer.get("entity"))
 
 

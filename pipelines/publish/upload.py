@@ -1,8 +1,10 @@
-"""Runs on a server, brought to what the records hold: nothing, an append, or a new run in place of a damaged one.
+"""Runs on a server, brought to what the records hold: nothing, an append, or a new run in place of a damaged
+one.
 
-A complete run says in its summary what it consists of, so that the server alone tells what is missing: no state of ours
-can disagree with it. Rows are only ever appended behind an end that was checked; whatever else is found there is
-replaced by a run of the next generation and then deleted, because W&B appends rows that are sent again.
+A complete run says in its summary what it consists of, so that the server alone tells what is missing: no
+state of ours can disagree with it. Rows are only ever appended behind an end that was checked; whatever else
+is found there is replaced by a run of the next generation and then deleted, because W&B appends rows that are
+sent again.
 """
 
 from __future__ import annotations
@@ -103,7 +105,11 @@ class Server:
     def _list(self, entity: str, project: str, group: str) -> list[Any]:
         self._api.flush()  # otherwise a listing is answered from memory for ever
         try:
-            return list(self._api.runs(f"{entity}/{project}" if entity else project, filters={"group": group}, lazy=False))
+            return list(
+                self._api.runs(
+                    f"{entity}/{project}" if entity else project, filters={"group": group}, lazy=False
+                )
+            )
         except ValueError as error:
             if "Could not find project" in str(error):
                 return []  # the first run creates it
@@ -116,7 +122,9 @@ def _described(run: Any, generation: int) -> OnServer:
         segments = tuple(json.loads(said.get("published/segments") or "[]"))
     except (TypeError, ValueError):
         segments = ()
-    return OnServer(run.id, generation, int(run.historyLineCount or 0), said.get("published/digest") or "", segments, run)
+    return OnServer(
+        run.id, generation, int(run.historyLineCount or 0), said.get("published/digest") or "", segments, run
+    )
 
 
 def upload(folder: SweepFolder, content: RunContent, server: Server, staging: Path) -> PublishedRun:
@@ -132,7 +140,9 @@ def upload(folder: SweepFolder, content: RunContent, server: Server, staging: Pa
             name = content.named(decision.generation)
             try:
                 rest = content.segments[decision.first :]
-                _, url = write_run(staging, content, name, mode="online", segments=rest, resume=decision.first > 0)
+                _, url = write_run(
+                    staging, content, name, mode="online", segments=rest, resume=decision.first > 0
+                )
             except Exception as error:
                 if "previously created and deleted" in str(error):
                     continue  # somebody deleted the run on the server; the next generation is free
@@ -151,7 +161,13 @@ def upload(folder: SweepFolder, content: RunContent, server: Server, staging: Pa
         # Whatever is there is not what was sent: without its own words it counts as damaged and is replaced.
         found = [OnServer(run.name, run.generation, run.lines, "", (), run.handle) for run in found]
     rows = max((run.lines for run in found), default=0)
-    return _run(content, url, min(rows, content.rows - 1), f"W&B holds {rows} of {content.rows} rows after {TRIES} tries", before)
+    return _run(
+        content,
+        url,
+        min(rows, content.rows - 1),
+        f"W&B holds {rows} of {content.rows} rows after {TRIES} tries",
+        before,
+    )
 
 
 def _words(decision: Decision, found: Sequence[OnServer]) -> str:
@@ -165,27 +181,39 @@ def _settled(server: Server, content: RunContent, name: str) -> list[OnServer]:
     deadline = time.monotonic() + SETTLE_S
     while True:
         found = server.generations(content, fresh=True)
-        whole = any(run.name == name and run.lines >= content.rows and run.digest == content.digest() for run in found)
+        whole = any(
+            run.name == name and run.lines >= content.rows and run.digest == content.digest() for run in found
+        )
         if whole or time.monotonic() > deadline:
             return found
         time.sleep(0.2)
 
 
 def _lacking(content: RunContent, run: OnServer | None) -> str | None:
-    """Why a run that was just sent is not whole; equal numbers of lost and doubled rows are found by their indices."""
+    """Why a run that was just sent is not whole; equal numbers of lost and doubled rows are found by their
+    indices."""
     if run is None or run.lines != content.rows or run.digest != content.digest():
         return "rows"
-    expected = [row["iter/index"] for segment in content.segments for row in segment.rows() if "iter/index" in row]
-    if expected and [row["iter/index"] for row in run.handle.scan_history(keys=["iter/index"], use_cache=False)] != expected:
+    expected = [
+        row["iter/index"] for segment in content.segments for row in segment.rows() if "iter/index" in row
+    ]
+    if (
+        expected
+        and [row["iter/index"] for row in run.handle.scan_history(keys=["iter/index"], use_cache=False)]
+        != expected
+    ):
         return "indices"
-    if content.files and not any(_is_series(content, run.name, artifact) for artifact in run.handle.logged_artifacts()):
+    if content.files and not any(
+        _is_series(content, run.name, artifact) for artifact in run.handle.logged_artifacts()
+    ):
         return "series"
     return None
 
 
 def _is_series(content: RunContent, name: str, artifact: Any) -> bool:
     return (
-        artifact.name.partition(":")[0] == artifact_name(content, name) and artifact.metadata.get("segments") == content.digests
+        artifact.name.partition(":")[0] == artifact_name(content, name)
+        and artifact.metadata.get("segments") == content.digests
     )
 
 
@@ -216,4 +244,6 @@ def _note_used(folder: SweepFolder, content: RunContent, generation: int) -> Non
 
 
 def _run(content: RunContent, url: str | None, rows: int, note: str, before: int) -> PublishedRun:
-    return PublishedRun(content.arm, content.label, content.pack, content.run_id, url, content.rows, rows, note, before)
+    return PublishedRun(
+        content.arm, content.label, content.pack, content.run_id, url, content.rows, rows, note, before
+    )

@@ -1,7 +1,9 @@
-"""The format of the `.wandb` file of an offline run: reading it, also where its writer was killed, and writing it.
+"""The format of the `.wandb` file of an offline run: reading it, also where its writer was killed, and
+writing it.
 
-The file is a log of protobuf records in the block format of LevelDB: a header of 7 bytes, then blocks of 32 KiB. A
-record that does not fit the rest of a block goes on in the next. Everything before the first damaged byte is valid.
+The file is a log of protobuf records in the block format of LevelDB: a header of 7 bytes, then blocks of 32
+KiB. A record that does not fit the rest of a block goes on in the next. Everything before the first damaged
+byte is valid.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ class RunFile:
 
 @dataclass(frozen=True)
 class Extent:
-    """How far an offline run's file reaches: rows of its history, and whether it reaches to the end of the run."""
+    """How far an offline run's file reaches: rows of its history, and whether it reaches to the end of the
+    run."""
 
     rows: int
     complete: bool
@@ -94,7 +97,8 @@ def read_run(path: Path) -> RunFile:
 
 
 def read_records(path: Path) -> Iterator[Any]:
-    """The whole records of a `.wandb` file, as W&B's protobuf messages, up to the first that is damaged or cut off.
+    """The whole records of a `.wandb` file, as W&B's protobuf messages, up to the first that is damaged or
+    cut off.
 
     Raises
     ------
@@ -109,9 +113,13 @@ def _content(path: Path) -> bytes:
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise RecordError(f"{file} cannot be read ({error.strerror}); name a .wandb file or its folder") from error
+        raise RecordError(
+            f"{file} cannot be read ({error.strerror}); name a .wandb file or its folder"
+        ) from error
     if not _FILE_HEADER.startswith(data[: len(_FILE_HEADER)]):
-        raise RecordError(f"{file} is no offline run of W&B: it does not start with {_FILE_HEADER[:4].decode()}")
+        raise RecordError(
+            f"{file} is no offline run of W&B: it does not start with {_FILE_HEADER[:4].decode()}"
+        )
     return data
 
 
@@ -131,7 +139,12 @@ def payloads(data: bytes) -> Iterator[bytes]:
         start, end = position + _CHUNK_HEADER.size, position + _CHUNK_HEADER.size + length
         whole = end <= len(data) and _CHUNK_HEADER.size + length <= left
         starts = kind in (_FULL, _FIRST)
-        if not whole or not _FULL <= kind <= _LAST or starts == bool(parts) or not _sound(checksum, kind, data[start:end]):
+        if (
+            not whole
+            or not _FULL <= kind <= _LAST
+            or starts == bool(parts)
+            or not _sound(checksum, kind, data[start:end])
+        ):
             return
         position = end
         parts.append(data[start:end])
@@ -174,7 +187,8 @@ def _file_in(path: Path) -> Path:
 
 
 def _records(found: Iterable[bytes]) -> Iterator[Any]:
-    # Importing W&B's message classes imports all of wandb, a second that only readers of such files should pay.
+    # Importing W&B's message classes imports all of wandb, a second that only readers of such files should
+    # pay.
     from google.protobuf.message import DecodeError
     from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -201,7 +215,9 @@ def _with(run: RunFile, record: Any) -> RunFile:
         case "metric":
             run.step_metrics[record.metric.glob_name or record.metric.name] = record.metric.step_metric
         case "artifact":
-            run.artifacts[record.artifact.name] = {file.path: file.size for file in record.artifact.manifest.contents}
+            run.artifacts[record.artifact.name] = {
+                file.path: file.size for file in record.artifact.manifest.contents
+            }
         case "exit":
             return replace(run, exit_code=record.exit.exit_code)
     return run
@@ -230,7 +246,8 @@ def _key(item: Any) -> str:
 
 
 def _value(item: Any) -> Any:
-    """The value of an item, written as JSON (NaN and Infinity as bare tokens) or as one of the typed fields."""
+    """The value of an item, written as JSON (NaN and Infinity as bare tokens) or as one of the typed
+    fields."""
     if item.value_json:
         return json.loads(item.value_json)
     kind = item.WhichOneof("value") if "value" in item.DESCRIPTOR.oneofs_by_name else None

@@ -1,7 +1,8 @@
 """Rows of numbers put straight into the file of an offline run.
 
-W&B's client takes some 240 us of processor time for each row, two of its processes together, and writes three records
-for it; at 10 ms an iteration that is most of what tracking may cost. It still writes everything else of a run.
+W&B's client takes some 240 us of processor time for each row, two of its processes together, and writes three
+records for it; at 10 ms an iteration that is most of what tracking may cost. It still writes everything else
+of a run.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ _BEFORE_ROWS = frozenset({"header", "run", "telemetry", "config", "metric"})
 def insert_rows(file: Path, rows: Iterable[HistoryRow]) -> None:
     """Add rows to the history of a finished offline run, before what the run says at its end.
 
-    As W&B does, rows are numbered, timed from the first one, and the last value of each key becomes part of the summary.
-    A row without `_timestamp` (seconds since the epoch) has that of the one before it.
+    As W&B does, rows are numbered, timed from the first one, and the last value of each key becomes part of
+    the summary. A row without `_timestamp` (seconds since the epoch) has that of the one before it.
     """
     written = list(read_records(file))
-    place = next((at for at, record in enumerate(written) if record.WhichOneof("record_type") not in _BEFORE_ROWS), len(written))
+    place = next(
+        (at for at, record in enumerate(written) if record.WhichOneof("record_type") not in _BEFORE_ROWS),
+        len(written),
+    )
     numbered = _renumbered([*written[:place], *_history(rows), *written[place:]])
     write_atomically(file, framed(numbered))
 

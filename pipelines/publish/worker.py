@@ -1,7 +1,7 @@
 """The process that talks to W&B for a sweep: one run after the other, told on stdin and answered on stdout.
 
-Run as ``python -m pipelines.publish.worker <sweep folder> <offline|online> [<address>]``. Whatever W&B does in it, hang and
-die included, happens here and not in the process that measures or prints.
+Run as ``python -m pipelines.publish.worker <sweep folder> <offline|online> [<address>]``. Whatever W&B does
+in it, hang and die included, happens here and not in the process that measures or prints.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Publisher:
 
     def _deliver(self, content: RunContent) -> PublishedRun:
         if self._address is None:
-            return published_before(self._runs.folder, content) or write_offline(self._runs.folder, content, self._staging)
+            return published_before(self._runs.folder, content) or write_offline(
+                self._runs.folder, content, self._staging
+            )
         if self._server is None:
             self._server = Server()
         return upload(self._runs.folder, content, self._server, self._staging)

@@ -15,7 +15,13 @@ _STEP_METRICS = ("iter", "warmup", "log")
 
 
 def write_run(
-    staging: Path, content: RunContent, run_id: str, *, mode: str, segments: Sequence[Segment], resume: bool = False
+    staging: Path,
+    content: RunContent,
+    run_id: str,
+    *,
+    mode: str,
+    segments: Sequence[Segment],
+    resume: bool = False,
 ) -> tuple[Path, str | None]:
     """Open a run, say everything but rows of other segments than these, and finish it.
 
@@ -34,8 +40,11 @@ def write_run(
     try:
         path, url = Path(run.dir).parent, run.url
         if staging.resolve() not in path.resolve().parents:
-            raise RecordError(f"W&B writes to {path} instead of {staging}; check that the sweep's folder can be written")
-        # Never `step=`: W&B drops rows whose step goes backwards. Charts take their axis from these declarations.
+            raise RecordError(
+                f"W&B writes to {path} instead of {staging}; check that the sweep's folder can be written"
+            )
+        # Never `step=`: W&B drops rows whose step goes backwards. Charts take their axis from these
+        # declarations.
         for kind in _STEP_METRICS:
             run.define_metric(f"{kind}/*", step_metric=f"{kind}/index")
         for segment in segments:
@@ -74,7 +83,9 @@ def _attach_series(run: Any, content: RunContent, run_id: str) -> None:
         return
     import wandb
 
-    artifact = wandb.Artifact(artifact_name(content, run_id), type=content.artifact_type, metadata={"segments": content.digests})
+    artifact = wandb.Artifact(
+        artifact_name(content, run_id), type=content.artifact_type, metadata={"segments": content.digests}
+    )
     for name, file in content.files:
         artifact.add_file(str(file), name=name, policy="immutable")
     run.log_artifact(artifact)

@@ -13,12 +13,14 @@ from pipelines.store.records import Arm, read_iterations
 from workloads.errors import RecordError
 
 POINTS = 300
-"""Points of a trace: longer series are drawn as medians of equal bins, which keeps the page small and periods visible."""
+"""Points of a trace: longer series are drawn as medians of equal bins, which keeps the page small and periods
+visible."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Times of one trial's iterations in ms, thinned to at most POINTS; x counts iterations from the trial's start."""
+    """Times of one trial's iterations in ms, thinned to at most POINTS; x counts iterations from the trial's
+    start."""
 
     arm: str
     label: str
@@ -31,11 +33,14 @@ class Trace:
 def thinned(values: np.ndarray, first: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Positions from `first` on and values [N], or medians of bins where N is above POINTS."""
     bins = np.array_split(np.arange(len(values)), min(len(values), POINTS)) if len(values) else []
-    return tuple(first + float(np.mean(bin)) for bin in bins), tuple(float(np.median(values[bin])) for bin in bins)
+    return tuple(first + float(np.mean(bin)) for bin in bins), tuple(
+        float(np.median(values[bin])) for bin in bins
+    )
 
 
 def last_traces(trials: pl.DataFrame, names: Mapping[str, str]) -> list[Trace]:
-    """The last used round of every arm (id to name) that has one; unreadable series are left out (compare names them)."""
+    """The last used round of every arm (id to name) that has one; unreadable series are left out (compare
+    names them)."""
     found = []
     for arm, name in names.items():
         own = trials.filter(pl.col("used") & (pl.col("arm") == arm) & (pl.col("outcome") == "ok"))
@@ -61,7 +66,10 @@ class Spread:
 def spreads(trials: pl.DataFrame, names: Mapping[str, str]) -> list[Spread]:
     """All arms (id to name) that have rounds, in the order of the plan."""
     used = trials.filter(pl.col("used") & (pl.col("outcome") == "ok"))
-    found = [(name, tuple(used.filter(pl.col("arm") == arm)["ns_per_unit"].to_list())) for arm, name in names.items()]
+    found = [
+        (name, tuple(used.filter(pl.col("arm") == arm)["ns_per_unit"].to_list()))
+        for arm, name in names.items()
+    ]
     return [Spread(name, times) for name, times in found if times]
 
 
@@ -88,7 +96,12 @@ def frontiers(trials: pl.DataFrame, arms: Sequence[Arm], ladders: dict[str, set[
     """A frontier for each ladder: `ladders` names the toggle and the ids of its arms, base included."""
     return [
         Frontier(
-            toggle, tuple(sorted((_rung(trials, arm, toggle) for arm in arms if arm.id in ids), key=lambda rung: rung.value))
+            toggle,
+            tuple(
+                sorted(
+                    (_rung(trials, arm, toggle) for arm in arms if arm.id in ids), key=lambda rung: rung.value
+                )
+            ),
         )
         for toggle, ids in ladders.items()
     ]
@@ -100,6 +113,8 @@ def _rung(trials: pl.DataFrame, arm: Arm, toggle: str) -> Rung:
     level = arm.levels[toggle]
     value = float(level) if isinstance(level, (int, float)) and not isinstance(level, bool) else float("inf")
     if ok.height:
-        return Rung(value, str(level), float(ok["ns_per_unit"].median()), int(ok["peak_bytes"].max() or 0), "ok")  # type: ignore
+        return Rung(
+            value, str(level), float(ok["ns_per_unit"].median()), int(ok["peak_bytes"].max() or 0), "ok"
+        )  # type: ignore
     bad = own.filter(pl.col("outcome") != "ok")["outcome"].to_list()
     return Rung(value, str(level), None, None, bad[-1] if bad else "no rounds")

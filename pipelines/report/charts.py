@@ -64,15 +64,25 @@ MOST_TICKS = 9
 
 
 def factor_ticks(low: float, high: float) -> dict[float, str]:
-    """Ratios worth a tick between two ratios, 1 always, with what they are called; no more than fit beside each other."""
+    """Ratios worth a tick between two ratios, 1 always, with what they are called; no more than fit beside
+    each other."""
     low, high = min(low, 1.0) / 1.1, max(high, 1.0) * 1.1
     shown: list[float] = []
     for steps in ((1, 1.2, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)):
-        factors = [step * 10.0**power for power in range(math.ceil(math.log10(max(high, 1 / low))) + 1) for step in steps]
-        shown = sorted(value for value in {*factors, *(1 / factor for factor in factors)} if low <= value <= high)
+        factors = [
+            step * 10.0**power
+            for power in range(math.ceil(math.log10(max(high, 1 / low))) + 1)
+            for step in steps
+        ]
+        shown = sorted(
+            value for value in {*factors, *(1 / factor for factor in factors)} if low <= value <= high
+        )
         if len(shown) <= MOST_TICKS:
             break
-    return {value: "same" if value == 1 else f"{1 / value:g}x less" if value < 1 else f"{value:g}x more" for value in shown}
+    return {
+        value: "same" if value == 1 else f"{1 / value:g}x less" if value < 1 else f"{value:g}x more"
+        for value in shown
+    }
 
 
 FOLD = 28
@@ -95,17 +105,24 @@ def row_height(names: Sequence[str], least: int) -> int:
 
 
 def interaction(found: Corners) -> go.Figure:
-    """Time against the first toggle, one line for each level of the second; dotted where they would be parallel."""
+    """Time against the first toggle, one line for each level of the second; dotted where they would be
+    parallel."""
     (one, other), (low, other_low), (high, other_high) = found.toggles, found.low, found.high
     x = [f"{one}={low}", f"{one}={high}"]
     lines = (
         (f"{other}={other_low}", [1.0, found.first], {"color": GREY, "width": 2}),
         (f"{other}={other_high}", [found.second, found.both], {"color": GOOD, "width": 2}),
-        ("if neither touched the other", [found.second, found.expected], {"color": GOOD, "width": 1, "dash": "dot"}),
+        (
+            "if neither touched the other",
+            [found.second, found.expected],
+            {"color": GOOD, "width": 1, "dash": "dot"},
+        ),
     )
     figure = go.Figure()
     for label, y, line in lines:
-        figure.add_scatter(x=x, y=y, mode="lines+markers", name=label, line=line, hovertemplate="%{y:.3g}<extra></extra>")
+        figure.add_scatter(
+            x=x, y=y, mode="lines+markers", name=label, line=line, hovertemplate="%{y:.3g}<extra></extra>"
+        )
     _frame(figure, "", 330)
     corners = (1.0, found.first, found.second, found.both, found.expected)
     if max(corners) > LARGE * min(corners):
@@ -117,17 +134,30 @@ def interaction(found: Corners) -> go.Figure:
 
 
 def iterations(traces: Sequence[Trace], first: Sequence[str]) -> go.Figure:
-    """Iteration times of every arm, warm-up dotted; arms other than `first` (ids) are hidden until clicked."""
+    """Iteration times of every arm, warm-up dotted; arms other than `first` (ids) are hidden until
+    clicked."""
     figure = go.Figure()
     palette = ["#2a78d6", "#e08b27", "#2f9e62", "#b05bd0", "#c0392b", "#12a5b5", "#8a97a5"]
     # Those that are seen at first come first, so that no two of them share a colour.
     for number, trace in enumerate(sorted(traces, key=lambda trace: trace.arm not in first)):
         colour = palette[number % len(palette)]
-        shared = {"mode": "lines", "legendgroup": trace.arm, "visible": True if trace.arm in first else "legendonly"}
+        shared = {
+            "mode": "lines",
+            "legendgroup": trace.arm,
+            "visible": True if trace.arm in first else "legendonly",
+        }
         if trace.warm_x:
             line = {"color": colour, "dash": "dot", "width": 1}
-            figure.add_scatter(x=trace.warm_x, y=trace.warm_ms, line=line, showlegend=False, name="warm-up", **shared)
-        figure.add_scatter(x=trace.timed_x, y=trace.timed_ms, line={"color": colour, "width": 1.5}, name=trace.label, **shared)
+            figure.add_scatter(
+                x=trace.warm_x, y=trace.warm_ms, line=line, showlegend=False, name="warm-up", **shared
+            )
+        figure.add_scatter(
+            x=trace.timed_x,
+            y=trace.timed_ms,
+            line={"color": colour, "width": 1.5},
+            name=trace.label,
+            **shared,
+        )
     _frame(figure, "", 440)
     figure.update_yaxes(title_text="ms", type="log", dtick="D2")
     figure.update_layout(legend=BELOW)
@@ -140,7 +170,12 @@ def distributions(shown: Sequence[Spread]) -> go.Figure:
     for spread in reversed(shown):
         times = [time / 1e3 for time in spread.ns_per_unit]
         figure.add_box(
-            x=times, name=folded(spread.label), boxpoints="all", jitter=0.4, pointpos=0, marker={"color": GOOD, "size": 4}
+            x=times,
+            name=folded(spread.label),
+            boxpoints="all",
+            jitter=0.4,
+            pointpos=0,
+            marker={"color": GOOD, "size": 4},
         )
     height = 110 + row_height([spread.label for spread in shown], 30) * len(shown)
     _frame(figure, "microseconds per unit, one point for each round", height)
@@ -165,7 +200,11 @@ def frontier(found: Frontier) -> go.Figure:
     lost = [rung for rung in found.rungs if rung.ns_per_unit is None]
     order = [rung.text for rung in found.rungs]
     figure = go.Figure(
-        go.Scatter(x=[rung.text for rung in fine], y=[(rung.ns_per_unit or 0) / 1e3 for rung in fine], mode="lines+markers")
+        go.Scatter(
+            x=[rung.text for rung in fine],
+            y=[(rung.ns_per_unit or 0) / 1e3 for rung in fine],
+            mode="lines+markers",
+        )
     )
     figure.update_traces(line={"color": GOOD}, name="time")
     if lost:

@@ -1,7 +1,7 @@
 """One arm over code versions: sweeps that were kept, or the baselines stored of them, oldest first.
 
-Versions were measured at different times, so nothing pairs them. What a reader can trust more than the times is the
-ratio to the reference, which was measured beside the arm in every round of each version.
+Versions were measured at different times, so nothing pairs them. What a reader can trust more than the times
+is the ratio to the reference, which was measured beside the arm in every round of each version.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from workloads.errors import ConfigError
 
 @dataclass(frozen=True)
 class Version:
-    """An arm in one version: median time per unit in ns, and the change since the version before that has the arm.
+    """An arm in one version: median time per unit in ns, and the change since the version before that has the
+    arm.
 
     `moved` says what else differs from that version: commit, torch, device.
     """
@@ -54,7 +55,17 @@ def history(snapshots: Sequence[Snapshot], label: str) -> list[Version]:
         change = next(one for one in changes.changes if one.label == label) if changes else None
         times = list(now.rounds[label].values())
         other = changes.other_machine if changes else False
-        found.append(Version(now.sweep, now.commit, len(times), median(times), change, other, changes.moved if changes else ()))
+        found.append(
+            Version(
+                now.sweep,
+                now.commit,
+                len(times),
+                median(times),
+                change,
+                other,
+                changes.moved if changes else (),
+            )
+        )
     return found
 
 
@@ -64,16 +75,30 @@ def show(console: Console, snapshots: Sequence[Snapshot], arms: Sequence[str], m
     for label in arms or newest.rounds:
         console.print(_table(history(snapshots, label), label, newest, margin))
     console.print(
-        f"- slower and faster: the interval lies wholly beyond {margin:.0%} of the version before; on another device only the "
-        f"ratio to {newest.reference} is judged\n- versions are not interleaved: a machine that drifted moves all arms at once",
+        f"- slower and faster: the interval lies wholly beyond {margin:.0%} of the version before; on another"
+        f" device only the ratio to {newest.reference} is judged\n- versions are not interleaved: a machine"
+        " that drifted moves all arms at once",
         highlight=False,
     )
 
 
 def _table(versions: Sequence[Version], label: str, newest: Snapshot, margin: float) -> Table:
-    table = Table(title=f"\n{label}: time per {newest.unit}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("sweep", "commit", "rounds", "time", "change", "95 % interval", f"beside {newest.reference}", ""):
-        table.add_column(heading, overflow="fold", justify="right" if heading in ("rounds", "time", "change") else "left")
+    table = Table(
+        title=f"\n{label}: time per {newest.unit}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    for heading in (
+        "sweep",
+        "commit",
+        "rounds",
+        "time",
+        "change",
+        "95 % interval",
+        f"beside {newest.reference}",
+        "",
+    ):
+        table.add_column(
+            heading, overflow="fold", justify="right" if heading in ("rounds", "time", "change") else "left"
+        )
     for one in versions:
         table.add_row(*_cells(one, margin))
     return table
@@ -92,7 +117,9 @@ def _cells(one: Version, margin: float) -> tuple[str, ...]:
 
 def word_of(change: Change, margin: float, *, relative: bool) -> str:
     """slower or faster where the interval says so, else nothing."""
-    _, low, high = (change.relative or (1.0, None, None)) if relative else (change.ratio, change.low, change.high)
+    _, low, high = (
+        (change.relative or (1.0, None, None)) if relative else (change.ratio, change.low, change.high)
+    )
     if low is None or high is None:
         return ""
     return "slower" if low > 1 + margin else "faster" if high < 1 / (1 + margin) else ""

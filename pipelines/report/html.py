@@ -28,18 +28,29 @@ from pipelines.store.records import Manifest, SweepFolder
 
 
 def write_html(
-    folder: SweepFolder, manifest: Manifest, comparison: Comparison, trials: pl.DataFrame, provenance: Provenance
+    folder: SweepFolder,
+    manifest: Manifest,
+    comparison: Comparison,
+    trials: pl.DataFrame,
+    provenance: Provenance,
 ) -> None:
     """Write report.html from what compare found and, for the pictures, from the series of the trials."""
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
     template = environment.from_string(files("pipelines.report").joinpath("report.html.j2").read_text())
     checks = wording.quality_checks(comparison)
     text = template.render(
         comparison=comparison,
         headline=wording.headline(comparison).partition(": ")[2].capitalize(),
         answer=wording.answer(comparison),
-        groups=[(title, [_effect_row(comparison, one) for one in found]) for title, found in wording.by_design(comparison)],
-        interactions=[(wording.corners_row(one)[0], _markup(charts.interaction(one))) for one in comparison.corners],
+        groups=[
+            (title, [_effect_row(comparison, one) for one in found])
+            for title, found in wording.by_design(comparison)
+        ],
+        interactions=[
+            (wording.corners_row(one)[0], _markup(charts.interaction(one))) for one in comparison.corners
+        ],
         interacting=interacting(comparison),
         together_headings=wording.TOGETHER,
         together=[wording.together_row(one) for one in comparison.together],
@@ -48,11 +59,17 @@ def write_html(
         moved=[(arm.name or arm.label, arm.moved) for arm in comparison.arms if arm.moved],
         arms=[_arm_row(arm) for arm in comparison.arms],
         shows_mfu=wording.shows_mfu(comparison),
-        claims=[(wording.subject(comparison, one), one.claim, wording.ruling_text(one)) for one in comparison.rulings],
+        claims=[
+            (wording.subject(comparison, one), one.claim, wording.ruling_text(one))
+            for one in comparison.rulings
+        ],
         profiles=links(folder),
         footnotes=wording.footnotes(comparison),
         plotly=Markup(get_plotlyjs()),
-        pictures=[(title, caption, _markup(figure)) for title, caption, figure in _figures(manifest, comparison, trials)],
+        pictures=[
+            (title, caption, _markup(figure))
+            for title, caption, figure in _figures(manifest, comparison, trials)
+        ],
         provenance=provenance,
         command=f"perfsweep compare {folder.path}",
         measure=manifest.sweep.measure,
@@ -68,16 +85,26 @@ def _markup(figure: go.Figure) -> Markup:
 
 def interacting(comparison: Comparison) -> str:
     """The design (as a title) beside whose table the interactions are drawn: the first that estimates any."""
-    titles = [title for title, effects in wording.by_design(comparison) if any(BETWEEN in r.effect.toggle for r in effects)]
+    titles = [
+        title
+        for title, effects in wording.by_design(comparison)
+        if any(BETWEEN in r.effect.toggle for r in effects)
+    ]
     return next(iter(titles), "")
 
 
-def _figures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) -> Iterable[tuple[str, str, go.Figure]]:
-    shown = [r for r in comparison.effects if r.ratio is not None and r.low is not None and r.high is not None]
+def _figures(
+    manifest: Manifest, comparison: Comparison, trials: pl.DataFrame
+) -> Iterable[tuple[str, str, go.Figure]]:
+    shown = [
+        r for r in comparison.effects if r.ratio is not None and r.low is not None and r.high is not None
+    ]
     if shown:
         several = wording.has_several_designs(comparison)
         named = [(wording.in_design(r) if several else wording.name(r), r) for r in shown]
-        caption = "Each line is an effect with its 95 % interval; within the grey band there is no difference."
+        caption = (
+            "Each line is an effect with its 95 % interval; within the grey band there is no difference."
+        )
         yield "Effects", caption, charts.effects(named, comparison.margin)
     names = short_names(manifest)
     ladders = _ladders(manifest)
@@ -92,7 +119,10 @@ def _figures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) -
         first = list(dict.fromkeys([*manifest.sweep.references.values(), *best]))[: charts.FEW_ARMS]
         yield (
             "Iterations",
-            "The last round of each arm, iteration by iteration; warm-up is dotted. Click a name to show or hide it.",
+            (
+                "The last round of each arm, iteration by iteration; warm-up is dotted. Click a name to show"
+                " or hide it."
+            ),
             charts.iterations(traces, first),
         )
     if rounds := spreads(trials, names):
@@ -123,7 +153,7 @@ def _effect_row(comparison: Comparison, result: EffectResult) -> dict[str, Any]:
         "time": wording.percent(result.ratio),
         "interval": wording.interval(result),
         "verdict": result.word,
-        "css": (result.verdict.name.lower() if result.verdict else "none"),
+        "css": result.verdict.name.lower() if result.verdict else "none",
         "parity": result.parity_text,
         "cpu": wording.cpu_text(result),
         "memory": wording.megabytes(result.memory_bytes),

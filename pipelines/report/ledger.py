@@ -38,7 +38,12 @@ def _show(console: Console, title: str, entries: list[Entry]) -> None:
     for heading in ("section", "claim", "claimed", "ruling", "evidence, or what it takes"):
         table.add_column(heading, overflow="fold")
     for entry in entries:
-        table.add_row(entry.claim.section, entry.claim.text, claimed(entry.claim), entry.ruling, entry.evidence)
+        table.add_row(
+            entry.claim.section, entry.claim.text, claimed(entry.claim), entry.ruling, entry.evidence
+        )
     console.print(table)
     counts = Counter(entry.ruling for entry in entries).most_common()
-    console.print(f"{len(entries)} claims: {', '.join(f'{number} {ruling}' for ruling, number in counts)}", highlight=False)
+    console.print(
+        f"{len(entries)} claims: {', '.join(f'{number} {ruling}' for ruling, number in counts)}",
+        highlight=False,
+    )

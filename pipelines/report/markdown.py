@@ -1,4 +1,5 @@
-"""Effects -> Markdown: the same answer as a text that can be committed, with what it takes to reproduce it."""
+"""Effects -> Markdown: the same answer as a text that can be committed, with what it takes to reproduce
+it."""
 
 from __future__ import annotations
 
@@ -25,14 +26,24 @@ def write_markdown(folder: SweepFolder, comparison: Comparison, provenance: Prov
     for title, effects in wording.by_design(comparison):
         parts += [f"## Effects: {title}", _effects(comparison, effects)]
     if comparison.corners:
-        parts += ["## Two toggles at a time", _table(wording.CORNERS, map(wording.corners_row, comparison.corners))]
+        parts += [
+            "## Two toggles at a time",
+            _table(wording.CORNERS, map(wording.corners_row, comparison.corners)),
+        ]
     if comparison.together:
-        parts += ["## Alone and beside the others", _table(wording.TOGETHER, map(wording.together_row, comparison.together))]
+        parts += [
+            "## Alone and beside the others",
+            _table(wording.TOGETHER, map(wording.together_row, comparison.together)),
+        ]
     if comparison.quality:
         parts += ["## Against the oracle", _quality(comparison)]
     parts += ["## Arms", _arms(comparison)]
     claims = [
-        (wording.subject(comparison, one), f"{one.claim.text} ({_place(one.claim)})", wording.ruling_text(one))
+        (
+            wording.subject(comparison, one),
+            f"{one.claim.text} ({_place(one.claim)})",
+            wording.ruling_text(one),
+        )
         for one in comparison.rulings
     ]
     if claims:
@@ -40,7 +51,10 @@ def write_markdown(folder: SweepFolder, comparison: Comparison, provenance: Prov
     if profiled := links(folder):
         parts += [
             "## Profiles",
-            _table(("arm", "tool and slice", "most of the time", "cost of looking", "files"), map(_profile, profiled)),
+            _table(
+                ("arm", "tool and slice", "most of the time", "cost of looking", "files"),
+                map(_profile, profiled),
+            ),
         ]
     if notes := wording.footnotes(comparison):
         parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
@@ -135,7 +149,11 @@ def _figure(figure: Any) -> str:
 def _provenance(found: Provenance) -> str:
     lines = [f"- command: `{found.command}`", f"- commit: {found.commit}", f"- versions: {found.versions}"]
     return "\n".join(
-        [*lines, f"- machine: {found.machine}", *(f"- not the same in all trials: {line}" for line in found.differing)]
+        [
+            *lines,
+            f"- machine: {found.machine}",
+            *(f"- not the same in all trials: {line}" for line in found.differing),
+        ]
     )
 
 

@@ -48,7 +48,9 @@ def profiles_at(path: str) -> list[Kept]:
     folder = Path(path)
     files = [folder / RESULT] if (folder / RESULT).exists() else sorted(folder.glob(f"*/{RESULT}"))
     if not files:
-        raise ConfigError(f"{path} is no folder of a profile: it has no {RESULT}; profiles lie under runs/SWEEP/profiles/")
+        raise ConfigError(
+            f"{path} is no folder of a profile: it has no {RESULT}; profiles lie under runs/SWEEP/profiles/"
+        )
     return [read_profile(file.parent) for file in files]
 
 
@@ -62,28 +64,42 @@ def pairs(before: Sequence[Kept], after: Sequence[Kept], tool: str | None) -> li
     """
     wanted = (tool,) if tool else COMPARED
     found = {(kept.profile.tool, kept.profile.variant): kept.profile for kept in after}
-    pairs = [(one.profile, found.get((one.profile.tool, one.profile.variant))) for one in before if one.profile.tool in wanted]
+    pairs = [
+        (one.profile, found.get((one.profile.tool, one.profile.variant)))
+        for one in before
+        if one.profile.tool in wanted
+    ]
     same = [(one, other) for one, other in pairs if other is not None]
     if not same:
-        have = [", ".join(dict.fromkeys(kept.profile.tool for kept in side)) or "none" for side in (before, after)]
+        have = [
+            ", ".join(dict.fromkeys(kept.profile.tool for kept in side)) or "none" for side in (before, after)
+        ]
         raise ConfigError(
-            f"--diff: there is no {tool or 'profile'} of the same tool on both sides (here {have[0]}; there {have[1]}); "
-            f"profile both arms with profile.tool={tool or 'torch'}"
+            f"--diff: there is no {tool or 'profile'} of the same tool on both sides (here {have[0]}; there"
+            f" {have[1]}); profile both arms with profile.tool={tool or 'torch'}"
         )
     for one, other in same:
         if one.workload != other.workload:
-            raise ConfigError(f"--diff: one profile is of {one.workload}, the other of {other.workload}: they share no operators")
+            raise ConfigError(
+                f"--diff: one profile is of {one.workload}, the other of {other.workload}: they share no"
+                " operators"
+            )
     return same
 
 
 def differences(before: Profile, after: Profile) -> list[Difference]:
-    """Every name of either profile, the largest change first; per unit where both did some, else per iteration.
+    """Every name of either profile, the largest change first; per unit where both did some, else per
+    iteration.
 
     A function is the same in both profiles when its name and file are: lines move.
     """
     amounts = _amounts(before, after)
-    sides = [_by_name(profile.costs, amount) for profile, amount in zip((before, after), amounts, strict=True)]
-    found = [Difference(*key, sides[0].get(key, 0.0), sides[1].get(key, 0.0)) for key in {**sides[0], **sides[1]}]
+    sides = [
+        _by_name(profile.costs, amount) for profile, amount in zip((before, after), amounts, strict=True)
+    ]
+    found = [
+        Difference(*key, sides[0].get(key, 0.0), sides[1].get(key, 0.0)) for key in {**sides[0], **sides[1]}
+    ]
     return sorted(found, key=lambda one: abs(one.change_ns), reverse=True)
 
 
@@ -110,16 +126,27 @@ def show(console: Console, before: Profile, after: Profile, top: int) -> None:
     """Print the largest changes, and what they add up to."""
     found, unit = differences(before, after), per(before, after)
     first, second = HEADINGS.get(before.tool, ("name", "where"))
-    table = Table(title=Text(f"\n{before.title}: A is {before.arm.label}, B is {after.arm.label}; self time per {unit}"))
-    table.title_justify, table.box, table.pad_edge, table.padding = "left", box.SIMPLE_HEAD, False, (0, 1, 0, 0)
-    table.add_column(first, overflow="fold", min_width=min(NAME_WIDTH, max((len(one.name) for one in found), default=0)))
+    table = Table(
+        title=Text(f"\n{before.title}: A is {before.arm.label}, B is {after.arm.label}; self time per {unit}")
+    )
+    table.title_justify, table.box, table.pad_edge, table.padding = (
+        "left",
+        box.SIMPLE_HEAD,
+        False,
+        (0, 1, 0, 0),
+    )
+    table.add_column(
+        first, overflow="fold", min_width=min(NAME_WIDTH, max((len(one.name) for one in found), default=0))
+    )
     if second:
         table.add_column(second, overflow="fold")
     for heading in ("A", "B", "B - A"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in found[:top]:
         table.add_row(plain(one.name), *([plain(one.where)] if second else []), *_cells(one))
-    everything = Difference("everything", "", sum(one.before_ns for one in found), sum(one.after_ns for one in found))
+    everything = Difference(
+        "everything", "", sum(one.before_ns for one in found), sum(one.after_ns for one in found)
+    )
     table.add_section()
     table.add_row(everything.name, *([""] if second else []), *_cells(everything))
     console.print(table)
@@ -149,6 +176,6 @@ def undisturbed(before: Profile, after: Profile) -> str:
     a, b = statistics.median(before.bare_ns), statistics.median(after.bare_ns)
     costs = " and ".join("?" if one.overhead is None else f"{one.overhead:.2f}x" for one in (before, after))
     return (
-        f"without the profiler an iteration takes {duration(a)} in A and {duration(b)} in B ({percent(b / a)}); "
-        f"with it {costs} of that"
+        f"without the profiler an iteration takes {duration(a)} in A and {duration(b)} in B"
+        f" ({percent(b / a)}); with it {costs} of that"
     )

@@ -36,7 +36,9 @@ def show(console: Console, kept: Kept, top: int) -> None:
     if rows:
         console.print(_table(profile, rows))
         if len(profile.costs) > top:
-            console.print(f"  and {len(profile.costs) - top} more, in {kept.folder / 'profile.json'}", highlight=False)
+            console.print(
+                f"  and {len(profile.costs) - top} more, in {kept.folder / 'profile.json'}", highlight=False
+            )
     else:
         console.print(f"\n{_title(profile)}", highlight=False, markup=False)
     for line in profile.findings:
@@ -56,7 +58,10 @@ def overhead_text(profile: Profile) -> str:
     with_, without = (statistics.median(times) for times in (profile.profiled_ns, profile.bare_ns))
     pairs = len(profile.profiled_ns)
     times = "1 pair" if pairs == 1 else f"{pairs} pairs"
-    return f"{ratio:.2f}x: {duration(with_)} per iteration with {profile.tool}, {duration(without)} without it ({times})"
+    return (
+        f"{ratio:.2f}x: {duration(with_)} per iteration with {profile.tool}, {duration(without)} without it"
+        f" ({times})"
+    )
 
 
 def _title(profile: Profile) -> str:
@@ -65,7 +70,11 @@ def _title(profile: Profile) -> str:
 
 def _table(profile: Profile, rows: Sequence[Cost]) -> Table:
     table = Table(
-        title=Text(f"\n{_title(profile)}"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+        title=Text(f"\n{_title(profile)}"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
     first, second = HEADINGS.get(profile.tool, ("name", "where"))
     table.add_column(first, overflow="fold", min_width=min(NAME_WIDTH, max(len(row.name) for row in rows)))
@@ -90,9 +99,15 @@ def plain(text: str) -> str:
 def _columns(profile: Profile, rows: Sequence[Cost]) -> dict[str, list[str]]:
     """Headings with a cell for each row."""
     if profile.tool == "dynamo":
-        return {"compiling": [duration(row.self_ns) for row in rows], "operators": [f"{row.calls:g}" for row in rows]}
+        return {
+            "compiling": [duration(row.self_ns) for row in rows],
+            "operators": [f"{row.calls:g}" for row in rows],
+        }
     if profile.tool == "memory":
-        return {"in use": [f"{(row.bytes or 0) / 2**20:,.2f} MB" for row in rows], "blocks": [f"{row.calls:g}" for row in rows]}
+        return {
+            "in use": [f"{(row.bytes or 0) / 2**20:,.2f} MB" for row in rows],
+            "blocks": [f"{row.calls:g}" for row in rows],
+        }
     per, total = max(profile.iterations, 1), sum(cost.total_ns for cost in profile.costs) or 1.0
     found = {"self per iteration": [duration(row.self_ns / per) if row.self_ns else "" for row in rows]}
     if any(row.device_ns for row in profile.costs):

@@ -30,7 +30,9 @@ def _show(console: Console, found: Changes, margin: float) -> None:
         table.add_column(heading, overflow="fold")
     worse = {change.label for change in found.regressions(margin)}
     for change in found.changes:
-        relative = (percent(change.relative[0]), bounds_text(*change.relative)) if change.relative else ("", "")
+        relative = (
+            (percent(change.relative[0]), bounds_text(*change.relative)) if change.relative else ("", "")
+        )
         plain = (percent(change.ratio), bounds_text(change.ratio, change.low, change.high))
         table.add_row(change.label, *plain, *relative, "[bold red]slower[/]" if change.label in worse else "")
     console.print(table)
@@ -42,7 +44,10 @@ def _notes(found: Changes, margin: float) -> list[str]:
     lines = [f"{moved}" for moved in found.moved]
     if found.other_machine:
         lines.append("the devices differ, so only ratios to the reference are judged")
-    lines.append(f"slower: the interval lies wholly above {margin:+.0%}; rounds of two sweeps are not interleaved, so a machine ")
+    lines.append(
+        f"slower: the interval lies wholly above {margin:+.0%}; rounds of two sweeps are not interleaved, so"
+        " a machine "
+    )
     lines[-1] += "that drifted in between shows up as a change of all arms together"
     if found.missing:
         lines.append(f"only in one of the two: {', '.join(found.missing)}")

@@ -38,7 +38,13 @@ def show(console: Console, comparison: Comparison) -> None:
     for line in answer(comparison):
         console.print(f"- {line}", highlight=False)
     for title, effects in by_design(comparison):
-        table = Table(title=f"\n{title}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        table = Table(
+            title=f"\n{title}",
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            pad_edge=False,
+            padding=(0, 1, 0, 0),
+        )
         trials = [_short_trials(comparison, effect) for effect in effects]
         lost = any(not text.isdigit() for text in trials)
         longest = max((len(terminal_row(effect)[0]) for effect in effects), default=0)
@@ -55,7 +61,11 @@ def show(console: Console, comparison: Comparison) -> None:
         if lost:
             table.add_column("trials", overflow="fold", max_width=9)
         for effect, text in zip(effects, trials, strict=True):
-            table.add_row(*terminal_row(effect), *([warm_compile_text(effect)] if warm else []), *([text] if lost else []))
+            table.add_row(
+                *terminal_row(effect),
+                *([warm_compile_text(effect)] if warm else []),
+                *([text] if lost else []),
+            )
         console.print(table)
     _show_together(console, comparison)
     _show_quality(console, comparison)
@@ -67,7 +77,9 @@ def show(console: Console, comparison: Comparison) -> None:
 def _show_together(console: Console, comparison: Comparison) -> None:
     if not comparison.together:
         return
-    table = Table(title="\nalone and beside the others", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title="\nalone and beside the others", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for heading, justify in zip(TOGETHER, ("left", "right", "left", "right", "left", "left"), strict=True):
         table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]  # rich's own literal
     for one in comparison.together:
@@ -108,7 +120,9 @@ def _show_claims(console: Console, comparison: Comparison) -> None:
 
 def subject(comparison: Comparison, one: RuledClaim) -> str:
     """What a claim was ruled on: the levels, and the design where there are several."""
-    return f"{one.subject} ({one.design.replace('_', ' ')})" if has_several_designs(comparison) else one.subject
+    return (
+        f"{one.subject} ({one.design.replace('_', ' ')})" if has_several_designs(comparison) else one.subject
+    )
 
 
 def ruling_text(one: RuledClaim) -> str:
@@ -126,8 +140,13 @@ def _show_quality(console: Console, comparison: Comparison) -> None:
     for heading in quality_headings(comparison):
         table.add_column(heading.replace(" <= ", "\n<= "), justify="right")
     for row in comparison.quality:
-        cells = {figure.check: Text(f"{figure.value:.2g}", style="" if figure.holds else "bold red") for figure in row.figures}
-        table.add_row(row.arm.replace(",", ", "), *(cells.get(check, "") for check in quality_checks(comparison)))
+        cells = {
+            figure.check: Text(f"{figure.value:.2g}", style="" if figure.holds else "bold red")
+            for figure in row.figures
+        }
+        table.add_row(
+            row.arm.replace(",", ", "), *(cells.get(check, "") for check in quality_checks(comparison))
+        )
     console.print(table)
 
 
@@ -148,8 +167,9 @@ def headline(comparison: Comparison) -> str:
     if reference is None:
         return f"{comparison.name}: no reference has a finished round yet"
     return (
-        f"{comparison.name}: reference {reference.name} takes {duration(reference.ns_per_unit)} per {comparison.unit} "
-        f"(median of {reference.rounds} rounds); time = change against the base, less is faster"
+        f"{comparison.name}: reference {reference.name} takes {duration(reference.ns_per_unit)} per"
+        f" {comparison.unit} (median of {reference.rounds} rounds); time = change against the base, less is"
+        " faster"
     )
 
 
@@ -176,7 +196,11 @@ def in_design(result: EffectResult) -> str:
     return f"{name(result)} ({result.effect.design.replace('_', ' ')})"
 
 
-_FASTER, _SLOWER, _CHANGED = "faster, with the same results", "slower", "changes results, so its time does not count"
+_FASTER, _SLOWER, _CHANGED = (
+    "faster, with the same results",
+    "slower",
+    "changes results, so its time does not count",
+)
 _LIKE, _OPEN, _NONE = "no difference", "not decided by this many rounds", "no time"
 _UNCHECKED = "faster, results unchecked"
 _MORE, _LESS = "less time together than apart lets expect", "more time together than apart lets expect"
@@ -214,7 +238,10 @@ def by_design(comparison: Comparison) -> list[tuple[str, list[EffectResult]]]:
     """Measured effects in the designs' order, fastest first; those without a time come last."""
     designs = list(dict.fromkeys(result.effect.design for result in comparison.effects))
     return [
-        (design.replace("_", " "), sorted((r for r in comparison.effects if r.effect.design == design), key=_rank))
+        (
+            design.replace("_", " "),
+            sorted((r for r in comparison.effects if r.effect.design == design), key=_rank),
+        )
         for design in designs
     ]
 
@@ -251,7 +278,9 @@ def footnotes(comparison: Comparison) -> list[str]:
     noted = [(f"{name(r)}: ", r.note) for r in comparison.effects if r.note]
     lines = [arm + note.removeprefix(arm) for arm, note in noted]
     lines += [
-        f"{name(r)}: its one-off cost is repaid after {r.break_even:,.0f} iterations" for r in comparison.effects if r.break_even
+        f"{name(r)}: its one-off cost is repaid after {r.break_even:,.0f} iterations"
+        for r in comparison.effects
+        if r.break_even
     ]
     lost = [arm for arm in comparison.arms if set(arm.outcomes) - {"ok", "unsupported"}]
     lines += [f"{arm.label}: {in_words(arm.outcomes)} trials" for arm in lost]
@@ -277,7 +306,11 @@ def percent(ratio: float | None) -> str:
     """A ratio of times as a signed change in percent, or as a factor where it is large."""
     if ratio is None:
         return ""
-    return _factor(ratio) + (" less" if ratio < 1 else " more") if is_large(ratio) else f"{(ratio - 1) * 100:+.1f} %"
+    return (
+        _factor(ratio) + (" less" if ratio < 1 else " more")
+        if is_large(ratio)
+        else f"{(ratio - 1) * 100:+.1f} %"
+    )
 
 
 def is_large(ratio: float) -> bool:
@@ -322,8 +355,11 @@ def compile_text(result: EffectResult) -> str:
 
 
 def warm_compile_text(result: EffectResult) -> str:
-    """Seconds of compiling in a process that finds on disk what the sweep compiled; nothing where the arm compiles nothing."""
-    return f"{result.warm_compile_s:.1f} s" if compile_text(result) and result.warm_compile_s is not None else ""
+    """Seconds of compiling in a process that finds on disk what the sweep compiled; nothing where the arm
+    compiles nothing."""
+    return (
+        f"{result.warm_compile_s:.1f} s" if compile_text(result) and result.warm_compile_s is not None else ""
+    )
 
 
 SHOWN_PHASES = 6
@@ -333,7 +369,10 @@ def phases_text(arm: ArmResult) -> str:
     """The longest phases with their time per unit; those under a hundredth of the whole are left out."""
     least = (arm.ns_per_unit or 0.0) / 100
     shown = [share for share in arm.phases if share.ns_per_unit >= least][:SHOWN_PHASES]
-    return ", ".join(f"{share.phase} {duration(share.ns_per_unit)}{' (device)' * (share.on == 'device')}" for share in shown)
+    return ", ".join(
+        f"{share.phase} {duration(share.ns_per_unit)}{' (device)' * (share.on == 'device')}"
+        for share in shown
+    )
 
 
 def shows_mfu(comparison: Comparison) -> bool:

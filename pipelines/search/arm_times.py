@@ -1,4 +1,5 @@
-"""Times of many arms over rounds of several packs -> one log time for each arm, against a reference that all packs share."""
+"""Times of many arms over rounds of several packs -> one log time for each arm, against a reference that all
+packs share."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ class LogTime:
 def log_times(cells: Sequence[Cell], reference: str) -> dict[str, LogTime]:
     """Fit log time = arm + round by least squares that outlying rounds pull little on.
 
-    A round is slow or fast for all arms in it, so that arms of different packs compare through the arms which their
-    packs have in common. An arm that shares no round with others has no estimate.
+    A round is slow or fast for all arms in it, so that arms of different packs compare through the arms which
+    their packs have in common. An arm that shares no round with others has no estimate.
     """
     arms = list(dict.fromkeys([reference, *(cell.arm for cell in cells)]))
     rounds = list(dict.fromkeys((cell.pack, cell.number) for cell in cells))
@@ -36,12 +37,18 @@ def log_times(cells: Sequence[Cell], reference: str) -> dict[str, LogTime]:
         return {}
     design = np.zeros((len(cells), len(arms) + len(rounds)))
     for row, cell in enumerate(cells):
-        design[row, arms.index(cell.arm)] = design[row, len(arms) + rounds.index((cell.pack, cell.number))] = 1
+        design[row, arms.index(cell.arm)] = design[
+            row, len(arms) + rounds.index((cell.pack, cell.number))
+        ] = 1
     values = np.log([cell.value for cell in cells])
     fitted, scatter = _huber(design, values)
     count = {arm: sum(cell.arm == arm for cell in cells) for arm in arms}
     alone = _alone(cells)
-    return {arm: LogTime(float(fitted[i] - fitted[0]), scatter**2 / count[arm]) for i, arm in enumerate(arms) if arm not in alone}
+    return {
+        arm: LogTime(float(fitted[i] - fitted[0]), scatter**2 / count[arm])
+        for i, arm in enumerate(arms)
+        if arm not in alone
+    }
 
 
 def _huber(design: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, float]:

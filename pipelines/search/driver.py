@@ -1,4 +1,5 @@
-"""A search as it is driven: what it asks for is measured, what is known is sent back, and a person sees how it goes."""
+"""A search as it is driven: what it asks for is measured, what is known is sent back, and a person sees how
+it goes."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ class Hunt:
 
     def show(self, command: TuneCommand) -> None:
         """Print what is searched, within which limits."""
-        names = [f"{f.name} ({', '.join(str(v) for v in f.values if v is not None)})" for f in self.grid.factors]
+        names = [
+            f"{f.name} ({', '.join(str(v) for v in f.values if v is not None)})" for f in self.grid.factors
+        ]
         self.console.print(
             f"[bold]{self.bench.manifest.sweep.name}[/]: workload {self.bench.manifest.sweep.workload}, "
             f"{exhaustive(self.grid.factors, self.grid.legal)} arms from {self.bench.reference.label}",
@@ -69,7 +72,9 @@ class Hunt:
             if self.bench.where.remote:
                 detach.detach(self.console, str(self.bench.folder.path), self.bench.cancel_jobs)
             else:
-                self.console.print(f"\nstopped; finished rounds are kept in {self.bench.folder.path}", highlight=False)
+                self.console.print(
+                    f"\nstopped; finished rounds are kept in {self.bench.folder.path}", highlight=False
+                )
             self.learnt()
             return INTERRUPTED
         except PackBroke as broken:
@@ -78,7 +83,9 @@ class Hunt:
             return SOME_FAILED
         except Held as held:
             self.console.print(f"nothing more will happen by itself: {held}", style="yellow", highlight=False)
-            self.console.print(progress_display.how_to_come_back(str(self.bench.folder.path)), highlight=False)
+            self.console.print(
+                progress_display.how_to_come_back(str(self.bench.folder.path)), highlight=False
+            )
             self.learnt()
             return ATTENTION
         finally:
@@ -91,7 +98,9 @@ class Hunt:
         known = [point for point in step.points if point in self.view]
         suffix = f", beside {self.name(step.base)}" if step.base and step.base != self.origin else ""
         count = len(new) or len(known)
-        self.console.print(f"[bold]{step.name}[/]: {count} {'arm' if count == 1 else 'arms'}{suffix}", highlight=False)
+        self.console.print(
+            f"[bold]{step.name}[/]: {count} {'arm' if count == 1 else 'arms'}{suffix}", highlight=False
+        )
         self.bench.measure([self.wanted(step, point) for point in step.points])
         self._asked |= {point: self.bench.arm(self._levels(point)) for point in step.points}
         self.look()
@@ -130,24 +139,37 @@ class Hunt:
         if seen is None:
             return "not measured"
         if seen.value is None:
-            return f"out: {seen.reason}" if seen.outcome == "different" else f"out: {seen.outcome}: {seen.reason}"
+            return (
+                f"out: {seen.reason}"
+                if seen.outcome == "different"
+                else f"out: {seen.outcome}: {seen.reason}"
+            )
         return f"{percent(math.exp(seen.value))} (+-{2 * math.sqrt(seen.variance):.1%})"
 
     def learnt(self) -> None:
         """Print the best of what is there, and how to go on."""
-        fits = {point: seen.value for point, seen in self.view.items() if seen.value is not None and point != self.origin}
+        fits = {
+            point: seen.value
+            for point, seen in self.view.items()
+            if seen.value is not None and point != self.origin
+        }
         if fits:
             best = min(fits, key=lambda point: fits[point] or 0.0)
             self.console.print(
-                f"learnt so far: of {len(self.view)} arms the best is {self.name(best)}: {self.words(best)}, not verified",
+                f"learnt so far: of {len(self.view)} arms the best is {self.name(best)}: {self.words(best)},"
+                " not verified",
                 highlight=False,
                 markup=False,
             )
         else:
-            self.console.print("learnt so far: no arm beside the reference has finished its rounds", highlight=False)
+            self.console.print(
+                "learnt so far: no arm beside the reference has finished its rounds", highlight=False
+            )
         for point, seen in self.view.items():
             if seen.value is None:
-                self.console.print(f"  {self.name(point)}: {self.words(point)}", highlight=False, markup=False)
+                self.console.print(
+                    f"  {self.name(point)}: {self.words(point)}", highlight=False, markup=False
+                )
         self.console.print("The same command continues where it stopped.")
 
     def write(self) -> None:

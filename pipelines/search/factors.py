@@ -37,7 +37,8 @@ class Grid:
     def levels(self, point: Point) -> Assignment | None:
         """The arm of a point; None where no legal arm is just that.
 
-        What a level requires of toggles outside the search is added; a toggle of the search is never moved on the quiet.
+        What a level requires of toggles outside the search is added; a toggle of the search is never moved on
+        the quiet.
         """
         if point not in self._levels:
             self._levels[point] = self._found(point)
@@ -54,7 +55,9 @@ class Grid:
     def _found(self, point: Point) -> Assignment | None:
         moved = {f.name: f.values[n] for f, n in zip(self.factors, point, strict=True) if n != f.start}
         try:
-            levels = self.space.closure({name: value for name, value in moved.items() if value is not None}, onto=self.reference)
+            levels = self.space.closure(
+                {name: value for name, value in moved.items() if value is not None}, onto=self.reference
+            )
         except ConfigError:
             return None
         off = self.space.choices(levels)
@@ -68,7 +71,8 @@ def plan(space: Space, reference: Levels, tune: TuneConfig) -> Plan:
     Raises
     ------
     ConfigError
-        There is nothing to search, or too much; a toggle has no level, is no ladder, or stands in both places.
+        There is nothing to search, or too much; a toggle has no level, is no ladder, or stands in both
+        places.
     """
     names = list(dict.fromkeys([*tune.toggles, *tune.levels]))
     if not names and tune.ladder is None:
@@ -76,7 +80,10 @@ def plan(space: Space, reference: Levels, tune: TuneConfig) -> Plan:
     if tune.ladder in names:
         raise ConfigError(f"{tune.ladder} stands in tune.toggles and in tune.ladder; keep it in one of them")
     if len(names) > MOST_TOGGLES:
-        raise ConfigError(f"tune.toggles has {len(names)} toggles, and a search takes {MOST_TOGGLES}; tune the likeliest first")
+        raise ConfigError(
+            f"tune.toggles has {len(names)} toggles, and a search takes {MOST_TOGGLES}; tune the likeliest"
+            " first"
+        )
     left_out: dict[tuple[str, LevelValue], str] = {}
     factors = [_ladder(space, reference, tune)] if tune.ladder else []
     for name in names:
@@ -94,11 +101,14 @@ def _levels(space: Space, reference: Levels, name: str, tune: TuneConfig) -> lis
     """Levels of a toggle that the reference does not have already."""
     toggle = space.toggle(name)
     given = tune.levels.get(name)
-    wanted = [toggle.level(value).value for value in given] if given else [level.value for level in toggle.levels]
+    wanted = (
+        [toggle.level(value).value for value in given] if given else [level.value for level in toggle.levels]
+    )
     found = [value for value in dict.fromkeys(wanted) if value != reference[name]]
     if not found:
         raise ConfigError(
-            f"{name} has no level to try but {reference[name]}, which the reference has; choose from: {toggle.choices}"
+            f"{name} has no level to try but {reference[name]}, which the reference has; choose from:"
+            f" {toggle.choices}"
         )
     return found
 

@@ -1,6 +1,8 @@
-"""Which sizes of a ladder to measure next, and what those that are there say: the fastest, the cliff, the largest.
+"""Which sizes of a ladder to measure next, and what those that are there say: the fastest, the cliff, the
+largest.
 
-Pure: sizes go out, rungs come back. A search is a generator that yields sizes and is sent all rungs known so far.
+Pure: sizes go out, rungs come back. A search is a generator that yields sizes and is sent all rungs known so
+far.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ class Frontier:
 
 
 def sizes_of(toggle: Toggle, given: Sequence[int] = (), most: int = 20) -> list[int]:
-    """The sizes of a toggle as a ladder: those given, else powers of two over its numbers and its declared sizes.
+    """The sizes of a toggle as a ladder: those given, else powers of two over its numbers and its declared
+    sizes.
 
     Raises
     ------
@@ -82,15 +85,21 @@ def sizes_of(toggle: Toggle, given: Sequence[int] = (), most: int = 20) -> list[
     """
     declared = sorted(level.value for level in toggle.levels if isinstance(level.value, int))
     if toggle.numbers is not None and not toggle.numbers.integer:
-        raise ConfigError(f"{toggle.name} is no ladder: its numbers are not integers; its levels are: {toggle.choices}")
+        raise ConfigError(
+            f"{toggle.name} is no ladder: its numbers are not integers; its levels are: {toggle.choices}"
+        )
     if given:
         return sorted({_size(toggle, size) for size in given})
     if toggle.numbers is None and len(declared) < 3:
-        raise ConfigError(f"{toggle.name} is no ladder: it has no range of sizes; its levels are: {toggle.choices}")
+        raise ConfigError(
+            f"{toggle.name} is no ladder: it has no range of sizes; its levels are: {toggle.choices}"
+        )
     powers: list[int] = []
     if toggle.numbers is not None:
         low, high = max(1, int(toggle.numbers.low)), toggle.numbers.high or math.inf
-        powers = [size for size in (2 ** (math.ceil(math.log2(low)) + i) for i in range(most)) if size <= high]
+        powers = [
+            size for size in (2 ** (math.ceil(math.log2(low)) + i) for i in range(most)) if size <= high
+        ]
     return sorted({*declared, *powers})
 
 
@@ -110,9 +119,11 @@ def is_ladder(toggle: Toggle) -> bool:
 
 
 def climb(sizes: Sequence[int], budget: int | None, limit: int) -> Generator[list[int], Rungs, None]:
-    """Find the fastest size: upwards until it gets worse by a tenth or does not fit, then closer around the best and the cliff.
+    """Find the fastest size: upwards until it gets worse by a tenth or does not fit, then closer around the
+    best and the cliff.
 
-    A long ladder is climbed in large steps first. Sizes that the memory of smaller ones predicts not to fit are skipped.
+    A long ladder is climbed in large steps first. Sizes that the memory of smaller ones predicts not to fit
+    are skipped.
     """
     step = 1 if len(sizes) <= COARSE + 3 else 2 ** max(0, math.floor(math.log2(len(sizes) / COARSE)))
     known: Rungs = {}
@@ -140,7 +151,9 @@ def climb(sizes: Sequence[int], budget: int | None, limit: int) -> Generator[lis
         known = yield wanted
 
 
-def largest_feasible(sizes: Sequence[int], known: Rungs, budget: int | None, limit: int) -> Generator[list[int], Rungs, None]:
+def largest_feasible(
+    sizes: Sequence[int], known: Rungs, budget: int | None, limit: int
+) -> Generator[list[int], Rungs, None]:
     """Find the largest size that fits: where memory predicts it first, then by halving what is left."""
     trusted = True
     while len(known) < limit:
@@ -150,7 +163,11 @@ def largest_feasible(sizes: Sequence[int], known: Rungs, budget: int | None, lim
         model = memory_model(known)
         middle = (low + high) // 2
         if trusted and (model is not None or budget is None):
-            fits = [i for i in range(low + 1, high) if model is None or budget is None or model.peak_bytes(sizes[i]) <= budget]
+            fits = [
+                i
+                for i in range(low + 1, high)
+                if model is None or budget is None or model.peak_bytes(sizes[i]) <= budget
+            ]
             middle = max(fits, default=low + 1)
         known = yield [sizes[middle]]
         trusted = known[sizes[middle]].log_time is not None
@@ -195,11 +212,15 @@ def _fitting(known: Rungs) -> list[Rung]:
 
 def memory_model(known: Rungs) -> MemoryModel | None:
     """Least squares through the peaks that are there; None with fewer than two sizes."""
-    peaks = {rung.size: rung.peak_bytes for rung in known.values() if rung.peak_bytes and rung.log_time is not None}
+    peaks = {
+        rung.size: rung.peak_bytes for rung in known.values() if rung.peak_bytes and rung.log_time is not None
+    }
     if len(peaks) < 2:
         return None
     each, fixed = np.polyfit(list(peaks), [float(peak) for peak in peaks.values()], 1)
-    return MemoryModel(float(fixed), float(each)) if each > 0 else MemoryModel(float(max(peaks.values())), 0.0)
+    return (
+        MemoryModel(float(fixed), float(each)) if each > 0 else MemoryModel(float(max(peaks.values())), 0.0)
+    )
 
 
 def _tie(one: Rung, best: Rung) -> float:
@@ -208,11 +229,17 @@ def _tie(one: Rung, best: Rung) -> float:
     return min(max(TIE_LEAST, 2 * math.hypot(one.error, best.error)), TIE_MOST)
 
 
-def _worth(sizes: Sequence[int], numbers: Sequence[int], known: Rungs, budget: int | None, limit: int) -> list[int]:
+def _worth(
+    sizes: Sequence[int], numbers: Sequence[int], known: Rungs, budget: int | None, limit: int
+) -> list[int]:
     """Of some rungs those that exist, are not known, may fit, and that the limit leaves room for."""
     model = memory_model(known)
     found = [sizes[i] for i in numbers if 0 <= i < len(sizes) and sizes[i] not in known]
-    hopeful = [size for size in found if model is None or budget is None or model.peak_bytes(size) <= HOPELESS * budget]
+    hopeful = [
+        size
+        for size in found
+        if model is None or budget is None or model.peak_bytes(size) <= HOPELESS * budget
+    ]
     broken = min((rung.size for rung in known.values() if rung.out_of_memory), default=math.inf)
     return [size for size in hopeful if size < broken][: max(0, limit - len(known))]
 
@@ -238,8 +265,11 @@ def _cliff(fits: Sequence[Rung]) -> tuple[Rung, Rung] | None:
 
 
 def _bracket(sizes: Sequence[int], known: Rungs, budget: int | None) -> tuple[int, int]:
-    """Numbers of the largest size that fits (-1: none) and of the smallest that does not, or is predicted hopeless."""
-    low = max((i for i, size in enumerate(sizes) if size in known and known[size].log_time is not None), default=-1)
+    """Numbers of the largest size that fits (-1: none) and of the smallest that does not, or is predicted
+    hopeless."""
+    low = max(
+        (i for i, size in enumerate(sizes) if size in known and known[size].log_time is not None), default=-1
+    )
     model = memory_model(known)
     beyond = [
         i
@@ -247,7 +277,12 @@ def _bracket(sizes: Sequence[int], known: Rungs, budget: int | None) -> tuple[in
         if i > low
         and (
             (size in known and known[size].log_time is None)
-            or (size not in known and model is not None and budget is not None and model.peak_bytes(size) > HOPELESS * budget)
+            or (
+                size not in known
+                and model is not None
+                and budget is not None
+                and model.peak_bytes(size) > HOPELESS * budget
+            )
         )
     ]
     return low, min(beyond, default=len(sizes))

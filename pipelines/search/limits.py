@@ -17,7 +17,8 @@ def take_memory(command: SweepCommand, name: str, memory_gib: float | None) -> N
     own = command.measure.memory_gib
     if memory_gib is not None and own is not None and own != memory_gib:
         raise ConfigError(
-            f"{name}.memory_gib={memory_gib:g} and measure.memory_gib={own:g} contradict one another; give one of them"
+            f"{name}.memory_gib={memory_gib:g} and measure.memory_gib={own:g} contradict one another; give"
+            " one of them"
         )
     command.measure.memory_gib = memory_gib if memory_gib is not None else own
 
@@ -32,7 +33,8 @@ def refuse_too_much_memory(name: str, memory_gib: float | None, there: int) -> N
     """
     if memory_gib is not None and there and memory_gib * 2**30 > there:
         raise ConfigError(
-            f"{name}.memory_gib={memory_gib:g} is more than the {there / 2**30:.1f} GiB of the device; leave it out"
+            f"{name}.memory_gib={memory_gib:g} is more than the {there / 2**30:.1f} GiB of the device; leave"
+            " it out"
         )
 
 
@@ -47,6 +49,15 @@ def limit_words(command: TuneCommand) -> list[str]:
     """The limits of a search, in words."""
     tune = command.tune
     words = [f"results no looser than {tune.parity}"]
-    words += [f"peak memory {command.measure.memory_gib:g} GiB"] if command.measure.memory_gib is not None else []
+    words += (
+        [f"peak memory {command.measure.memory_gib:g} GiB"] if command.measure.memory_gib is not None else []
+    )
     words += [f"{tune.compile_s:g} s of compiling"] if tune.compile_s is not None else []
-    return [*words, f"for {tune.iterations:g} iterations, set-up and compiling included" if tune.iterations else "for a long run"]
+    return [
+        *words,
+        (
+            f"for {tune.iterations:g} iterations, set-up and compiling included"
+            if tune.iterations
+            else "for a long run"
+        ),
+    ]

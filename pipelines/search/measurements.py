@@ -1,7 +1,8 @@
-"""Steps of a search as packs of one sweep: measures what a step asks for, and reads what is known of every arm so far.
+"""Steps of a search as packs of one sweep: measures what a step asks for, and reads what is known of every
+arm so far.
 
-The sweep grows by a pack with each step; what is measured already is found again, so that the same search, started anew,
-comes to where it was.
+The sweep grows by a pack with each step; what is measured already is found again, so that the same search,
+started anew, comes to where it was.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class PackBroke(PerfsweepError):
 
 @dataclass(frozen=True)
 class Wanted:
-    """An arm that a step asks for: levels, what it is compared with, and how the report calls the comparison."""
+    """An arm that a step asks for: levels, what it is compared with, and how the report calls the
+    comparison."""
 
     levels: Assignment
     base: Assignment
@@ -63,7 +65,8 @@ class Limits:
 
     Attributes
     ----------
-    iterations : of the reference, for whose work set-up and compiling are to pay; None: the time per unit alone counts
+    iterations : of the reference, for whose work set-up and compiling are to pay; None: the time per unit
+        alone counts
     compile_s : seconds of compiling, with nothing compiled yet
     """
 
@@ -75,7 +78,13 @@ class Bench:
     """A sweep that grows while a search goes on."""
 
     def __init__(
-        self, console: Console, command: SweepCommand, cfg: DictConfig, limits: Limits, rounds: int, reference: Mapping[str, Any]
+        self,
+        console: Console,
+        command: SweepCommand,
+        cfg: DictConfig,
+        limits: Limits,
+        rounds: int,
+        reference: Mapping[str, Any],
     ) -> None:
         self._console, self._command, self._limits = console, command, limits
         self._config_text = provenance.sweep_yaml(cfg)
@@ -84,7 +93,9 @@ class Bench:
             console.print(self.where.line, style="yellow", highlight=False)
         command.cluster.executor = self.where.executor
         self.device = executor_choice.planning_device(command.cluster, self.where, environment.device_facts())
-        measure = dataclasses.replace(command.measure, rounds=rounds, precision=None, budget_s=None, aa=False, repeats=0)
+        measure = dataclasses.replace(
+            command.measure, rounds=rounds, precision=None, budget_s=None, aa=False, repeats=0
+        )
         self._planned = dataclasses.replace(command, measure=measure)
         self.space, self.manifest = _beginning(self._planned, self.device, reference)
         self.folder = SweepFolder(Path(command.runs) / self.manifest.sweep.name)
@@ -113,10 +124,19 @@ class Bench:
             self._console, self.manifest, progress_display.trials_ahead(self._rest(packs), todo)
         ) as progress:
             done = launch.launch(
-                self.folder, self.manifest, packs, self._command.cluster, self.device, retry, progress, self._say
+                self.folder,
+                self.manifest,
+                packs,
+                self._command.cluster,
+                self.device,
+                retry,
+                progress,
+                self._say,
             )
         for pack, log in done.broken.items():
-            raise PackBroke(f"pack {pack} broke off; the end of {self.folder.pack_dir(pack) / 'log.txt'}:\n{log}")
+            raise PackBroke(
+                f"pack {pack} broke off; the end of {self.folder.pack_dir(pack) / 'log.txt'}:\n{log}"
+            )
 
     def cancel_jobs(self) -> int:
         """End the jobs of the step that is running; how many there were."""
@@ -154,13 +174,17 @@ class Bench:
         """Timing trials that the search has planned."""
         return sum(len(order) for pack in self.manifest.packs for order in pack.orders)
 
-    def _ruled_out(self, arm: Arm, facts: Mapping[str, list[TrialRecord]], agreement: Agreement) -> tuple[str, str]:
+    def _ruled_out(
+        self, arm: Arm, facts: Mapping[str, list[TrialRecord]], agreement: Agreement
+    ) -> tuple[str, str]:
         """Outcome and reason of an arm that is out of the question, or nothing."""
         records = facts.get(arm.id, [])
         bad = [record for record in records if record.outcome is not Outcome.OK]
         ok = [record for record in records if record.outcome is Outcome.OK and record.kind is Kind.TIMING]
         if bad and not ok:
-            return bad[-1].outcome.value, bad[-1].failure.message.partition("\n")[0] if bad[-1].failure else ""
+            return bad[-1].outcome.value, (
+                bad[-1].failure.message.partition("\n")[0] if bad[-1].failure else ""
+            )
         if worse := [record for record in bad if record.outcome is Outcome.OOM]:
             return Outcome.OOM.value, worse[0].failure.message.partition("\n")[0] if worse[0].failure else ""
         cold = _cold_compile_s(records)
@@ -178,7 +202,8 @@ class Bench:
         return "", ""
 
     def _inert(self, arm: Arm, facts: Mapping[str, list[TrialRecord]], agreement: Agreement) -> str:
-        """The counter that should have changed and did not, of an arm that is a level by itself; or nothing."""
+        """The counter that should have changed and did not, of an arm that is a level by itself; or
+        nothing."""
         for effect in self.manifest.effects:
             if effect.design != "one_at_a_time" or effect.pairs[0][0] != arm.id:
                 continue
@@ -197,7 +222,9 @@ class Bench:
     def _rest(self, packs: Sequence[Pack]) -> Manifest:
         """The plan as far as it is still to be measured, for progress."""
         ids = {arm for pack in packs for arm in pack.arms}
-        return self.manifest.model_copy(update={"arms": tuple(arm for arm in self.manifest.arms if arm.id in ids)})
+        return self.manifest.model_copy(
+            update={"arms": tuple(arm for arm in self.manifest.arms if arm.id in ids)}
+        )
 
     def _say(self, text: str) -> None:
         self._console.print(text, style="yellow", highlight=False)
@@ -207,7 +234,9 @@ def _beginning(command: SweepCommand, device: Any, reference: Mapping[str, Any])
     """The reference alone, with nothing to measure yet."""
     cls, config = plan.load_workload(command.workload)
     space = Space(cls.toggles, config, device)
-    levels = space.closure({**command.toggles, **reference})  # a size may need another toggle's level beside it
+    levels = space.closure(
+        {**command.toggles, **reference}
+    )  # a size may need another toggle's level beside it
     alone = plan.single_arm(dataclasses.replace(command, toggles=levels), device)
     sweep = alone.sweep.model_copy(
         update={
@@ -251,7 +280,9 @@ def extended(manifest: Manifest, wanted: Sequence[Wanted], space: Space, arms_pe
         orders = plan.balanced_orders(members, sweep.measure.rounds, f"{sweep.measure.seed}-{name}")
         by_exec = any(plan.needs_exec(space, arms[arm]) for arm in members)
         packs.append(Pack(id=name, orders=orders, start="exec" if by_exec else "fork"))
-    return manifest.model_copy(update={"arms": tuple(arms.values()), "effects": tuple(effects.values()), "packs": tuple(packs)})
+    return manifest.model_copy(
+        update={"arms": tuple(arms.values()), "effects": tuple(effects.values()), "packs": tuple(packs)}
+    )
 
 
 def registry_config(manifest: Manifest) -> Any:
@@ -262,11 +293,19 @@ def registry_config(manifest: Manifest) -> Any:
 def _effect(one: Wanted, arm: str, base: str) -> Effect:
     identity = json.dumps([one.design, one.toggle, one.level, arm, base])
     number = hashlib.sha256(identity.encode()).hexdigest()[:12]
-    return Effect(id=number, design=one.design, toggle=one.toggle, level=one.level, pairs=((arm, base),), reference="naive")
+    return Effect(
+        id=number,
+        design=one.design,
+        toggle=one.toggle,
+        level=one.level,
+        pairs=((arm, base),),
+        reference="naive",
+    )
 
 
 def _facts(progress: Progress, packs: set[str]) -> dict[str, list[TrialRecord]]:
-    """All records of each arm (id). Packs of later steps do not count: a search that is started anew must see what it saw."""
+    """All records of each arm (id). Packs of later steps do not count: a search that is started anew must see
+    what it saw."""
     found: dict[str, list[TrialRecord]] = {}
     for (arm, _), one in progress.other.items():
         found.setdefault(arm, []).append(one.record)
@@ -279,20 +318,32 @@ def _facts(progress: Progress, packs: set[str]) -> dict[str, list[TrialRecord]]:
 
 def _counters(records: Sequence[TrialRecord]) -> Mapping[str, float | None]:
     counting = next((record for record in records if record.kind is Kind.COUNTING), None)
-    return counters_of(counting, [record for record in records if record.kind is Kind.TIMING]) if counting else {}
+    return (
+        counters_of(counting, [record for record in records if record.kind is Kind.TIMING])
+        if counting
+        else {}
+    )
 
 
 def _cold_compile_s(records: Sequence[TrialRecord]) -> float:
     """Seconds of compiling with nothing compiled yet."""
-    return max((record.counters.get("compile_s") or 0.0 for record in records if record.kind is Kind.COUNTING), default=0.0)
+    return max(
+        (record.counters.get("compile_s") or 0.0 for record in records if record.kind is Kind.COUNTING),
+        default=0.0,
+    )
 
 
-def _costs(used: pl.DataFrame, facts: Mapping[str, list[TrialRecord]], reference: str, limits: Limits) -> list[Cell]:
-    """What each arm costs in each round: its time per unit, or the seconds of the stated work with set-up and compiling."""
+def _costs(
+    used: pl.DataFrame, facts: Mapping[str, list[TrialRecord]], reference: str, limits: Limits
+) -> list[Cell]:
+    """What each arm costs in each round: its time per unit, or the seconds of the stated work with set-up and
+    compiling."""
     own = used.filter(pl.col("arm") == reference)
     per_iteration = median((own["units"] / own["iterations"]).to_list()) if own.height else 1.0
     cells = []
-    for pack, number, generation, arm, value in used.select("pack", "round", "generation", "arm", "ns_per_unit").iter_rows():
+    for pack, number, generation, arm, value in used.select(
+        "pack", "round", "generation", "arm", "ns_per_unit"
+    ).iter_rows():
         if limits.iterations is not None:
             value = _one_off_s(facts.get(arm, [])) + limits.iterations * per_iteration * value / 1e9
         cells.append(Cell(pack, number, generation, arm, value))
@@ -303,5 +354,7 @@ def _one_off_s(records: Sequence[TrialRecord]) -> float:
     """Set-up and first iteration, with what compiling takes while nothing is compiled yet."""
     cold = _cold_compile_s(records)
     timed = [record for record in records if record.kind is Kind.TIMING and record.outcome is Outcome.OK]
-    one_off = [record.setup_s + record.first_iteration_s + max(0.0, cold - record.compile_s) for record in timed]
+    one_off = [
+        record.setup_s + record.first_iteration_s + max(0.0, cold - record.compile_s) for record in timed
+    ]
     return median(one_off) if one_off else math.inf

@@ -1,8 +1,8 @@
 """Which arms a search for the fastest one measures next.
 
-The order that proved cheapest for noisy times: the ladder first, each level by itself, then a fractional design over all
-toggles at once, and single changes of the best arm until none of them promises anything. Pure: steps go out, what is known
-of all arms comes back, so that simulated machines drive it as real ones do.
+The order that proved cheapest for noisy times: the ladder first, each level by itself, then a fractional
+design over all toggles at once, and single changes of the best arm until none of them promises anything.
+Pure: steps go out, what is known of all arms comes back, so that simulated machines drive it as real ones do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ WIDTH = 5
 PASSES = 4
 """Most polishing steps."""
 SHARE = 0.25
-"""Part of the trials of an exhaustive search that are taken at most; one polishing step is had in any case."""
+"""Part of the trials of an exhaustive search that are taken at most; one polishing step is had in any case.
+"""
 PROMISE = 1.5
 """An arm is tried while its predicted time less so many standard deviations is under the best."""
 NEGLIGIBLE = math.log(1.005)
@@ -37,7 +38,8 @@ ENUMERATED = 4096
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known of an arm: log cost against the reference with its variance, or why it is out of the question."""
+    """What is known of an arm: log cost against the reference with its variance, or why it is out of the
+    question."""
 
     value: float | None
     variance: float = 0.0
@@ -48,7 +50,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class Step:
-    """Arms to be measured together. `base` is among them where they are compared with it instead of the reference."""
+    """Arms to be measured together. `base` is among them where they are compared with it instead of the
+    reference."""
 
     name: str
     points: tuple[Point, ...]
@@ -62,7 +65,8 @@ class Answer:
     Attributes
     ----------
     best : the fastest arm that keeps to the limits; None: not even the reference does
-    expected : predicted log cost of an arm against the reference, by what each toggle would be changed to on the best arm
+    expected : predicted log cost of an arm against the reference, by what each toggle would be changed to on
+        the best arm
     dropped : toggles that left the search early, with the reason
     highs : the value of each toggle that the search took as its best by itself
     """
@@ -78,7 +82,8 @@ Search = Generator[Step, View, Answer]
 
 
 def screens(count: int) -> np.ndarray:
-    """[arms, toggles] of 0 and 1: of two toggles all combinations, of three half, of four 8 arms, of five to eight 16.
+    """[arms, toggles] of 0 and 1: of two toggles all combinations, of three half, of four 8 arms, of five to
+    eight 16.
 
     Every level by itself is measured already, so that half of the combinations of few toggles is enough.
     """
@@ -117,7 +122,8 @@ def search(factors: Sequence[Factor], legal: Callable[[Point], bool], budget: in
 
 
 def explore(factor: Factor, budget: int | None, limit: int) -> Generator[Step, View, Frontier]:
-    """Find the fastest size of one ladder, its cliff, and the largest size that fits, in at most `limit` measurements."""
+    """Find the fastest size of one ladder, its cliff, and the largest size that fits, in at most `limit`
+    measurements."""
     numbers = {int(value): n for n, value in enumerate(factor.values) if isinstance(value, int)}
     sizes, known = sorted(numbers), {}
     stages = (lambda: climb(sizes, budget, limit), lambda: largest_feasible(sizes, known, budget, limit))
@@ -153,7 +159,9 @@ class _Hunt:
         seen = self.view.get(self.origin)
         return seen is not None and seen.value is None
 
-    def ask(self, name: str, points: Sequence[Point], base: Point | None = None) -> Generator[Step, View, None]:
+    def ask(
+        self, name: str, points: Sequence[Point], base: Point | None = None
+    ) -> Generator[Step, View, None]:
         """Have arms measured; a step without any new one is none."""
         if points:
             together: tuple[Point, ...] = tuple(dict.fromkeys([*([base] if base else []), *points]))
@@ -164,13 +172,22 @@ class _Hunt:
         """The best size with all else as in the reference."""
         if self.rung is None:
             return
-        sizes = {int(v): i for i, v in enumerate(self.factors[self.rung].values) if isinstance(v, (int, float))}
-        usable = [size for size in sorted(sizes) if self.legal(self.moved(self.origin, self.rung, sizes[size]))]
+        sizes = {
+            int(v): i for i, v in enumerate(self.factors[self.rung].values) if isinstance(v, (int, float))
+        }
+        usable = [
+            size for size in sorted(sizes) if self.legal(self.moved(self.origin, self.rung, sizes[size]))
+        ]
         steps = climb(usable, budget, LADDER_LIMIT)
         wanted = next(steps, None)
         while wanted:
-            yield from self.ask("ladder", [self.moved(self.origin, self.rung, sizes[size]) for size in wanted])
-            seen = {size: self.view.get(self.moved(self.origin, self.rung, number)) for size, number in sizes.items()}
+            yield from self.ask(
+                "ladder", [self.moved(self.origin, self.rung, sizes[size]) for size in wanted]
+            )
+            seen = {
+                size: self.view.get(self.moved(self.origin, self.rung, number))
+                for size, number in sizes.items()
+            }
             known = {size: _rung(size, one) for size, one in seen.items() if one is not None}
             try:
                 wanted = steps.send(known)
@@ -221,7 +238,11 @@ class _Hunt:
 
     def promising(self, best: Point) -> list[Point]:
         """Arms not measured yet that may well be faster than the best, the likeliest first."""
-        candidates = [point for point in {*self.changes(best), *self.corners()} if point not in self.view and self.legal(point)]
+        candidates = [
+            point
+            for point in {*self.changes(best), *self.corners()}
+            if point not in self.view and self.legal(point)
+        ]
         candidates = sorted(point for point in candidates if not self.hopeless(point))
         if not candidates:
             return []
@@ -232,7 +253,12 @@ class _Hunt:
 
     def changes(self, best: Point) -> list[Point]:
         """All arms that differ from the best in one toggle; on the ladder only its neighbours."""
-        found = [self.moved(best, i, n) for i in self.toggles for n in range(len(self.factors[i].values)) if n != best[i]]
+        found = [
+            self.moved(best, i, n)
+            for i in self.toggles
+            for n in range(len(self.factors[i].values))
+            if n != best[i]
+        ]
         if self.rung is not None:
             found += [self.moved(best, self.rung, n) for n in self.neighbours(best[self.rung])]
         return [point for point in found if self.allowed(point)]
@@ -250,16 +276,22 @@ class _Hunt:
         return [*below[-1:], *above[:1]]
 
     def corners(self) -> list[Point]:
-        """Every combination of the levels that are best by themselves, at every size; none where there are too many."""
+        """Every combination of the levels that are best by themselves, at every size; none where there are
+        too many."""
         choices = [
-            sorted({factor.start, self.highs.get(i, factor.start)}) if i != self.rung else list(range(len(factor.values)))
+            sorted({factor.start, self.highs.get(i, factor.start)})
+            if i != self.rung
+            else list(range(len(factor.values)))
             for i, factor in enumerate(self.factors)
         ]
         return list(itertools.product(*choices)) if math.prod(map(len, choices)) <= ENUMERATED else []
 
     def allowed(self, point: Point) -> bool:
         """Whether no toggle that has left the search is in it."""
-        return all(self.factors[i].name not in self.dropped or point[i] == self.factors[i].start for i in self.toggles)
+        return all(
+            self.factors[i].name not in self.dropped or point[i] == self.factors[i].start
+            for i in self.toggles
+        )
 
     def hopeless(self, point: Point) -> bool:
         """Whether an arm of the same levels but a smaller size ran out of memory already."""
@@ -280,13 +312,16 @@ class _Hunt:
         return predict(self.factors, Known(list(known), values, variances), points)
 
     def best(self) -> Point | None:
-        """Of the arms that were measured and keep to the limits the fastest by all that is known; of equals the plainest."""
+        """Of the arms that were measured and keep to the limits the fastest by all that is known; of equals
+        the plainest."""
         runs = sorted(point for point, seen in self.view.items() if seen.value is not None)
         if not runs:
             return None
         means, _ = self.predicted(runs)
         near = [point for point, mean in zip(runs, means, strict=True) if mean <= means.min() + NEGLIGIBLE]
-        return min(near, key=lambda point: sum(one != other for one, other in zip(point, self.origin, strict=True)))
+        return min(
+            near, key=lambda point: sum(one != other for one, other in zip(point, self.origin, strict=True))
+        )
 
     def answer(self) -> Answer:
         """The best arm, and what changing it would cost."""
@@ -294,9 +329,16 @@ class _Hunt:
         names = {self.factors[i].name: n for i, n in self.highs.items()}
         if best is None:
             return Answer(None, {}, self.dropped, names)
-        changed = {(self.factors[i].name, p[i]): p for p in self.changes(best) for i in range(len(p)) if p[i] != best[i]}
+        changed = {
+            (self.factors[i].name, p[i]): p
+            for p in self.changes(best)
+            for i in range(len(p))
+            if p[i] != best[i]
+        }
         means, errors = self.predicted([best, *changed.values()])
-        expected = {key: (float(means[i + 1] - means[0]), float(errors[i + 1])) for i, key in enumerate(changed)}
+        expected = {
+            key: (float(means[i + 1] - means[0]), float(errors[i + 1])) for i, key in enumerate(changed)
+        }
         return Answer(best, expected, self.dropped, names)
 
     def others(self, i: int) -> list[int]:
@@ -310,4 +352,6 @@ class _Hunt:
 
 
 def _rung(size: int, seen: Seen) -> Rung:
-    return Rung(size, seen.value, math.sqrt(seen.variance), seen.peak_bytes, seen.reason, seen.outcome == "oom")
+    return Rung(
+        size, seen.value, math.sqrt(seen.variance), seen.peak_bytes, seen.reason, seen.outcome == "oom"
+    )

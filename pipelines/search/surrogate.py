@@ -1,7 +1,8 @@
 """Log times of arms as main effects and pairwise interactions of their toggles, each shrunk towards none.
 
-The best linear unbiased prediction (Henderson 1975) of every arm from those that were measured: an effect that few and
-noisy arms suggest counts for less than one that many agree on, and no arm has to be there for the others to be used.
+The best linear unbiased prediction (Henderson 1975) of every arm from those that were measured: an effect
+that few and noisy arms suggest counts for less than one that many agree on, and no arm has to be there for
+the others to be used.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ Point = tuple[int, ...]
 """An arm: for each factor the number of its value."""
 
 MAIN, PAIR, REST = 0.3, 0.08, 0.01
-"""Standard deviations, before anything is measured, of a main effect, of an interaction of two, and of all that is left."""
+"""Standard deviations, before anything is measured, of a main effect, of an interaction of two, and of all
+that is left."""
 REACH = 1.5
 """Sizes so many doublings apart still tell much about one another."""
 
 
 @dataclass(frozen=True)
 class Factor:
-    """A toggle with the values that are tried; the first is the one it has in the reference, where `start` says no other.
+    """A toggle with the values that are tried; the first is the one it has in the reference, where `start`
+    says no other.
 
     Attributes
     ----------
-    sizes : log2 of each value of a ladder, None for a value that is no number; empty where the values have no order
+    sizes : log2 of each value of a ladder, None for a value that is no number; empty where the values have no
+        order
     """
 
     name: str
@@ -61,7 +65,9 @@ class Known:
     variances: np.ndarray
 
 
-def predict(factors: Sequence[Factor], known: Known, wanted: Sequence[Point]) -> tuple[np.ndarray, np.ndarray]:
+def predict(
+    factors: Sequence[Factor], known: Known, wanted: Sequence[Point]
+) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation [W] of the log times of the `wanted` arms."""
     centre = float(np.mean(known.values))
     between = _covariance(factors, known.points, known.points) + np.diag(known.variances)
@@ -73,7 +79,8 @@ def predict(factors: Sequence[Factor], known: Known, wanted: Sequence[Point]) ->
 
 
 def _covariance(factors: Sequence[Factor], rows: Sequence[Point], columns: Sequence[Point]) -> np.ndarray:
-    """[R, C] covariance of log times: a common level, main effects, interactions of two, and the arm itself."""
+    """[R, C] covariance of log times: a common level, main effects, interactions of two, and the arm
+    itself."""
     ours, theirs = np.array(rows), np.array(columns)
     alike = [factor.table()[np.ix_(ours[:, i], theirs[:, i])] for i, factor in enumerate(factors)]
     total = np.ones((len(rows), len(columns)))

@@ -54,7 +54,9 @@ class Row:
         if self.ratio is None:
             return self.outcome or "no rounds"
         parity = f", results {self.parity}" if self.parity else ""
-        return f"{percent(self.ratio)} ({bounds_text(self.ratio, self.low, self.high)}) {self.verdict}{parity}"
+        return (
+            f"{percent(self.ratio)} ({bounds_text(self.ratio, self.low, self.high)}) {self.verdict}{parity}"
+        )
 
 
 NAIVE, ALL_ON, TUNED = "naive", "all_on", "tuned"
@@ -75,7 +77,9 @@ class Conclusion:
         self._account()
         if best is None:
             self.console.print(
-                f"no feasible arm: not even the reference: {self.hunt.words(self.hunt.origin)}", style="red", highlight=False
+                f"no feasible arm: not even the reference: {self.hunt.words(self.hunt.origin)}",
+                style="red",
+                highlight=False,
             )
             return SOME_FAILED
         if best == self.hunt.origin:
@@ -94,7 +98,8 @@ class Conclusion:
         return DONE
 
     def _mended(self, best: Point, rows: Sequence[Row]) -> Point | None:
-        """The arm that fresh rounds say is better than the winner of the search; None where they bear it out."""
+        """The arm that fresh rounds say is better than the winner of the search; None where they bear it
+        out."""
         against = next((row for row in rows if row.toggle == TUNED and row.level == f"vs {ALL_ON}"), None)
         # For a stated number of iterations set-up and compiling count too, which these rounds leave out.
         by_time = self.command.tune.iterations is None
@@ -102,7 +107,10 @@ class Conclusion:
             self.console.print("\neverything on is faster: once more with it")
             return self._everything(best)
         useless = {factor.name: why for factor in self.factors if (why := _useless(rows, factor))}
-        without = tuple(factor.start if factor.name in useless else n for factor, n in zip(self.factors, best, strict=True))
+        without = tuple(
+            factor.start if factor.name in useless else n
+            for factor, n in zip(self.factors, best, strict=True)
+        )
         if not useless or not self.hunt.grid.legal(without) or without == self.hunt.origin:
             return None
         for toggle, why in useless.items():
@@ -114,8 +122,8 @@ class Conclusion:
         bench, grid = self.hunt.bench, self.hunt.grid
         arms, rounds = exhaustive(grid.factors, grid.legal), self.command.tune.rounds
         self.console.print(
-            f"\nsearched {len(self.hunt.view)} of {arms} arms in {bench.trials} timing trials; all of them would take "
-            f"{arms * rounds} ({bench.trials / (arms * rounds):.0%})",
+            f"\nsearched {len(self.hunt.view)} of {arms} arms in {bench.trials} timing trials; all of them"
+            f" would take {arms * rounds} ({bench.trials / (arms * rounds):.0%})",
             highlight=False,
         )
         self.console.print(f"the search's report: {bench.folder.report_file}", highlight=False)
@@ -123,14 +131,19 @@ class Conclusion:
     def _nothing_better(self) -> int:
         ruled_out = [point for point, seen in self.hunt.view.items() if seen.value is None]
         every = len(ruled_out) == len(self.hunt.view) - 1
-        why = "every other arm was ruled out" if every else "nothing that was tried is faster than the reference"
+        why = (
+            "every other arm was ruled out"
+            if every
+            else "nothing that was tried is faster than the reference"
+        )
         self.console.print(f"{why}; no preset is written", highlight=False)
         for line in self._dropped([]):
             self.console.print(f"- {line}", highlight=False, markup=False)
         return SOME_FAILED if every else DONE
 
     def _verification(self, best: Point, name: str) -> SweepCommand:
-        """Winner, reference and everything on in one ordinary sweep, each level of the winner left out in turn."""
+        """Winner, reference and everything on in one ordinary sweep, each level of the winner left out in
+        turn."""
         references = {NAIVE: self._levels(self.hunt.origin)}
         left: list[str] = []
         for i, factor in enumerate(self.factors):
@@ -144,7 +157,9 @@ class Conclusion:
         if (everything := self._everything(best)) is not None:
             references[ALL_ON] = self._levels(everything)
         designs = [DesignConfig("arms", arms={TUNED: dict(self._levels(best))})]
-        designs += [DesignConfig("leave_one_out", best=dict(self._levels(best)), toggles=left)] if left else []
+        designs += (
+            [DesignConfig("leave_one_out", best=dict(self._levels(best)), toggles=left)] if left else []
+        )
         kept = {field.name: getattr(self.command, field.name) for field in dataclasses.fields(SweepCommand)}
         return SweepCommand(**{**kept, "name": name, "sweep": SweepConfig(TUNED, designs, references)})
 
@@ -156,7 +171,8 @@ class Conclusion:
             return None
 
     def _everything(self, best: Point) -> Point | None:
-        """Every toggle at the level that is best by itself, as far as they go together; None where that is the winner.
+        """Every toggle at the level that is best by itself, as far as they go together; None where that is
+        the winner.
 
         What fresh rounds have found useless stays off.
         """
@@ -181,13 +197,20 @@ class Conclusion:
             self.console.print(f"against everything on: {everything.text}", highlight=False)
         if self.command.tune.iterations is not None:
             self.console.print(
-                f"for {self.command.tune.iterations:g} iterations: {self.hunt.words(best)} by the search", highlight=False
+                f"for {self.command.tune.iterations:g} iterations: {self.hunt.words(best)} by the search",
+                highlight=False,
             )
         for line in lines:
             self.console.print(f"- {line}", highlight=False, markup=False)
-        if first.ratio is None or first.verdict in (Verdict.SLOWER.value, Verdict.DIFFERENT.value, Verdict.NO_DIFFERENCE.value):
+        if first.ratio is None or first.verdict in (
+            Verdict.SLOWER.value,
+            Verdict.DIFFERENT.value,
+            Verdict.NO_DIFFERENCE.value,
+        ):
             self.console.print(
-                "the comparison does not bear the search out: no preset is written", style="yellow", highlight=False
+                "the comparison does not bear the search out: no preset is written",
+                style="yellow",
+                highlight=False,
             )
             return SOME_FAILED
         bench, device = self.hunt.bench, self.hunt.bench.device
@@ -203,7 +226,10 @@ class Conclusion:
         presets.write(place, bench.space.choices(self._levels(best)), facts)
         self.console.print(f"preset: {place.file}", highlight=False)
         self.console.print(
-            f"use it: perfsweep run workload={workload} {place.override}", highlight=False, soft_wrap=True, markup=False
+            f"use it: perfsweep run workload={workload} {place.override}",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
         )
         return status
 
@@ -215,7 +241,9 @@ class Conclusion:
             if best[i] == factor.start:
                 continue
             row = next(row for row in rows if row.toggle == TUNED) if alone else _row_of(rows, factor)
-            worth = row.text if row and row.ratio is not None else self._guess(factor, factor.start, invert=True)
+            worth = (
+                row.text if row and row.ratio is not None else self._guess(factor, factor.start, invert=True)
+            )
             lines.append(f"kept {factor.name}={factor.values[best[i]]}: {worth}")
         return [*lines, *self._dropped([f.name for i, f in enumerate(self.factors) if best[i] != f.start])]
 
@@ -225,7 +253,9 @@ class Conclusion:
         for factor in self.factors:
             if factor.name in kept:
                 continue
-            high = self.answer.highs.get(factor.name, next(n for n in range(len(factor.values)) if n != factor.start))
+            high = self.answer.highs.get(
+                factor.name, next(n for n in range(len(factor.values)) if n != factor.start)
+            )
             if why := self.answer.dropped.get(factor.name):
                 lines.append(f"dropped {factor.name}: {why}")
             elif why := self.useless.get(factor.name):
@@ -253,7 +283,10 @@ class Conclusion:
 
 def _rows(folder: SweepFolder) -> list[Row]:
     names = [field.name for field in dataclasses.fields(Row)]
-    return [Row(*values) for values in pl.read_parquet(folder.tables_dir / "effects.parquet").select(names).iter_rows()]
+    return [
+        Row(*values)
+        for values in pl.read_parquet(folder.tables_dir / "effects.parquet").select(names).iter_rows()
+    ]
 
 
 def _row_of(rows: Sequence[Row], factor: Factor) -> Row | None:

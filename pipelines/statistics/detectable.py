@@ -18,8 +18,9 @@ _SAMPLES = 4000
 def detectable_effect(n: int, pair_sd: float, comparisons: int = 1, degrees: int | None = None) -> float:
     """Log ratio that n rounds find with 80 % power, when one pair has the standard deviation `pair_sd`.
 
-    With several comparisons it is the effect that Holm finds first. Where the signed rank cannot decide, `degrees` of
-    freedom of a pooled variance may; without them nothing is detectable and the effect is infinite.
+    With several comparisons it is the effect that Holm finds first. Where the signed rank cannot decide,
+    `degrees` of freedom of a pooled variance may; without them nothing is detectable and the effect is
+    infinite.
     """
     alpha = ALPHA / comparisons
     if signed_rank_decides(n, comparisons):
@@ -34,10 +35,12 @@ def detectable_effect(n: int, pair_sd: float, comparisons: int = 1, degrees: int
 
 @functools.lru_cache(maxsize=256)
 def _signed_rank_sd(n: int, k: int) -> float:
-    """Shift of n normal pairs of unit spread that puts the k-th smallest Walsh mean above zero in 80 % of samples.
+    """Shift of n normal pairs of unit spread that puts the k-th smallest Walsh mean above zero in 80 % of
+    samples.
 
-    A shift moves every Walsh mean by itself, so one set of samples answers for all shifts. Normal approximations are
-    wrong where it matters: with 8 rounds and 6 comparisons all pairs must agree, and the effect is half as large again.
+    A shift moves every Walsh mean by itself, so one set of samples answers for all shifts. Normal
+    approximations are wrong where it matters: with 8 rounds and 6 comparisons all pairs must agree, and the
+    effect is half as large again.
     """
     beyond = 100  # from here on only the error shrinks
     if n > beyond:

@@ -30,9 +30,9 @@ class Equivalence:
 def tost(differences: Sequence[float], margin: float) -> Equivalence:
     """Two one-sided tests at 5 % each (Schuirmann 1987) on one difference for each pair of seeds.
 
-    Not showing a difference is no evidence of none, so small samples are undecided, not equivalent. `seeds_needed` =
-    ((1.65 + 1.28) sd / margin)^2 + 2 pairs show equality with power 0.9. A difference that is not finite decides
-    nothing.
+    Not showing a difference is no evidence of none, so small samples are undecided, not equivalent.
+    `seeds_needed` = ((1.65 + 1.28) sd / margin)^2 + 2 pairs show equality with power 0.9. A difference that
+    is not finite decides nothing.
     """
     values = np.asarray(differences, dtype=np.float64)
     if len(values) < 2 or not np.isfinite(values).all():

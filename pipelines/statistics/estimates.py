@@ -1,7 +1,8 @@
 """Estimates and intervals of paired comparisons.
 
-Everything here works on log ratios d = log(time of the arm / time of its base), one for each round (or, for processes
-that stay, one for each process generation): natural logarithms, negative is faster, -0.10 is 9.5 % less time.
+Everything here works on log ratios d = log(time of the arm / time of its base), one for each round (or, for
+processes that stay, one for each process generation): natural logarithms, negative is faster, -0.10 is 9.5 %
+less time.
 """
 
 from __future__ import annotations
@@ -99,7 +100,9 @@ class Estimate:
             return signed_rank_interval(self.log_ratios, level)
         if self.spread is None:
             return None
-        return _student_interval(self.log_ratio, _ratio_error(self.spread, self.n), self.spread.degrees, level)
+        return _student_interval(
+            self.log_ratio, _ratio_error(self.spread, self.n), self.spread.degrees, level
+        )
 
 
 def log_ratios(arm_times: ArrayLike, base_times: ArrayLike) -> LogRatios:
@@ -112,9 +115,13 @@ def log_ratios(arm_times: ArrayLike, base_times: ArrayLike) -> LogRatios:
     """
     arm, base = np.asarray(arm_times, float), np.asarray(base_times, float)
     if arm.shape != base.shape or arm.ndim != 1:
-        raise ValueError(f"times must come in pairs, and there are {arm.size} of the arm and {base.size} of its base")
+        raise ValueError(
+            f"times must come in pairs, and there are {arm.size} of the arm and {base.size} of its base"
+        )
     if (arm <= 0).any() or (base <= 0).any():
-        raise ValueError("a time is zero or negative, so its trial did not measure; leave that trial out or repeat it")
+        raise ValueError(
+            "a time is zero or negative, so its trial did not measure; leave that trial out or repeat it"
+        )
     complete = np.isfinite(arm) & np.isfinite(base)
     return LogRatios(np.log(arm[complete] / base[complete]), int(np.sum(~complete)))
 
@@ -128,15 +135,16 @@ def hodges_lehmann(d: ArrayLike) -> float:
 def generation_ratios(d: ArrayLike, generations: ArrayLike) -> np.ndarray:
     """[G] Hodges-Lehmann estimate of each process generation, from d [n] and the generation [n] of each.
 
-    Pairs of one process share what that process drew (addresses, placement, autotuning), so generations, not pairs,
-    are what an interval may count.
+    Pairs of one process share what that process drew (addresses, placement, autotuning), so generations, not
+    pairs, are what an interval may count.
     """
     values, labels = np.asarray(d, float), np.asarray(generations)
     return np.array([hodges_lehmann(values[labels == label]) for label in np.unique(labels)])
 
 
 def signed_rank_interval(d: ArrayLike, level: float = LEVEL) -> Interval | None:
-    """Interval of the Hodges-Lehmann estimate from the exact signed rank distribution; None if n is too small for it."""
+    """Interval of the Hodges-Lehmann estimate from the exact signed rank distribution; None if n is too small
+    for it."""
     values = _finite(d)
     k = signed_rank_order(len(values), level)
     if k == 0:
@@ -146,13 +154,15 @@ def signed_rank_interval(d: ArrayLike, level: float = LEVEL) -> Interval | None:
 
 
 def signed_rank_order(n: int, level: float = LEVEL) -> int:
-    """Which of the sorted Walsh means, counted from either end, bound the interval of n pairs; 0 if n is too small."""
+    """Which of the sorted Walsh means, counted from either end, bound the interval of n pairs; 0 if n is too
+    small."""
     lower_tail = np.cumsum(_signed_rank_distribution(n))
     return int(np.searchsorted(lower_tail, _tail(level), side="right"))
 
 
 def signed_rank_p(d: ArrayLike) -> float:
-    """Exact two-sided p of no effect: at most alpha just when the interval at level 1 - alpha excludes zero."""
+    """Exact two-sided p of no effect: at most alpha just when the interval at level 1 - alpha excludes
+    zero."""
     values = _finite(d)
     walsh = _walsh(values)
     rarer = min(np.count_nonzero(walsh <= 0), np.count_nonzero(walsh >= 0))
@@ -176,8 +186,8 @@ def t_interval(d: ArrayLike, level: float = LEVEL) -> Interval | None:
 def residual_spread(*packs: ArrayLike) -> Spread | None:
     """Residual mean square of log times [arms, rounds] after arm and round means, pooled over packs.
 
-    A pack holds its base as one of its arms. Cells that are not finite are missing: the means are then fitted by least
-    squares to the others. None when no degree of freedom remains.
+    A pack holds its base as one of its arms. Cells that are not finite are missing: the means are then fitted
+    by least squares to the others. None when no degree of freedom remains.
     """
     sums, degrees = 0.0, 0
     for pack in packs:
@@ -189,11 +199,14 @@ def residual_spread(*packs: ArrayLike) -> Spread | None:
 def pooled_interval(log_times: ArrayLike, arm: int, base: int, level: float = LEVEL) -> Interval | None:
     """Hodges-Lehmann of arm against base +- t times a standard error pooled over all arms of the pack.
 
-    `log_times` is [arms with the base, rounds]; the standard error is 1.023 sqrt(2 s2 / n). The mean square is used as
-    it is: clipped residuals and their median deviation cover less than they say (.88 and .75 for .95 with spikes).
+    `log_times` is [arms with the base, rounds]; the standard error is 1.023 sqrt(2 s2 / n). The mean square
+    is used as it is: clipped residuals and their median deviation cover less than they say (.88 and .75 for
+    .95 with spikes).
     """
     spread = residual_spread(log_times)
-    return estimate(_differences(log_times, arm, base), spread=spread, rank=False).at(level) if spread else None
+    return (
+        estimate(_differences(log_times, arm, base), spread=spread, rank=False).at(level) if spread else None
+    )
 
 
 def pooled_p(log_times: ArrayLike, arm: int, base: int) -> float | None:
@@ -202,11 +215,13 @@ def pooled_p(log_times: ArrayLike, arm: int, base: int) -> float | None:
     return estimate(_differences(log_times, arm, base), spread=spread, rank=False).p if spread else None
 
 
-def estimate(d: ArrayLike, comparisons: int = 1, spread: Spread | None = None, *, rank: bool = True) -> Estimate:
+def estimate(
+    d: ArrayLike, comparisons: int = 1, spread: Spread | None = None, *, rank: bool = True
+) -> Estimate:
     """Judge the log ratios d [n] of one comparison among `comparisons` of a sweep.
 
-    The exact signed rank wherever it can decide under Holm; else the variance pooled over the arms of the sweep; else
-    that of the pairs themselves. One round never has an interval.
+    The exact signed rank wherever it can decide under Holm; else the variance pooled over the arms of the
+    sweep; else that of the pairs themselves. One round never has an interval.
 
     Parameters
     ----------
@@ -254,7 +269,8 @@ class HolmStep:
 
 
 def holm(ps: Sequence[float | None], alpha: float = ALPHA) -> list[HolmStep]:
-    """Holm's procedure (1979) over all comparisons of a sweep, in the order given; None is a comparison without a p."""
+    """Holm's procedure (1979) over all comparisons of a sweep, in the order given; None is a comparison
+    without a p."""
     values = [1.0 if p is None or math.isnan(p) else p for p in ps]
     count = len(values)
     steps: list[HolmStep | None] = [None] * count
@@ -268,7 +284,8 @@ def holm(ps: Sequence[float | None], alpha: float = ALPHA) -> list[HolmStep]:
 
 
 def rounds_to_decide(found: Estimate, margin: float) -> int | None:
-    """Rounds after which the interval would clear the margin's nearer edge, if the estimate stayed: n (half-width / distance)^2.
+    """Rounds after which the interval would clear the margin's nearer edge, if the estimate stayed: n
+    (half-width / distance)^2.
 
     None where no number of rounds would: no interval yet, or an estimate on the edge itself.
     """
@@ -281,8 +298,9 @@ def rounds_to_decide(found: Estimate, margin: float) -> int | None:
 def precise_enough(found: Estimate, target: float) -> bool:
     """Whether rounds may stop: the half-width, and nothing else, has reached the target.
 
-    Stopping on it costs the 95 % interval at most two points of coverage, where the target is reached only after many
-    rounds. Never stop on the verdict or its p: at p < 0.05 two equal arms would differ in 23 % of sweeps.
+    Stopping on it costs the 95 % interval at most two points of coverage, where the target is reached only
+    after many rounds. Never stop on the verdict or its p: at p < 0.05 two equal arms would differ in 23 % of
+    sweeps.
     """
     return found.interval is not None and found.interval.half_width <= target
 
@@ -290,7 +308,9 @@ def precise_enough(found: Estimate, target: float) -> bool:
 def _finite(d: ArrayLike) -> np.ndarray:
     values = np.asarray(d, float)
     if not np.isfinite(values).all():
-        raise ValueError("a log ratio is not finite; pairs with a missing side are left out, and counted, before this")
+        raise ValueError(
+            "a log ratio is not finite; pairs with a missing side are left out, and counted, before this"
+        )
     return values
 
 
@@ -318,7 +338,8 @@ def _signed_rank_distribution(n: int) -> np.ndarray:
 
 
 def _tail(level: float) -> float:
-    # 1 - 0.95 is a little over 0.05 in floating point, other levels a little under; a tail of 2^-n must still count as reached.
+    # 1 - 0.95 is a little over 0.05 in floating point, other levels a little under; a tail of 2^-n must still
+    # count as reached.
     return (1 - level) / 2 * (1 + 1e-12)
 
 
@@ -326,12 +347,16 @@ def _two_way_residuals(log_times: np.ndarray) -> tuple[float, int]:
     """Sum of squared residuals of [arms, rounds] and its degrees of freedom."""
     present = np.isfinite(log_times)
     if present.all() and log_times.size:
-        residuals = log_times - log_times.mean(axis=1, keepdims=True) - log_times.mean(axis=0) + log_times.mean()
+        residuals = (
+            log_times - log_times.mean(axis=1, keepdims=True) - log_times.mean(axis=0) + log_times.mean()
+        )
         return float(np.sum(residuals**2)), (log_times.shape[0] - 1) * (log_times.shape[1] - 1)
     arm, round_ = np.nonzero(present)
     if len(arm) == 0:
         return 0.0, 0
-    design = np.hstack([arm[:, None] == np.arange(log_times.shape[0]), round_[:, None] == np.arange(log_times.shape[1])])
+    design = np.hstack(
+        [arm[:, None] == np.arange(log_times.shape[0]), round_[:, None] == np.arange(log_times.shape[1])]
+    )
     observed = log_times[present]
     fitted, _, rank, _ = np.linalg.lstsq(design.astype(float), observed, rcond=None)
     return float(np.sum((observed - design @ fitted) ** 2)), int(len(observed) - rank)

@@ -1,4 +1,5 @@
-"""A figure of the used timing trials as log ratios: what effects are estimated from, in judging and in stopping."""
+"""A figure of the used timing trials as log ratios: what effects are estimated from, in judging and in
+stopping."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Cell:
 class Rounds:
     """A figure by pack, replication, round and arm.
 
-    A replication is what intervals may count: a round of fresh processes, or all rounds of one process generation.
+    A replication is what intervals may count: a round of fresh processes, or all rounds of one process
+    generation.
 
     Raises
     ------
@@ -55,9 +57,11 @@ class Rounds:
         return min((packs.count(pack) for pack in set(packs)), default=0)
 
     def log_ratios(self, effect: Effect) -> np.ndarray:
-        """One value for each replication that has all arms of the effect: the Hodges-Lehmann estimate over its rounds.
+        """One value for each replication that has all arms of the effect: the Hodges-Lehmann estimate over
+        its rounds.
 
-        Pairs of one process share what that process drew (addresses, placement, autotuning), so they are one value.
+        Pairs of one process share what that process drew (addresses, placement, autotuning), so they are one
+        value.
         """
         weights = effect.weights
         values = []
@@ -72,10 +76,11 @@ class Rounds:
         return np.asarray(values)
 
     def spread(self, effect: Effect | None = None) -> Spread | None:
-        """Variance of log times, pooled over each pack's arms that are there in every one of its replications.
+        """Variance of log times, pooled over each pack's arms that are there in every one of its
+        replications.
 
-        With an effect it is scaled to that effect's error: a mean over many pairs scatters less than one pair, whose
-        two arms have a squared weight of one each.
+        With an effect it is scaled to that effect's error: a mean over many pairs scatters less than one
+        pair, whose two arms have a squared weight of one each.
         """
         found = self._spread
         if found is None or effect is None:
@@ -90,7 +95,9 @@ class Rounds:
     def _tables(self) -> Iterator[np.ndarray]:
         """[arms, replications] log times of each pack that can tell a spread."""
         for pack in {pack for pack, _, _ in self._replications}:
-            columns = [_log_times(rounds) for (owner, _, _), rounds in self._replications.items() if owner == pack]
+            columns = [
+                _log_times(rounds) for (owner, _, _), rounds in self._replications.items() if owner == pack
+            ]
             complete = sorted(set.intersection(*(set(column) for column in columns)))
             table = np.array([[column[arm] for column in columns] for arm in complete])
             if table.ndim == 2 and min(table.shape) > 1:

@@ -1,4 +1,5 @@
-"""What is said about an effect, and about a report's claim; the only place that turns intervals into words."""
+"""What is said about an effect, and about a report's claim; the only place that turns intervals into
+words."""
 
 from __future__ import annotations
 
@@ -65,10 +66,11 @@ def decide_verdicts(
     Parameters
     ----------
     estimates : by comparison; every effect of the sweep at once, since the correction counts them
-    withheld : comparisons that have their verdict for other reasons (results differ, fewer units done); their times
-        are not looked at, so they are not counted either
+    withheld : comparisons that have their verdict for other reasons (results differ, fewer units done); their
+        times are not looked at, so they are not counted either
     margin : log ratio within which there is no difference
-    floor : upper bound of |A/A|, the log ratio that two equal arms of the sweep showed; no smaller effect is called
+    floor : upper bound of |A/A|, the log ratio that two equal arms of the sweep showed; no smaller effect is
+        called
 
     Raises
     ------
@@ -118,7 +120,8 @@ class Obstacle(StrEnum):
     NO_TENSOR_CORES = "needs CUDA capability 8.0"
     ONE_DEVICE = "needs several devices"
     NO_COMPILER = "needs a C++ compiler or a CUDA device"
-    A_RULE = "says how to measure, or asks for other work: nothing to rule on"  # of claims about no arm, on any device
+    # of claims about no arm, on any device
+    A_RULE = "says how to measure, or asks for other work: nothing to rule on"
 
     def stands(self, device: Device) -> bool:
         """Whether the device's facts bear the reason out."""
@@ -155,7 +158,8 @@ WORDS: dict[str, tuple[float, float]] = {
     "slightly slower": (1 / 1.1, 1.0),
     "much slower": (0.0, 1 / 1.3),
 }
-"""Speed ratios (2.0 is twice as fast) that a report's size words are held to; for memory, ratios of memory saved."""
+"""Speed ratios (2.0 is twice as fast) that a report's size words are held to; for memory, ratios of memory
+saved."""
 
 
 def rule_claim(
@@ -169,15 +173,16 @@ def rule_claim(
 ) -> Ruling:
     """Rule on a claim from the plain 95 % interval.
 
-    With [a, b] the measured ratio and [low, high] the claimed one: a > high is exceeded; overlap with a > 1 confirmed;
-    b < low refuted; anything else undecided. A claimed loss (high at most 1) is ruled the same way upside down. A claim
-    of no effect is confirmed by an interval within its bounds and refuted by one outside.
+    With [a, b] the measured ratio and [low, high] the claimed one: a > high is exceeded; overlap with a > 1
+    confirmed; b < low refuted; anything else undecided. A claimed loss (high at most 1) is ruled the same way
+    upside down. A claim of no effect is confirmed by an interval within its bounds and refuted by one
+    outside.
 
     Parameters
     ----------
     kind : of the claim
-    low, high : claimed speed ratio, or, for ``memory``, peak memory of the arm / that of its base (0.5 is half of it);
-        of a bound that the report does not give, the side of 1 is taken that the other lies on
+    low, high : claimed speed ratio, or, for ``memory``, peak memory of the arm / that of its base (0.5 is
+        half of it); of a bound that the report does not give, the side of 1 is taken that the other lies on
     word : of a ``qualitative`` claim, one of `WORDS`
     interval : log ratio of time, or of peak memory, of the arm to its base; None where nothing was measured
     holds : of a ``predicate``, whether the counters bear it out; None where they were not counted
@@ -207,7 +212,8 @@ def rule_not_measurable(obstacle: Obstacle, device: Device) -> Ruling:
     """
     if not obstacle.stands(device):
         raise ValueError(
-            f"a claim was called not measurable because it {obstacle}, and {device.name or device.type} does not lack that"
+            f"a claim was called not measurable because it {obstacle}, and {device.name or device.type} does"
+            " not lack that"
         )
     return Ruling.NOT_MEASURABLE
 
@@ -220,7 +226,9 @@ def _word_bounds(word: str | None) -> tuple[float, float]:
 
 def _bounds(kind: str, low: float | None, high: float | None) -> tuple[float, float]:
     if low is None and high is None:
-        raise ValueError(f"a {kind} claim needs a low or a high bound; a claim without numbers is qualitative")
+        raise ValueError(
+            f"a {kind} claim needs a low or a high bound; a claim without numbers is qualitative"
+        )
     if kind == "memory":
         # Less memory is the gain, so its ratio is turned round: 0.5 of the memory is a saving of 2.
         low, high = (1 / high if high else None), (1 / low if low else None)

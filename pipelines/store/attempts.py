@@ -1,7 +1,9 @@
-"""Attempts at a pack, numbered: of two live copies of one pack, the later one measures and the earlier one stops.
+"""Attempts at a pack, numbered: of two live copies of one pack, the later one measures and the earlier one
+stops.
 
-Execution on a cluster is at least once: a node that lost contact goes on measuring while its pack is started again
-elsewhere. Every start claims a number of its own, so that what two copies write never mixes in one round.
+Execution on a cluster is at least once: a node that lost contact goes on measuring while its pack is started
+again elsewhere. Every start claims a number of its own, so that what two copies write never mixes in one
+round.
 """
 
 from __future__ import annotations
@@ -14,11 +16,21 @@ from pathlib import Path
 
 from pipelines.store.files import write_once
 from pipelines.store.progress import read_progress
-from pipelines.store.records import Failure, Manifest, Outcome, Pack, SweepFolder, TrialRecord, read_spec, write_record
+from pipelines.store.records import (
+    Failure,
+    Manifest,
+    Outcome,
+    Pack,
+    SweepFolder,
+    TrialRecord,
+    read_spec,
+    write_record,
+)
 
 
 class Superseded(BaseException):
-    """A later attempt at this pack has started; like an interrupt it passes every handler of ordinary mistakes."""
+    """A later attempt at this pack has started; like an interrupt it passes every handler of ordinary
+    mistakes."""
 
 
 def claim(folder: SweepFolder, pack: Pack) -> int:
@@ -53,8 +65,12 @@ def advanced(folder: SweepFolder, manifest: Manifest, pack: Pack) -> bool:
     """Whether the latest attempt finished a round, or a trial that is needed once."""
     attempt = newest(folder, pack.id)
     progress = read_progress(folder, manifest)
-    rounds = any(progress.finished_attempt(pack.id, number, pack.arms) == attempt for number in range(len(pack.orders)))
-    once = any(found.record.pack == pack.id and found.record.attempt == attempt for found in progress.other.values())
+    rounds = any(
+        progress.finished_attempt(pack.id, number, pack.arms) == attempt for number in range(len(pack.orders))
+    )
+    once = any(
+        found.record.pack == pack.id and found.record.attempt == attempt for found in progress.other.values()
+    )
     return rounds or once
 
 
@@ -67,10 +83,17 @@ def record_oom(folder: SweepFolder, pack: Pack) -> bool:
     found = False
     for arm in pack.arms:
         for path, owner, _, number in folder.trial_dirs(arm):
-            if owner == pack.id and number == attempt and (path / "spec.json").exists() and not (path / "record.json").exists():
+            if (
+                owner == pack.id
+                and number == attempt
+                and (path / "spec.json").exists()
+                and not (path / "record.json").exists()
+            ):
                 failure = Failure(type="Killed", message="Slurm ended the job because memory ran out")
                 started = (path / "spec.json").stat().st_mtime
-                record = TrialRecord.of(read_spec(path / "spec.json"), started, outcome=Outcome.OOM, failure=failure)
+                record = TrialRecord.of(
+                    read_spec(path / "spec.json"), started, outcome=Outcome.OOM, failure=failure
+                )
                 found |= write_record(path, record)
     return found
 

@@ -1,7 +1,7 @@
 """The code a sweep runs: a copy of our packages under the digest of their content.
 
-Jobs that wait in a queue for hours import what was submitted, whatever the checkout has become; a copy that jobs may
-still import is never touched.
+Jobs that wait in a queue for hours import what was submitted, whatever the checkout has become; a copy that
+jobs may still import is never touched.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def take(code_dir: Path) -> Path:
     if not place.is_dir():
         fresh = code_dir / f".{place.name}.{os.getpid()}"
         for source in _sources():
-            # With what is compiled already, valid since copies keep their times: a job need not compile it again.
+            # With what is compiled already, valid since copies keep their times: a job need not compile it
+            # again.
             shutil.copytree(source, fresh / source.name, ignore=_HALF_COMPILED)
         try:
             fresh.rename(place)
@@ -44,7 +45,9 @@ def _digest() -> str:
     """First 12 hex digits of SHA-256 over names and content of all files."""
     found = hashlib.sha256()
     for source in _sources():
-        for file in sorted(path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
+        for file in sorted(
+            path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+        ):
             found.update(f"{source.name}/{file.relative_to(source)}\0".encode())
             found.update(hashlib.sha256(file.read_bytes()).digest())
     return found.hexdigest()[:12]

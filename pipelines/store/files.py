@@ -41,7 +41,9 @@ def read_arrays(file: Path) -> dict[str, np.ndarray]:
             return {name: arrays[name] for name in arrays.files}
     except (OSError, ValueError, EOFError, KeyError) as error:
         raise RecordError(f"{file} cannot be read as arrays: {error}") from error
-    except Exception as error:  # a torn zip raises zipfile.BadZipFile or zlib.error, depending on where it was torn
+    except (
+        Exception
+    ) as error:  # a torn zip raises zipfile.BadZipFile or zlib.error, depending on where it was torn
         raise RecordError(f"{file} is damaged: {error}") from error
 
 
@@ -70,7 +72,9 @@ def read_json_lines(file: Path, *, torn_tail: bool = False) -> Iterator[tuple[in
     try:
         text = file.read_text()
     except OSError as error:
-        raise RecordError(f"{file} cannot be read ({error.strerror}); is this the folder of a sweep?") from error
+        raise RecordError(
+            f"{file} cannot be read ({error.strerror}); is this the folder of a sweep?"
+        ) from error
     lines = text.splitlines()
     if torn_tail and text and not text.endswith("\n"):
         lines.pop()

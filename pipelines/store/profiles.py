@@ -69,7 +69,8 @@ class ProfileSpec(Row):
 
 
 class Cost(Row):
-    """One line of a profile, over all repetitions of its slice: an operator, a function, a phase, a compiled frame.
+    """One line of a profile, over all repetitions of its slice: an operator, a function, a phase, a compiled
+    frame.
 
     `self_ns` and `device_ns` are times without what it called, on the host and on the device.
     """
@@ -91,8 +92,8 @@ class Cost(Row):
 class Profile(Row):
     """What a tool found in a slice of an arm.
 
-    `iterations` and `units` were done in the profiled repetitions; `bare_ns` and `profiled_ns` are times per iteration of
-    each repetition without and with the tool; `findings` are sentences for people.
+    `iterations` and `units` were done in the profiled repetitions; `bare_ns` and `profiled_ns` are times per
+    iteration of each repetition without and with the tool; `findings` are sentences for people.
     """
 
     schema_version: int = SCHEMA
@@ -182,7 +183,11 @@ def read_profile(folder: Path) -> Kept:
 
 def kept_profiles(folder: SweepFolder, problems: list[str] | None = None) -> list[Kept]:
     """All whole profiles of a sweep, by arm and tool; those that cannot be read are named in `problems`."""
-    return list(_kept_under(sorted(folder.profiles_dir.glob(f"*/*/{RESULT}")), problems if problems is not None else []))
+    return list(
+        _kept_under(
+            sorted(folder.profiles_dir.glob(f"*/*/{RESULT}")), problems if problems is not None else []
+        )
+    )
 
 
 def _kept_under(files: list[Path], problems: list[str]) -> Iterator[Kept]:
@@ -200,12 +205,16 @@ def _read(row: type[Any], file: Path) -> Any:
         values = json.loads(file.read_text())
         version = values.get("schema_version") if isinstance(values, dict) else None
         if version != SCHEMA:
-            raise RecordError(f"{file} has schema version {version}, and this perfsweep reads version {SCHEMA}")
+            raise RecordError(
+                f"{file} has schema version {version}, and this perfsweep reads version {SCHEMA}"
+            )
         return row.model_validate(values)
     except OSError as error:
         raise RecordError(f"{file} cannot be read ({error.strerror})") from error
     except ValidationError as error:
         first = error.errors()[0]
-        raise RecordError(f"{file} does not fit the schema: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise RecordError(
+            f"{file} does not fit the schema: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        ) from error
     except ValueError as error:
         raise RecordError(f"{file} is damaged: {error}; profile the arm again") from error

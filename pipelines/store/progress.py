@@ -1,9 +1,10 @@
 """What of a sweep is done: the one rule for resume, status and collect.
 
-The unit of progress is the round, or the rounds of one process generation where processes stay. It is finished when
-every arm has a record of one attempt: pairs never mix attempts, so what was interrupted is measured again whole. A
-finished round that something disturbed may be measured again, within `measure.repeats`; of several finished attempts
-the one with the fewest disturbed trials is used, of equal ones the latest.
+The unit of progress is the round, or the rounds of one process generation where processes stay. It is
+finished when every arm has a record of one attempt: pairs never mix attempts, so what was interrupted is
+measured again whole. A finished round that something disturbed may be measured again, within
+`measure.repeats`; of several finished attempts the one with the fewest disturbed trials is used, of equal
+ones the latest.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ class Found:
 
 @dataclass
 class Progress:
-    """Records of a sweep, by what they belong to; `damaged` files are named, never guessed, and `left_out` counts records
-    of another experiment by what sets them apart.
+    """Records of a sweep, by what they belong to; `damaged` files are named, never guessed, and `left_out`
+    counts records of another experiment by what sets them apart.
 
-    `stride` rounds share their processes, `repeats` rounds of a pack may be measured again, and `rule` says how many
-    rounds a pack needs (None: all that are planned). `seeds` holds the evidence of further seeds, by arm and offset.
+    `stride` rounds share their processes, `repeats` rounds of a pack may be measured again, and `rule` says
+    how many rounds a pack needs (None: all that are planned). `seeds` holds the evidence of further seeds, by
+    arm and offset.
     """
 
     timing: dict[tuple[str, int], dict[int, dict[str, Found]]] = field(
@@ -89,7 +91,9 @@ class Progress:
     def finished_attempt(self, pack: str, number: int, arms: Sequence[str]) -> int | None:
         """The attempt that counts for a round, or None while none is finished."""
         finished = self._finished(pack, number, tuple(arms))
-        return min(finished, key=lambda attempt: (self._disturbed(pack, number, attempt), -attempt), default=None)
+        return min(
+            finished, key=lambda attempt: (self._disturbed(pack, number, attempt), -attempt), default=None
+        )
 
     def used(self, pack: Pack, number: int) -> list[Found]:
         """The trials that count for a round."""
@@ -101,18 +105,27 @@ class Progress:
         return self.rule.rounds(pack, self) if self.rule else len(pack.orders)
 
     def unfinished_rounds(self, pack: Pack, retry: frozenset[Outcome] = frozenset()) -> list[int]:
-        """Rounds still to be measured: unfinished ones and those holding an outcome that is to be tried again, or, when
-        there are none, as many disturbed ones as may be repeated."""
-        unfinished = [number for number in range(self.rounds_wanted(pack)) if not self._satisfied(pack, number, retry)]
+        """Rounds still to be measured: unfinished ones and those holding an outcome that is to be tried
+        again, or, when there are none, as many disturbed ones as may be repeated."""
+        unfinished = [
+            number for number in range(self.rounds_wanted(pack)) if not self._satisfied(pack, number, retry)
+        ]
         return unfinished or self.to_repeat(pack)
 
     def to_repeat(self, pack: Pack) -> list[int]:
         """Disturbed rounds that may be measured again; of rounds that share their processes the first."""
         finished = {
-            number: self._finished(pack.id, number, pack.arms) for number in range(0, self.rounds_wanted(pack), self.stride)
+            number: self._finished(pack.id, number, pack.arms)
+            for number in range(0, self.rounds_wanted(pack), self.stride)
         }
-        left = math.ceil(self.repeats / self.stride) - sum(max(0, len(attempts) - 1) for attempts in finished.values())
-        disturbed = [n for n, tries in finished.items() if all(self._disturbed(pack.id, n, attempt) for attempt in tries)]
+        left = math.ceil(self.repeats / self.stride) - sum(
+            max(0, len(attempts) - 1) for attempts in finished.values()
+        )
+        disturbed = [
+            n
+            for n, tries in finished.items()
+            if all(self._disturbed(pack.id, n, attempt) for attempt in tries)
+        ]
         return [number for number in disturbed if finished[number]][: max(0, left)]
 
     def seconds(self, pack: str, rounds: int) -> float:
@@ -133,7 +146,8 @@ class Progress:
         return not any(trial.record.outcome in retry for trial in found.values())
 
     def _finished(self, pack: str, number: int, arms: tuple[str, ...]) -> list[int]:
-        """Attempts that have a record of every arm, in all rounds that share their processes with this one."""
+        """Attempts that have a record of every arm, in all rounds that share their processes with this
+        one."""
         retired = self.retired(pack, arms)
         needed = [arm for arm in arms if arm not in retired]
         rounds = [self.timing.get((pack, member), {}) for member in self.together(number)]
@@ -159,7 +173,8 @@ class Progress:
             attempts = self._finished(pack.id, number, pack.arms)
             used = self.finished_attempt(pack.id, number, pack.arms)
             if used is not None and any(
-                self._disturbed(pack.id, number, attempt) > self._disturbed(pack.id, number, used) for attempt in attempts
+                self._disturbed(pack.id, number, attempt) > self._disturbed(pack.id, number, used)
+                for attempt in attempts
             ):
                 found.append(number)
         return found
@@ -177,8 +192,8 @@ class Progress:
 def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, str] | None = None) -> Progress:
     """All records of the arms of a manifest; a file that cannot be read is named in `damaged` and skipped.
 
-    With `here`, facts of this machine, records of other facts count as missing: what was measured on another GPU or
-    with another torch is measured anew.
+    With `here`, facts of this machine, records of other facts count as missing: what was measured on another
+    GPU or with another torch is measured anew.
     """
     measure = manifest.sweep.measure
     progress = Progress(stride=measure.stride, repeats=measure.repeats, rule=StopRule(manifest))

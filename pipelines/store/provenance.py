@@ -1,4 +1,5 @@
-"""Where a sweep comes from: the configuration, commit and versions that produced it, and the machine it ran on."""
+"""Where a sweep comes from: the configuration, commit and versions that produced it, and the machine it ran
+on."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ _VOLATILE = ("load", "steal_share", "memory_available_bytes", "gpus", "slurm")
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a reader needs to reproduce a table; `differing` are facts that were not the same in all trials."""
+    """What a reader needs to reproduce a table; `differing` are facts that were not the same in all
+    trials."""
 
     command: str
     commit: str
@@ -54,7 +56,9 @@ def read_provenance(config_file: Path, environments: Sequence[Mapping[str, Any]]
     """From sweep.yaml and the environments of the trials, as far as they were recorded."""
     facts = OmegaConf.to_container(OmegaConf.load(config_file)) if config_file.exists() else {}
     found = facts.get("provenance", {}) if isinstance(facts, dict) else {}
-    commit = (found.get("git_commit") or "unknown") + (" with uncommitted changes" if found.get("git_diff") else "")
+    commit = (found.get("git_commit") or "unknown") + (
+        " with uncommitted changes" if found.get("git_diff") else ""
+    )
     packages = [f"{name} {number}" for name, number in found.get("versions", {}).items()]
     versions = ", ".join([f"Python {found.get('python', 'unknown')}", *packages])
     machine = _machine(environments[0]) if environments else "unknown"
@@ -88,7 +92,9 @@ def _git(*arguments: str) -> str | None:
     """Output of git in the folder of our sources, None where they are no checkout."""
     here = Path(__file__).parent
     try:
-        done = subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            ["git", "-C", str(here), *arguments], capture_output=True, text=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

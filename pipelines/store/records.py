@@ -9,14 +9,13 @@
       submissions/          batch scripts, Slurm's output, what array elements say about themselves
       code/<digest>/        snapshots of our packages, which the trials import
       packs/<pack>/         log.txt, events.jsonl, attempts/
-      trials/<arm>/<pack>-<round>-<attempt>/   spec.json status.json record.json iterations.npz evidence.npz replay/ log.txt
-      tables/               Parquet, written by collect and compare
-      report.html, .md      the answer: a page that opens without a network, and the same as text
-      wandb/                offline runs
+      trials/<arm>/<pack>-<round>-<attempt>/   spec.json status.json record.json iterations.npz evidence.npz
+      replay/ log.txt tables/               Parquet, written by collect and compare report.html, .md      the
+      answer: a page that opens without a network, and the same as text wandb/                offline runs
       profiles/             where the time of single arms goes: see `pipelines.store.profiles`
 
-Everything but trials can be rebuilt. Writes go to a temporary name, are synced, and take their final name in one
-step; of two writers of a result the first wins.
+Everything but trials can be rebuilt. Writes go to a temporary name, are synced, and take their final name in
+one step; of two writers of a result the first wins.
 """
 
 from __future__ import annotations
@@ -31,7 +30,14 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import ValidationError
 
-from pipelines.store.files import append_line, read_arrays, read_json_lines, write_arrays, write_atomically, write_once
+from pipelines.store.files import (
+    append_line,
+    read_arrays,
+    read_json_lines,
+    write_arrays,
+    write_atomically,
+    write_once,
+)
 from pipelines.store.schema import (
     AA,
     SCHEMA,
@@ -141,17 +147,28 @@ class SweepFolder:
             There is none, or a line of it does not fit the schema.
         """
         found: dict[str, list[Any]] = {"sweep": [], "arm": [], "effect": [], "pack": [], "refused": []}
-        types: dict[str, type[Row]] = {"sweep": Sweep, "arm": Arm, "effect": Effect, "pack": Pack, "refused": Refused}
+        types: dict[str, type[Row]] = {
+            "sweep": Sweep,
+            "arm": Arm,
+            "effect": Effect,
+            "pack": Pack,
+            "refused": Refused,
+        }
         for number, values in read_json_lines(self.manifest_file):
             kind = values.pop("row", None)
             if kind not in types:
-                raise RecordError(f"{self.manifest_file} line {number} is no line of a manifest; plan the sweep again")
+                raise RecordError(
+                    f"{self.manifest_file} line {number} is no line of a manifest; plan the sweep again"
+                )
             found[kind].append(_validated(types[kind], values, f"{self.manifest_file} line {number}"))
         if len(found["sweep"]) != 1:
             raise RecordError(f"{self.manifest_file} does not describe one sweep; plan the sweep again")
         if found["sweep"][0].schema_version != SCHEMA:
             version = found["sweep"][0].schema_version
-            raise RecordError(f"{self.manifest_file} has schema version {version}, and this perfsweep reads version {SCHEMA}")
+            raise RecordError(
+                f"{self.manifest_file} has schema version {version}, and this perfsweep reads version"
+                f" {SCHEMA}"
+            )
         return Manifest(
             sweep=found["sweep"][0],
             arms=tuple(found["arm"]),
@@ -173,7 +190,10 @@ class SweepFolder:
         file = self.events_file(pack)
         if not file.exists():
             return []
-        return [_validated(Event, values, f"{file} line {number}") for number, values in read_json_lines(file, torn_tail=True)]
+        return [
+            _validated(Event, values, f"{file} line {number}")
+            for number, values in read_json_lines(file, torn_tail=True)
+        ]
 
 
 def write_record(folder: Path, record: TrialRecord) -> bool:
@@ -215,7 +235,9 @@ def read_spec(file: Path) -> TrialSpec:
 
 def write_status(folder: Path, stage: str) -> None:
     """Say what a trial is doing: setting up, warming up, timing, saving."""
-    write_atomically(folder / "status.json", json.dumps({"stage": stage, "pid": os.getpid()}).encode(), sync=False)
+    write_atomically(
+        folder / "status.json", json.dumps({"stage": stage, "pid": os.getpid()}).encode(), sync=False
+    )
 
 
 def read_status(folder: Path) -> str | None:
@@ -230,7 +252,8 @@ def write_iterations(folder: Path, arrays: dict[str, np.ndarray]) -> None:
     """Write the series of a timing trial, int64 [N] each unless said otherwise.
 
     ``start_ns``, ``wall_ns``, ``device_ns`` (accelerators only), ``flags`` uint32, ``host_<phase>`` and
-    ``device_<phase>`` in ns, ``log_<key>`` float64, ``warmup_wall_ns`` [W], ``epoch_ns`` [1]: wall clock at start_ns[0].
+    ``device_<phase>`` in ns, ``log_<key>`` float64, ``warmup_wall_ns`` [W], ``epoch_ns`` [1]: wall clock at
+    start_ns[0].
     """
     write_arrays(folder / "iterations.npz", arrays)
 

@@ -74,10 +74,12 @@ class Measure(Row):
 
     @property
     def method(self) -> str:
-        """Digest of what makes trials comparable: everything but how many there are and when one is given up."""
+        """Digest of what makes trials comparable: everything but how many there are and when one is given
+        up."""
         how_many = {"rounds", "rounds_max", "precision", "budget_s", "repeats", "seeds", "timeout_s"}
         left_out = how_many | ({"turns"} if self.isolation == "fresh" else set())
-        # Options at their default are left out too, so that a new option does not void what was measured without it.
+        # Options at their default are left out too, so that a new option does not void what was measured
+        # without it.
         values = self.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -108,8 +110,9 @@ class Arm(Row):
 class Effect(Row):
     """A comparison that the sweep was planned for: each arm of `pairs` against its base.
 
-    `also` names the toggles that go back to their baseline together with `toggle`. With a `contrast` the effect is that
-    weighted sum of the log times of its arms, and `pairs` only names the arms that it is shown by.
+    `also` names the toggles that go back to their baseline together with `toggle`. With a `contrast` the
+    effect is that weighted sum of the log times of its arms, and `pairs` only names the arms that it is shown
+    by.
     """
 
     id: str
@@ -210,7 +213,8 @@ class TrialSpec(Row):
 
     @classmethod
     def of(cls, sweep: Sweep, arm: Arm, kind: Kind, pack: str, cache_dir: Path, **own: Any) -> TrialSpec:
-        """What a sweep says of a trial, and `own`: fields that differ from it or that a sweep does not know."""
+        """What a sweep says of a trial, and `own`: fields that differ from it or that a sweep does not
+        know."""
         told = {
             "sweep": sweep.name,
             "workload": sweep.workload,
@@ -236,12 +240,13 @@ class Failure(Row):
 
 
 class TrialRecord(Row):
-    """What one trial found. Times are of the timed region; `units` were done in it. Records of one `generation` come
-    from one process that took turns with those of other arms; None is a process of its own. `mfu` is the share of the device's
-    peak that the formula work of the units takes, None where either is not known.
+    """What one trial found. Times are of the timed region; `units` were done in it. Records of one
+    `generation` come from one process that took turns with those of other arms; None is a process of its own.
+    `mfu` is the share of the device's peak that the formula work of the units takes, None where either is not
+    known.
 
-    `numbers` are the cheap evidence of a timing trial, `counters` the counts of a counting trial. `keys` are the
-    facts that records compared with one another must share.
+    `numbers` are the cheap evidence of a timing trial, `counters` the counts of a counting trial. `keys` are
+    the facts that records compared with one another must share.
     """
 
     schema_version: int = SCHEMA

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 class StopRule:
-    """Precision and nothing else: stopping when an effect looks significant would find effects that are not there.
+    """Precision and nothing else: stopping when an effect looks significant would find effects that are not
+    there.
 
-    All effects of a pack must be precise at once. The half-width is that of the interval which the effect will be
-    judged by, and looks come after the planned rounds only, one for each replication.
+    All effects of a pack must be precise at once. The half-width is that of the interval which the effect
+    will be judged by, and looks come after the planned rounds only, one for each replication.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -42,7 +43,9 @@ class StopRule:
     def _leading(self, pack: Pack, progress: Progress) -> int:
         """How many rounds are finished before the first that is not."""
         numbers = range(len(pack.orders))
-        missing = (number for number in numbers if progress.finished_attempt(pack.id, number, pack.arms) is None)
+        missing = (
+            number for number in numbers if progress.finished_attempt(pack.id, number, pack.arms) is None
+        )
         return next(missing, len(pack.orders))
 
     def reason(self, pack: Pack, progress: Progress, rounds: int) -> str | None:
@@ -55,7 +58,8 @@ class StopRule:
         return f"every interval is within +-{self._measure.precision:.1%}"
 
     def _seen_precise(self, pack: Pack, progress: Progress, rounds: int) -> bool:
-        """`_precise`, once for each state of these rounds: a resumed sweep looks at the same ones again and again."""
+        """`_precise`, once for each state of these rounds: a resumed sweep looks at the same ones again and
+        again."""
         attempts = sum(len(progress.timing.get((pack.id, number), {})) for number in range(rounds))
         key = (pack.id, rounds, attempts)
         if key not in self._looks:
@@ -75,6 +79,8 @@ class StopRule:
         for effect in effects:
             ratios = table.log_ratios(effect)
             # An effect without rounds has failed or cannot run: it will not become precise by waiting.
-            if len(ratios) and not precise_enough(estimate(ratios, len(self._manifest.effects), table.spread(effect)), target):
+            if len(ratios) and not precise_enough(
+                estimate(ratios, len(self._manifest.effects), table.spread(effect)), target
+            ):
                 return False
         return True

@@ -1,7 +1,7 @@
 """Clocks: host time, and the device's own time where there is one.
 
-Nothing else calls torch's synchronise, event or memory functions, because without a device they raise instead of doing
-nothing. Importing this module does not import torch.
+Nothing else calls torch's synchronise, event or memory functions, because without a device they raise instead
+of doing nothing. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class HostClock:
 
     def __init__(self) -> None:
         self.peak_since_start = True
-        """Whether `peak_bytes` covers the life of the process, because its mark was not, or could not be, reset."""
+        """Whether `peak_bytes` covers the life of the process, because its mark was not, or could not be,
+        reset."""
 
     def synchronize(self) -> None:
         """Wait until the device has done all it was given: nothing to wait for here."""
@@ -47,10 +48,11 @@ class HostClock:
     def reset_peak(self) -> None:
         """Start the peak of memory anew.
 
-        Where the kernel refuses (a hardened container, another system) the peak stays that of the whole process and
-        `peak_since_start` says so.
+        Where the kernel refuses (a hardened container, another system) the peak stays that of the whole
+        process and `peak_since_start` says so.
         """
-        # 5 resets the high-water mark of resident memory and needs no privilege; ru_maxrss does not follow it reliably.
+        # 5 resets the high-water mark of resident memory and needs no privilege; ru_maxrss does not follow it
+        # reliably.
         with contextlib.suppress(OSError):
             _CLEAR_REFS.write_text("5")
             self.peak_since_start = False
@@ -60,7 +62,8 @@ class HostClock:
         return self.memory_stats()["resident_bytes.peak"]
 
     def memory_stats(self) -> dict[str, int]:
-        """Resident memory now and at its peak, in bytes, and whether the peak covers the whole life of the process."""
+        """Resident memory now and at its peak, in bytes, and whether the peak covers the whole life of the
+        process."""
         peak, current = _resident_bytes()
         return {
             "resident_bytes.peak": peak,
@@ -70,7 +73,8 @@ class HostClock:
 
 
 def _resident_bytes() -> tuple[int, int]:
-    """Peak and current resident memory of this process; where /proc is missing both are the peak of its whole life."""
+    """Peak and current resident memory of this process; where /proc is missing both are the peak of its whole
+    life."""
     try:
         lines = _STATUS.read_text().splitlines()
     except OSError:
@@ -148,7 +152,8 @@ class DeviceClock(EventClock):
         self._create_events()
 
     def _create_events(self) -> None:
-        # The driver creates an event when it is first recorded; without this that cost would fall into the first iterations.
+        # The driver creates an event when it is first recorded; without this that cost would fall into the
+        # first iterations.
         for event in self._pool:
             event.record()
         self.synchronize()
@@ -205,7 +210,12 @@ class FakeClock(EventClock):
     """
 
     def __init__(
-        self, time_ns: int = 0, tick_ns: int = 0, events: int | None = None, lag_ns: float = 0.0, cpu_share: float = 1.0
+        self,
+        time_ns: int = 0,
+        tick_ns: int = 0,
+        events: int | None = None,
+        lag_ns: float = 0.0,
+        cpu_share: float = 1.0,
     ) -> None:
         super().__init__([FakeEvent() for _ in range(events or 0)])
         self.times_device = events is not None
@@ -276,7 +286,10 @@ class FakeClock(EventClock):
 
     def memory_stats(self) -> dict[str, int]:
         """Memory in use and its peak, in bytes."""
-        return {"allocated_bytes.all.current": self.memory_bytes, "allocated_bytes.all.peak": self._peak_bytes}
+        return {
+            "allocated_bytes.all.current": self.memory_bytes,
+            "allocated_bytes.all.peak": self._peak_bytes,
+        }
 
 
 def clock_for(device: Device) -> HostClock:

@@ -1,10 +1,10 @@
 """Compiled code on disk, under the plan's control.
 
-Every process compiles into a folder of its own. A counting trial starts with an empty one: what its arm costs when
-nothing is compiled yet is its column. It leaves what it compiled to the sweep; evidence trials take from there and add
-to it, and timing trials take and never add, so that a round finds what the round before found. The sweep's folder is
-kept by torch build, device and code, because compiled code of another of these is either useless or wrong. An arm that
-is to compile anew neither takes nor leaves anything.
+Every process compiles into a folder of its own. A counting trial starts with an empty one: what its arm costs
+when nothing is compiled yet is its column. It leaves what it compiled to the sweep; evidence trials take from
+there and add to it, and timing trials take and never add, so that a round finds what the round before found.
+The sweep's folder is kept by torch build, device and code, because compiled code of another of these is
+either useless or wrong. An arm that is to compile anew neither takes nor leaves anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from pipelines.store.records import Kind
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 FOUND_ON_DISK = ("cache_hits", "cache_misses")
-"""Counters of compiled code found or missed: of timing trials, because a counting trial starts with nothing."""
+"""Counters of compiled code found or missed: of timing trials, because a counting trial starts with nothing.
+"""
 
 
 def shared_folder(cache_dir: Path, torch_version: str, device_name: str, code: str) -> Path:
@@ -32,7 +33,8 @@ def shared_folder(cache_dir: Path, torch_version: str, device_name: str, code: s
 
 @contextmanager
 def compile_cache(kind: Kind, shared: Path, own: Path, anew: bool = False) -> Iterator[None]:
-    """Point torch.compile at a folder of this process while the block runs, filled and kept as its kind of trial asks."""
+    """Point torch.compile at a folder of this process while the block runs, filled and kept as its kind of
+    trial asks."""
     own.mkdir(parents=True, exist_ok=True)
     if kind is not Kind.COUNTING and not anew:
         link_files(shared, own)
@@ -48,9 +50,11 @@ def compile_cache(kind: Kind, shared: Path, own: Path, anew: bool = False) -> It
 
 
 def link_files(source: Path, target: Path) -> None:
-    """Give `target` every file of `source` that it does not have, without copying; files are complete or absent.
+    """Give `target` every file of `source` that it does not have, without copying; files are complete or
+    absent.
 
-    Inductor replaces files and never writes into one, so that a linked file cannot change under another process.
+    Inductor replaces files and never writes into one, so that a linked file cannot change under another
+    process.
     """
     for file in sorted(source.rglob("*")) if source.is_dir() else ():
         place = target / file.relative_to(source)

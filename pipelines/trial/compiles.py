@@ -26,10 +26,10 @@ _LIMIT = "recompile_limit_hit"
 class CompileCounting:
     """Counts what torch.compile does while entered; cheap enough to `poll` between timed iterations.
 
-    Three sources are combined, since each has a hole: start callbacks (they also tell of lazy backward passes and
-    graph recordings, but ``torch._dynamo.reset()`` forgets them, so every poll registers again), Dynamo's counters
-    (which outlive a reset but do not see backward passes), and compilation metrics (reasons and seconds). Nothing is
-    imported that the measured code has not imported.
+    Three sources are combined, since each has a hole: start callbacks (they also tell of lazy backward passes
+    and graph recordings, but ``torch._dynamo.reset()`` forgets them, so every poll registers again), Dynamo's
+    counters (which outlive a reset but do not see backward passes), and compilation metrics (reasons and
+    seconds). Nothing is imported that the measured code has not imported.
 
     Attributes
     ----------
@@ -92,7 +92,8 @@ class CompileCounting:
 
     def result(self) -> dict[str, float | None]:
         """Since entering: compiled_graphs, graph_breaks, recompiles, recompile_limit_hit (0 or 1), compile_s,
-        cudagraph_skips, cudagraph_recordings, cache_hits and cache_misses (of Inductor and AOTAutograd together)."""
+        cudagraph_skips, cudagraph_recordings, cache_hits and cache_misses (of Inductor and AOTAutograd
+        together)."""
         if self._final is not None:
             return dict(self._final)
         self._harvest()
@@ -100,7 +101,9 @@ class CompileCounting:
         found: dict[str, float | None] = dict.fromkeys((*_TOTALS, _LIMIT))
         for name, total in (now or {}).items():
             before = self._before.get(name, 0)
-            found[name] = float(total - before if total >= before else total)  # somebody may have cleared them
+            found[name] = float(
+                total - before if total >= before else total
+            )  # somebody may have cleared them
         if found[_LIMIT]:
             found[_LIMIT] = 1.0
         counted = _metrics() is not None
@@ -111,7 +114,9 @@ class CompileCounting:
 
     def _on_start(self, args: Any) -> None:
         self._started += 1
-        self._recordings += getattr(getattr(args, "callback_trigger", None), "name", "") == "CUDAGRAPH_RECORDING"
+        self._recordings += (
+            getattr(getattr(args, "callback_trigger", None), "name", "") == "CUDAGRAPH_RECORDING"
+        )
 
     def _listen(self) -> None:
         """Register with Dynamo, again where a reset forgot it."""
@@ -134,7 +139,9 @@ class CompileCounting:
     def _harvest(self) -> int:
         """Take in new compilation metrics; returns how many recompiles were among them."""
         metrics = _metrics() or []
-        old = next((place for place in reversed(range(len(metrics))) if metrics[place] is self._last_metric), -1)
+        old = next(
+            (place for place in reversed(range(len(metrics))) if metrics[place] is self._last_metric), -1
+        )
         new = [metric for metric in metrics[old + 1 :] if not getattr(metric, "is_runtime", False)]
         self._last_metric = metrics[-1] if metrics else None
         self._compile_s += sum(map(_seconds, new))
@@ -146,7 +153,10 @@ class CompileCounting:
 
 def _callback_handler() -> Any:
     handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
-    usable = all(hasattr(handler, name) for name in ("start_callbacks", "register_start_callback", "remove_start_callback"))
+    usable = all(
+        hasattr(handler, name)
+        for name in ("start_callbacks", "register_start_callback", "remove_start_callback")
+    )
     return handler if usable else None
 
 
@@ -162,7 +172,9 @@ def _totals() -> dict[str, int] | None:
     if counters is None:
         return None
     totals = {
-        name: sum(sum(counters[group].values()) if key is None else counters[group][key] for group, key in parts)
+        name: sum(
+            sum(counters[group].values()) if key is None else counters[group][key] for group, key in parts
+        )
         for name, parts in _TOTALS.items()
     }
     # Beyond the limit a frame runs eagerly from then on; the only trace of it is a text.
@@ -171,7 +183,8 @@ def _totals() -> dict[str, int] | None:
 
 
 def _metrics() -> list[Any] | None:
-    """One entry for each compile of a frame or backward pass, oldest first; None where this release has none."""
+    """One entry for each compile of a frame or backward pass, oldest first; None where this release has
+    none."""
     if "torch._dynamo.utils" not in sys.modules:
         return []
     get = getattr(sys.modules["torch._dynamo.utils"], "get_compilation_metrics", None)
@@ -180,10 +193,15 @@ def _metrics() -> list[Any] | None:
 
 def _seconds(metric: Any) -> float:
     """Forward entries have both figures, equal; entries of backward passes only the second."""
-    return getattr(metric, "entire_frame_compile_time_s", None) or (getattr(metric, "duration_us", None) or 0) / 1e6
+    return (
+        getattr(metric, "entire_frame_compile_time_s", None)
+        or (getattr(metric, "duration_us", None) or 0) / 1e6
+    )
 
 
 def _is_recompile(metric: Any) -> bool:
     found = _COMPILE_ID.search(str(getattr(metric, "compile_id", "")))
-    succeeded = getattr(metric, "fail_type", None) is None and getattr(metric, "is_forward", None) is not False
+    succeeded = (
+        getattr(metric, "fail_type", None) is None and getattr(metric, "is_forward", None) is not False
+    )
     return bool(found and int(found[1]) > 0 and succeeded)

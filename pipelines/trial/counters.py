@@ -1,16 +1,18 @@
-"""Counts that do not depend on the machine: operations, host reads, FLOPs, saved bytes, compiles, collections.
+"""Counts that do not depend on the machine: operations, host reads, FLOPs, saved bytes, compiles,
+collections.
 
-A counting trial runs in two passes. The first is undisturbed and counts compiles (`CompileCounting`) and collections
-(`CountingGc`), both cheap enough for timing trials too. The second runs a few iterations under `Counting`, whose
-dispatch mode sees every operator call and costs several times the iteration.
+A counting trial runs in two passes. The first is undisturbed and counts compiles (`CompileCounting`) and
+collections (`CountingGc`), both cheap enough for timing trials too. The second runs a few iterations under
+`Counting`, whose dispatch mode sees every operator call and costs several times the iteration.
 
-Compiled code and dispatch modes do not mix: torch.compile skips a frame that starts under a mode, and *keeps skipping
-it* after the mode is gone, so that the arm silently stays eager. `Counting` therefore switches compilation off while
-it counts (``torch.compiler.set_stance("force_eager")``), which leaves compiled code and guards as they were. What it
-counts for a compiled arm is the arithmetic that was compiled, not the kernels that came out.
+Compiled code and dispatch modes do not mix: torch.compile skips a frame that starts under a mode, and *keeps
+skipping it* after the mode is gone, so that the arm silently stays eager. `Counting` therefore switches
+compilation off while it counts (``torch.compiler.set_stance("force_eager")``), which leaves compiled code and
+guards as they were. What it counts for a compiled arm is the arithmetic that was compiled, not the kernels
+that came out.
 
-Everything private of torch that perfsweep touches is here, in `operators` and in `compiles`, and guarded: what a torch
-release lacks is None in the result, with a note that says what is missing.
+Everything private of torch that perfsweep touches is here, in `operators` and in `compiles`, and guarded:
+what a torch release lacks is None in the result, with a note that says what is missing.
 """
 
 from __future__ import annotations
@@ -34,13 +36,13 @@ class Counting:
     Parameters
     ----------
     iterations : how many iterations run inside; `result` divides by it. May be set before `result` is called.
-    saved_tensors : count bytes saved for backward passes; off for code under `torch.func` transforms, which refuse
-        the hooks this needs
+    saved_tensors : count bytes saved for backward passes; off for code under `torch.func` transforms, which
+        refuse the hooks this needs
 
     Notes
     -----
-    Graph replays, other processes, and the bodies of higher order operators (`torch.cond` and the like) are not seen;
-    `notes` says so for the last.
+    Graph replays, other processes, and the bodies of higher order operators (`torch.cond` and the like) are
+    not seen; `notes` says so for the last.
     """
 
     def __init__(self, iterations: int = 1, saved_tensors: bool = True) -> None:
@@ -55,7 +57,9 @@ class Counting:
         with ExitStack() as stack:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
             if self._saved:
-                stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._saved.pack, self._saved.unpack))
+                stack.enter_context(
+                    torch.autograd.graph.saved_tensors_hooks(self._saved.pack, self._saved.unpack)
+                )
             stack.enter_context(self._calls.mode())
             self._stack = stack.pop_all()
         return self
@@ -77,15 +81,19 @@ class Counting:
             "saved_bytes": self._saved.total if self._saved else None,
             "low_precision_ops": self._calls.low_precision_ops,
         }
-        return {name: total / self.iterations if total is not None else None for name, total in totals.items()}
+        return {
+            name: total / self.iterations if total is not None else None for name, total in totals.items()
+        }
 
 
 class _SavedBytes:
-    """Bytes kept for backward passes: every storage once while something of it is kept, parameters not at all.
+    """Bytes kept for backward passes: every storage once while something of it is kept, parameters not at
+    all.
 
-    A storage that is let go and saved again counts again, so the total grows with every iteration and micro-batch.
-    What checkpointing recomputes does not count with ``use_reentrant=False``; the reentrant form saves in the backward
-    pass like any other code. A parameter is recognised directly and through views, not through ``detach()``.
+    A storage that is let go and saved again counts again, so the total grows with every iteration and
+    micro-batch. What checkpointing recomputes does not count with ``use_reentrant=False``; the reentrant form
+    saves in the backward pass like any other code. A parameter is recognised directly and through views, not
+    through ``detach()``.
     """
 
     def __init__(self) -> None:
@@ -96,7 +104,9 @@ class _SavedBytes:
         """What autograd keeps in place of `tensor`."""
         import torch
 
-        if _belongs_to_parameter(tensor) or tensor.layout is not torch.strided:  # sparse tensors have no one storage
+        if (
+            _belongs_to_parameter(tensor) or tensor.layout is not torch.strided
+        ):  # sparse tensors have no one storage
             return tensor
         storage = tensor.untyped_storage()
         key = storage._cdata

@@ -1,7 +1,8 @@
 """How long the device works for an iteration, and in how many kernels: for counting trials on an accelerator.
 
-Events at the ends of an iteration cannot tell: a device that waits for the host passes them as late as the host sets
-them. The profiler sees each kernel, and what a kernel takes does not depend on how late it was launched.
+Events at the ends of an iteration cannot tell: a device that waits for the host passes them as late as the
+host sets them. The profiler sees each kernel, and what a kernel takes does not depend on how late it was
+launched.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ class DeviceActivity:
 
 def summary(events: Iterable[Any]) -> dict[str, float]:
     """Number of device events of a profile, and the time that their union covers."""
-    spans = [(event.time_range.start, event.time_range.end) for event in events if "CPU" not in str(event.device_type)]
+    spans = [
+        (event.time_range.start, event.time_range.end)
+        for event in events
+        if "CPU" not in str(event.device_type)
+    ]
     return {"kernels": float(len(spans)), "busy_ns": 1e3 * covered(spans)}
 
 
@@ -56,7 +61,8 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
 
 def bound_by(busy_ns: float | None, wall_ns: float | None) -> str | None:
-    """In words, what an arm waits for: the device's work against the time of the same work; None where either is unknown."""
+    """In words, what an arm waits for: the device's work against the time of the same work; None where either
+    is unknown."""
     if not busy_ns or not wall_ns:
         return None
     share = min(busy_ns / wall_ns, 1.0)

@@ -1,7 +1,7 @@
 """Where a trial runs, and whether something else disturbed it.
 
-Facts are read from /proc, the environment and NVML. Of environment variables only those named here are kept: a full
-dump would put tokens and passwords into records that people share.
+Facts are read from /proc, the environment and NVML. Of environment variables only those named here are kept:
+a full dump would put tokens and passwords into records that people share.
 """
 
 from __future__ import annotations
@@ -28,18 +28,31 @@ WALL_PER_CPU = 1.2
 STEAL_SHARE = 0.02
 """Share of CPU time that the hypervisor gave to other machines."""
 SPARE_CORES = 0.2
-"""Cores' worth of time by which a node may be overbooked: ticks of 10 ms and short-lived processes are no neighbour."""
+"""Cores' worth of time by which a node may be overbooked: ticks of 10 ms and short-lived processes are no
+neighbour."""
 SHORTEST_LOOK_S = 0.2
 """Below this, ticks of 10 ms say too little."""
 THERMAL_SHARE = 0.01
 """Share of a trial in which heat lowered a GPU's clocks."""
 
-_CPU_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8")
+_CPU_FEATURES = (
+    "avx2",
+    "avx512f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_tile",
+    "amx_bf16",
+    "amx_int8",
+)
 _CPU_FEATURES += ("asimd", "sve", "bf16", "i8mm")
-_SLURM = """CLUSTER_NAME JOB_ID JOB_NAME JOB_PARTITION JOB_NODELIST ARRAY_JOB_ID ARRAY_TASK_ID STEP_ID NODEID PROCID LOCALID
+_SLURM = """CLUSTER_NAME JOB_ID JOB_NAME JOB_PARTITION JOB_NODELIST ARRAY_JOB_ID ARRAY_TASK_ID STEP_ID
+    NODEID PROCID LOCALID
     NNODES NTASKS CPUS_PER_TASK CPUS_ON_NODE MEM_PER_NODE MEM_PER_CPU JOB_GPUS RESTART_COUNT"""
-_SETTINGS = """OMP_NUM_THREADS OMP_PROC_BIND OMP_PLACES MKL_NUM_THREADS KMP_AFFINITY KMP_BLOCKTIME GOMP_CPU_AFFINITY LD_PRELOAD
-    MALLOC_CONF CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER CUDA_LAUNCH_BLOCKING CUBLAS_WORKSPACE_CONFIG NVIDIA_TF32_OVERRIDE
+_SETTINGS = """OMP_NUM_THREADS OMP_PROC_BIND OMP_PLACES MKL_NUM_THREADS KMP_AFFINITY KMP_BLOCKTIME
+    GOMP_CPU_AFFINITY LD_PRELOAD
+    MALLOC_CONF CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER CUDA_LAUNCH_BLOCKING CUBLAS_WORKSPACE_CONFIG
+    NVIDIA_TF32_OVERRIDE
     PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING
     TORCHINDUCTOR_FORCE_DISABLE_CACHES TORCH_LOGS PYTHONHASHSEED CXX"""
 
@@ -47,11 +60,17 @@ _SETTINGS = """OMP_NUM_THREADS OMP_PROC_BIND OMP_PLACES MKL_NUM_THREADS KMP_AFFI
 def facts() -> dict[str, Any]:
     """Facts about node, software, job and GPUs, fit for JSON. What a node does not tell is None or missing.
 
-    `memory_limit_bytes` and `cpu_limit` (in cores) are those of the control group; `settings` are environment variables
-    that change timings.
+    `memory_limit_bytes` and `cpu_limit` (in cores) are those of the control group; `settings` are environment
+    variables that change timings.
     """
     visible = gpus.visible()
-    return {**_node(), **_versions(), "slurm": _slurm(), "settings": _kept(_SETTINGS.split()), "gpus": list(map(asdict, visible))}
+    return {
+        **_node(),
+        **_versions(),
+        "slurm": _slurm(),
+        "settings": _kept(_SETTINGS.split()),
+        "gpus": list(map(asdict, visible)),
+    }
 
 
 def comparison_keys(device: Device) -> dict[str, str]:
@@ -76,9 +95,15 @@ def device_facts(kind: str = "auto") -> Device:
     visible = gpus.visible() if kind != "cpu" and cuda else ()
     if visible:
         first = visible[0]
-        return Device("cuda", len(visible), first.name, first.memory_bytes, first.capability, _cores(), can_compile())
+        return Device(
+            "cuda", len(visible), first.name, first.memory_bytes, first.capability, _cores(), can_compile()
+        )
     if kind == "cuda":
-        why = "NVML sees no GPU that CUDA_VISIBLE_DEVICES allows" if cuda else "this torch is built without CUDA"
+        why = (
+            "NVML sees no GPU that CUDA_VISIBLE_DEVICES allows"
+            if cuda
+            else "this torch is built without CUDA"
+        )
         raise UnsupportedHere(f"device=cuda cannot be used here: {why}; use device=cpu or another node")
     memory = min(filter(None, (_memory_bytes("MemTotal"), _memory_limit())), default=0)
     return Device("cpu", 0, _cpu_model(), memory, cores=_cores(), compiler=can_compile())
@@ -97,8 +122,8 @@ def can_compile() -> bool:
 class Snapshot:
     """What may disturb a trial, at one moment. CPU times are of the whole node since it started.
 
-    `busy_s` is what all processes used of it, `own_s` what this one did, at `at_s` of a clock that never jumps; None
-    where the node does not tell.
+    `busy_s` is what all processes used of it, `own_s` what this one did, at `at_s` of a clock that never
+    jumps; None where the node does not tell.
     """
 
     cpu_s: float
@@ -128,14 +153,16 @@ def snapshot() -> Snapshot:
     )
 
 
-def disturbance(before: Snapshot, after: Snapshot, wall_s: float, cpu_s: float, threads: int | None) -> tuple[str, ...]:
+def disturbance(
+    before: Snapshot, after: Snapshot, wall_s: float, cpu_s: float, threads: int | None
+) -> tuple[str, ...]:
     """Reasons to distrust the times of a trial, as phrases; empty where it was undisturbed.
 
     Parameters
     ----------
     wall_s, cpu_s : wall time and CPU time of the process in the timed region
-    threads : how many threads and processes the arm computes with. The rule on wall against CPU time holds for 1 only;
-        give None for an arm that waits for a device, a disk, a network or other processes.
+    threads : how many threads and processes the arm computes with. The rule on wall against CPU time holds
+        for 1 only; give None for an arm that waits for a device, a disk, a network or other processes.
     """
     reasons = []
     foreign = foreign_cores(before, after) if threads is not None else None
@@ -144,7 +171,9 @@ def disturbance(before: Snapshot, after: Snapshot, wall_s: float, cpu_s: float, 
         reasons.append(f"other processes used {foreign:.1f} of {after.node_cores} cores")
     elif foreign is None and load > after.node_cores:
         reasons.append(f"load {load:.1f} on {after.node_cores} cores")
-    steal = (after.steal_s - before.steal_s) / max(after.cpu_s - before.cpu_s, 1.0)  # a tick of 10 ms is no share of less
+    steal = (after.steal_s - before.steal_s) / max(
+        after.cpu_s - before.cpu_s, 1.0
+    )  # a tick of 10 ms is no share of less
     if steal > STEAL_SHARE:
         reasons.append(f"{steal:.1%} of CPU time went to other virtual machines")
     if threads == 1 and wall_s > WALL_PER_CPU * cpu_s > 0:
@@ -153,7 +182,8 @@ def disturbance(before: Snapshot, after: Snapshot, wall_s: float, cpu_s: float, 
 
 
 def foreign_cores(before: Snapshot, after: Snapshot) -> float | None:
-    """Cores' worth of time that other processes used between two moments; None where that is unknown or too short a time.
+    """Cores' worth of time that other processes used between two moments; None where that is unknown or too
+    short a time.
 
     Unlike the load average it forgets what ended before the trial began.
     """
@@ -287,14 +317,19 @@ def _memory_limit() -> int | None:
 def _cpu_limit() -> float | None:
     """Cores' worth of time that the control group allows."""
     quotas = [text.split() for text in _control_group("cpu.max")]
-    return min((int(quota[0]) / int(quota[1]) for quota in quotas if len(quota) == 2 and quota[0].isdigit()), default=None)
+    return min(
+        (int(quota[0]) / int(quota[1]) for quota in quotas if len(quota) == 2 and quota[0].isdigit()),
+        default=None,
+    )
 
 
 def _control_group(file: str) -> list[str]:
     """The contents of `file` in this process's control group (version 2) and all above it."""
     lines = [line for line in _read(Path("/proc/self/cgroup")).splitlines() if line.startswith("0::/")]
     group = Path("/sys/fs/cgroup", lines[0].removeprefix("0::/")) if lines else Path("/sys/fs/cgroup")
-    return [_read(folder / file) for folder in (group, *group.parents) if folder.is_relative_to("/sys/fs/cgroup")]
+    return [
+        _read(folder / file) for folder in (group, *group.parents) if folder.is_relative_to("/sys/fs/cgroup")
+    ]
 
 
 def _read(file: Path) -> str:

@@ -1,7 +1,7 @@
 """What NVML tells of the GPUs this process may use, without ever creating a CUDA context.
 
-A context in a parent would break its forked children, and would itself be a process on the GPU. Where NVML is missing
-there are simply no GPUs to tell of; a question that a GPU or driver does not answer is None.
+A context in a parent would break its forked children, and would itself be a process on the GPU. Where NVML is
+missing there are simply no GPUs to tell of; a question that a GPU or driver does not answer is None.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _REASONS = {
     0x100: "display clocks",
 }
 # A power cap is what a heavy kernel meets by itself; these come from outside the measured code.
-DISTURBING = frozenset({"hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake"})
+DISTURBING = frozenset(
+    {"hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake"}
+)
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,8 @@ class Gpu:
 def visible() -> tuple[Gpu, ...]:
     """GPUs that CUDA_VISIBLE_DEVICES leaves, in its order.
 
-    Numbers are taken in the order of the PCI bus; CUDA's own default order may differ where a node mixes models, unless
-    CUDA_DEVICE_ORDER=PCI_BUS_ID is set.
+    Numbers are taken in the order of the PCI bus; CUDA's own default order may differ where a node mixes
+    models, unless CUDA_DEVICE_ORDER=PCI_BUS_ID is set.
     """
     with _nvml() as nvml:
         return tuple(_describe(nvml, handle) for handle in _visible_handles(nvml)) if nvml else ()
@@ -125,7 +127,11 @@ def _find(nvml: ModuleType, every: list[Any], item: str) -> Any:
         return every[int(item)] if int(item) < len(every) else None
     if item.startswith("MIG-"):
         return _ask(nvml, nvml.nvmlDeviceGetHandleByUUID, item)
-    matching = [handle for handle in every if item and _text(_ask(nvml, nvml.nvmlDeviceGetUUID, handle)).startswith(item)]
+    matching = [
+        handle
+        for handle in every
+        if item and _text(_ask(nvml, nvml.nvmlDeviceGetUUID, handle)).startswith(item)
+    ]
     return matching[0] if len(matching) == 1 else None
 
 
@@ -133,7 +139,9 @@ def _describe(nvml: ModuleType, handle: Any) -> Gpu:
     # A MIG instance has its own memory and processes, and the clocks of the GPU it is part of.
     whole = _ask(nvml, nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle) or handle
     memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
-    power, limit = (_ask(nvml, ask, whole) for ask in (nvml.nvmlDeviceGetPowerUsage, nvml.nvmlDeviceGetEnforcedPowerLimit))
+    power, limit = (
+        _ask(nvml, ask, whole) for ask in (nvml.nvmlDeviceGetPowerUsage, nvml.nvmlDeviceGetEnforcedPowerLimit)
+    )
     heat = _ask(nvml, nvml.nvmlDeviceGetViolationStatus, whole, nvml.NVML_PERF_POLICY_THERMAL)
     major, minor = _ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, whole) or (0, 0)
     pids = [process.pid for process in _ask(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()]
@@ -166,11 +174,15 @@ def _throttle_reasons(nvml: ModuleType, handle: Any) -> tuple[str, ...]:
 def foreign_processes(pids: list[int]) -> list[int]:
     """Those of `pids` that are neither ancestors of this process nor descend from its parent.
 
-    Other ranks and arms of one allocation share the parent. Processes of another PID namespace cannot be told apart and
-    are left out: in a container NVML may name this very process by a number it does not know.
+    Other ranks and arms of one allocation share the parent. Processes of another PID namespace cannot be told
+    apart and are left out: in a container NVML may name this very process by a number it does not know.
     """
     parent, ours = os.getppid(), {os.getpid(), *_ancestors(os.getpid())}
-    return [pid for pid in pids if Path(f"/proc/{pid}").exists() and pid not in ours and parent not in _ancestors(pid)]
+    return [
+        pid
+        for pid in pids
+        if Path(f"/proc/{pid}").exists() and pid not in ours and parent not in _ancestors(pid)
+    ]
 
 
 def _ancestors(pid: int) -> list[int]:

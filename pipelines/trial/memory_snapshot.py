@@ -1,7 +1,8 @@
 """What the CUDA allocator holds: a picture of it, for whoever wants to know what the memory went to.
 
-The file is for https://pytorch.org/memory_viz. With the history of allocations, which only profile trials record, each block
-knows the code that asked for it; a trial that ran out of memory without history knows sizes and segments only.
+The file is for https://pytorch.org/memory_viz. With the history of allocations, which only profile trials
+record, each block knows the code that asked for it; a trial that ran out of memory without history knows
+sizes and segments only.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def is_oom(error: BaseException) -> bool:
 
 
 def keep_on_oom(folder: Path, allocator: Allocator | None = None) -> Path | None:
-    """Write what the allocator holds after memory ran out; None where there is no allocator, or nothing could be written.
+    """Write what the allocator holds after memory ran out; None where there is no allocator, or nothing could
+    be written.
 
     Only ever called when a trial has failed: whatever goes wrong here must not hide why.
     """
@@ -63,7 +65,10 @@ def holders(snapshot: Mapping[str, Any]) -> tuple[Cost, ...]:
         totals[0] += block["size"]
         totals[1] += 1
     most = sorted(held.items(), key=lambda item: -item[1][0])
-    return tuple(Cost(name=name, where=where, bytes=float(size), calls=float(blocks)) for (name, where), (size, blocks) in most)
+    return tuple(
+        Cost(name=name, where=where, bytes=float(size), calls=float(blocks))
+        for (name, where), (size, blocks) in most
+    )
 
 
 def _blocks(snapshot: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -1,4 +1,5 @@
-"""How much of what a device can do an arm's formula work takes: model FLOPs utilisation (Chowdhery et al. 2022, PaLM)."""
+"""How much of what a device can do an arm's formula work takes: model FLOPs utilisation (Chowdhery et al.
+2022, PaLM)."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from workloads.peaks import peak
 
 
 def share_of_peak(work: Work, units: float, region_ns: int, device: Device, ranks: int = 1) -> float | None:
-    """Work of a timed region by what the devices do at best in that time; None without a formula or a known peak.
+    """Work of a timed region by what the devices do at best in that time; None without a formula or a known
+    peak.
 
     Parameters
     ----------

@@ -62,7 +62,8 @@ class OperatorCalls:
                 kwargs = kwargs or {}
                 operator = calls.operator(func)
                 if operator is not None and operator.composite:
-                    with self:  # inference mode hands over whole composites; their parts are what is counted elsewhere
+                    # inference mode hands over whole composites; their parts are what is counted elsewhere
+                    with self:
                         return func.decompose(*args, **kwargs)
                 out = func(*args, **kwargs)
                 if operator is not None:
@@ -94,7 +95,8 @@ class OperatorCalls:
             name=name,
             works=not func.is_view and name not in _NO_WORK and func.namespace not in ("prim", "profiler"),
             reads_scalar=name in _SCALAR_READS,
-            sized_by_data=torch.Tag.dynamic_output_shape in func.tags or name in ("index_put", "index_put_", "_index_put_impl_"),
+            sized_by_data=torch.Tag.dynamic_output_shape in func.tags
+            or name in ("index_put", "index_put_", "_index_put_impl_"),
             copies=name in _COPIES,
             multiplies=multiplies or flops is not None,
             composite=composite,
@@ -114,21 +116,28 @@ class OperatorCalls:
 
 
 def _is_composite(func: Any) -> bool:
-    """Whether the dispatcher would run `func` as a composition of others. Python decompositions do not count: they
-    may round differently from what runs without a mode."""
+    """Whether the dispatcher would run `func` as a composition of others. Python decompositions do not count:
+    they may round differently from what runs without a mode."""
     import torch
 
     has_kernel = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
-    if has_kernel is None or func.namespace != "aten" or torch._C.DispatchKey.CompositeImplicitAutograd in func.py_kernels:
+    if (
+        has_kernel is None
+        or func.namespace != "aten"
+        or torch._C.DispatchKey.CompositeImplicitAutograd in func.py_kernels
+    ):
         return False
     name = func.name()
-    return has_kernel(name, "CompositeImplicitAutograd") and not (has_kernel(name, "CPU") or has_kernel(name, "CUDA"))
+    return has_kernel(name, "CompositeImplicitAutograd") and not (
+        has_kernel(name, "CPU") or has_kernel(name, "CUDA")
+    )
 
 
 def _flop_formulas() -> dict[Any, Callable[..., float]] | None:
     """Formulas of torch's FlopCounterMode, and those for attention on CPU, which it lacks.
 
-    The mode itself returns NotImplemented from higher order operators and hooks every module, which changes results.
+    The mode itself returns NotImplemented from higher order operators and hooks every module, which changes
+    results.
     """
     import torch
 
@@ -144,7 +153,9 @@ def _flop_formulas() -> dict[Any, Callable[..., float]] | None:
     }
 
 
-def _attention_flops(query: Any, key: Any, value: Any, *args: Any, out_val: Any = None, **kwargs: Any) -> float:
+def _attention_flops(
+    query: Any, key: Any, value: Any, *args: Any, out_val: Any = None, **kwargs: Any
+) -> float:
     """Scores and weighted sum: two products. [B, H, Sq, D], [B, H, Sk, D], [B, H, Sk, Dv]"""
     pairs = query.shape[0] * query.shape[1] * query.shape[2] * key.shape[2]
     return 2 * pairs * (query.shape[3] + value.shape[3])
@@ -153,7 +164,8 @@ def _attention_flops(query: Any, key: Any, value: Any, *args: Any, out_val: Any 
 def _attention_backward_flops(
     grad_out: Any, query: Any, key: Any, value: Any, *args: Any, out_val: Any = None, **kwargs: Any
 ) -> float:
-    """Scores once more, then the gradients of scores, query and key by D, of weights and value by Dv: five products."""
+    """Scores once more, then the gradients of scores, query and key by D, of weights and value by Dv: five
+    products."""
     pairs = query.shape[0] * query.shape[1] * query.shape[2] * key.shape[2]
     return 2 * pairs * (3 * query.shape[3] + 2 * value.shape[3])
 
@@ -172,11 +184,16 @@ def _tensors(values: Sequence[Any]) -> Iterator[Any]:
 def _is_half_matrix(value: Any) -> bool:
     import torch
 
-    return isinstance(value, torch.Tensor) and value.dim() >= 2 and value.dtype in (torch.float16, torch.bfloat16)
+    return (
+        isinstance(value, torch.Tensor)
+        and value.dim() >= 2
+        and value.dtype in (torch.float16, torch.bfloat16)
+    )
 
 
 def _waits_for_device(operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> bool:
-    """Whether the host has to read from a device: a copy off it, or a result whose size depends on values there."""
+    """Whether the host has to read from a device: a copy off it, or a result whose size depends on values
+    there."""
     import torch
 
     inputs = list(_tensors([*args, *kwargs.values()]))
@@ -184,5 +201,7 @@ def _waits_for_device(operator: _Operator, args: Sequence[Any], kwargs: Mapping[
     if operator.copies:
         return bool(on_device) and isinstance(out, torch.Tensor) and out.device.type == "cpu"
     if "index" in operator.name:  # a list of positions has a known length, a mask selects as many as it likes
-        return bool(on_device) and any(index.dtype in (torch.bool, torch.uint8) for index in _tensors([args[1]]))
+        return bool(on_device) and any(
+            index.dtype in (torch.bool, torch.uint8) for index in _tensors([args[1]])
+        )
     return bool(on_device)

@@ -1,6 +1,8 @@
-"""One process that runs one arm: set-up, warm-up, timed region, record; once, or in turns with the processes of others.
+"""One process that runs one arm: set-up, warm-up, timed region, record; once, or in turns with the processes
+of others.
 
-Started by `pipelines.execution.spawn`: forked from a server that has imported torch, or by exec with the path of a spec.json.
+Started by `pipelines.execution.spawn`: forked from a server that has imported torch, or by exec with the path
+of a spec.json.
 """
 
 from __future__ import annotations
@@ -25,7 +27,16 @@ import torch.distributed
 
 from pipelines.config.types import workload_config
 from pipelines.execution.spawn import Answer, die_with_parent
-from pipelines.store.records import Failure, Kind, Outcome, TrialRecord, TrialSpec, read_spec, write_record, write_status
+from pipelines.store.records import (
+    Failure,
+    Kind,
+    Outcome,
+    TrialRecord,
+    TrialSpec,
+    read_spec,
+    write_record,
+    write_status,
+)
 from pipelines.trial import compile_cache, environment
 from pipelines.trial.identity import code_digest
 from pipelines.trial.memory_snapshot import is_oom, keep_on_oom
@@ -48,13 +59,18 @@ def run(spec: TrialSpec, folder: Path, rank: int = 0) -> TrialRecord:
 
 
 def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
-    """Warm up once, then take a turn for each path of a spec.json that comes through `pipe`, until it is closed.
+    """Warm up once, then take a turn for each path of a spec.json that comes through `pipe`, until it is
+    closed.
 
-    Waiting for a turn is a blocking read: it costs the other arms nothing. Each turn is a record of its own. The answer
-    to each message is an `Answer`; after one that is not ok the process ends, because its state is unknown.
+    Waiting for a turn is a blocking read: it costs the other arms nothing. Each turn is a record of its own.
+    The answer to each message is an `Answer`; after one that is not ok the process ends, because its state is
+    unknown.
     """
     try:
-        with set_up(spec, folder, rank) as scene, Timing(scene.workload, spec, scene.device, scene.log) as timing:
+        with (
+            set_up(spec, folder, rank) as scene,
+            Timing(scene.workload, spec, scene.device, scene.log) as timing,
+        ):
             timing.warm_up(folder)
             pipe.send(Answer(peak_bytes=timing.peak_bytes))
             while (file := _next_turn(pipe)) is not None:
@@ -77,7 +93,8 @@ def _next_turn(pipe: Connection) -> Path | None:
 
 
 def _turn(scene: Scene, timing: Timing, spec: TrialSpec, folder: Path, rank: int) -> TrialRecord:
-    # The first iteration finds caches full of the other arms' data; a turn of one iteration has none to spare.
+    # The first iteration finds caches full of the other arms' data; a turn of one iteration has none to
+    # spare.
     discarded = int(spec.measure.iterations > 1)
     return _recorded(spec, folder, rank, lambda: scene.measured(spec, lambda: timing.turn(folder, discarded)))
 
@@ -140,7 +157,9 @@ class Scene:
         if spec.kind is Kind.TIMING:
             wall_s, cpu_s = found["region_ns"] / 1e9, found["region_cpu_ns"] / 1e9
             threads = _busy_threads(spec, self.device)
-            found["disturbed"] = environment.disturbance(before, after, wall_s=wall_s, cpu_s=cpu_s, threads=threads)
+            found["disturbed"] = environment.disturbance(
+                before, after, wall_s=wall_s, cpu_s=cpu_s, threads=threads
+            )
             found |= _over_budget(found["peak_bytes"], spec.measure.memory_bytes)
         keys = {**environment.comparison_keys(self.device), "data": self.workload.data_digest()}
         facts = {**environment.facts(), "device": dataclasses.asdict(self.device)}
@@ -150,12 +169,15 @@ class Scene:
 def _over_budget(peak_bytes: int, budget: int | None) -> dict[str, Any]:
     """What a trial that needed more memory than it may ends as; nothing where it kept to it.
 
-    A GPU's allocator refuses by itself. Elsewhere the peak is looked at afterwards, so that the rehearsal of a small device
-    works on any.
+    A GPU's allocator refuses by itself. Elsewhere the peak is looked at afterwards, so that the rehearsal of
+    a small device works on any.
     """
     if budget is None or peak_bytes <= budget:
         return {}
-    text = f"peak memory of {peak_bytes / 2**30:.2f} GiB is over the {budget / 2**30:.2f} GiB of measure.memory_gib"
+    text = (
+        f"peak memory of {peak_bytes / 2**30:.2f} GiB is over the {budget / 2**30:.2f} GiB of"
+        " measure.memory_gib"
+    )
     return {"outcome": Outcome.OOM, "failure": Failure(type="MemoryBudget", message=text)}
 
 
@@ -165,7 +187,9 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     write_status(folder, "setting up")
     cls = registry.find(spec.workload)
     if code_digest(cls) != spec.code:
-        raise ConfigError("code_changed: the sources are not those the sweep was planned with; start the same command again")
+        raise ConfigError(
+            "code_changed: the sources are not those the sweep was planned with; start the same command again"
+        )
     levels = _levels(cls, spec)
     device = environment.device_facts()
     _refuse_unsupported(levels, device)
@@ -192,7 +216,11 @@ def _levels(cls: type[Workload], spec: TrialSpec) -> dict[str, Level]:
 
 
 def _refuse_unsupported(levels: dict[str, Level], device: Device) -> None:
-    reasons = [f"{name}={level.value}: {reason}" for name, level in levels.items() if (reason := level.unsupported(device))]
+    reasons = [
+        f"{name}={level.value}: {reason}"
+        for name, level in levels.items()
+        if (reason := level.unsupported(device))
+    ]
     if reasons:
         raise UnsupportedHere("; ".join(reasons))
 
@@ -211,11 +239,14 @@ def _prepare_process(spec: TrialSpec, device: Device, rank: int, folder: Path) -
     if spec.world > 1:
         backend = "nccl" if device.type == "cuda" else "gloo"
         meeting_point = (folder / "rendezvous").absolute().as_uri()
-        torch.distributed.init_process_group(backend, init_method=meeting_point, rank=rank, world_size=spec.world)
+        torch.distributed.init_process_group(
+            backend, init_method=meeting_point, rank=rank, world_size=spec.world
+        )
 
 
 def _log(spec: TrialSpec, folder: Path, rank: int) -> BufferedLog | LiveLog:
-    """Where rows of metrics go: into memory, unless sending them from inside the loop is the toggle under test."""
+    """Where rows of metrics go: into memory, unless sending them from inside the loop is the toggle under
+    test."""
     level = spec.arm.levels.get("wandb_logging", "buffered")
     if level == "buffered" or spec.kind is Kind.EVIDENCE or rank > 0:
         return BufferedLog()
@@ -242,13 +273,15 @@ def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: Buff
 
 
 def _busy_threads(spec: TrialSpec, device: Device) -> int | None:
-    """Threads that the arm computes with, None where it also waits: for a device, worker processes or writer threads."""
+    """Threads that the arm computes with, None where it also waits: for a device, worker processes or writer
+    threads."""
     alone = threading.active_count() == 1 and not multiprocessing.active_children()
     return spec.measure.threads if device.type == "cpu" and alone else None
 
 
 def main(arguments: list[str], pipe: Connection | None = None) -> int:
-    """Run the trial of a spec.json, or stay for turns; the exit status says only whether a record was written."""
+    """Run the trial of a spec.json, or stay for turns; the exit status says only whether a record was
+    written."""
     file = Path(arguments[0])
     rank = int(arguments[1]) if len(arguments) > 1 else 0
     if len(arguments) > 2:

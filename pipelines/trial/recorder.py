@@ -1,7 +1,7 @@
 """The recorder that a workload's `step` marks its phases on.
 
-Record now, resolve later: a mark puts a time and a code into one list, device events are read only once they are
-ready, and phases are worked out after the region. Nothing here waits for the device inside the region.
+Record now, resolve later: a mark puts a time and a code into one list, device events are read only once they
+are ready, and phases are worked out after the region. Nothing here waits for the device inside the region.
 """
 
 from __future__ import annotations
@@ -123,13 +123,15 @@ class _Region:
 class Recorder:
     """Records the iterations of a region; the object handed to a workload's `step`.
 
-    `start`, then for each iteration the step and `lap`, then `stop` and `series`. Of one thread only. Outside a region
-    phases may be marked too, as a warm-up does: that is forgotten by `start`, and takes no events of the device.
+    `start`, then for each iteration the step and `lap`, then `stop` and `series`. Of one thread only. Outside
+    a region phases may be marked too, as a warm-up does: that is forgotten by `start`, and takes no events of
+    the device.
 
     Parameters
     ----------
     clock : where times and events come from
-    capacity : marks after which the list is packed, between iterations; the next iteration carries `Flag.FLUSH`
+    capacity : marks after which the list is packed, between iterations; the next iteration carries
+        `Flag.FLUSH`
     thread_cpu : also record the thread's CPU time of each iteration; one system call more for each
     """
 
@@ -138,8 +140,8 @@ class Recorder:
             raise ValueError(f"a recorder needs room for at least one mark, and capacity is {capacity}")
         self._clock = clock
         self._now = clock.now_ns
-        # Times and codes alternate in one list: appending two integers is the cheapest mark there is, an iteration of
-        # any length fits, and integers, unlike tuples, never wake the garbage collector.
+        # Times and codes alternate in one list: appending two integers is the cheapest mark there is, an
+        # iteration of any length fits, and integers, unlike tuples, never wake the garbage collector.
         self._marks: list[int] = []
         self._put = self._marks.append
         self._limit = 2 * capacity
@@ -164,7 +166,9 @@ class Recorder:
         self._region = _Region()
         if self._device is not None:
             self._device.give_back()
-        self._device = _DeviceMarks(self._clock) if isinstance(self._clock, EventClock) and self._times_device else None
+        self._device = (
+            _DeviceMarks(self._clock) if isinstance(self._clock, EventClock) and self._times_device else None
+        )
         self._clock.synchronize()
         self._region.cpu_ns = -self._clock.cpu_ns()
         self._mark(BOUNDARY)
@@ -214,7 +218,9 @@ class Recorder:
             The region has not been started and stopped.
         """
         if not self._region.stopped:
-            raise RuntimeError("the recorder has no finished region; call start, lap after each iteration, and stop first")
+            raise RuntimeError(
+                "the recorder has no finished region; call start, lap after each iteration, and stop first"
+            )
         self._pack()
         region = self._region
         marks = np.concatenate(region.chunks)

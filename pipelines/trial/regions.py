@@ -40,7 +40,9 @@ class MetricLog(Protocol):
         ...
 
 
-def timed(workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog) -> dict[str, Any]:
+def timed(
+    workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
+) -> dict[str, Any]:
     """Warm up, then time whole cadences of iterations, or whole jobs; returns fields of the record."""
     with Timing(workload, spec, device, log) as timing:
         timing.warm_up(folder)
@@ -65,7 +67,8 @@ class Timing:
         self._compiling.__exit__(*exception)
 
     def warm_up(self, folder: Path) -> None:
-        """Iterate until times rest, or run the job that is discarded; then bring Python's collector to rest."""
+        """Iterate until times rest, or run the job that is discarded; then bring Python's collector to
+        rest."""
         write_status(folder, "warming up")
         self._clock.reset_peak()
         self._warm = _warm_up(self._workload, self._clock, self._compiling, self._spec)
@@ -120,20 +123,30 @@ class Timing:
 
 
 def _refuse_nothing(series: Sequence[Series], units: float) -> None:
-    """Figures that would be divided by nothing, or by a clock that stood still or ran backwards, are no result."""
+    """Figures that would be divided by nothing, or by a clock that stood still or ran backwards, are no
+    result."""
     if not any(len(part.wall_ns) for part in series):
-        raise RecordError("the workload ended before an iteration could be timed; give it more work for one job")
+        raise RecordError(
+            "the workload ended before an iteration could be timed; give it more work for one job"
+        )
     if not units > 0:
-        raise RecordError(f"the timed region did {units:g} units of work; progress() must grow with every iteration")
+        raise RecordError(
+            f"the timed region did {units:g} units of work; progress() must grow with every iteration"
+        )
     for part in series:
         if part.region_ns <= 0 or (part.wall_ns < 0).any():
-            raise RecordError("the clock stood still or ran backwards inside the timed region; measure this arm again")
+            raise RecordError(
+                "the clock stood still or ran backwards inside the timed region; measure this arm again"
+            )
 
 
-def counted(workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog) -> dict[str, Any]:
+def counted(
+    workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
+) -> dict[str, Any]:
     """Count, in two passes: first undisturbed, for compile and workload counters; then under dispatch modes.
 
-    Dispatch modes force compiled code to run eagerly, so what they count is the arm's arithmetic, not its kernels.
+    Dispatch modes force compiled code to run eagerly, so what they count is the arm's arithmetic, not its
+    kernels.
     """
     write_status(folder, "counting")
     clock = _NoMarks()
@@ -149,7 +162,10 @@ def counted(workload: Workload, spec: TrialSpec, folder: Path, device: Device, l
     with Counting() as counting:
         counting.iterations = _some_iterations(workload, clock, spec.measure.counting_iterations)
     active = _device_activity(workload, spec) if device.type != "cpu" else {}
-    return {"counters": {**counting.result(), **compiling.result(), **collecting.result(), **active, **own}, "units": units}
+    return {
+        "counters": {**counting.result(), **compiling.result(), **collecting.result(), **active, **own},
+        "units": units,
+    }
 
 
 def _device_activity(workload: Workload, spec: TrialSpec) -> dict[str, float | None]:
@@ -160,12 +176,16 @@ def _device_activity(workload: Workload, spec: TrialSpec) -> dict[str, float | N
     before = workload.progress()
     clock.synchronize()
     with DeviceActivity() as activity:
-        iterations = _some_iterations(workload, _NoMarks(), _whole_cadences(workload, spec.measure.counting_iterations))
+        iterations = _some_iterations(
+            workload, _NoMarks(), _whole_cadences(workload, spec.measure.counting_iterations)
+        )
         clock.synchronize()
     return activity.result(iterations, workload.progress() - before)
 
 
-def evidenced(workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog) -> dict[str, Any]:
+def evidenced(
+    workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
+) -> dict[str, Any]:
     """Run a fixed number of iterations, or one job, deterministically, and keep what was computed."""
     write_status(folder, "computing evidence")
     # Filling every empty tensor would cost far more than determinism itself.
@@ -186,7 +206,9 @@ def evidenced(workload: Workload, spec: TrialSpec, folder: Path, device: Device,
     evidence = workload.evidence()
     if training is not None and states is not None and not own:
         replayed = replay.repeat(training, step, states)
-    evidence.tensors = {name: _as_array(tensor) for name, tensor in {**evidence.tensors, **replayed.tensors}.items()}
+    evidence.tensors = {
+        name: _as_array(tensor) for name, tensor in {**evidence.tensors, **replayed.tensors}.items()
+    }
     evidence.parts |= replayed.parts
     write_evidence(folder, evidence)
     return {"units": units, "numbers": _plain(evidence.numbers)}
@@ -228,8 +250,8 @@ def _endless_step(workload: Workload, clock: Any) -> None:
         workload.step(clock)
     except StopIteration as error:
         raise ContractError(
-            f"{type(workload).__name__} ran out of iterations while it was measured; steps-shaped work must go on for ever, "
-            "or be declared shape='job'"
+            f"{type(workload).__name__} ran out of iterations while it was measured; steps-shaped work must"
+            " go on for ever, or be declared shape='job'"
         ) from error
 
 
@@ -259,7 +281,11 @@ def _timed_steps(
         recorder.stop()
         series, units = recorder.series(), workload.progress() - units_before
         compiled = bool(compiling.poll())
-        alarm = "compiled inside the timed region" if compiled else region_alarm(series.wall_ns, series.flags, workload.cadence)
+        alarm = (
+            "compiled inside the timed region"
+            if compiled
+            else region_alarm(series.wall_ns, series.flags, workload.cadence)
+        )
         if not _agreed(alarm is not None, spec.world):
             return [series], units, None
     return [series], units, alarm or "another rank was not steady"
@@ -315,7 +341,8 @@ def prepare_collector(workload: type[Workload]) -> None:
 
 
 def _settle_collector(workload: Workload) -> None:
-    """After warm-up: the same state of Python's collector for every arm, unless it is a toggle of the workload."""
+    """After warm-up: the same state of Python's collector for every arm, unless it is a toggle of the
+    workload."""
     if not _measures_collector(type(workload)):
         gc.collect()
         gc.freeze()
@@ -340,7 +367,9 @@ def _write_iterations(folder: Path, series: Sequence[Series], warmup_ns: list[in
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     arrays["warmup_wall_ns"] = np.asarray(warmup_ns, dtype=np.int64)
     offset = time.time_ns() - time.perf_counter_ns()
-    arrays["epoch_ns"] = np.asarray([int(arrays["start_ns"][0]) + offset] if len(arrays["start_ns"]) else [0], dtype=np.int64)
+    arrays["epoch_ns"] = np.asarray(
+        [int(arrays["start_ns"][0]) + offset] if len(arrays["start_ns"]) else [0], dtype=np.int64
+    )
     arrays |= {f"log_{name}": values for name, values in log.arrays().items()}
     write_iterations(folder, arrays)
 

@@ -1,9 +1,9 @@
 """Single iterations replayed from the reference's states: where an arm first parts from it, whole runs apart.
 
-Two correct trainings drift apart, step after step, and their last parameters say little. So the reference keeps its
-state before a few of its iterations, and the gradient that its optimizer was then given. Another arm loads each of these
-states, does that one iteration, and its gradient is compared: a mistake shows at the iteration and in the tensor it
-belongs to, and rounding has had no time to grow.
+Two correct trainings drift apart, step after step, and their last parameters say little. So the reference
+keeps its state before a few of its iterations, and the gradient that its optimizer was then given. Another
+arm loads each of these states, does that one iteration, and its gradient is compared: a mistake shows at the
+iteration and in the tensor it belongs to, and rounding has had no time to grow.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def record(training: Replayable, iterations: int, step: Callable[[], None], fold
 
 
 def repeat(training: Replayable, step: Callable[[], None], folder: Path) -> Evidence:
-    """Gradients of single iterations from the states in `folder`; none where this arm keeps its parameters differently.
+    """Gradients of single iterations from the states in `folder`; none where this arm keeps its parameters
+    differently.
 
     An iteration without an update, as after an overflow in half precision, has no entry.
     """
@@ -70,7 +71,9 @@ def comparable(reference: Evidence | None, arm: Evidence | None) -> Evidence | N
     """The reference's evidence without the iterations that the arm has not replayed."""
     if reference is None or arm is None:
         return reference
-    tensors = {k: v for k, v in reference.tensors.items() if k in arm.tensors or not k.startswith(f"{_PREFIX}/")}
+    tensors = {
+        k: v for k, v in reference.tensors.items() if k in arm.tensors or not k.startswith(f"{_PREFIX}/")
+    }
     return Evidence(tensors, reference.numbers, reference.parts)
 
 
@@ -83,7 +86,8 @@ def _enter(found: Evidence, number: int, gradients: dict[str, torch.Tensor]) -> 
 
 @contextmanager
 def _gradients(training: Replayable) -> Iterator[dict[str, torch.Tensor]]:
-    """What the optimizer is given at its next update, flat and on the host, by parameter; empty without an update."""
+    """What the optimizer is given at its next update, flat and on the host, by parameter; empty without an
+    update."""
     gradients: dict[str, torch.Tensor] = {}
 
     def look(*_: Any) -> None:

@@ -35,15 +35,15 @@ class Series:
 
     Attributes
     ----------
-    start_ns, wall_ns : [N] start of each iteration, and the time to the next start; the last ends when the region
-        does, so the walls add up to `region_ns`
+    start_ns, wall_ns : [N] start of each iteration, and the time to the next start; the last ends when the
+        region does, so the walls add up to `region_ns`
     cpu_ns : [N] CPU time of the thread, where it was asked for
-    device_ns : [N] between the device's marks at the ends of each iteration, `NO_TIME` where one is missing; None
-        without a device
+    device_ns : [N] between the device's marks at the ends of each iteration, `NO_TIME` where one is missing;
+        None without a device
     flags : [N] uint32 of `Flag`
-    host_phases, device_phases : [N] for each phase; a phase inside another is named ``outer/inner`` and its time is
-        part of the outer one's. On an asynchronous device the host is billed in the phase that blocks next, so the
-        device's times are the ones to report.
+    host_phases, device_phases : [N] for each phase; a phase inside another is named ``outer/inner`` and its
+        time is part of the outer one's. On an asynchronous device the host is billed in the phase that blocks
+        next, so the device's times are the ones to report.
     region_ns, region_cpu_ns : wall time, and CPU time of the process, between the two synchronisations
     dropped : iterations without device time
     """
@@ -73,7 +73,8 @@ class Series:
 
     @property
     def device_mismatch(self) -> float | None:
-        """How far the device's intervals are from adding up to the region, as a share of it; None if any is missing.
+        """How far the device's intervals are from adding up to the region, as a share of it; None if any is
+        missing.
 
         Above 0.03 the host slept, waited or worked where the device's marks do not see it.
         """
@@ -117,7 +118,9 @@ class Recording:
         return Series(
             start_ns=times[ends[:-1]],
             wall_ns=np.diff(times[ends]),
-            cpu_ns=np.diff(_iteration_ends(np.array(self.thread_ns, np.int64))) if len(self.thread_ns) else None,
+            cpu_ns=np.diff(_iteration_ends(np.array(self.thread_ns, np.int64)))
+            if len(self.thread_ns)
+            else None,
             device_ns=device_ns,
             flags=_flag_series(self.flagged, ends),
             host_phases=_phase_times(times, codes, ends, self.names),
@@ -129,7 +132,8 @@ class Recording:
 
 
 def _iteration_ends(boundaries: np.ndarray) -> np.ndarray:
-    """[N + 1] of the N + 2 boundaries: the last iteration lasts until the region's end, so its own lap is no end."""
+    """[N + 1] of the N + 2 boundaries: the last iteration lasts until the region's end, so its own lap is no
+    end."""
     return np.delete(boundaries, -2) if len(boundaries) > 2 else boundaries[:1]
 
 
@@ -147,7 +151,9 @@ def _flag_series(flagged: Sequence[tuple[int, int]], ends: np.ndarray) -> np.nda
     return flags
 
 
-def _phase_times(times: np.ndarray, codes: np.ndarray, ends: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
+def _phase_times(
+    times: np.ndarray, codes: np.ndarray, ends: np.ndarray, names: Sequence[str]
+) -> dict[str, np.ndarray]:
     """[N] time of each phase, by replaying the marks on a stack.
 
     A phase that is open across the end of an iteration is billed to both, each for its part.

@@ -21,7 +21,8 @@ LARGEST_CUT = 0.25
 """Share of a region that may look like warm-up before the region is doubted."""
 STANDARD_ERRORS = 3.0
 SHORTEST_REGION = 20
-"""Iterations, or cadences, below which only a compilation raises an alarm: of three batches MSER nearly always cuts one."""
+"""Iterations, or cadences, below which only a compilation raises an alarm: of three batches MSER nearly
+always cuts one."""
 BLOCKS = 10
 """Blocks per half of a region, from which the standard error of its median is taken."""
 
@@ -29,10 +30,11 @@ _COMPILED = Flag.COMPILE | Flag.RECOMPILE
 
 
 def mser5(times_ns: ArrayLike) -> int:
-    """Iterations at the start of a series that differ from the rest, a multiple of 5 and at most half of them.
+    """Iterations at the start of a series that differ from the rest, a multiple of 5 and at most half of
+    them.
 
-    MSER-5 (White 1997; White, Cobb and Spratt 2000) on the logarithms of the times [N]: of all cuts, the one with the
-    smallest squared standard error of the mean of what remains.
+    MSER-5 (White 1997; White, Cobb and Spratt 2000) on the logarithms of the times [N]: of all cuts, the one
+    with the smallest squared standard error of the mean of what remains.
 
     Raises
     ------
@@ -47,7 +49,8 @@ def _log_times(times_ns: ArrayLike) -> np.ndarray:
     times = np.asarray(times_ns, float)
     if not (np.isfinite(times) & (times > 0)).all():
         raise ValueError(
-            "iteration times must be positive and finite; a clock that stood still or ran backwards cannot be judged"
+            "iteration times must be positive and finite; a clock that stood still or ran backwards cannot be"
+            " judged"
         )
     return np.log(times)
 
@@ -73,9 +76,10 @@ def _best_cut(means: np.ndarray, largest: int) -> int:
 class WarmUp:
     """Watches the iterations of a warm-up and says when it may end.
 
-    It lasts at least 5 iterations and until 3 in a row carry no flag; then until the later half of it looks steady:
-    until MSER, free to cut as much as it likes, cuts no more than half. Fewer than 25 iterations are looked at in
-    shorter batches, of which there are always five or more: five batches of 5 would let no warm-up end before 25.
+    It lasts at least 5 iterations and until 3 in a row carry no flag; then until the later half of it looks
+    steady: until MSER, free to cut as much as it likes, cuts no more than half. Fewer than 25 iterations are
+    looked at in shorter batches, of which there are always five or more: five batches of 5 would let no
+    warm-up end before 25.
 
     Parameters
     ----------
@@ -121,10 +125,11 @@ def _warmup_cut(wall_ns: Sequence[int]) -> int:
 def region_alarm(wall_ns: ArrayLike, flags: ArrayLike, cadence: int = 1, foreseen: int = 0) -> str | None:
     """Why a timed region of step-shaped work is not steady, or None.
 
-    Two independent doubts must agree before a region is doubted, because MSER alone cuts up to 90 of 200 clean
-    iterations one time in twenty: it cuts more than 25 %, and the medians of the two halves differ by more than 3
-    standard errors, taken from the means of blocks so that neighbouring iterations may resemble one another. A
-    compilation inside the region is enough by itself. Never for jobs, whose iterations change by design.
+    Two independent doubts must agree before a region is doubted, because MSER alone cuts up to 90 of 200
+    clean iterations one time in twenty: it cuts more than 25 %, and the medians of the two halves differ by
+    more than 3 standard errors, taken from the means of blocks so that neighbouring iterations may resemble
+    one another. A compilation inside the region is enough by itself. Never for jobs, whose iterations change
+    by design.
 
     Parameters
     ----------
@@ -140,7 +145,10 @@ def region_alarm(wall_ns: ArrayLike, flags: ArrayLike, cadence: int = 1, foresee
     """
     unforeseen = np.asarray(flags, np.int64) & int(_COMPILED) & ~int(foreseen)
     if unforeseen.any():
-        return f"{np.count_nonzero(unforeseen)} iterations of the region compiled, the first at {int(np.argmax(unforeseen != 0))}"
+        return (
+            f"{np.count_nonzero(unforeseen)} iterations of the region compiled, the first at"
+            f" {int(np.argmax(unforeseen != 0))}"
+        )
     times = np.asarray(wall_ns, float)
     if cadence > 1:
         times = _batch_means(times, cadence)
@@ -157,11 +165,15 @@ def region_alarm(wall_ns: ArrayLike, flags: ArrayLike, cadence: int = 1, foresee
 
 
 def _halves(log_times: np.ndarray) -> tuple[float, float]:
-    """Difference of the medians of the later and the earlier half, and its standard error from block means."""
+    """Difference of the medians of the later and the earlier half, and its standard error from block
+    means."""
     half = len(log_times) // 2
     earlier, later = log_times[:half], log_times[half : 2 * half]
     block = max(1, half // BLOCKS)
-    variances = [np.var(means, ddof=1) / len(means) for means in (_batch_means(earlier, block), _batch_means(later, block))]
+    variances = [
+        np.var(means, ddof=1) / len(means)
+        for means in (_batch_means(earlier, block), _batch_means(later, block))
+    ]
     return float(np.median(later) - np.median(earlier)), math.sqrt(sum(variances))
 
 

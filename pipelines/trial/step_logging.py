@@ -1,4 +1,5 @@
-"""Where a trial's metrics go: into memory, or to W&B from inside the loop where that is the toggle under test.
+"""Where a trial's metrics go: into memory, or to W&B from inside the loop where that is the toggle under
+test.
 
 Importing this module does not import wandb.
 """
@@ -20,8 +21,8 @@ _COMMIT_EVERY = {"each": 1, "commit_false": 50}
 class BufferedLog:
     """Keeps rows of metrics in memory until after the measurement.
 
-    Values may be tensors of one element; they are read in `arrays`, because reading one waits for its device. A
-    tensor that the workload overwrites later must be cloned by the workload.
+    Values may be tensors of one element; they are read in `arrays`, because reading one waits for its device.
+    A tensor that the workload overwrites later must be cloned by the workload.
     """
 
     calls = 0
@@ -50,8 +51,8 @@ class BufferedLog:
 class LiveLog:
     """Sends rows of metrics to W&B from inside the loop: what the toggle `wandb_logging` measures.
 
-    Level `each` commits every row. Level `commit_false` commits every fiftieth, as a report advises; W&B merges
-    uncommitted rows, so that of fifty rows with the same keys the last one stays.
+    Level `each` commits every row. Level `commit_false` commits every fiftieth, as a report advises; W&B
+    merges uncommitted rows, so that of fifty rows with the same keys the last one stays.
 
     Parameters
     ----------
@@ -65,7 +66,9 @@ class LiveLog:
 
     def __init__(self, level: str, scratch_dir: Path) -> None:
         if level not in _COMMIT_EVERY:
-            raise ConfigError(f"toggles.wandb_logging={level} does not log to W&B; choose from: {', '.join(_COMMIT_EVERY)}")
+            raise ConfigError(
+                f"toggles.wandb_logging={level} does not log to W&B; choose from: {', '.join(_COMMIT_EVERY)}"
+            )
         self.calls = 0
         self._commit_every = _COMMIT_EVERY[level]
         scratch_dir.mkdir(parents=True, exist_ok=True)

@@ -18,8 +18,15 @@ def main(arguments: list[str]) -> int:
     """Run one command; status 2 where the cluster cannot be had."""
     parser = argparse.ArgumentParser(prog="python -m slurm.dev", description=__doc__)
     parser.add_argument("command", choices=("up", "down", "status", "shell"))
-    parser.add_argument("--root", type=Path, default=default_root(), help="folder of all its state (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=Settings.port, help="of the controller; nodes follow (default: %(default)s)")
+    parser.add_argument(
+        "--root", type=Path, default=default_root(), help="folder of all its state (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=Settings.port,
+        help="of the controller; nodes follow (default: %(default)s)",
+    )
     parser.add_argument("--accounting", action="store_true", help="with slurmdbd and MariaDB")
     given = parser.parse_args(arguments)
     try:

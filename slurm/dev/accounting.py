@@ -27,7 +27,11 @@ def start(settings: Settings, env: Mapping[str, str]) -> None:
         daemonise([binary("slurmdbd")], with_socket, settings.root / "log" / "slurmdbd.out")
     until(lambda: _sacctmgr(settings, env, "show", "cluster") == 0, "an answer of slurmdbd", FIRST_START_S)
     user = getpass.getuser()
-    for words in (("add", "cluster", "dev"), ("add", "account", "bench"), ("add", "user", user, "account=bench")):
+    for words in (
+        ("add", "cluster", "dev"),
+        ("add", "account", "bench"),
+        ("add", "user", user, "account=bench"),
+    ):
         _sacctmgr(settings, env, *words)  # status 1 where it exists already
 
 
@@ -35,9 +39,18 @@ def _start_database(settings: Settings, env: Mapping[str, str]) -> None:
     data, log = settings.root / "mysql", settings.root / "log" / "mariadb.log"
     user = getpass.getuser()
     if not data.exists():
-        install = [binary("mariadb-install-db"), "--no-defaults", f"--datadir={data}", f"--user={user}", "--skip-test-db"]
+        install = [
+            binary("mariadb-install-db"),
+            "--no-defaults",
+            f"--datadir={data}",
+            f"--user={user}",
+            "--skip-test-db",
+        ]
         daemonise(
-            [*install, "--auth-root-authentication-method=socket", f"--auth-root-socket-user={user}"], env, log, FIRST_START_S
+            [*install, "--auth-root-authentication-method=socket", f"--auth-root-socket-user={user}"],
+            env,
+            log,
+            FIRST_START_S,
         )
     if not pid_in(settings.pid_file("mariadbd")):
         command = [

@@ -30,7 +30,11 @@ class DevCluster:
     @property
     def env(self) -> dict[str, str]:
         """The environment for clients and daemons: ours, without what an allocation we may be in has set."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_", "SQUEUE_"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("SLURM_", "SBATCH_", "SQUEUE_"))
+        }
         return {**kept, "SLURM_CONF": str(self.settings.conf)}
 
     def up(self) -> None:
@@ -61,7 +65,10 @@ class DevCluster:
             for pid in processes_of_jobs(self.settings.conf):
                 if alive(pid):
                     os.kill(pid, number)
-        order = [*sorted(run.glob("slurmd-*.pid")), *(self.settings.pid_file(n) for n in ("slurmctld", "slurmdbd"))]
+        order = [
+            *sorted(run.glob("slurmd-*.pid")),
+            *(self.settings.pid_file(n) for n in ("slurmctld", "slurmdbd")),
+        ]
         stop(pid for file in order if (pid := pid_in(file)))
         stop(pid for name in ("mariadbd", "munged") if (pid := pid_in(self.settings.pid_file(name))))
         for file in run.glob("*.pid"):
@@ -72,7 +79,9 @@ class DevCluster:
         if not pid_in(self.settings.pid_file("slurmctld")):
             self._refuse_taken_port()
             daemonise(
-                [binary("slurmctld"), "-f", str(self.settings.conf)], self.env, self.settings.root / "log" / "slurmctld.out"
+                [binary("slurmctld"), "-f", str(self.settings.conf)],
+                self.env,
+                self.settings.root / "log" / "slurmctld.out",
             )
         until(lambda: "UP" in self.client("scontrol", "ping", check=False), "an answer of slurmctld", 20)
 
@@ -93,7 +102,9 @@ class DevCluster:
 
     def ready(self) -> bool:
         """Whether every node takes jobs."""
-        states = dict(line.split() for line in self.client("sinfo", "-hN", "-o", "%N %T", check=False).splitlines())
+        states = dict(
+            line.split() for line in self.client("sinfo", "-hN", "-o", "%N %T", check=False).splitlines()
+        )
         return set(states) == set(self.settings.node_names) and all(
             state in ("idle", "mixed", "allocated") for state in states.values()
         )
@@ -164,7 +175,10 @@ class DevCluster:
         until(self.settings.munge_socket.exists, "munge's socket", 10)
 
     def _refuse_taken_port(self) -> None:
-        for port in (self.settings.port, *(self.settings.port + 10 + i for i in range(1, self.settings.nodes + 1))):
+        for port in (
+            self.settings.port,
+            *(self.settings.port + 10 + i for i in range(1, self.settings.nodes + 1)),
+        ):
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
@@ -231,5 +245,8 @@ def settings_in(root: Path) -> Settings:
     values = {name: value for name, equals, value in (line.partition("=") for line in lines) if equals}
     nodes = sum(line.startswith("NodeName=") for line in lines)
     return Settings(
-        root=root, port=int(values["SlurmctldPort"]), nodes=nodes, accounting="slurmdbd" in values["AccountingStorageType"]
+        root=root,
+        port=int(values["SlurmctldPort"]),
+        nodes=nodes,
+        accounting="slurmdbd" in values["AccountingStorageType"],
     )

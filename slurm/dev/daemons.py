@@ -26,10 +26,15 @@ def binary(name: str) -> str:
     """
     found = shutil.which(name) or shutil.which(name, path="/usr/local/sbin:/usr/sbin:/sbin")
     if not found:
-        package = {"munged": "munge", "mungekey": "munge", "mariadbd": "mariadb-server", "slurmdbd": "slurmdbd"}.get(
-            name, "slurm-wlm"
+        package = {
+            "munged": "munge",
+            "mungekey": "munge",
+            "mariadbd": "mariadb-server",
+            "slurmdbd": "slurmdbd",
+        }.get(name, "slurm-wlm")
+        raise ClusterError(
+            f"{name} is not installed: `make slurm-install` as root, or apt-get install {package}"
         )
-        raise ClusterError(f"{name} is not installed: `make slurm-install` as root, or apt-get install {package}")
     return found
 
 
@@ -44,7 +49,14 @@ def daemonise(command: Sequence[str], env: Mapping[str, str], log: Path, timeout
     with log.open("ab") as out:
         try:
             done = subprocess.run(
-                command, env=dict(env), stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=timeout_s, check=False, cwd="/"
+                command,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                timeout=timeout_s,
+                check=False,
+                cwd="/",
             )
         except subprocess.TimeoutExpired as error:
             raise ClusterError(f"{command[0]} did not start within {timeout_s:g} s; see {log}") from error
@@ -57,7 +69,13 @@ def spawn(command: Sequence[str], env: Mapping[str, str], log: Path) -> int:
     """Start a command that stays in the foreground, in a session of its own; returns its process id."""
     with log.open("ab") as out:
         process = subprocess.Popen(
-            command, env=dict(env), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, cwd="/"
+            command,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            cwd="/",
         )
     return process.pid
 

@@ -1,4 +1,5 @@
-"""Knobs of a development cluster, and the configuration files they become. Pure: nothing is started or written here."""
+"""Knobs of a development cluster, and the configuration files they become. Pure: nothing is started or
+written here."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class Settings:
         """Raises ClusterError for a root too deep for a socket and a port out of range."""
         if len(str(self.munge_socket)) > SOCKET_PATH_LIMIT:
             raise ClusterError(
-                f"root={self.root} is too deep: the path of munge's socket would pass {SOCKET_PATH_LIMIT} characters"
+                f"root={self.root} is too deep: the path of munge's socket would pass {SOCKET_PATH_LIMIT}"
+                " characters"
             )
         if not MIN_PORT <= self.port <= MAX_PORT:
             raise ClusterError(f"port={self.port} must lie between {MIN_PORT} and {MAX_PORT}")
@@ -100,7 +102,8 @@ def slurm_conf(settings: Settings) -> str:
         f"SlurmdPidFile={root}/run/slurmd-%n.pid",
         f"SlurmdLogFile={root}/log/slurmd-%n.log",
         f"SlurmdSpoolDir={root}/spool/%n",
-        "SlurmdParameters=config_overrides",  # else a node that declares more cores than the host has is invalid
+        # else a node that declares more cores than the host has is invalid
+        "SlurmdParameters=config_overrides",
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core_Memory",
         "DefMemPerCPU=500",  # else a job without --mem takes all memory of its node
@@ -127,7 +130,10 @@ def slurm_conf(settings: Settings) -> str:
         *_accounting(settings),
         *_nodes(settings, host),
         "PartitionName=gpu Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF MaxTime=UNLIMITED",
-        f"PartitionName=preemptible Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime={settings.grace_s}",
+        (
+            "PartitionName=preemptible Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE"
+            f" GraceTime={settings.grace_s}"
+        ),
         *settings.extra,
     ]
     return "\n".join(lines) + "\n"
@@ -153,11 +159,18 @@ def gpu_devices(settings: Settings) -> list[Path]:
     ClusterError
         This host has no device that could stand for a GPU.
     """
-    for folder, stem in ((Path("/dev"), "nvidia"), (settings.root / "dev", "gpu"), (Path("/dev"), "loop"), (Path("/dev"), "tty")):
+    for folder, stem in (
+        (Path("/dev"), "nvidia"),
+        (settings.root / "dev", "gpu"),
+        (Path("/dev"), "loop"),
+        (Path("/dev"), "tty"),
+    ):
         devices = [folder / f"{stem}{number}" for number in range(settings.gpus)]
         if all(map(_is_device, devices)):
             return devices
-    raise ClusterError(f"no {settings.gpus} device files to stand for GPUs on this host; start the cluster with gpus=0")
+    raise ClusterError(
+        f"no {settings.gpus} device files to stand for GPUs on this host; start the cluster with gpus=0"
+    )
 
 
 def _is_device(path: Path) -> bool:
@@ -169,7 +182,10 @@ def _is_device(path: Path) -> bool:
 
 
 def _nodes(settings: Settings, host: str) -> list[str]:
-    shape = f"CPUs={settings.cpus} Sockets=1 CoresPerSocket={settings.cpus} ThreadsPerCore=1 RealMemory={settings.memory_mb}"
+    shape = (
+        f"CPUs={settings.cpus} Sockets=1 CoresPerSocket={settings.cpus} ThreadsPerCore=1"
+        f" RealMemory={settings.memory_mb}"
+    )
     gres = f" Gres=gpu:{settings.gpus}" if settings.gpus else ""
     place = f"NodeHostname={host} NodeAddr=127.0.0.1"
     return [

@@ -1,7 +1,7 @@
 """What the recorder costs an iteration: ``python tests/benchmarks/bench_recorder.py``.
 
-Process CPU time, since wall time on a shared host measures the neighbours; the variants take turns in rounds, so that
-all of them see the same clock speed, and the median round is printed with its quartiles.
+Process CPU time, since wall time on a shared host measures the neighbours; the variants take turns in rounds,
+so that all of them see the same clock speed, and the median round is printed with its quartiles.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def body(work: torch.Tensor) -> None:
 
 
 def body_ns(recorder: Recorder | None, work: torch.Tensor) -> float:
-    """CPU time of one iteration of about a millisecond, with a lap and one phase each if there is a recorder."""
+    """CPU time of one iteration of about a millisecond, with a lap and one phase each if there is a
+    recorder."""
     before = time.process_time_ns()
     for _ in range(BODIES):
         if recorder is None:
@@ -118,8 +119,8 @@ def main() -> None:
     reach = math.ceil(0.98 * math.sqrt(PAIRS))  # ranks that enclose the median in 95 % of samples
     low, middle, high = added[PAIRS // 2 - reach], statistics.median(added), added[PAIRS // 2 + reach]
     print(
-        f"a body of {body_ms:.2f} ms with one phase: {middle:+.3f} % (95 % interval of the median {low:+.3f} to {high:+.3f}, "
-        f"{PAIRS} pairs of blocks), goal {GOAL_BODY_PERCENT}"
+        f"a body of {body_ms:.2f} ms with one phase: {middle:+.3f} % (95 % interval of the median {low:+.3f}"
+        f" to {high:+.3f}, {PAIRS} pairs of blocks), goal {GOAL_BODY_PERCENT}"
     )
 
 

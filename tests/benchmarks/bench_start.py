@@ -1,7 +1,7 @@
 """How soon a forked trial runs: ``python tests/benchmarks/bench_start.py``.
 
-From the parent's call to the first line of the trial, which has torch and the workload imported by then; beside it the same
-by exec. The trials refuse their spec at once, so nothing else is in the figure.
+From the parent's call to the first line of the trial, which has torch and the workload imported by then;
+beside it the same by exec. The trials refuse their spec at once, so nothing else is in the figure.
 """
 
 from __future__ import annotations

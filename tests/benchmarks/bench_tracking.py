@@ -2,8 +2,8 @@
 
     python tests/benchmarks/bench_tracking.py --pairs 3 --arms 4
 
-Prints, for each pair, the length of the command with tracking divided by its length without, for wall time and for the
-processor time of all its processes. Iterations take about 10 ms.
+Prints, for each pair, the length of the command with tracking divided by its length without, for wall time
+and for the processor time of all its processes. Iterations take about 10 ms.
 """
 
 from __future__ import annotations
@@ -34,8 +34,21 @@ class Cost:
 def sweep(mode: str, arms: int, rounds: int) -> Cost:
     """Run a sweep of the toy from nothing."""
     levels = ",".join(str(2**number) for number in range(1, arms))
-    command = [sys.executable, "-m", "pipelines.cli", "sweep", "workload=toys.spinner:Spinner", "name=toy", f"tracking={mode}"]
-    command += [f"axes.slab=[{levels}]", "workload.products=1200", f"measure.rounds={rounds}", "measure.iterations=60"]
+    command = [
+        sys.executable,
+        "-m",
+        "pipelines.cli",
+        "sweep",
+        "workload=toys.spinner:Spinner",
+        "name=toy",
+        f"tracking={mode}",
+    ]
+    command += [
+        f"axes.slab=[{levels}]",
+        "workload.products=1200",
+        f"measure.rounds={rounds}",
+        "measure.iterations=60",
+    ]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +88,10 @@ def main() -> None:
         cost = {mode: sweep(mode, given.arms, given.rounds) for mode in order}
         walls.append(cost["offline"].wall_s / cost["disabled"].wall_s)
         cpus.append(cost["offline"].cpu_s / cost["disabled"].cpu_s)
-        print(f"pair {pair}: without {cost['disabled']}, wall x{walls[-1]:.3f}, processor x{cpus[-1]:.3f}", flush=True)
+        print(
+            f"pair {pair}: without {cost['disabled']}, wall x{walls[-1]:.3f}, processor x{cpus[-1]:.3f}",
+            flush=True,
+        )
     print(f"median of {given.pairs}: wall x{median(walls):.3f}, processor x{median(cpus):.3f}")
 
 

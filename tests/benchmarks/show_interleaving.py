@@ -1,8 +1,9 @@
 """A sweep on a machine that slows down while it is measured, in rounds and one arm after the other.
 
-``python tests/benchmarks/show_interleaving.py``. The arm does 10 % more work than its base, so it is slower, whatever
-the machine does. Between the first trial and the last, busy processes take a growing share of its cores away, in the same
-way for both orders. Arms that take turns in rounds share what happens; an arm measured before its base does not.
+``python tests/benchmarks/show_interleaving.py``. The arm does 10 % more work than its base, so it is slower,
+whatever the machine does. Between the first trial and the last, busy processes take a growing share of its
+cores away, in the same way for both orders. Arms that take turns in rounds share what happens; an arm
+measured before its base does not.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ ROUNDS = 16
 DELAY = 10
 TRUTH = 1 + DELAY / 100
 IDLE = 19
-"""Niceness at the start, where a process at 0 keeps nearly all of its core; at the end, at 0, it keeps a third."""
+"""Niceness at the start, where a process at 0 keeps nearly all of its core; at the end, at 0, it keeps a
+third."""
 
 BURNERS_PER_CORE = 2
 
@@ -77,7 +79,9 @@ class Load:
             return
         self.end()
         self._niceness = niceness
-        self._burning = [self._context.Process(target=burn, args=(core, niceness), daemon=True) for core in self._cores]
+        self._burning = [
+            self._context.Process(target=burn, args=(core, niceness), daemon=True) for core in self._cores
+        ]
         for process in self._burning:
             process.start()
 
@@ -103,7 +107,12 @@ def measure(runs: Path, order: str) -> EffectResult:
     command = SweepCommand(
         workload={"name": "selftest"},
         measure=MeasureConfig(
-            rounds=ROUNDS, iterations=20, warmup_max=20, evidence_iterations=2, counting_iterations=2, repeats=0
+            rounds=ROUNDS,
+            iterations=20,
+            warmup_max=20,
+            evidence_iterations=2,
+            counting_iterations=2,
+            repeats=0,
         ),
         sweep=SweepConfig(name=order, designs=[DesignConfig("one_at_a_time", levels={"delay": [DELAY]})]),
         runs=str(runs),
@@ -127,7 +136,10 @@ def measure(runs: Path, order: str) -> EffectResult:
 
 def main() -> None:
     """Print both answers beside the truth."""
-    print(f"the arm does {DELAY} % more work than its base; {ROUNDS} trials of each while the machine's load grows")
+    print(
+        f"the arm does {DELAY} % more work than its base; {ROUNDS} trials of each while the machine's load"
+        " grows"
+    )
     with tempfile.TemporaryDirectory() as runs:
         for order in ("rounds", "sequence"):
             started = time.monotonic()
@@ -135,8 +147,9 @@ def main() -> None:
             assert result.ratio is not None and result.low is not None and result.high is not None
             verdict = result.verdict.value if result.verdict else ""
             print(
-                f"{order:<9} {result.ratio - 1:+7.1%}  [{result.low - 1:+.1%}, {result.high - 1:+.1%}]  {verdict:<14} "
-                f"truth {'inside' if result.low <= TRUTH <= result.high else 'outside'}, {time.monotonic() - started:.0f} s"
+                f"{order:<9} {result.ratio - 1:+7.1%}  [{result.low - 1:+.1%}, {result.high - 1:+.1%}] "
+                f" {verdict:<14} truth {'inside' if result.low <= TRUTH <= result.high else 'outside'},"
+                f" {time.monotonic() - started:.0f} s"
             )
 
 

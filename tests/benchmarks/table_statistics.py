@@ -2,9 +2,10 @@
 
 ``PYTHONPATH=tests/support python tests/benchmarks/table_statistics.py``
 
-Whole sweeps go through the code that judges real ones. *calm* drifts 10 % over a sweep, nodes differ by 6 %, iterations
-scatter by 5 % and resemble their neighbours; *shared* also has 2 % of iterations 1.5 to 4 times as long; *processes*
-differ by 1 % from one process to the next. Seeds are fixed, so the table is always the same.
+Whole sweeps go through the code that judges real ones. *calm* drifts 10 % over a sweep, nodes differ by 6 %,
+iterations scatter by 5 % and resemble their neighbours; *shared* also has 2 % of iterations 1.5 to 4 times as
+long; *processes* differ by 1 % from one process to the next. Seeds are fixed, so the table is always the
+same.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def share(hits: list[bool]) -> str:
 
 
 def false_claims(sweeps: int) -> Iterator[Row]:
-    """Sweeps of equal arms in which any is called faster or slower; margin 0, so that Holm alone holds the error."""
+    """Sweeps of equal arms in which any is called faster or slower; margin 0, so that Holm alone holds the
+    error."""
     for name, arms, rounds, generations in [
         ("calm", 1, 6, 0),
         ("calm", 12, 10, 0),
@@ -47,8 +49,12 @@ def false_claims(sweeps: int) -> Iterator[Row]:
         ("processes", 6, 15, 3),
         ("processes", 12, 25, 5),
     ]:
-        times = MACHINES[name].sweep(np.random.default_rng(1), sweeps, [0.0] * arms, rounds, generations=generations)
-        wrong = [any(v.verdict in CLAIMS for v in decided(t, generations, 0.0).verdicts.values()) for t in times]
+        times = MACHINES[name].sweep(
+            np.random.default_rng(1), sweeps, [0.0] * arms, rounds, generations=generations
+        )
+        wrong = [
+            any(v.verdict in CLAIMS for v in decided(t, generations, 0.0).verdicts.values()) for t in times
+        ]
         yield f"{name}, {arms} equal arms, {_length(rounds, generations)}", share(wrong)
 
 
@@ -67,7 +73,9 @@ def coverage(sweeps: int) -> Iterator[Row]:
         ("processes", 15, 3),
         ("processes", 25, 5),
     ]:
-        times = MACHINES[name].sweep(np.random.default_rng(2), sweeps, planted, rounds, generations=generations)
+        times = MACHINES[name].sweep(
+            np.random.default_rng(2), sweeps, planted, rounds, generations=generations
+        )
         yield f"{name}, 3 effects, {_length(rounds, generations)}", share(_hits(times, planted, generations))
     yield from adaptive_coverage(sweeps // 4, planted)
 
@@ -79,7 +87,10 @@ def adaptive_coverage(sweeps: int, planted: list[float]) -> Iterator[Row]:
         times = machine.sweep(np.random.default_rng(3), sweeps, planted, 40)
         lengths = [_stopped(t, math.log1p(target)) for t in times]
         hits = [hit for t, n in zip(times, lengths, strict=True) for hit in _hits([t[:, :n]], planted, 0)]
-        yield f"calm, 3 effects, until +-{target:.0%}: {np.median(lengths):.0f} rounds in the median", share(hits)
+        yield (
+            f"calm, 3 effects, until +-{target:.0%}: {np.median(lengths):.0f} rounds in the median",
+            share(hits),
+        )
 
 
 def power(sweeps: int) -> Iterator[Row]:
@@ -89,7 +100,10 @@ def power(sweeps: int) -> Iterator[Row]:
         times = np.exp(np.random.default_rng(4).normal(0, 0.02 / math.sqrt(2), (sweeps, arms + 1, rounds)))
         times[:, 1] *= math.exp(effect)
         found = [decided(t, margin=0.0).verdicts["1"].verdict is Verdict.SLOWER for t in times]
-        yield f"{arms} comparisons, {rounds} rounds: {math.expm1(effect):.1%} at 2 % between pairs", share(found)
+        yield (
+            f"{arms} comparisons, {rounds} rounds: {math.expm1(effect):.1%} at 2 % between pairs",
+            share(found),
+        )
 
 
 def silence() -> Iterator[Row]:

@@ -1,4 +1,5 @@
-"""Every command in the documentation is one that exists and is understood; the tutorial is done as it is written."""
+"""Every command in the documentation is one that exists and is understood; the tutorial is done as it is
+written."""
 
 from __future__ import annotations
 
@@ -29,7 +30,13 @@ GPU = Device("cuda", 1, "a GPU", 2**36, (9, 0), 8, True)
 
 
 def shown(value: object) -> str:
-    return value.name if isinstance(value, Path) else " ".join(map(str, value)) if isinstance(value, list) else ""
+    return (
+        value.name
+        if isinstance(value, Path)
+        else " ".join(map(str, value))
+        if isinstance(value, list)
+        else ""
+    )
 
 
 @pytest.fixture
@@ -53,7 +60,9 @@ class Understood(Exception):
 
 
 @pytest.mark.parametrize(("page", "words"), PERFSWEEP, ids=shown)
-def test_a_documented_command_is_understood(page: Path, words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_documented_command_is_understood(
+    page: Path, words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Composed commands are planned whole, for a machine with a GPU; of others the arguments are parsed."""
     command, rest = words[0], words[1:]
     if command.startswith("-"):
@@ -92,10 +101,14 @@ def plan(command: str, words: list[str]) -> None:
         assert make_plan(config.typed(cfg, SweepCommand), GPU).effects
     elif command == "run":
         run = config.typed(cfg, RunCommand)
-        assert single_arm(SweepCommand(workload=run.workload, toggles=run.toggles, measure=run.measure), GPU).arms
+        assert single_arm(
+            SweepCommand(workload=run.workload, toggles=run.toggles, measure=run.measure), GPU
+        ).arms
     elif command == "profile":
         run = config.typed(cfg, config.ProfileCommand)
-        assert single_arm(SweepCommand(workload=run.workload, toggles=run.toggles, measure=run.measure), GPU).arms
+        assert single_arm(
+            SweepCommand(workload=run.workload, toggles=run.toggles, measure=run.measure), GPU
+        ).arms
         assert wanted(run.profile, GPU)[0]
     elif command == "tune":
         tune = config.typed(cfg, TuneCommand)
@@ -120,7 +133,9 @@ def test_the_site_profiles_of_the_guide_compose_and_ask_slurm_for_something(fold
     assert {"site", "university", "centre", "container"} <= set(profiles)
     for name in profiles:
         words = [f"cluster={name}"]
-        cfg = cli._compose("doctor", cli._spelled_out("doctor", [*home.overrides(config.parts("doctor"), words), *words]))
+        cfg = cli._compose(
+            "doctor", cli._spelled_out("doctor", [*home.overrides(config.parts("doctor"), words), *words])
+        )
         cluster = config.typed(cfg, config.DoctorCommand).cluster
         options = cluster.options(Shape.of(cluster))
         assert cluster.executor == "slurm"
@@ -140,7 +155,13 @@ def test_the_index_documents_every_exit_status() -> None:
     from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 
     mistake = 2
-    assert set(map(int, re.findall(r"^\| (\d+) ", table, re.MULTILINE))) == {DONE, SOME_FAILED, mistake, ATTENTION, INTERRUPTED}
+    assert set(map(int, re.findall(r"^\| (\d+) ", table, re.MULTILINE))) == {
+        DONE,
+        SOME_FAILED,
+        mistake,
+        ATTENTION,
+        INTERRUPTED,
+    }
 
 
 def test_links_between_pages_lead_somewhere() -> None:
@@ -151,7 +172,11 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs/index.md").read_text()
-    assert [page.name for page in (ROOT / "docs").glob("*.md") if page.name not in index and page.name != "index.md"] == []
+    assert [
+        page.name
+        for page in (ROOT / "docs").glob("*.md")
+        if page.name not in index and page.name != "index.md"
+    ] == []
 
 
 SESSIONS = ["tutorial.md", "extending.md"]

@@ -24,8 +24,14 @@ LEFT_OUT = {"__pycache__", ".venv", ".git", "runs", "build", "dist"}
 
 def run(*command: str | Path, cwd: Path, **env: str) -> str:
     """Output of a command that succeeds, in an environment that knows nothing of the checkout."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "WANDB", "VIRTUAL"))}
-    done = subprocess.run(list(map(str, command)), cwd=cwd, env={**clean, **env}, capture_output=True, text=True, timeout=400)
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "WANDB", "VIRTUAL"))
+    }
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, env={**clean, **env}, capture_output=True, text=True, timeout=400
+    )
     assert done.returncode == 0, f"{command}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
     return done.stdout
 
@@ -41,7 +47,11 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import shutil
 
     source, out = tmp_path_factory.mktemp("source") / "perfsweep", tmp_path_factory.mktemp("sdist")
-    shutil.copytree(ROOT, source, ignore=lambda folder, names: [n for n in names if n in LEFT_OUT or n.endswith(".egg-info")])
+    shutil.copytree(
+        ROOT,
+        source,
+        ignore=lambda folder, names: [n for n in names if n in LEFT_OUT or n.endswith(".egg-info")],
+    )
     return build("sdist", source, out)
 
 
@@ -56,11 +66,14 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The console script in a virtual environment of its own, which sees the dependencies that are installed here."""
+    """The console script in a virtual environment of its own, which sees the dependencies that are installed
+    here."""
     place = tmp_path_factory.mktemp("installed") / "venv"
     venv.create(place, with_pip=False, symlinks=True)
     python = place / "bin/python"
-    folder = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=place).strip())
+    folder = Path(
+        run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=place).strip()
+    )
     # A line in a .pth makes packages visible, but not the finders of editable installs beside them.
     (folder / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     pip = ["-m", "pip", "--disable-pip-version-check", "--python", str(python)]
@@ -76,7 +89,14 @@ def empty(tmp_path: Path) -> Path:
 def test_the_sdist_holds_licence_changelog_documentation_and_tests(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "constraints.txt", "docs/concepts.md"} <= names
+    assert {
+        "LICENSE",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "README.md",
+        "constraints.txt",
+        "docs/concepts.md",
+    } <= names
     assert "tests/packaging/test_wheel.py" in names
 
 
@@ -105,7 +125,8 @@ def test_metadata_declares_licence_pythons_and_version(wheel: Path) -> None:
 
 def test_the_installed_command_is_the_wheels(installed: Path, empty: Path) -> None:
     code = (
-        "import pipelines, workloads, slurm, conf; print(pipelines.__file__, workloads.__file__, slurm.__file__, conf.__file__)"
+        "import pipelines, workloads, slurm, conf; print(pipelines.__file__, workloads.__file__,"
+        " slurm.__file__, conf.__file__)"
     )
     files = run(installed.with_name("python"), "-c", code, cwd=empty).split()
     assert all(str(installed.parents[1]) in file for file in files)
@@ -113,11 +134,19 @@ def test_the_installed_command_is_the_wheels(installed: Path, empty: Path) -> No
     assert "digits" in run(installed, "list", cwd=empty)
 
 
-def test_an_own_workload_is_written_planned_measured_and_compared_from_an_empty_folder(installed: Path, empty: Path) -> None:
+def test_an_own_workload_is_written_planned_measured_and_compared_from_an_empty_folder(
+    installed: Path, empty: Path
+) -> None:
     run(installed, "init", ".", cwd=empty)
     run(installed, "new", "my_workload", cwd=empty)
     assert "rows=2048" in run(installed, "describe", "my_workload:MyWorkload", cwd=empty)
-    sweep = ["sweep", "workload=my_workload:MyWorkload", "axes.prepare=[once]", "measure=quick", "workload.rows=512"]
+    sweep = [
+        "sweep",
+        "workload=my_workload:MyWorkload",
+        "axes.prepare=[once]",
+        "measure=quick",
+        "workload.rows=512",
+    ]
     assert "prepare=once" in run(installed, *sweep, "tracking=disabled", cwd=empty)
     folder = empty / "runs/myworkload-quick"
     assert (folder / "report.html").stat().st_size > 100_000
@@ -126,4 +155,6 @@ def test_an_own_workload_is_written_planned_measured_and_compared_from_an_empty_
 
 
 def test_a_workload_of_the_project_runs_from_the_wheel(installed: Path, empty: Path) -> None:
-    assert "per unit" in run(installed, "run", "workload=digits", "workload.width=4", "measure.iterations=1", cwd=empty)
+    assert "per unit" in run(
+        installed, "run", "workload=digits", "workload.width=4", "measure.iterations=1", cwd=empty
+    )

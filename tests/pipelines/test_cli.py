@@ -30,9 +30,15 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+@pytest.mark.parametrize(
+    ("arguments", "message"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
 def test_a_mistake_is_one_paragraph_on_stderr_and_status_2(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as exit_:
@@ -77,7 +83,16 @@ def test_no_arguments_show_help_and_are_a_mistake(capsys: pytest.CaptureFixture[
 
 
 def test_hydras_own_options_work_through_the_command() -> None:
-    command = [sys.executable, "-m", "pipelines.cli", "sweep", "measure.rounds=3", "toggles.amp=bf16", "--cfg", "job"]
+    command = [
+        sys.executable,
+        "-m",
+        "pipelines.cli",
+        "sweep",
+        "measure.rounds=3",
+        "toggles.amp=bf16",
+        "--cfg",
+        "job",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "rounds: 3" in done.stdout
     assert "amp: bf16" in done.stdout
@@ -90,12 +105,17 @@ def test_hydras_own_options_work_through_the_command() -> None:
         (["sweep=ablation"], ["sweep=ablation"]),
         (["toggles.amp=bf16", "axes.slab=[1,2]"], ["++toggles.amp=bf16", "++axes.slab=[1,2]"]),
         (["workload=a.b:C"], ["workload='a.b.C'", "sweep=ablation"]),
-        (["workload=a.b:C", "workload.size=3", "sweep=x"], ["workload='a.b.C'", "++workload.size=3", "sweep=x"]),
+        (
+            ["workload=a.b:C", "workload.size=3", "sweep=x"],
+            ["workload='a.b.C'", "++workload.size=3", "sweep=x"],
+        ),
     ],
 )
 def test_overrides_are_spelled_out_for_hydra(given: list[str], spelled: list[str]) -> None:
     assert cli._spelled_out("sweep", given) == spelled
-    assert not any(override.startswith("sweep=") for override in cli._spelled_out("run", ["workload=probe1d"]))
+    assert not any(
+        override.startswith("sweep=") for override in cli._spelled_out("run", ["workload=probe1d"])
+    )
 
 
 def test_a_workload_can_be_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:

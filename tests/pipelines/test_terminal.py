@@ -20,7 +20,11 @@ COLOUR = re.compile(rb"\x1b\[[0-9;]*3[0-9]")
 
 
 def environment(**extra: str) -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")
+    }
     return {**clean, "TERM": "xterm-256color", **extra}
 
 
@@ -44,7 +48,9 @@ def on_a_terminal(**extra: str) -> bytes:
 
 
 def in_a_pipe(**extra: str) -> bytes:
-    return subprocess.run([sys.executable, "-c", PRINT], stdout=subprocess.PIPE, env=environment(**extra), check=True).stdout
+    return subprocess.run(
+        [sys.executable, "-c", PRINT], stdout=subprocess.PIPE, env=environment(**extra), check=True
+    ).stdout
 
 
 def test_a_terminal_has_colours() -> None:

@@ -1,4 +1,5 @@
-"""The development cluster: up in under a second, any number of times, side by side, as anybody, and gone without a trace."""
+"""The development cluster: up in under a second, any number of times, side by side, as anybody, and gone
+without a trace."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def test_it_comes_up_in_under_a_second_and_a_second_up_starts_nothing(make_clust
 
 def test_down_leaves_no_process_and_may_be_repeated(make_cluster: MakeCluster) -> None:
     cluster = make_cluster()
-    job = cluster.client("sbatch", "--parsable", "-o", "/dev/null", "--wrap=trap '' TERM; while :; do sleep 1; done").strip()
+    job = cluster.client(
+        "sbatch", "--parsable", "-o", "/dev/null", "--wrap=trap '' TERM; while :; do sleep 1; done"
+    ).strip()
     assert job
     before = [pid for pid in pids(cluster).values() if pid]
     cluster.down()
@@ -58,16 +61,22 @@ def test_down_leaves_no_process_and_may_be_repeated(make_cluster: MakeCluster) -
     cluster.down()
 
 
-def test_clusters_on_other_ports_do_not_know_each_other(cluster: DevCluster, make_cluster: MakeCluster) -> None:
+def test_clusters_on_other_ports_do_not_know_each_other(
+    cluster: DevCluster, make_cluster: MakeCluster
+) -> None:
     other = make_cluster()
     job = other.client("sbatch", "--parsable", "-o", "/dev/null", "--hold", "--wrap=true").strip()
     assert job in other.client("squeue", "-h", "-o", "%i").split()
-    assert cluster.client("squeue", "-h", "-n", "wrap", "-t", "PENDING", "-o", "%i|%r").count("JobHeldUser") == 0
+    assert (
+        cluster.client("squeue", "-h", "-n", "wrap", "-t", "PENDING", "-o", "%i|%r").count("JobHeldUser") == 0
+    )
     assert other.client("sinfo", "-hN", "-o", "%N").split() == ["n1", "n1", "n2", "n2"]
 
 
 def test_a_port_in_use_is_named(cluster: DevCluster) -> None:
-    second = DevCluster(Settings(Path(tempfile.mkdtemp(prefix="ps-", dir="/tmp")), port=cluster.settings.port))
+    second = DevCluster(
+        Settings(Path(tempfile.mkdtemp(prefix="ps-", dir="/tmp")), port=cluster.settings.port)
+    )
     try:
         with pytest.raises(ClusterError, match=f"port {cluster.settings.port} is taken"):
             second.up()
@@ -76,12 +85,21 @@ def test_a_port_in_use_is_named(cluster: DevCluster) -> None:
 
 
 def test_nodes_offer_two_gpus_that_are_devices(cluster: DevCluster) -> None:
-    assert cluster.client("sinfo", "-hN", "-p", "gpu", "-o", "%N %G").split() == ["n1", "gpu:2", "n2", "gpu:2"]
-    assert all(device.is_char_device() or device.is_block_device() for device in gpu_devices(cluster.settings))
+    assert cluster.client("sinfo", "-hN", "-p", "gpu", "-o", "%N %G").split() == [
+        "n1",
+        "gpu:2",
+        "n2",
+        "gpu:2",
+    ]
+    assert all(
+        device.is_char_device() or device.is_block_device() for device in gpu_devices(cluster.settings)
+    )
     assert gres_conf(cluster.settings).count("Name=gpu") == 2
 
 
-@pytest.mark.skipif(os.getuid() != 0 or shutil.which("setpriv") is None, reason="only root can become an ordinary user")
+@pytest.mark.skipif(
+    os.getuid() != 0 or shutil.which("setpriv") is None, reason="only root can become an ordinary user"
+)
 def test_an_ordinary_user_can_start_one() -> None:
     root = Path(tempfile.mkdtemp(prefix="ps-", dir="/tmp"))
     code = Path(tempfile.mkdtemp(prefix="ps-code-", dir="/tmp"))
@@ -91,12 +109,28 @@ def test_an_ordinary_user_can_start_one() -> None:
     for path in (root, code, *code.rglob("*")):
         os.chown(path, nobody, nobody)
     python = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
-    command = ["setpriv", f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups", python, "-m", "slurm.dev"]
+    command = [
+        "setpriv",
+        f"--reuid={nobody}",
+        f"--regid={nobody}",
+        "--clear-groups",
+        python,
+        "-m",
+        "slurm.dev",
+    ]
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(code), "HOME": "/", "USER": "nobody"}
     try:
-        for words, expected in ((["up", "--port", str(free_port())], "Slurm is up"), (["status"], "idle"), (["down"], "is down")):
+        for words, expected in (
+            (["up", "--port", str(free_port())], "Slurm is up"),
+            (["status"], "idle"),
+            (["down"], "is down"),
+        ):
             done = subprocess.run(
-                [*command, words[0], "--root", str(root), *words[1:]], env=env, capture_output=True, text=True, timeout=60
+                [*command, words[0], "--root", str(root), *words[1:]],
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=60,
             )
             assert expected in done.stdout, (
                 done.stdout + done.stderr + "".join(p.read_text() for p in root.glob("log/*.log"))[-2000:]
@@ -120,7 +154,11 @@ def test_down_where_no_cluster_is_says_so(tmp_path: Path) -> None:
 def test_every_node_has_a_port_of_its_own(nodes: int, gpus: int, port: int) -> None:
     text = slurm_conf(Settings(Path("/tmp/x"), port=port, nodes=nodes, gpus=gpus))
     ports = [
-        word for line in text.splitlines() if line.startswith("NodeName") for word in line.split() if word.startswith("Port=")
+        word
+        for line in text.splitlines()
+        if line.startswith("NodeName")
+        for word in line.split()
+        if word.startswith("Port=")
     ]
     assert len(set(ports)) == nodes
     assert ("Gres=gpu" in text) == (gpus > 0)

@@ -86,7 +86,8 @@ def test_cancelling_a_pending_element_hangs_nobody(bench: Bench) -> None:
 
 def test_a_warning_before_the_time_limit_requeues_a_job_that_advanced(bench: Bench) -> None:
     ex = bench.executor()
-    # Slurm signals the job as well as its parent, which passes it on: the second one may meet the first one's answer.
+    # Slurm signals the job as well as its parent, which passes it on: the second one may meet the first one's
+    # answer.
     stop = "trap 'trap : USR2; echo warned >> seen; exit 75' USR2; echo up > up; while :; do sleep 0.1; done"
     ex.submit([bench.job("long", f"if [ -e seen ]; then exit 0; fi; {stop}")])
     running(ex, "long")
@@ -112,12 +113,15 @@ def test_a_job_that_did_not_advance_before_its_time_limit_is_final(bench: Bench)
 
 
 def preempt(bench: Bench, ex, name: str, **site: object) -> str:
-    """Have a job of the better partition push the running one out of its node; the number of the victim's array."""
+    """Have a job of the better partition push the running one out of its node; the number of the victim's
+    array."""
     running(ex, name)
     until(lambda: bench.text("tries"), "the job's first line")
     victim = bench.array(ex)
     node = bench.show(f"{victim}_0")["NodeList"]
-    bench.cluster.client("sbatch", "--wrap=sleep 1", "-p", "gpu", "-w", node, "--exclusive", "-o", "/dev/null")
+    bench.cluster.client(
+        "sbatch", "--wrap=sleep 1", "-p", "gpu", "-w", node, "--exclusive", "-o", "/dev/null"
+    )
     return victim
 
 
@@ -152,7 +156,8 @@ def test_preemption_with_grace_lets_a_job_end_by_itself(bench: Bench, make_clust
         [
             graceful.job(
                 "weak",
-                "echo try >> tries; [ -e left ] && exit 0; trap 'echo left > left; exit 75' TERM; while :; do sleep 0.1; done",
+                "echo try >> tries; [ -e left ] && exit 0; trap 'echo left > left; exit 75' TERM; while :; do"
+                " sleep 0.1; done",
             )
         ]
     )
@@ -242,11 +247,15 @@ SET_ON_THE_NODE = (
 """By shells, by Slurm, and by the batch script."""
 
 
-def test_no_secret_of_the_submitter_reaches_a_file_or_the_job(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_of_the_submitter_reaches_a_file_or_the_job(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "s3cr3t-value")
     monkeypatch.setenv("PS_ALLOWED", "handed over")
     ex = bench.executor(env_allow=["PS_ALLOWED"], env_set={"PS_SET": "it's set"})
-    ex.submit([bench.job("quiet", 'echo "key=$WANDB_API_KEY allowed=$PS_ALLOWED set=$PS_SET"; env > environment')])
+    ex.submit(
+        [bench.job("quiet", 'echo "key=$WANDB_API_KEY allowed=$PS_ALLOWED set=$PS_SET"; env > environment')]
+    )
     assert over(ex) == {"quiet": JobState.ENDED}
     assert "key= allowed=handed over set=it's set" in bench.text("packs/quiet/log.txt")
     files = [path for path in bench.folder.rglob("*") if path.is_file()]
@@ -254,7 +263,9 @@ def test_no_secret_of_the_submitter_reaches_a_file_or_the_job(bench: Bench, monk
     assert not [path for path in files if b"s3cr3t-value" in path.read_bytes()]
     names = {line.partition("=")[0] for line in bench.text("environment").splitlines()}
     foreign = names - {*ALWAYS_EXPORTED, "PS_ALLOWED", "PS_SET", *SET_ON_THE_NODE}
-    assert not {name for name in foreign if not name.startswith(("SLURM", "SRUN_"))}, "no login shell added to it either"
+    assert not {name for name in foreign if not name.startswith(("SLURM", "SRUN_"))}, (
+        "no login shell added to it either"
+    )
 
 
 def test_without_srun_the_warning_reaches_the_job_all_the_same(bench: Bench) -> None:

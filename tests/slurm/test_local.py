@@ -35,7 +35,10 @@ def ended(states: dict[str, JobState]) -> bool:
 def test_jobs_end_with_a_state_and_their_output_in_their_log(tmp_path: Path) -> None:
     executor = LocalExecutor()
     executor.submit(
-        [python("good", "import os; print('I am', os.environ['JOB'])", tmp_path), python("bad", "raise SystemExit(3)", tmp_path)]
+        [
+            python("good", "import os; print('I am', os.environ['JOB'])", tmp_path),
+            python("bad", "raise SystemExit(3)", tmp_path),
+        ]
     )
     assert until(executor, ended) == {"good": JobState.ENDED, "bad": JobState.FAILED}
     assert (tmp_path / "good" / "log.txt").read_text() == "I am good\n"
@@ -57,7 +60,10 @@ def test_no_more_jobs_run_at_once_than_there_are_slots(tmp_path: Path) -> None:
 def test_cancelling_ends_running_jobs_and_drops_waiting_ones(tmp_path: Path) -> None:
     executor = LocalExecutor()
     executor.submit(
-        [python(name, "import time; print('up', flush=True); time.sleep(600)", tmp_path) for name in ("running", "waiting")]
+        [
+            python(name, "import time; print('up', flush=True); time.sleep(600)", tmp_path)
+            for name in ("running", "waiting")
+        ]
     )
     until(executor, lambda _: (tmp_path / "running" / "log.txt").read_text() == "up\n")
     start = time.monotonic()
@@ -70,7 +76,10 @@ def test_cancelling_ends_running_jobs_and_drops_waiting_ones(tmp_path: Path) -> 
 def test_a_job_that_ignores_being_asked_is_killed(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("slurm.local.GRACE_S", 0.3)
     executor = LocalExecutor()
-    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+    stubborn = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True);"
+        " time.sleep(600)"
+    )
     executor.submit([python("stubborn", stubborn, tmp_path)])
     until(executor, lambda _: (tmp_path / "stubborn" / "log.txt").read_text() == "up\n")
     executor.cancel()

@@ -33,7 +33,10 @@ def test_nothing_follows_from_a_controller_that_is_down(fragile: Bench) -> None:
     ex._client.timeout_s = 3.0
     ex.submit([fragile.job("steady", WAIT), fragile.job("quick", "sleep 4")])
     running(ex, "steady", "quick")
-    until(lambda: len(list((fragile.folder / "submissions").glob("*/*.beat"))) == 2, "both steps, which need the controller")
+    until(
+        lambda: len(list((fragile.folder / "submissions").glob("*/*.beat"))) == 2,
+        "both steps, which need the controller",
+    )
     controller = pid_in(fragile.cluster.settings.pid_file("slurmctld"))
     assert controller
     stop([controller])
@@ -85,7 +88,11 @@ def test_a_real_time_limit_is_survived_by_who_advances_and_final_for_who_does_no
         ]
     )
     array = fragile.array(ex)
-    until(lambda: ex.poll() and fragile.show(f"{array}_0")["Restarts"] == "1", "the requeue before the limit", 120)
+    until(
+        lambda: ex.poll() and fragile.show(f"{array}_0")["Restarts"] == "1",
+        "the requeue before the limit",
+        120,
+    )
     fragile.start_now(f"{array}_0")
     states = over(ex, 150)
     assert states == {"advances": JobState.ENDED, "deaf": JobState.FAILED}
@@ -95,7 +102,9 @@ def test_a_real_time_limit_is_survived_by_who_advances_and_final_for_who_does_no
 
 
 @pytest.mark.slow
-def test_a_job_whose_number_a_crashed_controller_forgot_is_followed_by_its_signs_of_life(fragile: Bench) -> None:
+def test_a_job_whose_number_a_crashed_controller_forgot_is_followed_by_its_signs_of_life(
+    fragile: Bench,
+) -> None:
     ex = fragile.executor()
     ex.submit([fragile.job("ghost", WAIT)])
     running(ex, "ghost")
@@ -146,7 +155,9 @@ def test_what_squeue_has_forgotten_sacct_remembers(counted, tmp_path: Path) -> N
 def test_a_submit_limit_is_kept_by_a_window_and_all_run(counted, tmp_path: Path) -> None:
     bench = Bench(counted, tmp_path)
     bench.cluster.client("sacctmgr", "-i", "add", "qos", "small", "MaxSubmitJobsPerUser=5", check=False)
-    bench.cluster.client("sacctmgr", "-i", "modify", "account", "bench", "set", "qos=normal,small", check=False)
+    bench.cluster.client(
+        "sacctmgr", "-i", "modify", "account", "bench", "set", "qos=normal,small", check=False
+    )
     bench.cluster.client("sacctmgr", "-i", "modify", "user", "set", "qos=normal,small", check=False)
     ex = bench.executor(account="bench", qos="small")
     names = [f"p{n:03d}" for n in range(12)]

@@ -30,7 +30,9 @@ def thousand(bench: Bench) -> tuple[SweepFolder, Manifest, ClusterConfig]:
         workload={"name": "toys.ladder:Ladder"},
         measure=MeasureConfig(rounds=6),
         cluster=cluster,
-        sweep=SweepConfig(name="many", designs=[DesignConfig("ladder", levels={"size": list(range(2, ARMS + 1))})]),
+        sweep=SweepConfig(
+            name="many", designs=[DesignConfig("ladder", levels={"size": list(range(2, ARMS + 1))})]
+        ),
         runs=str(bench.folder / "runs"),
     )
     manifest = plan.make_plan(command, Device())
@@ -39,7 +41,9 @@ def thousand(bench: Bench) -> tuple[SweepFolder, Manifest, ClusterConfig]:
     return folder, manifest, cluster
 
 
-def test_a_thousand_arms_are_planned_and_submitted_in_two_seconds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_arms_are_planned_and_submitted_in_two_seconds(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """CPU time of this process: on a shared machine the wall clock says how busy the others are."""
     submitted: list[SlurmExecutor] = []
 
@@ -52,7 +56,10 @@ def test_a_thousand_arms_are_planned_and_submitted_in_two_seconds(bench: Bench, 
     folder, manifest, cluster = thousand(bench)
     launch.launch(folder, manifest, list(manifest.packs), cluster, Device())
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    print(f"\n{len(manifest.arms)} arms in {len(manifest.packs)} packs planned and submitted: {wall:.2f} s wall, {cpu:.2f} s CPU")
+    print(
+        f"\n{len(manifest.arms)} arms in {len(manifest.packs)} packs planned and submitted: {wall:.2f} s"
+        f" wall, {cpu:.2f} s CPU"
+    )
     assert len(manifest.arms) == ARMS
     (executor,) = submitted
     assert executor.journal.open_names() == {pack.id for pack in manifest.packs}
@@ -65,14 +72,18 @@ def test_a_thousand_arms_are_planned_and_submitted_in_two_seconds(bench: Bench, 
 
 @pytest.mark.slow
 def test_the_first_iteration_comes_soon_after_the_submission(bench: Bench) -> None:
-    """From sbatch's answer to the first trial that has left its set-up, on a cluster that was idle; three sweeps.
+    """From sbatch's answer to the first trial that has left its set-up, on a cluster that was idle; three
+    sweeps.
 
-    What Slurm and our own element cost is bounded closely; importing torch is not ours, and takes what a loaded machine gives.
+    What Slurm and our own element cost is bounded closely; importing torch is not ours, and takes what a
+    loaded machine gives.
     """
     _wait(bench, "first")  # a new controller takes seconds to begin
     waits = [_wait(bench, f"toy{number}") for number in range(3)]
     for to_pack, to_iteration in waits:
-        print(f"\nsubmission to start of the pack {to_pack:.2f} s, to the first iteration {to_iteration:.2f} s")
+        print(
+            f"\nsubmission to start of the pack {to_pack:.2f} s, to the first iteration {to_iteration:.2f} s"
+        )
     assert statistics.median(to_pack for to_pack, _ in waits) < 5
     assert statistics.median(to_iteration for _, to_iteration in waits) < 30
 
@@ -81,7 +92,10 @@ def _wait(bench: Bench, name: str) -> tuple[float, float]:
     """Seconds from the submission of a sweep to the start of its pack, and to its first iteration."""
     runs = bench.folder / "runs" / name
     sweep = bench.start(*bench.sweep("measure.rounds=2", f"name={name}"))
-    until(lambda: any(_begun(file) for file in runs.glob("trials/*/p000-counting-a0/status.json")), "the first iteration")
+    until(
+        lambda: any(_begun(file) for file in runs.glob("trials/*/p000-counting-a0/status.json")),
+        "the first iteration",
+    )
     (status,) = (file for file in runs.glob("trials/*/p000-counting-a0/status.json") if _begun(file))
     iteration = status.stat().st_mtime  # written as the stage changed
     lines = [json.loads(line) for line in (runs / "submissions.jsonl").read_text().splitlines()]

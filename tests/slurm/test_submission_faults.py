@@ -1,4 +1,5 @@
-"""Faults between a sweep and its array on a real Slurm: limits, refusals, dependencies, a submitter that dies."""
+"""Faults between a sweep and its array on a real Slurm: limits, refusals, dependencies, a submitter that
+dies."""
 
 from __future__ import annotations
 
@@ -37,7 +38,10 @@ def test_what_a_site_refuses_is_named_at_once(bench: Bench, field: dict[str, obj
     ex = bench.executor(**field)
     with pytest.raises(ClusterError, match=message):
         ex.submit([bench.job("p000", "true")])
-    assert bench.cluster.client("squeue", "--me", "-h", "-n", f"bench.{next(iter(ex.journal.submissions))}") == ""
+    assert (
+        bench.cluster.client("squeue", "--me", "-h", "-n", f"bench.{next(iter(ex.journal.submissions))}")
+        == ""
+    )
     assert not ex.journal.open_names()
 
 
@@ -104,7 +108,9 @@ def test_a_submitter_killed_before_sbatch_has_submitted_nothing(bench: Bench) ->
 
 def test_a_job_number_given_out_again_is_not_ours(bench: Bench) -> None:
     """After a crash of the controller a number may belong to somebody else's job."""
-    foreign = bench.cluster.client("sbatch", "--parsable", "--wrap=sleep 30", "-o", "/dev/null", "-a", "0-0").strip()
+    foreign = bench.cluster.client(
+        "sbatch", "--parsable", "--wrap=sleep 30", "-o", "/dev/null", "-a", "0-0"
+    ).strip()
     ex = bench.executor(max_retries=0)
     lost = ex.journal.submitting(["p000"], None)
     ex.journal.submitted(lost.token, foreign)

@@ -55,7 +55,9 @@ def text(site: SiteProfile, folder: Path, *jobs: Job) -> str:
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_every_field_of_a_profile_reaches_the_script(fields: dict[str, object], line: str, tmp_path: Path) -> None:
+def test_every_field_of_a_profile_reaches_the_script(
+    fields: dict[str, object], line: str, tmp_path: Path
+) -> None:
     script = text(SiteProfile(**fields), tmp_path)  # type: ignore[arg-type]
     default = text(SiteProfile(), tmp_path)
     assert line in script
@@ -78,7 +80,11 @@ def test_packs_that_need_more_gpus_go_into_an_array_of_their_own(tmp_path: Path)
 def test_only_listed_variables_are_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "hush")
     monkeypatch.setenv("SLURM_JOB_ID", "1")
-    said = next(line for line in text(SiteProfile(), tmp_path).splitlines() if line.startswith("# sbatch is started with"))
+    said = next(
+        line
+        for line in text(SiteProfile(), tmp_path).splitlines()
+        if line.startswith("# sbatch is started with")
+    )
     assert " PATH " in said
     assert "SECRET_TOKEN" not in said and "SLURM_JOB_ID" not in said
 
@@ -110,12 +116,17 @@ def test_a_shape_never_has_fewer_gpus_than_ranks(gpus: int, ranks: int) -> None:
 
 
 def test_options_are_named_by_their_long_names() -> None:
-    assert [option_name(text) for text in ("--licenses=a", "-p x", "--contiguous")] == ["licenses", "partition", "contiguous"]
+    assert [option_name(text) for text in ("--licenses=a", "-p x", "--contiguous")] == [
+        "licenses",
+        "partition",
+        "contiguous",
+    ]
 
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of programs in front of the PATH: stand-ins for Slurm's, which note how often they are called."""
+    """A folder of programs in front of the PATH: stand-ins for Slurm's, which note how often they are
+    called."""
     programs = tmp_path / "programs"
     programs.mkdir()
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
@@ -152,7 +163,9 @@ def on_stand_ins(tmp_path: Path, **fields: object):
     return ex, clock
 
 
-def test_a_talkative_sbatch_counts_as_unknown_and_is_looked_up_before_it_is_repeated(stand_in: Path, tmp_path: Path) -> None:
+def test_a_talkative_sbatch_counts_as_unknown_and_is_looked_up_before_it_is_repeated(
+    stand_in: Path, tmp_path: Path
+) -> None:
     program(stand_in, "sbatch", "echo 'Welcome to the cluster!'")
     ex, clock = on_stand_ins(tmp_path)
     ex.submit([job()])
@@ -165,8 +178,14 @@ def test_a_talkative_sbatch_counts_as_unknown_and_is_looked_up_before_it_is_repe
     assert ex.journal.submissions[token].array == "55"
 
 
-def test_a_submission_that_never_arrived_is_repeated_once_the_queue_has_been_asked(stand_in: Path, tmp_path: Path) -> None:
-    program(stand_in, "sbatch", "echo 'sbatch: error: Unable to contact slurm controller (connect failure)' >&2; exit 1")
+def test_a_submission_that_never_arrived_is_repeated_once_the_queue_has_been_asked(
+    stand_in: Path, tmp_path: Path
+) -> None:
+    program(
+        stand_in,
+        "sbatch",
+        "echo 'sbatch: error: Unable to contact slurm controller (connect failure)' >&2; exit 1",
+    )
     ex, clock = on_stand_ins(tmp_path)
     ex.submit([job()])
     ex.poll()
@@ -184,7 +203,10 @@ def test_an_unreachable_queue_changes_nothing_and_is_said_once(stand_in: Path, t
     said: list[str] = []
     ex._say = said.append
     ex.submit([job()])
-    for answer in ("echo 'Unable to contact slurm controller' >&2; exit 1", "echo 'some other error' >&2; exit 1"):
+    for answer in (
+        "echo 'Unable to contact slurm controller' >&2; exit 1",
+        "echo 'some other error' >&2; exit 1",
+    ):
         program(stand_in, "squeue", answer)
         for _ in range(5):
             clock.now += 100
@@ -202,14 +224,16 @@ def test_a_hanging_client_is_given_up(stand_in: Path, tmp_path: Path) -> None:
 
 def test_a_submit_limit_makes_arrays_smaller_and_then_waits(stand_in: Path, tmp_path: Path) -> None:
     limit = (
-        "sbatch: error: AssocMaxSubmitJobLimit\\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
+        "sbatch: error: AssocMaxSubmitJobLimit\\nsbatch: error: Batch job submission failed: Job violates"
+        " accounting/QOS policy"
     )
     # Takes arrays of up to two elements, and three arrays in all.
     program(
         stand_in,
         "sbatch",
         f"""for script; do :; done
-if grep -q -- '--array=0-[01]%' "$script" && [ $(grep -c . {stand_in}/taken 2>/dev/null || echo 0) -lt 3 ]; then
+if grep -q -- '--array=0-[01]%' "$script" \\
+    && [ $(grep -c . {stand_in}/taken 2>/dev/null || echo 0) -lt 3 ]; then
     echo x >> {stand_in}/taken; echo Submitted batch job $(wc -l < {stand_in}/taken)
 else printf '{limit}\\n' >&2; exit 1; fi""",
     )
@@ -222,7 +246,9 @@ else printf '{limit}\\n' >&2; exit 1; fi""",
     (stand_in / "taken").write_text("x\n")
     clock.now += 600
     ex.poll()
-    assert sorted(name for s in ex.journal.submissions.values() if s.array for name in s.names) == [f"p{n:03d}" for n in range(8)]
+    assert sorted(name for s in ex.journal.submissions.values() if s.array for name in s.names) == [
+        f"p{n:03d}" for n in range(8)
+    ]
 
 
 def test_a_window_keeps_below_the_sites_limit(stand_in: Path, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Sweeps of the toy through real arrays: rounds survive whatever happens to their pack, and other shells can follow."""
+"""Sweeps of the toy through real arrays: rounds survive whatever happens to their pack, and other shells can
+follow."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ def pure_rounds(bench: Bench) -> dict[int, int]:
 
 def starts(bench: Bench) -> list[dict[str, object]]:
     """Facts of every attempt at the pack, first one first."""
-    files = sorted((folder(bench).pack_dir("p000") / "attempts").glob("*.json"), key=lambda file: int(file.stem))
+    files = sorted(
+        (folder(bench).pack_dir("p000") / "attempts").glob("*.json"), key=lambda file: int(file.stem)
+    )
     return [json.loads(file.read_text()) for file in files]
 
 
@@ -83,7 +86,9 @@ def test_a_sweep_is_planned_submitted_measured_and_judged(done: tuple[Bench, str
 
 def test_a_collecting_job_writes_the_comparison_with_nobody_logged_in(done: tuple[Bench, str]) -> None:
     bench, _ = done
-    collector = [s for s in Journal(folder(bench).submissions_file).submissions.values() if s.names == ("collect",)]
+    collector = [
+        s for s in Journal(folder(bench).submissions_file).submissions.values() if s.names == ("collect",)
+    ]
     assert len(collector) == 1
     until(lambda: "report:" in bench.text("runs/toy/packs/collect/log.txt"), "the collecting job's report")
     assert "work=single" in bench.text("runs/toy/packs/collect/log.txt")
@@ -144,7 +149,12 @@ def test_ctrl_c_detaches_and_another_shell_waits(bench: Bench) -> None:
 def test_a_second_ctrl_c_on_a_terminal_offers_to_cancel(bench: Bench) -> None:
     person, terminal = pty.openpty()
     sweep = subprocess.Popen(
-        command(*bench.sweep(*SLOW_TOY)), env=bench.env({}), cwd=bench.folder, stdin=terminal, stdout=terminal, stderr=terminal
+        command(*bench.sweep(*SLOW_TOY)),
+        env=bench.env({}),
+        cwd=bench.folder,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
     )
     os.close(terminal)
     heard: list[bytes] = []
@@ -167,7 +177,10 @@ def test_a_second_ctrl_c_on_a_terminal_offers_to_cancel(bench: Bench) -> None:
     finally:
         sweep.kill()
         os.close(person)
-    until(lambda: bench.show(f"{array(bench)}_0")["JobState"] == "CANCELLED", "the cancelling by Slurm's own word")
+    until(
+        lambda: bench.show(f"{array(bench)}_0")["JobState"] == "CANCELLED",
+        "the cancelling by Slurm's own word",
+    )
 
 
 @pytest.mark.slow
@@ -188,7 +201,9 @@ def test_a_killed_submitter_loses_nothing_and_cancel_works_from_another_shell(be
     again = bench.start(*bench.sweep(*SLOW_TOY))
     finish(bench, again)
     attempts = pure_rounds(bench)
-    assert attempts[0] == 0 and attempts[7] == 1, "finished rounds are kept, the rest is measured by a new attempt"
+    assert attempts[0] == 0 and attempts[7] == 1, (
+        "finished rounds are kept, the rest is measured by a new attempt"
+    )
     assert set(kept) <= set(bench.records())
 
 
@@ -229,13 +244,17 @@ def test_of_two_live_copies_the_later_measures_and_the_earlier_stops(bench: Benc
     job = json.loads(jobs_file.read_text())["jobs"][0]
     script = bench.folder / "second.sh"
     words = " ".join(f"'{w}'" for w in job["command"]).replace("'{python}'", sys.executable)
-    script.write_text(f"#!/bin/sh\nexport PYTHONPATH='{job['env']['PYTHONPATH']}' PYTHONSAFEPATH=1\nexec {words}\n")
+    script.write_text(
+        f"#!/bin/sh\nexport PYTHONPATH='{job['env']['PYTHONPATH']}' PYTHONSAFEPATH=1\nexec {words}\n"
+    )
     second = bench.cluster.client(
         "sbatch", "--parsable", "--mem=3000", "-o", str(bench.folder / "second.log"), str(script)
     ).strip()
     until(lambda: newest(folder(bench), "p000") == 1, "the second copy")
     first = f"{array(bench)}_0"
-    until(lambda: "attempt 0 stops here" in bench.text("runs/toy/packs/p000/log.txt"), "the first copy's stop")
+    until(
+        lambda: "attempt 0 stops here" in bench.text("runs/toy/packs/p000/log.txt"), "the first copy's stop"
+    )
     until(lambda: bench.show(second)["JobState"] == "COMPLETED", "the second copy's end")
     assert bench.show(first)["JobState"] == "FAILED" and bench.show(first)["ExitCode"] == "76:0"
     sweep.communicate(timeout=60)
@@ -261,7 +280,15 @@ def test_inside_an_allocation_a_sweep_runs_there(bench: Bench) -> None:
     log = bench.folder / "inside.log"
     script = shlex.join([sys.executable, "-m", "pipelines.cli", *bench.sweep()])
     job = bench.cluster.client(
-        "sbatch", "--parsable", "--mem=3000", f"--chdir={bench.folder}", "-o", str(log), "--wrap", script, env=bench.env({})
+        "sbatch",
+        "--parsable",
+        "--mem=3000",
+        f"--chdir={bench.folder}",
+        "-o",
+        str(log),
+        "--wrap",
+        script,
+        env=bench.env({}),
     ).strip()
     until(lambda: bench.show(job)["JobState"] in ("COMPLETED", "FAILED"), "its end")
     assert f"inside Slurm job {job}: measuring in this allocation" in log.read_text()
@@ -285,7 +312,9 @@ def test_sweep_sbatch_runs_a_whole_sweep_in_one_allocation(bench: Bench) -> None
         "--time=5",
         "--signal=B:USR2@20",
     )
-    job = bench.cluster.client("sbatch", *options, str(script), *overrides, env=bench.env({"PERFSWEEP": str(perfsweep)})).strip()
+    job = bench.cluster.client(
+        "sbatch", *options, str(script), *overrides, env=bench.env({"PERFSWEEP": str(perfsweep)})
+    ).strip()
     until(lambda: round_done(bench, 0), f"its first round: {log}")
     until(lambda: bench.show(job)["JobState"] in ("COMPLETED", "FAILED"), "its end")
     assert bench.show(job)["JobState"] == "COMPLETED", log.read_text()

@@ -1,4 +1,5 @@
-"""Sweeps on a real Slurm that publish online while they run, and what may happen to jobs and to the server meanwhile.
+"""Sweeps on a real Slurm that publish online while they run, and what may happen to jobs and to the server
+meanwhile.
 
 Each case prints rows produced, rows in W&B when the sweep had ended, and rows after `publish`.
 """
@@ -23,7 +24,13 @@ from slurm.states import End
 pytestmark = pytest.mark.slow
 
 TRACKED = (
-    *("tracking=online", "tracking.entity=team", "tracking.share=1.0", "tracking.patience_s=10", "tracking.uploads=1"),
+    *(
+        "tracking=online",
+        "tracking.entity=team",
+        "tracking.share=1.0",
+        "tracking.patience_s=10",
+        "tracking.uploads=1",
+    ),
     *("measure.rounds=8", "measure.iterations=60", "workload.products=300"),
 )
 
@@ -54,7 +61,11 @@ class Tracked:
         return output
 
     def endings(self) -> list[End]:
-        return [end for s in Journal(self.folder.submissions_file).submissions.values() for end in s.ended.values()]
+        return [
+            end
+            for s in Journal(self.folder.submissions_file).submissions.values()
+            for end in s.ended.values()
+        ]
 
 
 @pytest.fixture
@@ -121,7 +132,9 @@ def requeued(tracked: Tracked) -> list[End]:
 
 
 @pytest.mark.parametrize("strike", [killed, ended_by_sigterm, cancelled_and_asked_for_again, requeued])
-def test_what_happens_to_the_job_costs_no_row(tracked: Tracked, strike: Callable[[Tracked], list[End]]) -> None:
+def test_what_happens_to_the_job_costs_no_row(
+    tracked: Tracked, strike: Callable[[Tracked], list[End]]
+) -> None:
     tracked.fed()
     expected = strike(tracked)
     tracked.ended()
@@ -133,7 +146,10 @@ def test_what_happens_to_the_job_costs_no_row(tracked: Tracked, strike: Callable
 def test_publishing_from_the_login_node_while_the_job_feeds_doubles_nothing(tracked: Tracked) -> None:
     tracked.fed()
     while tracked.command.poll() is None:
-        assert tracked.bench.perfsweep("publish", "runs/toy").returncode in (0, 1)  # 1: rows are still to come
+        assert tracked.bench.perfsweep("publish", "runs/toy").returncode in (
+            0,
+            1,
+        )  # 1: rows are still to come
     tracked.ended()
     rows = concluded("published from elsewhere while it runs, on Slurm", tracked.folder, tracked.backend)
     assert rows.complete, rows

@@ -1,4 +1,5 @@
-"""From Slurm's words and a job's own to a verdict: nothing is done without our own word, and silence proves nothing."""
+"""From Slurm's words and a job's own to a verdict: nothing is done without our own word, and silence proves
+nothing."""
 
 from __future__ import annotations
 
@@ -72,7 +73,11 @@ def test_rows_of_sacct_are_read_and_the_last_run_of_an_element_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    "message", ["slurm_load_jobs error: Unable to contact slurm controller (connect failure)", "Socket timed out on send/recv"]
+    "message",
+    [
+        "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+        "Socket timed out on send/recv",
+    ],
 )
 def test_a_controller_out_of_reach_is_recognised(message: str) -> None:
     assert out_of_reach(message)
@@ -101,7 +106,12 @@ def test_a_controller_out_of_reach_is_recognised(message: str) -> None:
         (seen("OUT_OF_MEMORY"), own(), 0, End.OOM),
         (seen("CANCELLED"), own(Word(75, ("SIGTERM",))), 0, End.CANCELLED),
         (seen("DEADLINE"), own(), 0, End.DEADLINE),
-        (seen("PENDING", "BeginTime"), own(Word(75, ("SIGTERM",))), 0, None),  # requeued: an earlier start's word is history
+        (
+            seen("PENDING", "BeginTime"),
+            own(Word(75, ("SIGTERM",))),
+            0,
+            None,
+        ),  # requeued: an earlier start's word is history
         (seen("RUNNING"), Own({0: Word(75)}, starts=2), 0, None),
         (seen("WARP_DRIVE"), own(), 99, None),  # a word of a later Slurm
         (None, own(alive_at=995), 99, None),  # unknown to Slurm, and alive
@@ -149,7 +159,9 @@ def test_a_job_that_slurm_calls_alive_never_ends(state: str, silent_s: float, po
         ("RUNNING", "None", False),
     ],
 )
-def test_what_waits_for_a_person_is_told_from_what_waits_for_a_node(state: str, reason: str, held: bool) -> None:
+def test_what_waits_for_a_person_is_told_from_what_waits_for_a_node(
+    state: str, reason: str, held: bool
+) -> None:
     assert needs_attention(state, reason) is held
 
 

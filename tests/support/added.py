@@ -1,4 +1,5 @@
-"""Language models in float64, and trainings whose LoRA has learned something: for tests of what is added to frozen models."""
+"""Language models in float64, and trainings whose LoRA has learned something: for tests of what is added to
+frozen models."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def build(attend="eager", joined=False, name="nano-q", dtype=torch.float64, reco
 
 
 def inputs(config: LMConfig = LMS["nano-q"]) -> Tensor:
-    return torch.randn(ROWS, LENGTH, config.d_model, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    return torch.randn(
+        ROWS, LENGTH, config.d_model, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
 
 
 def with_values(module: Any, seed: int = 3) -> Any:

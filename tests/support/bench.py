@@ -1,4 +1,5 @@
-"""A test bench on a real Slurm: jobs that do one thing, sweeps of the toy, and Slurm's own word about both."""
+"""A test bench on a real Slurm: jobs that do one thing, sweeps of the toy, and Slurm's own word about
+both."""
 
 from __future__ import annotations
 
@@ -53,10 +54,18 @@ class Bench:
             "heartbeat_s": 0.5,
             "signal_delay_s": 5,
         }
-        wanted = {"gpus": 0, "cpus_per_task": 1, "time_min": 5, "memory": "100M", "slurm_conf": str(self.cluster.settings.conf)}
+        wanted = {
+            "gpus": 0,
+            "cpus_per_task": 1,
+            "time_min": 5,
+            "memory": "100M",
+            "slurm_conf": str(self.cluster.settings.conf),
+        }
         return SiteProfile(**{**quick, **wanted, **changes})  # type: ignore[arg-type]
 
-    def executor(self, advanced: Callable[[str, End], bool] = lambda name, end: False, **changes: object) -> SlurmExecutor:
+    def executor(
+        self, advanced: Callable[[str, End], bool] = lambda name, end: False, **changes: object
+    ) -> SlurmExecutor:
         """A new executor on this folder, as another process would make one."""
         site = self.site(**changes)
         site.check()
@@ -64,7 +73,12 @@ class Bench:
 
     def job(self, name: str, shell: str, **env: str) -> Job:
         """A job of shell commands, which run in the bench's folder."""
-        return Job(name, ("sh", "-c", f"cd '{self.folder}' || exit 9\n{shell}"), self.folder / "packs" / name / "log.txt", env)
+        return Job(
+            name,
+            ("sh", "-c", f"cd '{self.folder}' || exit 9\n{shell}"),
+            self.folder / "packs" / name / "log.txt",
+            env,
+        )
 
     def show(self, job: str) -> dict[str, str]:
         """Slurm's record of a job or array element."""
@@ -78,7 +92,8 @@ class Bench:
         return array
 
     def start_now(self, job: str) -> None:
-        """Skip the two minutes that Slurm makes a requeued job wait; they are there so that the old start is gone by then.
+        """Skip the two minutes that Slurm makes a requeued job wait; they are there so that the old start is
+        gone by then.
 
         A node refuses, in whole seconds, what was allowed to start no later than it ended the old start.
         """
@@ -92,7 +107,9 @@ class Bench:
             if waits and not list(spool.glob(f"*/*_{facts['JobId']}.*")):
                 gone_since = min(gone_since, time.time())
                 if int(time.time()) > int(gone_since) + 1:
-                    self.cluster.client("scontrol", "update", f"JobId={facts['JobId']}", "StartTime=now", check=False)
+                    self.cluster.client(
+                        "scontrol", "update", f"JobId={facts['JobId']}", "StartTime=now", check=False
+                    )
             return facts["JobState"] not in ("PENDING", "COMPLETING", "REQUEUED")
 
         until(started, f"the restart of {job}")
@@ -105,13 +122,23 @@ class Bench:
     def perfsweep(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         return subprocess.run(
-            command(*arguments), env=self.env(env), cwd=self.folder, capture_output=True, text=True, timeout=300
+            command(*arguments),
+            env=self.env(env),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
 
     def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
         """Start a command."""
         return subprocess.Popen(
-            command(*arguments), env=self.env(env), cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command(*arguments),
+            env=self.env(env),
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
 
     def env(self, more: dict[str, str]) -> dict[str, str]:
@@ -129,7 +156,16 @@ class Bench:
             "cluster.sbatch=[]",
             "measure.repeats=0",  # a disturbed round that is measured again is a second attempt too
         )
-        return ("sweep", *TOY, "cluster=dev", conf, *quick, "cluster.cpus_per_task=1", "cluster.signal_delay_s=5", *overrides)
+        return (
+            "sweep",
+            *TOY,
+            "cluster=dev",
+            conf,
+            *quick,
+            "cluster.cpus_per_task=1",
+            "cluster.signal_delay_s=5",
+            *overrides,
+        )
 
     def records(self) -> list[str]:
         """Trial folders of timing trials with a record."""
@@ -149,7 +185,10 @@ def over(ex: SlurmExecutor, deadline_s: float = DEADLINE_S) -> dict[str, JobStat
 
 def running(ex: SlurmExecutor, *names: str) -> None:
     """Poll until these jobs run."""
-    until(lambda: all(ex.poll()[name] is JobState.RUNNING for name in names), f"the start of {names}: {ex.notes()}")
+    until(
+        lambda: all(ex.poll()[name] is JobState.RUNNING for name in names),
+        f"the start of {names}: {ex.notes()}",
+    )
 
 
 def alive(pid: int) -> bool:

@@ -1,4 +1,5 @@
-"""Headless Chromium as tests need it: pages at a given width and colour scheme, and everything they say or fetch.
+"""Headless Chromium as tests need it: pages at a given width and colour scheme, and everything they say or
+fetch.
 
 Speaks the DevTools protocol through `--remote-debugging-pipe`, which needs nothing but the browser itself.
 """
@@ -22,8 +23,20 @@ from typing import Any
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 DEADLINE_S = 120.0
 FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe"),
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-dev-shm-usage",
+    ),
+    *(
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--remote-debugging-pipe",
+    ),
     *("--force-color-profile=srgb", "--hide-scrollbars", "--disable-extensions", "--mute-audio"),
 )
 
@@ -40,7 +53,8 @@ def missing() -> str:
 
 @dataclass
 class Page:
-    """One page that was opened: `said` is its console and exceptions, `fetched` every address it asked for."""
+    """One page that was opened: `said` is its console and exceptions, `fetched` every address it asked
+    for."""
 
     browser: Browser
     session: str
@@ -71,16 +85,23 @@ class Page:
         size = self.browser.ask("Page.getLayoutMetrics", {}, self.session)["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 6000), "scale": 1}
         wanted = {"format": "png", "captureBeyondViewport": True, "clip": clip}
-        file.write_bytes(base64.b64decode(self.browser.ask("Page.captureScreenshot", wanted, self.session)["data"]))
+        file.write_bytes(
+            base64.b64decode(self.browser.ask("Page.captureScreenshot", wanted, self.session)["data"])
+        )
 
     def heard(self, method: str, values: dict[str, Any]) -> None:
         """Note one event."""
         match method:
             case "Runtime.consoleAPICalled" if values["type"] in ("error", "warning", "assert"):
-                self.said.append(f"{values['type']}: {[one.get('value', one.get('description')) for one in values['args']]}")
+                self.said.append(
+                    f"{values['type']}:"
+                    f" {[one.get('value', one.get('description')) for one in values['args']]}"
+                )
             case "Runtime.exceptionThrown":
                 details = values["exceptionDetails"]
-                self.said.append(f"exception: {details.get('exception', {}).get('description', details['text'])}")
+                self.said.append(
+                    f"exception: {details.get('exception', {}).get('description', details['text'])}"
+                )
             case "Log.entryAdded" if values["entry"]["level"] in ("error", "warning"):
                 self.said.append(f"{values['entry']['level']}: {values['entry']['text']}")
             case "Network.requestWillBeSent":
@@ -96,7 +117,8 @@ class Browser:
         self._pages: dict[str, Page] = {}
 
     def open(self, address: str, *, width: int = 1200, height: int = 900, dark: bool = False) -> Page:
-        """Load an address as a screen of this size in this colour scheme, and wait until its figures are drawn."""
+        """Load an address as a screen of this size in this colour scheme, and wait until its figures are
+        drawn."""
         target = self.ask("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.ask("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         page = self._pages[session] = Page(self, session)
@@ -115,7 +137,12 @@ class Browser:
     def ask(self, method: str, values: dict[str, Any], session: str = "") -> dict[str, Any]:
         """Send one command and wait for its answer; events that come before it are noted."""
         self._number += 1
-        message = {"id": self._number, "method": method, "params": values, **({"sessionId": session} if session else {})}
+        message = {
+            "id": self._number,
+            "method": method,
+            "params": values,
+            **({"sessionId": session} if session else {}),
+        }
         os.write(self._out, json.dumps(message).encode() + b"\0")
         while True:
             answer = self._next()
@@ -149,10 +176,21 @@ def running(home: Path) -> Iterator[Browser]:
         os.dup2(high[0], 3)
         os.dup2(high[1], 4)
 
-    command = [path, *FLAGS, f"--user-data-dir={home / 'profile'}", f"--disk-cache-dir={home / 'cache'}", "about:blank"]
+    command = [
+        path,
+        *FLAGS,
+        f"--user-data-dir={home / 'profile'}",
+        f"--disk-cache-dir={home / 'cache'}",
+        "about:blank",
+    ]
     with (home / "chromium.log").open("wb") as log:
         process = subprocess.Popen(
-            command, stdout=log, stderr=log, close_fds=False, preexec_fn=as_three_and_four, start_new_session=True
+            command,
+            stdout=log,
+            stderr=log,
+            close_fds=False,
+            preexec_fn=as_three_and_four,
+            start_new_session=True,
         )
     os.close(to_browser[0])
     os.close(from_browser[1])

@@ -39,13 +39,20 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(page: Path, program: str) -> list[list[str]]:
-    """Every command line of a program on a page, in blocks and in running text, without the program's name."""
+    """Every command line of a program on a page, in blocks and in running text, without the program's
+    name."""
     text = page.read_text()
-    lines = [line for block in _BLOCK.findall(text) if block[0] in ("", "sh") for line in block[1].splitlines()]
+    lines = [
+        line for block in _BLOCK.findall(text) if block[0] in ("", "sh") for line in block[1].splitlines()
+    ]
     lines += _INLINE.findall(_BLOCK.sub("", text))
     found = []
     for line in lines:
         match = re.match(rf"(?:\S+/)?{program} (.*)", line.strip())
         if match and "..." not in line:
             found.append(match[1].replace(" && make", "\nmake"))
-    return [shlex.split(part.removeprefix("make "), comments=True) for line in dict.fromkeys(found) for part in line.split("\n")]
+    return [
+        shlex.split(part.removeprefix("make "), comments=True)
+        for line in dict.fromkeys(found)
+        for part in line.split("\n")
+    ]

@@ -13,9 +13,15 @@ import pytest
 
 
 def inspected(file: Path, private: Path) -> list[dict[str, Any]]:
-    """Records of a `.wandb` file as `wandb leet inspect` prints them; skips where this version has no such command."""
+    """Records of a `.wandb` file as `wandb leet inspect` prints them; skips where this version has no such
+    command."""
     command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(file)]
-    environment = {**os.environ, "TMPDIR": str(private), "WANDB_CACHE_DIR": str(private), "WANDB_CONFIG_DIR": str(private)}
+    environment = {
+        **os.environ,
+        "TMPDIR": str(private),
+        "WANDB_CACHE_DIR": str(private),
+        "WANDB_CONFIG_DIR": str(private),
+    }
     told = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
     if "No such command" in told.stderr:
         pytest.skip("this version of wandb has no `leet inspect`, the other reader of such files")

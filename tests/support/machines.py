@@ -47,7 +47,13 @@ class Machine:
         return times.reshape(turns, iterations, sweeps).mean(axis=1).T
 
     def sweep(
-        self, rng: np.random.Generator, sweeps: int, effects: list[float], rounds: int, iterations: int = 10, generations: int = 0
+        self,
+        rng: np.random.Generator,
+        sweeps: int,
+        effects: list[float],
+        rounds: int,
+        iterations: int = 10,
+        generations: int = 0,
     ) -> np.ndarray:
         """[sweeps, arms, rounds] times of interleaved arms in random order, the first of which is the base.
 

@@ -53,9 +53,22 @@ def spec_of(manifest: Manifest, arm: str, pack: str, number: int | None, kind: K
 def write(folder: SweepFolder, spec: TrialSpec, **fields: object) -> None:
     trial = folder.trial_dir(spec)
     trial.mkdir(parents=True, exist_ok=True)
-    facts = {"cpu_model": "Simulated", "cores": 2, "torch": "2.13.0", "python": "3.11", "cpu_features": ["avx2", "fma"]}
+    facts = {
+        "cpu_model": "Simulated",
+        "cores": 2,
+        "torch": "2.13.0",
+        "python": "3.11",
+        "cpu_features": ["avx2", "fma"],
+    }
     fields = {"environment": facts, **fields}
-    values = {"outcome": Outcome.OK, "units": 100.0, "iterations": 10, "keys": {"device": "fake"}, "peak_bytes": 1000, **fields}
+    values = {
+        "outcome": Outcome.OK,
+        "units": 100.0,
+        "iterations": 10,
+        "keys": {"device": "fake"},
+        "peak_bytes": 1000,
+        **fields,
+    }
     record = TrialRecord(
         arm=spec.arm.id,
         kind=spec.kind,
@@ -96,7 +109,9 @@ def simulated(
     return folder, manifest
 
 
-def series(rng: np.random.Generator, seconds: float, iterations: int, warm: int = 20) -> dict[str, np.ndarray]:
+def series(
+    rng: np.random.Generator, seconds: float, iterations: int, warm: int = 20
+) -> dict[str, np.ndarray]:
     """Arrays of one timing trial whose iterations take `seconds` together, with a slow start."""
     walls = np.exp(0.03 * rng.standard_normal(iterations))
     wall_ns = np.round(walls / walls.sum() * seconds * 1e9).astype(np.int64)
@@ -125,16 +140,24 @@ def cost(levels: Levels) -> float:
 
 
 EVERYTHING = (
-    DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [4], "idle": ["on"], "sign": ["wrong"], "half": ["on"]}),
+    DesignConfig(
+        "one_at_a_time",
+        levels={"work": ["single"], "slab": [4], "idle": ["on"], "sign": ["wrong"], "half": ["on"]},
+    ),
     DesignConfig("leave_one_out", best={"work": "single", "slab": 4}),
-    DesignConfig("factorial", levels={"work": ["double", "single"], "sign": ["right", "wrong"], "slab": [1, 8]}),
+    DesignConfig(
+        "factorial", levels={"work": ["double", "single"], "sign": ["right", "wrong"], "slab": [1, 8]}
+    ),
     DesignConfig("ladder", levels={"slab": [1, 2, 4, 8, 16, 64]}),
 )
 
 
 def with_everything(runs: Path, rounds: int = 8, iterations: int = 60) -> tuple[SweepFolder, Manifest]:
-    """A sweep of the toy with all that a report can show: every kind of table and picture, and a size out of memory."""
-    measure = MeasureConfig(rounds=rounds, iterations=8, warmup_max=10, evidence_iterations=4, counting_iterations=2)
+    """A sweep of the toy with all that a report can show: every kind of table and picture, and a size out of
+    memory."""
+    measure = MeasureConfig(
+        rounds=rounds, iterations=8, warmup_max=10, evidence_iterations=4, counting_iterations=2
+    )
     command = SweepCommand(
         workload={"name": "toys.spinner:Spinner"},
         measure=measure,
@@ -143,10 +166,16 @@ def with_everything(runs: Path, rounds: int = 8, iterations: int = 60) -> tuple[
         runs=str(runs),
     )
     share = {1: 1.0, 2: 0.9, 4: 0.8, 8: 0.75, 16: 0.74, 64: 0.9}
-    folder, manifest = simulated(command, lambda levels: cost(levels) * share[int(levels["slab"])] / 1e3, iterations=iterations)
+    folder, manifest = simulated(
+        command, lambda levels: cost(levels) * share[int(levels["slab"])] / 1e3, iterations=iterations
+    )
     for arm in manifest.arms:
-        for record in folder.path.glob(f"trials/{arm.id}/*-r*/record.json") if arm.levels["slab"] == 64 else ():
-            change(record, outcome="oom", failure={"type": "OutOfMemoryError", "message": "CUDA out of memory"})
+        for record in (
+            folder.path.glob(f"trials/{arm.id}/*-r*/record.json") if arm.levels["slab"] == 64 else ()
+        ):
+            change(
+                record, outcome="oom", failure={"type": "OutOfMemoryError", "message": "CUDA out of memory"}
+            )
     return folder, manifest
 
 
@@ -158,8 +187,9 @@ def change(record: Path, **fields: object) -> None:
 class SimulatedLaunch:
     """Stands where packs are started, and writes what they would have measured on a machine that wanders.
 
-    `cost_of` is the time of an arm, `peak_of` its memory, `compile_of` its seconds of compiling, `counters_of` what it counts,
-    `wrong` says which arms compute something else. A pack whose number is `break_at` is interrupted by Ctrl-C instead.
+    `cost_of` is the time of an arm, `peak_of` its memory, `compile_of` its seconds of compiling,
+    `counters_of` what it counts, `wrong` says which arms compute something else. A pack whose number is
+    `break_at` is interrupted by Ctrl-C instead.
     """
 
     def __init__(
@@ -202,7 +232,9 @@ class SimulatedLaunch:
             return
         write(folder, evidence, keys=self._keys())
         sign = -1.0 if self.wrong(levels) else 1.0
-        write_evidence(folder.trial_dir(evidence), Evidence({"sum": sign * np.ones(4), "steps": np.ones(1)}, {}))
+        write_evidence(
+            folder.trial_dir(evidence), Evidence({"sum": sign * np.ones(4), "steps": np.ones(1)}, {})
+        )
         counting = spec_of(manifest, arm, pack, None, Kind.COUNTING)
         write(
             folder,
@@ -211,13 +243,19 @@ class SimulatedLaunch:
             counters={"compile_s": float(self.compile_of(levels)), **self.counters_of(levels)},
         )
 
-    def _timing(self, folder: SweepFolder, manifest: Manifest, arm: str, pack: str, number: int, speed: float) -> None:
+    def _timing(
+        self, folder: SweepFolder, manifest: Manifest, arm: str, pack: str, number: int, speed: float
+    ) -> None:
         levels = manifest.arm(arm).levels
         spike = self.rng.uniform(1.2, 3) if self.rng.random() < self.spikes else 1.0
         seconds = self.cost_of(levels) * speed * spike * math.exp(self.noise * self.rng.standard_normal())
         peak, budget = int(self.peak_of(levels)), manifest.sweep.measure.memory_bytes
         over = budget is not None and peak > budget
-        ended = {"outcome": Outcome.OOM, "failure": Failure(type="MemoryBudget", message="too much memory")} if over else {}
+        ended = (
+            {"outcome": Outcome.OOM, "failure": Failure(type="MemoryBudget", message="too much memory")}
+            if over
+            else {}
+        )
         spec = spec_of(manifest, arm, pack, number, Kind.TIMING)
         write(folder, spec, region_ns=round(seconds * 1e9), peak_bytes=peak, keys=self._keys(), **ended)
         self.timed += 1

@@ -1,4 +1,5 @@
-"""Rows that a sweep has produced, by its files alone, and rows that a backend holds before and after `publish`."""
+"""Rows that a sweep has produced, by its files alone, and rows that a backend holds before and after
+`publish`."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ def produced(folder: SweepFolder) -> int:
         if (file.parent / "record.json").exists():
             _, stage, attempt = file.parent.name.split("-")
             with np.load(file) as arrays:
-                rows.setdefault((stage, attempt), []).append(len(arrays["wall_ns"]) + len(arrays["warmup_wall_ns"]))
+                rows.setdefault((stage, attempt), []).append(
+                    len(arrays["wall_ns"]) + len(arrays["warmup_wall_ns"])
+                )
     latest: dict[str, tuple[str, int]] = {}
     for (stage, attempt), counts in rows.items():
         if len(counts) == 2:
@@ -27,7 +30,8 @@ def produced(folder: SweepFolder) -> int:
 
 
 class Rows(NamedTuple):
-    """Rows that trials produced, those a backend held before and after publishing, and runs that publishing again changed."""
+    """Rows that trials produced, those a backend held before and after publishing, and runs that publishing
+    again changed."""
 
     produced: int
     before: int

@@ -56,7 +56,9 @@ class Built:
     folder: SweepFolder
     manifest: Manifest
 
-    def spec(self, arm: Arm, number: int | None, kind: Kind = Kind.TIMING, attempt: int = 0, pack: str = "p000") -> TrialSpec:
+    def spec(
+        self, arm: Arm, number: int | None, kind: Kind = Kind.TIMING, attempt: int = 0, pack: str = "p000"
+    ) -> TrialSpec:
         sweep = self.manifest.sweep
         return TrialSpec(
             sweep=sweep.name,
@@ -75,8 +77,17 @@ class Built:
     def add(self, spec: TrialSpec, arrays: dict[str, np.ndarray] | None, **fields: Any) -> Path:
         path = self.folder.trial_dir(spec)
         write_spec(path, spec)
-        own = {"arm": spec.arm.id, "kind": spec.kind, "pack": spec.pack, "round": spec.round, "attempt": spec.attempt}
-        write_record(path, TrialRecord(**{**own, "outcome": Outcome.OK, "code": "c0de", "method": MEASURE.method, **fields}))
+        own = {
+            "arm": spec.arm.id,
+            "kind": spec.kind,
+            "pack": spec.pack,
+            "round": spec.round,
+            "attempt": spec.attempt,
+        }
+        write_record(
+            path,
+            TrialRecord(**{**own, "outcome": Outcome.OK, "code": "c0de", "method": MEASURE.method, **fields}),
+        )
         if arrays is not None:
             write_arrays(path / "iterations.npz", arrays)
         return path
@@ -84,9 +95,17 @@ class Built:
     def add_round(self, arm: Arm, number: int, **changes: Any) -> Path:
         fields = {"units": 70.0, "region_ns": 5_000_000 * (number + 1), "warmup_s": 0.5 + number}
         fields |= {"peak_bytes": 2_000_000, "mfu": 0.1}
-        facts = {"torch": "2.13.0", "driver": "570", "host": "n1", "cpu_features": ["avx2", "amx"], "slurm": {"job_id": "7"}}
+        facts = {
+            "torch": "2.13.0",
+            "driver": "570",
+            "host": "n1",
+            "cpu_features": ["avx2", "amx"],
+            "slurm": {"job_id": "7"},
+        }
         facts["gpus"] = [{"name": "H200", "uuid": "GPU-1"}]
-        return self.add(self.spec(arm, number), arrays_of(arm, number), environment=facts, **{**fields, **changes})
+        return self.add(
+            self.spec(arm, number), arrays_of(arm, number), environment=facts, **{**fields, **changes}
+        )
 
     def run_file(self, arm: Arm, pack: str = "p000") -> RunFile:
         return read_run(self.run_folder(arm, pack))
@@ -143,7 +162,9 @@ def build(path: Path, mode: str = "offline", packs: tuple[Pack, ...] = (PACK,), 
         built.add_round(NAIVE, number)
     built.add_round(FAST, 0)
     built.add_round(FAST, 1, disturbed=("other load",))
-    built.add(built.spec(FAST, 2), None, outcome=Outcome.OOM, failure=Failure(type="OutOfMemoryError", message="x"))
+    built.add(
+        built.spec(FAST, 2), None, outcome=Outcome.OOM, failure=Failure(type="OutOfMemoryError", message="x")
+    )
     built.add(built.spec(FAST, None, Kind.COUNTING), None, counters={"gemm_calls": 12.0, "cache_hits": None})
     return built
 
@@ -161,4 +182,6 @@ def publish_here(built: Built, packs: list[str] | None = None, server: str | Non
     runs = SweepRuns(built.folder, built.folder.read_manifest())
     with publisher(runs, server) as ours:
         done = tuple(run for key in runs.keys(packs) if (run := ours.publish(key)))
-    return Published(done, warning(done, list(dict.fromkeys(runs.problems))), "online" if server else "offline")
+    return Published(
+        done, warning(done, list(dict.fromkeys(runs.problems))), "online" if server else "offline"
+    )

@@ -50,7 +50,9 @@ def declare(**changed: Any) -> type[Workload]:
 
 
 def claim(arms: tuple[dict[str, Any], ...] = (), **changed: Any) -> Claim:
-    return Claim(**{"text": "", "source": "Report", "section": "3", "arms": arms, "kind": "predicate", **changed})
+    return Claim(
+        **{"text": "", "source": "Report", "section": "3", "arms": arms, "kind": "predicate", **changed}
+    )
 
 
 def test_a_complete_declaration_is_accepted() -> None:
@@ -71,15 +73,24 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "no evidence": ({"evidence": ...}, "evidence() is missing"),
     "an unknown shape": ({"shape": "loop"}, "shape is 'loop', not 'steps' or 'job'"),
     "a job that never ends": ({"shape": "job", "reset": lambda self: None}, "a job needs done() and reset()"),
-    "a job that cannot start again": ({"shape": "job", "done": lambda self: True}, "a job needs done() and reset()"),
+    "a job that cannot start again": (
+        {"shape": "job", "done": lambda self: True},
+        "a job needs done() and reset()",
+    ),
 }
 
 BROKEN_TOGGLES: dict[str, tuple[tuple[Toggle, ...], str]] = {
     "one name twice": ((AMP, AMP), "two toggles share a name"),
     "one level": ((Toggle("amp", (Level("off"),), ""),), "toggle amp has fewer than two levels"),
-    "no baseline level beside numbers": ((Toggle("slab", (), "", numbers=Numbers(1)),), "toggle slab has fewer than two levels"),
+    "no baseline level beside numbers": (
+        (Toggle("slab", (), "", numbers=Numbers(1)),),
+        "toggle slab has fewer than two levels",
+    ),
     "one level twice": ((Toggle("amp", (Level("off"), Level("off")), ""),), "toggle amp repeats a level"),
-    "a number twice, once as text": ((Toggle("slab", (Level(8), Level("8")), ""),), "toggle slab repeats a level"),
+    "a number twice, once as text": (
+        (Toggle("slab", (Level(8), Level("8")), ""),),
+        "toggle slab repeats a level",
+    ),
     "an unknown toggle is required": (
         (Toggle("amp", (Level("off"), Level("on", requires={"slap": (8,)})), ""), SLAB),
         "amp=on names the unknown toggle slap",
@@ -129,9 +140,18 @@ BROKEN_CLAIMS: dict[str, tuple[Claim, str]] = {
         "toggles.slab=99 is not a level of slab",
     ),
     "a size without a word": (claim(kind="qualitative"), "claim Report 3 is qualitative and has no word"),
-    "a speed without a bound": (claim(kind="speedup"), "claim Report 3 is about speedup and has neither low nor high"),
-    "a memory without a bound": (claim(kind="memory"), "claim Report 3 is about memory and has neither low nor high"),
-    "bounds of nothing": (claim(low=1), "a predicate and has bounds without a figure, or a figure without bounds"),
+    "a speed without a bound": (
+        claim(kind="speedup"),
+        "claim Report 3 is about speedup and has neither low nor high",
+    ),
+    "a memory without a bound": (
+        claim(kind="memory"),
+        "claim Report 3 is about memory and has neither low nor high",
+    ),
+    "bounds of nothing": (
+        claim(low=1),
+        "a predicate and has bounds without a figure, or a figure without bounds",
+    ),
     "a figure without bounds": (claim(figure="passes"), "a predicate and has bounds without a figure"),
     "bounds the wrong way round": (claim(kind="speedup", low=3, high=2), "claim Report 3 has low above high"),
 }
@@ -214,7 +234,9 @@ def test_a_number_out_of_range_names_the_range(number: int) -> None:
         SLAB.level(number)
 
 
-@pytest.mark.parametrize("written", [1.5, "1.5", "nan", "inf", "-inf", math.nan, math.inf, "", "eight", "0x10"])
+@pytest.mark.parametrize(
+    "written", [1.5, "1.5", "nan", "inf", "-inf", math.nan, math.inf, "", "eight", "0x10"]
+)
 def test_what_is_no_integer_is_refused_in_words(written: Any) -> None:
     with pytest.raises(ConfigError, match="is not a level of slab"):
         SLAB.level(written)
@@ -245,16 +267,25 @@ def test_a_range_without_an_upper_end_says_so() -> None:
 def test_a_number_has_the_attributes_of_its_range() -> None:
     like = Level(0, Parity.STOCHASTIC, requires={"amp": ("bf16",)}, witness="rows")
     found = Toggle("rows", (Level(1),), "", numbers=Numbers(1, like=like)).level("17")
-    assert (found.value, found.parity, found.requires, found.witness) == (17, Parity.STOCHASTIC, {"amp": ("bf16",)}, "rows")
+    assert (found.value, found.parity, found.requires, found.witness) == (
+        17,
+        Parity.STOCHASTIC,
+        {"amp": ("bf16",)},
+        "rows",
+    )
 
 
 def test_an_unknown_level_names_the_valid_ones() -> None:
-    with pytest.raises(ConfigError, match=r"^toggles\.amp=fp8 is not a level of amp; choose from: off, bf16$"):
+    with pytest.raises(
+        ConfigError, match=r"^toggles\.amp=fp8 is not a level of amp; choose from: off, bf16$"
+    ):
         AMP.level("fp8")
 
 
 def test_a_conditional_baseline_needs_all_of_its_conditions() -> None:
-    given_both = Baseline("on", {"amp": ("bf16", "fp16"), "slab": (8,)}, device=lambda device: device.count > 1)
+    given_both = Baseline(
+        "on", {"amp": ("bf16", "fp16"), "slab": (8,)}, device=lambda device: device.count > 1
+    )
     toggle = Toggle("cache", CACHE.levels, "", baselines=(given_both,))
     two = Device(type="cuda", count=2)
     assert toggle.baseline({"amp": "bf16", "slab": 8}, two) == "on"

@@ -1,4 +1,5 @@
-"""Every claim of every workload can be ruled on: by levels that some device can run and figures that something counts.
+"""Every claim of every workload can be ruled on: by levels that some device can run and figures that
+something counts.
 
 The only other thing a claim may have is an obstacle, and obstacles are held against the facts of devices.
 """
@@ -52,7 +53,9 @@ def problems(claim: Claim, cls: type[Workload], counted: str) -> list[str]:
     if claim.kind == "predicate":
         parts = (claim.figure or "nothing").split("/")
         known = {*claim_figures.DERIVED, claim_figures.RESULTS_KEPT}
-        found += [f"nothing counts {part}" for part in parts if part not in known and f'"{part}"' not in counted]
+        found += [
+            f"nothing counts {part}" for part in parts if part not in known and f'"{part}"' not in counted
+        ]
     if claim.kind == "qualitative" and claim.word not in WORDS:
         found.append(f"unknown word {claim.word}")
     if claim.kind != "qualitative" and not bounded:
@@ -78,14 +81,16 @@ def test_every_claim_has_what_rules_on_it(workload: str, claim: Claim) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("workload", NAMES)
-def test_obstacles_stand_on_the_device_they_are_named_for_and_nothing_is_refused_without_one(workload: str, device: str) -> None:
+def test_obstacles_stand_on_the_device_they_are_named_for_and_nothing_is_refused_without_one(
+    workload: str, device: str
+) -> None:
     facts, cls = DEVICES[device], registry.find(workload)
     for claim in cls.claims:
         found = claim_refusals.of(claim, cls.toggles, facts)
         assert all(obstacle.stands(facts) for obstacle in found), claim.text
-        assert bool(found) == (claim_refusals.is_rule(claim) or claim_refusals.refusal(claim, cls.toggles, facts) is not None), (
-            claim.text
-        )
+        assert bool(found) == (
+            claim_refusals.is_rule(claim) or claim_refusals.refusal(claim, cls.toggles, facts) is not None
+        ), claim.text
         assert claim_refusals.is_rule(claim) == (Obstacle.A_RULE in found), claim.text
 
 
@@ -120,10 +125,15 @@ def test_a_refusal_that_no_fact_bears_out_is_an_obstacle_on_no_device() -> None:
 
 
 def test_several_obstacles_are_all_named() -> None:
-    pair = dataclasses.replace(FASTER, unsupported=lambda device: None if device.count > 1 and device.type == "cuda" else "x")
+    pair = dataclasses.replace(
+        FASTER, unsupported=lambda device: None if device.count > 1 and device.type == "cuda" else "x"
+    )
     assert claim_refusals.of(pair, (), DEVICES["cpu"]) == (Obstacle.NO_CUDA, Obstacle.ONE_DEVICE)
     assert claim_refusals.of(pair, (), DEVICES["one"]) == (Obstacle.ONE_DEVICE,)
-    assert claim_refusals.in_words((Obstacle.NO_CUDA, Obstacle.ONE_DEVICE)) == "needs a CUDA device and needs several devices"
+    assert (
+        claim_refusals.in_words((Obstacle.NO_CUDA, Obstacle.ONE_DEVICE))
+        == "needs a CUDA device and needs several devices"
+    )
 
 
 # Every number with a unit or a factor that stands in the four reports, with words of the claim that has it.
@@ -187,7 +197,9 @@ QUANTIFIED = {
 }
 
 
-@pytest.mark.parametrize(("workload", "number"), [(w, number) for w, numbers in QUANTIFIED.items() for number in numbers])
+@pytest.mark.parametrize(
+    ("workload", "number"), [(w, number) for w, numbers in QUANTIFIED.items() for number in numbers]
+)
 def test_every_number_of_the_reports_is_claimed(workload: str, number: str) -> None:
     words = QUANTIFIED[workload][number]
     assert any(words in claim.text for claim in registry.find(workload).claims)

@@ -1,4 +1,5 @@
-"""What a workload's code consists of: an edit to any file it imports must void what was measured with the old one."""
+"""What a workload's code consists of: an edit to any file it imports must void what was measured with the old
+one."""
 
 from __future__ import annotations
 
@@ -71,7 +72,12 @@ def test_an_edit_two_imports_away_changes_the_digest(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["from ..parts import layers", "from parted.parts import layers", "from parted.parts import (\n    layers,\n)"]
+    "line",
+    [
+        "from ..parts import layers",
+        "from parted.parts import layers",
+        "from parted.parts import (\n    layers,\n)",
+    ],
 )
 def test_relative_absolute_and_wrapped_imports_of_a_package_are_followed(folder: Path, line: str) -> None:
     for name in ("parted", "parted/own", "parted/parts"):
@@ -104,7 +110,8 @@ def test_the_code_of_digits_includes_the_shared_loading() -> None:
 
 
 def test_the_digest_is_the_same_wherever_the_files_lie(tmp_path: Path) -> None:
-    """A job imports our packages from a snapshot, and the order of their paths against the user's changes with it."""
+    """A job imports our packages from a snapshot, and the order of their paths against the user's changes
+    with it."""
     for place, own in (("a/ours", "b/mine"), ("y/ours", "x/mine")):
         for folder, text in ((own, "1"), (place, "2")):
             (tmp_path / folder).mkdir(parents=True)

@@ -1,4 +1,5 @@
-"""Kernels in C++ are built once for each source, set of flags and processor, and what stands in the way is named."""
+"""Kernels in C++ are built once for each source, set of flags and processor, and what stands in the way is
+named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What in the four tables depends on the device, the configuration or the other levels, and how far levels may move results."""
+"""What in the four tables depends on the device, the configuration or the other levels, and how far levels
+may move results."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ FROZEN = spd.Config(frozen_draws=True)
 CONDITIONALS = [
     Conditional("spd", "micro_batch", "whole", spd.Config(), {}, Parity.STOCHASTIC),
     Conditional("spd", "micro_batch", "whole", FROZEN, {}, Parity.EXACT),
-    Conditional("spd", "micro_batch", "whole", spd.Config(frozen_draws=True, beta=0.1), {}, Parity.STOCHASTIC),
+    Conditional(
+        "spd", "micro_batch", "whole", spd.Config(frozen_draws=True, beta=0.1), {}, Parity.STOCHASTIC
+    ),
     Conditional("spd", "stack_modules", "stacked", spd.Config(), {}, Parity.EXACT),
     Conditional("spd", "stack_modules", "stacked", spd.Config(canonical_draws=False), {}, Parity.STOCHASTIC),
     Conditional("spd", "cuda_graph", "on", spd.Config(), {}, Parity.STOCHASTIC),
@@ -82,7 +85,9 @@ def test_latentwire_splits_layers_where_upstream_did(device: Device, start: str)
     assert toggle_of("latentwire", "parallel").baseline({}, device) == start
 
 
-@pytest.mark.parametrize("level, on_cpu, on_four", [("single", 1, 1), ("ddp", 2, 4), ("fsdp", 2, 4), ("model_per_gpu", 2, 2)])
+@pytest.mark.parametrize(
+    "level, on_cpu, on_four", [("single", 1, 1), ("ddp", 2, 4), ("fsdp", 2, 4), ("model_per_gpu", 2, 2)]
+)
 def test_latentwire_runs_as_many_processes_as_the_level_means(level: str, on_cpu: int, on_four: int) -> None:
     found = toggle_of("latentwire", "parallel").level(level)
     assert (found.processes(CPU), found.processes(FOUR_GPUS)) == (on_cpu, on_four)
@@ -146,7 +151,9 @@ def test_a_size_may_be_any_number_above_its_least(table: str, toggle: str, numbe
         ("latentwire", "optimizer", "fused", "terms", 1e-6),
     ],
 )
-def test_a_level_may_move_results_as_far_as_stated(table: str, toggle: str, level: str, check: str, bound: float) -> None:
+def test_a_level_may_move_results_as_far_as_stated(
+    table: str, toggle: str, level: str, check: str, bound: float
+) -> None:
     assert toggle_of(table, toggle).level(level).bounds[check] == pytest.approx(bound, rel=1e-9, abs=0)
 
 

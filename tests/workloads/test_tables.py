@@ -1,4 +1,5 @@
-"""The contract can say what the four field reports ask for: every toggle, level, class and claim of theirs is declared."""
+"""The contract can say what the four field reports ask for: every toggle, level, class and claim of theirs is
+declared."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ TABLES: dict[str, ModuleType] = {"probe1d": probe1d, "spd": spd, "prover": prove
 
 CLASSES = {"E": Parity.EXACT, "T": Parity.TOLERANCE, "S": Parity.STOCHASTIC}
 
-# Toggle: its levels, baseline first, each with its class (exact, tolerance, stochastic); a + where numbers are levels too.
+# Toggle: its levels, baseline first, each with its class (exact, tolerance, stochastic); a + where numbers
+# are levels too.
 DECLARED = {
     "probe1d": """
         solver: naive:E late:T newton:T
@@ -149,7 +151,22 @@ DECLARED = {
 SECTIONS = {
     "probe1d": ["Context", "Profiling plan", "Suspected bottlenecks", "Ideas to try", "Open questions"],
     "spd": [
-        *("1.1", "1.2", "2.1", "2.1.1", "2.1.2", "2.1.3", "2.1.4", "2.2", "3.1", "3.2", "4", "4.1", "4.2", "4.3"),
+        *(
+            "1.1",
+            "1.2",
+            "2.1",
+            "2.1.1",
+            "2.1.2",
+            "2.1.3",
+            "2.1.4",
+            "2.2",
+            "3.1",
+            "3.2",
+            "4",
+            "4.1",
+            "4.2",
+            "4.3",
+        ),
         *("5.1", "5.2", "6.1", "6.2", "6.3", "6.4", "7.1", "7.2", "8.1", "8.2", "8.3", "9.1", "9.2", "9.3"),
         *(f"Priority {number}" for number in range(1, 12)),
         *("Priority 1-4", "Quick start", "4 and 2"),
@@ -231,7 +248,9 @@ def test_every_claim_can_be_ruled_by_numbers_a_known_word_or_a_figure(table: str
 
 @pytest.mark.parametrize("table", NAMES)
 def test_no_claim_is_made_twice(table: str) -> None:
-    seen = [(claim.section, claim.text, claim.kind, tuple(map(str, claim.arms))) for claim in TABLES[table].CLAIMS]
+    seen = [
+        (claim.section, claim.text, claim.kind, tuple(map(str, claim.arms))) for claim in TABLES[table].CLAIMS
+    ]
     assert len(set(seen)) == len(seen)
 
 
@@ -255,15 +274,31 @@ def test_numbers_have_what_the_named_numbers_have(table: str) -> None:
         named = [level for level in toggle.levels[1:] if not isinstance(level.value, str)]
         for level in named if toggle.numbers else []:
             like = toggle.numbers.like  # type: ignore[union-attr]
-            assert (level.requires, level.conflicts, level.refused) == (like.requires, like.conflicts, like.refused)
+            assert (level.requires, level.conflicts, level.refused) == (
+                like.requires,
+                like.conflicts,
+                like.refused,
+            )
             assert (level.parity, level.bounds, level.witness) == (like.parity, like.bounds, like.witness)
 
 
 @pytest.mark.parametrize("table", NAMES)
 def test_declarations_import_no_torch(table: str) -> None:
     """Plans and completion read them, and importing torch takes seconds."""
-    declared = {f"workloads.{table}.toggles", f"workloads.{table}.claims"}  # of a workload that is there already
-    own = {"tables", "workloads", "workloads.api", "__future__", "collections.abc", "dataclasses", "math", "typing"}
+    declared = {
+        f"workloads.{table}.toggles",
+        f"workloads.{table}.claims",
+    }  # of a workload that is there already
+    own = {
+        "tables",
+        "workloads",
+        "workloads.api",
+        "__future__",
+        "collections.abc",
+        "dataclasses",
+        "math",
+        "typing",
+    }
     imported = imported_by(Path(TABLES[table].__file__ or ""))
     for module in declared & imported:
         imported |= imported_by(Path(sys.modules[module].__file__ or ""))
@@ -274,4 +309,6 @@ def test_declarations_import_no_torch(table: str) -> None:
 def imported_by(file: Path) -> set[str]:
     tree = ast.parse(file.read_text())
     imported = {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    return imported | {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    return imported | {
+        alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }

@@ -48,7 +48,9 @@ ADDED = {("spd", "gc"): {"oom_only"}}
 # Where the naive path of a workload starts from another level than the shared toggle does.
 STARTS = {("spd", "wandb_logging"): "each"}
 
-USED = [(workload, toggle) for workload, toggles in TABLES.items() for toggle in toggles if toggle.name in SHARED]
+USED = [
+    (workload, toggle) for workload, toggles in TABLES.items() for toggle in toggles if toggle.name in SHARED
+]
 USED_IDS = [f"{workload}-{toggle.name}" for workload, toggle in USED]
 
 CPU = Device(type="cpu", compiler=True)
@@ -98,7 +100,8 @@ def test_a_workload_starts_from_the_shared_baseline(workload: str, toggle: Toggl
 
 @pytest.mark.parametrize("workload, toggle", USED, ids=USED_IDS)
 def test_a_shared_level_keeps_what_makes_it_what_it_is(workload: str, toggle: Toggle) -> None:
-    """A workload may ask for more, set bounds and loosen a class; it may not act elsewhere or through other variables."""
+    """A workload may ask for more, set bounds and loosen a class; it may not act elsewhere or through other
+    variables."""
     definition = same_toggle(toggle)
     assert toggle.doc == definition.doc
     for level in toggle.levels:
@@ -143,7 +146,9 @@ def test_a_workload_may_order_and_choose_levels() -> None:
 
 @pytest.mark.parametrize("own", [{"keep": ("off", "fp8")}, {"each": {"fp8": {"witness": "ops"}}}])
 def test_a_level_that_the_shared_toggle_lacks_is_refused(own: dict) -> None:
-    with pytest.raises(ContractError, match="shared toggle amp has no level fp8; its levels are: off, bf16, fp16"):
+    with pytest.raises(
+        ContractError, match="shared toggle amp has no level fp8; its levels are: off, bf16, fp16"
+    ):
         shared.amp(**own)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 from dataclasses import dataclass
 
-# What lives as long as the training is there by now, the optimiser's state and compiled code included, and measurements
-# have not begun: warm-up takes five iterations or more.
+# What lives as long as the training is there by now, the optimiser's state and compiled code included, and
+# measurements have not begun: warm-up takes five iterations or more.
 FREEZE_AT = 3
 
 
@@ -14,8 +14,9 @@ FREEZE_AT = 3
 class Collector:
     """Full collections after evaluations, or frozen objects that no collection looks at again.
 
-    A full collection visits every object of the process; PyTorch and what it imports are some 300,000, and a visit to all of
-    them takes as long as dozens of iterations. Freezing exempts what exists; Python's own collections then stay cheap.
+    A full collection visits every object of the process; PyTorch and what it imports are some 300,000, and a
+    visit to all of them takes as long as dozens of iterations. Freezing exempts what exists; Python's own
+    collections then stay cheap.
 
     Attributes
     ----------
@@ -49,4 +50,8 @@ class Collector:
 
 def collector_for(level: str) -> Collector:
     """The collector of a level of the toggle `gc`."""
-    return {"each_eval": Collector(every=1), "rarely": Collector(every=10), "frozen": Collector(freeze_at=FREEZE_AT)}[level]
+    return {
+        "each_eval": Collector(every=1),
+        "rarely": Collector(every=10),
+        "frozen": Collector(freeze_at=FREEZE_AT),
+    }[level]

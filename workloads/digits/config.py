@@ -50,7 +50,9 @@ class DigitsConfig:
         self._require("train_fraction", 0 < self.train_fraction < 1, "between 0 and 1")
         fits = self.batch_size <= self.train_rows
         self._require(
-            "batch_size", fits, f"at most {self.train_rows}, the training rows of workload.train_fraction={self.train_fraction}"
+            "batch_size",
+            fits,
+            f"at most {self.train_rows}, the training rows of workload.train_fraction={self.train_fraction}",
         )
 
     def _require(self, name: str, holds: bool, rule: str) -> None:

@@ -37,13 +37,16 @@ class RawDigits:
         """Training and held-out rows: the same split for every seed, so that accuracies can be compared."""
         order = np.random.default_rng(0).permutation(len(self.labels))
         train, held_out = order[:train_rows], order[train_rows:]
-        return RawDigits(self.images[train], self.labels[train]), RawDigits(self.images[held_out], self.labels[held_out])
+        return RawDigits(self.images[train], self.labels[train]), RawDigits(
+            self.images[held_out], self.labels[held_out]
+        )
 
 
 def load_digits() -> RawDigits:
     """The 1797 digits that scikit-learn ships.
 
-    The file is read directly, because importing scikit-learn for it costs a second of CPU time in every trial.
+    The file is read directly, because importing scikit-learn for it costs a second of CPU time in every
+    trial.
 
     Raises
     ------
@@ -53,11 +56,14 @@ def load_digits() -> RawDigits:
     package = find_spec("sklearn")
     folders = package.submodule_search_locations if package else None
     if not folders:
-        raise ConfigError("workload=digits needs the digits that come with scikit-learn: install scikit-learn")
+        raise ConfigError(
+            "workload=digits needs the digits that come with scikit-learn: install scikit-learn"
+        )
     file = Path(folders[0], "datasets/data/digits.csv.gz")
     if not file.is_file():
         raise ConfigError(
-            f"workload=digits needs the digits of scikit-learn, and {file} does not exist: install scikit-learn 1.3 or newer"
+            f"workload=digits needs the digits of scikit-learn, and {file} does not exist: install"
+            " scikit-learn 1.3 or newer"
         )
     with gzip.open(file, "rt") as text:
         table = np.loadtxt(text, delimiter=",", dtype=np.uint8)

@@ -22,14 +22,16 @@ Forward = Callable[[Tensor], Tensor]
 class Block(nn.Module):
     """x + gelu(layer(norm(x))): a product and the pointwise work around it, which a compiler can fuse.
 
-    The norms look at one example at a time. Batch norm would see other statistics in each piece of a divided batch, and no
-    `micro_batch` could be exact.
+    The norms look at one example at a time. Batch norm would see other statistics in each piece of a divided
+    batch, and no `micro_batch` could be exact.
     """
 
     def __init__(self, kind: str, width: int) -> None:
         super().__init__()
         self.norm = nn.GroupNorm(1, width) if kind == "conv" else nn.LayerNorm(width)
-        self.layer = nn.Conv2d(width, width, KERNEL, padding="same") if kind == "conv" else nn.Linear(width, width)
+        self.layer = (
+            nn.Conv2d(width, width, KERNEL, padding="same") if kind == "conv" else nn.Linear(width, width)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, C, S, S] to the same (mlp: [N, C])."""
@@ -42,7 +44,9 @@ class Classifier(nn.Module):
     def __init__(self, kind: str, width: int, depth: int, recompute: bool = False) -> None:
         super().__init__()
         self.kind = kind
-        self.stem = nn.Conv2d(1, width, KERNEL, padding="same") if kind == "conv" else nn.Linear(PIXELS, width)
+        self.stem = (
+            nn.Conv2d(1, width, KERNEL, padding="same") if kind == "conv" else nn.Linear(PIXELS, width)
+        )
         self.blocks = nn.ModuleList(Block(kind, width) for _ in range(depth))
         self.head = nn.Linear(width * SIDE * SIDE if kind == "conv" else width, CLASSES)
         self.run_block: Callable[[nn.Module, Tensor], Tensor] = _recomputed if recompute else _kept
@@ -69,8 +73,9 @@ def _recomputed(block: nn.Module, x: Tensor) -> Tensor:
 def training_flops(kind: str, width: int, depth: int) -> float:
     """Multiplications and additions of the products in one example's forward and backward pass.
 
-    The backward pass multiplies twice for each product, for the gradients of its weights and of its input; the stem's input
-    is the image, which needs none. Norms, activations and the optimiser are left out, as is convention.
+    The backward pass multiplies twice for each product, for the gradients of its weights and of its input;
+    the stem's input is the image, which needs none. Norms, activations and the optimiser are left out, as is
+    convention.
     """
     positions, taps = (SIDE * SIDE, KERNEL * KERNEL) if kind == "conv" else (1, 1)
     inputs = 1 if kind == "conv" else PIXELS
@@ -83,7 +88,8 @@ def training_flops(kind: str, width: int, depth: int) -> float:
 def forward_path(network: Classifier, compile_level: str) -> Forward:
     """The network as the arm runs it in training.
 
-    `fullgraph` makes an interruption of the compiled code an error: it would run on, slower, and nobody would know why.
+    `fullgraph` makes an interruption of the compiled code an error: it would run on, slower, and nobody would
+    know why.
     """
     if compile_level == "off":
         return network
@@ -92,7 +98,8 @@ def forward_path(network: Classifier, compile_level: str) -> Forward:
     graphed = torch.compile(network, fullgraph=True, mode="reduce-overhead")
 
     def replay(images: Tensor) -> Tensor:
-        torch.compiler.cudagraph_mark_step_begin()  # what the replay before this one wrote may be overwritten from here on
+        # what the replay before this one wrote may be overwritten from here on
+        torch.compiler.cudagraph_mark_step_begin()
         return graphed(images)
 
     return replay

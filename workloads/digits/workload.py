@@ -1,7 +1,7 @@
 """Training a small classifier on scikit-learn's digits: the shared toggles in a minute.
 
-This is also the template for a workload of your own. In short: declare toggles, choose between their paths once in
-`setup`, repeat one iteration in `step`, and show in `evidence` that every path computes the same.
+This is also the template for a workload of your own. In short: declare toggles, choose between their paths
+once in `setup`, repeat one iteration in `step`, and show in `evidence` that every path computes the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from workloads.training.paths import AUTOCAST, UPDATES
 
 
 class Digits(Workload):
-    """One iteration: load a batch, forward, backward, update. Every few epochs: evaluate, collect garbage, save."""
+    """One iteration: load a batch, forward, backward, update. Every few epochs: evaluate, collect garbage,
+    save."""
 
     Config = DigitsConfig
     toggles = TOGGLES
@@ -41,7 +42,8 @@ class Digits(Workload):
     unit = "example"
 
     def __init__(self) -> None:
-        # Whatever must end says so here as soon as it has started, so that `close` is right after half a setup as well.
+        # Whatever must end says so here as soon as it has started, so that `close` is right after half a
+        # setup as well.
         self._endings = contextlib.ExitStack()
 
     def setup(self, config: DigitsConfig, levels: Levels, context: Context) -> None:
@@ -88,19 +90,27 @@ class Digits(Workload):
         self._set_tf32(levels["tf32"] == "on")
         torch.manual_seed(self._context.seed)
         # Initial values are drawn on the host, so that every device starts from the same ones.
-        network = model.Classifier(config.model, config.width, config.depth, recompute=levels["grad_checkpointing"] == "on")
+        network = model.Classifier(
+            config.model, config.width, config.depth, recompute=levels["grad_checkpointing"] == "on"
+        )
         self._network = network.to(self._device)
         self._forward = model.forward_path(self._network, str(levels["compile"]))
         self._optimizer = torch.optim.AdamW(
-            self._network.parameters(), lr=config.lr, weight_decay=config.weight_decay, **UPDATES[str(levels["optimizer"])]
+            self._network.parameters(),
+            lr=config.lr,
+            weight_decay=config.weight_decay,
+            **UPDATES[str(levels["optimizer"])],
         )
         self._autocast: AbstractContextManager[Any] = contextlib.nullcontext()
         if levels["amp"] != "off":
             self._autocast = torch.autocast(self._device.type, AUTOCAST[str(levels["amp"])])
-        # Gradients of fp16 underflow unless the loss is scaled up; disabled, the scaler passes everything through.
+        # Gradients of fp16 underflow unless the loss is scaled up; disabled, the scaler passes everything
+        # through.
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=levels["amp"] == "fp16")
         self._drop_gradients = levels["zero_grad"] == "none"
-        self._pieces = loading.whole if levels["micro_batch"] == "all" else loading.pieces_of(int(levels["micro_batch"]))
+        self._pieces = (
+            loading.whole if levels["micro_batch"] == "all" else loading.pieces_of(int(levels["micro_batch"]))
+        )
 
     def _set_tf32(self, on: bool) -> None:
         """Switch TF32 for matrix products; convolutions are left as PyTorch ships them, with TF32 on.
@@ -118,11 +128,14 @@ class Digits(Workload):
         self._endings.callback(self._log_last)
         self._collector = collector_for(str(levels["gc"]))
         self._endings.callback(self._collector.close)
-        self._writer = checkpoints.AsyncWriter() if levels["checkpoint"] == "async" else checkpoints.SyncWriter()
+        self._writer = (
+            checkpoints.AsyncWriter() if levels["checkpoint"] == "async" else checkpoints.SyncWriter()
+        )
         self._endings.callback(self._writer.close)
         self._eval_period = config.eval_every * config.epoch
         self._checkpoint_period = config.checkpoint_every * config.epoch
-        # A collection at every tenth evaluation is periodic work as well: a region without one would flatter it.
+        # A collection at every tenth evaluation is periodic work as well: a region without one would flatter
+        # it.
         self.cadence = math.lcm(self._eval_period * (self._collector.every or 1), self._checkpoint_period)
 
     def step(self, clock: Clock) -> None:
@@ -149,8 +162,8 @@ class Digits(Workload):
     def _forward_backward(self, batch: Tensors, clock: Clock) -> Tensor:
         """Add the gradients of the mean loss over `batch`, piece by piece, and return that loss [].
 
-        Each piece adds the sum over its rows divided by the rows of the whole batch. A mean over each piece would weigh
-        the rows of a smaller last piece more than the others.
+        Each piece adds the sum over its rows divided by the rows of the whole batch. A mean over each piece
+        would weigh the rows of a smaller last piece more than the others.
         """
         rows = len(batch[1])  # images [N, P] float32 in [0, 1], labels [N] int64
         losses = []
@@ -164,7 +177,8 @@ class Digits(Workload):
         return sum(losses[1:], start=losses[0])  # one piece: no operation at all
 
     def _log(self, row: Row | None) -> None:
-        """Hand over the row of the previous iteration, which is the one that has arrived: see `LateLosses`."""
+        """Hand over the row of the previous iteration, which is the one that has arrived: see
+        `LateLosses`."""
         if row is not None:
             self._context.log({**row._asdict(), "accuracy": self._accuracy})
 
@@ -193,7 +207,8 @@ class Digits(Workload):
         return float(self._counts["examples"])
 
     def evidence(self) -> Evidence:
-        """Losses, gradients, outputs and parameters; in other trials than evidence trials only four numbers."""
+        """Losses, gradients, outputs and parameters; in other trials than evidence trials only four
+        numbers."""
         parameters = self._flat(self._network.parameters())
         losses = torch.stack(list(self._losses.history)) if self._losses.history else torch.zeros(0)
         numbers = {
@@ -227,11 +242,14 @@ class Digits(Workload):
     def _probe_logits(self) -> Tensor:
         """Logits [N, classes] of the probe along the arm's own path."""
         with self._autocast:
-            logits = [self._forward(images).detach().float().cpu() for images, _ in self._pieces(self._probe())]
+            logits = [
+                self._forward(images).detach().float().cpu() for images, _ in self._pieces(self._probe())
+            ]
         return torch.cat(logits)
 
     def _checkpoint_error(self, parameters: Tensor) -> float:
-        """Largest difference between `parameters` and a checkpoint of them, if training goes on while it is written."""
+        """Largest difference between `parameters` and a checkpoint of them, if training goes on while it is
+        written."""
         state = self.state_dict()
         kept = checkpoints.snapshot(state)
         self._writer.save(state, self._checkpoint_file)
@@ -241,7 +259,12 @@ class Digits(Workload):
         self._writer.flush()
         saved = torch.load(self._checkpoint_file, map_location="cpu", weights_only=True)["network"]
         self._network.load_state_dict(kept["network"])
-        return (self._flat(saved[name] for name, _ in self._network.named_parameters()) - parameters).abs().max().item()
+        return (
+            (self._flat(saved[name] for name, _ in self._network.named_parameters()) - parameters)
+            .abs()
+            .max()
+            .item()
+        )
 
     @staticmethod
     def _flat(tensors: Any) -> Tensor:
@@ -249,7 +272,8 @@ class Digits(Workload):
         return torch.cat([tensor.detach().float().flatten().cpu() for tensor in tensors])
 
     def counters(self) -> Mapping[str, float]:
-        """Counts since `setup`. Those of the toggles are made where the work is done, not where a level is read."""
+        """Counts since `setup`. Those of the toggles are made where the work is done, not where a level is
+        read."""
         self._writer.flush()
         applied = max((float(state["step"]) for state in self._optimizer.state.values()), default=0.0)
         tf32 = torch.get_float32_matmul_precision() != "highest"
@@ -296,17 +320,22 @@ class Digits(Workload):
         self._iteration = state["iteration"]
         self._network.load_state_dict(state["network"])
         self._optimizer.load_state_dict(state["optimizer"])
-        if state["scaler"] and self._scaler.is_enabled():  # the state may be of a training that scales nothing
+        if (
+            state["scaler"] and self._scaler.is_enabled()
+        ):  # the state may be of a training that scales nothing
             self._scaler.load_state_dict(state["scaler"])
         self._stop_loading()
         self._start_loading()
 
     def replayable(self) -> Replayable:
         """What parity replays single iterations with."""
-        return Replayable(dict(self._network.named_parameters()), self._optimizer, self.state_dict, self.load_state_dict)
+        return Replayable(
+            dict(self._network.named_parameters()), self._optimizer, self.state_dict, self.load_state_dict
+        )
 
     def close(self) -> None:
-        """End worker processes and the writer, and put the process's settings back; raise what the writer still has to say."""
+        """End worker processes and the writer, and put the process's settings back; raise what the writer
+        still has to say."""
         self._endings.close()
 
     @property

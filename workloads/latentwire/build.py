@@ -40,7 +40,9 @@ HOST_DRAWN = 100_000_000  # parameters up to which weights are drawn on the host
 def model_shapes(config: LatentWireConfig) -> list[LMConfig]:
     """Shapes of the frozen models: the preset's, or those of local folders."""
     if config.lm_path is not None:
-        shapes = [local_models.read_shape(Path(folder.strip())) for folder in config.lm_path.split(",")][: config.models]
+        shapes = [local_models.read_shape(Path(folder.strip())) for folder in config.lm_path.split(",")][
+            : config.models
+        ]
         config.require_depth(shapes)
         return shapes
     return [LMS[name] for name in config.sizes.lms[: config.models]]
@@ -56,8 +58,21 @@ def autocast(levels: Levels, device: torch.device) -> Callable[[], AbstractConte
 class Builder:
     """Builds everything on one device, choosing each toggle's path once."""
 
-    def __init__(self, config: LatentWireConfig, levels: Levels, device: torch.device, counts: Counter[str], cache_dir: Path):
-        self.config, self.levels, self.device, self.counts, self.cache_dir = config, levels, device, counts, cache_dir
+    def __init__(
+        self,
+        config: LatentWireConfig,
+        levels: Levels,
+        device: torch.device,
+        counts: Counter[str],
+        cache_dir: Path,
+    ):
+        self.config, self.levels, self.device, self.counts, self.cache_dir = (
+            config,
+            levels,
+            device,
+            counts,
+            cache_dir,
+        )
         self.dtype = DTYPES[config.dtype]
         self.options = Options(
             calibrate_once=levels["calibration"] == "once",
@@ -86,11 +101,14 @@ class Builder:
         return replayed
 
     def trainables(self, shapes: list[LMConfig], seed: int) -> tuple[LatentEncoder, list[Trained]]:
-        """The encoder and what every model has of its own, drawn on the host so that every device starts from the same values."""
+        """The encoder and what every model has of its own, drawn on the host so that every device starts from
+        the same values."""
         sizes, config = self.config.sizes, self.config
         torch.manual_seed(seed)
         width = sizes.latent_width
-        encoder = LatentEncoder(width, sizes.encoder_layers, sizes.max_bytes, sizes.latents, config.norm, config.dropout)
+        encoder = LatentEncoder(
+            width, sizes.encoder_layers, sizes.max_bytes, sizes.latents, config.norm, config.dropout
+        )
         encoder.bytes.recompute = self.levels["grad_checkpointing"] == "on"
         trained = trained_for(config, shapes)
         encoder.native = self.levels["encoder_attn"] == "native"
@@ -130,7 +148,11 @@ class Builder:
         levels, sizes = self.levels, self.config.sizes
         merged = levels["passes"] == "merged"
         path = StudentPath(
-            str(levels["k_loss"]), merged, str(levels["logits"]), levels["last_block"] == "pruned", self.config.state_kd
+            str(levels["k_loss"]),
+            merged,
+            str(levels["logits"]),
+            levels["last_block"] == "pruned",
+            self.config.state_kd,
         )
         student = Student(lm, path, layout.before, layout.anchor_ids, sizes.early_tokens, trained.lora)
         header = torch.tensor(corpus.header(number), device=self.device, dtype=torch.long)
@@ -153,13 +175,16 @@ class Builder:
         weights = cache.weights_key([*lm.named_parameters(), *lm.named_buffers()])
         dtype = lm.table.dtype
         width = min(self.config.topk, lm.config.vocab_size) if top else lm.config.d_model
-        key = cache.key_of(weights, corpus.key(number), sizes.early_tokens, str(dtype), self.levels["amp"], top, width)
+        key = cache.key_of(
+            weights, corpus.key(number), sizes.early_tokens, str(dtype), self.levels["amp"], top, width
+        )
         folder = self.cache_dir / f"latentwire-teacher-{key}"
         return TeacherCache(folder, (len(corpus), sizes.early_tokens, width), dtype, top)
 
 
 def groups_of(encoder: LatentEncoder, trained: list[Trained]) -> dict[str, list[nn.Parameter]]:
-    """All trainables by group: encoder, and each model's adapter0, lora0, deep0, adapter1 and so on, as far as it has them."""
+    """All trainables by group: encoder, and each model's adapter0, lora0, deep0, adapter1 and so on, as far
+    as it has them."""
     found = {"encoder": list(encoder.parameters())}
     for number, one in enumerate(trained):
         found |= {f"{name}{number}": list(part.parameters()) for name, part in one.named_children()}

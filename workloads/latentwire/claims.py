@@ -1,7 +1,7 @@
 """What the LatentWire report says about its optimisations, list by list.
 
-A share of the step time saved, p, is the speed ratio 1 / (1 - p). "About" is read as within ten per cent. Levels that a
-combination needs stand in it, so that it is an arm as it is written.
+A share of the step time saved, p, is the speed ratio 1 / (1 - p). "About" is read as within ten per cent.
+Levels that a combination needs stand in it, so that it is an arm as it is written.
 """
 
 from __future__ import annotations
@@ -77,15 +77,28 @@ def _times(section: str, text: str, low: float, high: float | None, *arms: Arm) 
 
 
 def _busy(section: str, text: str, low: float, high: float | None, *arms: Arm) -> Claim:
-    return _claim(section, text, *arms, kind="predicate", figure="device_busy_share", low=low, high=high, unsupported=needs_cuda)
+    return _claim(
+        section,
+        text,
+        *arms,
+        kind="predicate",
+        figure="device_busy_share",
+        low=low,
+        high=high,
+        unsupported=needs_cuda,
+    )
 
 
 _BOTTLENECKS = (
     _saves("1", "blocking transfers cost 20 to 30 %", 0.20, 0.30, *_UNWAITED),
-    _word("faster", "2", "a DataLoader with four workers takes preparation off the training process", *_LOADED),
+    _word(
+        "faster", "2", "a DataLoader with four workers takes preparation off the training process", *_LOADED
+    ),
     _saves("3", "tokenising again in every step costs 10 to 15 %", 0.10, 0.15, *_TOKENISED),
     _less_memory("4", "a backward pass for each piece instead of a summed loss", {"accum": "backward_each"}),
-    _times("5", "256 to 512 rows at a time, 1024 in all, are two to four times as fast", 2.0, 4.0, *_MANY_ROWS),
+    _times(
+        "5", "256 to 512 rows at a time, 1024 in all, are two to four times as fast", 2.0, 4.0, *_MANY_ROWS
+    ),
     _busy("5", "one row at a time keeps a GPU about 10 % busy", 0.09, 0.11, {"micro_batch": 1}),
     _claim(
         "5",
@@ -118,11 +131,13 @@ _MEDIUM = (
 _ARCHITECTURE = (
     _word("slower", "Architecture 1", "recomputing activations costs time", {"grad_checkpointing": "on"}),
     _less_memory("Architecture 1", "recomputing activations saves memory", {"grad_checkpointing": "on"}),
-    # The report's two to four times are of attention layers alone, which are a part of the step whose time is measured.
+    # The report's two to four times are of attention layers alone, which are a part of the step whose time is
+    # measured.
     _word(
         "faster",
         "Architecture 2",
-        "flash attention, said to make attention layers two to four times as fast, makes the whole step faster",
+        "flash attention, said to make attention layers two to four times as fast, makes the whole step"
+        " faster",
         {"attn": "flash", "amp": "bf16"},
         {"attn": "flash", "lm_dtype": "bf16"},
     ),
@@ -136,7 +151,9 @@ _ARCHITECTURE = (
 )
 
 _MEMORY = (
-    _less_memory("Memory 1", "recomputation in the layers that need most", {"grad_checkpointing": "selective"}),
+    _less_memory(
+        "Memory 1", "recomputation in the layers that need most", {"grad_checkpointing": "selective"}
+    ),
     _less_memory("Memory 2", "batches by sequence length", {"bucket": "window"}, {"bucket": "global"}),
     _less_memory("Memory 3", "sharded training over the GPUs", {"parallel": "fsdp"}),
     _less_memory("Memory 4", "an empty cache after each epoch", {"empty_cache": "epoch"}),
@@ -156,7 +173,12 @@ _OVERALL = (
     ),
     # 1 where a piece was tried again and the trial ended well; nothing where memory never ran out.
     _claim(
-        "Risks", "a fallback survives memory running out", {"oom": "backoff"}, kind="predicate", figure="retries/retries", low=1
+        "Risks",
+        "a fallback survives memory running out",
+        {"oom": "backoff"},
+        kind="predicate",
+        figure="retries/retries",
+        low=1,
     ),
     _saves("Conclusion", "transfers alone gain 20 to 30 % at once", 0.20, 0.30, *_UNWAITED),
     _times("Conclusion", "larger batches are two to four times as fast", 2.0, 4.0, *_ROWS, *_MANY_ROWS),

@@ -31,7 +31,8 @@ class LatentWireConfig:
     norm, dropout : of the byte encoder
     lm_path : folders of local models (config.json and safetensors), separated by commas; null: random weights
     state_kd, manifold, adaptive_first : optional losses
-    lora_rank : columns of low-rank additions to the frozen matrices, for the student alone; null: none are trained
+    lora_rank : columns of low-rank additions to the frozen matrices, for the student alone; null: none are
+        trained
     lora_layers : layers that have them, from the first; null: all
     lora_targets : their matrices, of q, k, v, o, gate, up and down
     lora_alpha : a product counts lora_alpha / lora_rank times
@@ -107,7 +108,9 @@ class LatentWireConfig:
         for name in ("epochs", "log_every", "eval_rows", "max_new", "topk", "max_prompt", "held_out"):
             self._require(name, getattr(self, name) >= 1, "at least 1")
         for name in ("data_n", "memory_mb", "lora_rank", "lora_layers"):
-            self._require(name, getattr(self, name) is None or getattr(self, name) >= 1, "at least 1, or null")
+            self._require(
+                name, getattr(self, name) is None or getattr(self, name) >= 1, "at least 1, or null"
+            )
         self._require("eval_every", self.eval_every >= 0, "at least 0")
         self._require("oom_above", self.oom_above is None or self.oom_above >= 0, "at least 0, or null")
         self._require("models", 1 <= self.models <= 2, "1 or 2")
@@ -123,10 +126,14 @@ class LatentWireConfig:
         targets = self.lora_targets
         known = bool(targets) and set(targets) <= set(LORA_TARGETS) and len(set(targets)) == len(targets)
         self._require("lora_targets", known, f"a list of some of {', '.join(LORA_TARGETS)}, each once")
-        changed = {"lora_layers": self.lora_layers is not None, "lora_targets": tuple(targets) != LORA_DEFAULT}
+        changed = {
+            "lora_layers": self.lora_layers is not None,
+            "lora_targets": tuple(targets) != LORA_DEFAULT,
+        }
         for name in [name for name, differs in changed.items() if differs and self.lora_rank is None]:
             raise ConfigError(
-                f"workload.{name}={getattr(self, name)} does nothing while workload.lora_rank is null: set lora_rank too"
+                f"workload.{name}={getattr(self, name)} does nothing while workload.lora_rank is null: set"
+                " lora_rank too"
             )
 
     def require_depth(self, shapes: Sequence[LMConfig]) -> None:
@@ -138,7 +145,11 @@ class LatentWireConfig:
             `lora_layers` exceeds the layers of one of `shapes`.
         """
         least = min(shape.n_layers for shape in shapes)
-        self._require("lora_layers", self.lora_layers is None or self.lora_layers <= least, f"at most {least}, a model's layers")
+        self._require(
+            "lora_layers",
+            self.lora_layers is None or self.lora_layers <= least,
+            f"at most {least}, a model's layers",
+        )
 
     def _require(self, name: str, holds: bool, rule: str) -> None:
         if not holds:

@@ -22,9 +22,15 @@ from workloads.latentwire.training.updates import Updates
 
 @torch.no_grad()
 def greedy_answers(
-    objective: Objective, layouts: Sequence[Layout], corpus: Corpus, config: LatentWireConfig, trim: bool, batched: bool
+    objective: Objective,
+    layouts: Sequence[Layout],
+    corpus: Corpus,
+    config: LatentWireConfig,
+    trim: bool,
+    batched: bool,
 ) -> dict[int, tuple[Tensor, Tensor]]:
-    """Greedy answers after the latents of some held-out rows, and from where on a choice was close, [rows, t] by model."""
+    """Greedy answers after the latents of some held-out rows, and from where on a choice was close, [rows, t]
+    by model."""
     texts = [example.source.encode()[: corpus.max_bytes] for example in corpus.held_out[: config.eval_rows]]
     width = max(map(len, texts)) if trim else corpus.max_bytes
     device = objective.encoder.pooler.queries.device
@@ -32,7 +38,9 @@ def greedy_answers(
     z = objective.latents(Piece(source, source[:, 0], tuple(range(len(texts))), []))
     found = {}
     for number, model in objective.models.items():
-        decoder = Decoder(model.lm, layouts[number].tokenizer.end, config.max_new, batched, model.student.lora)
+        decoder = Decoder(
+            model.lm, layouts[number].tokenizer.end, config.max_new, batched, model.student.lora
+        )
         with objective.autocast():
             start = model.student.start(model.prefix(z))
             ids, close = decoder(start.tokens, [start.tokens.shape[1]] * len(texts), start.past)
@@ -41,12 +49,19 @@ def greedy_answers(
 
 
 def probe_gradient(
-    window: Window, accumulator: Accumulator, objective: Objective, updates: Updates, ranks: Ranks, phase: Phase
+    window: Window,
+    accumulator: Accumulator,
+    objective: Objective,
+    updates: Updates,
+    ranks: Ranks,
+    phase: Phase,
 ) -> dict[str, Tensor]:
     """Terms [6], norm [1] and flat gradient of a window; leaves no gradient behind."""
     terms = accumulator.window(window, phase)
     ranks.add_up(updates.parameters, Counter())
-    flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in updates.parameters])
+    flat = torch.cat(
+        [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in updates.parameters]
+    )
     updates.optimizer.zero_grad(set_to_none=True)
     for model in objective.models.values():
         model.lm.zero_grad(set_to_none=True)

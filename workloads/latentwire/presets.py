@@ -88,7 +88,9 @@ LMS = {
     "count-q": _qwen(4096, 192, 4, 4, 2, 48, 672),
     "llama-3.2-1b": LMConfig(128256, 2048, 16, 32, 8, 64, 8192, 5e5, RopeScaling(32.0)),
     "qwen2.5-0.5b": _qwen(151936, 896, 24, 14, 2, 64, 4864, theta=1e6),
-    "llama-3.1-8b": LMConfig(128256, 4096, 32, 32, 8, 128, 14336, 5e5, RopeScaling(8.0), tie_embeddings=False),
+    "llama-3.1-8b": LMConfig(
+        128256, 4096, 32, 32, 8, 128, 14336, 5e5, RopeScaling(8.0), tie_embeddings=False
+    ),
     "qwen2.5-7b": _qwen(152064, 3584, 28, 28, 4, 128, 18944, theta=1e6, tied=False),
 }
 
@@ -131,8 +133,8 @@ PRESETS = {
 def naive_flops(lm: LMConfig, prefix: int, answer: int, early: int, prompt: float) -> float:
     """Products of one example and LM on the naive path; attention scores are left out.
 
-    One pass for the teacher-forced loss, one for the first token, one per early token for each of the two losses over
-    them, forward and backward; the teacher forward. The head runs at every position.
+    One pass for the teacher-forced loss, one for the first token, one per early token for each of the two
+    losses over them, forward and backward; the teacher forward. The head runs at every position.
     """
     positions = (prefix + answer - 1) + prefix + 2 * sum(prefix + t for t in range(early))
     every = lm.body_parameters + lm.head_parameters

@@ -1,7 +1,7 @@
 """What can be switched in a LatentWire training, what the switches may change, and presets of them.
 
-Declarations only: neither torch nor the code they describe is imported. Every level but the first names a *witness*, a
-counter that differs from the baseline's when the level acts.
+Declarations only: neither torch nor the code they describe is imported. Every level but the first names a
+*witness*, a counter that differs from the baseline's when the level acts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 from workloads import toggles as shared
-from workloads.api import Baseline, Check, Comparator, Device, Level, Levels, LevelValue, Numbers, Parity, Toggle
+from workloads.api import (
+    Baseline,
+    Check,
+    Comparator,
+    Device,
+    Level,
+    Levels,
+    LevelValue,
+    Numbers,
+    Parity,
+    Toggle,
+)
 from workloads.latentwire.claims import CLAIMS, REPORT_ALL, REPORT_QUICK_WINS
 
 __all__ = ["BEST", "CHAIN", "CHECKS", "CLAIMS", "FAST_EXACT", "PRESETS", "REFERENCES", "TOGGLES"]
@@ -19,13 +30,22 @@ CHECKS = (
     Check("grad_norm", Comparator.RELATIVE),
     Check("gradient", Comparator.RELATIVE),
     Check("gradient_direction", Comparator.COSINE),
-    # From the first token on whose runner-up is within rounding, another choice is legitimate, and so is all that follows it.
+    # From the first token on whose runner-up is within rounding, another choice is legitimate, and so is all
+    # that follows it.
     Check("greedy_ids", Comparator.IDENTICAL, excused="greedy_close"),
-    # After some steps: AdamW turns rounding noise of gradients that are zero into steps, so losses are compared, not weights.
+    # After some steps: AdamW turns rounding noise of gradients that are zero into steps, so losses are
+    # compared, not weights.
     Check("losses", Comparator.RELATIVE, bound=1e-3),
 )
 
-HALF = {"terms": 1e-2, "grad_norm": 1e-2, "gradient": 2e-2, "gradient_direction": 1e-3, "losses": 2e-2, "replay/*": 2e-2}
+HALF = {
+    "terms": 1e-2,
+    "grad_norm": 1e-2,
+    "gradient": 2e-2,
+    "gradient_direction": 1e-3,
+    "losses": 2e-2,
+    "replay/*": 2e-2,
+}
 COMPILED = {"terms": 1e-5, "grad_norm": 1e-5, "gradient": 1e-5}
 REDUCED = {"terms": 1e-5, "grad_norm": 1e-5, "gradient": 1e-5}  # summed over ranks in another order
 UPDATED = {"terms": 1e-6, "grad_norm": 1e-6, "gradient": 1e-6}  # one update, in one kernel
@@ -42,11 +62,19 @@ def _micro_batch(config: Any, levels: Levels) -> str | None:
 
 
 def _layer_states(config: Any, levels: Levels) -> str | None:
-    return "workload.state_kd=true needs states of several layers, and the cache holds the last" if config.state_kd else None
+    return (
+        "workload.state_kd=true needs states of several layers, and the cache holds the last"
+        if config.state_kd
+        else None
+    )
 
 
 def _single_model(config: Any, levels: Levels) -> str | None:
-    return None if config.models > 1 else f"workload.models={config.models} leaves the other GPUs without a model"
+    return (
+        None
+        if config.models > 1
+        else f"workload.models={config.models} leaves the other GPUs without a model"
+    )
 
 
 def _half(levels: Levels) -> bool:
@@ -64,7 +92,11 @@ def _other_dropout(config: Any, levels: Levels) -> Parity | None:
 def _needs_fp8(device: Device) -> str | None:
     if reason := shared.needs_cuda(device):
         return reason
-    return None if device.capability >= (8, 9) else f"needs CUDA capability 8.9, and {device.name} has {device.capability}"
+    return (
+        None
+        if device.capability >= (8, 9)
+        else f"needs CUDA capability 8.9, and {device.name} has {device.capability}"
+    )
 
 
 def _needs_cpu_compiler(device: Device) -> str | None:
@@ -112,10 +144,16 @@ TOGGLES = (
         "pick rows by an index list, by a DataLoader, or on the device",
         "2",
     ),
-    shared.num_workers(every={"requires": {"loader": ("dataloader",)}, "witness": "worker_batches"}, source="2"),
+    shared.num_workers(
+        every={"requires": {"loader": ("dataloader",)}, "witness": "worker_batches"}, source="2"
+    ),
     Toggle(
         "tokenise",
-        (Level("per_batch"), Level("pre", witness="rows_tokenised"), Level("cache", witness="rows_tokenised")),
+        (
+            Level("per_batch"),
+            Level("pre", witness="rows_tokenised"),
+            Level("cache", witness="rows_tokenised"),
+        ),
         "tokenise in every step, once before training, or once for all runs",
         "3",
     ),
@@ -127,20 +165,32 @@ TOGGLES = (
     ),
     Toggle(
         "model_backward",
-        (Level("joint"), Level("per_model", requires={"accum": ("backward_each",)}, witness="backward_calls")),
+        (
+            Level("joint"),
+            Level("per_model", requires={"accum": ("backward_each",)}, witness="backward_calls"),
+        ),
         "one backward pass for all models, or one for each",
     ),
-    shared.micro_batch(*(1, 8, 32, 64, "auto"), every=_PIECES, each={1: {"refused": _micro_batch}}, source="5"),
+    shared.micro_batch(
+        *(1, 8, 32, 64, "auto"), every=_PIECES, each={1: {"refused": _micro_batch}}, source="5"
+    ),
     Toggle(
         "effective_batch",
-        (Level(64), *(Level(size, parity=Parity.STOCHASTIC, witness="examples_per_step") for size in (256, 1024))),
+        (
+            Level(64),
+            *(Level(size, parity=Parity.STOCHASTIC, witness="examples_per_step") for size in (256, 1024)),
+        ),
         "examples of one optimiser step",
         "5",
         Numbers(1, like=Level(0, parity=Parity.STOCHASTIC, witness="examples_per_step")),
     ),
     Toggle(
         "k_loss",
-        (Level("sequential"), Level("kv", witness="student_positions"), Level("batched", witness="student_positions")),
+        (
+            Level("sequential"),
+            Level("kv", witness="student_positions"),
+            Level("batched", witness="student_positions"),
+        ),
         "early answer tokens by a pass each, with kept keys and values, or in one pass",
         "6 and 8",
     ),
@@ -158,7 +208,11 @@ TOGGLES = (
         "last_block",
         (
             Level("full"),
-            Level("pruned", requires={"logits": ("slice", "fused_ce"), "passes": ("merged",)}, witness="lm_flops"),
+            Level(
+                "pruned",
+                requires={"logits": ("slice", "fused_ce"), "passes": ("merged",)},
+                witness="lm_flops",
+            ),
         ),
         "the last block on all positions, or on those that are read",
     ),
@@ -182,13 +236,24 @@ TOGGLES = (
     ),
     Toggle(
         "encoder_attn",
-        (Level("sdpa"), Level("native", unsupported=_needs_cpu_compiler, loosened=_other_dropout, witness="encoder_kernels")),
-        "the encoder by PyTorch's kernels over padded rows, or by one for its narrow heads over rows without padding",
+        (
+            Level("sdpa"),
+            Level(
+                "native", unsupported=_needs_cpu_compiler, loosened=_other_dropout, witness="encoder_kernels"
+            ),
+        ),
+        "the encoder by PyTorch's kernels over padded rows, or by one for its narrow heads over rows without"
+        " padding",
         "Architecture 3",
     ),
     Toggle(
         "answer_trim",
-        (Level("full"), Level("batch_max", conflicts={"compile": ("block", "reduce_overhead")}, witness="student_positions")),
+        (
+            Level("full"),
+            Level(
+                "batch_max", conflicts={"compile": ("block", "reduce_overhead")}, witness="student_positions"
+            ),
+        ),
         "answers padded to their limit, or to the longest of the batch in steps of four",
     ),
     Toggle(
@@ -213,14 +278,22 @@ TOGGLES = (
         (
             Level("fp32"),
             Level("bf16", parity=Parity.TOLERANCE, bounds=HALF, witness="lm_bytes"),
-            Level("int8_wo", parity=Parity.TOLERANCE, bounds=HALF, unsupported=shared.needs_cuda, witness="lm_bytes"),
+            Level(
+                "int8_wo",
+                parity=Parity.TOLERANCE,
+                bounds=HALF,
+                unsupported=shared.needs_cuda,
+                witness="lm_bytes",
+            ),
             Level("fp8", parity=Parity.TOLERANCE, bounds=HALF, unsupported=_needs_fp8, witness="lm_bytes"),
         ),
         "type of the frozen models' weights",
         "7",
     ),
     shared.amp(
-        every={"bounds": HALF, "witness": "low_precision_ops"}, each={"fp16": {"unsupported": shared.needs_cuda}}, source="7"
+        every={"bounds": HALF, "witness": "low_precision_ops"},
+        each={"fp16": {"unsupported": shared.needs_cuda}},
+        source="7",
     ),
     Toggle(
         "lm_layers",
@@ -234,7 +307,8 @@ TOGGLES = (
                 witness="ops",
             ),
         ),
-        "frozen layers as upstream's modules, with joined projections and hand-written derivatives, or these as CPU kernels",
+        "frozen layers as upstream's modules, with joined projections and hand-written derivatives, or these"
+        " as CPU kernels",
     ),
     Toggle(
         "freeze",
@@ -242,8 +316,15 @@ TOGGLES = (
         "control: compute gradients that nobody applies",
     ),
     shared.optimizer(every={"bounds": UPDATED, "witness": "ops"}, source="Quick win 4"),
-    Toggle("sync", (Level("chatty"), Level("late", witness="syncs")), "read metrics in every step, or late", "Monitoring"),
-    shared.grad_checkpointing("off", "on", "selective", every={"witness": "saved_bytes"}, source="Architecture 1"),
+    Toggle(
+        "sync",
+        (Level("chatty"), Level("late", witness="syncs")),
+        "read metrics in every step, or late",
+        "Monitoring",
+    ),
+    shared.grad_checkpointing(
+        "off", "on", "selective", every={"witness": "saved_bytes"}, source="Architecture 1"
+    ),
     Toggle(
         "bucket",
         (
@@ -271,13 +352,27 @@ TOGGLES = (
         ),
         "how several devices share the work",
         "Memory 3",
-        baselines=(Baseline("layer_split", device=lambda device: device.type == "cuda" and device.count > 1),),
+        baselines=(
+            Baseline("layer_split", device=lambda device: device.type == "cuda" and device.count > 1),
+        ),
     ),
-    Toggle("oom", (Level("die"), Level("backoff", witness="retries")), "halve the piece when memory runs out", "Risks"),
-    Toggle("decode", (Level("per_row"), Level("batched", witness="decode_calls")), "greedy answers row by row, or together"),
+    Toggle(
+        "oom",
+        (Level("die"), Level("backoff", witness="retries")),
+        "halve the piece when memory runs out",
+        "Risks",
+    ),
+    Toggle(
+        "decode",
+        (Level("per_row"), Level("batched", witness="decode_calls")),
+        "greedy answers row by row, or together",
+    ),
 )
 
-REFERENCES: dict[str, dict[str, LevelValue]] = {"naive": {}, "naive_batch8": {"micro_batch": 8, "attn": "sdpa"}}
+REFERENCES: dict[str, dict[str, LevelValue]] = {
+    "naive": {},
+    "naive_batch8": {"micro_batch": 8, "attn": "sdpa"},
+}
 
 FAST_EXACT: dict[str, LevelValue] = {
     "resident_data": "on",
@@ -307,7 +402,9 @@ FAST_EXACT: dict[str, LevelValue] = {
 BEST: dict[str, LevelValue] = {**FAST_EXACT, "lm_dtype": "bf16", "amp": "bf16"}
 
 # Compiled layers want one shape, and the kernels in C++ are for CPUs.
-_ON_GPU = {name: level for name, level in BEST.items() if name not in ("answer_trim", "encoder_attn")} | {"lm_layers": "fused"}
+_ON_GPU = {name: level for name, level in BEST.items() if name not in ("answer_trim", "encoder_attn")} | {
+    "lm_layers": "fused"
+}
 
 PRESETS: dict[str, dict[str, LevelValue]] = {
     "naive": {},

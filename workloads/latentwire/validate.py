@@ -1,7 +1,7 @@
 """The report's validation as a command: two arms side by side on a hundred examples.
 
-``python -m workloads.latentwire.validate`` trains the naive path and another arm from one seed and says whether single steps
-agree, losses converge alike, what memory they take, and whether answers lose anything.
+``python -m workloads.latentwire.validate`` trains the naive path and another arm from one seed and says
+whether single steps agree, losses converge alike, what memory they take, and whether answers lose anything.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def levels_of(chosen: dict[str, LevelValue], batch: int) -> dict[str, LevelValue
 
 def train(config: LatentWireConfig, levels: dict[str, LevelValue], steps: int, folder: Path) -> Side:
     """Train an arm and evaluate it on the held-out examples."""
-    device = Device("cuda" if torch.cuda.is_available() else "cpu", count=torch.cuda.device_count(), compiler=True)
+    device = Device(
+        "cuda" if torch.cuda.is_available() else "cpu", count=torch.cuda.device_count(), compiler=True
+    )
     _refuse_unsupported(levels, device)
     workload = LatentWire()
     saved = _SavedPeak()
@@ -116,8 +118,10 @@ def compare(base: Side, arm: Side, rounded: bool) -> tuple[list[str], bool]:
     same = gradient <= bounds[0] and drift <= bounds[1]
     lines = [
         f"single step: gradients differ by {gradient:.2e} (bound {bounds[0]:.0e})",
-        f"{len(base.losses)} steps: loss {base.losses[0]:.4f} to {base.losses[-1]:.4f}, and {arm.losses[-1]:.4f}; "
-        f"largest difference {drift:.2e} (bound {bounds[1]:.0e})",
+        (
+            f"{len(base.losses)} steps: loss {base.losses[0]:.4f} to {base.losses[-1]:.4f}, and"
+            f" {arm.losses[-1]:.4f}; largest difference {drift:.2e} (bound {bounds[1]:.0e})"
+        ),
         f"memory kept for the backward pass: {base.peak_mb:.1f} and {arm.peak_mb:.1f} MiB",
     ]
     lost = False
@@ -126,11 +130,14 @@ def compare(base: Side, arm: Side, rounded: bool) -> tuple[list[str], bool]:
         interval = scoring.bootstrap(difference)
         lost |= interval.high < 0
         lines.append(
-            f"model {before.model} {before.arm:12}: EM {before.em} and {after.em}, F1 {before.f1} and {after.f1}, "
-            f"paired difference of F1 {interval}"
+            f"model {before.model} {before.arm:12}: EM {before.em} and {after.em}, F1 {before.f1} and"
+            f" {after.f1}, paired difference of F1 {interval}"
         )
     n = len(base.scores[0].f1_each)
-    lines.append(f"{n} examples resolve differences of about {100 * scoring.resolvable(base.scores[0].f1_each):.0f} points")
+    lines.append(
+        f"{n} examples resolve differences of about {100 * scoring.resolvable(base.scores[0].f1_each):.0f}"
+        " points"
+    )
     lines.append(f"verdict: {'the same' if same and not lost else 'different'}")
     return lines, same and not lost
 
@@ -139,7 +146,9 @@ def main(arguments: Sequence[str]) -> int:
     """Status 0 where nothing was lost, 1 where something was, 2 for a mistake."""
     parser = argparse.ArgumentParser(prog="python -m workloads.latentwire.validate", description=__doc__)
     parser.add_argument("--preset", default="test", help="workload.preset (default: test)")
-    parser.add_argument("--arm", default="fast_exact", help=f"one of {', '.join(PRESETS)}, or levels as a=b,c=d")
+    parser.add_argument(
+        "--arm", default="fast_exact", help=f"one of {', '.join(PRESETS)}, or levels as a=b,c=d"
+    )
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--examples", type=int, default=100, help="held-out examples to answer")
@@ -153,8 +162,12 @@ def main(arguments: Sequence[str]) -> int:
         if chosen is None:
             chosen = dict(part.split("=", 1) for part in given.arm.split(",") if "=" in part)
         if not chosen and given.arm != "naive":
-            raise ConfigError(f"--arm {given.arm} is neither a preset ({', '.join(PRESETS)}) nor levels as a=b,c=d")
-        config = LatentWireConfig(preset=given.preset, held_out=given.examples, data_n=max(32, 4 * given.batch))
+            raise ConfigError(
+                f"--arm {given.arm} is neither a preset ({', '.join(PRESETS)}) nor levels as a=b,c=d"
+            )
+        config = LatentWireConfig(
+            preset=given.preset, held_out=given.examples, data_n=max(32, 4 * given.batch)
+        )
         levels = levels_of(chosen, given.batch)
         with tempfile.TemporaryDirectory() as name:
             base = train(config, levels_of({}, given.batch), given.steps, Path(name))

@@ -1,6 +1,7 @@
 """Training soft tokens for frozen language models: one encoder, several models, four losses.
 
-One iteration is one optimiser step over the effective batch. Set-up (data, tokens, caches, models) is timed apart.
+One iteration is one optimiser step over the effective batch. Set-up (data, tokens, caches, models) is timed
+apart.
 """
 
 from __future__ import annotations
@@ -42,8 +43,24 @@ PRODUCTS = {"bf16": "half", "int8_wo": "half", "fp8": "fp8"}
 """Type of the frozen models' products, of the types of weights that decide it."""
 
 COUNTED = (
-    *("micro_steps", "graphs_kept", "backward_calls", "student_passes", "student_positions", "head_rows", "head_bytes"),
-    *("lm_flops", "lm_positions", "lm_bytes", "lm_gradients", "teacher_rows", "teacher_head_rows", "teacher_positions"),
+    *(
+        "micro_steps",
+        "graphs_kept",
+        "backward_calls",
+        "student_passes",
+        "student_positions",
+        "head_rows",
+        "head_bytes",
+    ),
+    *(
+        "lm_flops",
+        "lm_positions",
+        "lm_bytes",
+        "lm_gradients",
+        "teacher_rows",
+        "teacher_head_rows",
+        "teacher_positions",
+    ),
     *(
         "padded_positions",
         "encoder_positions",
@@ -54,14 +71,30 @@ COUNTED = (
         "rows_tokenised",
         "host_copies",
     ),
-    *("loader_batches", "worker_batches", "pinned_batches", "unwaited_copies", "prefetched_batches", "examples"),
-    *("graph_captures", "cache_releases", "devices_used", "ranks", "retries", "decode_calls", "examples_per_step"),
+    *(
+        "loader_batches",
+        "worker_batches",
+        "pinned_batches",
+        "unwaited_copies",
+        "prefetched_batches",
+        "examples",
+    ),
+    *(
+        "graph_captures",
+        "cache_releases",
+        "devices_used",
+        "ranks",
+        "retries",
+        "decode_calls",
+        "examples_per_step",
+    ),
     *("reduced_bytes", "gathered_bytes", "broken_terms"),
 )
 
 
 class LatentWire(Workload):
-    """Trains encoder, adapters and what is added to the models; the language models themselves never change."""
+    """Trains encoder, adapters and what is added to the models; the language models themselves never
+    change."""
 
     Config = LatentWireConfig
     toggles = TOGGLES
@@ -148,11 +181,14 @@ class LatentWire(Workload):
         effective = int(levels["effective_batch"])
         if effective > len(self._corpus):
             raise ConfigError(
-                f"toggles.effective_batch={effective} is more than the {len(self._corpus)} examples of workload.data; lower it"
+                f"toggles.effective_batch={effective} is more than the {len(self._corpus)} examples of"
+                " workload.data; lower it"
             )
         world, rank = (ranks.world, ranks.rank) if ranks.splits_rows else (1, 0)
         if effective < world:
-            raise ConfigError(f"toggles.effective_batch={effective} leaves ranks without rows: use at least {world}")
+            raise ConfigError(
+                f"toggles.effective_batch={effective} leaves ranks without rows: use at least {world}"
+            )
         shape = Shape(
             effective=effective,
             micro=effective,
@@ -173,12 +209,16 @@ class LatentWire(Workload):
         level = self._levels["micro_batch"]
         if level != "auto":
             return int(level)
-        fitting = choose_rows(self._attempt_for(shape), shape.effective // shape.world, self._device, self._memory_budget())
+        fitting = choose_rows(
+            self._attempt_for(shape), shape.effective // shape.world, self._device, self._memory_budget()
+        )
         return self._ranks.least(fitting)
 
     def _memory_budget(self) -> int | None:
         config, budget = self._config.memory_mb, self._context.memory_budget
-        limits = [limit for limit in (budget, None if config is None else config * 2**20) if limit is not None]
+        limits = [
+            limit for limit in (budget, None if config is None else config * 2**20) if limit is not None
+        ]
         return min(limits) if limits else None
 
     def _attempt_for(self, shape: Shape) -> Any:
@@ -200,7 +240,12 @@ class LatentWire(Workload):
         if levels["resident_data"] == "on":
             resident = Resident.of(self._corpus, self._shape, self._device)
             self._picker = moving.Picker(
-                resident, self._collator, self._device, levels["loader"] == "index", self._wants_prompts, self._counts
+                resident,
+                self._collator,
+                self._device,
+                levels["loader"] == "index",
+                self._wants_prompts,
+                self._counts,
             )
 
     def _wants_prompts(self) -> bool:
@@ -215,7 +260,8 @@ class LatentWire(Workload):
         self._counts.clear()
 
     def _spread_models(self) -> None:
-        """Over several GPUs, or over ranks; last, for filling a cache waits for other processes and must not gather."""
+        """Over several GPUs, or over ranks; last, for filling a cache waits for other processes and must not
+        gather."""
         level, ranks = self._levels["parallel"], self._ranks
         for model in self._objective.models.values():
             if level == "layer_split":
@@ -224,10 +270,15 @@ class LatentWire(Workload):
                 shard(model.lm, ranks.rank, ranks.world, self._counts)
         if level == "fsdp" and ranks.world > 1:
             whole = self._shape.effective * (len(self._corpus) // self._shape.effective)
-            if self._shape.effective % ranks.world or whole != len(self._corpus) or self._config.teacher_fill == "lazy":
+            if (
+                self._shape.effective % ranks.world
+                or whole != len(self._corpus)
+                or self._config.teacher_fill == "lazy"
+            ):
                 raise ConfigError(
-                    f"toggles.parallel=fsdp: all ranks must run the same passes: effective_batch={self._shape.effective} must "
-                    f"divide into {ranks.world} and divide the {len(self._corpus)} examples, with workload.teacher_fill=setup"
+                    "toggles.parallel=fsdp: all ranks must run the same passes:"
+                    f" effective_batch={self._shape.effective} must divide into {ranks.world} and divide the"
+                    f" {len(self._corpus)} examples, with workload.teacher_fill=setup"
                 )
 
     def _start_loading(self) -> None:
@@ -258,7 +309,9 @@ class LatentWire(Workload):
     def _periodic(self) -> None:
         config, levels = self._config, self._levels
         late = levels["sync"] == "late"
-        self._metrics = Metrics(late, config.log_every, self._device, self._shape.dtype, self._context.log, self._counts)
+        self._metrics = Metrics(
+            late, config.log_every, self._device, self._shape.dtype, self._context.log, self._counts
+        )
         self._endings.callback(self._metrics.flush)
         periods = [config.log_every, config.eval_every or 1]
         if levels["empty_cache"] == "epoch":
@@ -284,7 +337,9 @@ class LatentWire(Workload):
             norm = self._updates.apply()
         with clock.phase("log"):
             terms = self._ranks.total(terms)
-            values = torch.cat((terms, norm.reshape(1).to(terms.dtype), self._updates.skipped.reshape(1).to(terms.dtype)))
+            values = torch.cat(
+                (terms, norm.reshape(1).to(terms.dtype), self._updates.skipped.reshape(1).to(terms.dtype))
+            )
             host = {"batch_ms": (time.perf_counter() - started) * 1e3, "data_wait_ms": waited * 1e3}
             self._metrics.push(values, {**host, "examples": float(window.examples)})
         self._step += 1
@@ -309,7 +364,9 @@ class LatentWire(Workload):
         counts["worker_rows_tokenised"] += window.tokenised if counts["worker_batches"] else 0
         counts["lm_bytes"] += self._lm_bytes
         counts["ranks"] += self._ranks.world
-        counts["devices_used"] += len({p.device for model in self._objective.models.values() for p in model.lm.parameters()})
+        counts["devices_used"] += len(
+            {p.device for model in self._objective.models.values() for p in model.lm.parameters()}
+        )
 
     def _release_cache(self) -> None:
         level = self._levels["empty_cache"]
@@ -323,7 +380,9 @@ class LatentWire(Workload):
 
     def _greedy(self) -> dict[int, tuple[Tensor, Tensor]]:
         batched = self._levels["decode"] == "batched"
-        return probes.greedy_answers(self._objective, self._layouts, self._corpus, self._config, self._shape.trim, batched)
+        return probes.greedy_answers(
+            self._objective, self._layouts, self._corpus, self._config, self._shape.trim, batched
+        )
 
     def evaluate(self, max_new: int) -> list[evaluate.Score]:
         """Answers of every arm to the held-out examples."""
@@ -337,7 +396,9 @@ class LatentWire(Workload):
             window = self._picker.of_list(numbers)
         else:
             window = moving.Mover(self._device, False, False, Counter())(self._collator.window(numbers))
-        found = probes.probe_gradient(window, self._accumulator, self._objective, self._updates, self._ranks, self._phase)
+        found = probes.probe_gradient(
+            window, self._accumulator, self._objective, self._updates, self._ranks, self._phase
+        )
         self._counts.clear()
         return found
 
@@ -364,17 +425,24 @@ class LatentWire(Workload):
         """Counts since `setup`, made where the work is done."""
         found = {name: float(self._counts[name]) for name in COUNTED}
         # Loader workers count in their own processes and send the figure along.
-        found["rows_tokenised"] = float(self._corpus.counts["rows_tokenised"] + self._counts["worker_rows_tokenised"])
+        found["rows_tokenised"] = float(
+            self._corpus.counts["rows_tokenised"] + self._counts["worker_rows_tokenised"]
+        )
         found["oom_deaths"] = 0.0
         return found
 
     def work(self) -> Work:
-        """Products that one example needs at least, over all models: one pruned pass, and a teacher that is there."""
+        """Products that one example needs at least, over all models: one pruned pass, and a teacher that is
+        there."""
         sizes = self._config.sizes
         parts = zip(model_shapes(self._config), self._layouts, strict=True)
         return Work(
-            flops=sum(presets.fast_flops(lm, layout.prefix, sizes.answer_tokens, sizes.early_tokens) for lm, layout in parts),
-            products=PRODUCTS.get(str(self._levels["lm_dtype"])) or product_type(self._levels, self._config.dtype),
+            flops=sum(
+                presets.fast_flops(lm, layout.prefix, sizes.answer_tokens, sizes.early_tokens)
+                for lm, layout in parts
+            ),
+            products=PRODUCTS.get(str(self._levels["lm_dtype"]))
+            or product_type(self._levels, self._config.dtype),
         )
 
     def data_digest(self) -> str:
@@ -386,8 +454,12 @@ class LatentWire(Workload):
         modules = [self._objective.encoder, *self._trained]
         return {
             "step": self._step,
-            "modules": [{name: value.clone() for name, value in module.state_dict().items()} for module in modules],
-            "updates": copy.deepcopy(self._updates.state_dict()),  # an optimizer's state goes on changing in place
+            "modules": [
+                {name: value.clone() for name, value in module.state_dict().items()} for module in modules
+            ],
+            "updates": copy.deepcopy(
+                self._updates.state_dict()
+            ),  # an optimizer's state goes on changing in place
             "random": torch.get_rng_state(),
         }
 

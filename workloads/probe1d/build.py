@@ -89,10 +89,13 @@ class Choices:
         return max(1024, cache_bytes // per_event)
 
     def slab_bytes(self, latents: int, classes: int, chunk: int) -> int:
-        """Memory that one slab needs beside the data: state and, for activations by row, one chunk's temporaries."""
+        """Memory that one slab needs beside the data: state and, for activations by row, one chunk's
+        temporaries."""
         width = self.slab_width(classes)
         state = STATE_ARRAYS * latents * width * self.precision.sums.itemsize
-        return state + (0 if self.csc_layout else CHUNK_ARRAYS * chunk * width * self.precision.compute.itemsize)
+        return state + (
+            0 if self.csc_layout else CHUNK_ARRAYS * chunk * width * self.precision.compute.itemsize
+        )
 
     def check_memory(self, budget: int | None, latents: int, classes: int, chunk: int) -> None:
         """Refuse a slab that does not fit.
@@ -106,8 +109,12 @@ class Choices:
         if budget is None or needed <= budget:
             return
         fits = int(self.slab_width(classes) * budget / needed)
-        advice = f"toggles.slab_size={fits} would fit" if fits else "not even one class fits: raise workload.memory_mb"
+        advice = (
+            f"toggles.slab_size={fits} would fit"
+            if fits
+            else "not even one class fits: raise workload.memory_mb"
+        )
         raise ConfigError(
-            f"toggles.slab_size={self.slab_size} needs {needed / 2**20:.1f} MiB for {latents} latents and the budget is "
-            f"{budget / 2**20:.1f} MiB (workload.memory_mb); {advice}"
+            f"toggles.slab_size={self.slab_size} needs {needed / 2**20:.1f} MiB for {latents} latents and the"
+            f" budget is {budget / 2**20:.1f} MiB (workload.memory_mb); {advice}"
         )

@@ -28,7 +28,13 @@ def _word(word: str, section: str, text: str, *arms: Arm, **more: Any) -> Claim:
 
 
 def _fact(
-    section: str, text: str, arm: Arm, figure: str, low: float | None = None, high: float | None = None, **more: Any
+    section: str,
+    text: str,
+    arm: Arm,
+    figure: str,
+    low: float | None = None,
+    high: float | None = None,
+    **more: Any,
 ) -> Claim:
     return Claim(text, REPORT, section, (arm,), kind="predicate", figure=figure, low=low, high=high, **more)
 
@@ -38,7 +44,9 @@ _ON_CUDA: dict[str, Any] = {"unsupported": shared.needs_cuda}
 _FULL: dict[str, Any] = {**_ON_CUDA, "setting": {"data": ("full",)}}
 _DEAD: dict[str, Any] = {"setting": {"data": ("full", "nfail")}}  # data with as many pairs that nothing moves
 _ALL_PASSES: dict[str, Any] = {"setting": {"max_iter": (None, 100)}}
-_NARROW: dict[str, Any] = {"setting": {"storage_dtype": ("float16", "float64")}}  # a cast to the type already there is none
+_NARROW: dict[str, Any] = {
+    "setting": {"storage_dtype": ("float16", "float64")}
+}  # a cast to the type already there is none
 
 _CONTEXT = (
     _fact(
@@ -51,7 +59,13 @@ _CONTEXT = (
         **_FULL,
     ),
     _fact(
-        CONTEXT, "each of the 19 slabs of 151 classes takes all 100 passes", _NAIVE, "slab_passes/slabs", 90, 110, **_ALL_PASSES
+        CONTEXT,
+        "each of the 19 slabs of 151 classes takes all 100 passes",
+        _NAIVE,
+        "slab_passes/slabs",
+        90,
+        110,
+        **_ALL_PASSES,
     ),
     _word(
         "faster",
@@ -60,15 +74,41 @@ _CONTEXT = (
         {"consistent_stop": "scaled"},
         {"solver": "late"},
     ),
-    _fact(CONTEXT, "almost every pass ends with some 935 failed steps", _NAIVE, "n_fail/failing_passes", 841.5, 1028.5, **_DEAD),
-    _fact(CONTEXT, "almost every pass has failed steps", _NAIVE, "failing_passes/slab_passes", 0.9, 1.0, **_ALL_PASSES),
     _fact(
-        CONTEXT, "steps fail where the gradient is zero already, and nowhere else", {"skip_zero_grad": "exact"}, "n_fail", high=0
+        CONTEXT,
+        "almost every pass ends with some 935 failed steps",
+        _NAIVE,
+        "n_fail/failing_passes",
+        841.5,
+        1028.5,
+        **_DEAD,
+    ),
+    _fact(
+        CONTEXT,
+        "almost every pass has failed steps",
+        _NAIVE,
+        "failing_passes/slab_passes",
+        0.9,
+        1.0,
+        **_ALL_PASSES,
+    ),
+    _fact(
+        CONTEXT,
+        "steps fail where the gradient is zero already, and nowhere else",
+        {"skip_zero_grad": "exact"},
+        "n_fail",
+        high=0,
     ),
 )
 
 _SUSPECTED = (
-    _fact(SUSPECTED, "row indices are built anew for every slab on every pass", _NAIVE, "row_index_builds/slab_passes", 1),
+    _fact(
+        SUSPECTED,
+        "row indices are built anew for every slab on every pass",
+        _NAIVE,
+        "row_index_builds/slab_passes",
+        1,
+    ),
     _word("faster", SUSPECTED, "building row indices anew costs time", {"cache_row_idx": "on"}),
     _fact(
         SUSPECTED,
@@ -77,8 +117,17 @@ _SUSPECTED = (
         "lambda_max_dead",
         9.9e11,  # the cap is 1e12, and the largest float32 below it is what the solver reaches
     ),
-    _fact(SUSPECTED, "all values are cast to the compute type in every pass", _NAIVE, "casts/slab_passes", 1, **_NARROW),
-    _word("faster", SUSPECTED, "casting all values on every pass makes redundant copies", {"cast_once": "on"}),
+    _fact(
+        SUSPECTED,
+        "all values are cast to the compute type in every pass",
+        _NAIVE,
+        "casts/slab_passes",
+        1,
+        **_NARROW,
+    ),
+    _word(
+        "faster", SUSPECTED, "casting all values on every pass makes redundant copies", {"cast_once": "on"}
+    ),
     _word(
         "faster",
         SUSPECTED,
@@ -96,17 +145,33 @@ _IDEAS = (
         {"skip_zero_grad": "exact"},
         {"skip_zero_grad": "tol"},
     ),
-    _word("faster", IDEAS, "caching row indices over passes and reusing them for loss and statistics", {"cache_row_idx": "on"}),
+    _word(
+        "faster",
+        IDEAS,
+        "caching row indices over passes and reusing them for loss and statistics",
+        {"cache_row_idx": "on"},
+    ),
     _word("faster", IDEAS, "confusion counts need no row indices of their own", {"confusion_search": "on"}),
     _word("faster", IDEAS, "storing values in the compute type avoids redundant casts", {"cast_once": "on"}),
-    _word("faster", IDEAS, "more classes per slab amortise the traversal", {"slab_size": 32}, {"slab_size": "all"}),
+    _word(
+        "faster",
+        IDEAS,
+        "more classes per slab amortise the traversal",
+        {"slab_size": 32},
+        {"slab_size": "all"},
+    ),
     _word(
         "faster",
         IDEAS,
         "larger row batches amortise the traversal",
         *({"chunk_events": events} for events in (2**18, 2**20, 2**22, "auto")),
     ),
-    _word("faster", IDEAS, "freezing pairs that fail repeatedly stops their damping from rising", {"freeze_failed": 3}),
+    _word(
+        "faster",
+        IDEAS,
+        "freezing pairs that fail repeatedly stops their damping from rising",
+        {"freeze_failed": 3},
+    ),
     _word("negligible", IDEAS, "a timing hook per slab costs next to nothing", {"timing_hook": "on"}),
     _word("slower", IDEAS, "a full profile has a cost that a hook avoids", {"timing_hook": "profiler"}),
 )

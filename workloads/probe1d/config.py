@@ -17,17 +17,18 @@ class Probe1DConfig:
 
     Attributes
     ----------
-    data : preset name (test, profile, nfail, demo = setA, setB, full, digits, digits16, dict_small, dict_large) or a
-        path to an .npz file
+    data : preset name (test, profile, nfail, demo = setA, setB, full, digits, digits16, dict_small,
+        dict_large) or a path to an .npz file
     data_seed : seed of the generator presets
     classes : number of classes of an .npz file, where it is more than its largest label says
     storage_dtype : type in which activations are stored: float32, float16 or float64
     tol : on the scaled gradient of the mean loss; the report-time stop test has its own
     max_iter : passes per slab; null means 100 for naive and newton, 30 for late
-    slabs : null solves every class; a number solves that many blocks of 8 classes, drawn by a seeded stratified rule
-        that is the same for all arms, and marks the job as extrapolated
+    slabs : null solves every class; a number solves that many blocks of 8 classes, drawn by a seeded
+        stratified rule that is the same for all arms, and marks the job as extrapolated
     metrics : whether a job ends with loss matrices and confusion counts
-    sort_in_job : whether sorting activations by latent, and all sums made once, belong to the job or to its set-up
+    sort_in_job : whether sorting activations by latent, and all sums made once, belong to the job or to its
+        set-up
     debug_log : log as at level DEBUG, which on CUDA waits for the device on every pass
     memory_mb : refuse a slab whose state and temporaries would need more than this; null: no limit
     output : .npz file to which results are written where a job's evidence is collected; null: none
@@ -56,10 +57,16 @@ class Probe1DConfig:
         """
         self._require("tol", 0 < self.tol < 1, "between 0 and 1")
         self._require("data_seed", self.data_seed >= 0, "a whole number from 0")
-        self._require("storage_dtype", self.storage_dtype in STORAGE_TYPES, f"one of: {', '.join(STORAGE_TYPES)}")
+        self._require(
+            "storage_dtype", self.storage_dtype in STORAGE_TYPES, f"one of: {', '.join(STORAGE_TYPES)}"
+        )
         for name in ("classes", "max_iter", "slabs", "memory_mb"):
             value = getattr(self, name)
-            self._require(name, value is None or (isinstance(value, int) and value >= 1), "null or a whole number from 1")
+            self._require(
+                name,
+                value is None or (isinstance(value, int) and value >= 1),
+                "null or a whole number from 1",
+            )
         # evals are stored as uint16.
         self._require("max_iter", self.max_iter is None or self.max_iter < 60_000, "below 60000")
 

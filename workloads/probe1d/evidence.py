@@ -1,4 +1,5 @@
-"""What a finished job is judged by: its passes at a fixed point, and its parameters against the float64 minimiser."""
+"""What a finished job is judged by: its passes at a fixed point, and its parameters against the float64
+minimiser."""
 
 from __future__ import annotations
 
@@ -38,9 +39,11 @@ def full(task: Task, job: Job, results: dict[str, np.ndarray], minimum_file: Pat
 
 
 def probe(view: View, grid: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Mean gradient [L, c, 2] and Hessian [L, c, 3] of the first classes by the arm's own pass, at fixed parameters.
+    """Mean gradient [L, c, 2] and Hessian [L, c, 3] of the first classes by the arm's own pass, at fixed
+    parameters.
 
-    Latents are in their original order. At one point, all solvers' passes must agree whatever they are used for.
+    Latents are in their original order. At one point, all solvers' passes must agree whatever they are used
+    for.
     """
     classes = min(PROBE_CLASSES, grid.numel())
     columns = torch.arange(classes, device=grid.device)
@@ -48,7 +51,8 @@ def probe(view: View, grid: Tensor) -> tuple[np.ndarray, np.ndarray]:
     b, w = _probe_point(block, view.order)
     view.evaluator.begin(columns)
     found = combine(block, b, w, view.evaluator.sums(block, b, w), 1.0 / block.rows, clip=1e-8)
-    # In units of each latent's scale: otherwise one latent with large values would drown all others in the norm.
+    # In units of each latent's scale: otherwise one latent with large values would drown all others in the
+    # norm.
     scale = block.scale
     gradient = torch.stack([found.g0, found.g1 / scale], -1)
     hessian = torch.stack([found.h0, found.h1 / scale, found.h2 / scale**2], -1)
@@ -58,7 +62,9 @@ def probe(view: View, grid: Tensor) -> tuple[np.ndarray, np.ndarray]:
 def _probe_point(block: Block, order: Tensor | None) -> tuple[Tensor, Tensor]:
     """b between -3 and 1, w scale between -2 and 2, spread over the pairs by their original numbers."""
     latents, classes = block.pair.shape
-    number = torch.arange(latents * classes, device=block.pair.device, dtype=torch.float64).view(latents, classes)
+    number = torch.arange(latents * classes, device=block.pair.device, dtype=torch.float64).view(
+        latents, classes
+    )
     if order is not None:
         number = number[order]
     b = -1 + 2 * torch.sin(number)
@@ -101,7 +107,11 @@ def against_oracle(task: Task, results: dict[str, np.ndarray], minimum_file: Pat
 def _judged_latents(task: Task) -> np.ndarray:
     x = task.data.x
     wanted = max(1, int(ORACLE_EVENTS / (max(x.nnz, 1) * task.grid.numel()) * x.latents))
-    return np.arange(x.latents) if wanted >= x.latents else np.linspace(0, x.latents - 1, wanted).astype(np.int64)
+    return (
+        np.arange(x.latents)
+        if wanted >= x.latents
+        else np.linspace(0, x.latents - 1, wanted).astype(np.int64)
+    )
 
 
 def _events(task: Task, latents: np.ndarray) -> minimiser.Events:

@@ -1,7 +1,7 @@
 """What can be switched in the probe solver, and what the switches may change.
 
-Declarations only: this module imports neither torch nor the code it describes. Every level but the first names a
-*witness*, a counter that differs from the baseline's when the level acts.
+Declarations only: this module imports neither torch nor the code it describes. Every level but the first
+names a *witness*, a counter that differs from the baseline's when the level acts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ BY_LATENT = {"label_free": ("on",), "csc_layout": ("on",)}
 
 
 def needs_native_compiler(device: Device) -> str | None:
-    """Reason why the hand-written kernel cannot be built here: Triton needs CUDA, the CPU one a C++ compiler."""
+    """Reason why the hand-written kernel cannot be built here: Triton needs CUDA, the CPU one a C++
+    compiler."""
     if device.type == "cuda" or device.compiler:
         return None
     return "the native kernel needs a C++ compiler on CPU and none is on PATH"
@@ -250,9 +251,9 @@ TOGGLES = (
     CONFUSION_SEARCH,
 )
 
-# Gradients and Hessians at one fixed point, computed by each arm's own pass: all arms must agree to float32 rounding of
-# reordered sums, whatever solver uses them. The oracle figures are recorded for every arm; the report-time solver is
-# known to fail them on well-posed pairs, and arms that share its passes inherit that.
+# Gradients and Hessians at one fixed point, computed by each arm's own pass: all arms must agree to float32
+# rounding of reordered sums, whatever solver uses them. The oracle figures are recorded for every arm; the
+# report-time solver is known to fail them on well-posed pairs, and arms that share its passes inherit that.
 PROBE_BOUND = 1e-5
 MAX_GRADIENT = 1.01e-6
 MAX_EXCESS = 1e-5

@@ -28,10 +28,11 @@ from workloads.probe1d.toggles import CHECKS, TOGGLES
 
 
 class Probe1D(Workload):
-    """A job solves the requested grid of pairs; an iteration is the preparation, one slab pass, or one slab's metrics.
+    """A job solves the requested grid of pairs; an iteration is the preparation, one slab pass, or one slab's
+    metrics.
 
-    Set-up loads the data onto the device, rows first, as an autoencoder writes them. Sorting by latent and all sums
-    that are made once belong to the job (phase ``prepare``) unless ``sort_in_job`` is off.
+    Set-up loads the data onto the device, rows first, as an autoencoder writes them. Sorting by latent and
+    all sums that are made once belong to the job (phase ``prepare``) unless ``sort_in_job`` is off.
     """
 
     Config = Probe1DConfig
@@ -125,7 +126,8 @@ class Probe1D(Workload):
         return {names.get(name, name): value.cpu().numpy() for name, value in self.job.results.items()}
 
     def evidence(self) -> Evidence:
-        """Figures of the finished job; in evidence trials also parameters, probes of the passes and the float64 oracle."""
+        """Figures of the finished job; in evidence trials also parameters, probes of the passes and the
+        float64 oracle."""
         if not self.job.results:
             return Evidence()
         results = self.results()
@@ -158,7 +160,10 @@ class Probe1D(Workload):
         train_prior = self.job.prepared.train.constants.prior if self.job.prepared else base
         base = intercept_only_loss(train_prior, held_out).cpu().numpy()
         found = summarise(results["loss"], results["loss_val"], base)
-        return {"explained_mean": float(found.explained.mean()), "explained_max": float(found.explained.max())}
+        return {
+            "explained_mean": float(found.explained.mean()),
+            "explained_max": float(found.explained.max()),
+        }
 
     def _minimum_file(self) -> Path:
         """Where the minimiser of this problem is kept between trials: it depends on data and grid alone."""
@@ -167,9 +172,12 @@ class Probe1D(Workload):
         return self.context.cache_dir / f"probe1d-minimum-{name}.npz"
 
     def data_digest(self) -> str:
-        """SHA-256 over a problem's arrays; at full size over its description, for nobody wants to move 27 GB."""
+        """SHA-256 over a problem's arrays; at full size over its description, for nobody wants to move 27
+        GB."""
         x, labels = self.task.data.x, self.task.data.labels
-        sha = hashlib.sha256(f"{self.config.data} {self.config.data_seed} {x.rows} {x.latents} {x.nnz}".encode())
+        sha = hashlib.sha256(
+            f"{self.config.data} {self.config.data_seed} {x.rows} {x.latents} {x.nnz}".encode()
+        )
         if x.nnz <= 2**26:
             stored = labels.ids if labels.ids is not None else labels.multi
             assert stored is not None

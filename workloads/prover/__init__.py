@@ -1,1 +1,2 @@
-"""Proof policies on knowledge graphs: every candidate of a link-prediction query is proved, scored and ranked."""
+"""Proof policies on knowledge graphs: every candidate of a link-prediction query is proved, scored and
+ranked."""

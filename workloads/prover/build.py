@@ -52,7 +52,9 @@ class Machinery:
         self.scorer.begin()
 
 
-def assemble(kb: KnowledgeBase, weights: Weights, shape: PolicyShape, choices: Choices, phase: Phase) -> Machinery:
+def assemble(
+    kb: KnowledgeBase, weights: Weights, shape: PolicyShape, choices: Choices, phase: Phase
+) -> Machinery:
     """Everything an arm needs, on the device of the knowledge base.
 
     Raises
@@ -62,14 +64,21 @@ def assemble(kb: KnowledgeBase, weights: Weights, shape: PolicyShape, choices: C
     """
     if kb.largest_id > torch.iinfo(choices.dtype).max:
         narrow = str(choices.dtype).removeprefix("torch.")
-        raise ConfigError(f"toggles.index_dtype={narrow}: ids reach {kb.largest_id}; use toggles.index_dtype=int32")
+        raise ConfigError(
+            f"toggles.index_dtype={narrow}: ids reach {kb.largest_id}; use toggles.index_dtype=int32"
+        )
     device = kb.facts.device
     weights = {name: tensor.to(device) for name, tensor in weights.items()}
     policy = make_policy(weights, shape, choices, low=choices.amp)
     values = _values(policy, choices, kb, device)
     constants = constant_states(kb.vocabulary).to(device, choices.dtype)
     scorer = SCORERS[choices.policy_rows](
-        policy, values, constants, reuse=choices.obs_reuse, once=choices.const_states, skip=choices.forced_skip
+        policy,
+        values,
+        constants,
+        reuse=choices.obs_reuse,
+        once=choices.const_states,
+        skip=choices.forced_skip,
     )
     scorer.screen = screen = _screen(weights, shape, choices, values)
     doubt = ROUNDED_DOUBT if choices.amp or choices.tf32 else FLOAT32_DOUBT

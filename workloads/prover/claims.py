@@ -32,7 +32,9 @@ def _fact(
 
 
 _ON_CUDA: dict[str, Any] = {"unsupported": shared.needs_cuda}
-_REPORTED: dict[str, Any] = {"setting": {"queries": (100,), "corruptions": (100,), "modes": ("head", "tail", "both")}}
+_REPORTED: dict[str, Any] = {
+    "setting": {"queries": (100,), "corruptions": (100,), "modes": ("head", "tail", "both")}
+}
 _SLAB: dict[str, LevelValue] = {"slab_size": 512}
 _COMPILED: dict[str, LevelValue] = {**_SLAB, "compile": "reduce_overhead"}
 _FIXED: dict[str, LevelValue] = {**_COMPILED, "pad_to_slab": "done_row", "warmup": "exact"}
@@ -47,8 +49,16 @@ CLAIMS = (
         13.2e9,
         **_REPORTED,
     ),
-    _claim("Issue 1", "chunks of a fixed size fit where all candidates at once do not", _SLAB, kind="memory", high=1.0),
-    _fact("Issue 2", "each new batch size compiles for 20 to 30 s", _COMPILED, "recompile_s", 20, 30, **_ON_CUDA),
+    _claim(
+        "Issue 1",
+        "chunks of a fixed size fit where all candidates at once do not",
+        _SLAB,
+        kind="memory",
+        high=1.0,
+    ),
+    _fact(
+        "Issue 2", "each new batch size compiles for 20 to 30 s", _COMPILED, "recompile_s", 20, 30, **_ON_CUDA
+    ),
     _claim(
         "Issue 2",
         "a chunk padded to the size already compiled takes 0.27 s, one of a new size 2.97 s",
@@ -65,7 +75,13 @@ CLAIMS = (
         0.9 * 1.02 / 0.27,
         1.1 * 1.02 / 0.27,
     ),
-    _fact("Issue 2", "warming up with the very size leaves nothing to compile", _FIXED, "recompiles_after_warmup", high=0),
+    _fact(
+        "Issue 2",
+        "warming up with the very size leaves nothing to compile",
+        _FIXED,
+        "recompiles_after_warmup",
+        high=0,
+    ),
     *(
         _claim(
             "Issue 3",
@@ -85,11 +101,40 @@ CLAIMS = (
         67.5e6,
         82.5e6,
     ),
-    _word("faster", "Issue 3", "choosing the size by memory finds the best one", {"slab_size": "auto", "slab_search": "ladder"}),
-    _fact("Issue 4", "a step costs the same however many rows are done", {"skip_done": "none"}, "step_ms_slope", high=0.1),
-    _fact("Issue 4", "each step takes 42 to 45 ms", _FIXED, "seconds_per_iteration", 0.042, 0.045, **_ON_CUDA, **_REPORTED),
-    _fact("Issue 4", "rows need 5 steps of 20 on average, and all are computed", _SLAB, "row_steps_over_useful", 3.6, 4.4),
-    _fact("Issue 4", "varied queries take 5.6 times as long as short ones", _SLAB, "varied_over_short", 5.0, 6.2),
+    _word(
+        "faster",
+        "Issue 3",
+        "choosing the size by memory finds the best one",
+        {"slab_size": "auto", "slab_search": "ladder"},
+    ),
+    _fact(
+        "Issue 4",
+        "a step costs the same however many rows are done",
+        {"skip_done": "none"},
+        "step_ms_slope",
+        high=0.1,
+    ),
+    _fact(
+        "Issue 4",
+        "each step takes 42 to 45 ms",
+        _FIXED,
+        "seconds_per_iteration",
+        0.042,
+        0.045,
+        **_ON_CUDA,
+        **_REPORTED,
+    ),
+    _fact(
+        "Issue 4",
+        "rows need 5 steps of 20 on average, and all are computed",
+        _SLAB,
+        "row_steps_over_useful",
+        3.6,
+        4.4,
+    ),
+    _fact(
+        "Issue 4", "varied queries take 5.6 times as long as short ones", _SLAB, "varied_over_short", 5.0, 6.2
+    ),
     _word(
         "faster",
         "Issue 4",
@@ -97,9 +142,24 @@ CLAIMS = (
         *({"early_exit_all": value} for value in ("sync", "every_k", "async_lag1")),
     ),
     _fact(
-        "Current performance", "warming up and compiling takes 5.49 s", _FIXED, "compile_s", 4.94, 6.04, **_ON_CUDA, **_REPORTED
+        "Current performance",
+        "warming up and compiling takes 5.49 s",
+        _FIXED,
+        "compile_s",
+        4.94,
+        6.04,
+        **_ON_CUDA,
+        **_REPORTED,
     ),
-    _fact("Current performance", "10,100 candidates make 20 chunks of 512", _SLAB, "slabs/jobs", 20, 20, **_REPORTED),
+    _fact(
+        "Current performance",
+        "10,100 candidates make 20 chunks of 512",
+        _SLAB,
+        "slabs/jobs",
+        20,
+        20,
+        **_REPORTED,
+    ),
     _fact(
         "Current performance",
         "1.80 ms per candidate, so 181.9 ms per query and 18.19 s in all",
@@ -125,7 +185,13 @@ CLAIMS = (
         None,
         0,
     ),
-    _word("moderate", "Future 2", "256 rows suit small evaluations and 512 large ones", {"slab_size": 256}, {"slab_size": 512}),
+    _word(
+        "moderate",
+        "Future 2",
+        "256 rows suit small evaluations and 512 large ones",
+        {"slab_size": 256},
+        {"slab_size": 512},
+    ),
     _claim(
         "Future 3",
         "a cache on disk saves compiling in every process",
@@ -135,9 +201,19 @@ CLAIMS = (
         figure="warm_compile_s/compile_s",
         high=0.5,
     ),
-    _claim("Future 4", "fewer steps per query would be faster and change what is evaluated", kind="predicate"),
-    _word("faster", "Future 5", "corruptions of all chunks can be drawn as one tensor", {"corruptions": "all"}),
-    _claim("Future 5", "corruptions of all chunks can be too many to hold", {"corruptions": "all"}, kind="memory", low=1.0),
+    _claim(
+        "Future 4", "fewer steps per query would be faster and change what is evaluated", kind="predicate"
+    ),
+    _word(
+        "faster", "Future 5", "corruptions of all chunks can be drawn as one tensor", {"corruptions": "all"}
+    ),
+    _claim(
+        "Future 5",
+        "corruptions of all chunks can be too many to hold",
+        {"corruptions": "all"},
+        kind="memory",
+        low=1.0,
+    ),
     _word(
         "faster",
         "Future 6",
@@ -157,7 +233,12 @@ CLAIMS = (
         *({"pack_width": "tight"}, {"rule_pairs": "exact"}, {"rule_pairs": "ragged"}),
         *({"policy_rows": "row_budget"}, {"policy_rows": "ragged"}),
     ),
-    _word("faster", "Recommendation 1", "reduce-overhead is the faster mode once warm", {"compile": "reduce_overhead"}),
+    _word(
+        "faster",
+        "Recommendation 1",
+        "reduce-overhead is the faster mode once warm",
+        {"compile": "reduce_overhead"},
+    ),
     _fact(
         "Recommendation 2",
         "the default mode has no graphs to restrict it",
@@ -165,7 +246,13 @@ CLAIMS = (
         "cudagraph_recordings",
         high=0,
     ),
-    _fact("Recommendation 3", "a warm-up before timing leaves nothing to compile", _FIXED, "recompiles_after_warmup", high=0),
+    _fact(
+        "Recommendation 3",
+        "a warm-up before timing leaves nothing to compile",
+        _FIXED,
+        "recompiles_after_warmup",
+        high=0,
+    ),
     _word("faster", "Recommendation 4", "512 rows suit a GPU of 8 GB", _SLAB),
     _claim("Recommendation 5", "half the steps suffice if accuracy permits", kind="predicate"),
 )

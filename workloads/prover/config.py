@@ -25,8 +25,10 @@ class ProverConfig:
     data_seed, size, hide, distractors : of a generator; `size` is clans, countries or entities
     arity : largest number of arguments of a relation
     embedding, width, layers, policy_seed : the policy's sizes and the seed of its weights
-    gain : factor of the last layer, so that logits reach some hundreds, as sharp as after training, and not ten or so
-    imitation : passes over shortest proofs of training queries before the evaluation; 0 leaves the policy random
+    gain : factor of the last layer, so that logits reach some hundreds, as sharp as after training, and not
+        ten or so
+    imitation : passes over shortest proofs of training queries before the evaluation; 0 leaves the policy
+        random
     queries : test queries, the first of a seeded order; null: all
     query_seed : of that order
     corruptions : candidates per query beside the query itself; null: every eligible entity
@@ -66,7 +68,15 @@ class ProverConfig:
         """
         for name in ("size", "embedding", "width", "provable_limit"):
             self._require(name, _whole(getattr(self, name), 1), "a whole number from 1")
-        for name in ("data_seed", "distractors", "layers", "policy_seed", "query_seed", "corruption_seed", "imitation"):
+        for name in (
+            "data_seed",
+            "distractors",
+            "layers",
+            "policy_seed",
+            "query_seed",
+            "corruption_seed",
+            "imitation",
+        ):
             self._require(name, _whole(getattr(self, name), 0), "a whole number from 0")
         for name in ("queries", "corruptions"):
             value = getattr(self, name)
@@ -78,7 +88,9 @@ class ProverConfig:
         unknown = [mode for mode in self.mode_names if mode not in MODES]
         self._require("modes", bool(self.mode_names) and not unknown, f"a list of: {', '.join(MODES)}")
         if self.arity == 1:
-            self._require("modes", self.mode_names == ("head",), "head, for relations with one argument have no tail")
+            self._require(
+                "modes", self.mode_names == ("head",), "head, for relations with one argument have no tail"
+            )
         # Whether a folder is there is asked where the trials run, when it is read.
         named = self.data in GENERATORS or "/" in self.data
         self._require("data", named, f"the path of a folder, or one of: {', '.join(GENERATORS)}")
@@ -90,7 +102,8 @@ class ProverConfig:
 
     @property
     def largest_id(self) -> int:
-        """The largest id that packing meets, from the data itself; 0 where the data is not here to be asked."""
+        """The largest id that packing meets, from the data itself; 0 where the data is not here to be
+        asked."""
         return _largest_id(self.data, self.size, self.data_seed, self.hide, self.distractors, self.arity)
 
     def _require(self, name: str, holds: bool, rule: str) -> None:

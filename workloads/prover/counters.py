@@ -23,7 +23,16 @@ NAMES = (
         "deferred",
         "overflow",
     ),
-    *("fact_pairs", "rule_pairs", "bytes_packed", "sorts", "states_real", "states_padded", "states_wanted", "states_evaluated"),
+    *(
+        "fact_pairs",
+        "rule_pairs",
+        "bytes_packed",
+        "sorts",
+        "states_real",
+        "states_padded",
+        "states_wanted",
+        "states_evaluated",
+    ),
     *("states_rescored", "low_precision_states", "tf32_products", "policy_macs", "kernel_rows", "fused_rows"),
     *("corruption_batches", "warmup_rows", "probe_steps", "store_hits", "jobs"),
     *("recompiles_after_warmup", "recompile_s", "compiled_steps"),
@@ -31,7 +40,8 @@ NAMES = (
 
 
 class Counts:
-    """Named counts since set-up. A path adds to them where it does the work, so a path not taken cannot be counted."""
+    """Named counts since set-up. A path adds to them where it does the work, so a path not taken cannot be
+    counted."""
 
     def __init__(self) -> None:
         self.values: defaultdict[str, float] = defaultdict(float)
@@ -46,8 +56,14 @@ class Counts:
         self.iterations.append(tally)
 
     def settle(self) -> list[dict[str, float]]:
-        """One row of numbers per iteration of the job that has ended, added to the totals. Waits for the device once."""
-        waiting = [(row, name, value) for row in self.iterations for name, value in row.items() if isinstance(value, Tensor)]
+        """One row of numbers per iteration of the job that has ended, added to the totals. Waits for the
+        device once."""
+        waiting = [
+            (row, name, value)
+            for row in self.iterations
+            for name, value in row.items()
+            if isinstance(value, Tensor)
+        ]
         if waiting:
             numbers = torch.stack([value.to(torch.float64) for _, _, value in waiting]).tolist()
             for (row, name, _), number in zip(waiting, numbers, strict=True):

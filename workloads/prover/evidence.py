@@ -20,7 +20,8 @@ FLAT_ROWS = 3
 
 
 def collect(job: Job, full: bool) -> Evidence:
-    """Numbers of the whole job and, where `full`, tensors by candidate and by query and the oracle's provable queries."""
+    """Numbers of the whole job and, where `full`, tensors by candidate and by query and the oracle's provable
+    queries."""
     modes = job.results
     found = {mode: ranked(result.outcome, result.sizes) for mode, result in modes.items()}
     per_mode = {mode: metrics(ranks.rank) for mode, ranks in found.items()}
@@ -64,7 +65,10 @@ def _rates(modes: Mapping[str, ModeResult]) -> dict[str, float]:
         negative.append(result.outcome["success"][~first])
         depths.append(result.outcome["depth"])
     rates = {"success_positive": positive, "success_negative": negative, "depth_mean": depths}
-    return {name: float(np.mean(np.concatenate(parts))) if sum(map(len, parts)) else 0.0 for name, parts in rates.items()}
+    return {
+        name: float(np.mean(np.concatenate(parts))) if sum(map(len, parts)) else 0.0
+        for name, parts in rates.items()
+    }
 
 
 def _own_errors(job: Job, outcome: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -80,9 +84,11 @@ def _own_errors(job: Job, outcome: Mapping[str, np.ndarray]) -> dict[str, float]
 
 
 def step_slope(rows: Sequence[Mapping[str, float]]) -> float:
-    """How far the time of a step falls, relative to a full slab, when all its rows are done; NaN where nothing varies.
+    """How far the time of a step falls, relative to a full slab, when all its rows are done; NaN where
+    nothing varies.
 
-    Least squares of step time on the active share, over full slabs only. 0: a step costs the same whatever is done.
+    Least squares of step time on the active share, over full slabs only. 0: a step costs the same whatever is
+    done.
     """
     full = max((row["row_steps"] for row in rows), default=0)
     points = [(row["active"] / full, row["step_ms"]) for row in rows if full and row["row_steps"] == full]
@@ -105,8 +111,12 @@ def provable_queries(job: Job) -> np.ndarray:
 def resolver_of(kb: KnowledgeBase) -> Resolver:
     """The oracle for the same facts and rules, from plain numbers."""
     rules = []
-    for head, body, length in zip(kb.heads.tolist(), kb.bodies.tolist(), kb.body_length.tolist(), strict=True):
+    for head, body, length in zip(
+        kb.heads.tolist(), kb.bodies.tolist(), kb.body_length.tolist(), strict=True
+    ):
         rules.append((tuple(head), tuple(tuple(atom) for atom in body[:length])))
     vocabulary = kb.vocabulary
     facts = [tuple(fact) for fact in kb.facts.tolist()]
-    return Resolver(facts, rules, len(vocabulary.constants), len(vocabulary.predicates), arity=vocabulary.arity)
+    return Resolver(
+        facts, rules, len(vocabulary.constants), len(vocabulary.predicates), arity=vocabulary.arity
+    )

@@ -1,4 +1,5 @@
-"""What can be switched in the prover, and how far the switches may move its results. Declarations only: no torch here."""
+"""What can be switched in the prover, and how far the switches may move its results. Declarations only: no
+torch here."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ CHECKS = (
     Check("rank", Comparator.IDENTICAL, excused="ambiguous_query"),
     Check("metrics", Comparator.IDENTICAL, excused="ambiguous_mode"),
     Check("ambiguous_share", Comparator.AT_MOST, 0.01, against="oracle"),
-    Check("screening_error", Comparator.AT_MOST, 0.5, against="oracle"),  # in units of delta; 0 without screening
+    Check(
+        "screening_error", Comparator.AT_MOST, 0.5, against="oracle"
+    ),  # in units of delta; 0 without screening
 )
 
 INTEGERS = {"log_prob": 0.0}  # the products see the same numbers in the same order
@@ -90,7 +93,11 @@ TOGGLES = (
     ),
     Toggle(
         "pad_to_slab",
-        (Level("off"), _reordered("copy_last", "padded_rows", **_SLABS), _reordered("done_row", "padded_rows", **_SLABS)),
+        (
+            Level("off"),
+            _reordered("copy_last", "padded_rows", **_SLABS),
+            _reordered("done_row", "padded_rows", **_SLABS),
+        ),
         "fill the last slab with copies or with finished rows",
         "Issues 1 and 2",
     ),
@@ -132,15 +139,31 @@ TOGGLES = (
         each={"reduce_overhead": {"unsupported": shared.needs_graphs, "witness": "cudagraph_recordings"}},
         source="Issue 2",
     ),
-    shared.compile_cache(every={"requires": {"compile": ("default", "reduce_overhead", "max_autotune")}}, source="Future 3"),
+    shared.compile_cache(
+        every={"requires": {"compile": ("default", "reduce_overhead", "max_autotune")}}, source="Future 3"
+    ),
     Toggle(
         "corruptions",
-        (Level("per_chunk"), _integers("all", "corruption_batches"), _integers("stream", "corruption_batches")),
+        (
+            Level("per_chunk"),
+            _integers("all", "corruption_batches"),
+            _integers("stream", "corruption_batches"),
+        ),
         "draw corrupted queries for each chunk, all at once, or a chunk ahead",
         "Future 5",
     ),
-    Toggle("fact_index", (Level("dense"), _integers("csr", "fact_pairs")), "look facts up by bound arguments", "Future 6"),
-    Toggle("pack_width", (Level("wide26"), _integers("tight", "bytes_packed")), "slots of a raw successor", "Future 6"),
+    Toggle(
+        "fact_index",
+        (Level("dense"), _integers("csr", "fact_pairs")),
+        "look facts up by bound arguments",
+        "Future 6",
+    ),
+    Toggle(
+        "pack_width",
+        (Level("wide26"), _integers("tight", "bytes_packed")),
+        "slots of a raw successor",
+        "Future 6",
+    ),
     Toggle(
         "rule_pairs",
         (Level("pad100"), _integers("exact", "rule_pairs"), _integers("ragged", "rule_pairs")),
@@ -149,7 +172,11 @@ TOGGLES = (
     ),
     Toggle(
         "index_dtype",
-        (Level("int64"), _integers("int32", "bytes_packed"), _integers("int16", "bytes_packed", refused=_too_many_ids)),
+        (
+            Level("int64"),
+            _integers("int32", "bytes_packed"),
+            _integers("int16", "bytes_packed", refused=_too_many_ids),
+        ),
         "integer type of packed states",
         "Future 6",
     ),
@@ -159,22 +186,40 @@ TOGGLES = (
         "states the policy sees: padded lists, a fixed budget of rows, or the real ones",
         "Future 6",
     ),
-    Toggle("obs_reuse", (Level("off"), _reordered("on", "states_evaluated")), "keep the value of the chosen successor"),
-    Toggle("const_states", (Level("off"), _reordered("on", "states_evaluated")), "value constant states once"),
+    Toggle(
+        "obs_reuse",
+        (Level("off"), _reordered("on", "states_evaluated")),
+        "keep the value of the chosen successor",
+    ),
+    Toggle(
+        "const_states", (Level("off"), _reordered("on", "states_evaluated")), "value constant states once"
+    ),
     Toggle(
         "forced_skip",
         (Level("off"), _reordered("on", "states_wanted", conflicts={"policy_rows": ("padded",)})),
         "rows with one action skip the policy",
     ),
-    Toggle("fold", (Level("off"), _reordered("on", "policy_macs")), "fold the first layer into the tables, apply the last late"),
+    Toggle(
+        "fold",
+        (Level("off"), _reordered("on", "policy_macs")),
+        "fold the first layer into the tables, apply the last late",
+    ),
     Toggle(
         "dedup",
-        (Level("off"), *(_reordered(value, "states_evaluated", conflicts=_COMPILED) for value in ("step", "global"))),
+        (
+            Level("off"),
+            *(_reordered(value, "states_evaluated", conflicts=_COMPILED) for value in ("step", "global")),
+        ),
         "value each distinct state once",
     ),
     shared.tf32(every={"bounds": ROUNDED, "witness": "tf32_products"}),
     shared.amp(keep=("off", "bf16"), every={"bounds": ROUNDED, "witness": "low_precision_ops"}),
-    Toggle("compaction", (Level("sort"), _integers("scan", "sorts")), "pack by prefix sums instead of a stable sort", "Future 6"),
+    Toggle(
+        "compaction",
+        (Level("sort"), _integers("scan", "sorts")),
+        "pack by prefix sums instead of a stable sort",
+        "Future 6",
+    ),
     Toggle(
         "screen16",
         (

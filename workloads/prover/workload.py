@@ -1,4 +1,5 @@
-"""Prover: link prediction by proofs. A policy walks from each candidate towards TRUE; queries are ranked by its scores."""
+"""Prover: link prediction by proofs. A policy walks from each candidate towards TRUE; queries are ranked by
+its scores."""
 
 from __future__ import annotations
 
@@ -77,7 +78,15 @@ class Prover(Workload):
         slab = self._slab_size()
         self._warm_up(slab)
         self.task = Task(
-            self.kb, config, self.machinery, self.queries, slab, self.budget, self.step_function, self.counts, context
+            self.kb,
+            config,
+            self.machinery,
+            self.queries,
+            slab,
+            self.budget,
+            self.step_function,
+            self.counts,
+            context,
         )
         self._forget_warmup()
         self._begin()
@@ -114,7 +123,14 @@ class Prover(Workload):
         if size != "auto":
             return int(size)
         file = cache_file(
-            *(self.context.cache_dir, self.context.device.name, self.kb.digest(), self.shape_of_policy, self.choices, self.budget)
+            *(
+                self.context.cache_dir,
+                self.context.device.name,
+                self.kb.digest(),
+                self.shape_of_policy,
+                self.choices,
+                self.budget,
+            )
         )
         best, steps = best_slab(
             step=self.step_function,
@@ -135,7 +151,8 @@ class Prover(Workload):
 
     @torch.no_grad()
     def _warm_up(self, slab: int | None) -> None:
-        """Two rows, or every size that will be used: what a first step allocates, loads and compiles happens here."""
+        """Two rows, or every size that will be used: what a first step allocates, loads and compiles happens
+        here."""
         sizes = [2]
         if self.choices.warmup_exact and slab is not None:
             sizes = bucket_sizes(slab) if self.choices.skip_done == "compact" else [slab]
@@ -216,7 +233,8 @@ class Prover(Workload):
         }
 
     def evidence(self) -> Evidence:
-        """Metrics of the finished job; in evidence trials also outcomes by candidate and figures of the oracle."""
+        """Metrics of the finished job; in evidence trials also outcomes by candidate and figures of the
+        oracle."""
         if not self.job.results:
             return Evidence()
         return judging.collect(self.job, full=self.context.kind == "evidence")
@@ -249,7 +267,9 @@ def chosen_queries(problem: Problem, kb: KnowledgeBase, config: ProverConfig) ->
     """Test queries [Q, 1+r]: the first of a seeded order, so that a longer list begins with a shorter one."""
     triples = list(dict.fromkeys(problem.test))
     if not triples:
-        raise ConfigError(f"workload.data={config.data} with size={config.size} leaves no test query; make it larger")
+        raise ConfigError(
+            f"workload.data={config.data} with size={config.size} leaves no test query; make it larger"
+        )
     random.Random(f"queries {config.query_seed}").shuffle(triples)
     encoded = [kb.vocabulary.encode(triple) for triple in triples[: config.queries]]
     return torch.tensor(encoded, device=kb.facts.device)

@@ -1,7 +1,7 @@
 """Matrix products, and a delay of known size: that many per cent more of the same products.
 
-The delay is work and not a sleep, so that it stays the same share of an iteration however fast the machine is just
-now, and so that a neighbour slows it down as it slows down everything else.
+The delay is work and not a sleep, so that it stays the same share of an iteration however fast the machine is
+just now, and so that a neighbour slows it down as it slows down everything else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from workloads.errors import ConfigError
 
 @dataclass
 class SelftestConfig:
-    """Size of the square matrices, and products in one undelayed iteration; of 100, one per cent is one product."""
+    """Size of the square matrices, and products in one undelayed iteration; of 100, one per cent is one
+    product."""
 
     size: int = 96
     products: int = 400
@@ -29,7 +30,12 @@ class Selftest(Workload):
     toggles = (
         Toggle(
             "delay",
-            (Level(0), Level(1, witness="products"), Level(3, witness="products"), Level(10, witness="products")),
+            (
+                Level(0),
+                Level(1, witness="products"),
+                Level(3, witness="products"),
+                Level(10, witness="products"),
+            ),
             "per cent of work added to every iteration",
             "pyperf's way to test a benchmark: a difference that is known",
             numbers=Numbers(1, like=Level(1, witness="products")),
@@ -40,10 +46,14 @@ class Selftest(Workload):
 
     def setup(self, config: SelftestConfig, levels: Levels, context: Context) -> None:
         if config.size < 1 or config.products < 100:
-            raise ConfigError("workload.size must be at least 1 and workload.products at least 100, or 1 % is no product")
+            raise ConfigError(
+                "workload.size must be at least 1 and workload.products at least 100, or 1 % is no product"
+            )
         self._config, self._device = config, torch.device(context.device.type)
         generator = torch.Generator().manual_seed(context.seed)
-        self._left, self._right = (torch.randn(config.size, config.size, generator=generator).to(self._device) for _ in range(2))
+        self._left, self._right = (
+            torch.randn(config.size, config.size, generator=generator).to(self._device) for _ in range(2)
+        )
         self._product = torch.empty_like(self._left)
         self._each = round(config.products * (1 + float(levels["delay"]) / 100))
         self._steps = 0

@@ -87,7 +87,9 @@ class Assembly:
         feed = self._feed(rows, start=int(saved["taken"]) if saved else 0)
         target.to(self.device, self.dtype)
         stacked = self.on("stack_modules", "stacked")
-        decomposition = Decomposition(self.sites, self.recipe, self.context.seed, self.dtype, stacked, self.config.sigmoid)
+        decomposition = Decomposition(
+            self.sites, self.recipe, self.context.seed, self.dtype, stacked, self.config.sigmoid
+        )
         decomposition.to(self.device)
         objective = self._objective(target, decomposition)
         training = self._training(target, self._parts(target, decomposition, objective, feed))
@@ -139,7 +141,10 @@ class Assembly:
         return by_data_loader(rows, plan, workers, pinned, self.config.iterable, self.config.sharded)
 
     def _patching(self, target: Target) -> Patching:
-        check, unmasked = CHECKS[str(self.levels["mask_checks"])], UnmaskedForm(str(self.levels["unmasked_form"]))
+        check, unmasked = (
+            CHECKS[str(self.levels["mask_checks"])],
+            UnmaskedForm(str(self.levels["unmasked_form"])),
+        )
         common = (target, self.sites, check, unmasked, self.counts)
         if self.on("patching", "wrapper"):
             recompute = self.on("grad_checkpointing", "per_block")
@@ -174,7 +179,13 @@ class Assembly:
         chunked = not self.on("kl_chunk", "off")
         functions = self._functions(patching, decomposition, passes)
         return Objective(
-            self.recipe, decomposition, functions, reconstruction, self._divergence(target), self.autocast(), headless=chunked
+            self.recipe,
+            decomposition,
+            functions,
+            reconstruction,
+            self._divergence(target),
+            self.autocast(),
+            headless=chunked,
         )
 
     def _execution_order(self, patching: Patching) -> list[str]:
@@ -295,7 +306,9 @@ class Assembly:
     def _evaluation(self, objective: Objective, deltas: Deltas | None) -> Evaluation:
         decomposition = objective.decomposition
         draws = self.draws(decomposition, objective.reconstruction.draws.order, EVALUATION_SEED, frozen=False)
-        evaluation = Evaluation(objective, objective.reconstruction.search, self._held_out_batches, draws, EVALUATION_SEED)
+        evaluation = Evaluation(
+            objective, objective.reconstruction.search, self._held_out_batches, draws, EVALUATION_SEED
+        )
         if deltas is not None:
             evaluation.deltas = lambda: deltas.all(decomposition.operands())
         return evaluation

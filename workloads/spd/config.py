@@ -21,7 +21,8 @@ class SpdConfig:
     Attributes
     ----------
     preset : name of the recipe
-    target_path : folder of a local GPT-2 (config.json, and model.safetensors or pytorch_model.bin); nothing is downloaded
+    target_path : folder of a local GPT-2 (config.json, and model.safetensors or pytorch_model.bin); nothing
+        is downloaded
     tokens_path : token file (.bin with its .json beside it, or .npy); None for the recipe's own corpus
     tokenizer_sha256 : of the target's tokeniser; a token file made by another one is refused
     batch_size, seq_len, steps, lr : of the training
@@ -93,13 +94,21 @@ class SpdConfig:
             "eval_batches",
         ):
             value = getattr(self, name)
-            self._require(name, value is None or (isinstance(value, int) and value >= 1), "a whole number from 1")
+            self._require(
+                name, value is None or (isinstance(value, int) and value >= 1), "a whole number from 1"
+            )
         for name in ("steps", "pgd_steps"):
             value = getattr(self, name)
-            self._require(name, value is None or (isinstance(value, int) and value >= 0), "a whole number from 0")
+            self._require(
+                name, value is None or (isinstance(value, int) and value >= 0), "a whole number from 0"
+            )
         self._require("lr", self.lr is None or 0 < self.lr < math.inf, "a number above 0")
         self._require("beta", self.beta is None or 0 <= self.beta < math.inf, "a number from 0")
-        self._require("modules", self.modules is None or len(self.modules) > 0, "a list of patterns, or null for the recipe's")
+        self._require(
+            "modules",
+            self.modules is None or len(self.modules) > 0,
+            "a list of patterns, or null for the recipe's",
+        )
         self._choose("pgd_scope", ("shared", "datapoint"))
         self._choose("losses", tuple(LOSS_SETS))
         self._choose("importance", IMPORTANCE_KINDS)
@@ -110,15 +119,25 @@ class SpdConfig:
 
     def _check_together(self) -> None:
         rows = self.recipe.batch
-        self._require("microbatches", rows % self.microbatches == 0, f"a divisor of the {rows} rows of an iteration")
+        self._require(
+            "microbatches", rows % self.microbatches == 0, f"a divisor of the {rows} rows of an iteration"
+        )
         seq = self.seq_len
         if seq is not None:
             context = self.recipe.target.context
             fits = not self.recipe.toy and (self.target_path is not None or seq <= context)
-            rule = "left out for a toy target" if self.recipe.toy else f"at most {context}, the context of the target"
+            rule = (
+                "left out for a toy target"
+                if self.recipe.toy
+                else f"at most {context}, the context of the target"
+            )
             self._require("seq_len", fits, rule)
         if self.target_path is not None:
-            self._require("preset", self.recipe.target.kind == "gpt2", "one for GPT-2 where workload.target_path is given")
+            self._require(
+                "preset",
+                self.recipe.target.kind == "gpt2",
+                "one for GPT-2 where workload.target_path is given",
+            )
             self._refuse_hub_name(self.target_path)
 
     def _refuse_hub_name(self, path: str) -> None:
@@ -126,8 +145,8 @@ class SpdConfig:
 
         if not Path(path).expanduser().is_dir():
             raise ConfigError(
-                f"workload.target_path={path} is no folder on this machine: nothing is downloaded from a hub, so give the folder "
-                "that holds config.json and model.safetensors"
+                f"workload.target_path={path} is no folder on this machine: nothing is downloaded from a hub,"
+                " so give the folder that holds config.json and model.safetensors"
             )
 
     def _choose(self, name: str, choices: tuple[str, ...]) -> None:

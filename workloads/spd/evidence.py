@@ -1,4 +1,5 @@
-"""What parity compares: gradients and divergences of one batch at the initial values, with the same sources in every arm."""
+"""What parity compares: gradients and divergences of one batch at the initial values, with the same sources
+in every arm."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ RANK = 48  # of the factorisation that faithfulness is tried on
 class Probe:
     """Gradients and terms of the first rows, along the arm's own path.
 
-    Adversarial sources stand where they are drawn: rounding flips the sign of a few of their gradients, and a search would
-    turn that into other sources.
+    Adversarial sources stand where they are drawn: rounding flips the sign of a few of their gradients, and a
+    search would turn that into other sources.
     """
 
     gradients: dict[str, Tensor]
@@ -44,7 +45,9 @@ class Probe:
         training.schedule()
         terms, _ = training.gradients(assembly.first_batch(), SILENT)
         scale = training.parts.updates.scaler.get_scale()
-        gradients = {name: grad / scale for name, grad in training.parts.decomposition.named_gradients().items()}
+        gradients = {
+            name: grad / scale for name, grad in training.parts.decomposition.named_gradients().items()
+        }
         training.parts.updates.zero()
         reconstruction.steps = steps
         reconstruction.after_backward()
@@ -58,12 +61,16 @@ class Probe:
         """
         gradients = torch.cat([grad.flatten().cpu() for grad in self.gradients.values()])
         rows = importance_rows(self.gradients).to(gradients.dtype)
-        divergences = [value for name, value in sorted(self.terms.items()) if name not in ("faithfulness", "minimality")]
+        divergences = [
+            value for name, value in sorted(self.terms.items()) if name not in ("faithfulness", "minimality")
+        ]
         return {
             "gradients": gradients,
             "importance_mean": rows,
             "importance_worst": rows,
-            "divergence": (torch.stack(divergences).cpu() if divergences else torch.zeros(1)).to(gradients.dtype),
+            "divergence": (torch.stack(divergences).cpu() if divergences else torch.zeros(1)).to(
+                gradients.dtype
+            ),
         }
 
     def numbers(self) -> dict[str, float]:
@@ -82,14 +89,16 @@ def importance_rows(gradients: Mapping[str, Tensor]) -> Tensor:
             by_module.setdefault(key, []).append(grad.flatten().double().cpu())
     rows = [torch.cat(parts) for parts in by_module.values()]
     longest = max(len(row) for row in rows)
-    return torch.stack([torch.nn.functional.pad(row / row.norm().clamp(min=1e-300), (0, longest - len(row))) for row in rows])
+    return torch.stack(
+        [torch.nn.functional.pad(row / row.norm().clamp(min=1e-300), (0, longest - len(row))) for row in rows]
+    )
 
 
 def exact_faithfulness(assembly: Assembly) -> float:
     """Faithfulness of a factorisation that leaves nothing over, under the arm's own precision.
 
-    V and U hold multiples of 1/8, whose products float32 adds up exactly: whatever is left over is rounding that autocast
-    or TF32 brought in.
+    V and U hold multiples of 1/8, whose products float32 adds up exactly: whatever is left over is rounding
+    that autocast or TF32 brought in.
     """
     generator = torch.Generator().manual_seed(0)
     V = torch.randint(-8, 9, (2 * RANK, RANK), generator=generator).float().to(assembly.device) / 8

@@ -18,8 +18,8 @@ class TargetSpec:
     kind : llama, gpt2 or tms
     layers, width, heads, kv_heads, mlp, vocab, context : of a language model
     features, hidden : of a toy model of superposition
-    values : trained (on the corpus, or for toys on their data), analytic (toys with as many features as a star has points)
-        or random (for timing only: its softmax is nearly uniform)
+    values : trained (on the corpus, or for toys on their data), analytic (toys with as many features as a
+        star has points) or random (for timing only: its softmax is nearly uniform)
     corpus : stories, stdlib, markov or induction
     """
 
@@ -48,9 +48,10 @@ class LossSpec:
 
     Attributes
     ----------
-    kind : faithfulness, minimality, unmasked, ci_masked, stochastic, stochastic_subset, stochastic_layerwise, hidden_acts,
-        pgd, pgd_subset or pgd_layerwise
-    steps, step_size, init, scope : of the adversarial kinds; init is random, ones or zeros, scope is shared or datapoint
+    kind : faithfulness, minimality, unmasked, ci_masked, stochastic, stochastic_subset, stochastic_layerwise,
+        hidden_acts, pgd, pgd_subset or pgd_layerwise
+    steps, step_size, init, scope : of the adversarial kinds; init is random, ones or zeros, scope is shared
+        or datapoint
     """
 
     kind: str
@@ -75,9 +76,11 @@ class Recipe:
     modules : patterns of module names, each with its number of subcomponents C
     importance, hidden : kind of the causal-importance functions and the widths of their hidden layers
     batch, seq : rows and positions of an iteration (seq 1 for toys)
-    steps, lr, schedule, final_lr, lr_warmup : of the optimiser; final_lr as a fraction, lr_warmup as a share of steps
+    steps, lr, schedule, final_lr, lr_warmup : of the optimiser; final_lr as a fraction, lr_warmup as a share
+        of steps
     clip_components, clip_importance : largest gradient norm of each group, None for any
-    pnorm, final_p, anneal_from, anneal_to : exponent of the minimality loss, linear between two shares of training
+    pnorm, final_p, anneal_from, anneal_to : exponent of the minimality loss, linear between two shares of
+        training
     beta : weight of its log term
     warmup_steps, warmup_lr, warmup_decay : of the faithfulness warm-up
     """
@@ -116,7 +119,11 @@ class Recipe:
         return self.target.toy
 
 
-_TOY_LOSSES = (LossSpec("minimality", 3e-3), LossSpec("stochastic", 1.0), LossSpec("stochastic_layerwise", 1.0))
+_TOY_LOSSES = (
+    LossSpec("minimality", 3e-3),
+    LossSpec("stochastic", 1.0),
+    LossSpec("stochastic_layerwise", 1.0),
+)
 
 
 def _subset(steps: int, step_size: float, faithfulness: float, minimality: float) -> tuple[LossSpec, ...]:
@@ -147,7 +154,8 @@ FORWARD_ONLY = (
     LossSpec("hidden_acts", 0.5),
     LossSpec("faithfulness", 1e6),
 )
-"""The terms without sources of their own: reconstruction by all components, by the important ones, and of what modules read."""
+"""The terms without sources of their own: reconstruction by all components, by the important ones, and of
+what modules read."""
 
 _TOY = Recipe(
     target=TargetSpec("tms", features=5, hidden=2, values="analytic"),
@@ -173,7 +181,9 @@ _TOY = Recipe(
 
 _TWO_LAYERS = Recipe(
     target=TargetSpec(),
-    modules=tuple((f"layers.*.{name}", 650) for name in ("attn.q", "attn.k", "attn.v", "attn.o", "mlp.fc", "mlp.down")),
+    modules=tuple(
+        (f"layers.*.{name}", 650) for name in ("attn.q", "attn.k", "attn.v", "attn.o", "mlp.fc", "mlp.down")
+    ),
     importance="shared_mlp",
     hidden=(550,),
     losses=_subset(1, 1.0, 1e6, 1e-3),
@@ -230,7 +240,9 @@ PRESETS: dict[str, Recipe] = {
         eval_batches=1,
         save_every=50,
     ),
-    "lm_demo": replace(_TWO_LAYERS, batch=4, seq=32, steps=60, warmup_steps=0, log_every=20, eval_every=60, save_every=60),
+    "lm_demo": replace(
+        _TWO_LAYERS, batch=4, seq=32, steps=60, warmup_steps=0, log_every=20, eval_every=60, save_every=60
+    ),
     "lm_2l": _TWO_LAYERS,
     "lm_one": replace(
         _TWO_LAYERS,

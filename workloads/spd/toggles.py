@@ -1,4 +1,5 @@
-"""What can be switched in an SPD training, what each switch may change, and the counter that moves when it acts.
+"""What can be switched in an SPD training, what each switch may change, and the counter that moves when it
+acts.
 
 Declarations only: neither torch nor the code they describe is imported.
 """
@@ -14,8 +15,8 @@ from workloads.spd.config import SpdConfig
 CHECKS = (
     Check("losses", Comparator.RELATIVE),
     Check("gradients", Comparator.RELATIVE),
-    # The same matrix twice, one row for each module's importance gradient, rows of unit length: the cosine of the whole
-    # is the mean over modules.
+    # The same matrix twice, one row for each module's importance gradient, rows of unit length: the cosine of
+    # the whole is the mean over modules.
     Check("importance_mean", Comparator.COSINE),
     Check("importance_worst", Comparator.WORST_COSINE),
     Check("divergence", Comparator.ABSOLUTE),  # nats per position
@@ -32,17 +33,28 @@ COMPILED_PASS = {"losses": 1e-4, "importance_mean": 1e-4, "importance_worst": 1e
 
 def _unsharded(config: SpdConfig, levels: Levels) -> str | None:
     duplicates = config.iterable and not config.sharded
-    return "each worker would repeat all of an iterable data set that is not sharded (workload.sharded)" if duplicates else None
+    return (
+        "each worker would repeat all of an iterable data set that is not sharded (workload.sharded)"
+        if duplicates
+        else None
+    )
 
 
 def _shared_sources(config: SpdConfig, levels: Levels) -> str | None:
     if config.microbatches > 1 and config.shares_sources:
-        return f"workload.microbatches={config.microbatches} cannot share adversarial sources (workload.pgd_scope=shared)"
+        return (
+            f"workload.microbatches={config.microbatches} cannot share adversarial sources"
+            " (workload.pgd_scope=shared)"
+        )
     return None
 
 
 def _partial_batch(config: SpdConfig, levels: Levels) -> str | None:
-    return None if config.drop_last else "a graph has one batch size, and workload.drop_last=false keeps a partial last batch"
+    return (
+        None
+        if config.drop_last
+        else "a graph has one batch size, and workload.drop_last=false keeps a partial last batch"
+    )
 
 
 def _unless_frozen(config: SpdConfig, levels: Levels) -> Parity | None:
@@ -67,11 +79,17 @@ def _not_written_down(config: SpdConfig, levels: Levels) -> str | None:
     recipe = config.recipe
     counts = {count for _, count in recipe.modules}
     if [name for name, _ in recipe.modules] != ["linear1", "linear2"] or len(counts) > 1 or not recipe.toy:
-        return "formulas are those of a toy (workload.preset) whose two modules have equally many subcomponents"
+        return (
+            "formulas are those of a toy (workload.preset) whose two modules have equally many subcomponents"
+        )
     if tuple(loss.kind for loss in recipe.losses) != WRITTEN_TERMS:
-        return f"formulas are those of the terms {', '.join(WRITTEN_TERMS)}, and workload.losses asks for others"
+        return (
+            f"formulas are those of the terms {', '.join(WRITTEN_TERMS)}, and workload.losses asks for others"
+        )
     if recipe.importance != "mlp" or len(recipe.hidden) != 1 or config.sigmoid != "leaky":
-        return "formulas are those of workload.importance=mlp with one hidden layer and workload.sigmoid=leaky"
+        return (
+            "formulas are those of workload.importance=mlp with one hidden layer and workload.sigmoid=leaky"
+        )
     if config.microbatches > 1 and levels["micro_batch"] == "loop":
         return f"formulas take a batch in one piece, not in workload.microbatches={config.microbatches}"
     return None
@@ -80,7 +98,9 @@ def _not_written_down(config: SpdConfig, levels: Levels) -> str | None:
 def needs_host_rows(device: Device) -> str | None:
     """Reason why routed rows cannot be gathered here: elsewhere the host would wait for their number."""
     return (
-        None if device.type == "cpu" else f"the number of routed rows has to be known on the host, and {device.type} would wait"
+        None
+        if device.type == "cpu"
+        else f"the number of routed rows has to be known on the host, and {device.type} would wait"
     )
 
 
@@ -154,7 +174,12 @@ TOGGLES = (
         "how components take the place of weights: hooks for each pass, hooks for good, or replaced modules",
         "5.1",
     ),
-    Toggle("prefix_reuse", _on(witness="flops", **_WRAPPED), "restart masked passes at the first masked block", "5.2"),
+    Toggle(
+        "prefix_reuse",
+        _on(witness="flops", **_WRAPPED),
+        "restart masked passes at the first masked block",
+        "5.2",
+    ),
     Toggle(
         "routed_rows",
         (
@@ -165,8 +190,13 @@ TOGGLES = (
     ),
     Toggle(
         "delta",
-        (Level("naive"), Level("cached_w", witness="weight_fetches"), Level("folded", witness="flops", **_WRAPPED)),
-        "the part of a weight that components leave over: built, built from a cached weight, or folded into the sum",
+        (
+            Level("naive"),
+            Level("cached_w", witness="weight_fetches"),
+            Level("folded", witness="flops", **_WRAPPED),
+        ),
+        "the part of a weight that components leave over: built, built from a cached weight, or folded into"
+        " the sum",
         "6.1",
     ),
     Toggle(
@@ -195,15 +225,23 @@ TOGGLES = (
     ),
     Toggle(
         "pgd_steps",
-        (Level("n"), *(Level(value, **_DIFFERENT) for value in ("schedule", "larger", "every_k", "persistent"))),
-        "how many adversarial passes an iteration makes: all, fewer early on, few large ones, every fourth time, or none",
+        (
+            Level("n"),
+            *(Level(value, **_DIFFERENT) for value in ("schedule", "larger", "every_k", "persistent")),
+        ),
+        "how many adversarial passes an iteration makes: all, fewer early on, few large ones, every fourth"
+        " time, or none",
         "6.4",
     ),
     shared.checkpoint(every={"witness": "background_saves"}, source="7.1"),
-    shared.wandb_logging(keep=("each", "commit_false", "buffered"), each={"buffered": {"witness": "wandb_calls"}}, source="7.2"),
+    shared.wandb_logging(
+        keep=("each", "commit_false", "buffered"), each={"buffered": {"witness": "wandb_calls"}}, source="7.2"
+    ),
     shared.gc("oom_only", every={"witness": "collections"}, source="8.1"),
     shared.grad_checkpointing("off", "per_block", every={**_WRAPPED, "witness": "saved_bytes"}, source="8.2"),
-    Toggle("free_early", _on(witness="held_bytes"), "drop logits and importances once the loss has them", "8.3"),
+    Toggle(
+        "free_early", _on(witness="held_bytes"), "drop logits and importances once the loss has them", "8.3"
+    ),
     Toggle(
         "profiler",
         (
@@ -215,7 +253,11 @@ TOGGLES = (
         "a profiler beside the training",
         "9",
     ),
-    Toggle("metrics", (Level("every_step_item"), Level("deferred", witness="host_reads")), "read metrics when they are logged"),
+    Toggle(
+        "metrics",
+        (Level("every_step_item"), Level("deferred", witness="host_reads")),
+        "read metrics when they are logged",
+    ),
     Toggle(
         "mask_checks",
         (Level("sync"), Level("off", witness="host_reads"), Level("async_assert", witness="host_reads")),
@@ -224,7 +266,10 @@ TOGGLES = (
     Toggle(
         "target_softmax",
         # What cancels between the two forms leaves an error in nats, whatever the size of the divergence.
-        (Level("recompute"), Level("cached", bounds={"divergence": 2e-6, "losses": 1e-4}, witness="softmax_rows")),
+        (
+            Level("recompute"),
+            Level("cached", bounds={"divergence": 2e-6, "losses": 1e-4}, witness="softmax_rows"),
+        ),
         "softmax and entropy of the target once for all passes",
     ),
     Toggle(
@@ -236,7 +281,10 @@ TOGGLES = (
     shared.micro_batch(
         *("loop", "whole"),
         numbers=False,
-        each={"loop": {"refused": _shared_sources}, "whole": {"loosened": _unless_frozen_and_linear, "witness": "masked_passes"}},
+        each={
+            "loop": {"refused": _shared_sources},
+            "whole": {"loosened": _unless_frozen_and_linear, "witness": "masked_passes"},
+        },
     ),
     shared.optimizer(every={"witness": "ops"}),
     Toggle(
@@ -251,7 +299,9 @@ TOGGLES = (
         ),
         "capture a step once and replay it",
     ),
-    Toggle("fused_target_ops", _on(bounds={"losses": 1e-5}, witness="ops"), "fused activation, norm and rotary"),
+    Toggle(
+        "fused_target_ops", _on(bounds={"losses": 1e-5}, witness="ops"), "fused activation, norm and rotary"
+    ),
     Toggle(
         "component_kernel",
         (Level("eager"), Level("fused", requires={"delta": ("folded",)}, witness="ops")),
@@ -273,7 +323,12 @@ TOGGLES = (
             Level("memmap_batched", witness="row_fetches"),
             Level(
                 "gpu_resident",
-                requires={"pin_memory": ("off",), "num_workers": (0,), "non_blocking": ("off",), "prefetch": ("off",)},
+                requires={
+                    "pin_memory": ("off",),
+                    "num_workers": (0,),
+                    "non_blocking": ("off",),
+                    "prefetch": ("off",),
+                },
                 unsupported=shared.needs_cuda,
                 witness="row_fetches",
             ),

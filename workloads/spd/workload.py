@@ -40,7 +40,8 @@ COUNTED = (
 
 
 class Spd(Workload):
-    """One iteration: load a batch, run the target, importances and every term, backward, update; and what is due after it."""
+    """One iteration: load a batch, run the target, importances and every term, backward, update; and what is
+    due after it."""
 
     Config = SpdConfig
     toggles = TOGGLES
@@ -50,7 +51,8 @@ class Spd(Workload):
     unit = "position"
 
     def __init__(self) -> None:
-        # Whatever must end says so as soon as it has started, so that `close` is right after half a setup as well.
+        # Whatever must end says so as soon as it has started, so that `close` is right after half a setup as
+        # well.
         self._endings = contextlib.ExitStack()
 
     def setup(self, config: SpdConfig, levels: Levels, context: Context) -> None:
@@ -65,7 +67,9 @@ class Spd(Workload):
         self.assembly = Assembly(config, levels, context, self._endings)
         self.training = self.assembly.training()
         recipe, collector = config.recipe, self.training.parts.collector
-        self.cadence = math.lcm(recipe.log_every, recipe.eval_every * (collector.every or 1), recipe.save_every)
+        self.cadence = math.lcm(
+            recipe.log_every, recipe.eval_every * (collector.every or 1), recipe.save_every
+        )
         self._totals: list[Tensor] = []
         self._probe: Probe | None = None
         if context.kind == "evidence":
@@ -141,7 +145,8 @@ class Spd(Workload):
     def replayable(self) -> Replayable | None:
         """What parity replays single iterations with; None where sources are searched for.
 
-        A search follows signs, and rounding flips a few of them: an iteration would be replayed with other sources.
+        A search follows signs, and rounding flips a few of them: an iteration would be replayed with other
+        sources.
         """
         parts = self.training.parts
         if any(loss.steps for loss in parts.recipe.losses):
@@ -150,5 +155,6 @@ class Spd(Workload):
         return Replayable(named, parts.updates.optimizer, self.state_dict, self.load_state_dict)
 
     def close(self) -> None:
-        """End workers, writer and profiler, and put the process's settings back; raise what the writer still has to say."""
+        """End workers, writer and profiler, and put the process's settings back; raise what the writer still
+        has to say."""
         self._endings.close()

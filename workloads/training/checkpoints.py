@@ -13,7 +13,8 @@ from torch import Tensor
 
 
 def write(state: Mapping[str, Any], file: Path) -> None:
-    """Write `state` so that `file` is always whole: an interrupted write leaves the previous checkpoint in place."""
+    """Write `state` so that `file` is always whole: an interrupted write leaves the previous checkpoint in
+    place."""
     partial = file.with_name(file.name + ".partial")
     torch.save(state, partial)
     partial.replace(file)
@@ -41,8 +42,9 @@ class SyncWriter:
 class AsyncWriter(SyncWriter):
     """The training waits only for a copy of the state; a thread writes it.
 
-    At most one copy is waiting or being written: a slow disk slows the training down instead of filling memory. An error of
-    the thread is raised by the next `save`, `flush` or `close`, and when Python ends the pool still finishes its last write.
+    At most one copy is waiting or being written: a slow disk slows the training down instead of filling
+    memory. An error of the thread is raised by the next `save`, `flush` or `close`, and when Python ends the
+    pool still finishes its last write.
     """
 
     def __init__(self) -> None:
@@ -79,9 +81,9 @@ class AsyncWriter(SyncWriter):
 def snapshot(value: Any) -> Any:
     """A copy of nested dictionaries, lists and tensors on the host, which no later update can reach.
 
-    ``tensor.cpu()`` would not do: on a CPU tensor it returns the tensor itself, and the file would hold whatever the
-    optimiser has made of it by the time of writing. Copies from a CUDA device go to pinned memory without waiting; record
-    an event after them, and synchronise it before reading.
+    ``tensor.cpu()`` would not do: on a CPU tensor it returns the tensor itself, and the file would hold
+    whatever the optimiser has made of it by the time of writing. Copies from a CUDA device go to pinned
+    memory without waiting; record an event after them, and synchronise it before reading.
     """
     if isinstance(value, Tensor):
         return value.detach().to("cpu", non_blocking=True) if value.is_cuda else value.detach().clone()

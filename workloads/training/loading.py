@@ -1,7 +1,7 @@
 """The ways in which batches of a data set reach the device.
 
-All loader toggles share one plan of which rows form which batch, so that an arm with workers, pinned memory or prefetching
-trains on exactly the batches of the naive one.
+All loader toggles share one plan of which rows form which batch, so that an arm with workers, pinned memory
+or prefetching trains on exactly the batches of the naive one.
 """
 
 from __future__ import annotations
@@ -33,18 +33,21 @@ class Batch(NamedTuple):
 class EpochPlan(Sampler[list[int]]):
     """Which rows form which batch: a permutation of its own for each epoch, fixed by the seed alone.
 
-    Every batch is full: rows that fill no batch sit out one epoch, others the next. A ragged last batch would have compiled
-    code built once more for its shape, and its iterations would not be comparable with the rest.
+    Every batch is full: rows that fill no batch sit out one epoch, others the next. A ragged last batch would
+    have compiled code built once more for its shape, and its iterations would not be comparable with the
+    rest.
 
     Attributes
     ----------
-    start : iteration of the whole training at which the next pass over the plan begins, so that training can resume
-        within an epoch; set it before ``iter()``
+    start : iteration of the whole training at which the next pass over the plan begins, so that training can
+        resume within an epoch; set it before ``iter()``
     """
 
     def __init__(self, rows: int, batch_size: int, seed: int) -> None:
         if not 1 <= batch_size <= rows:
-            raise ConfigError(f"workload.batch_size={batch_size} must be from 1 to {rows}, the rows of the data")
+            raise ConfigError(
+                f"workload.batch_size={batch_size} must be from 1 to {rows}, the rows of the data"
+            )
         self.rows = rows
         self.batch_size = batch_size
         self.seed = seed
@@ -79,11 +82,13 @@ def collate(rows: list[Any]) -> Batch:
     return Batch(tuple(tensors), os.getpid())
 
 
-def load_batches(data: Dataset[Any], plan: EpochPlan, *, start: int, workers: int, pinned: bool) -> Iterator[Batch]:
+def load_batches(
+    data: Dataset[Any], plan: EpochPlan, *, start: int, workers: int, pinned: bool
+) -> Iterator[Batch]:
     """Batches without end, from iteration `start` of the training on.
 
-    Worker processes start here and now, not with the first batch: a caller that has not touched CUDA yet can be sure that
-    they inherit none of it. They end when the iterator is dropped.
+    Worker processes start here and now, not with the first batch: a caller that has not touched CUDA yet can
+    be sure that they inherit none of it. They end when the iterator is dropped.
     """
     loader: DataLoader[Any] = DataLoader(
         data,
@@ -93,8 +98,8 @@ def load_batches(data: Dataset[Any], plan: EpochPlan, *, start: int, workers: in
         pin_memory=pinned,
         # Otherwise every epoch starts its workers anew, which takes longer than the epoch.
         persistent_workers=workers > 0,
-        # Forked workers share the data instead of pickling it, and need neither an importable main module nor another
-        # server process. That holds too where this process was itself forked from a server.
+        # Forked workers share the data instead of pickling it, and need neither an importable main module nor
+        # another server process. That holds too where this process was itself forked from a server.
         multiprocessing_context="fork" if workers else None,
         generator=torch.Generator(),  # the loader draws a seed for each epoch: not from the global generator
     )
@@ -102,7 +107,9 @@ def load_batches(data: Dataset[Any], plan: EpochPlan, *, start: int, workers: in
     return _epochs(loader, plan, iter(loader), start)
 
 
-def _epochs(loader: DataLoader[Any], plan: EpochPlan, epoch: Iterator[Batch], iteration: int) -> Iterator[Batch]:
+def _epochs(
+    loader: DataLoader[Any], plan: EpochPlan, epoch: Iterator[Batch], iteration: int
+) -> Iterator[Batch]:
     while True:
         for batch in epoch:
             iteration += 1
@@ -120,7 +127,8 @@ class Mover:
     counts: Counter[str]
 
     def __call__(self, batch: Batch) -> Tensors:
-        """The batch on the device. Without `non_blocking` the host waits until the copy, and all work before it, is done."""
+        """The batch on the device. Without `non_blocking` the host waits until the copy, and all work before
+        it, is done."""
         self.counts["worker_batches"] += batch.loaded_by != os.getpid()
         pinned = batch.tensors[0].is_pinned()
         self.counts["pinned_batches"] += pinned
@@ -145,7 +153,8 @@ def move_ahead(batches: Iterator[Batch], move: Mover) -> Iterator[Tensors]:
         computing.wait_stream(copies)
         current = ready
         for tensor in current:
-            # It was allocated on the other stream: without this its memory could be handed out there while in use here.
+            # It was allocated on the other stream: without this its memory could be handed out there while in
+            # use here.
             tensor.record_stream(computing)
         ready = _on_stream(copies, move, batches)
         move.counts["prefetched_batches"] += 1

@@ -1,7 +1,8 @@
 """A training loop that acts on the shared toggles: a subclass says what is trained, not how.
 
-One iteration loads a batch, runs it forwards and backwards, and updates. What each toggle does stands in `paths` and
-`loading`; evidence is one loss for each iteration, the gradient of the first batch, and the parameters at the end.
+One iteration loads a batch, runs it forwards and backwards, and updates. What each toggle does stands in
+`paths` and `loading`; evidence is one loss for each iteration, the gradient of the first batch, and the
+parameters at the end.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ class Parts:
     ----------
     model : as built on the host; it is moved to the device, compiled and so on by the loop
     data : a map-style data set whose rows are tensors, or tuples of tensors and numbers
-    loss : from the model, as the arm runs it, and the tensors of a batch [rows, ...] to the mean loss [] of its rows
-    optimizer : makes the optimiser: called with the parameters and with the keywords `foreach` and `fused`, which go to a
-        class of torch.optim
+    loss : from the model, as the arm runs it, and the tensors of a batch [rows, ...] to the mean loss [] of
+        its rows
+    optimizer : makes the optimiser: called with the parameters and with the keywords `foreach` and `fused`,
+        which go to a class of torch.optim
     blocks : parts of the model whose activations ``grad_checkpointing=on`` recomputes
     """
 
@@ -73,7 +75,8 @@ class Config:
 
 
 class Training(Workload):
-    """A training loop with the shared toggles; a subclass defines `Config`, with a `batch_size`, and `build`."""
+    """A training loop with the shared toggles; a subclass defines `Config`, with a `batch_size`, and
+    `build`."""
 
     Config: ClassVar[type] = Config
     toggles: ClassVar[tuple[Toggle, ...]] = shared_toggles()
@@ -84,16 +87,23 @@ class Training(Workload):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "batch_size" not in {one.name for one in fields(cls.Config)}:
-            raise ContractError(f"{cls.__module__}:{cls.__qualname__}: Config needs a field batch_size, rows of an iteration")
+            raise ContractError(
+                f"{cls.__module__}:{cls.__qualname__}: Config needs a field batch_size, rows of an iteration"
+            )
         if cls.build is Training.build:
-            raise ContractError(f"{cls.__module__}:{cls.__qualname__}: build() is missing; it returns the Parts that are trained")
+            raise ContractError(
+                f"{cls.__module__}:{cls.__qualname__}: build() is missing; it returns the Parts that are"
+                " trained"
+            )
 
     def __init__(self) -> None:
-        # Whatever must end says so here as soon as it has started, so that `close` is right after half a setup as well.
+        # Whatever must end says so here as soon as it has started, so that `close` is right after half a
+        # setup as well.
         self._endings = contextlib.ExitStack()
 
     def build(self, config: Any, levels: Levels, context: Context) -> Parts:
-        """What is trained. Called with torch's generator seeded; `levels` are there for toggles of your own."""
+        """What is trained. Called with torch's generator seeded; `levels` are there for toggles of your
+        own."""
         raise ContractError(f"{type(self).__name__} does not define build")
 
     def setup(self, config: Any, levels: Levels, context: Context) -> None:
@@ -114,11 +124,16 @@ class Training(Workload):
         self._first_gradient = self._gradient() if context.kind == "evidence" else None
 
     def _start_loading(self, start: int) -> None:
-        """From an iteration on. Before the device is touched: worker processes are forked, and must not inherit any of it."""
+        """From an iteration on. Before the device is touched: worker processes are forked, and must not
+        inherit any of it."""
         levels, data = self.levels, self._parts.data
         self._plan = loading.EpochPlan(_rows(data), self._batch_size, self.context.seed)
         batches = loading.load_batches(
-            data, self._plan, start=start, workers=int(levels["num_workers"]), pinned=levels["pin_memory"] == "on"
+            data,
+            self._plan,
+            start=start,
+            workers=int(levels["num_workers"]),
+            pinned=levels["pin_memory"] == "on",
         )
         mover = loading.Mover(self.device, levels["non_blocking"] == "on", self.counts)
         move = loading.move_ahead if levels["prefetch"] == "stream" else loading.move_in_line
@@ -131,7 +146,9 @@ class Training(Workload):
         levels, parts = self.levels, self._parts
         if levels["grad_checkpointing"] == "on":
             if not parts.blocks:
-                raise ConfigError("toggles.grad_checkpointing=on recomputes nothing: let build() name Parts(blocks=...)")
+                raise ConfigError(
+                    "toggles.grad_checkpointing=on recomputes nothing: let build() name Parts(blocks=...)"
+                )
             paths.recompute(parts.blocks)
         self.model = parts.model.to(self.device)
         self._forward = paths.compiled(self.model, str(levels["compile"]))
@@ -172,7 +189,8 @@ class Training(Workload):
         return sum(losses[1:], start=losses[0])  # one piece: no operation at all
 
     def _log(self, row: Row | None) -> None:
-        """Hand over the row of the previous iteration, which is the one that has arrived: see `LateLosses`."""
+        """Hand over the row of the previous iteration, which is the one that has arrived: see
+        `LateLosses`."""
         if row is not None:
             self.context.log(row._asdict())
 
@@ -190,27 +208,40 @@ class Training(Workload):
         if self._first_gradient is None:
             return Evidence(numbers=numbers)
         losses = torch.stack(history).float().cpu() if history else torch.zeros(0)
-        tensors = {"losses": losses, "first_gradient": self._first_gradient, "parameters": _flat(self.model.parameters())}
+        tensors = {
+            "losses": losses,
+            "first_gradient": self._first_gradient,
+            "parameters": _flat(self.model.parameters()),
+        }
         return Evidence(tensors, numbers)
 
     def _gradient(self) -> Tensor:
-        """Gradient [all parameters] of the mean loss of the first rows, along the path that the arm trains on, unscaled."""
+        """Gradient [all parameters] of the mean loss of the first rows, along the path that the arm trains
+        on, unscaled."""
         rows = [self._parts.data[row] for row in range(self._batch_size)]
         batch = tuple(tensor.to(self.device) for tensor in loading.collate(rows).tensors)
         counts = Counter(self.counts)
         self._forward_backward(batch, _Unclocked())
-        found = _flat(p.grad if p.grad is not None else torch.zeros_like(p) for p in self.model.parameters() if p.requires_grad)
+        found = _flat(
+            p.grad if p.grad is not None else torch.zeros_like(p)
+            for p in self.model.parameters()
+            if p.requires_grad
+        )
         self._optimizer.zero_grad(set_to_none=True)
         self.counts.clear()
         self.counts.update(counts)
         return found / self._scaler.get_scale()
 
     def counters(self) -> Mapping[str, float]:
-        """Counts since `setup`, made where the work is done, not where a level is read. Add your own to them."""
+        """Counts since `setup`, made where the work is done, not where a level is read. Add your own to
+        them."""
         named = ("iterations", "examples", "micro_steps")
         loaded = ("worker_batches", "pinned_batches", "unwaited_copies", "prefetched_batches")
         tf32 = torch.get_float32_matmul_precision() != "highest"
-        return {**{name: self.counts[name] for name in (*named, *loaded)}, "tf32_iterations": tf32 * self.counts["iterations"]}
+        return {
+            **{name: self.counts[name] for name in (*named, *loaded)},
+            "tf32_iterations": tf32 * self.counts["iterations"],
+        }
 
     def data_digest(self) -> str:
         """SHA-256 of the number of rows and the values of the first of them, however a level stores them."""
@@ -230,14 +261,19 @@ class Training(Workload):
     def state_dict(self) -> dict[str, Any]:
         """What a training needs to go on where it stopped."""
         parts = {"model": self.model, "optimizer": self._optimizer, "scaler": self._scaler}
-        return {"iterations": self.counts["iterations"], **{name: part.state_dict() for name, part in parts.items()}}
+        return {
+            "iterations": self.counts["iterations"],
+            **{name: part.state_dict() for name, part in parts.items()},
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken; the loader jumps to the batch that comes next."""
         self.counts["iterations"] = state["iterations"]
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
-        if state["scaler"] and self._scaler.is_enabled():  # the state may be of a training that scales nothing
+        if (
+            state["scaler"] and self._scaler.is_enabled()
+        ):  # the state may be of a training that scales nothing
             self._scaler.load_state_dict(state["scaler"])
         self._stop_loading()
         self._start_loading(state["iterations"])
@@ -250,7 +286,9 @@ class Training(Workload):
 def _rows(data: Dataset[Any]) -> int:
     length = getattr(data, "__len__", None)
     if length is None:
-        raise ConfigError("the data set has no length: Training needs a map-style one, with __len__ and __getitem__")
+        raise ConfigError(
+            "the data set has no length: Training needs a map-style one, with __len__ and __getitem__"
+        )
     return int(length())
 
 

@@ -21,8 +21,9 @@ class Row(NamedTuple):
 class LateLosses:
     """Gives each iteration's loss to the host one iteration late.
 
-    ``loss.item()`` right after the backward pass would make the host wait until the device has finished everything, and the
-    next iteration's kernels would come too late: the device idles. One iteration later the value has arrived by itself.
+    ``loss.item()`` right after the backward pass would make the host wait until the device has finished
+    everything, and the next iteration's kernels would come too late: the device idles. One iteration later
+    the value has arrived by itself.
     """
 
     def __init__(self) -> None:
@@ -30,10 +31,12 @@ class LateLosses:
         self._travelling: tuple[int, Tensor, torch.cuda.Event | None] | None = None
 
     def push(self, iteration: int, loss: Tensor) -> Row | None:
-        """Send this iteration's `loss` [] on its way and return the row of the previous one, if there is one."""
+        """Send this iteration's `loss` [] on its way and return the row of the previous one, if there is
+        one."""
         self.history.append(loss)
         previous = self.take()
-        # From a CUDA device this is a copy to pinned memory that nobody waits for; on CPU it is the tensor itself.
+        # From a CUDA device this is a copy to pinned memory that nobody waits for; on CPU it is the tensor
+        # itself.
         self._travelling = iteration, loss.to("cpu", non_blocking=True), _mark() if loss.is_cuda else None
         return previous
 

@@ -31,12 +31,14 @@ def autocast(level: str, device: torch.device) -> AbstractContextManager[Any]:
 
 
 def grad_scaler(level: str, device: torch.device) -> torch.amp.GradScaler:
-    """Scales the loss at ``amp=fp16``, whose gradients underflow otherwise; passes everything through elsewhere."""
+    """Scales the loss at ``amp=fp16``, whose gradients underflow otherwise; passes everything through
+    elsewhere."""
     return torch.amp.GradScaler(device.type, enabled=level == "fp16")
 
 
 def set_tf32(on: bool, undo: contextlib.ExitStack) -> None:
-    """Let float32 products run in TF32 or not, convolutions included; `undo` puts the process's settings back."""
+    """Let float32 products run in TF32 or not, convolutions included; `undo` puts the process's settings
+    back."""
     undo.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
     undo.callback(setattr, torch.backends.cudnn, "allow_tf32", torch.backends.cudnn.allow_tf32)
     torch.set_float32_matmul_precision("high" if on else "highest")
@@ -52,7 +54,8 @@ def compiled(model: nn.Module, level: str) -> Callable[..., Any]:
     graphed = torch.compile(model, mode="reduce-overhead")
 
     def replay(*inputs: Any) -> Any:
-        torch.compiler.cudagraph_mark_step_begin()  # what the replay before this one wrote may be overwritten from here on
+        # what the replay before this one wrote may be overwritten from here on
+        torch.compiler.cudagraph_mark_step_begin()
         return graphed(*inputs)
 
     return replay

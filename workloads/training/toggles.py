@@ -1,4 +1,5 @@
-"""The shared toggles as a plain training loop can act on them, each with the counter that shows that it does."""
+"""The shared toggles as a plain training loop can act on them, each with the counter that shows that it
+does."""
 
 from __future__ import annotations
 
@@ -9,17 +10,21 @@ from workloads import toggles as shared
 from workloads.api import Check, Comparator, Toggle
 from workloads.errors import ContractError
 
-# Sixteen bits round to 8 significant bits (bfloat16) or 11 (fp16, TF32). Over the tens of iterations of an evidence trial a
-# small network stays well inside; a network that does not should say so with bounds of its own.
+# Sixteen bits round to 8 significant bits (bfloat16) or 11 (fp16, TF32). Over the tens of iterations of an
+# evidence trial a small network stays well inside; a network that does not should say so with bounds of its
+# own.
 SIXTEEN_BIT_BOUNDS = {"losses": 2e-2, "first_gradient": 5e-2, "parameters": 3e-2, "replay/*": 5e-2}
 TF32_BOUNDS = {"losses": 5e-3, "first_gradient": 1e-2, "parameters": 1e-2, "replay/*": 1e-2}
 
-# A replay overwrites the memory of the one before, gradients included, so they must have been used and dropped by then.
+# A replay overwrites the memory of the one before, gradients included, so they must have been used and
+# dropped by then.
 GRAPHS_NEED = {"zero_grad": ("none",), "micro_batch": ("all",)}
 
 CHECKS = (
     Check("losses", Comparator.RELATIVE),  # one for each iteration so far
-    Check("first_gradient", Comparator.RELATIVE),  # one backward pass at the initial parameters: nothing has drifted yet
+    Check(
+        "first_gradient", Comparator.RELATIVE
+    ),  # one backward pass at the initial parameters: nothing has drifted yet
     Check("parameters", Comparator.RELATIVE),  # all of them, at the end
 )
 
@@ -57,8 +62,8 @@ def shared_toggles(*names: str, **own: Mapping[str, Any]) -> tuple[Toggle, ...]:
     """Toggles that `Training` acts on; all that do not need anything of the model where no name is given.
 
     `own` changes single ones, as the functions of `workloads.toggles` take it:
-    ``shared_toggles("amp", "optimizer", amp={"keep": ("off", "bf16")})``. What a toggle requires must be among the names:
-    `non_blocking` needs `pin_memory`.
+    ``shared_toggles("amp", "optimizer", amp={"keep": ("off", "bf16")})``. What a toggle requires must be
+    among the names: `non_blocking` needs `pin_memory`.
 
     Raises
     ------

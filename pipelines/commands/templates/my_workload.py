@@ -2,7 +2,8 @@
 
 perfsweep check my_workload:MyWorkload               does it keep the rules? half a minute
 perfsweep run workload=my_workload:MyWorkload        one trial, with its phases
-perfsweep sweep workload=my_workload:MyWorkload      every toggle against its base; my_workload.yaml says which
+perfsweep sweep workload=my_workload:MyWorkload      every toggle against its base; my_workload.yaml says
+which
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class MyConfig:
 class MyData(Dataset[tuple[Tensor, Tensor]]):
     """Rows that stand for yours: noisy numbers x [32] and a label y [] in 0..9.
 
-    Everything random is drawn from the seed it is given: two trials with the same seed must see the same data.
+    Everything random is drawn from the seed it is given: two trials with the same seed must see the same
+    data.
     """
 
     def __init__(self, rows: int, seed: int, prepared: bool) -> None:
@@ -65,9 +67,19 @@ class MyWorkload(Training):
     # The first level of a toggle is its baseline: the naive path.
     toggles = (
         # Shared toggles work as they are; `perfsweep describe my_workload:MyWorkload` shows their levels.
-        *shared_toggles("amp", "compile", "num_workers", "pin_memory", "non_blocking", "optimizer", "zero_grad", "micro_batch"),
-        # One of your own: `build` chooses between its paths. parity says how far a level may move the results: exact (the
-        # default: rounding only), tolerance (with bounds), stochastic. The witness is a counter that changes when it acts.
+        *shared_toggles(
+            "amp",
+            "compile",
+            "num_workers",
+            "pin_memory",
+            "non_blocking",
+            "optimizer",
+            "zero_grad",
+            "micro_batch",
+        ),
+        # One of your own: `build` chooses between its paths. parity says how far a level may move the
+        # results: exact (the default: rounding only), tolerance (with bounds), stochastic. The witness is a
+        # counter that changes when it acts.
         Toggle(
             "prepare",
             (Level("each_row"), Level("once", witness="prepared_rows")),
@@ -75,8 +87,18 @@ class MyWorkload(Training):
         ),
     )
 
-    # What somebody said about a toggle, as data: the comparison rules on it. low and high bound the speed ratio.
-    claims = (Claim("preparing once makes it 20 to 50 % faster", "my notes", "1", ({"prepare": "once"},), low=1.2, high=1.5),)
+    # What somebody said about a toggle, as data: the comparison rules on it. low and high bound the speed
+    # ratio.
+    claims = (
+        Claim(
+            "preparing once makes it 20 to 50 % faster",
+            "my notes",
+            "1",
+            ({"prepare": "once"},),
+            low=1.2,
+            high=1.5,
+        ),
+    )
 
     def build(self, config: MyConfig, levels: Levels, context: Context) -> Parts:
         """Called in set-up, with torch's generator seeded from context.seed."""
@@ -87,7 +109,9 @@ class MyWorkload(Training):
             return F.cross_entropy(model(x), y)  # the mean over the rows of a batch
 
         def optimizer(parameters: Any, **how: Any) -> torch.optim.Optimizer:
-            return torch.optim.AdamW(parameters, lr=config.lr, **how)  # `how` is the level of the toggle optimizer
+            return torch.optim.AdamW(
+                parameters, lr=config.lr, **how
+            )  # `how` is the level of the toggle optimizer
 
         return Parts(model, self.data, loss, optimizer)
 

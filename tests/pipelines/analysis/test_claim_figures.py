@@ -9,8 +9,17 @@ from pipelines.store.records import Kind, Outcome, TrialRecord
 
 
 def timing(region_ns: int, iterations: int = 10, units: float = 100.0) -> TrialRecord:
-    shared = {"arm": "a", "kind": Kind.TIMING, "pack": "p000", "round": 0, "attempt": 0, "outcome": Outcome.OK}
-    return TrialRecord(**shared, region_ns=region_ns, iterations=iterations, units=units, compile_s=region_ns / 1e9)
+    shared = {
+        "arm": "a",
+        "kind": Kind.TIMING,
+        "pack": "p000",
+        "round": 0,
+        "attempt": 0,
+        "outcome": Outcome.OK,
+    }
+    return TrialRecord(
+        **shared, region_ns=region_ns, iterations=iterations, units=units, compile_s=region_ns / 1e9
+    )
 
 
 TIMINGS = [timing(10**9), timing(3 * 10**9), timing(2 * 10**9)]

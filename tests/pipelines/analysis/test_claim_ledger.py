@@ -11,22 +11,34 @@ from workloads.api import Claim, Device, Level, Toggle
 
 CPU = Device(compiler=True)
 PIN = Level("on", unsupported=lambda device: None if device.type == "cuda" else "acts on CUDA only")
-TOGGLES = (
-    Toggle("amp", (Level("off"), Level("bf16")), "doc"),
-    Toggle("pin", (Level("off"), PIN), "doc"),
-)
+TOGGLES = (Toggle("amp", (Level("off"), Level("bf16")), "doc"), Toggle("pin", (Level("off"), PIN), "doc"))
 ALL = Device(type="cuda", name="big", capability=(9, 0), count=8, memory_bytes=10**12, compiler=True)
 FASTER = Claim("amp doubles speed", "guide", "2", ({"amp": "bf16"},), low=2.0, high=3.0)
 ON_GPU = Claim("pinning helps", "guide", "3", ({"pin": "on"},), kind="qualitative", word="helps")
-EITHER = Claim("either helps", "guide", "3", ({"pin": "on"}, {"amp": "bf16"}), kind="qualitative", word="helps")
+EITHER = Claim(
+    "either helps", "guide", "3", ({"pin": "on"}, {"amp": "bf16"}), kind="qualitative", word="helps"
+)
 LARGE = Claim(
-    "large is slow", "guide", "3", ({"amp": "off"},), kind="predicate", figure="s", low=1.0, setting={"data": ("full", None)}
+    "large is slow",
+    "guide",
+    "3",
+    ({"amp": "off"},),
+    kind="predicate",
+    figure="s",
+    low=1.0,
+    setting={"data": ("full", None)},
 )
 RULE = Claim("measure before you change", "guide", "4", (), kind="predicate")
 
 
 def ruled(**fields) -> dict[str, object]:
-    row = dict.fromkeys(SCHEMA) | {"workload": "w", "claim": FASTER.text, "reason": "", "machine": "cpu", "subject": "amp=bf16"}
+    row = dict.fromkeys(SCHEMA) | {
+        "workload": "w",
+        "claim": FASTER.text,
+        "reason": "",
+        "machine": "cpu",
+        "subject": "amp=bf16",
+    }
     return row | {"sweep": "s", "design": "one_at_a_time", "ratio": 0.5, "low": 0.4, "high": 0.6, **fields}
 
 

@@ -13,14 +13,17 @@ PAIR = {"work": ["double", "single"], "sign": ["right", "wrong"]}
 
 
 def slower_together(levels) -> float:
-    """Halves for single work and adds a tenth for a wrong sign; both together add a quarter. A slab of 4 adds a third."""
+    """Halves for single work and adds a tenth for a wrong sign; both together add a quarter. A slab of 4 adds
+    a third."""
     seconds = (0.5 if levels["work"] == "single" else 1.0) * (1.1 if levels["sign"] == "wrong" else 1.0)
     both = levels["work"] == "single" and levels["sign"] == "wrong"
     return seconds * (1.25 if both else 1.0) * (4 / 3 if levels["slab"] == 4 else 1.0)
 
 
 def test_corners_are_what_each_toggle_and_both_cost_against_neither(command) -> None:
-    (found,) = compared(*simulated(command(DesignConfig("factorial", levels=PAIR), measure=ROUNDS), slower_together)).corners
+    (found,) = compared(
+        *simulated(command(DesignConfig("factorial", levels=PAIR), measure=ROUNDS), slower_together)
+    ).corners
     assert found.toggles == ("work", "sign")
     assert (found.low, found.high) == (("double", "right"), ("single", "wrong"))
     assert found.first == pytest.approx(0.5, rel=0.01)
@@ -43,14 +46,19 @@ def test_a_third_toggle_weighs_the_same_in_every_corner_even_where_combinations_
     assert set(corners) == {("work", "sign"), ("work", "slab"), ("sign", "slab")}
     assert corners["work", "sign"].both == pytest.approx(0.5 * 1.1 * 1.25, rel=0.01)
     dropped = next(
-        arm for arm in manifest.arms if (arm.levels["work"], arm.levels["sign"], arm.levels["slab"]) == ("single", "wrong", 4)
+        arm
+        for arm in manifest.arms
+        if (arm.levels["work"], arm.levels["sign"], arm.levels["slab"]) == ("single", "wrong", 4)
     )
     effects = tuple(
-        e.model_copy(update={"contrast": {k: w for k, w in e.contrast.items() if k != dropped.id}}) for e in manifest.effects
+        e.model_copy(update={"contrast": {k: w for k, w in e.contrast.items() if k != dropped.id}})
+        for e in manifest.effects
     )
     smaller = manifest.model_copy(update={"effects": tuple(e for e in effects if e.toggle == "work x sign")})
     (found,) = compared(folder, smaller).corners
-    assert found.both == pytest.approx(0.5 * 1.1 * 1.25, rel=0.01), "the slab of 4 is only in three corners, and must not count"
+    assert found.both == pytest.approx(0.5 * 1.1 * 1.25, rel=0.01), (
+        "the slab of 4 is only in three corners, and must not count"
+    )
 
 
 SIX = {"work": ["single"], "sign": ["wrong"], "slab": [4], "half": ["on"], "idle": ["on"], "variable": ["on"]}
@@ -62,7 +70,9 @@ def test_interactions_that_a_design_cannot_tell_apart_are_not_drawn(command) -> 
     assert len(apart.corners) == 10, "16 arms of resolution 5 tell all pairs of five toggles apart"
     drawn = {one.toggles: one for one in apart.corners}
     assert drawn["work", "slab"].both == pytest.approx(drawn["work", "slab"].expected, rel=0.02)
-    mixed = compared(*simulated(command(DesignConfig("fractional", levels=SIX), name="mixed"), slower_together))
+    mixed = compared(
+        *simulated(command(DesignConfig("fractional", levels=SIX), name="mixed"), slower_together)
+    )
     assert any(" = " in result.effect.toggle for result in mixed.effects)
     assert len(mixed.corners) < 15
 
@@ -75,7 +85,9 @@ def test_without_a_round_that_has_all_arms_nothing_is_drawn(command) -> None:
 
 
 def test_the_picture_has_a_line_for_each_level_and_one_for_no_interaction(command) -> None:
-    (found,) = compared(*simulated(command(DesignConfig("factorial", levels=PAIR), measure=ROUNDS), slower_together)).corners
+    (found,) = compared(
+        *simulated(command(DesignConfig("factorial", levels=PAIR), measure=ROUNDS), slower_together)
+    ).corners
     low, high, parallel = charts.interaction(found).data
     assert list(low.y) == [1.0, found.first]
     assert list(high.y) == [found.second, found.both]
@@ -83,7 +95,12 @@ def test_the_picture_has_a_line_for_each_level_and_one_for_no_interaction(comman
 
 
 def test_the_answer_says_which_toggles_touch_each_other_and_which_design_it_speaks_of(command) -> None:
-    designs = (DesignConfig("factorial", levels=PAIR), DesignConfig("one_at_a_time", levels={"work": ["single"]}))
+    designs = (
+        DesignConfig("factorial", levels=PAIR),
+        DesignConfig("one_at_a_time", levels={"work": ["single"]}),
+    )
     lines = wording.answer(compared(*simulated(command(*designs, measure=ROUNDS), slower_together)))
-    assert any(line.startswith("more time together than apart lets expect: work x sign (+2") for line in lines)
+    assert any(
+        line.startswith("more time together than apart lets expect: work x sign (+2") for line in lines
+    )
     assert any("one at a time" in line and "work=single" in line for line in lines)

@@ -10,21 +10,34 @@ from pipelines.analysis import collect, compare
 from pipelines.analysis.compare import Comparison
 from pipelines.config.types import DesignConfig
 from pipelines.plan import plan
-from pipelines.store.records import Arm, Kind, Manifest, Outcome, SweepFolder, TrialRecord, TrialSpec, write_record
+from pipelines.store.records import (
+    Arm,
+    Kind,
+    Manifest,
+    Outcome,
+    SweepFolder,
+    TrialRecord,
+    TrialSpec,
+    write_record,
+)
 from workloads.api import Device
 
 
 @pytest.fixture
 def sweep(command) -> tuple[SweepFolder, Manifest]:
     """A planned sweep of two arms, nothing measured."""
-    toy = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 3, "repeats": 1})
+    toy = command(
+        DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 3, "repeats": 1}
+    )
     manifest = plan.make_plan(toy, Device())
     folder = SweepFolder(Path(toy.runs) / manifest.sweep.name)
     folder.write_manifest(manifest)
     return folder, manifest
 
 
-def measured(folder: SweepFolder, manifest: Manifest, arm: Arm, number: int | None, attempt: int = 0, **fields: object) -> None:
+def measured(
+    folder: SweepFolder, manifest: Manifest, arm: Arm, number: int | None, attempt: int = 0, **fields: object
+) -> None:
     sweep = manifest.sweep
     kind = Kind.TIMING if number is not None else Kind.COUNTING
     spec = TrialSpec(
@@ -40,7 +53,9 @@ def measured(folder: SweepFolder, manifest: Manifest, arm: Arm, number: int | No
         code=sweep.code,
         cache_dir="",
     )
-    record = TrialRecord.of(spec, 0.0, outcome=Outcome.OK, units=1.0, iterations=1, region_ns=1000 + (number or 0))
+    record = TrialRecord.of(
+        spec, 0.0, outcome=Outcome.OK, units=1.0, iterations=1, region_ns=1000 + (number or 0)
+    )
     folder.trial_dir(spec).mkdir(parents=True, exist_ok=True)
     write_record(folder.trial_dir(spec), record.model_copy(update=fields))
 
@@ -73,12 +88,17 @@ def test_a_disturbed_round_that_was_repeated_is_said_and_its_repeat_counts(sweep
     first, second = manifest.arms
     measured(folder, manifest, first, 1, attempt=1, region_ns=5000)
     measured(folder, manifest, second, 1, attempt=1, region_ns=5000)
-    assert not any("measured again" in note for note in compared(folder, manifest).notes), "neither attempt was disturbed"
+    assert not any("measured again" in note for note in compared(folder, manifest).notes), (
+        "neither attempt was disturbed"
+    )
     for attempt, disturbed in ((2, ("a neighbour",)), (3, ())):
         for arm in manifest.arms:
             measured(folder, manifest, arm, 2, attempt=attempt, disturbed=disturbed, region_ns=7000 + attempt)
     trials = collect.collect(folder, manifest)
-    assert "1 rounds were disturbed and measured again; the disturbed attempts do not count" in compared(folder, manifest).notes
+    assert (
+        "1 rounds were disturbed and measured again; the disturbed attempts do not count"
+        in compared(folder, manifest).notes
+    )
     used = trials.filter(trials["used"])
     assert sorted(used["attempt"].unique()) == [0, 1, 3]
 

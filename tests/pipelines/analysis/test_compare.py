@@ -1,4 +1,5 @@
-"""Comparison of sweeps whose times are known: effects, references, mixtures and gaps, without running anything."""
+"""Comparison of sweeps whose times are known: effects, references, mixtures and gaps, without running
+anything."""
 
 from __future__ import annotations
 
@@ -38,7 +39,10 @@ def test_pairing_finds_effects_far_below_the_drift_of_the_machine(command) -> No
 
 
 def test_a_factorial_tells_main_effects_and_their_interaction(command) -> None:
-    sweep = command(DesignConfig("factorial", levels={"work": ["double", "single"], "sign": ["right", "wrong"]}), measure=ROUNDS)
+    sweep = command(
+        DesignConfig("factorial", levels={"work": ["double", "single"], "sign": ["right", "wrong"]}),
+        measure=ROUNDS,
+    )
     work, sign, both = compared(*simulated(sweep, cost)).effects
     assert work.ratio == pytest.approx(math.sqrt(0.5 * 0.5 / 1.2), rel=0.01)
     assert sign.ratio == pytest.approx(math.sqrt(1.1 * 1.1 * 1.2), rel=0.01)
@@ -84,7 +88,11 @@ def test_a_chain_multiplies_up_to_its_last_step(command) -> None:
 
 def test_every_reference_has_a_row_of_its_own(command) -> None:
     references = {"naive": {}, "single": {"work": "single"}}
-    sweep = command(DesignConfig("arms", arms={"fast": {"work": "single", "slab": 8}}), references=references, measure=ROUNDS)
+    sweep = command(
+        DesignConfig("arms", arms={"fast": {"work": "single", "slab": 8}}),
+        references=references,
+        measure=ROUNDS,
+    )
     found = compared(*simulated(sweep, cost))
     assert [(effect.effect.level, round(effect.ratio or 0, 2)) for effect in found.effects] == [
         ("vs naive", 0.5),
@@ -94,7 +102,9 @@ def test_every_reference_has_a_row_of_its_own(command) -> None:
 
 
 def test_cpu_time_is_compared_beside_wall_time(command) -> None:
-    folder, manifest = simulated(command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS), cost)
+    folder, manifest = simulated(
+        command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS), cost
+    )
     for found in folder.path.glob("trials/*/*/record.json"):
         text = found.read_text()
         if '"kind": "timing"' in text or '"kind":"timing"' in text:
@@ -107,7 +117,9 @@ def test_cpu_time_is_compared_beside_wall_time(command) -> None:
 
 
 def test_a_sweep_that_did_a_sample_of_its_work_says_so(command) -> None:
-    folder, manifest = simulated(command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS), cost)
+    folder, manifest = simulated(
+        command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS), cost
+    )
     assert not any("extrapolated" in note for note in compared(folder, manifest).notes)
     for arm in manifest.arms:
         trial = folder.trial_dir(spec_of(manifest, arm.id, "p000", None, Kind.EVIDENCE))
@@ -164,7 +176,9 @@ def test_the_share_of_the_devices_peak_is_a_column_where_it_is_known(command) ->
         change(file, mfu=0.25)
     found = compared(folder, manifest)
     assert {result.label: result.mfu for result in found.arms} == {"baseline": None, "work=single": 0.25}
-    assert pl.read_parquet(folder.tables_dir / "arms.parquet").filter(pl.col("arm") == arm)["mfu"].to_list() == [0.25]
+    assert pl.read_parquet(folder.tables_dir / "arms.parquet").filter(pl.col("arm") == arm)[
+        "mfu"
+    ].to_list() == [0.25]
     assert "25.0%" in folder_text(folder, found)
 
 
@@ -177,7 +191,10 @@ def test_every_arm_says_how_its_trials_ended_in_table_and_text(command) -> None:
     found = compared(folder, manifest)
     arm = next(arm for arm in found.arms if "work" in arm.label)
     assert arm.outcomes == {"ok": 7, "oom": 2, "timeout": 1, "failed": 1}
-    assert {wording.trials_text(found, effect) for effect in found.effects} == {"7 ok, 2 oom, 1 timeout, 1 failed", "11 ok"}
+    assert {wording.trials_text(found, effect) for effect in found.effects} == {
+        "7 ok, 2 oom, 1 timeout, 1 failed",
+        "11 ok",
+    }
     table = pl.read_parquet(folder.tables_dir / "arms.parquet").filter(pl.col("arm") == single)
     assert table.select("ok", "unsupported", "oom", "timeout", "failed").rows() == [(7, 0, 2, 1, 1)]
     for text in (printed(found), folder_text(folder, found)):
@@ -201,8 +218,12 @@ def folder_text(folder: SweepFolder, found: Comparison) -> str:
     return folder.markdown_file.read_text()
 
 
-def test_a_claim_about_an_arm_that_ran_out_of_memory_is_open_and_one_about_another_device_not_measurable(command) -> None:
-    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"], "device_only": ["on"]}), measure=ROUNDS)
+def test_a_claim_about_an_arm_that_ran_out_of_memory_is_open_and_one_about_another_device_not_measurable(
+    command,
+) -> None:
+    sweep = command(
+        DesignConfig("one_at_a_time", levels={"work": ["single"], "device_only": ["on"]}), measure=ROUNDS
+    )
     folder, manifest = simulated(sweep, cost)
     for effect in manifest.effects:
         for record in folder.path.glob(f"trials/{effect.pairs[0][0]}/*/record.json"):
@@ -215,8 +236,15 @@ def test_a_claim_about_an_arm_that_ran_out_of_memory_is_open_and_one_about_anoth
 
 def test_a_claim_about_another_size_is_not_ruled_on_and_one_about_this_size_is(command, monkeypatch) -> None:
     seconds = {"kind": "predicate", "figure": "seconds_per_iteration", "low": 0.0}
-    claims = [Claim(f"{size}", "toy", "9", ({"work": "single"},), setting={"size": (size,)}, **seconds) for size in (48, 4800)]
-    arms = [Claim(f"arm {size}", "toy", "9", ({},), setting={"size": (size,)}, **seconds) for size in (48, 4800)]
+    claims = [
+        Claim(f"{size}", "toy", "9", ({"work": "single"},), setting={"size": (size,)}, **seconds)
+        for size in (48, 4800)
+    ]
+    arms = [
+        Claim(f"arm {size}", "toy", "9", ({},), setting={"size": (size,)}, **seconds) for size in (48, 4800)
+    ]
     monkeypatch.setattr(Spinner, "claims", (*claims, *arms))
-    found = compared(*simulated(command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS), cost))
+    found = compared(
+        *simulated(command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS), cost)
+    )
     assert {one.claim.text: one.ruling for one in found.rulings} == {"48": "confirmed", "arm 48": "confirmed"}

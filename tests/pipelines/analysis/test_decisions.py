@@ -1,4 +1,5 @@
-"""Whole sweeps on simulated machines, through the code that judges real ones: how often it says something wrong."""
+"""Whole sweeps on simulated machines, through the code that judges real ones: how often it says something
+wrong."""
 
 from __future__ import annotations
 
@@ -29,15 +30,21 @@ def test_twelve_equal_arms_are_called_nothing_in_nineteen_of_twenty_sweeps(round
 
 @pytest.mark.parametrize("machine", [CALM, SHARED])
 @pytest.mark.parametrize("arms", [1, 6])
-def test_equal_arms_are_called_different_in_at_most_five_per_cent_of_sweeps(machine: Machine, arms: int) -> None:
+def test_equal_arms_are_called_different_in_at_most_five_per_cent_of_sweeps(
+    machine: Machine, arms: int
+) -> None:
     sweeps = machine.sweep(np.random.default_rng(21), 300, [0.0] * arms, rounds=8)
     # .05 and one standard error of 300 sweeps; the margin of 1 % makes it far less where the noise is small.
     assert np.mean([not silent(times) for times in sweeps]) <= 0.06
 
 
 @pytest.mark.parametrize("generations", [2, 3, 5])
-def test_equal_resident_arms_are_called_different_in_at_most_five_per_cent_of_sweeps(generations: int) -> None:
-    sweeps = PROCESSES.sweep(np.random.default_rng(22), 300, [0.0] * 6, rounds=5 * generations, generations=generations)
+def test_equal_resident_arms_are_called_different_in_at_most_five_per_cent_of_sweeps(
+    generations: int,
+) -> None:
+    sweeps = PROCESSES.sweep(
+        np.random.default_rng(22), 300, [0.0] * 6, rounds=5 * generations, generations=generations
+    )
     assert np.mean([not silent(times, generations) for times in sweeps]) <= 0.06
 
 
@@ -49,7 +56,9 @@ def test_mutant_turns_taken_for_fresh_processes_call_equal_arms_different() -> N
 @pytest.mark.parametrize("generations", [3, 5])
 def test_intervals_over_generations_cover_planted_effects(generations: int) -> None:
     planted = [-0.10, 0.0, 0.03]
-    sweeps = PROCESSES.sweep(np.random.default_rng(23), 400, planted, rounds=5 * generations, generations=generations)
+    sweeps = PROCESSES.sweep(
+        np.random.default_rng(23), 400, planted, rounds=5 * generations, generations=generations
+    )
     hits = []
     for times in sweeps:
         for found, truth in zip(decided(times, generations).estimates.values(), planted, strict=True):
@@ -99,4 +108,6 @@ def test_a_control_is_no_comparison_and_sets_the_floor() -> None:
     assert interval is not None
     assert found.floor == max(abs(interval.low), abs(interval.high)) > 0
     step = found.verdicts[arm.id].holm
-    assert step is not None and step.level == pytest.approx(0.95), "one comparison: the control is not counted"
+    assert step is not None and step.level == pytest.approx(0.95), (
+        "one comparison: the control is not counted"
+    )

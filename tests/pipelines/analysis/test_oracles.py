@@ -22,7 +22,13 @@ def test_a_figure_holds_up_to_its_bound_and_nan_never(value, holds):
 
 
 def test_arms_show_their_oracle_figures_in_declared_order_and_no_others():
-    seen = {"a": Evidence(numbers={"mismatches": 0.0, "excess": 2e-5, "trace": 3.0}), "b": None, "c": Evidence()}
+    seen = {
+        "a": Evidence(numbers={"mismatches": 0.0, "excess": 2e-5, "trace": 3.0}),
+        "b": None,
+        "c": Evidence(),
+    }
     found = judge_quality({"a": "naive", "b": "broken", "c": "silent"}, CHECKS, seen.get)
-    assert [(row.arm, [figure.check for figure in row.figures]) for row in found] == [("naive", ["excess", "mismatches"])]
+    assert [(row.arm, [figure.check for figure in row.figures]) for row in found] == [
+        ("naive", ["excess", "mismatches"])
+    ]
     assert [figure.holds for figure in found[0].figures] == [False, True]

@@ -16,14 +16,27 @@ def trials(tmp_path, **series) -> pl.DataFrame:
     for name, arrays in series.items():
         (tmp_path / name).mkdir()
         if arrays is not None:
-            write_iterations(tmp_path / name, {key: np.asarray(values, dtype=np.int64) for key, values in arrays.items()})
-        rows.append({"arm": name[0], "label": name[0], "pack": "p000", "round": len(rows), "used": True, "units": 10.0})
+            write_iterations(
+                tmp_path / name, {key: np.asarray(values, dtype=np.int64) for key, values in arrays.items()}
+            )
+        rows.append(
+            {
+                "arm": name[0],
+                "label": name[0],
+                "pack": "p000",
+                "round": len(rows),
+                "used": True,
+                "units": 10.0,
+            }
+        )
         rows[-1]["folder"] = str(tmp_path / name)
     return pl.DataFrame(rows)
 
 
 def test_phases_are_totals_by_units_and_the_iteration_is_a_median(tmp_path):
-    table, damaged = phase_table(trials(tmp_path, a0={"wall_ns": [100, 100, 400], "host_forward": [60, 60, 0]}))
+    table, damaged = phase_table(
+        trials(tmp_path, a0={"wall_ns": [100, 100, 400], "host_forward": [60, 60, 0]})
+    )
     median, shares = phases_of(table, "a")
     assert (median, damaged) == (100, [])
     assert [(share.phase, share.on, share.ns_per_unit) for share in shares] == [("forward", "host", 12.0)]

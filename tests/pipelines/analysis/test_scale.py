@@ -28,7 +28,9 @@ print(json.dumps({"status": status, "seconds": time.process_time() - start, "gib
 
 
 @pytest.mark.slow
-def test_two_thousand_trials_are_compared_in_twenty_seconds_and_two_gigabytes(command, tmp_path: Path) -> None:
+def test_two_thousand_trials_are_compared_in_twenty_seconds_and_two_gigabytes(
+    command, tmp_path: Path
+) -> None:
     rounds = 40
     slabs = list(range(2, TRIALS // rounds + 1))
     design = DesignConfig("one_at_a_time", levels={"slab": slabs})
@@ -36,7 +38,9 @@ def test_two_thousand_trials_are_compared_in_twenty_seconds_and_two_gigabytes(co
     assert len(manifest.arms) * rounds == TRIALS
     support = Path(__file__).parents[2] / "support"
     script = f"import sys; sys.path.insert(0, {str(support)!r})\n{COMPARE}"
-    done = subprocess.run([sys.executable, "-c", script, str(folder.path)], capture_output=True, text=True, timeout=400)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(folder.path)], capture_output=True, text=True, timeout=400
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert folder.report_file.exists()

@@ -59,7 +59,9 @@ def test_two_verdicts_are_read_together_and_open_ones_are_not(alone, beside, rea
 
 
 def test_an_arm_that_has_no_time_helps_nothing() -> None:
-    (row,) = together([result("one_at_a_time", Verdict.FASTER), result("leave_one_out", Verdict.FASTER, "oom")])
+    (row,) = together(
+        [result("one_at_a_time", Verdict.FASTER), result("leave_one_out", Verdict.FASTER, "oom")]
+    )
     assert row.reading == ""
 
 

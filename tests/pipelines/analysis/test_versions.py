@@ -18,10 +18,19 @@ def taken(speeds: dict[str, float], seed: int = 0, **fields) -> Snapshot:
     rng = np.random.default_rng(seed)
     drift = np.exp(0.03 * rng.standard_normal(10))
     rounds = {
-        label: {f"p000-{n}": 1000 * time * drift[n] * math.exp(0.003 * rng.standard_normal()) for n in range(10)}
+        label: {
+            f"p000-{n}": 1000 * time * drift[n] * math.exp(0.003 * rng.standard_normal()) for n in range(10)
+        }
         for label, time in speeds.items()
     }
-    facts = {"sweep": "s", "workload": "w", "unit": "pair", "config": '{"size": 1}', "method": "m", "data": "d"}
+    facts = {
+        "sweep": "s",
+        "workload": "w",
+        "unit": "pair",
+        "config": '{"size": 1}',
+        "method": "m",
+        "data": "d",
+    }
     facts |= {"device": "cpu", "torch": "2.13", "commit": "a", "reference": "naive"}
     return Snapshot(**{**facts, "rounds": rounds, **fields})
 
@@ -46,7 +55,9 @@ def test_on_another_device_only_the_ratio_to_the_reference_can_regress():
     slow = taken({"naive": 3.0, "fast": 1.5}, 2, device="older")
     assert against(taken({"naive": 1.0, "fast": 0.5}, 1), slow).regressions(0.05) == []
     worse = taken({"naive": 3.0, "fast": 2.0}, 2, device="older")
-    assert [change.label for change in against(taken({"naive": 1.0, "fast": 0.5}, 1), worse).regressions(0.05)] == ["fast"]
+    assert [
+        change.label for change in against(taken({"naive": 1.0, "fast": 0.5}, 1), worse).regressions(0.05)
+    ] == ["fast"]
 
 
 @pytest.mark.parametrize(

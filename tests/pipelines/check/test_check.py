@@ -43,8 +43,19 @@ def test_a_sound_workload_passes(name: str, capsys: pytest.CaptureFixture[str]) 
 
 
 # One of each kind is quick enough together; a check of any workload takes a second or two.
-RARER = {"UnseededStep", "NoChecks", "FrozenEvidence", "TooRough", "Setting", "StaleJob", "Elsewhere", "Stands"}
-CASES = [pytest.param(*case, id=case[0], marks=[pytest.mark.slow] if case[0] in RARER else []) for case in DEFECTS]
+RARER = {
+    "UnseededStep",
+    "NoChecks",
+    "FrozenEvidence",
+    "TooRough",
+    "Setting",
+    "StaleJob",
+    "Elsewhere",
+    "Stands",
+}
+CASES = [
+    pytest.param(*case, id=case[0], marks=[pytest.mark.slow] if case[0] in RARER else []) for case in DEFECTS
+]
 
 
 @pytest.mark.parametrize(("name", "defect", "words"), CASES)
@@ -57,11 +68,17 @@ def test_a_planted_defect_is_named_and_no_other(
     assert [other.value for other in Defect if f"{other.value}: " in out] == [defect.value], out
 
 
-def test_every_level_that_changes_nothing_is_named_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_level_that_changes_nothing_is_named_with_its_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     status, out = check("Ignored", capsys)
     assert status == 1
     assert out.count(Defect.NOTHING_CHANGES.value) == 3
-    for words in ("its witness products is", "no counter and no result differs", "its witness product is no counter"):
+    for words in (
+        "its witness products is",
+        "no counter and no result differs",
+        "its witness product is no counter",
+    ):
         assert words in out
     assert "3 defects" in out
 
@@ -77,7 +94,9 @@ def test_the_line_that_reads_is_the_users_own(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.slow
-def test_the_template_of_new_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_template_of_new_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         cli.main(["new", "fresh_start"])

@@ -26,7 +26,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "runs" / sweep).mkdir(parents=True)
         (tmp_path / "runs" / sweep / "manifest.jsonl").write_text("")
     (tmp_path / "runs/empty").mkdir()
-    (tmp_path / "mine.py").write_text("class Data(dict): ...\nclass Mine(Training):\n    def build(self): ...\n")
+    (tmp_path / "mine.py").write_text(
+        "class Data(dict): ...\nclass Mine(Training):\n    def build(self): ...\n"
+    )
     (tmp_path / "mine.yaml").write_text("sweeps: {quick: {}, slow: {}}")
     return tmp_path
 
@@ -81,7 +83,12 @@ def shell(folder: Path) -> dict[str, str]:
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pipelines.cli "$@"\n')
     command.chmod(0o755)
     root = str(Path(cli.__file__).parents[1])
-    return {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}", "PYTHONPATH": root, "TERM": "dumb"}
+    return {
+        **os.environ,
+        "PATH": f"{command.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": root,
+        "TERM": "dumb",
+    }
 
 
 def missing(name: str) -> pytest.MarkDecorator:
@@ -110,8 +117,13 @@ def test_bash_completes(shell: dict[str, str], line: str, replies: list[str]) ->
 
 @missing("fish")
 def test_fish_completes(shell: dict[str, str]) -> None:
-    script = 'perfsweep completion fish | source; complete -C "perfsweep sweep workload=mi"; complete -C "perfsweep comp"'
-    done = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, env=shell, timeout=60)
+    script = (
+        'perfsweep completion fish | source; complete -C "perfsweep sweep workload=mi"; complete -C'
+        ' "perfsweep comp"'
+    )
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", script], capture_output=True, text=True, env=shell, timeout=60
+    )
     assert done.stdout.split() == ["workload=mine:Mine", "compare", "completion"], done.stderr
 
 

@@ -1,4 +1,5 @@
-"""Whatever lies in the folder of a sweep, the report comes out, says what is missing, and shows no number it cannot support."""
+"""Whatever lies in the folder of a sweep, the report comes out, says what is missing, and shows no number it
+cannot support."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ def test_a_reference_that_ran_out_of_memory_leaves_other_references_and_bases_to
         DesignConfig("arms", arms={"fast": {"work": "single", "slab": 8}}),
         DesignConfig("leave_one_out", best={"work": "single", "slab": 4}, toggles=["slab"]),
     )
-    folder, manifest = simulated(command(*designs, references=TWO_REFERENCES, measure={"rounds": 8}), cost, iterations=20)
+    folder, manifest = simulated(
+        command(*designs, references=TWO_REFERENCES, measure={"rounds": 8}), cost, iterations=20
+    )
     for record in timings(folder, manifest.sweep.references["naive"]):
         change(record, **OOM)
     text = reported(folder)
@@ -139,14 +142,18 @@ def test_records_of_another_schema_are_named_and_skipped(sweep) -> None:
 
 def test_a_manifest_of_another_schema_is_refused_in_one_sentence(sweep) -> None:
     folder, _ = sweep
-    folder.manifest_file.write_text(folder.manifest_file.read_text().replace('"schema_version": 1', '"schema_version": 99'))
+    folder.manifest_file.write_text(
+        folder.manifest_file.read_text().replace('"schema_version": 1', '"schema_version": 99')
+    )
     with pytest.raises(RecordError, match=r"manifest\.jsonl has schema version 99"):
         folder.read_manifest()
 
 
 @pytest.mark.parametrize("rounds", [2, 3])
 def test_times_without_any_scatter_give_neither_nan_nor_infinite_numbers(command, rounds: int) -> None:
-    folder, manifest = simulated(command(SINGLE, measure={"rounds": rounds}), cost, drift=0.0, noise=0.0, iterations=20)
+    folder, manifest = simulated(
+        command(SINGLE, measure={"rounds": rounds}), cost, drift=0.0, noise=0.0, iterations=20
+    )
     text = reported(folder)
     (effect,) = compared(folder, manifest).effects
     assert effect.ratio == pytest.approx(0.5)

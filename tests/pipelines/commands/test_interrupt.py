@@ -21,13 +21,20 @@ DEADLINE_S = 120
 COMMAND = [
     *(sys.executable, "-m", "pipelines.cli", "sweep", "workload=toys.spinner:Spinner", "name=toy"),
     *("axes.work=[single]", "tracking=disabled", "workload.products=400"),
-    *("measure.rounds=10", "measure.iterations=40", "measure.evidence_iterations=2", "measure.counting_iterations=2"),
+    *(
+        "measure.rounds=10",
+        "measure.iterations=40",
+        "measure.evidence_iterations=2",
+        "measure.counting_iterations=2",
+    ),
 ]
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
     env = {**os.environ, "PYTHONPATH": str(SUPPORT), "COLUMNS": "200"}
-    return subprocess.Popen(COMMAND, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        COMMAND, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -49,7 +56,10 @@ def processes(folder: Path) -> list[str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                cwd, line = str((entry / "cwd").readlink()), (entry / "cmdline").read_text().replace("\0", " ")
+                cwd, line = (
+                    str((entry / "cwd").readlink()),
+                    (entry / "cmdline").read_text().replace("\0", " "),
+                )
             except OSError:
                 continue
             if line and cwd == str(folder):
@@ -67,7 +77,9 @@ def running(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
     process.wait()
 
 
-def test_ctrl_c_stops_cleanly_and_the_same_command_finishes_the_rest(running: tuple[Path, subprocess.Popen[str]]) -> None:
+def test_ctrl_c_stops_cleanly_and_the_same_command_finishes_the_rest(
+    running: tuple[Path, subprocess.Popen[str]],
+) -> None:
     folder, process = running
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=DEADLINE_S)
@@ -75,7 +87,9 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_finishes_the_rest(running: tu
     assert "The same command continues where it stopped" in output
     assert "Traceback" not in output
     until(lambda: not processes(folder))
-    kept = {path: path.stat().st_mtime_ns for path in folder.glob("runs/toy/trials/*/p000-r000-a0/record.json")}
+    kept = {
+        path: path.stat().st_mtime_ns for path in folder.glob("runs/toy/trials/*/p000-r000-a0/record.json")
+    }
     assert len(kept) == 2
 
     again = start(folder)
@@ -86,9 +100,15 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_finishes_the_rest(running: tu
     assert "work=single" in output and "faster" in output
 
 
-def test_a_killed_pack_leaves_no_process_and_the_sweep_says_so(running: tuple[Path, subprocess.Popen[str]]) -> None:
+def test_a_killed_pack_leaves_no_process_and_the_sweep_says_so(
+    running: tuple[Path, subprocess.Popen[str]],
+) -> None:
     folder, process = running
-    (pack,) = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is_pack(entry, folder)]
+    (pack,) = [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and _is_pack(entry, folder)
+    ]
     os.kill(pack, signal.SIGKILL)
     output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1, output
@@ -121,6 +141,8 @@ def test_a_folder_that_shadows_our_packages_is_not_imported(tmp_path: Path) -> N
     script = Path(sys.executable).with_name("perfsweep")
     command = [str(script), "run", "workload=toys.spinner:Spinner", "measure.iterations=5"]
     env = {**os.environ, "PYTHONPATH": str(SUPPORT)}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "5 of 5" in done.stdout

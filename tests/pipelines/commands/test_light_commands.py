@@ -23,11 +23,15 @@ finally:
 """
 
 
-@pytest.mark.parametrize("arguments", [["status"], ["logs"], ["publish", "--offline"], ["status", "--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [["status"], ["logs"], ["publish", "--offline"], ["status", "--help"]], ids=" ".join
+)
 def test_it_needs_no_torch(arguments: list[str], command, tmp_path) -> None:
     manifest = plan.make_plan(command(DesignConfig("ladder", levels={"slab": [2]})), Device())
     folder = SweepFolder(tmp_path / "runs" / manifest.sweep.name)
     launch.prepare(folder, manifest, "")
-    said = subprocess.run([sys.executable, "-c", RUN, *arguments, str(folder.path)], capture_output=True, text=True, timeout=200)
+    said = subprocess.run(
+        [sys.executable, "-c", RUN, *arguments, str(folder.path)], capture_output=True, text=True, timeout=200
+    )
     assert said.stdout.splitlines()[-1] == "no torch", said.stderr
     assert "Traceback" not in said.stderr

@@ -36,23 +36,31 @@ def test_a_new_workload_has_the_name_that_was_given_everywhere(folder: Path) -> 
     assert registry.find("graph_net:GraphNet").__name__ == "GraphNet"
 
 
-def test_a_new_workload_can_be_planned_in_every_sweep_of_its_yaml(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_workload_can_be_planned_in_every_sweep_of_its_yaml(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     perfsweep("new", "planned")
     for sweep, arms in (("quick", 5), ("all", 9), ("chain", 4)):
-        assert perfsweep("sweep", "workload=planned:Planned", f"sweep={sweep}", "dry_run=true", "axes={}") == 0
+        assert (
+            perfsweep("sweep", "workload=planned:Planned", f"sweep={sweep}", "dry_run=true", "axes={}") == 0
+        )
         out = capsys.readouterr().out
         assert f"planned-{sweep}: workload planned:Planned, " in out
         assert int(out.partition("Planned, ")[2].split()[0]) >= arms
 
 
 @pytest.mark.parametrize("name", ["My_Workload", "a-b", "3d", "class", "workloads", ""])
-def test_a_name_that_cannot_be_imported_is_refused(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_cannot_be_imported_is_refused(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert perfsweep("new", name) == 2
     assert "choose another" in (err := capsys.readouterr().err) or "is no name for a module" in err
     assert list(folder.iterdir()) == []
 
 
-def test_nothing_is_overwritten_and_nothing_half_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_overwritten_and_nothing_half_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "mine.yaml").write_text("precious")
     assert perfsweep("new", "mine") == 2
     assert "mine.yaml is there already" in capsys.readouterr().err
@@ -75,13 +83,17 @@ def test_the_batch_script_of_init_is_ours_with_the_command_on_path(folder: Path)
     subprocess.run(["bash", "-n", "sweep.sbatch"], check=True)
 
 
-def test_the_makefile_fragment_calls_commands_that_exist(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_makefile_fragment_calls_commands_that_exist(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
     perfsweep("init", ".")
     for target in ("check", "plan", "sweep"):
         command = ["make", "-n", "-f", "perfsweep.mk", target, "WORKLOAD=digits"]
-        ours = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # make may run these tests
+        ours = {
+            name: value for name, value in os.environ.items() if not name.startswith("MAKE")
+        }  # make may run these tests
         words = subprocess.run(command, capture_output=True, text=True, check=True, env=ours).stdout.split()
         assert words[0] == "perfsweep"
         assert words[1] in cli.COMMANDS

@@ -1,4 +1,5 @@
-"""What a command says about tracking before it measures: one line for each thing that will not be as asked."""
+"""What a command says about tracking before it measures: one line for each thing that will not be as
+asked."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def test_a_good_account_needs_no_word(backend: Loopback) -> None:
     assert said(mode="online")[0] == []
 
 
-def test_what_the_shell_fills_in_is_kept_for_every_later_publisher(backend: Loopback, shell: pytest.MonkeyPatch) -> None:
+def test_what_the_shell_fills_in_is_kept_for_every_later_publisher(
+    backend: Loopback, shell: pytest.MonkeyPatch
+) -> None:
     shell.setenv("WANDB_ENTITY", "team")
     lines, tracking = said(mode="online")
     assert (lines, tracking.entity, tracking.base_url) == ([], "team", backend.url)
@@ -39,7 +42,9 @@ def test_what_the_shell_fills_in_is_kept_for_every_later_publisher(backend: Loop
 def test_no_account_is_one_line_and_measuring_goes_on(backend: Loopback, shell: pytest.MonkeyPatch) -> None:
     shell.delenv("WANDB_API_KEY")
     (line,), _ = said(mode="online")
-    assert line.startswith(f"W&B: no API key for {backend.url}; run `wandb login --host {backend.url}` or set WANDB_API_KEY; ")
+    assert line.startswith(
+        f"W&B: no API key for {backend.url}; run `wandb login --host {backend.url}` or set WANDB_API_KEY; "
+    )
     assert line.endswith("run folders are written instead, and `perfsweep publish` uploads them later")
 
 

@@ -1,4 +1,5 @@
-"""What docs/reading.md says about tables is true: its examples run on a sweep, and every file it names is there."""
+"""What docs/reading.md says about tables is true: its examples run on a sweep, and every file it names is
+there."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 
 
 def test_the_examples_answer_their_questions(command, monkeypatch, tmp_path) -> None:
-    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [2]}), measure={"rounds": 10})
+    sweep = command(
+        DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [2]}), measure={"rounds": 10}
+    )
     folder, manifest = simulated(sweep, cost, iterations=20)
     compared(folder, manifest)
     (tmp_path / "runs" / "digits-demo").symlink_to(folder.path)
@@ -33,7 +36,9 @@ def test_the_examples_answer_their_questions(command, monkeypatch, tmp_path) -> 
 
 
 def test_every_table_that_the_page_names_is_written(command) -> None:
-    folder, manifest = simulated(command(DesignConfig("one_at_a_time", levels={"work": ["single"]})), cost, iterations=20)
+    folder, manifest = simulated(
+        command(DesignConfig("one_at_a_time", levels={"work": ["single"]})), cost, iterations=20
+    )
     compared(folder, manifest)
     named = set(re.findall(r"`(\w+\.parquet)`", PAGE))
     assert named == {file.name for file in folder.tables_dir.glob("*.parquet")}

@@ -18,7 +18,9 @@ from pipelines.store.records import Effect
 from workloads.api import Device
 
 
-def resolution(delay: int, verdict: Verdict, low: float = 0.5, high: float = 2.0, figure: str = "wall time") -> Resolution:
+def resolution(
+    delay: int, verdict: Verdict, low: float = 0.5, high: float = 2.0, figure: str = "wall time"
+) -> Resolution:
     effect = Effect(id="e", design="one_at_a_time", toggle="delay", level=str(delay), pairs=(("a", "b"),))
     return Resolution(figure, delay, EffectResult(effect, "a", "b", verdict, ratio=1.0, low=low, high=high))
 
@@ -37,7 +39,13 @@ def test_a_machine_that_sees_three_per_cent_and_nothing_between_equal_arms_passe
 
 @pytest.mark.parametrize(
     ("place", "verdict"),
-    [(0, Verdict.SLOWER), (0, Verdict.FASTER), (2, Verdict.UNDECIDED), (2, Verdict.FASTER), (3, Verdict.NO_DIFFERENCE)],
+    [
+        (0, Verdict.SLOWER),
+        (0, Verdict.FASTER),
+        (2, Verdict.UNDECIDED),
+        (2, Verdict.FASTER),
+        (3, Verdict.NO_DIFFERENCE),
+    ],
 )
 def test_a_false_word_or_a_missed_delay_fails(place: int, verdict: Verdict) -> None:
     found = list(GOOD)
@@ -72,13 +80,20 @@ def test_a_budget_that_is_no_time_is_refused(budget: str, capsys: pytest.Capture
 
 
 @pytest.mark.slow
-def test_doubled_work_is_resolved_anywhere_and_no_delay_is_called_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which small delays a machine resolves, and how far apart its equal arms lie, is what the self-test is for to say."""
+def test_doubled_work_is_resolved_anywhere_and_no_delay_is_called_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which small delays a machine resolves, and how far apart its equal arms lie, is what the self-test is
+    for to say."""
     monkeypatch.setattr(selftest, "DELAYS", (10, 100))
     out = StringIO()
     selftest.run(Console(file=out, width=100), budget_s=40.0)
     text = out.getvalue()
-    rows = {tuple(line.split()[0:3:2]): line for line in text.splitlines() if line.strip().startswith(("wall time", "CPU time"))}
+    rows = {
+        tuple(line.split()[0:3:2]): line
+        for line in text.splitlines()
+        if line.strip().startswith(("wall time", "CPU time"))
+    }
     assert "slower" in rows["CPU", "100"] and "yes" in rows["CPU", "100"], text
     assert not [row for (_, injected), row in rows.items() if injected != "A/A" and "faster" in row], text
     assert {injected for _, injected in rows} == {"A/A", "10", "100"}, text

@@ -1,4 +1,5 @@
-"""`perfsweep tune` and `perfsweep frontier` as commands, on simulated machines; the small check at the end is real."""
+"""`perfsweep tune` and `perfsweep frontier` as commands, on simulated machines; the small check at the end is
+real."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ class Shell:
 
 
 @pytest.fixture
-def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Shell]:
+def at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Shell]:
     monkeypatch.chdir(tmp_path)
     yield Shell(tmp_path, monkeypatch, capsys)
 
@@ -62,13 +65,19 @@ def simulated(**changes) -> SimulatedLaunch:
     return SimulatedLaunch(cost, **{"peak_of": memory, "noise": 0.01, "spikes": 0.0, **changes})
 
 
-def test_an_interrupted_search_says_what_it_learnt_and_the_same_command_finishes_and_keeps_a_preset(at: Shell) -> None:
+def test_an_interrupted_search_says_what_it_learnt_and_the_same_command_finishes_and_keeps_a_preset(
+    at: Shell,
+) -> None:
     machine = simulated(wrong=lambda levels: levels["wrong"] == "on")
     words = [*TUNE, "tune.toggles=[fuse,narrow,extra,share,wrong]", *LADDER, "measure.rounds=6"]
     machine.break_at = "p003"
     status, out = at.on(machine)(*words)
     assert status == 130, out
-    assert "learnt so far" in out and "not verified" in out and "The same command continues where it stopped" in out
+    assert (
+        "learnt so far" in out
+        and "not verified" in out
+        and "The same command continues where it stopped" in out
+    )
 
     machine.break_at = None
     before = list(machine.launched)
@@ -86,7 +95,11 @@ def test_an_interrupted_search_says_what_it_learnt_and_the_same_command_finishes
     preset = at.folder / "runs/conf/toggles/tuned-tunable-cpu.yaml"
     assert yaml.safe_load(preset.read_text()) == BEST
     assert "against the reference" in preset.read_text()
-    use = next(line for line in out.splitlines() if line.startswith("use it: ")).split("perfsweep run ")[1].replace("'", "")
+    use = (
+        next(line for line in out.splitlines() if line.startswith("use it: "))
+        .split("perfsweep run ")[1]
+        .replace("'", "")
+    )
     status, out = at("sweep", *use.split(), "axes.extra=[on]", "dry_run=true", "tracking=disabled")
     assert status == 0, out
     assert "fuse=on,narrow=on" in out and f"slab={OPTIMUM}" in out
@@ -103,7 +116,9 @@ def test_a_level_that_does_nothing_beside_the_others_is_not_recommended(at: Shel
     assert "narrow does nothing beside the others: once more without" in out
     assert "tuned: fuse=on\n" in out
     assert "dropped narrow: does nothing beside the others" in out
-    assert yaml.safe_load((at.folder / "runs/conf/toggles/tuned-tunable-cpu.yaml").read_text()) == {"fuse": "on"}
+    assert yaml.safe_load((at.folder / "runs/conf/toggles/tuned-tunable-cpu.yaml").read_text()) == {
+        "fuse": "on"
+    }
 
 
 def test_where_fresh_rounds_find_everything_on_faster_it_is_recommended(at: Shell) -> None:
@@ -118,19 +133,31 @@ def test_where_fresh_rounds_find_everything_on_faster_it_is_recommended(at: Shel
     assert status == 0, out
     assert "everything on is faster: once more with it" in out
     assert "tuned: fuse=on, extra=on\n" in out
-    assert yaml.safe_load((at.folder / "runs/conf/toggles/tuned-tunable-cpu.yaml").read_text()) == {"fuse": "on", "extra": "on"}
+    assert yaml.safe_load((at.folder / "runs/conf/toggles/tuned-tunable-cpu.yaml").read_text()) == {
+        "fuse": "on",
+        "extra": "on",
+    }
 
 
 def test_memory_compiling_and_parity_limit_what_may_win(at: Shell) -> None:
     machine = simulated(compile_of=lambda levels: 30.0 if levels["share"] == "on" else 0.0)
     status, out = at.on(machine)(
-        *(*TUNE, "tune.toggles=[fuse,narrow,share]", "tune.ladder=slab", "tune.sizes=[4,8,16,32]", "measure.rounds=6"),
+        *(
+            *TUNE,
+            "tune.toggles=[fuse,narrow,share]",
+            "tune.ladder=slab",
+            "tune.sizes=[4,8,16,32]",
+            "measure.rounds=6",
+        ),
         *("tune.parity=exact", "tune.compile_s=10", f"tune.memory_gib={(3e8 + 20 * BYTES_EACH) / 2**30:.4f}"),
     )
     assert status == 0, out
     assert "left out: narrow=on: its results may move as far as tolerance, and tune.parity=exact" in out
     assert "dropped share: compiles for 30.0 s, and tune.compile_s=10" in out
-    assert yaml.safe_load((at.folder / "runs/conf/toggles/tuned-tunable-cpu.yaml").read_text()) == {"fuse": "on", "slab": 16}
+    assert yaml.safe_load((at.folder / "runs/conf/toggles/tuned-tunable-cpu.yaml").read_text()) == {
+        "fuse": "on",
+        "slab": 16,
+    }
 
 
 def test_set_up_and_compiling_count_for_the_stated_number_of_iterations(at: Shell) -> None:
@@ -149,10 +176,16 @@ def test_set_up_and_compiling_count_for_the_stated_number_of_iterations(at: Shel
             "every other arm was ruled out; no preset is written",
             "dropped fuse: changes results",
         ),
-        ({"peak_of": lambda levels: 1e12}, "no feasible arm: not even the reference: out: oom", "too much memory"),
+        (
+            {"peak_of": lambda levels: 1e12},
+            "no feasible arm: not even the reference: out: oom",
+            "too much memory",
+        ),
     ],
 )
-def test_where_nothing_can_be_recommended_the_end_says_why(at: Shell, machine: dict, words: str, said: str) -> None:
+def test_where_nothing_can_be_recommended_the_end_says_why(
+    at: Shell, machine: dict, words: str, said: str
+) -> None:
     status, out = at.on(simulated(**machine))(*TUNE, "tune.toggles=[fuse,narrow]", "tune.memory_gib=1")
     assert status == 1, out
     assert words in out and said in out
@@ -172,7 +205,10 @@ MISTAKES = [
     (["tune.toggles=[slab]"], "slab has no level to try but 1"),
     (["tune.ladder=mode"], "mode is no ladder"),
     (["tune.toggles=[slab]", "tune.ladder=slab"], "slab stands in tune.toggles and in tune.ladder"),
-    (["tune.toggles=[narrow,gpu_only]", "tune.parity=exact"], "the limits leave nothing to search: narrow=on"),
+    (
+        ["tune.toggles=[narrow,gpu_only]", "tune.parity=exact"],
+        "the limits leave nothing to search: narrow=on",
+    ),
     (["tune.toggles=[fuse]", "tune.parity=loose"], "tune.parity=loose is unknown"),
     (["tune.toggles=[fuse]", "tune.iterations=0"], "tune.iterations=0.0 must be above zero"),
     (["tune.toggles=[fuse]", "tune.memory_gib=2", "measure.memory_gib=1"], "contradict one another"),
@@ -181,7 +217,9 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "said"), MISTAKES, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("words", "said"), MISTAKES, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_a_mistake_is_one_sentence(at: Shell, words: list[str], said: str) -> None:
     status, out = at(*TUNE, *words)
     assert status == 2, out
@@ -193,7 +231,12 @@ def test_a_frontier_has_the_fastest_size_its_cliff_and_what_does_not_fit(at: She
     budget = 3e8 + 300 * BYTES_EACH
     machine = simulated(noise=0.003)
     status, out = at.on(machine)(
-        *("frontier", "workload=toys.tunable:Tunable", "tracking=disabled", f"frontier.memory_gib={budget / 2**30:.4f}")
+        *(
+            "frontier",
+            "workload=toys.tunable:Tunable",
+            "tracking=disabled",
+            f"frontier.memory_gib={budget / 2**30:.4f}",
+        )
     )
     assert status == 0, out
     assert f"fastest: slab={OPTIMUM}" in out
@@ -224,15 +267,29 @@ def test_a_folder_of_ones_own_keeps_the_preset_in_its_configuration(at: Shell) -
     (at.folder / "perfsweep.yaml").write_text("conf: configs\n")
     status, out = at.on(simulated())(*TUNE, "tune.toggles=[fuse]", "measure.rounds=6")
     assert status == 0, out
-    assert yaml.safe_load((at.folder / "configs/toggles/tuned-tunable-cpu.yaml").read_text()) == {"fuse": "on"}
+    assert yaml.safe_load((at.folder / "configs/toggles/tuned-tunable-cpu.yaml").read_text()) == {
+        "fuse": "on"
+    }
     assert "use it: perfsweep run workload=toys.tunable:Tunable toggles=tuned-tunable-cpu" in out
-    assert re.search(r"kept fuse=on: -\d.* faster, results identical", out), "without its only level the winner is the reference"
+    assert re.search(r"kept fuse=on: -\d.* faster, results identical", out), (
+        "without its only level the winner is the reference"
+    )
 
 
 @pytest.mark.slow
 def test_a_real_search_finds_what_is_planted(at: Shell) -> None:
-    measure = ["measure.iterations=12", "measure.warmup_max=8", "measure.evidence_iterations=2", "measure.counting_iterations=2"]
-    words = ["tune.toggles=[fuse,extra,wrong]", "tune.ladder=slab", "tune.sizes=[16,32,64,128]", "measure.rounds=6"]
+    measure = [
+        "measure.iterations=12",
+        "measure.warmup_max=8",
+        "measure.evidence_iterations=2",
+        "measure.counting_iterations=2",
+    ]
+    words = [
+        "tune.toggles=[fuse,extra,wrong]",
+        "tune.ladder=slab",
+        "tune.sizes=[16,32,64,128]",
+        "measure.rounds=6",
+    ]
     status, out = at(*TUNE, *words, *measure, "workload.wait_ms=8")
     assert status == 0, out
     found = yaml.safe_load((at.folder / "runs/conf/toggles/tuned-tunable-cpu.yaml").read_text())
@@ -243,7 +300,13 @@ def test_a_real_search_finds_what_is_planted(at: Shell) -> None:
 
 def test_a_trial_that_needs_more_memory_than_it_may_ends_as_out_of_memory(at: Shell) -> None:
     status, out = at(
-        *("run", "workload=toys.tunable:Tunable", "measure.memory_gib=0.01", "measure.iterations=2", "measure.warmup_max=5"),
+        *(
+            "run",
+            "workload=toys.tunable:Tunable",
+            "measure.memory_gib=0.01",
+            "measure.iterations=2",
+            "measure.warmup_max=5",
+        ),
         "workload.wait_ms=1",
     )
     assert status == 1, out

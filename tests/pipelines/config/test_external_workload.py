@@ -1,4 +1,5 @@
-"""A workload from somebody's folder, package or entry point, with the YAML beside it; and the folder's own configuration."""
+"""A workload from somebody's folder, package or entry point, with the YAML beside it; and the folder's own
+configuration."""
 
 from __future__ import annotations
 
@@ -76,7 +77,14 @@ def test_the_yaml_beside_the_module_sets_the_workload_and_its_first_sweep(folder
 
 def test_the_command_line_wins_over_the_yaml(folder: Path) -> None:
     write(folder, "plain_b")
-    found = composed("sweep", "workload=plain_b:Own", "sweep=long", "workload.size=9", "workload.other=b", "measure.rounds=5")
+    found = composed(
+        "sweep",
+        "workload=plain_b:Own",
+        "sweep=long",
+        "workload.size=9",
+        "workload.other=b",
+        "measure.rounds=5",
+    )
     assert found["workload"] == {"name": "plain_b:Own", "size": 9, "other": "b"}
     assert (found["sweep"]["name"], found["measure"]["rounds"]) == ("long", 5)
 
@@ -126,7 +134,9 @@ def test_without_yaml_the_ablation_is_the_default(folder: Path) -> None:
         ("- a", "must hold a mapping"),
     ],
 )
-def test_a_yaml_that_cannot_be_meant_is_refused_by_file_and_entry(folder: Path, yaml: str, message: str) -> None:
+def test_a_yaml_that_cannot_be_meant_is_refused_by_file_and_entry(
+    folder: Path, yaml: str, message: str
+) -> None:
     write(folder, "wrong", yaml)
     with pytest.raises(ConfigError, match=message) as error:
         composed("sweep", "workload=wrong:Own")
@@ -134,7 +144,9 @@ def test_a_yaml_that_cannot_be_meant_is_refused_by_file_and_entry(folder: Path, 
 
 
 def test_the_folder_adds_overrides_and_the_command_line_wins(folder: Path) -> None:
-    (folder / "perfsweep.yaml").write_text("overrides: [tracking=disabled, measure.rounds=7, cluster=inprocess]")
+    (folder / "perfsweep.yaml").write_text(
+        "overrides: [tracking=disabled, measure.rounds=7, cluster=inprocess]"
+    )
     assert composed("sweep")["tracking"]["mode"] == "disabled"
     assert composed("sweep")["measure"]["rounds"] == 7
     found = composed("sweep", "cluster=local", "measure.rounds=9")
@@ -159,7 +171,9 @@ def test_site_profiles_of_the_folder_are_chosen_by_name(folder: Path) -> None:
         ("overrides: [cluster]", "list of texts such as cluster=site"),
     ],
 )
-def test_a_folder_configuration_that_cannot_be_meant_is_refused(folder: Path, text: str, message: str) -> None:
+def test_a_folder_configuration_that_cannot_be_meant_is_refused(
+    folder: Path, text: str, message: str
+) -> None:
     (folder / "perfsweep.yaml").write_text(text)
     with pytest.raises(ConfigError, match=message):
         composed("sweep")

@@ -58,9 +58,18 @@ def test_the_shell_cannot_fill_in_what_would_be_refused() -> None:
 @pytest.mark.parametrize(
     ("shell", "said"),
     [
-        ({"WANDB_MODE": "online"}, "WANDB_MODE=online of your shell contradicts tracking.mode=offline, which holds; "),
-        ({"WANDB_PROJECT": "other"}, "WANDB_PROJECT=other of your shell contradicts tracking.project=perfsweep"),
-        ({"WANDB_RUN_ID": "r"}, "WANDB_RUN_ID of your shell has no effect: perfsweep sets this itself; unset it"),
+        (
+            {"WANDB_MODE": "online"},
+            "WANDB_MODE=online of your shell contradicts tracking.mode=offline, which holds; ",
+        ),
+        (
+            {"WANDB_PROJECT": "other"},
+            "WANDB_PROJECT=other of your shell contradicts tracking.project=perfsweep",
+        ),
+        (
+            {"WANDB_RUN_ID": "r"},
+            "WANDB_RUN_ID of your shell has no effect: perfsweep sets this itself; unset it",
+        ),
     ],
 )
 def test_a_variable_that_contradicts_is_named_in_one_sentence(shell: dict[str, str], said: str) -> None:

@@ -28,7 +28,11 @@ def hydra() -> Iterator[None]:
 
 def test_values_are_typed_by_the_dataclasses() -> None:
     command = config.typed(compose("sweep", ["measure.rounds=7", "++toggles.amp=bf16"]), SweepCommand)
-    assert (command.measure.rounds, command.toggles, command.cluster.executor) == (7, {"amp": "bf16"}, "local")
+    assert (command.measure.rounds, command.toggles, command.cluster.executor) == (
+        7,
+        {"amp": "bf16"},
+        "local",
+    )
     assert config.typed(compose("run", ["measure.iterations=9"]), RunCommand).measure.iterations == 9
 
 
@@ -77,5 +81,7 @@ def test_every_named_sweep_of_a_workload_can_be_planned(workload: str) -> None:
 
 
 def test_one_word_where_a_list_belongs_is_answered_with_the_list() -> None:
-    with pytest.raises(ConfigError, match=r"^workload\.lora_targets=q is no list: write workload\.lora_targets=\[q\]$"):
+    with pytest.raises(
+        ConfigError, match=r"^workload\.lora_targets=q is no list: write workload\.lora_targets=\[q\]$"
+    ):
         config.workload_config(registry.find("latentwire"), {"lora_targets": "q"})

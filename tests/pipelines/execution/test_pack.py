@@ -56,4 +56,9 @@ def test_the_fork_server_and_the_first_trial_begin_without_torch_in_the_pack(com
         env={**os.environ, "PYTHONPATH": os.pathsep.join(manifest.sweep.import_paths)},
     )
     seen = json.loads(done.stdout.splitlines()[-1])
-    assert seen == {"at import": False, "as the server begins": False, "as the first trial starts": False, "status": 0}
+    assert seen == {
+        "at import": False,
+        "as the server begins": False,
+        "as the first trial starts": False,
+        "status": 0,
+    }

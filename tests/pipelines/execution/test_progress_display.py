@@ -1,4 +1,5 @@
-"""What a person sees: true counts, one line for each kind of trouble, and no control characters in log files."""
+"""What a person sees: true counts, one line for each kind of trouble, and no control characters in log
+files."""
 
 from __future__ import annotations
 
@@ -33,7 +34,13 @@ def shown(manifest: Manifest, events: list[Event], *, terminal: bool = False) ->
 def event(manifest: Manifest, arm: int, outcome: Outcome, reason: str = "", number: int | None = 0) -> Event:
     kind = Kind.TIMING if number is not None else Kind.EVIDENCE
     return Event(
-        time=time.time(), arm=manifest.arms[arm].id, kind=kind, round=number, outcome=outcome, seconds=1.0, reason=reason
+        time=time.time(),
+        arm=manifest.arms[arm].id,
+        kind=kind,
+        round=number,
+        outcome=outcome,
+        seconds=1.0,
+        reason=reason,
     )
 
 
@@ -46,7 +53,9 @@ def test_the_plan_says_what_is_measured_and_what_is_there_already(manifest: Mani
 
 
 def test_the_first_failure_of_an_arm_is_shown_once_with_its_reason(manifest: Manifest) -> None:
-    failures = [event(manifest, 1, Outcome.FAILED, "RuntimeError: broken\nmore", number) for number in range(3)]
+    failures = [
+        event(manifest, 1, Outcome.FAILED, "RuntimeError: broken\nmore", number) for number in range(3)
+    ]
     text = shown(manifest, failures)
     assert text.count("work=single: failed: RuntimeError: broken") == 1
     assert "more" not in text
@@ -63,10 +72,14 @@ def test_the_last_line_of_a_log_file_has_the_whole_count(manifest: Manifest) -> 
     """Lines come at most every ten seconds, and the last one may be far from the end."""
     text = shown(manifest, [event(manifest, 0, Outcome.OK) for _ in range(3)])
     assert text.strip().splitlines() == ["3 of 20 trials"]
-    assert "3 of 20 trials\n" not in shown(manifest, [event(manifest, 0, Outcome.OK) for _ in range(3)], terminal=True)
+    assert "3 of 20 trials\n" not in shown(
+        manifest, [event(manifest, 0, Outcome.OK) for _ in range(3)], terminal=True
+    )
 
 
-def test_trials_that_will_never_come_leave_the_count(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trials_that_will_never_come_leave_the_count(
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress_display, "LOG_EVERY_S", 0.0)
     missing = event(manifest, 1, Outcome.UNSUPPORTED, "work=single: needs a GPU", None)
     text = shown(manifest, [missing, event(manifest, 0, Outcome.OK)])
@@ -80,7 +93,8 @@ def test_the_stage_of_the_newest_trial_is_read_when_drawn(manifest: Manifest, tm
     assert stage.__rich__() == "baseline: starting"
     for attempt, doing in ((0, "saving"), (1, "warming up")):
         spec = TrialSpec(
-            sweep="toy", workload="toy", config={}, arm=arm, kind=Kind.TIMING, pack="p000", round=0, attempt=attempt,
+            sweep="toy", workload="toy", config={}, arm=arm, kind=Kind.TIMING, pack="p000", round=0,
+            attempt=attempt,
             measure=manifest.sweep.measure, code="", cache_dir="",
         )  # fmt: skip
         folder.trial_dir(spec).mkdir(parents=True)

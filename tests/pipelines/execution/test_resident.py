@@ -47,7 +47,9 @@ def timings(run: PackRun, label: str = "baseline") -> dict[int, TrialRecord]:
     return found
 
 
-def test_rounds_of_one_generation_share_one_warm_up_and_the_next_generation_has_its_own(command, prepared: Prepare) -> None:
+def test_rounds_of_one_generation_share_one_warm_up_and_the_next_generation_has_its_own(
+    command, prepared: Prepare
+) -> None:
     run = prepared(command(WORK, measure=RESIDENT))
     run.run()
     records = timings(run)
@@ -61,7 +63,9 @@ def test_rounds_of_one_generation_share_one_warm_up_and_the_next_generation_has_
 def test_turns_of_two_arms_never_overlap(command, prepared: Prepare) -> None:
     run = prepared(command(WORK, measure=RESIDENT))
     run.run()
-    turns = sorted((r.started, r.ended) for label in ("baseline", "work=single") for r in timings(run, label).values())
+    turns = sorted(
+        (r.started, r.ended) for label in ("baseline", "work=single") for r in timings(run, label).values()
+    )
     assert len(turns) == 8
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(turns))
 
@@ -76,7 +80,9 @@ def test_generations_not_turns_are_what_an_interval_counts(command, prepared: Pr
     assert result.ratio is not None and 0.3 < result.ratio < 0.8
 
 
-def test_a_process_killed_between_its_turns_fails_the_rest_of_its_generation_and_nothing_else(command, prepared: Prepare) -> None:
+def test_a_process_killed_between_its_turns_fails_the_rest_of_its_generation_and_nothing_else(
+    command, prepared: Prepare
+) -> None:
     late = DesignConfig("one_at_a_time", levels={"trouble": ["fourth_turn"]})
     run = prepared(command(late, measure={**RESIDENT, "turns": 4}))
     run.run()
@@ -89,8 +95,12 @@ def test_a_process_killed_between_its_turns_fails_the_rest_of_its_generation_and
     assert [neighbour[n].outcome for n in range(4)] == [Outcome.OK] * 4
 
 
-@pytest.mark.parametrize(("trouble", "outcome"), [("raise", Outcome.FAILED), ("oom", Outcome.OOM), ("kill", Outcome.FAILED)])
-def test_an_arm_that_fails_before_its_first_turn_is_an_outcome(command, prepared: Prepare, trouble: str, outcome) -> None:
+@pytest.mark.parametrize(
+    ("trouble", "outcome"), [("raise", Outcome.FAILED), ("oom", Outcome.OOM), ("kill", Outcome.FAILED)]
+)
+def test_an_arm_that_fails_before_its_first_turn_is_an_outcome(
+    command, prepared: Prepare, trouble: str, outcome
+) -> None:
     run = prepared(command(DesignConfig("one_at_a_time", levels={"trouble": [trouble]}), measure=RESIDENT))
     run.run()
     assert {record.outcome for record in timings(run, f"trouble={trouble}").values()} == {outcome}
@@ -126,7 +136,11 @@ def test_variables_and_ranks_of_levels_reach_processes_that_stay(command, prepar
 
 
 def test_jobs_take_turns_too(command, prepared: Prepare) -> None:
-    jobs = command(DesignConfig("one_at_a_time", levels={"pause_ms": [1]}), workload="toys.jobs:Countdown", measure=RESIDENT)
+    jobs = command(
+        DesignConfig("one_at_a_time", levels={"pause_ms": [1]}),
+        workload="toys.jobs:Countdown",
+        measure=RESIDENT,
+    )
     run = prepared(jobs)
     run.run()
     records = timings(run)
@@ -150,11 +164,17 @@ def test_arms_that_do_not_fit_into_memory_together_run_in_fresh_processes(
 def test_no_process_that_stays_outlives_its_pack(command, prepared: Prepare) -> None:
     run = prepared(command(WORK, measure=RESIDENT))
     run.run()
-    pids = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if str(run.folder.path) in _text(path)]
+    pids = [
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if str(run.folder.path) in _text(path)
+    ]
     assert pids == []
 
 
-def test_an_interrupt_between_turns_ends_all_processes(command, prepared: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_between_turns_ends_all_processes(
+    command, prepared: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = prepared(command(WORK, measure=RESIDENT))
     children: list[int] = []
     started = run._starter.start

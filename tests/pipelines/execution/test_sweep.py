@@ -1,4 +1,5 @@
-"""A whole sweep of the toy workload: every way a trial can end is an outcome, and the rest of the sweep is judged."""
+"""A whole sweep of the toy workload: every way a trial can end is an outcome, and the rest of the sweep is
+judged."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ class Done:
     comparison: Comparison
 
     def effect(self, toggle: str, level: str) -> EffectResult:
-        return next(r for r in self.comparison.effects if (r.effect.toggle, r.effect.level) == (toggle, level))
+        return next(
+            r for r in self.comparison.effects if (r.effect.toggle, r.effect.level) == (toggle, level)
+        )
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +65,13 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     command = SweepCommand(
         workload={"name": "toys.spinner:Spinner"},
         measure=MeasureConfig(
-            rounds=6, iterations=8, warmup_max=10, evidence_iterations=4, counting_iterations=2, timeout_s=60, repeats=0
+            rounds=6,
+            iterations=8,
+            warmup_max=10,
+            evidence_iterations=4,
+            counting_iterations=2,
+            timeout_s=60,
+            repeats=0,
         ),
         cluster=ClusterConfig(arms_per_pack=20),
         sweep=SweepConfig(name="toy", designs=[DesignConfig("one_at_a_time", levels=LEVELS)]),
@@ -127,7 +136,9 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("level", "outcome", "reason"), FAULTS)
-def test_every_fault_is_an_outcome_with_a_reason(done: Done, level: str, outcome: Outcome, reason: str) -> None:
+def test_every_fault_is_an_outcome_with_a_reason(
+    done: Done, level: str, outcome: Outcome, reason: str
+) -> None:
     result = done.effect("trouble", level)
     assert result.word == outcome.value
     assert reason in result.note
@@ -146,7 +157,9 @@ def test_the_other_arms_have_all_their_rounds(done: Done) -> None:
 
 
 def test_series_phases_and_logged_rows_are_kept_for_every_iteration(done: Done) -> None:
-    trial = done.trials.filter((pl.col("label") == "baseline") & (pl.col("kind") == "timing")).row(0, named=True)
+    trial = done.trials.filter((pl.col("label") == "baseline") & (pl.col("kind") == "timing")).row(
+        0, named=True
+    )
     arrays = read_arrays(Path(trial["folder"]) / "iterations.npz")
     for name in ("wall_ns", "start_ns", "host_multiply", "host_trouble", "log_trace"):
         assert arrays[name].shape == (8,), name
@@ -165,7 +178,9 @@ def test_the_table_reads_at_a_hundred_columns(done: Done) -> None:
 
 
 def test_the_report_opens_without_network_and_escapes_names(done: Done) -> None:
-    page.write_html(done.folder, done.manifest, done.comparison, done.trials, read_provenance(done.folder.config_file, []))
+    page.write_html(
+        done.folder, done.manifest, done.comparison, done.trials, read_provenance(done.folder.config_file, [])
+    )
     html = done.folder.report_file.read_text()
     assert "work=single" in html
     outside = _Outside()
@@ -181,17 +196,21 @@ def test_tables_are_parquet_with_one_row_per_trial_and_effect(done: Done) -> Non
 
 def test_no_process_of_the_sweep_is_left(done: Done) -> None:
     deadline = time.monotonic() + 20  # a fork server ends by itself once its pack is gone
-    while alive := [p for p in Path("/proc").iterdir() if p.name.isdigit() and str(done.folder.path) in _command_line(p)]:
+    while alive := [
+        p for p in Path("/proc").iterdir() if p.name.isdigit() and str(done.folder.path) in _command_line(p)
+    ]:
         assert time.monotonic() < deadline, alive
         time.sleep(0.05)
 
 
 def test_records_of_another_device_are_left_out_and_never_mixed(done: Done) -> None:
     mixed = done.trials.with_columns(
-        keys=pl.when(pl.col("round") == 0).then(pl.lit("device=other")).otherwise(pl.col("keys")),
+        keys=pl.when(pl.col("round") == 0).then(pl.lit("device=other")).otherwise(pl.col("keys"))
     )
     whole, found = (compare.compare(done.folder, done.manifest, trials) for trials in (done.trials, mixed))
-    assert max(effect.rounds for effect in found.effects) == max(effect.rounds for effect in whole.effects) - 1
+    assert (
+        max(effect.rounds for effect in found.effects) == max(effect.rounds for effect in whole.effects) - 1
+    )
     assert any("are left out: device is other" in note for note in found.notes)
 
 
@@ -237,8 +256,12 @@ def run_sweep() -> Run:
         folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
         launch.prepare(folder, manifest, "")
         progress = read_progress(folder, manifest)
-        packs = [p for p in manifest.packs if progress.unfinished_rounds(p, frozenset(map(Outcome, command.retry)))]
-        assert launch.launch(folder, manifest, packs, command.cluster, Device(), tuple(command.retry)).complete
+        packs = [
+            p for p in manifest.packs if progress.unfinished_rounds(p, frozenset(map(Outcome, command.retry)))
+        ]
+        assert launch.launch(
+            folder, manifest, packs, command.cluster, Device(), tuple(command.retry)
+        ).complete
         return folder, manifest
 
     return run
@@ -308,11 +331,17 @@ def test_a_trial_past_its_time_is_ended_and_recorded_as_timeout(command) -> None
 
 @pytest.mark.parametrize(("label", "value"), [("baseline", 0.0), ("variable=on", 1.0)])
 def test_variables_of_a_level_are_set_before_anything_is_imported(command, label: str, value: float) -> None:
-    assert evidence_of(command(DesignConfig("one_at_a_time", toggles=["variable"])), label).numbers["variable"] == value
+    assert (
+        evidence_of(command(DesignConfig("one_at_a_time", toggles=["variable"])), label).numbers["variable"]
+        == value
+    )
 
 
 def test_a_level_with_ranks_runs_as_a_process_group_and_writes_one_record(command) -> None:
-    assert evidence_of(command(DesignConfig("one_at_a_time", toggles=["group"])), "group=two").numbers["ranks"] == 2.0
+    assert (
+        evidence_of(command(DesignConfig("one_at_a_time", toggles=["group"])), "group=two").numbers["ranks"]
+        == 2.0
+    )
 
 
 def test_a_full_disk_ends_the_pack_with_one_sentence_and_keeps_what_is_there(
@@ -329,16 +358,27 @@ def test_a_full_disk_ends_the_pack_with_one_sentence_and_keeps_what_is_there(
 
     monkeypatch.setattr(files.os, "fsync", full)
     assert pack.main([str(folder.path), "p000"]) == pack.CANNOT_WRITE
-    assert capsys.readouterr().out.startswith("record.json: No space left on device; finished rounds are kept")
+    assert capsys.readouterr().out.startswith(
+        "record.json: No space left on device; finished rounds are kept"
+    )
     assert started(folder) == before
 
 
 def test_whole_jobs_are_timed_after_one_discarded_job(command, run_sweep: Run) -> None:
-    jobs = command(DesignConfig("one_at_a_time", levels={"pause_ms": [1]}), workload="toys.jobs:Countdown", measure={"jobs": 2})
+    jobs = command(
+        DesignConfig("one_at_a_time", levels={"pause_ms": [1]}),
+        workload="toys.jobs:Countdown",
+        measure={"jobs": 2},
+    )
     folder, manifest = run_sweep(jobs)
-    trials = collect.collect(folder, manifest).filter((pl.col("kind") == "timing") & (pl.col("label") == "baseline"))
+    trials = collect.collect(folder, manifest).filter(
+        (pl.col("kind") == "timing") & (pl.col("label") == "baseline")
+    )
     record = next(
-        f.record for tries in read_progress(folder, manifest).timing.values() for arms in tries.values() for f in arms.values()
+        f.record
+        for tries in read_progress(folder, manifest).timing.values()
+        for arms in tries.values()
+        for f in arms.values()
     )
     assert record.numbers["jobs"] == 3
     assert trials["units"].to_list() == [10.0, 10.0]
@@ -347,7 +387,9 @@ def test_whole_jobs_are_timed_after_one_discarded_job(command, run_sweep: Run) -
 
 
 def test_an_arm_that_did_fewer_units_never_counts(command, run_sweep: Run) -> None:
-    skipping = command(DesignConfig("one_at_a_time", levels={"skip": ["half"]}), workload="toys.jobs:Countdown")
+    skipping = command(
+        DesignConfig("one_at_a_time", levels={"skip": ["half"]}), workload="toys.jobs:Countdown"
+    )
     folder, manifest = run_sweep(skipping)
     (result,) = compare.compare(folder, manifest, collect.collect(folder, manifest)).effects
     assert result.verdict is Verdict.DIFFERENT

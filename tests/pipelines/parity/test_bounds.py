@@ -28,7 +28,9 @@ def test_a_level_that_states_no_bound_allows_what_its_class_does() -> None:
     checks = [Check("loss"), Check("grad", Comparator.COSINE)]
     assert loosest([compiled, Level("bf16", parity=TOLERANCE)], checks)[1] == {"loss": 1e-2, "grad": 1e-3}
     assert loosest([compiled, Level("fused")], checks)[1] == {"loss": 1e-4, "grad": 1e-4}
-    assert loosest([compiled, Level("masks", parity=STOCHASTIC)], checks)[1]["loss"] == 0.01  # the margin over seeds
+    assert (
+        loosest([compiled, Level("masks", parity=STOCHASTIC)], checks)[1]["loss"] == 0.01
+    )  # the margin over seeds
 
 
 def test_the_bound_of_a_check_is_what_an_unstated_level_is_held_to() -> None:

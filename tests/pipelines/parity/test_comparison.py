@@ -30,13 +30,18 @@ def tensor_evidence(**tensors: object) -> Evidence:
     return Evidence({name: np.asarray(tensor) for name, tensor in tensors.items()})
 
 
-def verdict(reference: object, arm: object, check: Check | None = None, parity: Parity = EXACT, **bounds: float) -> ParityVerdict:
+def verdict(
+    reference: object, arm: object, check: Check | None = None, parity: Parity = EXACT, **bounds: float
+) -> ParityVerdict:
     """Verdict on one tensor called x."""
-    return judge(tensor_evidence(x=reference), tensor_evidence(x=arm), [check or Check("x")], parity, bounds).verdict
+    return judge(
+        tensor_evidence(x=reference), tensor_evidence(x=arm), [check or Check("x")], parity, bounds
+    ).verdict
 
 
 def regression(slab: int, dtype: str = "float64", mutant: str = "") -> Evidence:
-    """Outputs, loss and gradient of a linear model over rows taken in slabs; `mutant` names a way to get it wrong."""
+    """Outputs, loss and gradient of a linear model over rows taken in slabs; `mutant` names a way to get it
+    wrong."""
     rng = np.random.default_rng(0)
     data, weights = rng.standard_normal((ROWS, WIDTH)).astype(dtype), rng.standard_normal(WIDTH).astype(dtype)
     outputs = np.zeros((ROWS, WIDTH), dtype)
@@ -56,7 +61,9 @@ def regression(slab: int, dtype: str = "float64", mutant: str = "") -> Evidence:
     if mutant == "signs flipped":
         outputs.reshape(-1)[::1000] *= -1
     weighted = None if mutant == "slab means unweighted" else counts
-    return Evidence({"outputs": outputs, "gradient": gradient}, {"loss": float(np.average(losses, weights=weighted))})
+    return Evidence(
+        {"outputs": outputs, "gradient": gradient}, {"loss": float(np.average(losses, weights=weighted))}
+    )
 
 
 SLAB_CHECKS = (Check("loss"), Check("gradient"), Check("outputs"))
@@ -70,7 +77,9 @@ def test_another_slab_size_is_within_rounding_but_not_identical(dtype: str) -> N
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("mutant", ["signs flipped", "slab off by one", "ragged slab dropped", "slab means unweighted"])
+@pytest.mark.parametrize(
+    "mutant", ["signs flipped", "slab off by one", "ragged slab dropped", "slab means unweighted"]
+)
 def test_a_wrong_implementation_is_different(mutant: str, dtype: str) -> None:
     result = judge(regression(64, dtype), regression(64, dtype, mutant), SLAB_CHECKS, EXACT, {})
     assert result.verdict is DIFFERENT
@@ -96,7 +105,9 @@ def test_equal_bytes_are_identical() -> None:
 @pytest.mark.parametrize("parity", [EXACT, TOLERANCE, STOCHASTIC])
 def test_nan_on_both_sides_is_different(parity: Parity) -> None:
     broken = np.array([1.0, np.nan, 3.0])
-    result = judge(tensor_evidence(x=broken), tensor_evidence(x=broken), [Check("x")], parity, {"x": math.inf})
+    result = judge(
+        tensor_evidence(x=broken), tensor_evidence(x=broken), [Check("x")], parity, {"x": math.inf}
+    )
     assert result.verdict is DIFFERENT
     assert "NaN in 1 of 3 entries of the reference" in result.reason
 
@@ -162,7 +173,9 @@ def test_units_may_miss_the_plan_by_rounding_only(done: float, expected: ParityV
 def test_the_bound_follows_class_and_dtype(dtype: str, parity: Parity, passes: float, fails: float) -> None:
     reference = np.ones(4096, dtype)
     for deviation, expected in ((passes, WITHIN), (fails, DIFFERENT)):
-        assert verdict(reference, (reference.astype(float) + deviation).astype(dtype), parity=parity) is expected
+        assert (
+            verdict(reference, (reference.astype(float) + deviation).astype(dtype), parity=parity) is expected
+        )
 
 
 def test_an_arm_cannot_loosen_its_bound_by_giving_fewer_digits() -> None:
@@ -206,7 +219,9 @@ def test_zero_against_zero_deviates_by_nothing() -> None:
 
 def test_anything_against_a_zero_reference_is_different() -> None:
     for value in (1e-30, 1e30):
-        result = judge(tensor_evidence(x=[0.0, 0.0]), tensor_evidence(x=[0.0, value]), [Check("x")], TOLERANCE, {})
+        result = judge(
+            tensor_evidence(x=[0.0, 0.0]), tensor_evidence(x=[0.0, value]), [Check("x")], TOLERANCE, {}
+        )
         assert result.verdict is DIFFERENT
         assert result.worst and math.isfinite(result.worst.value)
 
@@ -258,13 +273,20 @@ def test_a_pattern_checks_every_tensor_it_matches() -> None:
 
 
 def test_a_plain_name_matches_itself_only() -> None:
-    reference, arm = tensor_evidence(loss=[1.0], loss_scale=[1.0]), tensor_evidence(loss=[1.0], loss_scale=[2.0])
+    reference, arm = (
+        tensor_evidence(loss=[1.0], loss_scale=[1.0]),
+        tensor_evidence(loss=[1.0], loss_scale=[2.0]),
+    )
     assert [d.check for d in judge(reference, arm, [Check("loss")], EXACT, {}).deviations] == ["loss"]
 
 
 def test_a_tensor_that_only_one_arm_has_fails_a_pattern() -> None:
     result = judge(
-        Evidence({"grad/a": np.ones(3), "grad/b": np.ones(3)}), Evidence({"grad/a": np.ones(3)}), [Check("grad/*")], EXACT, {}
+        Evidence({"grad/a": np.ones(3), "grad/b": np.ones(3)}),
+        Evidence({"grad/a": np.ones(3)}),
+        [Check("grad/*")],
+        EXACT,
+        {},
     )
     assert result.verdict is DIFFERENT and "grad/b: missing in the arm" in result.reason
 
@@ -308,8 +330,12 @@ def test_an_excuse_that_cannot_be_meant_is_different(mask: dict, words: str) -> 
 ORACLE = Check("excess", Comparator.AT_MOST, 1e-5, against="oracle")
 
 
-@pytest.mark.parametrize(("excess", "expected"), [([0.0, 9e-6], WITHIN), ([0.0, 2e-5], DIFFERENT), ([0.0, math.nan], DIFFERENT)])
-def test_an_oracle_judges_the_largest_entry_of_the_arms_own_evidence(excess: list[float], expected: ParityVerdict) -> None:
+@pytest.mark.parametrize(
+    ("excess", "expected"), [([0.0, 9e-6], WITHIN), ([0.0, 2e-5], DIFFERENT), ([0.0, math.nan], DIFFERENT)]
+)
+def test_an_oracle_judges_the_largest_entry_of_the_arms_own_evidence(
+    excess: list[float], expected: ParityVerdict
+) -> None:
     assert judge(None, tensor_evidence(excess=excess), [ORACLE], EXACT, {}).verdict is expected
 
 
@@ -349,7 +375,9 @@ def test_an_arm_may_leave_a_reference_that_fails_the_oracle_only_by_meeting_it(
 
 
 def test_a_broken_arm_is_not_saved_by_a_reference_that_fails_the_oracle() -> None:
-    result = judge(oracle_evidence(1e-3, 1.0), oracle_evidence(1e-6, math.nan), [Check("x"), ORACLE], EXACT, {})
+    result = judge(
+        oracle_evidence(1e-3, 1.0), oracle_evidence(1e-6, math.nan), [Check("x"), ORACLE], EXACT, {}
+    )
     assert result.verdict is DIFFERENT
 
 
@@ -386,7 +414,17 @@ def test_a_float32_cosine_above_one_does_not_hide_a_turned_gradient() -> None:
 
 def test_equal_bytes_of_another_shape_or_dtype_have_another_digest() -> None:
     zeros = np.zeros(4, np.float32)
-    assert len({digest(zeros), digest(zeros.reshape(2, 2)), digest(zeros.view(np.int32)), digest(zeros.view(np.float64))}) == 4
+    assert (
+        len(
+            {
+                digest(zeros),
+                digest(zeros.reshape(2, 2)),
+                digest(zeros.view(np.int32)),
+                digest(zeros.view(np.float64)),
+            }
+        )
+        == 4
+    )
 
 
 def test_a_level_that_only_reorders_sums_keeps_its_rounding_beside_one_with_a_tighter_bound() -> None:
@@ -403,7 +441,10 @@ def test_a_level_that_only_reorders_sums_keeps_its_rounding_beside_one_with_a_ti
     assert verdict(tight, reorders) is WITHIN
     # In double precision reordering moves nothing as far as that.
     double = judge(
-        Evidence({"loss": np.ones(4)}), Evidence({"loss": np.ones(4) * (1 + 2e-6)}), checks, *loosest((tight, reorders), checks)
+        Evidence({"loss": np.ones(4)}),
+        Evidence({"loss": np.ones(4) * (1 + 2e-6)}),
+        checks,
+        *loosest((tight, reorders), checks),
     )
     assert double.verdict is DIFFERENT
 

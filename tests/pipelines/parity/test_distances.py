@@ -14,7 +14,8 @@ from workloads.api import Check, Comparator, Evidence, Parity
 
 
 @pytest.mark.parametrize(
-    ("comparator", "deviation"), [(Comparator.ABSOLUTE, 0.25), (Comparator.IDENTICAL, 1), (Comparator.RELATIVE, 0.05)]
+    ("comparator", "deviation"),
+    [(Comparator.ABSOLUTE, 0.25), (Comparator.IDENTICAL, 1), (Comparator.RELATIVE, 0.05)],
 )
 def test_each_comparator_measures_what_it_says(comparator: Comparator, deviation: float) -> None:
     found = distance(comparator, np.array([3.0, 4.0]), np.array([3.25, 4.0]), None, 0.0)
@@ -64,7 +65,9 @@ def test_the_worst_row_decides_however_many_rows_agree() -> None:
     found = judge(Evidence({"rows": reference}), Evidence({"rows": arm}), checks, Parity.TOLERANCE, {})
     assert found.verdict is ParityVerdict.DIFFERENT
     assert found.worst is not None and found.worst.value == pytest.approx(2.0)
-    scaled = judge(Evidence({"rows": reference}), Evidence({"rows": 3 * reference}), checks, Parity.TOLERANCE, {})
+    scaled = judge(
+        Evidence({"rows": reference}), Evidence({"rows": 3 * reference}), checks, Parity.TOLERANCE, {}
+    )
     assert scaled.verdict is ParityVerdict.WITHIN_TOLERANCE
 
 

@@ -1,4 +1,5 @@
-"""Levels that draw at random: paired seeds, measured as far as they are needed, decide whether they are equivalent."""
+"""Levels that draw at random: paired seeds, measured as far as they are needed, decide whether they are
+equivalent."""
 
 from __future__ import annotations
 
@@ -26,7 +27,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[EffectR
     command = SweepCommand(
         workload={"name": "toys.dice:Dice"},
         measure=MeasureConfig(
-            rounds=2, iterations=4, warmup_max=5, evidence_iterations=2, counting_iterations=1, timeout_s=60, repeats=0
+            rounds=2,
+            iterations=4,
+            warmup_max=5,
+            evidence_iterations=2,
+            counting_iterations=1,
+            timeout_s=60,
+            repeats=0,
         ),
         cluster=ClusterConfig(executor="inprocess"),
         sweep=SweepConfig(name="dice", designs=[DesignConfig("one_at_a_time")]),

@@ -21,7 +21,12 @@ LABELS = Toggle("labels", (Level("off"), Level("on", requires={"solver": ("newto
 LAYOUT = Toggle("layout", (Level("off"), Level("on", requires={"labels": ("on",)})), "")
 SLAB = Toggle("slab", (Level("all"), Level(8)), "", numbers=Numbers(1, 512))
 PAD = Toggle("pad", (Level("off"), Level("on", conflicts={"slab": ("all",)})), "")
-SPLIT = Toggle("split", (Level("one"), Level("layers")), "", baselines=(Baseline("layers", device=lambda d: d.count > 1),))
+SPLIT = Toggle(
+    "split",
+    (Level("one"), Level("layers")),
+    "",
+    baselines=(Baseline("layers", device=lambda d: d.count > 1),),
+)
 TOGGLES = (SOLVER, STOP, LABELS, LAYOUT, SLAB, PAD, SPLIT)
 ALL_LEVELS = [(toggle.name, level.value) for toggle in TOGGLES for level in toggle.levels]
 
@@ -73,7 +78,12 @@ def test_a_literal_arm_names_the_levels_that_would_resolve_a_conflict(space: Spa
 def test_leaving_out_a_toggle_takes_what_depends_on_it_along(space: Space) -> None:
     arm = space.closure({"layout": "on", "slab": 8})
     without = space.without(arm, "labels")
-    assert (without["labels"], without["layout"], without["slab"], without["solver"]) == ("off", "off", 8, "newton")
+    assert (without["labels"], without["layout"], without["slab"], without["solver"]) == (
+        "off",
+        "off",
+        8,
+        "newton",
+    )
 
 
 def test_leaving_out_a_requirement_of_nothing_keeps_everything_else(space: Space) -> None:
@@ -82,7 +92,9 @@ def test_leaving_out_a_requirement_of_nothing_keeps_everything_else(space: Space
 
 
 def test_an_unknown_toggle_suggests_the_one_meant(space: Space) -> None:
-    with pytest.raises(ConfigError, match=r"toggles\.slb is unknown; did you mean slab\? this workload has: solver, "):
+    with pytest.raises(
+        ConfigError, match=r"toggles\.slb is unknown; did you mean slab\? this workload has: solver, "
+    ):
         space.complete({"slb": 8})
 
 
@@ -115,7 +127,9 @@ def test_closure_keeps_what_was_asked_and_is_legal_or_says_why(chosen: list[tupl
 
 
 @given(st.lists(st.sampled_from(ALL_LEVELS), max_size=4), st.sampled_from([t.name for t in TOGGLES]))
-def test_without_puts_the_toggle_at_its_baseline_and_adds_nothing(chosen: list[tuple[str, str | int]], name: str) -> None:
+def test_without_puts_the_toggle_at_its_baseline_and_adds_nothing(
+    chosen: list[tuple[str, str | int]], name: str
+) -> None:
     space = Space(TOGGLES)
     try:
         arm = space.closure(dict(chosen))

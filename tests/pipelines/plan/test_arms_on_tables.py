@@ -1,4 +1,5 @@
-"""The tables of the four field reports, planned: closures, refusals, best arms and designs are what the reports mean."""
+"""The tables of the four field reports, planned: closures, refusals, best arms and designs are what the
+reports mean."""
 
 from __future__ import annotations
 
@@ -99,7 +100,9 @@ def test_every_level_is_reached_from_the_naive_path(table: str, toggle: str, lev
 
 
 @pytest.mark.parametrize("table, toggle, level", EVERY_LEVEL)
-def test_the_base_of_a_level_keeps_what_the_level_requires(table: str, toggle: str, level: LevelValue) -> None:
+def test_the_base_of_a_level_keeps_what_the_level_requires(
+    table: str, toggle: str, level: LevelValue
+) -> None:
     """Otherwise what a required level buys would be credited to the one that needs it."""
     if (table, toggle, level) in OUT_OF_REACH:
         return
@@ -107,7 +110,9 @@ def test_the_base_of_a_level_keeps_what_the_level_requires(table: str, toggle: s
     arm = here.closure({toggle: level})
     base = here.without(arm, toggle)
     assert here.problems(base) == []
-    expected = set() if (table, toggle, level) in NO_EFFECT else TOGETHER.get((table, toggle, level), {toggle})
+    expected = (
+        set() if (table, toggle, level) in NO_EFFECT else TOGETHER.get((table, toggle, level), {toggle})
+    )
     assert moved(here, arm, base) == expected
 
 
@@ -127,7 +132,9 @@ def test_a_configuration_opens_what_it_closes_elsewhere(
 
 
 @pytest.mark.parametrize("kernel", ["flash", "varlen"])
-@pytest.mark.parametrize("half", [{"amp": "bf16"}, {"amp": "fp16"}, {"lm_dtype": "bf16"}, {"lm_dtype": "int8_wo"}])
+@pytest.mark.parametrize(
+    "half", [{"amp": "bf16"}, {"amp": "fp16"}, {"lm_dtype": "bf16"}, {"lm_dtype": "int8_wo"}]
+)
 def test_fused_attention_is_legal_beside_any_16_bit_choice(kernel: str, half: dict[str, LevelValue]) -> None:
     here = space("latentwire")
     assert here.closure({"attn": kernel}, onto=here.legal(half))["attn"] == kernel
@@ -137,18 +144,24 @@ def test_a_requirement_that_several_toggles_can_meet_is_met_by_the_first_that_ma
     here = space("latentwire")
     assert here.closure({"attn": "flash"})["lm_dtype"] == "bf16"
     assert here.closure({"attn": "flash", "lm_dtype": "fp32"})["amp"] == "bf16"
-    with pytest.raises(ConfigError, match=r"attn=flash requires lm_dtype=bf16\|int8_wo\|fp8 or amp=bf16\|fp16"):
+    with pytest.raises(
+        ConfigError, match=r"attn=flash requires lm_dtype=bf16\|int8_wo\|fp8 or amp=bf16\|fp16"
+    ):
         here.closure({"attn": "flash", "lm_dtype": "fp32", "amp": "off"})
 
 
 @pytest.mark.parametrize("table, arm", NAMED_ARMS)
-def test_best_arms_references_and_presets_are_legal_as_written(table: str, arm: dict[str, LevelValue]) -> None:
+def test_best_arms_references_and_presets_are_legal_as_written(
+    table: str, arm: dict[str, LevelValue]
+) -> None:
     found = space(table).legal(arm)
     assert found == space(table).closure(arm)
 
 
 @pytest.mark.parametrize("table, arm, word", FORBIDDEN)
-def test_a_forbidden_combination_is_refused_in_words(table: str, arm: dict[str, LevelValue], word: str) -> None:
+def test_a_forbidden_combination_is_refused_in_words(
+    table: str, arm: dict[str, LevelValue], word: str
+) -> None:
     with pytest.raises(ConfigError) as refusal:
         space(table).legal(arm)
     assert word in str(refusal.value)
@@ -156,7 +169,9 @@ def test_a_forbidden_combination_is_refused_in_words(table: str, arm: dict[str, 
 
 
 @pytest.mark.parametrize("table, config, arm, word", REFUSED_BY_CONFIG)
-def test_a_configuration_refuses_levels_by_name(table: str, config: Any, arm: dict[str, LevelValue], word: str) -> None:
+def test_a_configuration_refuses_levels_by_name(
+    table: str, config: Any, arm: dict[str, LevelValue], word: str
+) -> None:
     here = Space(TABLES[table].TOGGLES, config)
     with pytest.raises(ConfigError, match=word):
         here.legal(arm)
@@ -185,8 +200,11 @@ def test_each_toggle_can_be_left_out_of_the_best_arm(table: str) -> None:
 
 
 @pytest.mark.parametrize("table, claim, arm", COMBINED_CLAIMS)
-def test_a_combination_is_claimed_with_all_it_needs(table: str, claim: Claim, arm: dict[str, LevelValue]) -> None:
-    """Rulings match claims by the very levels that set an arm apart, so a closure must have nothing to add."""
+def test_a_combination_is_claimed_with_all_it_needs(
+    table: str, claim: Claim, arm: dict[str, LevelValue]
+) -> None:
+    """Rulings match claims by the very levels that set an arm apart, so a closure must have nothing to
+    add."""
     here = space(table)
     assert here.choices(here.closure(claim.against)) == dict(claim.against)
     written = {**claim.against, **arm}
@@ -231,20 +249,28 @@ def test_the_chain_of_probe1d_moves_one_toggle_a_step_from_the_repaired_stop() -
     here = space("probe1d")
     start = here.legal(probe1d.REFERENCES["fixed_stop"])
     found = designs.chain(here, start, "fixed_stop", [dict([step]) for step in probe1d.CHAIN])
-    assert [effect.toggle for effect in found.effects] == [name for name, _ in probe1d.CHAIN[1:]] + ["all steps"]
+    assert [effect.toggle for effect in found.effects] == [name for name, _ in probe1d.CHAIN[1:]] + [
+        "all steps"
+    ]
     assert all(effect.also == () for effect in found.effects[:-1])
 
 
 @pytest.mark.parametrize(
     "table, reference, axes",
     [
-        ("probe1d", {"solver": "late", "label_free": "on", "csc_layout": "on"}, ("compile", "warm_start", "no_sync_log")),
+        (
+            "probe1d",
+            {"solver": "late", "label_free": "on", "csc_layout": "on"},
+            ("compile", "warm_start", "no_sync_log"),
+        ),
         ("spd", {"patching": "wrapper"}, ("delta=folded", "compile=full", "amp=bf16", "pgd_inner=detached")),
         ("prover", {"slab_size": 512}, ("refill=queue", "fact_index=csr", "policy_rows=ragged")),
         ("latentwire", {}, ("lm_dtype=bf16", "logits=slice", "optimizer=fused")),
     ],
 )
-def test_a_factorial_without_conflicts_is_complete(table: str, reference: dict[str, LevelValue], axes: tuple[str, ...]) -> None:
+def test_a_factorial_without_conflicts_is_complete(
+    table: str, reference: dict[str, LevelValue], axes: tuple[str, ...]
+) -> None:
     here = space(table)
     chosen = {name: [value or "on"] for name, _, value in (axis.partition("=") for axis in axes)}
     found = designs.factorial(here, here.legal(reference), chosen)
@@ -286,17 +312,23 @@ def test_several_gpus_change_the_naive_path_of_latentwire_alone() -> None:
     for table, module in TABLES.items():
         naive = Space(module.TOGGLES, module.Config(), FOUR_GPUS).legal({})
         expected = {"parallel": "layer_split"} if table == "latentwire" else {}
-        assert {name: value for name, value in naive.items() if value != space(table).legal({})[name]} == expected
+        assert {
+            name: value for name, value in naive.items() if value != space(table).legal({})[name]
+        } == expected
 
 
 @pytest.mark.parametrize("table", TABLES)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_whatever_is_asked_for_is_legal_in_the_end_or_refused(table: str, data: st.DataObject) -> None:
-    """Up to four levels drawn at random: the closure has them all and breaks no rule, or says why there is none."""
+    """Up to four levels drawn at random: the closure has them all and breaks no rule, or says why there is
+    none."""
     here = space(table)
     names = data.draw(st.lists(st.sampled_from(sorted(here.toggles)), max_size=4, unique=True))
-    asked = {name: data.draw(st.sampled_from([level.value for level in here.toggles[name].levels])) for name in names}
+    asked = {
+        name: data.draw(st.sampled_from([level.value for level in here.toggles[name].levels]))
+        for name in names
+    }
     try:
         arm = here.closure(asked)
     except ConfigError as error:

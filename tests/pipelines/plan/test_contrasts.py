@@ -25,7 +25,9 @@ NAMES = ["A", "B", "C", "D", "E", "F", "G", "H"]
 
 
 def space_of(count: int, **levels: Level) -> Space:
-    return Space(tuple(Toggle(name, (Level("off"), levels.get(name, Level("on"))), "") for name in NAMES[:count]))
+    return Space(
+        tuple(Toggle(name, (Level("off"), levels.get(name, Level("on"))), "") for name in NAMES[:count])
+    )
 
 
 def axes_of(count: int) -> dict[str, list[str]]:
@@ -44,7 +46,9 @@ def estimates(design, effects: dict[str, float]) -> dict[str, float]:
         if effect.contrast:
             found[effect.toggle] = sum(weight * log_time(arm, effects) for arm, weight in effect.contrast)
         else:
-            found[effect.toggle] = np.mean([log_time(a, effects) - log_time(b, effects) for a, b in effect.pairs])
+            found[effect.toggle] = np.mean(
+                [log_time(a, effects) - log_time(b, effects) for a, b in effect.pairs]
+            )
     return found
 
 
@@ -63,21 +67,29 @@ def test_a_factorial_estimates_planted_effects_exactly(mains: list[float], toget
 def test_the_groups_of_sixteen_arms_for_six_toggles_are_those_of_the_textbook() -> None:
     space = space_of(6)
     design = fractional(space, space.complete({}), axes_of(6))
-    groups = {frozenset(effect.toggle.replace(" x ", "").split(" = ")) for effect in design.effects if " x " in effect.toggle}
+    groups = {
+        frozenset(effect.toggle.replace(" x ", "").split(" = "))
+        for effect in design.effects
+        if " x " in effect.toggle
+    }
     # E = ABC, F = BCD (Box, Hunter and Hunter 1978, table 12.15).
     textbook = ("AB CE", "AC BE", "AD EF", "AE BC DF", "AF DE", "BD CF", "BF CD")
     assert groups == {frozenset(group.split()) for group in textbook}
     assert [effect.toggle for effect in design.effects[:6]] == NAMES[:6]
 
 
-@pytest.mark.parametrize(("toggles", "resolution"), [(k, r) for k, known in GENERATORS.items() for r in known])
+@pytest.mark.parametrize(
+    ("toggles", "resolution"), [(k, r) for k, known in GENERATORS.items() for r in known]
+)
 def test_every_design_has_its_resolution(toggles: int, resolution: int) -> None:
     space = space_of(toggles)
     design = fractional(space, space.complete({}), axes_of(toggles), resolution)
     interactions = [effect.toggle for effect in design.effects if " x " in effect.toggle]
     assert any(" = " in name for name in interactions) is (resolution == 4)
     found = estimates(design, {name: 0.1 * i for i, name in enumerate(NAMES[:toggles])})
-    assert [found[name] for name in NAMES[:toggles]] == pytest.approx([0.1 * i for i in range(toggles)], abs=1e-9)
+    assert [found[name] for name in NAMES[:toggles]] == pytest.approx(
+        [0.1 * i for i in range(toggles)], abs=1e-9
+    )
 
 
 def test_a_planted_interaction_appears_under_its_group_and_nowhere_else() -> None:
@@ -105,7 +117,9 @@ def test_illegal_combinations_are_left_out_and_the_rest_still_estimates() -> Non
     space = space_of(3, C=Level("on", conflicts={"A": ("on",), "B": ("on",)}))
     design = factorial(space, space.complete({}), axes_of(3))
     assert {refusal.level for refusal in design.refused} >= {"on,on,on"}
-    assert any(refusal.toggle == "interactions" for refusal in design.refused), "five arms cannot show six effects"
+    assert any(refusal.toggle == "interactions" for refusal in design.refused), (
+        "five arms cannot show six effects"
+    )
     found = estimates(design, {"A": 0.3, "B": -0.1, "C": 0.2})
     assert found == {"A": pytest.approx(0.3), "B": pytest.approx(-0.1), "C": pytest.approx(0.2)}
 
@@ -131,16 +145,22 @@ def test_an_unknown_resolution_lists_the_known_ones() -> None:
 
 
 def simulated(effects: dict[str, float], sweeps: int, rounds: int) -> tuple[list, list[Rounds]]:
-    """Sweeps of a fractional design on a machine that drifts between rounds and scatters by 2 % within them."""
+    """Sweeps of a fractional design on a machine that drifts between rounds and scatters by 2 % within
+    them."""
     space = space_of(6)
     design = fractional(space, space.complete({}), axes_of(6))
     arms = {tuple(arm.values()): arm for effect in design.effects for arm, _ in effect.contrast}
-    planned = [plan._identified(effect, lambda levels: _Named("/".join(levels.values()))) for effect in design.effects]
+    planned = [
+        plan._identified(effect, lambda levels: _Named("/".join(levels.values())))
+        for effect in design.effects
+    ]
     rng, tables = np.random.default_rng(0), []
     for _ in range(sweeps):
         speed = rng.normal(0, 0.1, rounds)
         cells = [
-            Cell("p", n, None, "/".join(key), math.exp(log_time(arm, effects) + speed[n] + rng.normal(0, 0.02)))
+            Cell(
+                "p", n, None, "/".join(key), math.exp(log_time(arm, effects) + speed[n] + rng.normal(0, 0.02))
+            )
             for key, arm in arms.items()
             for n in range(rounds)
         ]
@@ -172,5 +192,7 @@ def test_a_sweep_plans_a_fraction_in_one_pack_with_its_contrasts(command) -> Non
     axes = {"work": ["single"], "sign": ["wrong"], "half": ["on"], "idle": ["on"], "slab": [1, 2]}
     manifest = plan.make_plan(command(DesignConfig("fractional", levels=axes)), Device())
     assert len(manifest.packs) == 1 and len(manifest.arms) == 17  # the reference is none of the sixteen
-    assert all(abs(sum(effect.weights.values())) < 1e-9 and len(effect.weights) == 16 for effect in manifest.effects)
+    assert all(
+        abs(sum(effect.weights.values())) < 1e-9 and len(effect.weights) == 16 for effect in manifest.effects
+    )
     assert len({effect.id for effect in manifest.effects}) == 15

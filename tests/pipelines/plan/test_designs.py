@@ -10,7 +10,15 @@ from workloads.api import Level, Numbers, Toggle
 from workloads.errors import ConfigError
 
 TOGGLES = (
-    Toggle("amp", (Level("off"), Level("bf16"), Level("fp16", refused=lambda config, levels: "the data is 16 bit already")), ""),
+    Toggle(
+        "amp",
+        (
+            Level("off"),
+            Level("bf16"),
+            Level("fp16", refused=lambda config, levels: "the data is 16 bit already"),
+        ),
+        "",
+    ),
     Toggle("pin", (Level("off"), Level("on")), ""),
     Toggle("copy", (Level("wait"), Level("async", requires={"pin": ("on",)})), ""),
     Toggle("slab", (Level(8), Level("all")), "", numbers=Numbers(1)),
@@ -42,7 +50,9 @@ def test_each_level_alone_is_measured_against_the_arm_without_it(space: Space, n
     ]
 
 
-def test_a_level_that_a_wide_design_cannot_have_is_left_out_with_its_reason(space: Space, naive: dict) -> None:
+def test_a_level_that_a_wide_design_cannot_have_is_left_out_with_its_reason(
+    space: Space, naive: dict
+) -> None:
     (refused,) = designs.one_at_a_time(space, naive).refused
     assert (refused.toggle, refused.level) == ("amp", "fp16")
     assert "16 bit already" in refused.reason

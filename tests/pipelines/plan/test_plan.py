@@ -1,4 +1,5 @@
-"""Plans: arms with stable ids, packs that hold both sides of every pair, orders that are balanced and reproducible."""
+"""Plans: arms with stable ids, packs that hold both sides of every pair, orders that are balanced and
+reproducible."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ def test_an_arm_id_changes_with_level_configuration_and_code(command) -> None:
     ids = {
         plan.arm_id("toy", config, levels, "code"),
         plan.arm_id("toy", config, {**levels, "work": "single"}, "code"),
-        plan.arm_id("toy", plan.load_workload({"name": "toys.spinner:Spinner", "size": 50})[1], levels, "code"),
+        plan.arm_id(
+            "toy", plan.load_workload({"name": "toys.spinner:Spinner", "size": 50})[1], levels, "code"
+        ),
         plan.arm_id("toy", config, levels, "other code"),
     }
     assert len(ids) == 4
@@ -51,7 +54,10 @@ def test_an_arm_id_changes_with_level_configuration_and_code(command) -> None:
 
 
 def test_equal_arms_of_several_designs_are_measured_once(command) -> None:
-    both = command(DesignConfig("one_at_a_time", toggles=["work"]), DesignConfig("arms", arms={"fast": {"work": "single"}}))
+    both = command(
+        DesignConfig("one_at_a_time", toggles=["work"]),
+        DesignConfig("arms", arms={"fast": {"work": "single"}}),
+    )
     manifest = plan.make_plan(both, CPU)
     assert sorted(arm.label for arm in manifest.arms) == ["baseline", "work=single"]
     assert [effect.design for effect in manifest.effects] == ["one_at_a_time", "arms"]
@@ -73,7 +79,10 @@ def test_a_thousand_arms_are_planned_in_two_seconds(command) -> None:
         "half": ("off", "on"),
         "variable": ("off", "on"),
     }
-    arms = {",".join(map(str, levels)): dict(zip(axes, levels, strict=True)) for levels in itertools.product(*axes.values())}
+    arms = {
+        ",".join(map(str, levels)): dict(zip(axes, levels, strict=True))
+        for levels in itertools.product(*axes.values())
+    }
     start = time.process_time()
     manifest = plan.make_plan(command(DesignConfig("arms", arms=arms)), CPU)
     assert time.process_time() - start < 2.0
@@ -82,7 +91,10 @@ def test_a_thousand_arms_are_planned_in_two_seconds(command) -> None:
 
 def test_toggles_given_with_a_sweep_apply_to_every_arm(command) -> None:
     manifest = plan.make_plan(
-        command(DesignConfig("one_at_a_time", toggles=["slab"], levels={"slab": [4]}), toggles={"work": "single"}), CPU
+        command(
+            DesignConfig("one_at_a_time", toggles=["slab"], levels={"slab": [4]}), toggles={"work": "single"}
+        ),
+        CPU,
     )
     assert sorted(arm.label for arm in manifest.arms) == ["work=single", "work=single,slab=4"]
 
@@ -120,7 +132,11 @@ REFUSALS = [
     ),
     ({"workload": "toys.spinner:Config"}, ContractError, "is no subclass of workloads.api.Workload"),
     ({"toggles": {"wrok": "single"}}, ConfigError, "toggles.wrok is unknown; did you mean work"),
-    ({"toggles": {"work": "triple"}}, ConfigError, "toggles.work=triple is not a level of work; choose from: double, single"),
+    (
+        {"toggles": {"work": "triple"}},
+        ConfigError,
+        "toggles.work=triple is not a level of work; choose from: double, single",
+    ),
     ({"toggles": {"slab": -1}}, ConfigError, "any integer from 1 to 64"),
     ({"toggles": {"after": "on"}}, ConfigError, "after=on requires work=single, and work is double"),
     ({"references": {"naive": {"after": "on"}}}, ConfigError, "after=on requires work=single"),
@@ -128,7 +144,9 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("changes", "kind", "message"), REFUSALS)
-def test_what_cannot_be_planned_is_refused_in_one_sentence(command, changes: dict, kind: type, message: str) -> None:
+def test_what_cannot_be_planned_is_refused_in_one_sentence(
+    command, changes: dict, kind: type, message: str
+) -> None:
     with pytest.raises(kind, match=message):
         plan.make_plan(command(DesignConfig("one_at_a_time"), **changes), CPU)
 
@@ -138,7 +156,10 @@ BAD_DESIGNS = [
     (DesignConfig("one_at_a_time", reference="late"), "reference late is unknown; choose from: naive"),
     (DesignConfig("chain"), "chain needs `steps`"),
     (DesignConfig("arms"), "arms needs `arms`"),
-    (DesignConfig("factorial", levels={"work": ["double", "single"]}), "factorial takes two to six toggles, and 1 are given"),
+    (
+        DesignConfig("factorial", levels={"work": ["double", "single"]}),
+        "factorial takes two to six toggles, and 1 are given",
+    ),
     (DesignConfig("one_at_a_time", toggles=["trouble"], levels={"trouble": ["none"]}), "compares nothing"),
 ]
 

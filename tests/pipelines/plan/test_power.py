@@ -16,7 +16,9 @@ from pipelines.store.records import Manifest
 from workloads.api import Device
 from workloads.errors import ConfigError
 
-FACTORIAL = DesignConfig("factorial", levels={"work": ["single"], "sign": ["wrong"], "half": ["on"], "slab": [1, 2]})
+FACTORIAL = DesignConfig(
+    "factorial", levels={"work": ["single"], "sign": ["wrong"], "half": ["on"], "slab": [1, 2]}
+)
 
 
 def planned(command, *designs: DesignConfig, **measure) -> Manifest:
@@ -24,7 +26,9 @@ def planned(command, *designs: DesignConfig, **measure) -> Manifest:
 
 
 def test_the_plan_says_what_it_can_see(command) -> None:
-    text = str(power.power(planned(command, DesignConfig("one_at_a_time", levels={"work": ["single"]}), rounds=6)))
+    text = str(
+        power.power(planned(command, DesignConfig("one_at_a_time", levels={"work": ["single"]}), rounds=6))
+    )
     assert text == "with 6 rounds you can see 3.6% (80 % power, one comparison, 2.0% spread between pairs)"
 
 

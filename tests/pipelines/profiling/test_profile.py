@@ -20,7 +20,15 @@ from pipelines.plan import plan
 from pipelines.profiling import process, registry
 from pipelines.profiling.profile import CHANGED, Profiling, arm_called, wanted
 from pipelines.report import profiles
-from pipelines.store.profiles import Cost, Kept, ProfileOptions, ProfileSpec, kept_profiles, read_profile, read_spec
+from pipelines.store.profiles import (
+    Cost,
+    Kept,
+    ProfileOptions,
+    ProfileSpec,
+    kept_profiles,
+    read_profile,
+    read_spec,
+)
 from pipelines.store.records import Manifest, Outcome, SweepFolder, TrialRecord, read_record
 from workloads.api import Device
 from workloads.errors import ConfigError, UnsupportedHere
@@ -32,11 +40,15 @@ Profiled = Callable[..., Kept]
 
 
 def planned(folder: Path, workload: str = TOY, **toggles: Any) -> Manifest:
-    command = SweepCommand(workload={"name": workload}, toggles=toggles, measure=QUICK, sweep=SweepConfig(name="profile"))
+    command = SweepCommand(
+        workload={"name": workload}, toggles=toggles, measure=QUICK, sweep=SweepConfig(name="profile")
+    )
     return plan.alone(plan.single_arm(command, Device()), command)
 
 
-def ran(folder: Path, tool: str, workload: str = TOY, toggles: dict[str, Any] | None = None, **options: Any) -> TrialRecord:
+def ran(
+    folder: Path, tool: str, workload: str = TOY, toggles: dict[str, Any] | None = None, **options: Any
+) -> TrialRecord:
     """A profile process, here and now."""
     manifest = planned(folder, workload, **(toggles or {}))
     spec = Profiling(SweepFolder(folder), manifest, manifest.arms[0]).spec()
@@ -96,7 +108,9 @@ def test_flops_and_bytes_are_those_of_each_phase(profiled: Profiled) -> None:
     multiply, copy = cost(kept, "multiply"), cost(kept, "copy")
     iterations = kept.profile.iterations
     assert multiply.flops == 2 * FLOPS * iterations
-    assert multiply.bytes == 2 * 3 * MATRIX_BYTES * iterations  # each product reads two matrices and writes one
+    assert (
+        multiply.bytes == 2 * 3 * MATRIX_BYTES * iterations
+    )  # each product reads two matrices and writes one
     assert (copy.flops, copy.bytes) == (0, 2 * MATRIX_BYTES * iterations)
     assert cost(kept, "(outside phases)").self_ns > 2e6 * iterations  # the two milliseconds in Python
     assert kept.profile.facts["dtype"] == "float32"
@@ -116,7 +130,9 @@ def test_graph_breaks_are_explained_with_their_place(profiled: Profiled) -> None
 
 def test_where_nothing_compiles_a_sentence_says_so(profiled: Profiled) -> None:
     kept = profiled("dynamo")
-    assert kept.profile.findings == ("nothing was compiled: this arm runs eagerly, so that there are no graphs to explain",)
+    assert kept.profile.findings == (
+        "nothing was compiled: this arm runs eagerly, so that there are no graphs to explain",
+    )
 
 
 def test_the_cost_of_looking_is_measured_in_turns(profiled: Profiled) -> None:
@@ -182,7 +198,9 @@ def test_both_makes_a_profile_of_each_circumstance() -> None:
 
 
 def test_a_tool_that_the_device_refuses_is_one_sentence() -> None:
-    with pytest.raises(UnsupportedHere, match=r"profile\.tool=memory is unsupported here: .* this device is cpu"):
+    with pytest.raises(
+        UnsupportedHere, match=r"profile\.tool=memory is unsupported here: .* this device is cpu"
+    ):
         asked("memory")
 
 
@@ -203,7 +221,10 @@ def test_arms_are_found_by_name_label_and_id(tmp_path: Path) -> None:
 MISTAKES = [
     (["workload=digits", "profile.slice=slab"], "profile.slice=slab is unknown"),
     (["workload=digits", "profile.slice=job"], "profile.slice=job: this workload trains for ever"),
-    (["workload=digits", "profile.tool=vtune"], "profile.tool=vtune is unknown; choose from: pyinstrument, torch, memory"),
+    (
+        ["workload=digits", "profile.tool=vtune"],
+        "profile.tool=vtune is unknown; choose from: pyinstrument, torch, memory",
+    ),
     (["workload=digits", "profile.tool=memory"], "profile.tool=memory is unsupported here"),
     (["workload=digits", "profile.repeats=0"], "profile.repeats=0 must be at least 1"),
     (["nowhere", "--arm", "late"], "nowhere is no folder of a sweep"),
@@ -214,9 +235,15 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+@pytest.mark.parametrize(
+    ("arguments", "message"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
 def test_a_mistake_is_one_sentence(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as exit_:
@@ -256,20 +283,28 @@ def test_an_arm_of_a_sweep_is_profiled_as_the_sweep_measured_it_and_linked_in_it
     monkeypatch.chdir(tmp_path)
     design = DesignConfig(kind="one_at_a_time", toggles=["products"])
     sweep = SweepConfig(name="demo", designs=[design])
-    planned = plan.make_plan(SweepCommand(workload={"name": TOY, "debug_log": True}, measure=QUICK, sweep=sweep), Device())
+    planned = plan.make_plan(
+        SweepCommand(workload={"name": TOY, "debug_log": True}, measure=QUICK, sweep=sweep), Device()
+    )
     folder = SweepFolder("runs/phased-demo")
     older = planned.sweep.model_copy(update={"code": "of an older commit"})
     folder.write_manifest(planned.model_copy(update={"sweep": older}))
     folder.report_file.write_text("as it was before")
     assert command(str(folder.path), "--arm", "products=2", "profile.tool=roofline", "profile.repeats=1") == 0
     (kept,) = kept_profiles(folder)
-    assert (kept.profile.arm.label, cost(kept, "multiply").flops) == ("products=2", 2 * FLOPS * kept.profile.iterations)
+    assert (kept.profile.arm.label, cost(kept, "multiply").flops) == (
+        "products=2",
+        2 * FLOPS * kept.profile.iterations,
+    )
     assert read_spec(kept.folder / "spec.json").trial.config == {"debug_log": True}
     assert kept.profile.notes[0] == CHANGED
     assert kept.folder.name in folder.report_file.read_text()
     assert CHANGED in " ".join(capsys.readouterr().out.split())
     assert command(str(folder.path)) == 2
-    assert "--arm is missing; say which arm of phased-demo to profile: naive, baseline, products=2" in capsys.readouterr().err
+    assert (
+        "--arm is missing; say which arm of phased-demo to profile: naive, baseline, products=2"
+        in capsys.readouterr().err
+    )
 
 
 def test_an_interrupted_command_keeps_what_was_whole(
@@ -283,9 +318,17 @@ def test_an_interrupted_command_keeps_what_was_whole(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(profiles, "show", interrupted)
-    assert command(f"workload={TOY}", "measure.warmup_max=6", "measure.timeout_s=300", "measure.iterations=4") == 130
-    assert [kept.profile.tool for kept in kept_profiles(SweepFolder("runs/phased-profile"))] == ["pyinstrument"]
-    assert "interrupted; profiles that were whole are kept in runs/phased-profile/profiles" in capsys.readouterr().out
+    assert (
+        command(f"workload={TOY}", "measure.warmup_max=6", "measure.timeout_s=300", "measure.iterations=4")
+        == 130
+    )
+    assert [kept.profile.tool for kept in kept_profiles(SweepFolder("runs/phased-profile"))] == [
+        "pyinstrument"
+    ]
+    assert (
+        "interrupted; profiles that were whole are kept in runs/phased-profile/profiles"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.slow
@@ -293,7 +336,12 @@ def test_levels_with_variables_or_ranks_are_profiled_in_fresh_interpreters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    quick = ["workload=toys.spinner:Spinner", "profile.repeats=1", "measure.warmup_max=6", "measure.timeout_s=300"]
+    quick = [
+        "workload=toys.spinner:Spinner",
+        "profile.repeats=1",
+        "measure.warmup_max=6",
+        "measure.timeout_s=300",
+    ]
     for toggle in ("variable=on", "group=two"):
         assert command(*quick, "profile.tool=torch", f"toggles.{toggle}") == 0
     kept = kept_profiles(SweepFolder("runs/spinner-profile"))

@@ -40,4 +40,9 @@ def test_training_has_no_whole_job() -> None:
 
 def test_a_slice_says_what_it_is() -> None:
     shown = [Slice(3, 1), Slice(3, 4), Slice(0, None), Slice(0, 1, cold=True)]
-    assert list(map(str, shown)) == ["iteration 3", "iterations 3:7", "a whole job", "the first iteration of the process"]
+    assert list(map(str, shown)) == [
+        "iteration 3",
+        "iterations 3:7",
+        "a whole job",
+        "the first iteration of the process",
+    ]

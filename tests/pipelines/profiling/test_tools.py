@@ -1,4 +1,5 @@
-"""What profiling tools make of what they are given: bytes of operators, holders of memory, reasons of breaks, ceilings."""
+"""What profiling tools make of what they are given: bytes of operators, holders of memory, reasons of breaks,
+ceilings."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ MOVED = [
 
 
 @pytest.mark.parametrize(
-    ("name", "args", "kwargs", "out", "expected"), MOVED, ids=lambda value: value if isinstance(value, str) else ""
+    ("name", "args", "kwargs", "out", "expected"),
+    MOVED,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_an_operator_reads_its_operands_once_and_writes_its_results(
     name: str, args: Any, kwargs: Any, out: torch.Tensor, expected: int
@@ -68,7 +71,9 @@ def test_products_are_judged_by_the_peak_of_their_type(dtype: torch.dtype, expec
 
 
 def test_the_longest_name_of_a_device_counts() -> None:
-    found = {name: peak(name) for name in ("NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "a laptop")}
+    found = {
+        name: peak(name) for name in ("NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "a laptop")
+    }
     assert [one and one.bytes_per_s for one in found.values()] == [2.0e12, 3.35e12, 4.8e12, None]
     assert found["NVIDIA H200"] and found["NVIDIA H200"].flops_per_s("tf32") == 494e12
 
@@ -138,7 +143,9 @@ def refusing() -> dict[str, Any]:
     raise RuntimeError("the device is lost")
 
 
-def test_a_snapshot_that_cannot_be_taken_hides_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_snapshot_that_cannot_be_taken_hides_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert keep_on_oom(tmp_path, Allocator(refusing)) is None
     assert keep_on_oom(tmp_path / "missing", Allocator()) is None
     assert "no memory snapshot: the device is lost" in capsys.readouterr().out
@@ -165,11 +172,22 @@ REASON = "Failed to trace builtin\n  Explanation: Dynamo does not know `print`\n
 def test_breaks_of_one_place_are_counted_and_recompiles_have_their_guard() -> None:
     place = [SimpleNamespace(filename="model.py", lineno=3, name="forward")]
     breaks = [SimpleNamespace(reason=REASON, user_stack=place)] * 2
-    totals = {"compiled_graphs": 3.0, "graph_breaks": 2.0, "recompiles": 1.0, "compile_s": 1.25, "cudagraph_skips": 0.0}
-    lines = list(explained({**totals, "recompile_limit_hit": 1.0}, breaks, ("0/0: size mismatch at index 0",)))
+    totals = {
+        "compiled_graphs": 3.0,
+        "graph_breaks": 2.0,
+        "recompiles": 1.0,
+        "compile_s": 1.25,
+        "cudagraph_skips": 0.0,
+    }
+    lines = list(
+        explained({**totals, "recompile_limit_hit": 1.0}, breaks, ("0/0: size mismatch at index 0",))
+    )
     assert lines == [
         "3 graphs in 1.2 s, 2 graph breaks, 1 recompile, 0 CUDA graphs skipped",
-        "graph break, 2 times, at model.py:3 in forward: Failed to trace builtin: Dynamo does not know `print`",
+        (
+            "graph break, 2 times, at model.py:3 in forward: Failed to trace builtin: Dynamo does not know"
+            " `print`"
+        ),
         "recompiled: 0/0: size mismatch at index 0",
         "the recompile limit was hit: from then on that frame runs eagerly",
     ]
@@ -189,4 +207,8 @@ def test_a_kernels_time_is_not_billed_to_the_operator_that_launched_it_too() -> 
         event("sgemm_128x64", "CUDA", self_device_time_total=40.0),
     ]
     found = [(cost.name, cost.self_ns, cost.device_ns) for cost in costs(averages)]
-    assert found == [("(between operators)", 5000.0, 0.0), ("aten::mm", 2000.0, 0.0), ("sgemm_128x64", 0.0, 40000.0)]
+    assert found == [
+        ("(between operators)", 5000.0, 0.0),
+        ("aten::mm", 2000.0, 0.0),
+        ("sgemm_128x64", 0.0, 40000.0),
+    ]

@@ -1,4 +1,5 @@
-"""Publishing to a server between rounds: within its share of the time, never fatal, and silent after its first failure."""
+"""Publishing to a server between rounds: within its share of the time, never fatal, and silent after its
+first failure."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ class Clock:
 class Publisher:
     """Takes a known time and answers as it is told."""
 
-    def __init__(self, clock: Clock, cost_s: float, answer: Callable[[], Published] = lambda: Published(mode="online")) -> None:
+    def __init__(
+        self, clock: Clock, cost_s: float, answer: Callable[[], Published] = lambda: Published(mode="online")
+    ) -> None:
         self.clock, self.cost_s, self.answer = clock, cost_s, answer
         self.asked: list[tuple[Any, ...]] = []
 
@@ -88,7 +91,9 @@ def test_after_a_failure_it_warns_once_and_rests(
     assert line.startswith("W&B: ")
 
 
-def test_a_server_that_cannot_be_reached_is_asked_once(sweep: Built, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_cannot_be_reached_is_asked_once(
+    sweep: Built, capsys: pytest.CaptureFixture[str]
+) -> None:
     gone = Published(mode="offline", notice="gone; run folders are written instead")
     publisher = Publisher(Clock(), 1.0, lambda: gone)
     fed(sweep, publisher, 3, 1000.0)

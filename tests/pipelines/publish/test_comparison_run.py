@@ -21,14 +21,22 @@ EFFECTS: list[dict[str, Any]] = [
     {"toggle": "half", "level": "on", "verdict": "different", "ratio": 0.1, "low": 0.09, "high": 0.11},
     {"toggle": "pin", "level": "on", "verdict": None, "ratio": None, "low": None, "high": None},
 ]
-COMMON = {"design": "one_at_a_time", "arm": "a", "base": "b", "outcome": "unsupported", "rounds": 6, "parity": "identical"}
+COMMON = {
+    "design": "one_at_a_time",
+    "arm": "a",
+    "base": "b",
+    "outcome": "unsupported",
+    "rounds": 6,
+    "parity": "identical",
+}
 REPORT = "<html><body>all that was found</body></html>"
 
 
 def compared(built: Built, effects: list[dict[str, Any]] = EFFECTS) -> Built:
     """Write what compare and report leave."""
     write_parquet(
-        built.folder.tables_dir / "effects.parquet", pl.DataFrame([{**COMMON, **effect, "rulings": ""} for effect in effects])
+        built.folder.tables_dir / "effects.parquet",
+        pl.DataFrame([{**COMMON, **effect, "rulings": ""} for effect in effects]),
     )
     built.folder.report_file.write_text(REPORT)
     return built
@@ -49,17 +57,21 @@ def online(tmp_path: Path, backend: Loopback) -> Built:
 
 def test_speed_ups_and_bounds_are_the_inverse_of_ratios_of_time(online: Built, backend: Loopback) -> None:
     said = backend.runs("compare")[f"{IDENTITY}-compare"].summary_values
-    assert [said[f"effect/one_at_a_time/amp_bf16/{name}"] for name in ("speedup", "speedup_lo", "speedup_hi")] == [2, 1.6, 2.5]
+    assert [
+        said[f"effect/one_at_a_time/amp_bf16/{name}"] for name in ("speedup", "speedup_lo", "speedup_hi")
+    ] == [2, 1.6, 2.5]
     assert said["effect/one_at_a_time/pin_on/verdict"] == "unsupported"
     assert "effect/one_at_a_time/pin_on/speedup" not in said
 
 
 def test_the_best_effect_is_one_that_keeps_results(online: Built, backend: Loopback) -> None:
     said = backend.runs("compare")[f"{IDENTITY}-compare"].summary_values
-    assert (said["bench_best"], said["bench_speedup"], said["bench_speedup_lo"], said["bench_speedup_hi"]) == (
-        *("amp=bf16", 2),
-        *(1.6, 2.5),
-    )
+    assert (
+        said["bench_best"],
+        said["bench_speedup"],
+        said["bench_speedup_lo"],
+        said["bench_speedup_hi"],
+    ) == (*("amp=bf16", 2), *(1.6, 2.5))
 
 
 def test_table_bars_and_report_are_its_media(online: Built, backend: Loopback) -> None:
@@ -79,7 +91,9 @@ def test_the_run_stands_in_the_sweeps_group(online: Built, backend: Loopback) ->
     assert (run.group, run.display_name, run.tags) == ("demo", "compare-demo", ["Spinner", "demo"])
 
 
-def test_the_same_comparison_is_not_sent_again_and_another_replaces_it(online: Built, backend: Loopback) -> None:
+def test_the_same_comparison_is_not_sent_again_and_another_replaces_it(
+    online: Built, backend: Loopback
+) -> None:
     assert publish_here(online, server=backend.url).new == 0
     compared(online, EFFECTS[:2])
     done = publish_here(online, server=backend.url)
@@ -107,8 +121,24 @@ def test_a_damaged_table_of_effects_is_named_and_the_rest_is_published(tmp_path:
 
 def test_bars_carry_their_intervals_and_the_fastest_is_on_top() -> None:
     shown = [
-        {**COMMON, "toggle": "a", "level": "1", "verdict": "slower", "speedup": 0.8, "speedup_lo": 0.7, "speedup_hi": 0.95},
-        {**COMMON, "toggle": "b", "level": "", "verdict": "different", "speedup": 3.0, "speedup_lo": 2.0, "speedup_hi": 5.0},
+        {
+            **COMMON,
+            "toggle": "a",
+            "level": "1",
+            "verdict": "slower",
+            "speedup": 0.8,
+            "speedup_lo": 0.7,
+            "speedup_hi": 0.95,
+        },
+        {
+            **COMMON,
+            "toggle": "b",
+            "level": "",
+            "verdict": "different",
+            "speedup": 3.0,
+            "speedup_lo": 2.0,
+            "speedup_hi": 5.0,
+        },
     ]
     bars = speedup_bars(shown).data[0]
     assert list(bars.y) == ["a=1 (one at a time)", "b (one at a time)"]

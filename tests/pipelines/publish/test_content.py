@@ -7,7 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded import EPOCH_NS, FAST, IDENTITY, NAIVE, PACK, TIMED, WARM, Built, arrays_of, build, publish_here, timed_rows
+from recorded import (
+    EPOCH_NS,
+    FAST,
+    IDENTITY,
+    NAIVE,
+    PACK,
+    TIMED,
+    WARM,
+    Built,
+    arrays_of,
+    build,
+    publish_here,
+    timed_rows,
+)
 
 from pipelines.publish.published import Published
 from pipelines.store.files import write_arrays
@@ -57,13 +70,23 @@ def test_warm_up_stands_apart_and_ends_where_the_region_starts(published: Built)
     assert not any(name.startswith("iter/") for row in rows for name in row)
     region_s = (EPOCH_NS + 10**10) / 1e9
     assert rows[-1]["_timestamp"] == region_s
-    assert rows[-2]["_timestamp"] == pytest.approx(region_s - walls[-1] / 1e9, abs=1e-6)  # a double of now resolves 0.24 us
+    assert rows[-2]["_timestamp"] == pytest.approx(
+        region_s - walls[-1] / 1e9, abs=1e-6
+    )  # a double of now resolves 0.24 us
 
 
 def test_the_configuration_names_every_level_also_baselines(published: Built) -> None:
     config = published.run_file(NAIVE).config
-    assert (config["toggles.amp"], config["toggles.slab_size"]) == ("off", "1")  # text, because another arm has `all`
-    assert (config["variant"], config["baseline"], config["seed"], config["sweep_id"]) == ("baseline", True, 5, "demo")
+    assert (config["toggles.amp"], config["toggles.slab_size"]) == (
+        "off",
+        "1",
+    )  # text, because another arm has `all`
+    assert (config["variant"], config["baseline"], config["seed"], config["sweep_id"]) == (
+        "baseline",
+        True,
+        5,
+        "demo",
+    )
     assert (config["workload"], config["workload_config.width"], config["workload_config.sizes"]) == (
         "toys.spinner:Spinner",
         8,
@@ -87,7 +110,12 @@ def test_the_configuration_names_the_machine_and_versions_of_the_measurement(pub
 
 def test_a_run_is_found_by_group_project_name_and_tags(published: Built) -> None:
     run = published.run_file(FAST)
-    assert (run.run_id, run.project, run.entity, run.group) == (f"{IDENTITY}-{FAST.id}-p000", "speed", "team", "demo")
+    assert (run.run_id, run.project, run.entity, run.group) == (
+        f"{IDENTITY}-{FAST.id}-p000",
+        "speed",
+        "team",
+        "demo",
+    )
     assert (run.job_type, run.name) == ("bench", "Spinner-amp=bf16,slab_size=all-5")
     assert run.tags == ("Spinner", "demo", "oom", "disturbed")
     assert published.run_file(NAIVE).tags == ("Spinner", "demo", "baseline")
@@ -108,7 +136,9 @@ def test_the_summary_holds_the_headline_numbers_under_two_names(published: Built
         "rounds": 3,
     }
     for name, value in wanted.items():
-        assert found[f"bench/{name}"] == found[f"bench_{name}"] == pytest.approx(value, rel=1e-12)  # order of operations
+        assert (
+            found[f"bench/{name}"] == found[f"bench_{name}"] == pytest.approx(value, rel=1e-12)
+        )  # order of operations
     assert found["outcome"] == "ok"
 
 
@@ -139,9 +169,16 @@ def test_metrics_that_were_not_logged_once_per_iteration_have_their_own_axis(swe
     write_arrays(sweep.folder.trial_dir(sweep.spec(NAIVE, 0)) / "iterations.npz", arrays)
     assert publish_here(sweep).complete
     run = sweep.run_file(NAIVE)
-    rows = [{name: value for name, value in row.items() if name.startswith("log/")} for row in run.history if "log/index" in row]
+    rows = [
+        {name: value for name, value in row.items() if name.startswith("log/")}
+        for row in run.history
+        if "log/index" in row
+    ]
     first = {"log/index": 0, "log/round": 0, "log/in_round": 0, "log/loss": 2.0}
-    assert rows == [first, {"log/index": 1, "log/round": 0, "log/in_round": 1, "log/loss": 1.0, "log/lr_0": 0.5}]
+    assert rows == [
+        first,
+        {"log/index": 1, "log/round": 0, "log/in_round": 1, "log/loss": 1.0, "log/lr_0": 0.5},
+    ]
     assert run.step_metrics["log/*"] == "log/index"
     assert not any("iter/loss" in row for row in run.history if row.get("iter/round") == 0)
 
@@ -154,7 +191,8 @@ def test_only_rounds_that_every_arm_finished_are_published(sweep: Built) -> None
 
 def test_a_logged_key_cannot_hide_a_time(sweep: Built) -> None:
     write_arrays(
-        sweep.folder.trial_dir(sweep.spec(NAIVE, 0)) / "iterations.npz", {**arrays_of(NAIVE, 0), "log_ms": np.full(TIMED, -1.0)}
+        sweep.folder.trial_dir(sweep.spec(NAIVE, 0)) / "iterations.npz",
+        {**arrays_of(NAIVE, 0), "log_ms": np.full(TIMED, -1.0)},
     )
     publish_here(sweep)
     row = timed_rows(sweep.run_file(NAIVE))[0]

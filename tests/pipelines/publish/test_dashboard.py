@@ -1,4 +1,5 @@
-"""The workspace as code: what it shows, that it is the same every time, and that it can be had without a server."""
+"""The workspace as code: what it shows, that it is the same every time, and that it can be had without a
+server."""
 
 from __future__ import annotations
 
@@ -21,7 +22,13 @@ from pipelines.store.records import Effect, Manifest
 def manifest(tmp_path: Path) -> Manifest:
     """The plan of a sweep over precision and slab size."""
     found = build(tmp_path / "demo").manifest
-    effect = Effect(id="e", design="one_at_a_time", toggle="amp", level="bf16", pairs=((found.arms[1].id, found.arms[0].id),))
+    effect = Effect(
+        id="e",
+        design="one_at_a_time",
+        toggle="amp",
+        level="bf16",
+        pairs=((found.arms[1].id, found.arms[0].id),),
+    )
     return found.model_copy(update={"effects": (effect,)})
 
 
@@ -49,7 +56,11 @@ def test_a_sweep_without_slab_sizes_has_no_section_for_them(manifest: Manifest) 
 
 def _charts(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
     sections = spec["spec"]["section"]["panelBankConfig"]["sections"]
-    return {panel["config"].get("chartTitle", panel["viewType"]): panel for one in sections for panel in one["panels"]}
+    return {
+        panel["config"].get("chartTitle", panel["viewType"]): panel
+        for one in sections
+        for panel in one["panels"]
+    }
 
 
 def test_the_specification_says_it_in_w_and_bs_words(manifest: Manifest) -> None:
@@ -58,12 +69,22 @@ def test_the_specification_says_it_in_w_and_bs_words(manifest: Manifest) -> None
     charts = _charts(spec)
     curve = charts["time of an iteration, ms"]
     assert curve["viewType"] == "Run History Line Plot"
-    wanted = {"xAxis": "iter/index", "metrics": ["iter/ms"], "groupBy": "variant.value", "groupAgg": "median", "yLogScale": True}
+    wanted = {
+        "xAxis": "iter/index",
+        "metrics": ["iter/ms"],
+        "groupBy": "variant.value",
+        "groupAgg": "median",
+        "yLogScale": True,
+    }
     assert {name: curve["config"][name] for name in wanted} == wanted
     bars = charts["speed-up of each level against its base"]["config"]
     assert (bars["metrics"], bars["vertical"]) == (["effect/one_at_a_time/amp_bf16/speedup"], False)
     columns = [column["accessor"] for column in charts["levels and median time"]["config"]["columns"]]
-    assert columns == ["config:toggles.value.amp", "config:toggles.value.slab_size", "summary:bench_median_ms"]
+    assert columns == [
+        "config:toggles.value.amp",
+        "config:toggles.value.slab_size",
+        "summary:bench_median_ms",
+    ]
     assert "Run Comparer" in {chart["viewType"] for chart in charts.values()}
 
 
@@ -77,7 +98,9 @@ def test_it_shows_the_runs_of_this_sweep_grouped_by_arm(manifest: Manifest) -> N
 def test_equal_views_give_equal_specifications_and_others_do_not(manifest: Manifest) -> None:
     view = view_of(manifest)
     assert specification(view, "team", "speed") == specification(view, "team", "speed")
-    assert specification(replace(view, group="other"), "team", "speed") != specification(view, "team", "speed")
+    assert specification(replace(view, group="other"), "team", "speed") != specification(
+        view, "team", "speed"
+    )
 
 
 def run(*arguments: str) -> int:
@@ -86,14 +109,18 @@ def run(*arguments: str) -> int:
     return int(str(ended.value.code))
 
 
-def test_the_command_writes_a_file_without_a_server(sweep: Built, tmp_path: Path, shell: pytest.MonkeyPatch) -> None:
+def test_the_command_writes_a_file_without_a_server(
+    sweep: Built, tmp_path: Path, shell: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "view.json"
     assert run(str(sweep.folder.path), "--entity", "others", "--project", "own", "--file", str(file)) == 0
     spec = json.loads(file.read_text())
     assert (spec["entity"], spec["project"]) == ("others", "own")
 
 
-def test_the_command_saves_it_on_the_server(sweep: Built, backend: Loopback, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_saves_it_on_the_server(
+    sweep: Built, backend: Loopback, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(str(sweep.folder.path), "--project", "own") == 0
     assert capsys.readouterr().out.startswith(f"dashboard: {backend.url}/team/own?nw=")
     (view,) = backend.store.views.values()
@@ -101,7 +128,9 @@ def test_the_command_saves_it_on_the_server(sweep: Built, backend: Loopback, cap
     assert {name for name in os.environ if name.startswith("WANDB_")} == {"WANDB_BASE_URL", "WANDB_API_KEY"}
 
 
-def test_built_again_it_replaces_its_view_and_elsewhere_it_makes_another(sweep: Built, backend: Loopback) -> None:
+def test_built_again_it_replaces_its_view_and_elsewhere_it_makes_another(
+    sweep: Built, backend: Loopback
+) -> None:
     for project in ("own", "own", "other"):
         assert run(str(sweep.folder.path), "--project", project) == 0
     assert sorted(view["projectName"] for view in backend.store.views.values()) == ["other", "own"]
@@ -117,7 +146,9 @@ def test_a_view_that_is_lost_is_made_anew(sweep: Built, backend: Loopback, lost:
     assert len(backend.store.views) == 1
 
 
-def test_a_server_that_refuses_it_is_one_line(sweep: Built, backend: Loopback, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_refuses_it_is_one_line(
+    sweep: Built, backend: Loopback, capsys: pytest.CaptureFixture[str]
+) -> None:
     with backend.showing(Fault("UpsertView", Action.STATUS, status=403)):
         assert run(str(sweep.folder.path)) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -1,5 +1,5 @@
-"""Whatever the server or the disk does while runs are published: measuring and records are not touched, nothing waits for
-long, and publishing once more brings every row.
+"""Whatever the server or the disk does while runs are published: measuring and records are not touched,
+nothing waits for long, and publishing once more brings every row.
 
 Each case prints rows produced, rows in W&B after publishing under the fault, and rows after publishing again.
 """
@@ -31,7 +31,11 @@ Faults = list[Fault]
 UPLOADS = "file_stream"
 
 CASES: list[tuple[str, Faults, str]] = [
-    ("401 from the first request", [Fault("graphql", Action.STATUS, status=401)], "refused the API key (401)"),
+    (
+        "401 from the first request",
+        [Fault("graphql", Action.STATUS, status=401)],
+        "refused the API key (401)",
+    ),
     ("401 in the middle", [Fault(UPLOADS, Action.STATUS, status=401)], "lack"),
     ("409 in the middle", [Fault(UPLOADS, Action.STATUS, status=409)], "lack"),
     ("500 in the middle, for good", [Fault(UPLOADS, Action.STATUS, status=500)], "lack"),
@@ -71,7 +75,9 @@ def show(case: str, built: Built, before: int, after: int) -> None:
 def test_every_row_is_there_after_publishing_again(
     online: Built, backend: Loopback, case: str, faults: Faults, reason: str
 ) -> None:
-    records = {name: time for name, time in snapshot(online.folder.path).items() if not name.startswith("wandb")}
+    records = {
+        name: time for name, time in snapshot(online.folder.path).items() if not name.startswith("wandb")
+    }
     started = time.monotonic()
     with backend.showing(*faults):
         done = publish(online.folder)
@@ -109,7 +115,9 @@ COMMAND = [sys.executable, "-m", "pipelines.cli", "publish"]
 @pytest.mark.slow
 def test_a_publisher_that_is_killed_leaves_nothing_that_stays_wrong(online: Built, backend: Loopback) -> None:
     with backend.showing(Fault(UPLOADS, Action.HANG, skip=1)):
-        process = subprocess.Popen([*COMMAND, str(online.folder.path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [*COMMAND, str(online.folder.path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         until(lambda: any(UPLOADS in asked for asked in backend.requests))
         process.kill()
         process.wait()
@@ -140,11 +148,16 @@ def until(condition: Callable[[], bool], seconds: float = 100.0) -> None:
 
 
 @pytest.mark.slow
-def test_two_copies_with_one_id_are_one_run_in_the_end(online: Built, backend: Loopback, tmp_path: Path) -> None:
+def test_two_copies_with_one_id_are_one_run_in_the_end(
+    online: Built, backend: Loopback, tmp_path: Path
+) -> None:
     other = Built(SweepFolder(tmp_path / "copy"), online.manifest)
     shutil.copytree(online.folder.path, other.folder.path)
     done: list[Published] = []
-    both = [threading.Thread(target=lambda built=built: done.append(publish(built.folder))) for built in (online, other)]
+    both = [
+        threading.Thread(target=lambda built=built: done.append(publish(built.folder)))
+        for built in (online, other)
+    ]
     for thread in both:
         thread.start()
     for thread in both:
@@ -158,7 +171,10 @@ def test_two_copies_with_one_id_are_one_run_in_the_end(online: Built, backend: L
 
 @pytest.mark.slow
 def test_two_publishers_of_one_folder_do_not_meet(online: Built, backend: Loopback) -> None:
-    processes = [subprocess.Popen([*COMMAND, str(online.folder.path)], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    processes = [
+        subprocess.Popen([*COMMAND, str(online.folder.path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     told = [process.communicate(timeout=120)[0] for process in processes]
     assert backend.rows() == online.produced, told
     assert len(backend.runs()) == 2
@@ -172,7 +188,9 @@ def limit_files() -> None:
 @pytest.mark.parametrize("mode", [pytest.param("online", marks=pytest.mark.slow), "offline"])
 def test_a_full_disk_is_said_and_mended_later(online: Built, backend: Loopback, mode: str) -> None:
     command = [*COMMAND, *(["--offline"] if mode == "offline" else []), str(online.folder.path)]
-    done = subprocess.run(command, preexec_fn=limit_files, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, preexec_fn=limit_files, capture_output=True, text=True, timeout=120, check=False
+    )
     before = backend.rows()
     if mode == "offline":
         assert done.returncode == 1
@@ -197,7 +215,11 @@ def test_a_full_disk_is_said_and_mended_later(online: Built, backend: Loopback, 
     ids=["wrong entity", "project that does not exist"],
 )
 def test_a_place_that_is_not_ours_is_one_line(
-    tmp_path: Path, shell: pytest.MonkeyPatch, entities: tuple[str, ...], projects: tuple[str, ...] | None, reason: str
+    tmp_path: Path,
+    shell: pytest.MonkeyPatch,
+    entities: tuple[str, ...],
+    projects: tuple[str, ...] | None,
+    reason: str,
 ) -> None:
     built = build(tmp_path / "demo", mode="online", patience_s=PATIENCE_S)
     with Loopback(entities=entities, projects=projects) as backend:

@@ -1,4 +1,5 @@
-"""Rows of long series: under W&B's limits, with nothing that stands out missing, and exact where they are kept."""
+"""Rows of long series: under W&B's limits, with nothing that stands out missing, and exact where they are
+kept."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, np.ndarray]:
     return built, walls
 
 
-def test_a_hundred_thousand_iterations_become_few_rows_with_exact_values(long: tuple[Built, np.ndarray]) -> None:
+def test_a_hundred_thousand_iterations_become_few_rows_with_exact_values(
+    long: tuple[Built, np.ndarray],
+) -> None:
     built, walls = long
     rows = [row for row in timed_rows(built.run_file(NAIVE)) if row["iter/round"] == 1]
     assert 0.8 * HISTORY_LIMIT / 3 < len(rows) <= HISTORY_LIMIT / 3
@@ -73,7 +76,10 @@ def test_a_hundred_thousand_iterations_become_few_rows_with_exact_values(long: t
 def test_numbers_of_rows_are_those_of_the_full_series(long: tuple[Built, np.ndarray]) -> None:
     built, _ = long
     rows = timed_rows(built.run_file(NAIVE))
-    assert all(row["iter/index"] == row["iter/in_round"] + {0: 0, 1: 7, 2: 7 + LONG}[row["iter/round"]] for row in rows)
+    assert all(
+        row["iter/index"] == row["iter/in_round"] + {0: 0, 1: 7, 2: 7 + LONG}[row["iter/round"]]
+        for row in rows
+    )
 
 
 def test_warm_up_is_thinned_apart(long: tuple[Built, np.ndarray]) -> None:
@@ -84,7 +90,9 @@ def test_warm_up_is_thinned_apart(long: tuple[Built, np.ndarray]) -> None:
 
 def test_the_full_series_is_in_the_artifact(long: tuple[Built, np.ndarray]) -> None:
     built, _ = long
-    files = {f"round{n:03d}.npz": built.folder.trial_dir(built.spec(NAIVE, n)) / "iterations.npz" for n in range(3)}
+    files = {
+        f"round{n:03d}.npz": built.folder.trial_dir(built.spec(NAIVE, n)) / "iterations.npz" for n in range(3)
+    }
     wanted = {name: file.stat().st_size for name, file in files.items()}
     assert built.run_file(NAIVE).artifacts == {f"series-{IDENTITY}-{NAIVE.id}-p000": wanted}
     assert wanted["round001.npz"] > 8 * 3 * LONG  # start, wall, loss

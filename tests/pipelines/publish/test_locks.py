@@ -32,9 +32,12 @@ def test_a_run_that_another_publisher_writes_is_left_alone_and_named(sweep: Buil
     assert publish(sweep.folder, mode="offline").complete
 
 
-def test_the_folder_of_a_killed_publisher_is_cleared_away_and_that_of_a_living_one_is_not(tmp_path: Path) -> None:
+def test_the_folder_of_a_killed_publisher_is_cleared_away_and_that_of_a_living_one_is_not(
+    tmp_path: Path,
+) -> None:
     publishers = [
-        subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) for _ in range(2)
+        subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
     ]
     try:
         dead, living = (Path(process.stdout.readline().strip()) for process in publishers if process.stdout)

@@ -28,7 +28,9 @@ from pipelines.store.records import Kind, SweepFolder
 from workloads.errors import RecordError
 
 
-def test_publishing_again_writes_nothing_and_starts_no_process(copied: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_publishing_again_writes_nothing_and_starts_no_process(
+    copied: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("nothing is new"))
     before = snapshot(copied.folder.path)
     again = publish(copied.folder)
@@ -42,7 +44,9 @@ def test_the_manifest_and_records_are_not_touched(published: Built, sweep: Built
     assert len(files) > 10
     for file in files:
         assert (published.folder.path / file).read_bytes() == (sweep.folder.path / file).read_bytes()
-    assert {path.name for path in published.folder.path.iterdir()} == {path.name for path in sweep.folder.path.iterdir()}
+    assert {path.name for path in published.folder.path.iterdir()} == {
+        path.name for path in sweep.folder.path.iterdir()
+    }
 
 
 def test_nothing_but_runs_and_markers_is_left_behind(published: Built) -> None:
@@ -97,7 +101,10 @@ def test_a_run_that_was_uploaded_before_says_so(copied: Built) -> None:
     old = next(copied.folder.wandb_dir.glob(f"offline-run-*-{IDENTITY}-{FAST.id}-p000"))
     (old / f"run-{IDENTITY}-{FAST.id}-p000.wandb.synced").touch()
     write_arrays(copied.folder.trial_dir(copied.spec(FAST, 1)) / "iterations.npz", arrays_of(FAST, 7))
-    assert publish_here(copied).runs[1].note == "written again; upload it with `perfsweep publish`, not with `wandb sync`"
+    assert (
+        publish_here(copied).runs[1].note
+        == "written again; upload it with `perfsweep publish`, not with `wandb sync`"
+    )
 
 
 def test_disabled_tracking_writes_nothing(tmp_path: Path) -> None:
@@ -109,7 +116,10 @@ def test_disabled_tracking_writes_nothing(tmp_path: Path) -> None:
 
 def test_a_mode_that_does_not_exist_is_a_warning(tmp_path: Path) -> None:
     done = publish(build(tmp_path / "demo", mode="onlne").folder)
-    assert done.warning == "tracking.mode=onlne is unknown, nothing was published; choose from: offline, online, disabled"
+    assert (
+        done.warning
+        == "tracking.mode=onlne is unknown, nothing was published; choose from: offline, online, disabled"
+    )
     assert not done.complete
 
 
@@ -119,11 +129,16 @@ def test_a_folder_that_cannot_be_written_is_one_warning(sweep: Built) -> None:
     done = publish(sweep.folder)
     where = sweep.folder.wandb_dir
     what = f"File exists in {where}"
-    assert done.warning == f"nothing was published, the records are untouched: {what}; mend this and publish again"
+    assert (
+        done.warning
+        == f"nothing was published, the records are untouched: {what}; mend this and publish again"
+    )
     assert not done.complete
 
 
-@pytest.mark.parametrize("error", [RuntimeError("core is gone\nmore"), ConnectionResetError(), asyncio.CancelledError("task")])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("core is gone\nmore"), ConnectionResetError(), asyncio.CancelledError("task")]
+)
 def test_a_failure_in_the_second_run_keeps_the_first_and_is_mended_later(
     sweep: Built, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
@@ -149,7 +164,9 @@ def test_a_failure_in_the_second_run_keeps_the_first_and_is_mended_later(
     assert mended.complete
 
 
-def test_rows_that_w_and_b_loses_are_counted_and_published_again(sweep: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_w_and_b_loses_are_counted_and_published_again(
+    sweep: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def lose_one(file: Path, rows: Iterable[HistoryRow]) -> None:
         insert_rows(file, [row for row in rows if row.get("iter/index") != 3])
 
@@ -179,7 +196,9 @@ def test_a_run_that_the_client_never_finishes_is_incomplete_however_many_rows_it
     assert publish_here(sweep).complete
 
 
-def test_an_interrupt_passes_and_leaves_nothing_half_done(sweep: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_passes_and_leaves_nothing_half_done(
+    sweep: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from wandb.sdk.wandb_run import Run
 
     def interrupt(self: Run, **_: Any) -> None:
@@ -232,7 +251,9 @@ def test_a_damaged_record_is_named(sweep: Built) -> None:
     assert "counters/gemm_calls" not in sweep.run_file(FAST).summary
 
 
-def test_a_folder_without_a_manifest_is_the_users_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_a_manifest_is_the_users_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(RecordError):
         publish(SweepFolder(tmp_path))
     with pytest.raises(SystemExit) as ended:

@@ -112,13 +112,17 @@ def test_a_pack_feeds_its_rounds_while_it_runs(folder: SweepFolder, backend: Loo
     trials = [read_record(path.parent) for path in folder.path.glob("trials/*/*/record.json")]
     busy = [(trial.started, trial.ended) for trial in trials if trial]
     assert len(busy) >= 2 * ROUNDS
-    assert not [at for at in backend.times for start, end in busy if start <= at <= end], "it published while a trial ran"
+    assert not [at for at in backend.times for start, end in busy if start <= at <= end], (
+        "it published while a trial ran"
+    )
     rows = concluded("none", folder, backend)
     assert rows.complete, rows
     assert rows.before > 0
 
 
-def test_publishing_from_elsewhere_while_it_runs_doubles_nothing(folder: SweepFolder, backend: Loopback) -> None:
+def test_publishing_from_elsewhere_while_it_runs_doubles_nothing(
+    folder: SweepFolder, backend: Loopback
+) -> None:
     step = Step(folder)
     until(lambda: len(list(folder.path.glob("trials/*/p000-r002-a0/record.json"))) == 2)
     while step.process.poll() is None:
@@ -145,7 +149,9 @@ def outlived(step: Step) -> None:
 
 
 @pytest.mark.parametrize(("case", "fault"), OUTAGES, ids=[case for case, _ in OUTAGES])
-def test_an_outage_costs_no_trial_and_no_row(folder: SweepFolder, backend: Loopback, case: str, fault: Fault) -> None:
+def test_an_outage_costs_no_trial_and_no_row(
+    folder: SweepFolder, backend: Loopback, case: str, fault: Fault
+) -> None:
     step = Step(folder)
     until(lambda: fed(backend))  # the first of two runs: the other is still to come
     with backend.showing(fault):
@@ -154,7 +160,9 @@ def test_an_outage_costs_no_trial_and_no_row(folder: SweepFolder, backend: Loopb
     assert rows.complete, rows
 
 
-def test_a_server_that_is_down_from_the_start_costs_no_trial_and_no_row(folder: SweepFolder, backend: Loopback) -> None:
+def test_a_server_that_is_down_from_the_start_costs_no_trial_and_no_row(
+    folder: SweepFolder, backend: Loopback
+) -> None:
     with backend.showing(Fault("", Action.DROP)):
         outlived(Step(folder))
     rows = concluded("down at the start", folder, backend)
@@ -200,12 +208,22 @@ def test_the_key_is_written_nowhere(folder: SweepFolder, backend: Loopback) -> N
     assert len(files) > 100
     assert [path for path in files if KEY.encode() in path.read_bytes()] == []
     with backend.lock:
-        sent = [line for run in backend.store.runs.values() for line in (run.config, run.summary, *run.history)]
+        sent = [
+            line for run in backend.store.runs.values() for line in (run.config, run.summary, *run.history)
+        ]
     assert not any(KEY in line for line in sent)
 
 
 COMMAND = [
-    *(sys.executable, "-m", "pipelines.cli", "sweep", "workload=toys.spinner:Spinner", "name=toy", "axes.work=[single]"),
+    *(
+        sys.executable,
+        "-m",
+        "pipelines.cli",
+        "sweep",
+        "workload=toys.spinner:Spinner",
+        "name=toy",
+        "axes.work=[single]",
+    ),
     *("tracking=online", "measure.rounds=6", "measure.iterations=10"),
 ]
 
@@ -214,12 +232,21 @@ def swept(folder: Path) -> tuple[int, list[str]]:
     """Exit status and output of a whole sweep."""
     env = {**os.environ, "PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        COMMAND, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S, check=False
+        COMMAND,
+        cwd=folder,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
     return done.returncode, done.stdout.splitlines()
 
 
-def test_the_command_leaves_every_run_and_the_comparison_on_the_server(tmp_path: Path, backend: Loopback) -> None:
+def test_the_command_leaves_every_run_and_the_comparison_on_the_server(
+    tmp_path: Path, backend: Loopback
+) -> None:
     status, lines = swept(tmp_path)
     assert status == 0, lines
     rows = produced(SweepFolder(tmp_path / "runs" / "toy"))
@@ -229,11 +256,15 @@ def test_the_command_leaves_every_run_and_the_comparison_on_the_server(tmp_path:
     assert compared.summary_values["effect/one_at_a_time/work_single/speedup"] > 1
 
 
-def test_a_wrong_key_costs_one_line_and_no_trial(tmp_path: Path, backend: Loopback, shell: pytest.MonkeyPatch) -> None:
+def test_a_wrong_key_costs_one_line_and_no_trial(
+    tmp_path: Path, backend: Loopback, shell: pytest.MonkeyPatch
+) -> None:
     shell.setenv("WANDB_API_KEY", "f" * 40)
     status, lines = swept(tmp_path)
     assert status == 0, lines
-    assert lines[0].startswith(f"W&B: {backend.url} refused the API key (401); log in again with `wandb login`; ")
+    assert lines[0].startswith(
+        f"W&B: {backend.url} refused the API key (401); log in again with `wandb login`; "
+    )
     assert "f" * 40 not in "".join(lines)
     rows = produced(SweepFolder(tmp_path / "runs" / "toy"))
     assert f"{rows + 1} of {rows + 1} rows in runs/toy/wandb" in lines[-1]

@@ -76,16 +76,27 @@ def test_the_command_ignores_what_the_shell_says_about_wandb_and_says_so(
     assert (done.returncode, done.stderr) == (0, "")
     assert last == f"W&B: 2 runs, 2 of them new or changed, 50 of 50 rows in {place}; {upload}"
     assert "W&B: WANDB_RUN_ID of your shell has no effect: perfsweep sets this itself; unset it" in said
-    assert any(line.startswith("W&B: WANDB_PROJECT=elsewhere of your shell contradicts tracking.project=speed") for line in said)
+    assert any(
+        line.startswith("W&B: WANDB_PROJECT=elsewhere of your shell contradicts tracking.project=speed")
+        for line in said
+    )
     assert heard == []
     assert list(home.rglob("*")) == []
     run = sweep.run_file(NAIVE)
-    assert (run.run_id, run.project, run.tags) == (f"{IDENTITY}-{NAIVE.id}-p000", "speed", ("Spinner", "demo", "baseline"))
+    assert (run.run_id, run.project, run.tags) == (
+        f"{IDENTITY}-{NAIVE.id}-p000",
+        "speed",
+        ("Spinner", "demo", "baseline"),
+    )
     secret = b"0" * 40
-    assert not [path for path in sweep.folder.path.rglob("*") if path.is_file() and secret in path.read_bytes()]
+    assert not [
+        path for path in sweep.folder.path.rglob("*") if path.is_file() and secret in path.read_bytes()
+    ]
 
 
-@pytest.mark.parametrize("module", ["publish.publish", "execution.pack", "trial.freeze_gc, pipelines.trial.process"])
+@pytest.mark.parametrize(
+    "module", ["publish.publish", "execution.pack", "trial.freeze_gc, pipelines.trial.process"]
+)
 def test_what_starts_and_measures_trials_does_not_import_wandb(module: str) -> None:
     code = f"import sys, pipelines.{module}; sys.exit('wandb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
@@ -95,11 +106,17 @@ def test_only_the_modules_named_after_it_know_wandb_and_none_gives_a_step() -> N
     """W&B drops rows whose explicit step goes backwards."""
     for file in Path(pipelines.__file__).parent.rglob("*.py"):
         tree = ast.parse(file.read_text())
-        imports = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        imports = [
+            alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+        ]
         imports += [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         knows = any(name.partition(".")[0] in ("wandb", "wandb_workspaces") for name in imports)
         assert not knows or file.parent.name == "publish" or file.name == "step_logging.py", file
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+        calls = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        ]
         logs = [call for call in calls if getattr(call.func, "attr", "") == "log"]
         assert not any(keyword.arg == "step" for call in logs for keyword in call.keywords), file
 

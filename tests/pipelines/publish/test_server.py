@@ -35,8 +35,10 @@ def ask(url: str, key: str = KEY, tracking: Tracking = ONLINE) -> str:
 
 def test_no_key_is_one_line(shell: pytest.MonkeyPatch) -> None:
     found = probe(ONLINE, {"WANDB_BASE_URL": "http://127.0.0.1:9"})
-    assert found.problem == (
-        "no API key for http://127.0.0.1:9; run `wandb login --host http://127.0.0.1:9` or set WANDB_API_KEY"
+    assert (
+        found.problem
+        == "no API key for http://127.0.0.1:9; run `wandb login --host http://127.0.0.1:9` or set"
+        " WANDB_API_KEY"
     )
 
 
@@ -84,11 +86,16 @@ def test_a_broken_server_is_one_line(backend: Loopback, fault: Fault, said: str)
 
 def test_an_entity_that_is_not_ours_is_refused_with_the_choices(backend: Loopback) -> None:
     said = ask(backend.url, tracking=Tracking(mode="online", entity="theirs"))
-    assert said == f"tracking.entity=theirs is not open to your account on {backend.url}; choose from: team, tester"
+    assert (
+        said
+        == f"tracking.entity=theirs is not open to your account on {backend.url}; choose from: team, tester"
+    )
 
 
 def test_the_key_of_a_host_is_read_from_netrc(shell: pytest.MonkeyPatch) -> None:
-    (Path(os.environ["HOME"]) / ".netrc").write_text("machine w.example:8080\n  login user\n  password " + "k" * 40)
+    (Path(os.environ["HOME"]) / ".netrc").write_text(
+        "machine w.example:8080\n  login user\n  password " + "k" * 40
+    )
     assert api_key("https://w.example:8080", {}) == "k" * 40
     assert api_key("https://w.example", {}) is None, "W&B would not find it there"
     assert api_key("https://other.example", {}) is None
@@ -100,7 +107,9 @@ def test_a_damaged_netrc_holds_no_key(shell: pytest.MonkeyPatch, content: str) -
     assert api_key("https://w.example", {}) is None
 
 
-def test_the_address_comes_from_the_configuration_then_the_shell_then_wandbs_settings(shell: pytest.MonkeyPatch) -> None:
+def test_the_address_comes_from_the_configuration_then_the_shell_then_wandbs_settings(
+    shell: pytest.MonkeyPatch,
+) -> None:
     settings = Path(os.environ["HOME"]) / ".config" / "wandb" / "settings"
     settings.parent.mkdir(parents=True)
     settings.write_text("[default]\nbase_url = https://c.example/\n")
@@ -112,7 +121,8 @@ def test_the_address_comes_from_the_configuration_then_the_shell_then_wandbs_set
 
 def test_asking_does_not_import_wandb() -> None:
     code = (
-        "import sys; from pipelines.publish.server import probe; from pipelines.config.tracking import Tracking\n"
-        "probe(Tracking(mode='online', base_url='http://127.0.0.1:9'), {}); sys.exit('wandb' in sys.modules)"
+        "import sys; from pipelines.publish.server import probe; from pipelines.config.tracking import"
+        " Tracking\nprobe(Tracking(mode='online', base_url='http://127.0.0.1:9'), {}); sys.exit('wandb' in"
+        " sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -14,7 +14,19 @@ import numpy as np
 import pytest
 from loopback import Loopback
 from loopback.store import StoredRun
-from recorded import EPOCH_NS, FAST, IDENTITY, NAIVE, TIMED, WARM, Built, arrays_of, build, publish_here, snapshot
+from recorded import (
+    EPOCH_NS,
+    FAST,
+    IDENTITY,
+    NAIVE,
+    TIMED,
+    WARM,
+    Built,
+    arrays_of,
+    build,
+    publish_here,
+    snapshot,
+)
 
 from pipelines.config.wandb_settings import SETTINGS
 from pipelines.publish.content import RunContent, Segment, generation_of
@@ -46,7 +58,10 @@ def run_of(backend: Loopback, built_arm: str, suffix: str = "") -> StoredRun:
 def test_every_row_arrives_once_with_its_number_and_its_time(online: Built, backend: Loopback) -> None:
     done = send(online)
     assert done.complete
-    assert [(run.rows_produced, run.rows_before, run.rows_found) for run in done.runs] == [(30, 0, 30), (20, 0, 20)]
+    assert [(run.rows_produced, run.rows_before, run.rows_found) for run in done.runs] == [
+        (30, 0, 30),
+        (20, 0, 20),
+    ]
     assert backend.rows() == online.produced == 50
     rows = [row for row in run_of(backend, NAIVE.id).rows if "iter/index" in row]
     walls = np.concatenate([arrays_of(NAIVE, number)["wall_ns"] for number in range(3)]) / 1e6
@@ -55,10 +70,18 @@ def test_every_row_arrives_once_with_its_number_and_its_time(online: Built, back
     assert rows[0]["_timestamp"] == pytest.approx(EPOCH_NS / 1e9 + walls[0] / 1e3, abs=1e-6)
 
 
-def test_a_run_carries_its_group_type_tags_configuration_and_summary(online: Built, backend: Loopback) -> None:
+def test_a_run_carries_its_group_type_tags_configuration_and_summary(
+    online: Built, backend: Loopback
+) -> None:
     send(online)
     run = run_of(backend, FAST.id)
-    assert (run.entity, run.project, run.group, run.job_type, run.state) == ("team", "speed", "demo", "bench", "finished")
+    assert (run.entity, run.project, run.group, run.job_type, run.state) == (
+        "team",
+        "speed",
+        "demo",
+        "bench",
+        "finished",
+    )
     assert run.tags == ["Spinner", "demo", "oom", "disturbed"]
     assert json.loads(run.config)["toggles"]["value"] == {"amp": "bf16", "slab_size": "all"}
     assert (run.summary_values["bench_n_iters"], run.summary_values["outcome"]) == (2 * TIMED, "oom")
@@ -77,7 +100,9 @@ def test_publishing_again_sends_nothing(online: Built, backend: Loopback) -> Non
     send(online)
     before = len(backend.requests)
     assert notes(online) == ["already complete"] * 2
-    assert not [asked for asked in backend.requests[before:] if "file_stream" in asked or "UpsertBucket" in asked]
+    assert not [
+        asked for asked in backend.requests[before:] if "file_stream" in asked or "UpsertBucket" in asked
+    ]
     assert backend.rows() == 50
 
 
@@ -92,7 +117,9 @@ def test_a_new_round_is_appended_to_the_run_that_is_there(tmp_path: Path, backen
         shutil.move(later / arm.id, online.folder.trial_dir(online.spec(arm, 2)))
     assert notes(online) == ["continued"] * 2
     rows = [row for row in run_of(backend, NAIVE.id).rows if "iter/index" in row]
-    assert [(row["iter/index"], row["iter/round"]) for row in rows] == [(i, i // TIMED) for i in range(3 * TIMED)]
+    assert [(row["iter/index"], row["iter/round"]) for row in rows] == [
+        (i, i // TIMED) for i in range(3 * TIMED)
+    ]
     assert [row["_step"] for row in run_of(backend, NAIVE.id).rows] == list(range(30))
     assert run_of(backend, FAST.id).summary_values["outcome"] == "oom"
 
@@ -113,7 +140,11 @@ def _lose_run(backend: Loopback, run: StoredRun) -> None:
     backend.store.delete(run.storage_id)
 
 
-HARMS = [_lose_rows, _lose_run, *(pytest.param(harm, marks=pytest.mark.slow) for harm in (_double_rows, _lose_summary))]
+HARMS = [
+    _lose_rows,
+    _lose_run,
+    *(pytest.param(harm, marks=pytest.mark.slow) for harm in (_double_rows, _lose_summary)),
+]
 
 
 @pytest.mark.parametrize("harm", HARMS)
@@ -124,9 +155,14 @@ def test_a_run_that_was_damaged_on_the_server_is_replaced_from_records(
     harm(backend, run_of(backend, FAST.id))
     done = send(online)
     assert done.complete
-    assert [run.note for run in done.runs] == ["already complete", "uploaded" if harm is _lose_run else "replaced"]
+    assert [run.note for run in done.runs] == [
+        "already complete",
+        "uploaded" if harm is _lose_run else "replaced",
+    ]
     assert sorted(backend.runs()) == [f"{IDENTITY}-{NAIVE.id}-p000", f"{IDENTITY}-{FAST.id}-p000-g2"]
-    assert [row["iter/index"] for row in run_of(backend, FAST.id, "-g2").rows if "iter/index" in row] == list(range(2 * TIMED))
+    assert [row["iter/index"] for row in run_of(backend, FAST.id, "-g2").rows if "iter/index" in row] == list(
+        range(2 * TIMED)
+    )
 
 
 def test_a_changed_record_replaces_its_run(online: Built, backend: Loopback) -> None:
@@ -140,14 +176,18 @@ def test_a_run_that_may_not_be_deleted_is_named(online: Built, backend: Loopback
     send(online)
     _lose_rows(backend, run_of(backend, FAST.id))
     backend.deletions_allowed = False
-    assert notes(online)[1] == f"replaced; delete {IDENTITY}-{FAST.id}-p000 by hand, they hold parts of the same"
+    assert (
+        notes(online)[1] == f"replaced; delete {IDENTITY}-{FAST.id}-p000 by hand, they hold parts of the same"
+    )
 
 
 @pytest.mark.slow
 def test_a_deleted_run_is_sent_again_although_all_local_traces_are_gone(
     online: Built, backend: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SETTINGS, "init_timeout", 2)  # wandb asks again for that long before it gives the reason
+    monkeypatch.setitem(
+        SETTINGS, "init_timeout", 2
+    )  # wandb asks again for that long before it gives the reason
     send(online)
     _lose_run(backend, run_of(backend, FAST.id))
     for file in online.folder.wandb_dir.glob("*.generation"):
@@ -158,7 +198,9 @@ def test_a_deleted_run_is_sent_again_although_all_local_traces_are_gone(
 
 
 @pytest.mark.slow
-def test_sweeps_of_one_name_in_one_project_stay_apart(online: Built, backend: Loopback, tmp_path: Path) -> None:
+def test_sweeps_of_one_name_in_one_project_stay_apart(
+    online: Built, backend: Loopback, tmp_path: Path
+) -> None:
     other = build(tmp_path / "other", mode="online")
     (other.folder.wandb_dir / "sweep.id").write_text("07e400")
     send(online)
@@ -184,7 +226,9 @@ def test_nothing_of_the_upload_is_left_in_the_sweeps_folder(online: Built, backe
 def content(*counts: int) -> RunContent:
     segments = tuple(Segment(f"s{number}", count, lambda: iter(())) for number, count in enumerate(counts))
     fields = dict.fromkeys(("arm", "label", "pack", "name", "project", "group", "job_type"), "x")
-    return RunContent(run_id="r", entity=None, tags=(), config={}, segments=segments, summary={}, exit_code=0, **fields)
+    return RunContent(
+        run_id="r", entity=None, tags=(), config={}, segments=segments, summary={}, exit_code=0, **fields
+    )
 
 
 def there(lines: int, *segments: str, generation: int = 1, digest: str = "") -> OnServer:
@@ -210,7 +254,9 @@ DECISIONS = [
 ]
 
 
-@pytest.mark.parametrize(("case", "found", "used", "step", "generation", "first"), DECISIONS, ids=[row[0] for row in DECISIONS])
+@pytest.mark.parametrize(
+    ("case", "found", "used", "step", "generation", "first"), DECISIONS, ids=[row[0] for row in DECISIONS]
+)
 def test_what_is_done_follows_from_what_is_there(
     case: str, found: list[OnServer], used: int, step: Step, generation: int, first: int
 ) -> None:
@@ -221,7 +267,8 @@ def test_what_is_done_follows_from_what_is_there(
 
 
 @pytest.mark.parametrize(
-    ("name", "generation"), [("r", 1), ("r-g2", 2), ("r-g12", 12), ("r2", None), ("r-gx", None), ("q", None), ("r-g", None)]
+    ("name", "generation"),
+    [("r", 1), ("r-g2", 2), ("r-g12", 12), ("r2", None), ("r-gx", None), ("q", None), ("r-g", None)],
 )
 def test_generations_of_a_run_are_told_by_name(name: str, generation: int | None) -> None:
     assert generation_of("r", name) == generation
@@ -232,7 +279,9 @@ def test_rows_of_warm_up_arrive_too(online: Built, backend: Loopback) -> None:
     assert sum("warmup/index" in row for row in run_of(backend, NAIVE.id).rows) == 3 * WARM
 
 
-def test_a_copy_of_the_folder_finds_its_runs_complete(online: Built, backend: Loopback, tmp_path: Path) -> None:
+def test_a_copy_of_the_folder_finds_its_runs_complete(
+    online: Built, backend: Loopback, tmp_path: Path
+) -> None:
     send(online)
     shutil.copytree(online.folder.path, tmp_path / "copy")
     assert notes(Built(SweepFolder(tmp_path / "copy"), online.manifest)) == ["already complete"] * 2
@@ -246,7 +295,9 @@ def test_without_an_entity_runs_go_to_the_accounts_own(tmp_path: Path, backend: 
 
 
 @pytest.mark.slow
-def test_run_folders_synced_by_hand_are_complete_and_not_sent_again(online: Built, backend: Loopback, tmp_path: Path) -> None:
+def test_run_folders_synced_by_hand_are_complete_and_not_sent_again(
+    online: Built, backend: Loopback, tmp_path: Path
+) -> None:
     assert publish_here(online).complete
     folders = [str(online.run_folder(arm)) for arm in (NAIVE, FAST)]
     for folder in folders:

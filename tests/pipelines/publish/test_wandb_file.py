@@ -32,7 +32,13 @@ def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         import wandb
 
         own = wandb_settings(
-            root, run_id="r1", project="p", run_group="g", run_name="n", run_job_type="bench", run_tags=("a", "b")
+            root,
+            run_id="r1",
+            project="p",
+            run_group="g",
+            run_name="n",
+            run_job_type="bench",
+            run_tags=("a", "b"),
         )
         run = wandb.init(settings=own, config={"toggles": {"amp": "off", "slab": 8}, "seed": 3})
         run.define_metric("iter/*", step_metric="iter/index")
@@ -66,11 +72,20 @@ def test_a_run_reads_back_as_it_was_logged(run_file: Path) -> None:
     assert [row["iter/index"] for row in run.history] == list(range(ROWS))
     for index, row in enumerate(run.history):
         wanted = SPECIAL.get(index, index / 7)
-        assert row["iter/ms"] == wanted or (math.isnan(wanted) and math.isnan(row["iter/ms"]))  # floats travel exactly
+        assert row["iter/ms"] == wanted or (
+            math.isnan(wanted) and math.isnan(row["iter/ms"])
+        )  # floats travel exactly
         assert row["text"] == "é"
     assert run.config == {"toggles.amp": "off", "toggles.slab": 8, "seed": 3}
     assert run.summary["bench/median_ms"] == 1.5
-    assert (run.run_id, run.project, run.group, run.name, run.job_type, run.tags) == ("r1", "p", "g", "n", "bench", ("a", "b"))
+    assert (run.run_id, run.project, run.group, run.name, run.job_type, run.tags) == (
+        "r1",
+        "p",
+        "g",
+        "n",
+        "bench",
+        ("a", "b"),
+    )
     assert run.step_metrics == {"iter/*": "iter/index"}
     assert (run.exit_code, run.complete) == (3, True)
 
@@ -89,7 +104,9 @@ def test_the_reader_agrees_with_wandbs_own_inspection(run_file: Path, tmp_path: 
     run = read_run(file)
     assert [row["iter/index"] for row in run.history] == [row["iter/index"] for row in history]
     finite = [index for index in range(len(history)) if index > 2]  # it writes NaN and Infinity as words
-    assert [run.history[index]["iter/ms"] for index in finite] == [history[index]["iter/ms"] for index in finite]
+    assert [run.history[index]["iter/ms"] for index in finite] == [
+        history[index]["iter/ms"] for index in finite
+    ]
     assert ([] if run.exit_code is None else [run.exit_code]) == codes
 
 
@@ -121,7 +138,9 @@ def test_a_changed_byte_never_raises_and_never_invents_rows(
     assert repr(read_run(run_file).history).startswith(repr(run.history)[:-1])
 
 
-sizes = st.lists(st.one_of(st.integers(0, 60), st.integers(BLOCK - 40, BLOCK + 40), st.integers(0, 3 * BLOCK)), max_size=6)
+sizes = st.lists(
+    st.one_of(st.integers(0, 60), st.integers(BLOCK - 40, BLOCK + 40), st.integers(0, 3 * BLOCK)), max_size=6
+)
 
 
 @given(sizes=sizes, cut=st.integers(0, 200))

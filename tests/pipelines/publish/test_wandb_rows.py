@@ -29,7 +29,9 @@ def written(root: Path, run_id: str, rows: Iterable[dict[str, Any]], said: dict[
     with own_environment(root):
         import wandb
 
-        run = wandb.init(settings=settings(root, run_id=run_id, project="p", run_group="g"), config={"seed": 3})
+        run = wandb.init(
+            settings=settings(root, run_id=run_id, project="p", run_group="g"), config={"seed": 3}
+        )
         for kind in ("iter", "warmup", "log"):
             run.define_metric(f"{kind}/*", step_metric=f"{kind}/index")
         for row in rows:
@@ -51,7 +53,9 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def without_times(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in row.items() if name not in ("_timestamp", "_runtime")} for row in rows]
+    return [
+        {name: value for name, value in row.items() if name not in ("_timestamp", "_runtime")} for row in rows
+    ]
 
 
 def test_a_run_reads_as_if_the_client_had_written_its_rows(both: tuple[Path, Path]) -> None:
@@ -69,7 +73,9 @@ def test_rows_carry_their_own_time_or_that_of_the_row_before(both: tuple[Path, P
     assert [row["_runtime"] for row in rows] == [0.0, 1.5, 2.0, 2.0]
 
 
-def test_records_are_counted_through_the_whole_file_and_rows_stand_before_the_end(both: tuple[Path, Path]) -> None:
+def test_records_are_counted_through_the_whole_file_and_rows_stand_before_the_end(
+    both: tuple[Path, Path],
+) -> None:
     records = list(read_records(both[1]))
     assert [record.num for record in records] == list(range(1, len(records) + 1))
     kinds = [record.WhichOneof("record_type") for record in records]
@@ -119,8 +125,13 @@ def test_what_the_client_wrote_is_framed_as_the_client_does(both: tuple[Path, Pa
 
 def test_a_long_run_crosses_blocks(tmp_path: Path) -> None:
     file = written(tmp_path, "r4", [], {})
-    insert_rows(file, ({"iter/index": index, "iter/ms": index / 7, "_timestamp": BEGAN + index} for index in range(2_000)))
+    insert_rows(
+        file,
+        ({"iter/index": index, "iter/ms": index / 7, "_timestamp": BEGAN + index} for index in range(2_000)),
+    )
     run: RunFile = read_run(file)
     assert file.stat().st_size > 3 * 32768
-    assert [(row["iter/index"], row["iter/ms"]) for row in run.history] == [(index, index / 7) for index in range(2_000)]
+    assert [(row["iter/index"], row["iter/ms"]) for row in run.history] == [
+        (index, index / 7) for index in range(2_000)
+    ]
     assert run.complete

@@ -26,7 +26,14 @@ def version(commit: str, seed: int, fast: float = 0.5, drift: float = 1.0, **fie
         label: {f"p000-{n}": 1000 * drift * time * math.exp(0.003 * rng.standard_normal()) for n in range(10)}
         for label, time in speeds.items()
     }
-    facts = {"sweep": f"s-{commit}", "workload": "w", "unit": "pair", "config": "{}", "method": "m", "data": "d"}
+    facts = {
+        "sweep": f"s-{commit}",
+        "workload": "w",
+        "unit": "pair",
+        "config": "{}",
+        "method": "m",
+        "data": "d",
+    }
     facts |= {"device": "cpu", "torch": "2.13", "commit": commit, "reference": "naive"}
     return Snapshot(**{**facts, "rounds": rounds, **fields})
 
@@ -67,7 +74,9 @@ def test_versions_that_did_other_work_are_refused() -> None:
 
 
 def test_the_command_reads_baselines_and_folders_oldest_first(command, tmp_path, capsys) -> None:
-    folder, _ = simulated(command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 6}), cost)
+    folder, _ = simulated(
+        command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 6}), cost
+    )
     kept = tmp_path / "kept.json"
     with pytest.raises(SystemExit) as ended:
         cli.main(["compare", str(folder.path), "--store", str(kept)])

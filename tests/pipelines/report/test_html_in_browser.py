@@ -15,7 +15,8 @@ from measured import with_everything
 from pipelines.commands import sweep
 
 READABLE = 4.5
-"""Contrast of text to its ground that the Web Content Accessibility Guidelines 2.1 ask for (section 1.4.3)."""
+"""Contrast of text to its ground that the Web Content Accessibility Guidelines 2.1 ask for (section 1.4.3).
+"""
 HIDDEN = 3.0
 """Of the names of traces that are switched off."""
 SCREENS = {"desk": {"width": 1200, "height": 900}, "phone": {"width": 390, "height": 844}}
@@ -72,7 +73,9 @@ def report(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Callab
     folder, _ = with_everything(tmp_path_factory.mktemp("shown"))
     sweep.compare(str(folder.path))
     return functools.cache(
-        lambda screen="desk", dark=False: browser.open(folder.report_file.as_uri(), dark=dark, **SCREENS[screen])
+        lambda screen="desk", dark=False: browser.open(
+            folder.report_file.as_uri(), dark=dark, **SCREENS[screen]
+        )
     )
 
 
@@ -85,10 +88,14 @@ def illegible(page: Page) -> list[str]:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("screen", list(SCREENS))
-def test_the_report_draws_itself_alone_and_reads_well(report: Callable[..., Page], screen: str, dark: bool) -> None:
+def test_the_report_draws_itself_alone_and_reads_well(
+    report: Callable[..., Page], screen: str, dark: bool
+) -> None:
     page = report(screen, dark)
     assert page.said == []
-    assert [address for address in page.fetched if not address.startswith("data:")] == [page.value("location.href")]
+    assert [address for address in page.fetched if not address.startswith("data:")] == [
+        page.value("location.href")
+    ]
     assert page.value(OVERFLOW) <= 0
     assert illegible(page) == []
     widths = page.value(DRAWN)
@@ -103,7 +110,14 @@ def test_the_page_follows_the_colour_scheme(report: Callable[..., Page]) -> None
 
 def test_every_table_and_picture_of_the_sweep_is_there(report: Callable[..., Page]) -> None:
     text = report("desk", False).value("document.body.innerText")
-    for title in ("one at a time", "leave one out", "factorial", "ladder", "Alone and beside the others", "Frontier of slab"):
+    for title in (
+        "one at a time",
+        "leave one out",
+        "factorial",
+        "ladder",
+        "Alone and beside the others",
+        "Frontier of slab",
+    ):
         assert title in text
     assert "1 ok, 8 oom" in text
     assert "work=single x sign=wrong" in text

@@ -13,14 +13,23 @@ from pipelines.store.provenance import read_provenance
 from pipelines.store.records import Effect, SweepFolder
 
 EFFECT = Effect(id="e", design="one_at_a_time", toggle="amp", level="bf16|x", pairs=(("a", "b"),))
-RESULT = EffectResult(EFFECT, "a", "b", Verdict.FASTER, ratio=0.25, low=0.2, high=0.3, cpu=(0.24, 0.2, 0.3), rounds=6)
-QUALITY = (Quality("naive", (OracleFigure("excess", 2e-5, 1e-5),)), Quality("amp", (OracleFigure("excess", math.nan, 1e-5),)))
+RESULT = EffectResult(
+    EFFECT, "a", "b", Verdict.FASTER, ratio=0.25, low=0.2, high=0.3, cpu=(0.24, 0.2, 0.3), rounds=6
+)
+QUALITY = (
+    Quality("naive", (OracleFigure("excess", 2e-5, 1e-5),)),
+    Quality("amp", (OracleFigure("excess", math.nan, 1e-5),)),
+)
 
 
 def written(folder, **more) -> str:
-    comparison = Comparison("demo", "pair", 0.01, Reference("naive", 1500.0, 6), (RESULT,), (), ("a note",), **more)
+    comparison = Comparison(
+        "demo", "pair", 0.01, Reference("naive", 1500.0, 6), (RESULT,), (), ("a note",), **more
+    )
     environment = {"cpu_model": "Fast One", "cores": 2, "gpus": [], "load": [1.0]}
-    found = read_provenance(folder.config_file, [environment, {**environment, "load": [2.0], "torch_threads": 2}])
+    found = read_provenance(
+        folder.config_file, [environment, {**environment, "load": [2.0], "torch_threads": 2}]
+    )
     write_markdown(folder, comparison, found)
     return folder.markdown_file.read_text()
 
@@ -39,7 +48,8 @@ def test_oracle_figures_beyond_their_bound_or_unknown_are_bold(tmp_path):
 
 def test_command_commit_versions_and_machine_stand_below(tmp_path):
     (tmp_path / "sweep.yaml").write_text(
-        "provenance: {command: perfsweep sweep x=1, python: '3.11', versions: {torch: '2.13'}, git_commit: abc, git_diff: '+x'}\n"
+        "provenance: {command: perfsweep sweep x=1, python: '3.11', versions: {torch: '2.13'}, git_commit:"
+        " abc, git_diff: '+x'}\n"
     )
     text = written(SweepFolder(tmp_path))
     assert "`perfsweep sweep x=1`" in text

@@ -32,12 +32,19 @@ def profile(label: str, costs: dict[str, float], **changes: Any) -> Profile:
 
 
 SLOW = profile("slow", {"mm": 200.0, "copy": 40.0, "only slow": 10.0})
-FAST = profile("fast", {"mm": 400.0, "copy": 48.0, "only fast": 4.0}, iterations=4, units=8.0, bare_ns=(50.0,))
+FAST = profile(
+    "fast", {"mm": 400.0, "copy": 48.0, "only fast": 4.0}, iterations=4, units=8.0, bare_ns=(50.0,)
+)
 
 
 def test_times_are_per_unit_and_the_largest_change_comes_first() -> None:
     found = [(one.name, one.before_ns, one.after_ns) for one in differences(SLOW, FAST)]
-    assert found == [("mm", 100.0, 50.0), ("copy", 20.0, 6.0), ("only slow", 5.0, 0.0), ("only fast", 0.0, 0.5)]
+    assert found == [
+        ("mm", 100.0, 50.0),
+        ("copy", 20.0, 6.0),
+        ("only slow", 5.0, 0.0),
+        ("only fast", 0.0, 0.5),
+    ]
 
 
 def test_where_a_side_finished_no_unit_times_are_per_iteration() -> None:
@@ -49,7 +56,9 @@ def test_where_a_side_finished_no_unit_times_are_per_iteration() -> None:
 
 def test_a_function_is_the_same_where_only_its_line_moved() -> None:
     before, after = (
-        profile(label, {}).model_copy(update={"costs": (Cost(name="f", where=f"model.py:{line}", self_ns=10.0),)})
+        profile(label, {}).model_copy(
+            update={"costs": (Cost(name="f", where=f"model.py:{line}", self_ns=10.0),)}
+        )
         for label, line in (("a", 3), ("b", 30))
     )
     (one,) = differences(before, after)
@@ -58,7 +67,10 @@ def test_a_function_is_the_same_where_only_its_line_moved() -> None:
 
 def test_the_table_adds_up_and_keeps_to_the_width_of_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     long = {f"aten::_a_kernel_{'of_many_words_' * 20}{number}": 10.0 for number in range(3)}
-    long |= {f"aten::_a_rather_long_operator_name_that_no_terminal_has_room_for_{number}": 10.0 for number in range(30)}
+    long |= {
+        f"aten::_a_rather_long_operator_name_that_no_terminal_has_room_for_{number}": 10.0
+        for number in range(30)
+    }
     profile_diff.show(Console(width=72), profile("a", long), profile("b", {**long, "mm [x]": 1000.0}), top=5)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 72

@@ -29,7 +29,9 @@ def profile_of(arm: Arm, tool: str = "torch", **changes: object) -> Profile:
         "profiled_ns": (15.0,),
         "costs": COSTS,
     }
-    return Profile.model_validate({"tool": tool, "workload": "toy", "unit": "row", "arm": arm, **values, **changes})
+    return Profile.model_validate(
+        {"tool": tool, "workload": "toy", "unit": "row", "arm": arm, **values, **changes}
+    )
 
 
 def add(built: Built, arm: Arm, tool: str = "torch", **changes: object) -> Path:
@@ -90,9 +92,14 @@ def test_offline_an_arms_profiles_are_a_run_with_their_files_as_an_artifact(tmp_
     (path,) = built.folder.wandb_dir.glob(f"offline-run-*-{FAST.id}-profile")
     run = read_run(path)
     assert (run.job_type, run.group, run.config["variant"]) == ("profile", "demo", FAST.label)
-    assert (run.summary["profile/torch/overhead"], run.summary["profile/dynamo/compiled_graphs"]) == (1.5, 2.0)
+    assert (run.summary["profile/torch/overhead"], run.summary["profile/dynamo/compiled_graphs"]) == (
+        1.5,
+        2.0,
+    )
     files = run.artifacts[f"profile-{IDENTITY}-{FAST.id}-profile"]
-    assert {"torch/trace.json.gz", "torch/profile.html", "torch/profile.json", "dynamo/profile.json"} <= set(files)
+    assert {"torch/trace.json.gz", "torch/profile.html", "torch/profile.json", "dynamo/profile.json"} <= set(
+        files
+    )
     assert not any("record.json" in name for name in files)
     assert publish_here(built).new == 0
 
@@ -103,7 +110,9 @@ def test_a_server_is_sent_profiles_again_when_they_changed(tmp_path: Path, backe
     assert publish_here(built, server=backend.url).complete
     write_profile(folder, profile_of(FAST, profiled_ns=(30.0,)))
     done = publish_here(built, server=backend.url)
-    assert done.complete and [run.note for run in done.runs if run.label.startswith("profile")] == ["replaced"]
+    assert done.complete and [run.note for run in done.runs if run.label.startswith("profile")] == [
+        "replaced"
+    ]
 
 
 def test_a_damaged_profile_costs_no_other_run(tmp_path: Path) -> None:

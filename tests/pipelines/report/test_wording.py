@@ -37,7 +37,11 @@ def test_an_interval_takes_the_form_of_its_change_and_reads_from_small_to_large(
     ("low", "high", "texts"),
     [
         (0.4, 1.3, ["2x less", "1.5x less", "1.2x less", "same", "1.2x more"]),
-        (0.003, 1.1, ["200x less", "100x less", "50x less", "20x less", "10x less", "5x less", "2x less", "same"]),
+        (
+            0.003,
+            1.1,
+            ["200x less", "100x less", "50x less", "20x less", "10x less", "5x less", "2x less", "same"],
+        ),
         (1e-3, 1e3, ["1000x less", "100x less", "10x less", "same", "10x more", "100x more", "1000x more"]),
     ],
 )
@@ -55,9 +59,16 @@ def test_long_names_fold_after_commas_and_spaces_and_their_rows_grow():
 
 @pytest.mark.parametrize(
     ("cold", "warm", "texts"),
-    [(11.52, 2.14, ("11.5 s", "2.1 s")), (11.5, 0.0, ("11.5 s", "0.0 s")), (0.0, 0.0, ("", "")), (None, None, ("", ""))],
+    [
+        (11.52, 2.14, ("11.5 s", "2.1 s")),
+        (11.5, 0.0, ("11.5 s", "0.0 s")),
+        (0.0, 0.0, ("", "")),
+        (None, None, ("", "")),
+    ],
 )
-def test_compiling_is_told_cold_and_warm(cold: float | None, warm: float | None, texts: tuple[str, str]) -> None:
+def test_compiling_is_told_cold_and_warm(
+    cold: float | None, warm: float | None, texts: tuple[str, str]
+) -> None:
     effect = Effect(id="e", design="one_at_a_time", toggle="compile", level="default", pairs=(("a", "b"),))
     result = EffectResult(effect, "compile=default", "baseline", None, compile_s=cold, warm_compile_s=warm)
     assert (compile_text(result), warm_compile_text(result)) == texts

@@ -1,4 +1,5 @@
-"""Climbing a ladder: the fastest size, the cliff and the largest that fits, from as few measurements as possible."""
+"""Climbing a ladder: the fastest size, the cliff and the largest that fits, from as few measurements as
+possible."""
 
 from __future__ import annotations
 
@@ -82,7 +83,9 @@ def test_the_largest_size_that_fits_is_found_and_what_stops_the_next_one(budget_
 
 def test_a_ladder_that_gets_worse_early_still_says_what_fits() -> None:
     there = 300 * MIB
-    found, _ = climbed(lambda size: float(size), POWERS, memory_of=lambda size: (100 + size) * MIB, there=there, budget=there)
+    found, _ = climbed(
+        lambda size: float(size), POWERS, memory_of=lambda size: (100 + size) * MIB, there=there, budget=there
+    )
     assert found.fastest is not None and found.fastest.size == 1
     assert found.largest is not None and found.largest.size == 128
 
@@ -121,7 +124,11 @@ def test_sizes_are_powers_of_two_over_the_numbers_of_a_toggle_and_its_own_levels
     ("toggle", "given", "words"),
     [
         (Toggle("amp", (Level("off"), Level("bf16")), ""), [], "amp is no ladder: it has no range of sizes"),
-        (Toggle("share", (Level(0),), "", "", Numbers(0, 1, integer=False)), [], "its numbers are not integers"),
+        (
+            Toggle("share", (Level(0),), "", "", Numbers(0, 1, integer=False)),
+            [],
+            "its numbers are not integers",
+        ),
         (Toggle("size", (Level("all"),), "", "", Numbers(1, 8)), [9], "is not a level of size"),
         (Toggle("size", (Level("all"),), "", "", Numbers(1, 8)), ["all"], "is no size of a ladder"),
     ],

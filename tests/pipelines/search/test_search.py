@@ -24,9 +24,12 @@ TrueTime = Callable[[Point], float]
 
 
 def planted(rng: np.random.Generator, toggles: int) -> TrueTime:
-    """Log times with main effects of both signs, interactions between toggles and with the size, an optimum and a cliff."""
+    """Log times with main effects of both signs, interactions between toggles and with the size, an optimum
+    and a cliff."""
     mains = rng.choice([-0.4, -0.2, -0.1, -0.03, 0, 0, 0.05, 0.1], toggles)
-    pairs = {pair: rng.normal(0, 0.08) for pair in itertools.combinations(range(toggles), 2) if rng.random() < 0.3}
+    pairs = {
+        pair: rng.normal(0, 0.08) for pair in itertools.combinations(range(toggles), 2) if rng.random() < 0.3
+    }
     optimum = int(rng.integers(1, SIZES - 1))
     curve = 0.12 * rng.uniform(0.5, 2) * np.abs(np.arange(SIZES) - optimum) ** 1.3
     cliff = int(rng.integers(optimum + 1, SIZES + 1))
@@ -78,7 +81,11 @@ def simulated(
         times = machine.sweep(rng, 1, [log_time(point) - log_time(origin) for point in points[1:]], ROUNDS)[0]
         pack = f"p{len(names):03d}"
         names.append(step.name)
-        cells += [Cell(pack, n, None, str(p), t) for p, row in zip(points, times, strict=True) for n, t in enumerate(row)]
+        cells += [
+            Cell(pack, n, None, str(p), t)
+            for p, row in zip(points, times, strict=True)
+            for n, t in enumerate(row)
+        ]
         known = log_times([cell for cell in cells if not ruled_out(_point(cell.arm))], str(origin))
         view: View = {
             point: Seen(None, reason=why, outcome=why)
@@ -113,18 +120,22 @@ def test_five_toggles_and_a_ladder_are_tuned_within_three_percent_by_a_quarter_o
         regrets.append(regret(factors, log_time, done.answer.best))
         shares.append(done.trials / (ROUNDS * exhaustive(factors, lambda point: True)))
     assert max(shares) <= 0.25
-    # One of eight may miss: a search within 3 % in nineteen of twenty cases misses twice in 6 % of such tests.
+    # One of eight may miss: a search within 3 % in nineteen of twenty cases misses twice in 6 % of such
+    # tests.
     assert sorted(regrets)[-2] <= 0.03
     assert max(regrets) <= 0.10
 
 
 @pytest.mark.parametrize("noise", [0.04, 0.15])
 def test_noise_makes_no_search_longer_than_a_quarter_of_all_arms(noise: float) -> None:
-    """Of 160 arms: five sizes and five toggles that are worth nothing, so that on a noisy machine everything may promise."""
+    """Of 160 arms: five sizes and five toggles that are worth nothing, so that on a noisy machine everything
+    may promise."""
     sizes = Factor("size", (1, 2, 4, 8, 16), (0.0, 1.0, 2.0, 3.0, 4.0), 2)
     factors = [sizes, *(Factor(f"t{i}", (None, "on")) for i in range(5))]
     for seed in range(4):
-        done = simulated(factors, lambda point: 0.0, np.random.default_rng(seed), machine=Machine(noise=noise))
+        done = simulated(
+            factors, lambda point: 0.0, np.random.default_rng(seed), machine=Machine(noise=noise)
+        )
         assert done.trials <= 0.25 * ROUNDS * exhaustive(factors, lambda point: True)
 
 
@@ -139,7 +150,9 @@ def test_arms_that_break_a_limit_never_win_and_leave_with_their_reason() -> None
     def log_time(point: Point) -> float:
         return 0.1 * abs(point[0] - 3) - 0.5 * point[1] - 0.2 * point[2] + 0.1 * point[3]
 
-    done = simulated(factors, log_time, np.random.default_rng(3), ruled_out=lambda point: "different" if point[1] else "")
+    done = simulated(
+        factors, log_time, np.random.default_rng(3), ruled_out=lambda point: "different" if point[1] else ""
+    )
     assert done.answer.best == (3, 0, 1, 0, 0)
     assert done.answer.dropped == {"t0": "different"}
 
@@ -150,7 +163,9 @@ def test_illegal_combinations_are_never_asked_for_and_a_level_that_needs_another
     def log_time(point: Point) -> float:
         return 0.05 * abs(point[0] - 2) - 0.1 * point[1] - 0.3 * point[2]
 
-    done = simulated(factors, log_time, np.random.default_rng(5), legal=lambda point: not point[2] or bool(point[1]))
+    done = simulated(
+        factors, log_time, np.random.default_rng(5), legal=lambda point: not point[2] or bool(point[1])
+    )
     assert done.answer.best == (2, 1, 1, 0)
 
 
@@ -164,12 +179,17 @@ def test_the_best_of_three_levels_is_found() -> None:
 def test_equal_arms_leave_the_reference_where_it_is() -> None:
     factors = [Factor(f"t{i}", (None, "on")) for i in range(3)]
     quiet = Machine(node=0, drift=0, noise=0.001, spikes=0)
-    kept = [simulated(factors, lambda point: 0.0, np.random.default_rng(seed), machine=quiet).answer.best for seed in range(5)]
+    kept = [
+        simulated(factors, lambda point: 0.0, np.random.default_rng(seed), machine=quiet).answer.best
+        for seed in range(5)
+    ]
     assert kept == [(0, 0, 0)] * 5
 
 
 def test_a_reference_that_breaks_a_limit_ends_the_search_at_once() -> None:
-    done = simulated(factors_of(5, 0), lambda point: 0.0, np.random.default_rng(0), ruled_out=lambda point: "oom")
+    done = simulated(
+        factors_of(5, 0), lambda point: 0.0, np.random.default_rng(0), ruled_out=lambda point: "oom"
+    )
     assert done.answer.best is None
     assert set(done.steps) == {"ladder"}
 
@@ -183,13 +203,25 @@ def test_arms_of_different_packs_compare_through_the_reference_and_spikes_do_not
             speed = rng.normal(0, 1)
             for name in ("base", arm):
                 spike = 1.5 if (name, round_) == ("a", 1) else 0.0
-                cells.append(Cell(f"p{number}", round_, None, name, math.exp(truth[name] + speed + spike + rng.normal(0, 0.003))))
+                cells.append(
+                    Cell(
+                        f"p{number}",
+                        round_,
+                        None,
+                        name,
+                        math.exp(truth[name] + speed + spike + rng.normal(0, 0.003)),
+                    )
+                )
     found = log_times(cells, "base")
     assert {name: found[name].value for name in truth} == pytest.approx(truth, abs=0.02)
 
 
 def test_an_arm_that_shares_no_round_with_others_has_no_estimate() -> None:
-    cells = [Cell("p0", 0, None, "base", 1.0), Cell("p0", 0, None, "a", 2.0), Cell("p1", 0, None, "lonely", 5.0)]
+    cells = [
+        Cell("p0", 0, None, "base", 1.0),
+        Cell("p0", 0, None, "a", 2.0),
+        Cell("p1", 0, None, "lonely", 5.0),
+    ]
     assert set(log_times(cells, "base")) == {"base", "a"}
 
 

@@ -10,7 +10,8 @@ import pytest
 from pipelines.statistics.detectable import detectable_effect
 from pipelines.statistics.estimates import signed_rank_p
 
-# Effect found with 80 % power by the signed rank test at 5 %, in standard deviations of one pair: simulated elsewhere.
+# Effect found with 80 % power by the signed rank test at 5 %, in standard deviations of one pair: simulated
+# elsewhere.
 TABLE = {6: 1.78, 8: 1.30, 10: 1.03, 12: 0.92, 16: 0.79, 20: 0.67, 30: 0.54}
 
 
@@ -20,7 +21,9 @@ def test_the_detectable_effect_is_that_of_a_table_made_elsewhere(n: int, sd: flo
 
 
 @pytest.mark.parametrize(("n", "comparisons"), [(6, 1), (8, 6), (10, 1), (10, 20), (16, 12)])
-def test_the_signed_rank_finds_the_detectable_effect_in_four_samples_of_five(n: int, comparisons: int) -> None:
+def test_the_signed_rank_finds_the_detectable_effect_in_four_samples_of_five(
+    n: int, comparisons: int
+) -> None:
     shift = detectable_effect(n, 1.0, comparisons)
     samples = np.random.default_rng(n).normal(shift, 1.0, (1500, n))
     # The error of 1500 samples is .010, that of the shift a little less.

@@ -21,10 +21,15 @@ def equivalent_share(deviation: float, pairs: int, shift: float = 0.0, trials: i
     ("deviation", "shares"),
     [(0.003, (0.93, 1.0, 1.0)), (0.006, (0.41, 0.83, 0.99)), (0.012, (0.07, 0.16, 0.40))],
 )
-def test_equal_arms_are_found_equivalent_as_often_as_planned(deviation: float, shares: tuple[float, ...]) -> None:
+def test_equal_arms_are_found_equivalent_as_often_as_planned(
+    deviation: float, shares: tuple[float, ...]
+) -> None:
     for pairs, share in zip((3, 5, 8), shares, strict=True):
-        # Four binomial standard errors at 1500 trials (0.052 at one half), and the rounding of the planned share.
-        assert equivalent_share(deviation, pairs) == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 1500) + 0.01)
+        # Four binomial standard errors at 1500 trials (0.052 at one half), and the rounding of the planned
+        # share.
+        assert equivalent_share(deviation, pairs) == pytest.approx(
+            share, abs=4 * math.sqrt(share * (1 - share) / 1500) + 0.01
+        )
 
 
 @pytest.mark.parametrize("pairs", [3, 5, 8])
@@ -37,7 +42,8 @@ def test_the_needed_number_of_seeds_shows_equality_nine_times_in_ten() -> None:
     spread = 0.009 * (spread - spread.mean()) / spread.std(ddof=1)
     needed = tost(spread, 0.01).seeds_needed
     assert needed == math.ceil((2.93 * 0.9) ** 2 + 2) == 9
-    # The formula is the normal approximation with both one-sided tests at nearly full power; 0.8 is its known loss.
+    # The formula is the normal approximation with both one-sided tests at nearly full power; 0.8 is its known
+    # loss.
     assert equivalent_share(0.009, needed) > 0.8
 
 
@@ -82,12 +88,15 @@ def test_paired_seeds_decide_on_a_stochastic_level(arm: tuple[float, ...], expec
 
 def test_a_stochastic_level_that_changes_no_bit_is_identical() -> None:
     assert (
-        judge_seeds(seeds(2.0, 2.1), seeds(2.0, 2.1), STOCHASTIC_CHECKS, Parity.STOCHASTIC, {}).verdict is ParityVerdict.IDENTICAL
+        judge_seeds(seeds(2.0, 2.1), seeds(2.0, 2.1), STOCHASTIC_CHECKS, Parity.STOCHASTIC, {}).verdict
+        is ParityVerdict.IDENTICAL
     )
 
 
 def test_undecided_seeds_say_how_many_would_decide() -> None:
-    result = judge_seeds(seeds(2.0, 2.1, 1.9), seeds(2.1, 2.0, 1.92), STOCHASTIC_CHECKS, Parity.STOCHASTIC, {})
+    result = judge_seeds(
+        seeds(2.0, 2.1, 1.9), seeds(2.1, 2.0, 1.92), STOCHASTIC_CHECKS, Parity.STOCHASTIC, {}
+    )
     assert "pairs would decide" in result.reason
 
 
@@ -100,18 +109,26 @@ def test_the_bound_of_a_stochastic_level_is_its_margin() -> None:
 
 
 def test_one_broken_seed_is_different() -> None:
-    result = judge_seeds(seeds(2.0, 2.1, 1.9), seeds(2.0, math.nan, 1.9), STOCHASTIC_CHECKS, Parity.STOCHASTIC, {})
+    result = judge_seeds(
+        seeds(2.0, 2.1, 1.9), seeds(2.0, math.nan, 1.9), STOCHASTIC_CHECKS, Parity.STOCHASTIC, {}
+    )
     assert result.verdict is ParityVerdict.DIFFERENT and result.reason.startswith("pair of seeds 1")
 
 
 def test_exact_levels_must_pass_with_every_seed() -> None:
     reference = seeds(2.0, 2.1, 1.9)
-    assert judge_seeds(reference, reference, STOCHASTIC_CHECKS, Parity.EXACT, {}).verdict is ParityVerdict.IDENTICAL
+    assert (
+        judge_seeds(reference, reference, STOCHASTIC_CHECKS, Parity.EXACT, {}).verdict
+        is ParityVerdict.IDENTICAL
+    )
     assert (
         judge_seeds(reference, seeds(2.0, 2.1 + 1e-14, 1.9), STOCHASTIC_CHECKS, Parity.EXACT, {}).verdict
         is ParityVerdict.WITHIN_TOLERANCE
     )
-    assert judge_seeds(reference, seeds(2.0, 2.2, 1.9), STOCHASTIC_CHECKS, Parity.EXACT, {}).verdict is ParityVerdict.DIFFERENT
+    assert (
+        judge_seeds(reference, seeds(2.0, 2.2, 1.9), STOCHASTIC_CHECKS, Parity.EXACT, {}).verdict
+        is ParityVerdict.DIFFERENT
+    )
 
 
 def test_no_seeds_are_unchecked() -> None:

@@ -78,7 +78,10 @@ def test_five_pairs_have_no_signed_rank_interval_at_95_percent() -> None:
     assert signed_rank_interval([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]) is not None
 
 
-@given(st.lists(GRID, min_size=1, max_size=14), st.sampled_from([0.5, 0.8, 0.9, 0.95, 0.99, 1 - 0.05 / 12, 0.99975]))
+@given(
+    st.lists(GRID, min_size=1, max_size=14),
+    st.sampled_from([0.5, 0.8, 0.9, 0.95, 0.99, 1 - 0.05 / 12, 0.99975]),
+)
 def test_p_is_at_most_alpha_just_when_the_interval_excludes_zero(d: list[float], level: float) -> None:
     interval = signed_rank_interval(d, level)
     excludes = interval is not None and not interval.low <= 0 <= interval.high
@@ -120,14 +123,16 @@ def test_the_residual_mean_square_knows_the_noise_and_not_the_arms_or_rounds() -
     spread = residual_spread(arms + rounds + RNG.normal(0, 0.02, (4, 2000)))
     assert spread is not None
     assert spread.degrees == 3 * 1999
-    # Relative standard error of a variance with 5997 degrees of freedom: sqrt(2 / 5997) = 1.8 %; four of them.
+    # Relative standard error of a variance with 5997 degrees of freedom: sqrt(2 / 5997) = 1.8 %; four of
+    # them.
     assert spread.mean_square == pytest.approx(0.02**2, rel=0.075)
 
 
 def test_missing_cells_leave_a_least_squares_fit_of_the_others() -> None:
     log_times = RNG.normal(size=(4, 6))
     complete = residual_spread(log_times)
-    # A cell that fits the other cells exactly adds a degree of freedom and no square, so the sum must not change with it.
+    # A cell that fits the other cells exactly adds a degree of freedom and no square, so the sum must not
+    # change with it.
     holed = log_times.copy()
     holed[1, 2] = math.nan
     without = residual_spread(holed)
@@ -201,7 +206,9 @@ SPREAD = Spread(0.02**2, 24)
         (12, 100, SPREAD, Method.SIGNED_RANK),
     ],
 )
-def test_the_signed_rank_is_used_where_it_can_decide(n: int, comparisons: int, spread: Spread | None, method: Method) -> None:
+def test_the_signed_rank_is_used_where_it_can_decide(
+    n: int, comparisons: int, spread: Spread | None, method: Method
+) -> None:
     found = estimate(RNG.normal(0, 0.02, n), comparisons, spread)
     assert found.method is method
     assert (found.interval is None) == (found.p is None) == (method is Method.NONE)
@@ -221,7 +228,9 @@ def test_a_level_that_the_rounds_cannot_reach_has_no_interval() -> None:
     assert estimate(RNG.normal(0, 0.02, 6)).at(0.99) is None
 
 
-@pytest.mark.parametrize(("d", "reason"), [([], "no round"), ([math.nan], "no round"), ([0.1], "one round has no interval")])
+@pytest.mark.parametrize(
+    ("d", "reason"), [([], "no round"), ([math.nan], "no round"), ([0.1], "one round has no interval")]
+)
 def test_too_few_rounds_say_in_words_why_there_is_no_interval(d: list[float], reason: str) -> None:
     found = estimate(d)
     assert reason in found.reason
@@ -272,7 +281,9 @@ def test_speed_is_the_time_of_the_base_over_that_of_the_arm() -> None:
 def test_holm_judges_each_rank_at_its_level_until_the_first_failure() -> None:
     steps = holm([0.03, 0.001, None, 0.012])
     assert [step.rank for step in steps] == [3, 1, 4, 2]
-    assert [step.level for step in steps] == pytest.approx([1 - 0.05 / 2, 1 - 0.05 / 4, 1 - 0.05, 1 - 0.05 / 3])
+    assert [step.level for step in steps] == pytest.approx(
+        [1 - 0.05 / 2, 1 - 0.05 / 4, 1 - 0.05, 1 - 0.05 / 3]
+    )
     assert [step.rejected for step in steps] == [False, True, False, True]
     assert [step.adjusted for step in steps] == pytest.approx([0.06, 0.004, 1.0, 0.036])
 
@@ -295,7 +306,9 @@ def test_holm_of_nothing_is_nothing() -> None:
 
 
 def with_half_width(log_ratio: float, half_width: float, n: int = 10) -> Estimate:
-    return Estimate(log_ratio, Interval(log_ratio - half_width, log_ratio + half_width), 0.5, Method.SIGNED_RANK, n)
+    return Estimate(
+        log_ratio, Interval(log_ratio - half_width, log_ratio + half_width), 0.5, Method.SIGNED_RANK, n
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """The statistics on simulated machines: how often they are wrong, and that breaking a rule would show.
 
-Seeds are fixed, so each test always gives the same answer; bounds leave room for the binomial error of the number of
-sweeps, so that another seed would pass as well. A *mutant* breaks one rule and must leave the bounds.
+Seeds are fixed, so each test always gives the same answer; bounds leave room for the binomial error of the
+number of sweeps, so that another seed would pass as well. A *mutant* breaks one rule and must leave the
+bounds.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def test_two_equal_arms_in_fresh_processes_differ_in_five_percent_of_sweeps() ->
     assert 0.03 < false_positives(times, lambda d: (estimate(d).p or 1) <= 0.05) < 0.07
 
 
-def resident(rng: np.random.Generator, sweeps: int, effect: float = 0.0, generations: int = 5, pairs: int = 5) -> np.ndarray:
+def resident(
+    rng: np.random.Generator, sweeps: int, effect: float = 0.0, generations: int = 5, pairs: int = 5
+) -> np.ndarray:
     return PROCESSES.sweep(rng, sweeps, [effect], rounds=generations * pairs, generations=generations)
 
 
@@ -84,7 +87,8 @@ def test_mutant_the_pairs_of_two_processes_pooled_do_not_cover() -> None:
 def test_the_signed_rank_interval_covers(n: int, machine: Machine) -> None:
     times = machine.sweep(np.random.default_rng(n), 1500, [-0.05], rounds=n)
     hits = [covers(signed_rank_interval(np.log(arm / base)), -0.05) for base, arm in times]
-    # Exact at each n, but its level comes in steps: .969 at 6, .961 at 8. Standard error of 1500 sweeps: .0056.
+    # Exact at each n, but its level comes in steps: .969 at 6, .961 at 8. Standard error of 1500 sweeps:
+    # .0056.
     assert 0.935 < np.mean(hits) < (0.985 if n < 8 else 0.975)
 
 
@@ -113,7 +117,8 @@ def test_the_pooled_interval_covers_nulls_and_planted_effects(machine: Machine, 
             found = estimate(sweep[arm] - sweep[0], 6, spread)
             assert found.method is Method.POOLED
             hits.append(covers(found.interval, truth))
-    # Spikes make it conservative. The six arms of a sweep share a base, so 2400 intervals count for about 900: .0075.
+    # Spikes make it conservative. The six arms of a sweep share a base, so 2400 intervals count for about
+    # 900: .0075.
     assert 0.93 < np.mean(hits) < most
 
 
@@ -128,7 +133,9 @@ def any_false_claim(log_times: np.ndarray, spread_of: Callable[[np.ndarray], Spr
 
 
 @pytest.mark.parametrize("machine", [CALM, SHARED])
-def test_six_nulls_by_the_pooled_variance_make_a_false_claim_in_at_most_seven_percent_of_sweeps(machine: Machine) -> None:
+def test_six_nulls_by_the_pooled_variance_make_a_false_claim_in_at_most_seven_percent_of_sweeps(
+    machine: Machine,
+) -> None:
     log_times = np.log(machine.sweep(np.random.default_rng(7), 700, [0.0] * 6, rounds=6))
     assert any_false_claim(log_times, residual_spread) <= 0.07
 
@@ -151,13 +158,18 @@ NULLS = {f"null {i}": i for i in range(1, 13)}
 def verdicts_of(times: np.ndarray) -> dict[str, Verdict]:
     """Verdicts of a sweep [arms, rounds] about every arm against the first."""
     spread = residual_spread(np.log(times))
-    estimates = {name: estimate(log_ratios(times[arm], times[0]).values, len(NULLS), spread) for name, arm in NULLS.items()}
+    estimates = {
+        name: estimate(log_ratios(times[arm], times[0]).values, len(NULLS), spread)
+        for name, arm in NULLS.items()
+    }
     return {name: judged.verdict for name, judged in decide_verdicts(estimates, margin=0.0).items()}
 
 
 def test_twelve_nulls_make_a_false_claim_in_at_most_seven_percent_of_sweeps() -> None:
     times = SHARED.sweep(np.random.default_rng(8), 600, [0.0] * 12, rounds=10, iterations=6)
-    wrong = [any(v in (Verdict.FASTER, Verdict.SLOWER) for v in verdicts_of(sweep).values()) for sweep in times]
+    wrong = [
+        any(v in (Verdict.FASTER, Verdict.SLOWER) for v in verdicts_of(sweep).values()) for sweep in times
+    ]
     # Without margin, so that Holm alone has to hold the error.
     assert np.mean(wrong) <= 0.07
 
@@ -194,11 +206,16 @@ def rounds_until(d: np.ndarray, stop: Callable[[np.ndarray], bool]) -> np.ndarra
 
 def stopped_on_precision(times: np.ndarray) -> list[np.ndarray]:
     """The rounds of each sweep [sweeps, 2, rounds] until the half-width is 2 %."""
-    return [rounds_until(np.log(arm / base), lambda d: precise_enough(estimate(d), math.log(1.02))) for base, arm in times]
+    return [
+        rounds_until(np.log(arm / base), lambda d: precise_enough(estimate(d), math.log(1.02)))
+        for base, arm in times
+    ]
 
 
 def test_stopping_on_the_half_width_keeps_the_coverage() -> None:
-    runs = stopped_on_precision(Machine(noise=0.03, spikes=0.0).sweep(np.random.default_rng(12), 1000, [0.03], rounds=40))
+    runs = stopped_on_precision(
+        Machine(noise=0.03, spikes=0.0).sweep(np.random.default_rng(12), 1000, [0.03], rounds=40)
+    )
     lengths = np.array([len(d) for d in runs])
     assert 7 <= np.median(lengths) <= 20, "the target is always or never reached, so the rule is not tested"
     assert np.mean([covers(signed_rank_interval(d), 0.03) for d in runs]) >= 0.93
@@ -206,7 +223,9 @@ def test_stopping_on_the_half_width_keeps_the_coverage() -> None:
 
 @pytest.mark.slow
 def test_stopping_late_on_the_half_width_costs_two_points_of_coverage_at_most() -> None:
-    runs = stopped_on_precision(Machine(noise=0.06, spikes=0.0).sweep(np.random.default_rng(15), 4000, [0.03], rounds=60))
+    runs = stopped_on_precision(
+        Machine(noise=0.06, spikes=0.0).sweep(np.random.default_rng(15), 4000, [0.03], rounds=60)
+    )
     # .93 and two standard errors of .004: a sample that happens to be narrow stops early and covers less.
     assert np.mean([covers(signed_rank_interval(d), 0.03) for d in runs]) >= 0.922
 
@@ -237,5 +256,6 @@ def test_the_signed_rank_interval_covers_at_every_number_of_rounds(n: int) -> No
 @pytest.mark.parametrize("rounds", [3, 4, 5, 6])
 def test_pooled_nulls_hold_the_error_at_few_rounds(arms: int, rounds: int) -> None:
     log_times = np.log(SHARED.sweep(np.random.default_rng(200 + rounds), 1500, [0.0] * arms, rounds=rounds))
-    # With spikes the t distribution is an approximation, worst for many arms: .07 and two standard errors of .0066.
+    # With spikes the t distribution is an approximation, worst for many arms: .07 and two standard errors of
+    # .0066.
     assert any_false_claim(log_times, residual_spread) <= 0.085

@@ -61,20 +61,24 @@ def test_an_effect_of_one_round_is_undecided_with_the_reason_in_words() -> None:
 
 
 def test_the_sweep_as_a_whole_is_corrected() -> None:
-    # Eight rounds that agree have p = 2 / 2^8: enough for six comparisons and not for seven. Two effects that agree are
-    # decided among seven all the same when a third one, with more rounds, comes before them.
+    # Eight rounds that agree have p = 2 / 2^8: enough for six comparisons and not for seven. Two effects that
+    # agree are decided among seven all the same when a third one, with more rounds, comes before them.
     agreeing = estimate(np.linspace(-0.3, -0.2, 8))
     nulls = {f"null {i}": rounds(0.0, 0.1) for i in range(6)}
     alone = decide_verdicts({"effect": agreeing})
     six = decide_verdicts({"effect": agreeing, **dict(list(nulls.items())[:5])})
     seven = decide_verdicts({"effect": agreeing, **nulls})
-    helped = decide_verdicts({"effect": agreeing, "surer": rounds(-0.2, 0.01, 16), **dict(list(nulls.items())[:5])})
+    helped = decide_verdicts(
+        {"effect": agreeing, "surer": rounds(-0.2, 0.01, 16), **dict(list(nulls.items())[:5])}
+    )
     verdicts = [result["effect"].verdict for result in (alone, six, seven, helped)]
     assert verdicts == [Verdict.FASTER, Verdict.FASTER, Verdict.UNDECIDED, Verdict.FASTER]
 
 
 def test_the_decided_interval_is_holms_and_the_undecided_one_is_plain() -> None:
-    results = decide_verdicts({"effect": rounds(-0.2, 0.02), "null": rounds(0.0, 0.1), "other": rounds(0.01, 0.1)})
+    results = decide_verdicts(
+        {"effect": rounds(-0.2, 0.02), "null": rounds(0.0, 0.1), "other": rounds(0.01, 0.1)}
+    )
     decided, undecided = results["effect"].interval, results["null"].interval
     assert decided is not None and undecided is not None
     assert decided.level == pytest.approx(1 - 0.05 / 3)
@@ -208,10 +212,15 @@ def test_every_word_has_bounds_that_some_measurement_confirms(word: str) -> None
     low, high = WORDS[word]
     assert 0 <= low < high
     middle = math.sqrt(max(low, 0.25) * min(high, 4.0))
-    assert rule_claim("qualitative", None, None, word, measured(middle / 1.0001, middle * 1.0001)) is Ruling.CONFIRMED
+    assert (
+        rule_claim("qualitative", None, None, word, measured(middle / 1.0001, middle * 1.0001))
+        is Ruling.CONFIRMED
+    )
 
 
-@pytest.mark.parametrize(("holds", "ruling"), [(True, Ruling.CONFIRMED), (False, Ruling.REFUTED), (None, Ruling.UNDECIDED)])
+@pytest.mark.parametrize(
+    ("holds", "ruling"), [(True, Ruling.CONFIRMED), (False, Ruling.REFUTED), (None, Ruling.UNDECIDED)]
+)
 def test_a_predicate_is_ruled_by_counters_and_not_by_times(holds: bool | None, ruling: Ruling) -> None:
     assert rule_claim("predicate", None, None, None, measured(5.0, 6.0), holds=holds) is ruling
 

@@ -1,4 +1,5 @@
-"""A copy of the packages that jobs import: whole, left alone once it is there, and compiled as far as ours is."""
+"""A copy of the packages that jobs import: whole, left alone once it is there, and compiled as far as ours
+is."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ IMPORTED_FROM = "import sys, pipelines.store.files; print(pipelines.store.files.
 
 def from_copy(place: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(place), "PYTHONSAFEPATH": "1"}
-    return subprocess.run([sys.executable, *flags, "-c", IMPORTED_FROM], capture_output=True, text=True, check=True, env=env)
+    return subprocess.run(
+        [sys.executable, *flags, "-c", IMPORTED_FROM], capture_output=True, text=True, check=True, env=env
+    )
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +42,9 @@ def test_what_is_compiled_already_is_not_compiled_again(tmp_path: Path, monkeypa
     monkeypatch.setattr(code_snapshot, "_sources", lambda: [source])
     place = code_snapshot.take(tmp_path / "code")
     said = from_copy(place, "-v").stderr
-    assert f"matches {place / 'pipelines' / 'files.py'}" in said, "Python found the compiled file fit for the copy"
+    assert f"matches {place / 'pipelines' / 'files.py'}" in said, (
+        "Python found the compiled file fit for the copy"
+    )
     assert not list(place.rglob("*.pyc.*")), "what another process is writing stays behind"
 
 

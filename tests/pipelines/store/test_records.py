@@ -22,7 +22,14 @@ from workloads.errors import RecordError
 @pytest.fixture
 def record() -> TrialRecord:
     return TrialRecord(
-        arm="a" * 16, kind=Kind.TIMING, pack="p000", round=1, attempt=0, outcome=Outcome.OK, units=4.0, region_ns=100
+        arm="a" * 16,
+        kind=Kind.TIMING,
+        pack="p000",
+        round=1,
+        attempt=0,
+        outcome=Outcome.OK,
+        units=4.0,
+        region_ns=100,
     )
 
 
@@ -41,7 +48,9 @@ def test_the_first_of_two_writers_of_a_record_wins(tmp_path: Path, record: Trial
 def test_of_many_threads_that_create_a_file_exactly_one_succeeds(tmp_path: Path) -> None:
     won: list[int] = []
     threads = [
-        threading.Thread(target=lambda n=n: files.write_once(tmp_path / "record.json", str(n).encode()) and won.append(n))
+        threading.Thread(
+            target=lambda n=n: files.write_once(tmp_path / "record.json", str(n).encode()) and won.append(n)
+        )
         for n in range(12)
     ]
     for thread in threads:
@@ -66,13 +75,17 @@ def test_a_record_cut_off_anywhere_is_reported_by_its_path(tmp_path: Path, recor
 
 
 def test_a_record_of_another_schema_version_is_named(tmp_path: Path, record: TrialRecord) -> None:
-    (tmp_path / "record.json").write_text(json.dumps({**record.model_dump(mode="json"), "schema_version": 99}))
+    (tmp_path / "record.json").write_text(
+        json.dumps({**record.model_dump(mode="json"), "schema_version": 99})
+    )
     with pytest.raises(RecordError, match="schema version 99, and this perfsweep reads version 1"):
         records.read_record(tmp_path)
 
 
 def test_a_record_with_a_wrong_field_names_the_field(tmp_path: Path, record: TrialRecord) -> None:
-    (tmp_path / "record.json").write_text(json.dumps({**record.model_dump(mode="json"), "outcome": "splendid"}))
+    (tmp_path / "record.json").write_text(
+        json.dumps({**record.model_dump(mode="json"), "outcome": "splendid"})
+    )
     with pytest.raises(RecordError, match="outcome"):
         records.read_record(tmp_path)
 
@@ -96,7 +109,9 @@ def test_a_folder_that_is_no_sweep_says_so(tmp_path: Path) -> None:
         SweepFolder(tmp_path).read_manifest()
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file_and_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "status.json"
     files.write_atomically(file, b"old")
 
@@ -113,7 +128,10 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkey
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(st.dictionaries(st.text("abc_", min_size=1), st.floats(allow_nan=False)), st.integers(0, 50))
 def test_evidence_reads_back_exactly(tmp_path: Path, numbers: dict[str, float], length: int) -> None:
-    tensors = {"values": np.random.default_rng(length).standard_normal(length), "flags": np.arange(length) % 2 == 0}
+    tensors = {
+        "values": np.random.default_rng(length).standard_normal(length),
+        "flags": np.arange(length) % 2 == 0,
+    }
     records.write_evidence(tmp_path, Evidence(tensors, numbers))
     found = records.read_evidence(tmp_path)
     assert found.numbers == numbers
@@ -139,4 +157,7 @@ def test_trial_folders_say_arm_pack_round_and_attempt(tmp_path: Path, command) -
         )  # fmt: skip
         folder.trial_dir(spec).mkdir(parents=True)
     (tmp_path / "trials" / arm.id / "notes").mkdir()
-    assert [found[1:] for found in folder.trial_dirs(arm.id)] == [("p001", "evidence", 2), ("p001", "r003", 2)]
+    assert [found[1:] for found in folder.trial_dirs(arm.id)] == [
+        ("p001", "evidence", 2),
+        ("p001", "r003", 2),
+    ]

@@ -22,21 +22,31 @@ Measured = Callable[..., tuple[Manifest, Progress]]
 def measured(command) -> Measured:
     """A sweep of two arms with rounds of given noise already measured; every trial took a second."""
 
-    def make(there: int, noise: float = 0.0, disturbed: tuple[int, ...] = (), **changes) -> tuple[Manifest, Progress]:
-        toy = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds_max": 30, **changes})
+    def make(
+        there: int, noise: float = 0.0, disturbed: tuple[int, ...] = (), **changes
+    ) -> tuple[Manifest, Progress]:
+        toy = command(
+            DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds_max": 30, **changes}
+        )
         manifest = plan.make_plan(toy, Device())
         measure = manifest.sweep.measure
         progress = Progress(stride=measure.stride, repeats=measure.repeats, rule=StopRule(manifest))
         rng = np.random.default_rng(0)
         for number in range(there):
             for arm in manifest.arms:
-                progress.add(trial(arm.id, number, int(1e6 * np.exp(rng.normal(0, noise))), disturbed=number in disturbed))
+                progress.add(
+                    trial(
+                        arm.id, number, int(1e6 * np.exp(rng.normal(0, noise))), disturbed=number in disturbed
+                    )
+                )
         return manifest, progress
 
     return make
 
 
-def trial(arm: str, number: int, ns: int, attempt: int = 0, outcome: Outcome = Outcome.OK, disturbed: bool = False) -> Found:
+def trial(
+    arm: str, number: int, ns: int, attempt: int = 0, outcome: Outcome = Outcome.OK, disturbed: bool = False
+) -> Found:
     record = TrialRecord(
         arm=arm,
         kind=Kind.TIMING,
@@ -71,7 +81,8 @@ def test_rounds_go_on_one_by_one_until_the_interval_is_narrow_enough(measured: M
         for arm in pack.arms:
             progress.add(trial(arm, number, int(1e6 * np.exp(rng.normal(0, 0.02)))))
         number += 1
-    # The half-width of n pairs of sd 2.8 % is about 2.2 * 2.8 / sqrt(n): 1 % is reached between 15 and 30 rounds.
+    # The half-width of n pairs of sd 2.8 % is about 2.2 * 2.8 / sqrt(n): 1 % is reached between 15 and 30
+    # rounds.
     assert 10 < number <= 30
 
 
@@ -84,7 +95,10 @@ def test_the_largest_number_of_rounds_ends_what_never_becomes_precise(measured: 
 def test_a_spent_budget_ends_a_pack_after_its_planned_rounds(measured: Measured) -> None:
     manifest, progress = measured(8, noise=0.3, rounds=4, budget_s=16.0)
     assert progress.rounds_wanted(manifest.packs[0]) == 8
-    assert StopRule(manifest).reason(manifest.packs[0], progress, 8) == "16 s of the 16 s in measure.budget_s are spent"
+    assert (
+        StopRule(manifest).reason(manifest.packs[0], progress, 8)
+        == "16 s of the 16 s in measure.budget_s are spent"
+    )
     assert StopRule(manifest).reason(manifest.packs[0], progress, 7) is None
 
 

@@ -80,10 +80,13 @@ def test_a_peak_that_cannot_be_reset_says_so(tmp_path: Path, monkeypatch: pytest
     assert clock.peak_bytes() > MIB
 
 
-def test_without_proc_the_peak_is_that_of_the_whole_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_proc_the_peak_is_that_of_the_whole_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = HostClock().peak_bytes()
     monkeypatch.setattr(clock_module, "_STATUS", tmp_path / "missing")
-    # Both are the resident peak of this process; 4x admits that the first may have been reset by a neighbouring test.
+    # Both are the resident peak of this process; 4x admits that the first may have been reset by a
+    # neighbouring test.
     assert known / 4 < HostClock().peak_bytes() < known * 4
 
 
@@ -153,7 +156,9 @@ def test_a_device_clock_creates_all_events_before_the_first_iteration(accelerato
     assert accelerator.count("synchronize") == 1
 
 
-def test_a_device_clock_reuses_its_events_and_neither_waits_nor_grows_when_they_are_out(accelerator: list[str]) -> None:
+def test_a_device_clock_reuses_its_events_and_neither_waits_nor_grows_when_they_are_out(
+    accelerator: list[str],
+) -> None:
     clock = DeviceClock("cuda", events=2)
     first, second = clock.event(), clock.event()
     assert clock.event() is None
@@ -241,6 +246,7 @@ def test_a_real_device_is_timed_by_its_own_events() -> None:
     launched_ns = clock.now_ns() - host_start
     clock.synchronize()
     whole_ns = clock.now_ns() - host_start
-    # The launches return long before the products are done; the device's time is within a tenth of the synchronised host's.
+    # The launches return long before the products are done; the device's time is within a tenth of the
+    # synchronised host's.
     assert launched_ns < clock.elapsed_ns(start, end)
     assert clock.elapsed_ns(start, end) == pytest.approx(whole_ns, rel=0.1)

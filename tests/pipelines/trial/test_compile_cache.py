@@ -38,7 +38,9 @@ def shared(tmp_path: Path) -> Path:
         (Kind.TIMING, {"ab/kernel.so": "compiled"}, {"ab/kernel.so": "compiled"}),
     ],
 )
-def test_what_a_trial_finds_and_what_it_leaves(tmp_path: Path, shared: Path, kind: Kind, found: dict, left: dict) -> None:
+def test_what_a_trial_finds_and_what_it_leaves(
+    tmp_path: Path, shared: Path, kind: Kind, found: dict, left: dict
+) -> None:
     own = tmp_path / "own"
     with compile_cache(kind, shared, own):
         assert os.environ[VARIABLE] == str(own)
@@ -60,7 +62,9 @@ def test_an_arm_that_compiles_anew_neither_takes_nor_leaves(tmp_path: Path, shar
     assert files(shared) == {"ab/kernel.so": "compiled"}
 
 
-def test_a_file_that_a_timing_trial_replaces_stays_as_it_was_for_the_others(tmp_path: Path, shared: Path) -> None:
+def test_a_file_that_a_timing_trial_replaces_stays_as_it_was_for_the_others(
+    tmp_path: Path, shared: Path
+) -> None:
     with compile_cache(Kind.TIMING, shared, tmp_path / "own"):
         fresh = tmp_path / "own" / "fresh"
         fresh.write_text("other")
@@ -68,7 +72,9 @@ def test_a_file_that_a_timing_trial_replaces_stays_as_it_was_for_the_others(tmp_
     assert files(shared) == {"ab/kernel.so": "compiled"}
 
 
-def test_a_trial_that_fails_leaves_nothing_and_the_environment_as_it_was(tmp_path: Path, shared: Path, monkeypatch) -> None:
+def test_a_trial_that_fails_leaves_nothing_and_the_environment_as_it_was(
+    tmp_path: Path, shared: Path, monkeypatch
+) -> None:
     monkeypatch.setenv(VARIABLE, "before")
     with pytest.raises(RuntimeError), compile_cache(Kind.COUNTING, shared, tmp_path / "own"):
         (tmp_path / "own" / "torn.so").write_text("to")
@@ -77,7 +83,9 @@ def test_a_trial_that_fails_leaves_nothing_and_the_environment_as_it_was(tmp_pat
     assert os.environ[VARIABLE] == "before"
 
 
-def test_files_are_copied_where_they_cannot_be_linked(tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_copied_where_they_cannot_be_linked(
+    tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError("no links here")
 
@@ -99,8 +107,12 @@ def test_compiled_code_is_kept_by_torch_device_and_code(tmp_path: Path) -> None:
 def test_a_compiled_arm_is_counted_cold_and_timed_warm(tmp_path: Path) -> None:
     command = SweepCommand(
         workload={"name": "digits", "model": "mlp", "eval_every": 1, "checkpoint_every": 1},
-        measure=MeasureConfig(rounds=2, iterations=8, warmup_max=40, evidence_iterations=2, counting_iterations=2, repeats=0),
-        sweep=SweepConfig(name="compiled", designs=[DesignConfig("one_at_a_time", levels={"compile": ["default"]})]),
+        measure=MeasureConfig(
+            rounds=2, iterations=8, warmup_max=40, evidence_iterations=2, counting_iterations=2, repeats=0
+        ),
+        sweep=SweepConfig(
+            name="compiled", designs=[DesignConfig("one_at_a_time", levels={"compile": ["default"]})]
+        ),
         runs=str(tmp_path),
     )
     folder, manifest = prepared(command)
@@ -120,11 +132,16 @@ def test_a_compiled_arm_is_counted_cold_and_timed_warm(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not can_compile(), reason="torch.compile finds no C++ compiler")
 def test_a_cache_on_disk_acts_where_its_arm_is_timed(tmp_path: Path) -> None:
-    """Counting trials start with nothing in both arms, so that the counter which proves it must come from timing trials."""
+    """Counting trials start with nothing in both arms, so that the counter which proves it must come from
+    timing trials."""
     command = SweepCommand(
         workload={"name": "toys.compiled:Compiled"},
-        measure=MeasureConfig(rounds=2, iterations=5, warmup_max=5, evidence_iterations=2, counting_iterations=1, repeats=0),
-        sweep=SweepConfig(name="cached", designs=[DesignConfig("one_at_a_time", levels={"compile_cache": ["shared"]})]),
+        measure=MeasureConfig(
+            rounds=2, iterations=5, warmup_max=5, evidence_iterations=2, counting_iterations=1, repeats=0
+        ),
+        sweep=SweepConfig(
+            name="cached", designs=[DesignConfig("one_at_a_time", levels={"compile_cache": ["shared"]})]
+        ),
         runs=str(tmp_path),
     )
     folder, manifest = prepared(command)

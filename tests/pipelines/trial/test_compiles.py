@@ -1,4 +1,5 @@
-"""What compiling costs a run: graphs, recompiles, breaks and caches, counted without disturbing compiled code."""
+"""What compiling costs a run: graphs, recompiles, breaks and caches, counted without disturbing compiled
+code."""
 
 from __future__ import annotations
 
@@ -179,11 +180,23 @@ def test_counters_that_somebody_clears_start_at_zero(compiled: Compiled) -> None
 @pytest.mark.parametrize(
     ("name", "lost"),
     [
-        ("counters", {"compiled_graphs", "graph_breaks", "cudagraph_skips", "cache_hits", "cache_misses", "recompile_limit_hit"}),
+        (
+            "counters",
+            {
+                "compiled_graphs",
+                "graph_breaks",
+                "cudagraph_skips",
+                "cache_hits",
+                "cache_misses",
+                "recompile_limit_hit",
+            },
+        ),
         ("get_compilation_metrics", {"recompiles", "compile_s"}),
     ],
 )
-def test_what_a_release_of_torch_lacks_is_none_and_noted(monkeypatch: pytest.MonkeyPatch, name: str, lost: set[str]) -> None:
+def test_what_a_release_of_torch_lacks_is_none_and_noted(
+    monkeypatch: pytest.MonkeyPatch, name: str, lost: set[str]
+) -> None:
     import torch._dynamo.utils
 
     monkeypatch.delattr(torch._dynamo.utils, name)
@@ -224,12 +237,15 @@ def test_polling_costs_microseconds() -> None:
         start = time.process_time()
         for _ in range(10_000):
             compiling.poll()
-        # 1 us measured; ten times that is still no burden between iterations, and CPU time ignores neighbours.
+        # 1 us measured; ten times that is still no burden between iterations, and CPU time ignores
+        # neighbours.
         assert (time.process_time() - start) / 10_000 < 10e-6
 
 
 @pytest.mark.slow
-def test_inductor_tells_of_caches_and_lazy_backward_passes(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inductor_tells_of_caches_and_lazy_backward_passes(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two compiles into one folder, of the kind that takes ten seconds."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     results = []
@@ -246,7 +262,9 @@ def test_inductor_tells_of_caches_and_lazy_backward_passes(tmp_path: Any, monkey
 
 
 @pytest.mark.slow
-def test_reduce_overhead_without_a_gpu_is_flagged_as_skipped(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reduce_overhead_without_a_gpu_is_flagged_as_skipped(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     torch._dynamo.reset()
     with torch.no_grad(), CompileCounting() as compiling:

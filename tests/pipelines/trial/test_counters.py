@@ -40,13 +40,16 @@ assert "torch._dynamo" not in sys.modules, "while polling"
 def test_flops_of_a_training_step_are_those_of_its_products() -> None:
     model = network()
     first, second = 2 * BATCH * INPUT * HIDDEN, 2 * BATCH * HIDDEN * OUTPUT
-    # Forward once; backward for weights in both layers, for inputs in the second only: the data needs no gradient.
+    # Forward once; backward for weights in both layers, for inputs in the second only: the data needs no
+    # gradient.
     assert count(lambda: train(model, rows()))["flops"] == 2 * first + 3 * second
 
 
 def test_operations_are_counted_without_views() -> None:
     data = rows()
-    assert count(lambda: (data.t().reshape(-1)[3:].view(5, 25), data + 1, data.mul_(2)))["ops"] == 3  # the clone in reshape
+    assert (
+        count(lambda: (data.t().reshape(-1)[3:].view(5, 25), data + 1, data.mul_(2)))["ops"] == 3
+    )  # the clone in reshape
 
 
 def test_a_list_operation_counts_once() -> None:
@@ -135,12 +138,15 @@ def test_attention_on_cpu_counts_the_flops_of_its_fused_kernel() -> None:
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
         found = count(lambda: F.scaled_dot_product_attention(*inputs).sum().backward())["flops"]
     output = torch.Size([2, 3, 10, 8])
-    assert found == sdpa_flop_count(*shapes) + sdpa_backward_flop_count(output, *shapes)  # torch's own, for CUDA kernels
+    assert found == sdpa_flop_count(*shapes) + sdpa_backward_flop_count(
+        output, *shapes
+    )  # torch's own, for CUDA kernels
 
 
 def test_saved_bytes_are_those_autograd_keeps() -> None:
     data, hidden, output = BATCH * INPUT, BATCH * HIDDEN, BATCH * OUTPUT
-    # The first layer keeps its input; ReLU and the second layer keep the same storage; the square keeps its input.
+    # The first layer keeps its input; ReLU and the second layer keep the same storage; the square keeps its
+    # input.
     assert count(lambda: train(network(), rows()))["saved_bytes"] == FLOAT * (data + hidden + output)
 
 
@@ -163,7 +169,9 @@ def test_what_is_saved_twice_counts_once_while_it_is_kept() -> None:
 
 
 def test_checkpointing_saves_less_and_computes_more() -> None:
-    blocks = nn.ModuleList(nn.Sequential(nn.Linear(INPUT, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, INPUT)) for _ in range(3))
+    blocks = nn.ModuleList(
+        nn.Sequential(nn.Linear(INPUT, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, INPUT)) for _ in range(3)
+    )
 
     def forward(data: torch.Tensor, recompute: bool) -> torch.Tensor:
         for block in blocks:

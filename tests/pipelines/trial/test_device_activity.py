@@ -14,7 +14,9 @@ from pipelines.trial.recorder import Recorder
 
 
 def event(device: str, start: float, end: float) -> SimpleNamespace:
-    return SimpleNamespace(device_type=f"DeviceType.{device}", time_range=SimpleNamespace(start=start, end=end))
+    return SimpleNamespace(
+        device_type=f"DeviceType.{device}", time_range=SimpleNamespace(start=start, end=end)
+    )
 
 
 def test_kernels_that_overlap_on_several_streams_count_their_time_once() -> None:

@@ -15,7 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.trial import environment
-from pipelines.trial.environment import Snapshot, comparison_keys, device_facts, disturbance, facts, foreign_cores, snapshot
+from pipelines.trial.environment import (
+    Snapshot,
+    comparison_keys,
+    device_facts,
+    disturbance,
+    facts,
+    foreign_cores,
+    snapshot,
+)
 from pipelines.trial.gpus import Gpu
 from workloads.api import Device
 
@@ -24,9 +32,19 @@ GIB = 2**30
 
 def test_facts_are_json_and_name_what_results_depend_on() -> None:
     found = json.loads(json.dumps(facts()))
-    assert {"host", "cpu_model", "cores", "affinity", "load", "memory_bytes", "python", "torch", "cuda", "driver", "gpus"} <= set(
-        found
-    )
+    assert {
+        "host",
+        "cpu_model",
+        "cores",
+        "affinity",
+        "load",
+        "memory_bytes",
+        "python",
+        "torch",
+        "cuda",
+        "driver",
+        "gpus",
+    } <= set(found)
     assert found["cpu_model"] and found["memory_bytes"] > GIB / 4
     assert found["cores"] == len(os.sched_getaffinity(0))
 
@@ -108,9 +126,21 @@ def test_a_quiet_trial_is_not_disturbed() -> None:
             replace(LATER, gpus=(GPU,)),
             "GPU-1: power brake",
         ),
-        (replace(QUIET, gpus=(GPU,)), replace(LATER, gpus=(replace(GPU, thermal_ns=10**9),)), "lowered by heat for 1.00 s"),
-        (replace(QUIET, gpus=(GPU,)), replace(LATER, gpus=(replace(GPU, foreign=2),)), "GPU-1: 2 other processes"),
-        (replace(QUIET, gpus=(replace(GPU, foreign=1),)), replace(LATER, gpus=(GPU,)), "GPU-1: 1 other process"),
+        (
+            replace(QUIET, gpus=(GPU,)),
+            replace(LATER, gpus=(replace(GPU, thermal_ns=10**9),)),
+            "lowered by heat for 1.00 s",
+        ),
+        (
+            replace(QUIET, gpus=(GPU,)),
+            replace(LATER, gpus=(replace(GPU, foreign=2),)),
+            "GPU-1: 2 other processes",
+        ),
+        (
+            replace(QUIET, gpus=(replace(GPU, foreign=1),)),
+            replace(LATER, gpus=(GPU,)),
+            "GPU-1: 1 other process",
+        ),
     ],
 )
 def test_each_disturbance_is_named(before: Snapshot, after: Snapshot, words: str) -> None:
@@ -124,7 +154,14 @@ def test_each_disturbance_is_named(before: Snapshot, after: Snapshot, words: str
         replace(LATER, load=4.0),
         replace(LATER, steal_s=1.7),  # 1.75 % of 40 s
         replace(LATER, cpu_s=1000.1, steal_s=1.01),  # one tick of a short trial
-        replace(LATER, gpus=(replace(GPU, throttle=("idle", "application clocks", "power cap"), thermal_ns=10**7, processes=3),)),
+        replace(
+            LATER,
+            gpus=(
+                replace(
+                    GPU, throttle=("idle", "application clocks", "power cap"), thermal_ns=10**7, processes=3
+                ),
+            ),
+        ),
     ],
 )
 def test_what_a_trial_does_to_itself_is_no_disturbance(after: Snapshot) -> None:
@@ -155,7 +192,11 @@ def test_snapshots_move_on() -> None:
     ],
 )
 def test_the_compiler_is_the_one_torch_would_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path_holds: tuple[str, ...], variable: str | None, compiles: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    path_holds: tuple[str, ...],
+    variable: str | None,
+    compiles: bool,
 ) -> None:
     for name in path_holds:
         (tmp_path / name).write_text("#!/bin/sh\n")
@@ -194,10 +235,14 @@ WATCHED = replace(QUIET, busy_s=500.0, own_s=0.0, at_s=0.0)
         (44.0, 20.0, 2, "other processes used 2.4 of 4 cores"),
     ],
 )
-def test_neighbours_disturb_once_they_leave_too_few_cores(busy_s: float, own_s: float, threads: int, reason: str | None) -> None:
+def test_neighbours_disturb_once_they_leave_too_few_cores(
+    busy_s: float, own_s: float, threads: int, reason: str | None
+) -> None:
     after = replace(LATER, busy_s=500.0 + busy_s, own_s=own_s, at_s=10.0, load=9.0)
     found = disturbance(WATCHED, after, wall_s=10.0, cpu_s=9.9, threads=threads)
-    assert found == ((reason,) if reason else ()), "the load average tells of the minute before the trial as well"
+    assert found == ((reason,) if reason else ()), (
+        "the load average tells of the minute before the trial as well"
+    )
 
 
 def test_of_a_look_shorter_than_a_few_ticks_the_load_average_is_taken() -> None:

@@ -25,7 +25,8 @@ class NVMLError(Exception):
 
 
 class FakeNvml(types.ModuleType):
-    """The functions of the bindings that are used, over GPUs given as dictionaries; a missing entry is an error."""
+    """The functions of the bindings that are used, over GPUs given as dictionaries; a missing entry is an
+    error."""
 
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU, NVML_PERF_POLICY_THERMAL = 1, 2, 0, 1
     NVMLError = NVMLError
@@ -124,7 +125,9 @@ def cuda_build(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("call", ["_lazy_init", "is_available", "device_count", "get_device_properties"])
-def test_nothing_here_asks_cuda(nvml: Any, cuda_build: None, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_nothing_here_asks_cuda(
+    nvml: Any, cuda_build: None, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
     import torch
 
     def refuse(*arguments: object) -> None:
@@ -163,7 +166,9 @@ def test_a_torch_without_cuda_uses_no_gpu(nvml: Any, monkeypatch: pytest.MonkeyP
         device_facts("cuda")
 
 
-def test_cuda_that_is_asked_for_and_hidden_is_an_error(nvml: Any, cuda_build: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_that_is_asked_for_and_hidden_is_an_error(
+    nvml: Any, cuda_build: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nvml(H100)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(UnsupportedHere, match="CUDA_VISIBLE_DEVICES"):
@@ -198,9 +203,17 @@ def test_visible_gpus_are_those_cuda_would_see(
     assert [gpu.name for gpu in gpus.visible()] == names
 
 
-def test_a_mig_instance_has_its_own_memory_and_the_clocks_of_its_gpu(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mig_instance_has_its_own_memory_and_the_clocks_of_its_gpu(
+    nvml: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = H100 | {"sm_clock": 1980}
-    nvml(whole | {"mig": "MIG-1", "instance": {"name": "H100 1g.10gb", "uuid": "MIG-1", "memory": 10 * GIB, "whole": whole}})
+    nvml(
+        whole
+        | {
+            "mig": "MIG-1",
+            "instance": {"name": "H100 1g.10gb", "uuid": "MIG-1", "memory": 10 * GIB, "whole": whole},
+        }
+    )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1")
     (gpu,) = gpus.visible()
     assert (gpu.memory_bytes, gpu.sm_clock_mhz, gpu.capability) == (10 * GIB, 1980, (9, 0))
@@ -216,7 +229,13 @@ def test_throttle_reasons_are_named_by_drivers_old_and_new(nvml: Any, question: 
 def test_what_a_gpu_does_not_answer_is_none(nvml: Any) -> None:
     nvml({"name": "old", "uuid": "GPU-1"})
     (gpu,) = gpus.visible()
-    assert (gpu.sm_clock_mhz, gpu.power_w, gpu.thermal_ns, gpu.throttle, gpu.memory_bytes) == (None, None, None, (), 0)
+    assert (gpu.sm_clock_mhz, gpu.power_w, gpu.thermal_ns, gpu.throttle, gpu.memory_bytes) == (
+        None,
+        None,
+        None,
+        (),
+        0,
+    )
 
 
 def test_own_relatives_on_a_gpu_are_not_foreign() -> None:

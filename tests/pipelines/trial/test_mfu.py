@@ -1,4 +1,5 @@
-"""The share of a device's peak is work by time by rate, and stays unsaid where one of the three is not known."""
+"""The share of a device's peak is work by time by rate, and stays unsaid where one of the three is not
+known."""
 
 from __future__ import annotations
 
@@ -16,14 +17,20 @@ SECOND_NS = 10**9
 @pytest.mark.parametrize(("products", "rate"), [("float32", 67e12), ("tf32", 494e12), ("half", 989e12)])
 def test_the_share_is_of_the_rate_for_the_type_of_the_products(products: str, rate: float) -> None:
     # 1e9 FLOPs a unit, 1000 units in half a second: 2e12 FLOP/s.
-    assert share_of_peak(Work(1e9, products=products), 1000, SECOND_NS // 2, H200) == pytest.approx(2e12 / rate)
+    assert share_of_peak(Work(1e9, products=products), 1000, SECOND_NS // 2, H200) == pytest.approx(
+        2e12 / rate
+    )
 
 
 def test_every_device_of_a_process_group_counts_and_a_shared_one_once() -> None:
     alone = share_of_peak(Work(1e9), 1000, SECOND_NS, H200)
     assert alone == pytest.approx(1e12 / PEAKS["H200"].float32)
     assert share_of_peak(Work(1e9), 1000, SECOND_NS, TWO, ranks=2) == pytest.approx(alone / 2)
-    assert share_of_peak(Work(1e9), 1000, SECOND_NS, TWO, ranks=1) == share_of_peak(Work(1e9), 1000, SECOND_NS, H200, 2) == alone
+    assert (
+        share_of_peak(Work(1e9), 1000, SECOND_NS, TWO, ranks=1)
+        == share_of_peak(Work(1e9), 1000, SECOND_NS, H200, 2)
+        == alone
+    )
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,9 @@ def by_iteration(phases: dict[str, np.ndarray], count: int) -> list[dict[str, in
     return [{name: int(times[i]) for name, times in phases.items() if times[i]} for i in range(count)]
 
 
-def check_recording(program: list[Iteration], clock: FakeClock, capacity: int, kind: type[Recorder] = Recorder) -> None:
+def check_recording(
+    program: list[Iteration], clock: FakeClock, capacity: int, kind: type[Recorder] = Recorder
+) -> None:
     """Hold a recording against the truth, on whatever device the clock has."""
     pool = len(clock._pool)
     series = record(program, clock, kind(clock, capacity))
@@ -108,7 +110,8 @@ def check_recording(program: list[Iteration], clock: FakeClock, capacity: int, k
     assert by_iteration(series.host_phases, len(program)) == positive
     assert clock.synchronisations == 2, "the recorder waited for the device inside the region"
     assert series.region_ns == series.wall_ns.sum()
-    # The last synchronisation also waits for late reports, so only the walls before it are the program's alone.
+    # The last synchronisation also waits for late reports, so only the walls before it are the program's
+    # alone.
     assert series.wall_ns[:-1].tolist() == truth.wall[:-1]
     assert len(clock._pool) == pool, "events were lost"
     assert series.device_ns is not None
@@ -126,13 +129,17 @@ LAGS = st.sampled_from([0, 7, 400, math.inf])
 
 @settings(max_examples=120, deadline=None)
 @given(PROGRAMS, st.sampled_from([0, 1, 3, 10, 1000]), LAGS, st.integers(1, 40))
-def test_whatever_the_device_does_no_host_mark_is_lost_and_nothing_waits(program, events, lag_ns, capacity) -> None:
+def test_whatever_the_device_does_no_host_mark_is_lost_and_nothing_waits(
+    program, events, lag_ns, capacity
+) -> None:
     check_recording(program, FakeClock(events=events, lag_ns=lag_ns), capacity)
 
 
 @settings(max_examples=60, deadline=None)
 @given(PROGRAMS, st.sampled_from([0, 7, 400]), st.integers(1, 40))
-def test_with_events_enough_every_device_time_is_found_however_late_it_reports(program, lag_ns, capacity) -> None:
+def test_with_events_enough_every_device_time_is_found_however_late_it_reports(
+    program, lag_ns, capacity
+) -> None:
     clock = FakeClock(events=1000, lag_ns=lag_ns)
     series = record(program, clock, Recorder(clock, capacity))
     assert series.device_ns is not None
@@ -150,7 +157,8 @@ def test_events_that_never_report_cost_device_times_only(lag_ns: float) -> None:
 
 
 def test_a_dry_pool_drops_the_iterations_it_concerns_and_recovers() -> None:
-    # Each iteration marks three events on a device 1000 ns behind; eight events last for two iterations and a boundary.
+    # Each iteration marks three events on a device 1000 ns behind; eight events last for two iterations and a
+    # boundary.
     burst: list[Iteration] = [(Part("a", 10, 1000),)] * 5
     calm: list[Iteration] = [(Part("a", 3000, 0),)] * 4
     clock = FakeClock(events=8)
@@ -226,7 +234,8 @@ def test_packing_happens_between_iterations_and_flags_the_one_that_pays(clock: F
             clock.advance(1)
         recorder.lap()
     recorder.stop()
-    # Marks: 1 at the start, 5 per iteration; 7 are passed after the second iteration, and again after the fourth.
+    # Marks: 1 at the start, 5 per iteration; 7 are passed after the second iteration, and again after the
+    # fourth.
     assert recorder.series().flags.tolist() == [0, 0, Flag.FLUSH, Flag.FLUSH]
 
 
@@ -311,7 +320,8 @@ def test_marking_does_not_wake_the_garbage_collector() -> None:
         with recorder.phase("a"):
             pass
         recorder.lap()
-    # Objects that the collector follows would have added 100 or more to its count; a few belong to the test itself.
+    # Objects that the collector follows would have added 100 or more to its count; a few belong to the test
+    # itself.
     assert gc.get_count()[0] - before < 20
 
 

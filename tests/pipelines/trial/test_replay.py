@@ -1,4 +1,5 @@
-"""Single iterations from the reference's states: they name the iteration and the tensor in which an arm parts."""
+"""Single iterations from the reference's states: they name the iteration and the tensor in which an arm
+parts."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ ITERATIONS = 8
 class Net:
     """A small training with noise in its inputs; `spoil` may change gradients before the update."""
 
-    def __init__(self, spoil: Callable[[int, nn.Module], None] = lambda step, net: None, **options: Any) -> None:
+    def __init__(
+        self, spoil: Callable[[int, nn.Module], None] = lambda step, net: None, **options: Any
+    ) -> None:
         torch.manual_seed(1)
         self.net = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 2))
         self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=0.01, **options)
@@ -63,7 +66,9 @@ def recorded(tmp_path: Path) -> tuple[Evidence, Path]:
 
 def judged(reference: Evidence, arm: Evidence) -> ParityResult:
     def arrays(evidence: Evidence) -> Evidence:
-        return Evidence({name: tensor.numpy() for name, tensor in evidence.tensors.items()}, {}, evidence.parts)
+        return Evidence(
+            {name: tensor.numpy() for name, tensor in evidence.tensors.items()}, {}, evidence.parts
+        )
 
     return comparison.judge(arrays(reference), arrays(arm), [REPLAY], Parity.EXACT, {})
 
@@ -102,7 +107,9 @@ def test_an_arm_keeps_the_options_of_its_own_optimizer(recorded) -> None:
     net = Net(fused=True)
     found = replay.repeat(net.training, net.step, folder)
     assert net.optimizer.param_groups[0]["fused"] is True
-    assert judged(reference, found).verdict is ParityVerdict.IDENTICAL  # gradients before the update do not know of it
+    assert (
+        judged(reference, found).verdict is ParityVerdict.IDENTICAL
+    )  # gradients before the update do not know of it
 
 
 def test_a_training_of_other_parameters_is_not_replayed(recorded) -> None:
@@ -139,12 +146,22 @@ def test_evidence_trials_of_a_sweep_replay_the_references_iterations(tmp_path: P
     command = SweepCommand(
         workload={"name": "digits", "width": 32, "depth": 1, "batch_size": 256},
         measure=MeasureConfig(
-            rounds=2, iterations=2, warmup_max=5, evidence_iterations=6, counting_iterations=1, timeout_s=120, repeats=0
+            rounds=2,
+            iterations=2,
+            warmup_max=5,
+            evidence_iterations=6,
+            counting_iterations=1,
+            timeout_s=120,
+            repeats=0,
         ),
         cluster=ClusterConfig(executor="inprocess"),
         sweep=SweepConfig(
             name="replayed",
-            designs=[DesignConfig("one_at_a_time", levels={"optimizer": ["foreach"], "amp": ["bf16"], "micro_batch": [64]})],
+            designs=[
+                DesignConfig(
+                    "one_at_a_time", levels={"optimizer": ["foreach"], "amp": ["bf16"], "micro_batch": [64]}
+                )
+            ],
         ),
         runs=str(tmp_path),
     )

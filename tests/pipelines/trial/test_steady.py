@@ -44,7 +44,11 @@ def mser5_by_its_definition(times: np.ndarray) -> int:
     """The formula, one cut at a time."""
     z = [np.mean(np.log(times[i : i + 5])) for i in range(0, len(times) - 4, 5)]
     m = len(z)
-    errors = [sum((v - np.mean(z[d:])) ** 2 for v in z[d:]) / (m - d) ** 2 for d in range(m // 2 + 1)] if m > 1 else [0.0]
+    errors = (
+        [sum((v - np.mean(z[d:])) ** 2 for v in z[d:]) / (m - d) ** 2 for d in range(m // 2 + 1)]
+        if m > 1
+        else [0.0]
+    )
     # Sums in another order differ in the last digits; a cut counts as better only beyond them.
     best = min(errors)
     return 5 * next(d for d, error in enumerate(errors) if error <= best * (1 + 1e-9) + 1e-18)
@@ -115,7 +119,8 @@ def test_a_warm_up_waits_for_three_iterations_without_a_flag() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_warm_up_outlasts_a_start_that_no_flag_announced(seed: int) -> None:
-    # The iterations after the fourth take 2 % to 50 % more than later ones and shrink: noise of 4 % hides the last of them.
+    # The iterations after the fourth take 2 % to 50 % more than later ones and shrink: noise of 4 % hides the
+    # last of them.
     assert observe(slow_start(150, COMPILING, seed)).iterations > 5
 
 

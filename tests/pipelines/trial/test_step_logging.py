@@ -34,11 +34,17 @@ def test_level_each_commits_every_row(tmp_path: Path) -> None:
 
 def test_level_commit_false_keeps_the_last_of_fifty_rows(tmp_path: Path) -> None:
     rows, calls = live_rows("commit_false", tmp_path / "scratch", 120)
-    assert [row["index"] for row in rows] == [49, 99, 119]  # 117 of 120 rows are lost; finishing saves the last
+    assert [row["index"] for row in rows] == [
+        49,
+        99,
+        119,
+    ]  # 117 of 120 rows are lost; finishing saves the last
     assert calls == 120
 
 
-def test_a_live_log_ignores_the_shell_and_keeps_to_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_log_ignores_the_shell_and_keeps_to_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WANDB_MODE", "disabled")
     monkeypatch.setenv("WANDB_RUN_ID", "stolen")
     monkeypatch.setenv("WANDB_RUN_GROUP", "stolen")  # no setting of ours would hide it
@@ -55,11 +61,17 @@ def test_what_a_trial_prints_stays_out_of_its_run(tmp_path: Path) -> None:
     print("a line of the workload")
     log({"loss": 1.0})
     log.close()
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"a line of the workload" in path.read_bytes()]
+    assert not [
+        path
+        for path in tmp_path.rglob("*")
+        if path.is_file() and b"a line of the workload" in path.read_bytes()
+    ]
 
 
 def test_a_level_that_does_not_log_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="wandb_logging=buffered does not log to W&B; choose from: each, commit_false"):
+    with pytest.raises(
+        ConfigError, match="wandb_logging=buffered does not log to W&B; choose from: each, commit_false"
+    ):
         LiveLog("buffered", tmp_path)
 
 

@@ -26,8 +26,16 @@ def test_it_says_what_torch_says():
 
 
 def test_it_imports_no_torch():
-    code = "import sys; from pipelines.trial.torch_version import torch_build; torch_build(); print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+    code = (
+        "import sys; from pipelines.trial.torch_version import torch_build; torch_build(); print('torch' in"
+        " sys.modules)"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "False"
+    )
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):

@@ -40,8 +40,20 @@ def answer(server: Loopback, operation: str, variables: Variables) -> Any:
 
 def _viewer(server: Loopback, _: Variables) -> Any:
     teams = [{"node": {"name": name}} for name in server.entities]
-    viewer = {"id": "User:1", "entity": server.entities[0], "username": "tester", "email": "t@localhost", "flags": "{}"}
-    viewer |= {"name": "tester", "admin": False, "teams": {"edges": teams}, "apiKeys": {"edges": []}, "deletedAt": None}
+    viewer = {
+        "id": "User:1",
+        "entity": server.entities[0],
+        "username": "tester",
+        "email": "t@localhost",
+        "flags": "{}",
+    }
+    viewer |= {
+        "name": "tester",
+        "admin": False,
+        "teams": {"edges": teams},
+        "apiKeys": {"edges": []},
+        "deletedAt": None,
+    }
     return {"viewer": viewer}
 
 
@@ -106,7 +118,14 @@ def _bucket(run: StoredRun) -> dict[str, Any]:
 def _resume_status(server: Loopback, given: Variables) -> Any:
     run = server.store.runs.get((given.get("entity") or server.entities[0], given["project"], given["name"]))
     entity = {"id": "Entity:1", "name": given.get("entity") or server.entities[0]}
-    return {"model": {"id": "Project:1", "name": given["project"], "entity": entity, "bucket": _bucket(run) if run else None}}
+    return {
+        "model": {
+            "id": "Project:1",
+            "name": given["project"],
+            "entity": entity,
+            "bucket": _bucket(run) if run else None,
+        }
+    }
 
 
 def _create_run_files(server: Loopback, given: Variables) -> Any:
@@ -136,7 +155,9 @@ def _public_run(run: StoredRun) -> dict[str, Any]:
 def _runs(server: Loopback, given: Variables) -> Any:
     wanted = json.loads(given.get("filters") or "{}")
     own = [
-        run for (entity, project, _), run in server.store.runs.items() if (entity, project) == (given["entity"], given["project"])
+        run
+        for (entity, project, _), run in server.store.runs.items()
+        if (entity, project) == (given["entity"], given["project"])
     ]
     if not own:
         return {"project": None}
@@ -146,7 +167,14 @@ def _runs(server: Loopback, given: Variables) -> Any:
     end = start + len(page)
     edges = [{"node": _public_run(run), "cursor": str(start + n + 1)} for n, run in enumerate(page)]
     info = {"endCursor": str(end), "hasNextPage": end < len(found)}
-    return {"project": {"internalId": 1, "runCount": len(found), "readOnly": False, "runs": {"edges": edges, "pageInfo": info}}}
+    return {
+        "project": {
+            "internalId": 1,
+            "runCount": len(found),
+            "readOnly": False,
+            "runs": {"edges": edges, "pageInfo": info},
+        }
+    }
 
 
 def _matches(run: StoredRun, wanted: dict[str, Any]) -> bool:
@@ -192,7 +220,11 @@ def _sampled_history(server: Loopback, given: Variables) -> Any:
     run = server.store.runs[given["entity"], given["project"], given["run"]]
     spec = json.loads(given["spec"])
     keys = spec.get("keys") or []
-    inside = [row for row in run.rows if spec.get("minStep", 0) <= row.get("_step", 0) <= spec.get("maxStep", 10**12)]
+    inside = [
+        row
+        for row in run.rows
+        if spec.get("minStep", 0) <= row.get("_step", 0) <= spec.get("maxStep", 10**12)
+    ]
     rows = [{key: row[key] for key in keys} for row in inside if all(key in row for key in keys)]
     return {"project": {"run": {"sampledHistory": [rows]}}}
 
@@ -201,10 +233,17 @@ def _create_artifact(server: Loopback, given: Variables) -> Any:
     wanted = given["input"]
     name = (wanted.get("artifactCollectionNames") or [wanted.get("artifactCollectionName")])[0]
     for artifact in server.store.artifacts.values():
-        if (artifact.collection, artifact.digest) == (name, wanted["digest"]) and artifact.state == "COMMITTED":
+        if (artifact.collection, artifact.digest) == (
+            name,
+            wanted["digest"],
+        ) and artifact.state == "COMMITTED":
             return _created(artifact)
     made = StoredArtifact(
-        server.store.new_id("Artifact"), wanted.get("runName") or "", wanted["artifactTypeName"], name, wanted["digest"]
+        server.store.new_id("Artifact"),
+        wanted.get("runName") or "",
+        wanted["artifactTypeName"],
+        name,
+        wanted["digest"],
     )
     made.metadata = wanted.get("metadata") or "{}"
     server.store.artifacts[made.id] = made
@@ -213,12 +252,24 @@ def _create_artifact(server: Loopback, given: Variables) -> Any:
 
 def _created(artifact: StoredArtifact) -> Any:
     sequence = {"id": "Sequence:1", "latestArtifact": None}
-    return {"createArtifact": {"artifact": {"id": artifact.id, "state": artifact.state, "artifactSequence": sequence}}}
+    return {
+        "createArtifact": {
+            "artifact": {"id": artifact.id, "state": artifact.state, "artifactSequence": sequence}
+        }
+    }
 
 
 def _create_manifest(server: Loopback, given: Variables) -> Any:
-    file = _upload(server, given["artifactID"], given["name"]) if given.get("includeUpload") else {"id": "File:1"}
-    return {"createArtifactManifest": {"artifactManifest": {"id": f"Manifest:{given['artifactID']}", "file": file}}}
+    file = (
+        _upload(server, given["artifactID"], given["name"])
+        if given.get("includeUpload")
+        else {"id": "File:1"}
+    )
+    return {
+        "createArtifactManifest": {
+            "artifactManifest": {"id": f"Manifest:{given['artifactID']}", "file": file}
+        }
+    }
 
 
 def _update_manifest(server: Loopback, given: Variables) -> Any:
@@ -228,7 +279,11 @@ def _update_manifest(server: Loopback, given: Variables) -> Any:
 
 
 def _upload(server: Loopback, artifact: str, name: str) -> dict[str, Any]:
-    return {"id": f"File:{name}", "uploadUrl": f"{server.url}/storage/artifact/{artifact}/{name}", "uploadHeaders": []}
+    return {
+        "id": f"File:{name}",
+        "uploadUrl": f"{server.url}/storage/artifact/{artifact}/{name}",
+        "uploadHeaders": [],
+    }
 
 
 def _create_artifact_files(server: Loopback, given: Variables) -> Any:
@@ -258,12 +313,18 @@ def _output_artifacts(server: Loopback, given: Variables) -> Any:
 
 
 def _public_artifact(server: Loopback, artifact: StoredArtifact) -> dict[str, Any]:
-    versions = [other.id for other in server.store.artifacts.values() if other.collection == artifact.collection]
+    versions = [
+        other.id for other in server.store.artifacts.values() if other.collection == artifact.collection
+    ]
     project = {"id": "Project:1", "internalId": "1", "name": "p", "entity": {"name": server.entities[0]}}
     return {
         "__typename": "Artifact",
         "id": artifact.id,
-        "artifactSequence": {"__typename": "ArtifactSequence", "name": artifact.collection, "project": project},
+        "artifactSequence": {
+            "__typename": "ArtifactSequence",
+            "name": artifact.collection,
+            "project": project,
+        },
         "versionIndex": versions.index(artifact.id),
         "artifactType": {"name": artifact.type},
         "description": None,
@@ -290,7 +351,12 @@ def _upsert_view(server: Loopback, given: Variables) -> Any:
     if wanted.get("id") and view not in server.store.views:
         raise Refused(f"view {view} not found", 404)
     server.store.views[view] = wanted
-    stored = {"id": view, "type": wanted.get("type"), "name": wanted.get("name"), "displayName": wanted.get("displayName")}
+    stored = {
+        "id": view,
+        "type": wanted.get("type"),
+        "name": wanted.get("name"),
+        "displayName": wanted.get("displayName"),
+    }
     return {"upsertView": {"view": {**stored, "spec": wanted.get("spec")}, "inserted": True}}
 
 

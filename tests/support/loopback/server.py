@@ -35,7 +35,8 @@ class Action(Enum):
 
 @dataclass
 class Fault:
-    """Meets the next `count` requests whose path or GraphQL operation contains `where`, after `skip` of them."""
+    """Meets the next `count` requests whose path or GraphQL operation contains `where`, after `skip` of
+    them."""
 
     where: str
     action: Action
@@ -54,7 +55,9 @@ class Loopback:
     projects : projects that exist, where the account may not create others
     """
 
-    def __init__(self, entities: Sequence[str] = ("team",), projects: Sequence[str] | None = None, port: int = 0) -> None:
+    def __init__(
+        self, entities: Sequence[str] = ("team",), projects: Sequence[str] | None = None, port: int = 0
+    ) -> None:
         self.entities, self.projects = tuple(entities), projects
         self.deletions_allowed = True
         self.keys = {KEY}
@@ -66,7 +69,9 @@ class Loopback:
         self._released = threading.Event()
         self._http = _Quiet(("127.0.0.1", port), _handler(self))
         self._http.daemon_threads = True
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
 
     @property
     def url(self) -> str:
@@ -180,7 +185,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         match fault.action:
             case Action.STATUS:
-                self._send(fault.status, {"errors": [{"message": f"injected {fault.status}"}], "error": "injected"})
+                self._send(
+                    fault.status, {"errors": [{"message": f"injected {fault.status}"}], "error": "injected"}
+                )
             case Action.DROP:
                 self.close_connection = True
             case Action.DROP_AFTER:
@@ -205,7 +212,10 @@ class _Handler(BaseHTTPRequestHandler):
                 try:
                     return 200, {"data": answer(self.backend, operation, request.get("variables") or {})}
                 except Refused as error:
-                    return error.status, {"data": None, "errors": [{"message": str(error), "path": [operation]}]}
+                    return error.status, {
+                        "data": None,
+                        "errors": [{"message": str(error), "path": [operation]}],
+                    }
             if match := re.fullmatch(r"/files/([^/]+)/([^/]+)/([^/]+)/file_stream", path):
                 self.backend.store.stream((match[1], match[2], match[3]), json.loads(body))
                 return 200, {}

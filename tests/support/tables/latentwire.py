@@ -6,7 +6,18 @@ from workloads.api import LevelValue
 from workloads.latentwire.config import LatentWireConfig as Config
 from workloads.latentwire.toggles import BEST, CHAIN, CHECKS, CLAIMS, PRESETS, REFERENCES, TOGGLES
 
-__all__ = ["BEST", "CHAIN", "CHECKS", "CLAIMS", "FORBIDDEN", "PRESETS", "REFERENCES", "REFUSED_BY_CONFIG", "TOGGLES", "Config"]
+__all__ = [
+    "BEST",
+    "CHAIN",
+    "CHECKS",
+    "CLAIMS",
+    "FORBIDDEN",
+    "PRESETS",
+    "REFERENCES",
+    "REFUSED_BY_CONFIG",
+    "TOGGLES",
+    "Config",
+]
 
 FORBIDDEN: tuple[tuple[dict[str, LevelValue], str], ...] = (
     ({"non_blocking": "on"}, "pin_memory"),

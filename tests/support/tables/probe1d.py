@@ -7,7 +7,17 @@ from workloads.probe1d.claims import CLAIMS
 from workloads.probe1d.config import Probe1DConfig as Config
 from workloads.probe1d.toggles import CHECKS, TOGGLES
 
-__all__ = ["BEST", "CHAIN", "CHECKS", "CLAIMS", "FORBIDDEN", "REFERENCES", "REFUSED_BY_CONFIG", "TOGGLES", "Config"]
+__all__ = [
+    "BEST",
+    "CHAIN",
+    "CHECKS",
+    "CLAIMS",
+    "FORBIDDEN",
+    "REFERENCES",
+    "REFUSED_BY_CONFIG",
+    "TOGGLES",
+    "Config",
+]
 
 REFERENCES: dict[str, dict[str, LevelValue]] = {
     "naive": {},

@@ -8,7 +8,18 @@ from workloads.api import LevelValue
 from workloads.prover.claims import CLAIMS, SOURCE
 from workloads.prover.toggles import CHECKS, TOGGLES
 
-__all__ = ["BEST", "CHAIN", "CHECKS", "CLAIMS", "FORBIDDEN", "PRESETS", "REFERENCES", "REFUSED_BY_CONFIG", "SOURCE", "TOGGLES"]
+__all__ = [
+    "BEST",
+    "CHAIN",
+    "CHECKS",
+    "CLAIMS",
+    "FORBIDDEN",
+    "PRESETS",
+    "REFERENCES",
+    "REFUSED_BY_CONFIG",
+    "SOURCE",
+    "TOGGLES",
+]
 
 
 @dataclass
@@ -69,7 +80,10 @@ FORBIDDEN: tuple[tuple[dict[str, LevelValue], str], ...] = (
     ({"warmup": "exact"}, "slab_size"),
     ({"refill": "queue"}, "slab_size"),
     ({"slab_size": 512, "refill": "queue", "skip_done": "compact"}, "skip_done"),
-    *(({"compile": mode, "policy_rows": "ragged"}, "policy_rows") for mode in ("default", "reduce_overhead", "max_autotune")),
+    *(
+        ({"compile": mode, "policy_rows": "ragged"}, "policy_rows")
+        for mode in ("default", "reduce_overhead", "max_autotune")
+    ),
     ({"compile": "default", "rule_pairs": "ragged"}, "rule_pairs"),
     ({"compile_cache": "shared"}, "compile"),
     ({"forced_skip": "on"}, "policy_rows"),

@@ -7,7 +7,18 @@ from workloads.spd.claims import CLAIMS, QUICK_START
 from workloads.spd.config import SpdConfig as Config
 from workloads.spd.toggles import CHECKS, TOGGLES
 
-__all__ = ["BEST", "CHAIN", "CHECKS", "CLAIMS", "FORBIDDEN", "PRESETS", "REFERENCES", "REFUSED_BY_CONFIG", "TOGGLES", "Config"]
+__all__ = [
+    "BEST",
+    "CHAIN",
+    "CHECKS",
+    "CLAIMS",
+    "FORBIDDEN",
+    "PRESETS",
+    "REFERENCES",
+    "REFUSED_BY_CONFIG",
+    "TOGGLES",
+    "Config",
+]
 
 REFERENCES: dict[str, dict[str, LevelValue]] = {
     "naive": {},
@@ -36,7 +47,9 @@ EXACT: dict[str, LevelValue] = {
     "loader": "memmap_batched",
 }
 
-BEST: dict[str, LevelValue] = {name: level for name, level in EXACT.items() if name != "kl_chunk"} | {"compile": "full"}
+BEST: dict[str, LevelValue] = {name: level for name, level in EXACT.items() if name != "kl_chunk"} | {
+    "compile": "full"
+}
 
 PRESETS: dict[str, dict[str, LevelValue]] = {
     "exact": EXACT,
@@ -56,7 +69,10 @@ CHAIN: tuple[tuple[str, LevelValue], ...] = (
 FORBIDDEN: tuple[tuple[dict[str, LevelValue], str], ...] = (
     *(({"compile": scope}, "patching") for scope in ("target", "breaks", "masked_pass", "full")),
     *(({"compile": scope, "patching": "persistent_hooks"}, "patching") for scope in ("masked_pass", "full")),
-    *(({name: value}, "patching") for name, value in (("grad_checkpointing", "per_block"), ("prefix_reuse", "on"))),
+    *(
+        ({name: value}, "patching")
+        for name, value in (("grad_checkpointing", "per_block"), ("prefix_reuse", "on"))
+    ),
     *(({name: value}, "patching") for name, value in (("stack_modules", "stacked"), ("delta", "folded"))),
     ({"non_blocking": "on"}, "pin_memory"),
     ({"amp": "fp16"}, "pgd_inner"),

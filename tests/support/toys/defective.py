@@ -25,8 +25,15 @@ class Sound(Workload):
 
     Config = Config
     toggles = (
-        Toggle("halves", (Level("off"), Level("on", witness="products")), "two products of half the rows", "toy"),
-        Toggle("rounded", (Level("off"), Level("on", parity=Parity.TOLERANCE, bounds={"x": 0.1, "sums": 0.1})), "bf16", "toy"),
+        Toggle(
+            "halves", (Level("off"), Level("on", witness="products")), "two products of half the rows", "toy"
+        ),
+        Toggle(
+            "rounded",
+            (Level("off"), Level("on", parity=Parity.TOLERANCE, bounds={"x": 0.1, "sums": 0.1})),
+            "bf16",
+            "toy",
+        ),
     )
     checks = (Check("x"), Check("sums"))
     unit = "row"
@@ -69,7 +76,9 @@ class Sound(Workload):
 class Quiet(Sound):
     """A level that acts where no counter looks: through a variable of the process."""
 
-    toggles = (Toggle("quiet", (Level("off"), Level("on", env={"PERFSWEEP_TOY": "on"})), "set a variable", "toy"),)
+    toggles = (
+        Toggle("quiet", (Level("off"), Level("on", env={"PERFSWEEP_TOY": "on"})), "set a variable", "toy"),
+    )
 
 
 class Unseeded(Sound):
@@ -110,7 +119,8 @@ class FrozenEvidence(Sound):
 
 
 class Ignored(Sound):
-    """Levels that are declared and never looked at, with a witness and without, and one with a witness nobody counts."""
+    """Levels that are declared and never looked at, with a witness and without, and one with a witness nobody
+    counts."""
 
     toggles = (
         Toggle("counted", (Level("off"), Level("on", witness="products")), "nothing happens", "toy"),
@@ -135,7 +145,9 @@ class TooRough(Sound):
     """Rounding goes beyond the bounds that are declared."""
 
     toggles = (
-        Toggle("rounded", (Level("off"), Level("on", parity=Parity.TOLERANCE, bounds={"x": 1e-9})), "bf16", "toy"),
+        Toggle(
+            "rounded", (Level("off"), Level("on", parity=Parity.TOLERANCE, bounds={"x": 1e-9})), "bf16", "toy"
+        ),
         Toggle("halves", (Level("off"), Level("on", witness="products")), "two products", "toy"),
     )
 
@@ -201,7 +213,14 @@ def never(device: Device) -> str:
 class Elsewhere(Sound):
     """A baseline that cannot act on this machine."""
 
-    toggles = (Toggle("halves", (Level("off", unsupported=never), Level("on", witness="products")), "two products", "toy"),)
+    toggles = (
+        Toggle(
+            "halves",
+            (Level("off", unsupported=never), Level("on", witness="products")),
+            "two products",
+            "toy",
+        ),
+    )
     checks = (Check("x"),)
 
 

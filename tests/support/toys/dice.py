@@ -25,7 +25,12 @@ class Dice(Workload):
 
     Config = Config
     toggles = (
-        Toggle("draw", (Level("own"), draws("fair"), draws("biased"), draws("wide"), draws("same")), "draw at random", "toy"),
+        Toggle(
+            "draw",
+            (Level("own"), draws("fair"), draws("biased"), draws("wide"), draws("same")),
+            "draw at random",
+            "toy",
+        ),
     )
     checks = (Check("score"),)
     unit = "roll"
@@ -34,7 +39,13 @@ class Dice(Workload):
         self.values = np.arange(config.numbers, dtype=float)
         seed = np.random.default_rng(context.seed).normal(1.0, 0.05)
         own = (-1.0) ** context.seed  # of mean zero and spread one over an even number of seeds
-        moved = {"own": 0.0, "same": 0.0, "fair": 0.001 * own, "biased": 0.05 + 0.001 * own, "wide": 0.03 * own}
+        moved = {
+            "own": 0.0,
+            "same": 0.0,
+            "fair": 0.001 * own,
+            "biased": 0.05 + 0.001 * own,
+            "wide": 0.03 * own,
+        }
         self.score, self.steps = seed * (1 + moved[str(levels["draw"])]), 0
 
     def step(self, clock: Clock) -> None:

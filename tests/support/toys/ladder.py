@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workloads.api import Check, Clock, Comparator, Context, Evidence, Level, Levels, Numbers, Toggle, Workload
+from workloads.api import (
+    Check,
+    Clock,
+    Comparator,
+    Context,
+    Evidence,
+    Level,
+    Levels,
+    Numbers,
+    Toggle,
+    Workload,
+)
 
 
 @dataclass

@@ -37,7 +37,8 @@ def broken(x: torch.Tensor) -> torch.Tensor:
 
 
 class Phased(Workload):
-    """Each iteration multiplies once or twice in one phase, copies in another, and works in Python outside both."""
+    """Each iteration multiplies once or twice in one phase, copies in another, and works in Python outside
+    both."""
 
     Config = Config
     toggles = (

@@ -10,7 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from workloads.api import Check, Claim, Clock, Comparator, Context, Evidence, Level, Levels, Numbers, Parity, Toggle, Workload
+from workloads.api import (
+    Check,
+    Claim,
+    Clock,
+    Comparator,
+    Context,
+    Evidence,
+    Level,
+    Levels,
+    Numbers,
+    Parity,
+    Toggle,
+    Workload,
+)
 from workloads.errors import ConfigError
 
 SEEN_AT_IMPORT = os.environ.get("PERFSWEEP_TOY", "unset")
@@ -37,20 +50,47 @@ class Spinner(Workload):
 
     Config = Config
     toggles = (
-        Toggle("work", (Level("double"), Level("single", witness="products")), "do each product twice, or once", "toy"),
-        Toggle("idle", (Level("off"), Level("on", witness="products")), "claims to change something and does not", "toy"),
-        Toggle("sign", (Level("right"), Level("wrong", witness="flips")), "flips a sign in the result", "toy"),
-        Toggle("half", (Level("off"), Level("on", parity=Parity.TOLERANCE, bounds={"trace": 1e-2})), "float32 sums", "toy"),
+        Toggle(
+            "work",
+            (Level("double"), Level("single", witness="products")),
+            "do each product twice, or once",
+            "toy",
+        ),
+        Toggle(
+            "idle",
+            (Level("off"), Level("on", witness="products")),
+            "claims to change something and does not",
+            "toy",
+        ),
+        Toggle(
+            "sign", (Level("right"), Level("wrong", witness="flips")), "flips a sign in the result", "toy"
+        ),
+        Toggle(
+            "half",
+            (Level("off"), Level("on", parity=Parity.TOLERANCE, bounds={"trace": 1e-2})),
+            "float32 sums",
+            "toy",
+        ),
         Toggle(
             "trouble",
-            tuple(Level(name) for name in ("none", "raise", "kill", "segv", "hang", "oom", "exit", "late", "fourth_turn")),
+            tuple(
+                Level(name)
+                for name in ("none", "raise", "kill", "segv", "hang", "oom", "exit", "late", "fourth_turn")
+            ),
             "fail in a known way",
             "toy",
         ),
         Toggle("device_only", (Level("off"), Level("on", unsupported=no_gpu)), "acts on a GPU only", "toy"),
-        Toggle("after", (Level("off"), Level("on", requires={"work": ("single",)})), "needs work=single", "toy"),
+        Toggle(
+            "after", (Level("off"), Level("on", requires={"work": ("single",)})), "needs work=single", "toy"
+        ),
         Toggle("never", (Level("off"), Level("with_odd", refused=odd_sizes)), "refused for odd sizes", "toy"),
-        Toggle("variable", (Level("off"), Level("on", env={"PERFSWEEP_TOY": "on"})), "an environment variable", "toy"),
+        Toggle(
+            "variable",
+            (Level("off"), Level("on", env={"PERFSWEEP_TOY": "on"})),
+            "an environment variable",
+            "toy",
+        ),
         Toggle("group", (Level("one"), Level("two", ranks=2)), "number of processes", "toy"),
         Toggle("slab", (Level(1),), "a number", "toy", numbers=Numbers(1, 64)),
     )

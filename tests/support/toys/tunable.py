@@ -8,7 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workloads.api import Check, Clock, Comparator, Context, Device, Evidence, Level, Levels, Numbers, Parity, Toggle, Workload
+from workloads.api import (
+    Check,
+    Clock,
+    Comparator,
+    Context,
+    Device,
+    Evidence,
+    Level,
+    Levels,
+    Numbers,
+    Parity,
+    Toggle,
+    Workload,
+)
 
 MAINS = {"fuse": -0.30, "narrow": -0.12, "extra": 0.05, "share": -0.04}
 PAIRS = {("fuse", "narrow"): 0.05, ("fuse", "share"): -0.08}
@@ -29,7 +42,11 @@ def log_cost(levels: Levels) -> float:
     on = {name for name in MAINS if levels[name] == "on"}
     size = int(levels["slab"])
     cost = 0.06 * abs(math.log2(size / OPTIMUM)) ** 1.3 + (CLIFF_COST if size >= CLIFF else 0.0)
-    return cost + sum(MAINS[name] for name in on) + sum(value for pair, value in PAIRS.items() if on >= set(pair))
+    return (
+        cost
+        + sum(MAINS[name] for name in on)
+        + sum(value for pair, value in PAIRS.items() if on >= set(pair))
+    )
 
 
 def no_gpu(device: Device) -> str | None:
@@ -52,7 +69,12 @@ class Tunable(Workload):
         _switch("wrong"),
         _switch("gpu_only", unsupported=no_gpu),
         Toggle("slab", (Level(1),), "a size", "toy", numbers=Numbers(1, 1024)),
-        Toggle("mode", (Level("plain"), Level("quick", witness="mode"), Level("slow", witness="mode")), "three levels", "toy"),
+        Toggle(
+            "mode",
+            (Level("plain"), Level("quick", witness="mode"), Level("slow", witness="mode")),
+            "three levels",
+            "toy",
+        ),
     )
     checks = (Check("sum"), Check("steps", Comparator.IDENTICAL))
     unit = "wait"
@@ -75,5 +97,11 @@ class Tunable(Workload):
         return Evidence({"sum": np.ones(3), "steps": [self.steps]}, {})
 
     def counters(self) -> dict[str, float]:
-        switched = {f"did_{name}": float(self.levels[name] == "on") * self.steps for name in (*MAINS, "wrong", "gpu_only")}
-        return {**switched, "mode": float({"plain": 0, "quick": 1, "slow": 2}[str(self.levels["mode"])]) * self.steps}
+        switched = {
+            f"did_{name}": float(self.levels[name] == "on") * self.steps
+            for name in (*MAINS, "wrong", "gpu_only")
+        }
+        return {
+            **switched,
+            "mode": float({"plain": 0, "quick": 1, "slow": 2}[str(self.levels["mode"])]) * self.steps,
+        }

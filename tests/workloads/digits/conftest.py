@@ -29,7 +29,8 @@ def one_thread() -> None:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Sets up a training: ``start(amp="bf16", config={"width": 4}, kind="evidence", seed=1, log=rows.append)``."""
+    """Sets up a training: ``start(amp="bf16", config={"width": 4}, kind="evidence", seed=1,
+    log=rows.append)``."""
     running: list[Digits] = []
 
     def make(
@@ -43,7 +44,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         folder = tmp_path / str(len(running))
         folder.mkdir()
         facts = Device(type=device, cores=2, compiler=True)
-        context = Context(facts, scratch_dir=folder, cache_dir=tmp_path, seed=seed, kind=kind, log=log or (lambda row: None))
+        context = Context(
+            facts, scratch_dir=folder, cache_dir=tmp_path, seed=seed, kind=kind, log=log or (lambda row: None)
+        )
         workload = Digits()
         running.append(workload)
         workload.setup(DigitsConfig(**(config or {})), {**BASELINE, **levels}, context)
@@ -92,7 +95,10 @@ class Dispatched(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         self.by_name[func.overloadpacket.__name__] += 1
-        self.low_precision += isinstance(result, torch.Tensor) and result.dtype in (torch.bfloat16, torch.float16)
+        self.low_precision += isinstance(result, torch.Tensor) and result.dtype in (
+            torch.bfloat16,
+            torch.float16,
+        )
         return result
 
 

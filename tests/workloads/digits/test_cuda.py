@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 COMPARED = ("losses", "probe_grad", "probe_logits", "parameters")
 
@@ -33,7 +36,10 @@ def deterministic():
         ({"pin_memory": "on", "num_workers": 2}, "pinned_batches"),
         ({"pin_memory": "on", "non_blocking": "on"}, "unwaited_copies"),
         ({"prefetch": "stream"}, "prefetched_batches"),
-        ({"prefetch": "stream", "pin_memory": "on", "non_blocking": "on", "num_workers": 2}, "prefetched_batches"),
+        (
+            {"prefetch": "stream", "pin_memory": "on", "non_blocking": "on", "num_workers": 2},
+            "prefetched_batches",
+        ),
         ({"tf32": "on"}, "tf32_iterations"),
     ],
 )
@@ -66,11 +72,20 @@ def test_how_batches_travel_changes_no_bit(evidence_of, levels) -> None:
 
 @pytest.mark.parametrize(
     "levels",
-    [{"optimizer": "fused"}, {"optimizer": "foreach"}, {"micro_batch": 48}, {"grad_checkpointing": "on"}, {"zero_grad": "none"}],
+    [
+        {"optimizer": "fused"},
+        {"optimizer": "foreach"},
+        {"micro_batch": 48},
+        {"grad_checkpointing": "on"},
+        {"zero_grad": "none"},
+    ],
 )
 def test_exact_levels_compute_the_same_on_cuda(evidence_of, levels) -> None:
     # float32 with sums in another order, as on CPU.
-    assert max(deviations(evidence_of(24, device="cuda", **levels), evidence_of(24, device="cuda")).values()) <= 1e-5
+    assert (
+        max(deviations(evidence_of(24, device="cuda", **levels), evidence_of(24, device="cuda")).values())
+        <= 1e-5
+    )
 
 
 @pytest.mark.parametrize("levels", [{"amp": "bf16"}, {"amp": "fp16"}, {"tf32": "on"}])

@@ -93,13 +93,16 @@ def test_rows_that_sit_out_one_epoch_return_in_others(start) -> None:
     for epoch in range(5):
         plan.start = epoch * len(plan)
         seen |= {row for batch in plan for row in batch}
-    # 29 of 1437 rows sit out each epoch; that one sits out five in a row has odds of 1437 * (29 / 1437) ** 5 = 5e-6.
+    # 29 of 1437 rows sit out each epoch; that one sits out five in a row has odds of 1437 * (29 / 1437) ** 5
+    # = 5e-6.
     assert len(seen) == 1437
 
 
 def test_workers_hand_out_the_batches_of_the_naive_loader_across_epochs(start) -> None:
     naive, parallel = start(), start(num_workers=2)
-    for (images, labels), (same_images, same_labels) in zip(batches(naive, 25), batches(parallel, 25), strict=True):
+    for (images, labels), (same_images, same_labels) in zip(
+        batches(naive, 25), batches(parallel, 25), strict=True
+    ):
         assert torch.equal(images, same_images)
         assert torch.equal(labels, same_labels)
 

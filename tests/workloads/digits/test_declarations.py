@@ -67,7 +67,12 @@ def test_levels_that_round_bound_every_comparison_with_the_reference() -> None:
 
 
 def test_on_cpu_exactly_these_levels_are_unsupported_and_say_why() -> None:
-    reasons = {(t.name, lv.value): lv.unsupported(LAPTOP) for t in TOGGLES for lv in t.levels if lv.unsupported(LAPTOP)}
+    reasons = {
+        (t.name, lv.value): lv.unsupported(LAPTOP)
+        for t in TOGGLES
+        for lv in t.levels
+        if lv.unsupported(LAPTOP)
+    }
     assert set(reasons) == {
         ("tf32", "on"),
         ("compile", "reduce_overhead"),
@@ -88,7 +93,9 @@ def test_graph_replay_demands_that_gradients_are_dropped_and_not_accumulated() -
 
 
 def test_declarations_are_read_without_importing_torch() -> None:
-    code = "import sys; import workloads.digits.toggles; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    code = (
+        "import sys; import workloads.digits.toggles; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.split() == ["False", "False"]
 
@@ -119,7 +126,9 @@ def test_a_field_out_of_range_is_named(field: str, value: object) -> None:
 
 @pytest.mark.parametrize("field", ["batch_size", "train_fraction"])
 def test_the_largest_values_that_leave_something_to_do_are_accepted(field: str) -> None:
-    config = DigitsConfig(**{"batch_size": {"batch_size": 1437}, "train_fraction": {"train_fraction": 0.9999}}[field])  # type: ignore[arg-type]
+    config = DigitsConfig(
+        **{"batch_size": {"batch_size": 1437}, "train_fraction": {"train_fraction": 0.9999}}[field]
+    )  # type: ignore[arg-type]
     assert config.epoch >= 1
     assert config.train_rows < 1797
 

@@ -1,7 +1,9 @@
-"""Every level that this machine can run changes the counter it names, and replacing it by its baseline changes nothing.
+"""Every level that this machine can run changes the counter it names, and replacing it by its baseline
+changes nothing.
 
-Each test compares an arm with the baseline. Were the level's path taken away, arm and baseline would be the same training and
-every comparison here would find equal counters: `test_the_baseline_moves_no_witness` shows that they are.
+Each test compares an arm with the baseline. Were the level's path taken away, arm and baseline would be the
+same training and every comparison here would find equal counters: `test_the_baseline_moves_no_witness` shows
+that they are.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ def test_the_operations_of_an_iteration_change_with_a_level(dispatched, toggle, 
     assert compare(dispatched(witness, **{toggle: level}), dispatched(witness)) == expected
 
 
-@pytest.mark.parametrize("witness", sorted({WITNESS[toggle, level] for toggle, level, _ in FROM_THE_TRAINING}))
+@pytest.mark.parametrize(
+    "witness", sorted({WITNESS[toggle, level] for toggle, level, _ in FROM_THE_TRAINING})
+)
 def test_the_baseline_moves_no_witness(counted, witness) -> None:
     assert counted(witness) == counted(witness)
 
@@ -85,13 +89,22 @@ def test_the_baseline_repeats_its_operations(dispatched, witness) -> None:
 
 
 def test_pieces_are_as_many_as_they_must_be(counted) -> None:
-    assert [counted("micro_steps", micro_batch=size) for size in ("all", 64, 48, 32, 1000)] == [3, 6, 9, 12, 3]
+    assert [counted("micro_steps", micro_batch=size) for size in ("all", 64, 48, 32, 1000)] == [
+        3,
+        6,
+        9,
+        12,
+        3,
+    ]
 
 
 def test_recomputing_blocks_keeps_less_for_the_backward_pass(saved_bytes_of) -> None:
-    kept, again, recomputed = (saved_bytes_of(config={"depth": 3}, grad_checkpointing=level) for level in ("off", "off", "on"))
+    kept, again, recomputed = (
+        saved_bytes_of(config={"depth": 3}, grad_checkpointing=level) for level in ("off", "off", "on")
+    )
     assert kept == again
-    # What is left are each block's input, the stem's and the head's: under two thirds of what three whole blocks keep.
+    # What is left are each block's input, the stem's and the head's: under two thirds of what three whole
+    # blocks keep.
     assert recomputed < 0.67 * kept
 
 
@@ -100,7 +113,9 @@ def test_collections_are_skipped_as_often_as_the_level_says(counted) -> None:
 
 
 def test_a_rare_collection_comes_once_in_its_cadence(start, run) -> None:
-    workload = start(config={"width": 2, "batch_size": 1000, "eval_every": 1, "checkpoint_every": 1}, gc="rarely")
+    workload = start(
+        config={"width": 2, "batch_size": 1000, "eval_every": 1, "checkpoint_every": 1}, gc="rarely"
+    )
     run(workload, workload.cadence)
     assert workload.cadence == 10
     assert workload.counters()["gc_runs"] == 1

@@ -1,4 +1,5 @@
-"""Exact levels compute the same, rounding levels stay within their bounds, and mistakes planted on purpose do not."""
+"""Exact levels compute the same, rounding levels stay within their bounds, and mistakes planted on purpose do
+not."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from workloads.training import loading
 
 ITERATIONS = 24
 COMPARED = ("losses", "probe_grad", "probe_logits", "parameters")
-# What float32 levels may differ by. Measured over 24 and 55 iterations, seeds 0 to 2: at most 6e-7 for the convolutional
-# network and 3e-6 for perceptrons, where AdamW divides tiny gradients by their own size and so keeps their rounding.
+# What float32 levels may differ by. Measured over 24 and 55 iterations, seeds 0 to 2: at most 6e-7 for the
+# convolutional network and 3e-6 for perceptrons, where AdamW divides tiny gradients by their own size and so
+# keeps their rounding.
 FLOAT32 = dict.fromkeys(COMPARED, 1e-5)
 # These rearrange nothing: not a bit may differ.
 BITS = dict.fromkeys(COMPARED, 0.0)
@@ -44,9 +46,14 @@ def relative(arm: torch.Tensor, reference: torch.Tensor) -> float:
 
 
 def outside(arm, reference, bounds: dict[str, float]) -> list[str]:
-    """Names of checks that fail; a NaN fails. Single iterations are replayed by the pipeline and judged there."""
+    """Names of checks that fail; a NaN fails. Single iterations are replayed by the pipeline and judged
+    there."""
     own = {name: bound for name, bound in bounds.items() if name != REPLAY.name}
-    return [name for name, bound in own.items() if not relative(arm.tensors[name], reference.tensors[name]) <= bound]
+    return [
+        name
+        for name, bound in own.items()
+        if not relative(arm.tensors[name], reference.tensors[name]) <= bound
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +74,9 @@ def reference(evidence_of, baselines):
 
 
 @pytest.mark.parametrize(
-    ("levels", "bounds"), EXACT, ids=lambda value: "-".join(map(str, value.values())) if len(value) == 1 else ""
+    ("levels", "bounds"),
+    EXACT,
+    ids=lambda value: "-".join(map(str, value.values())) if len(value) == 1 else "",
 )
 def test_exact_levels_compute_the_same(evidence_of, reference, levels, bounds) -> None:
     assert outside(evidence_of(ITERATIONS, **levels), reference(), bounds) == []
@@ -75,7 +84,11 @@ def test_exact_levels_compute_the_same(evidence_of, reference, levels, bounds) -
 
 @pytest.mark.parametrize(
     ("level", "config"),
-    [("bf16", {}), ("bf16", {"model": "mlp", "width": 64, "depth": 2}), ("fp16", {"model": "mlp", "width": 64, "depth": 2})],
+    [
+        ("bf16", {}),
+        ("bf16", {"model": "mlp", "width": 64, "depth": 2}),
+        ("fp16", {"model": "mlp", "width": 64, "depth": 2}),
+    ],
 )
 def test_sixteen_bit_levels_stay_within_their_bounds_and_round(evidence_of, reference, level, config) -> None:
     arm, base = evidence_of(ITERATIONS, amp=level, config=config), reference(**config)
@@ -85,7 +98,9 @@ def test_sixteen_bit_levels_stay_within_their_bounds_and_round(evidence_of, refe
 
 
 def test_the_gradient_bound_implies_the_cosine_it_was_chosen_for(evidence_of, reference) -> None:
-    arm, base = (evidence.tensors["probe_grad"].double() for evidence in (evidence_of(1, amp="bf16"), reference()))
+    arm, base = (
+        evidence.tensors["probe_grad"].double() for evidence in (evidence_of(1, amp="bf16"), reference())
+    )
     assert 1 - F.cosine_similarity(arm, base, dim=0).item() <= 1e-3
     worst = SIXTEEN_BIT_BOUNDS["probe_grad"]
     assert 1 - (1 - worst**2) ** 0.5 <= 1e-3
@@ -106,7 +121,11 @@ def without_ragged_piece(size: int):
     """Mutant: a last piece that is smaller than the others is dropped."""
 
     def pieces(batch):
-        kept = [piece for piece in zip(batch[0].split(size), batch[1].split(size), strict=True) if len(piece[1]) == size]
+        kept = [
+            piece
+            for piece in zip(batch[0].split(size), batch[1].split(size), strict=True)
+            if len(piece[1]) == size
+        ]
         return iter(kept)
 
     return pieces
@@ -147,7 +166,9 @@ def with_tiny_sign_flip(update):
     ],
     ids=["mean of means", "dropped ragged piece", "row twice", "sign flip", "gradients never dropped"],
 )
-def test_a_planted_mistake_in_an_exact_level_is_rejected(evidence_of, reference, monkeypatch, target, mutant, levels) -> None:
+def test_a_planted_mistake_in_an_exact_level_is_rejected(
+    evidence_of, reference, monkeypatch, target, mutant, levels
+) -> None:
     base = reference()
     monkeypatch.setattr(target, *mutant)
     assert "parameters" in outside(evidence_of(ITERATIONS, **levels), base, FLOAT32)
@@ -155,7 +176,9 @@ def test_a_planted_mistake_in_an_exact_level_is_rejected(evidence_of, reference,
 
 def test_a_loader_that_shifts_its_batches_is_rejected(evidence_of, reference, monkeypatch) -> None:
     base, rows_of = reference(), loading.EpochPlan.__iter__
-    monkeypatch.setattr(loading.EpochPlan, "__iter__", lambda plan: iter([*list(rows_of(plan))[1:], *list(rows_of(plan))[:1]]))
+    monkeypatch.setattr(
+        loading.EpochPlan, "__iter__", lambda plan: iter([*list(rows_of(plan))[1:], *list(rows_of(plan))[:1]])
+    )
     arm = evidence_of(ITERATIONS, num_workers=2)
     assert outside(arm, base, {"losses": 1e-5}) == ["losses"]
     assert outside(arm, base, {"probe_grad": 1e-5}) == []  # the probe is no batch of the plan
@@ -170,7 +193,9 @@ def test_a_gradient_that_is_not_unscaled_is_rejected(evidence_of, reference, mon
     )
 
 
-def test_a_rounding_level_that_computes_something_else_is_rejected(evidence_of, reference, monkeypatch) -> None:
+def test_a_rounding_level_that_computes_something_else_is_rejected(
+    evidence_of, reference, monkeypatch
+) -> None:
     base, gelu = reference(), F.gelu
     monkeypatch.setattr(F, "gelu", lambda x: 1.1 * gelu(x))
     assert "probe_grad" in outside(evidence_of(ITERATIONS, amp="bf16"), base, SIXTEEN_BIT_BOUNDS)

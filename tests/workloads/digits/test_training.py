@@ -72,7 +72,8 @@ def test_the_naive_path_computes_in_float32(operations_of) -> None:
 
 
 def test_the_naive_loader_decodes_one_example_after_the_other(operations_of) -> None:
-    # Each of 128 examples is divided by the brightest value on its own; the loss and AdamW (8 tensors) divide as well.
+    # Each of 128 examples is divided by the brightest value on its own; the loss and AdamW (8 tensors) divide
+    # as well.
     assert operations_of(config=SMALL).by_name["div"] >= 128
 
 
@@ -86,7 +87,10 @@ def test_the_naive_path_saves_evaluates_and_collects_once_in_every_period(start,
 
 
 def test_phases_are_marked_in_order_and_never_nested(start) -> None:
-    workload, clock = start(config={"width": 4, "eval_every": 1, "checkpoint_every": 1}, micro_batch=64), Phases()
+    workload, clock = (
+        start(config={"width": 4, "eval_every": 1, "checkpoint_every": 1}, micro_batch=64),
+        Phases(),
+    )
     for _ in range(11):
         workload.step(clock)
     usual = ["data", "optimizer", "forward", "backward", "forward", "backward", "optimizer"]
@@ -158,7 +162,9 @@ def test_the_probe_gradient_is_that_of_an_independent_calculation(start) -> None
     workload = start(config=SMALL, kind="evidence")
     images, labels = workload._probe()
     loss = torch.nn.functional.cross_entropy(workload._network(images), labels)
-    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(workload._network.parameters()))])
+    expected = torch.cat(
+        [g.flatten() for g in torch.autograd.grad(loss, list(workload._network.parameters()))]
+    )
     # float32: the mean is divided in another order, which moves the last bits.
     assert torch.allclose(workload.evidence().tensors["probe_grad"], expected, rtol=1e-4, atol=1e-7)
 

@@ -40,7 +40,8 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start(cache_dir: Path, tmp_path: Path) -> Iterator[Callable[..., LatentWire]]:
-    """Sets up a training: ``start({"k_loss": "kv"}, dtype="float64")``. Levels that are not given follow from those that are."""
+    """Sets up a training: ``start({"k_loss": "kv"}, dtype="float64")``. Levels that are not given follow from
+    those that are."""
     running: list[LatentWire] = []
 
     def make(
@@ -54,9 +55,16 @@ def start(cache_dir: Path, tmp_path: Path) -> Iterator[Callable[..., LatentWire]
         **config: Any,
     ) -> LatentWire:
         made = LatentWireConfig(**{"preset": "test", "tokenizer": "bytes", "max_prompt": 200, **config})
-        chosen = Space(LatentWire.toggles, made, device).closure({**(SMALL if small else {}), **(levels or {})})
+        chosen = Space(LatentWire.toggles, made, device).closure(
+            {**(SMALL if small else {}), **(levels or {})}
+        )
         context = Context(
-            device, scratch_dir=tmp_path, cache_dir=cache or cache_dir, seed=seed, kind=kind, log=log or (lambda row: None)
+            device,
+            scratch_dir=tmp_path,
+            cache_dir=cache or cache_dir,
+            seed=seed,
+            kind=kind,
+            log=log or (lambda row: None),
         )
         workload = LatentWire()
         running.append(workload)
@@ -82,7 +90,8 @@ def run() -> Callable[[LatentWire, int], LatentWire]:
 
 @pytest.fixture
 def evidence_of(start: Callable[..., LatentWire]) -> Callable[..., Evidence]:
-    """What a training of some steps has computed: ``evidence_of({"logits": "slice"}, steps=2)``; in float64."""
+    """What a training of some steps has computed: ``evidence_of({"logits": "slice"}, steps=2)``; in
+    float64."""
 
     def compute(levels: Mapping[str, Any] | None = None, steps: int = 2, **more: Any) -> Evidence:
         return iterate(start(levels, kind="evidence", **{"dtype": "float64", **more}), steps).evidence()
@@ -96,7 +105,9 @@ def _references() -> dict[Any, Evidence]:
 
 
 @pytest.fixture
-def reference_of(evidence_of: Callable[..., Evidence], _references: dict[Any, Evidence]) -> Callable[..., Evidence]:
+def reference_of(
+    evidence_of: Callable[..., Evidence], _references: dict[Any, Evidence]
+) -> Callable[..., Evidence]:
     """As `evidence_of` on the naive path, computed once for all tests that compare with it."""
 
     def look_up(**config: Any) -> Evidence:
@@ -117,7 +128,10 @@ def deviations() -> Callable[[Evidence, Evidence], dict[str, float]]:
     """Relative distances of two trainings' terms, gradients and losses."""
 
     def compare(arm: Evidence, reference: Evidence) -> dict[str, float]:
-        return {name: distance(arm.tensors[name], reference.tensors[name]) for name in ("terms", "gradient", "losses")}
+        return {
+            name: distance(arm.tensors[name], reference.tensors[name])
+            for name in ("terms", "gradient", "losses")
+        }
 
     return compare
 

@@ -1,7 +1,7 @@
 """Operator calls, host reads and products per step at the counting preset, held to stored values.
 
-FLOPs must equal what is stored; operator calls may grow by two per cent, host reads not at all. Lower values are stored with
-``PERFSWEEP_STORE_COUNTERS=1``.
+FLOPs must equal what is stored; operator calls may grow by two per cent, host reads not at all. Lower values
+are stored with ``PERFSWEEP_STORE_COUNTERS=1``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from workloads.latentwire.toggles import FAST_EXACT
 STORED = Path(__file__).with_name("counters.json")
 BATCH = {"effective_batch": 8, "micro_batch": 8}
 ARMS = {"naive": {**BATCH, "attn": "sdpa"}, "fast": {**FAST_EXACT, **BATCH}}
-# Of the upstream step and of the report's analysis, at about 250 tokens a prompt; our prompts have other lengths.
+# Of the upstream step and of the report's analysis, at about 250 tokens a prompt; our prompts have other
+# lengths.
 PUBLISHED_NAIVE = {"ops": 12093, "host_reads": 384, "saved_mb": 557}
 FAST_LIMITS = {"ops": 1200, "host_reads": 0.2, "saved_mb": 240 * 1.048576}
 

@@ -8,7 +8,10 @@ import torch
 from workloads.api import Device
 from workloads.latentwire.toggles import FAST_EXACT
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 FAST = {name: level for name, level in FAST_EXACT.items() if name != "encoder_attn"}
 FAST |= {"lm_layers": "fused", "effective_batch": 4, "micro_batch": 4}
@@ -16,7 +19,9 @@ ADDED = {"lora_rank": 4, "deep_prefix": True}
 
 
 def gpu() -> Device:
-    return Device("cuda", count=1, name="GPU", capability=torch.cuda.get_device_capability(), cores=8, compiler=True)
+    return Device(
+        "cuda", count=1, name="GPU", capability=torch.cuda.get_device_capability(), cores=8, compiler=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,7 +45,9 @@ def test_how_rows_travel_changes_no_result(evidence_of, start, run, deviations, 
 @pytest.mark.parametrize("levels", [{}, FAST])
 @pytest.mark.parametrize("config", [{}, ADDED])
 def test_the_device_trains_as_the_host_does(evidence_of, deviations, levels, config) -> None:
-    assert max(deviations(evidence_of(levels, device=gpu(), **config), evidence_of(**config)).values()) <= 1e-8
+    assert (
+        max(deviations(evidence_of(levels, device=gpu(), **config), evidence_of(**config)).values()) <= 1e-8
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,7 +65,9 @@ def test_the_device_trains_as_the_host_does(evidence_of, deviations, levels, con
 def test_rounded_levels_stay_near_on_cuda(evidence_of, deviations, levels) -> None:
     if levels.get("lm_dtype") == "fp8" and torch.cuda.get_device_capability() < (8, 9):
         pytest.skip("needs capability 8.9")
-    found = deviations(evidence_of(levels, device=gpu(), dtype="float32"), evidence_of(device=gpu(), dtype="float32"))
+    found = deviations(
+        evidence_of(levels, device=gpu(), dtype="float32"), evidence_of(device=gpu(), dtype="float32")
+    )
     assert found["terms"] <= 1e-2
     assert found["gradient"] <= (0.2 if levels.get("lm_dtype") in ("int8_wo", "fp8") else 3e-2)
 
@@ -83,7 +92,9 @@ def test_the_allocator_is_asked_for_the_size_that_fits(start) -> None:
 @pytest.mark.slow
 def test_replayed_graphs_compute_the_same(evidence_of, deviations) -> None:
     levels = {"passes": "merged", "compile": "reduce_overhead"}
-    found = deviations(evidence_of(levels, device=gpu(), dtype="float32"), evidence_of(device=gpu(), dtype="float32"))
+    found = deviations(
+        evidence_of(levels, device=gpu(), dtype="float32"), evidence_of(device=gpu(), dtype="float32")
+    )
     assert max(found["terms"], found["gradient"]) <= 1e-4
 
 

@@ -1,4 +1,5 @@
-"""Every level changes what really runs: the counter it names moves against the base, and stays where the level is taken away."""
+"""Every level changes what really runs: the counter it names moves against the base, and stays where the
+level is taken away."""
 
 from __future__ import annotations
 
@@ -85,13 +86,19 @@ def counted_base(known, start, run, levels, witness, config):
 
 
 @pytest.mark.parametrize(
-    ("name", "level"), [pytest.param(name, level, id=f"{name}={level.value}") for name, level in LEVELS if here(name, level)]
+    ("name", "level"),
+    [pytest.param(name, level, id=f"{name}={level.value}") for name, level in LEVELS if here(name, level)],
 )
-def test_every_level_moves_its_witness_against_its_base(start, run, short, counted_bases, name, level) -> None:
+def test_every_level_moves_its_witness_against_its_base(
+    start, run, short, counted_bases, name, level
+) -> None:
     if name == "compile":
         pytest.skip("see test_compile: graphs are counted by the pipelines")
     arm, base = arm_and_base(name, level)
-    config = {key: short if value == "SHORT" else value for key, value in CONFIG.get(f"{name}={level.value}", {}).items()}
+    config = {
+        key: short if value == "SHORT" else value
+        for key, value in CONFIG.get(f"{name}={level.value}", {}).items()
+    }
     if name == "oom":  # the base dies: compare with a training that has memory enough
         assert counted(start, run, arm, level.witness, config)[level.witness] > 0
         assert counted(start, run, arm, level.witness, {})[level.witness] == 0
@@ -102,7 +109,10 @@ def test_every_level_moves_its_witness_against_its_base(start, run, short, count
 
 def test_the_baseline_moves_no_witness(start, run) -> None:
     first, second = (run(start(), 2) for _ in range(2))
-    counters = [{name: value for name, value in one.counters().items() if name in WITNESSES} for one in (first, second)]
+    counters = [
+        {name: value for name, value in one.counters().items() if name in WITNESSES}
+        for one in (first, second)
+    ]
     assert counters[0] == counters[1]
     dispatched = []
     for workload in (first, second):
@@ -123,7 +133,8 @@ def test_every_witness_is_a_counter(start) -> None:
 
 
 def test_one_pass_instead_of_ten(start, run) -> None:
-    """Per model: one for the teacher-forced loss, one for the first token, K for each of two losses over early tokens."""
+    """Per model: one for the teacher-forced loss, one for the first token, K for each of two losses over
+    early tokens."""
     early = LatentWireConfig(preset="test").sizes.early_tokens
     naive = run(start(), 1).counters()["student_passes"]
     merged = run(start({"passes": "merged"}), 1).counters()["student_passes"]
@@ -184,13 +195,19 @@ def test_rows_chosen_by_memory_halve_with_it(start) -> None:
     """Bytes for each row are measured, so half the memory takes at most half the rows."""
     roomy = start({"micro_batch": "auto", "effective_batch": 16}, small=False, memory_mb=100_000)._shape.micro
     per_row = 1
-    sizes = [start({"micro_batch": "auto", "effective_batch": 16}, small=False, memory_mb=mb)._shape.micro for mb in (40, 20)]
+    sizes = [
+        start({"micro_batch": "auto", "effective_batch": 16}, small=False, memory_mb=mb)._shape.micro
+        for mb in (40, 20)
+    ]
     assert roomy == 16
     assert sizes[1] <= max(sizes[0] // 2, per_row) < roomy
 
 
 def test_declarations_are_read_without_importing_torch() -> None:
-    code = "import sys; import workloads.latentwire.toggles; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    code = (
+        "import sys; import workloads.latentwire.toggles; print('torch' in sys.modules, 'numpy' in"
+        " sys.modules)"
+    )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.split() == ["False", "False"]
 

@@ -18,7 +18,9 @@ def test_arms_that_agree_pass_and_an_arm_that_learns_other_tokens_does_not(capsy
     assert lines[-1] == "verdict: the same"
     assert lines[1].startswith("3 steps: loss")
     merged = Student._merged
-    monkeypatch.setattr(Student, "_merged", lambda self, start, answer: merged(self, start, torch.roll(answer, 1, dims=1)))
+    monkeypatch.setattr(
+        Student, "_merged", lambda self, start, answer: merged(self, start, torch.roll(answer, 1, dims=1))
+    )
     assert validate.main(["--arm", "k_loss=batched,passes=merged", *SMALL]) == 1
     assert capsys.readouterr().out.endswith("verdict: different\n")
 

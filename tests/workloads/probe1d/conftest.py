@@ -48,12 +48,21 @@ def set_up(cache_dir: Path, tmp_path: Path) -> Callable[..., Probe1D]:
     """A workload ready for its first step. Levels that are not given follow from those that are."""
 
     def build(
-        levels: Mapping[str, Any], kind: str = "evidence", device: Device = HERE, budget: int | None = None, **config: Any
+        levels: Mapping[str, Any],
+        kind: str = "evidence",
+        device: Device = HERE,
+        budget: int | None = None,
+        **config: Any,
     ) -> Probe1D:
         made = Probe1DConfig(**config)
         rows: list[Mapping[str, float]] = []
         context = Context(
-            device=device, scratch_dir=tmp_path, cache_dir=cache_dir, kind=kind, log=rows.append, memory_budget=budget
+            device=device,
+            scratch_dir=tmp_path,
+            cache_dir=cache_dir,
+            kind=kind,
+            log=rows.append,
+            memory_budget=budget,
         )
         workload = Probe1D()
         workload.setup(made, Space(Probe1D.toggles, made, device).closure(levels), context)

@@ -1,4 +1,5 @@
-"""Every level changes what really runs: its witness moves against the base, and the combination rules hold."""
+"""Every level changes what really runs: its witness moves against the base, and the combination rules
+hold."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from workloads.probe1d.workload import Probe1D
 HERE = Device(compiler=True)
 SPACE = Space(Probe1D.toggles, Probe1DConfig(), HERE)
 
-# Where a level needs a problem on which it can act; all others act on the small preset with its 60 events per latent.
+# Where a level needs a problem on which it can act; all others act on the small preset with its 60 events per
+# latent.
 PROBLEMS = {
     "cast_once=on": {"storage_dtype": "float16"},
     "chunk_events=auto": {"data": "profile", "slabs": 1, "max_iter": 2},
@@ -35,7 +37,10 @@ def marks(name, level):
 
 @pytest.mark.parametrize(
     ("name", "level"),
-    [pytest.param(name, level, id=f"{name}={level.value}", marks=marks(name, level)) for name, level in LEVELS],
+    [
+        pytest.param(name, level, id=f"{name}={level.value}", marks=marks(name, level))
+        for name, level in LEVELS
+    ],
 )
 def test_every_level_moves_its_witness_against_its_base(solve, name, level):
     if level.unsupported(HERE):
@@ -53,7 +58,10 @@ def test_every_level_moves_its_witness_against_its_base(solve, name, level):
 
 
 def test_a_cast_to_the_type_that_is_there_is_inert(solve):
-    counted = [solve({"cast_once": value}, kind="counting", data="test", max_iter=3).counters() for value in ("on", "off")]
+    counted = [
+        solve({"cast_once": value}, kind="counting", data="test", max_iter=3).counters()
+        for value in ("on", "off")
+    ]
     assert counted[0]["casts"] == counted[1]["casts"] == 0
 
 

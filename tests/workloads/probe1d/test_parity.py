@@ -63,7 +63,9 @@ def wrong_zero_group(monkeypatch):
         return right(dataclasses.replace(block, zeros=block.zeros + 1), *rest, **more)
 
     monkeypatch.setattr("workloads.probe1d.maths.newton.combine", wrong)
-    monkeypatch.setattr("workloads.probe1d.maths.certify.true_gradient", lambda source, block, b, w: torch.zeros_like(b))
+    monkeypatch.setattr(
+        "workloads.probe1d.maths.certify.true_gradient", lambda source, block, b, w: torch.zeros_like(b)
+    )
 
 
 def wrong_slope(monkeypatch):
@@ -79,13 +81,17 @@ def wrong_slope(monkeypatch):
 def lax_certificate(monkeypatch):
     """A solver that stops too early and a certifier that lets it."""
     monkeypatch.setattr("workloads.probe1d.maths.job.FLOAT32_MARGIN", 20.0)
-    monkeypatch.setattr("workloads.probe1d.maths.certify.true_gradient", lambda source, block, b, w: torch.zeros_like(b))
+    monkeypatch.setattr(
+        "workloads.probe1d.maths.certify.true_gradient", lambda source, block, b, w: torch.zeros_like(b)
+    )
 
 
 def lost_last_slab(monkeypatch):
     from workloads.probe1d.data import grid
 
-    monkeypatch.setattr("workloads.probe1d.maths.job.slabs", lambda classes, size: list(grid.slabs(classes, 3))[:-1])
+    monkeypatch.setattr(
+        "workloads.probe1d.maths.job.slabs", lambda classes, size: list(grid.slabs(classes, 3))[:-1]
+    )
 
 
 @pytest.mark.parametrize("mutant", [wrong_zero_group, wrong_slope, lax_certificate, lost_last_slab])
@@ -120,7 +126,8 @@ def relative(a, b):
 def test_every_pass_computes_the_same_derivatives_at_the_same_point(solve, levels):
     naive = probes(solve({}, data="test", max_iter=1, metrics=False))
     other = probes(solve(levels, data="test", max_iter=1, metrics=False))
-    # Reordered float32 sums of at most a thousand terms: measured 1e-7, the declared bound leaves a hundredfold.
+    # Reordered float32 sums of at most a thousand terms: measured 1e-7, the declared bound leaves a
+    # hundredfold.
     assert all(relative(a, b) <= PROBE_BOUND for a, b in zip(other, naive, strict=True))
 
 
@@ -128,7 +135,8 @@ def test_a_pass_that_is_wrong_by_a_thousandth_is_told_apart(solve, monkeypatch):
     naive = probes(solve({}, data="test", max_iter=1, metrics=False))
     right = event_sums.event_terms
     monkeypatch.setattr(
-        "workloads.probe1d.kernels.event_sums.event_terms", lambda *given: tuple(1.001 * term for term in right(*given))
+        "workloads.probe1d.kernels.event_sums.event_terms",
+        lambda *given: tuple(1.001 * term for term in right(*given)),
     )
     other = probes(solve({"csc_layout": "on"}, data="test", max_iter=1, metrics=False))
     assert max(relative(a, b) for a, b in zip(other, naive, strict=True)) > PROBE_BOUND

@@ -56,7 +56,9 @@ def test_progress_counts_pairs_slab_by_slab_and_a_finished_job_stays_finished(se
 
 
 def test_sorting_in_set_up_leaves_the_results_and_takes_preparation_out_of_the_job(set_up, run_to_end):
-    inside, outside = (run_to_end(set_up(BEST, data="test", sort_in_job=where)).results() for where in (True, False))
+    inside, outside = (
+        run_to_end(set_up(BEST, data="test", sort_in_job=where)).results() for where in (True, False)
+    )
     assert all(np.array_equal(inside[name], outside[name]) for name in inside)
     clock, workload = PhaseTimes(), set_up(BEST, data="test", sort_in_job=False)
     while not workload.done():
@@ -76,7 +78,10 @@ def test_sampled_classes_are_whole_blocks_one_from_each_stratum_whatever_the_arm
 
 
 def test_a_sampled_job_is_marked_as_extrapolated_and_solves_the_same_pairs_in_every_arm(solve):
-    arms = [solve(levels, kind="timing", data="profile", slabs=2, max_iter=1, metrics=False) for levels in ({}, BEST)]
+    arms = [
+        solve(levels, kind="timing", data="profile", slabs=2, max_iter=1, metrics=False)
+        for levels in ({}, BEST)
+    ]
     assert arms[0].task.grid.tolist() == arms[1].task.grid.tolist()
     assert [arm.progress() for arm in arms] == [2048 * 16] * 2
     assert arms[0].counters()["sampled_share"] < 1
@@ -88,8 +93,12 @@ def test_evidence_of_a_timing_trial_is_cheap_and_that_of_an_evidence_trial_compl
     assert not timing.tensors
     assert timing.numbers["pairs"] == 512
     full = solve(BEST, data="test").evidence()
-    assert {"probe_gradient", "probe_hessian", "coef", "intercept", "reason", "gmax", "excess"} <= set(full.tensors)
-    assert {"max_gradient", "max_excess", "mean_excess", "pairs_above_tol", "explained_max"} <= set(full.numbers)
+    assert {"probe_gradient", "probe_hessian", "coef", "intercept", "reason", "gmax", "excess"} <= set(
+        full.tensors
+    )
+    assert {"max_gradient", "max_excess", "mean_excess", "pairs_above_tol", "explained_max"} <= set(
+        full.numbers
+    )
 
 
 def test_the_summary_knows_the_latents_that_prefer_a_class(solve):
@@ -105,7 +114,8 @@ def test_a_slab_that_does_not_fit_is_refused_naming_one_that_does(set_up):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("tol", 0), ("slabs", 0), ("max_iter", 0), ("classes", -1), ("storage_dtype", "int8"), ("memory_mb", 0)]
+    ("field", "value"),
+    [("tol", 0), ("slabs", 0), ("max_iter", 0), ("classes", -1), ("storage_dtype", "int8"), ("memory_mb", 0)],
 )
 def test_a_field_out_of_range_is_named(field, value):
     with pytest.raises(ConfigError, match=rf"workload\.{field}={value}"):
@@ -120,7 +130,9 @@ def test_every_pass_is_timed_by_the_hook_and_none_twice(solve):
 
 
 def test_the_quiet_log_reports_the_same_rows_with_fewer_waits(solve):
-    waiting, quiet = (solve({"no_sync_log": value}, data="test", max_iter=20, metrics=False) for value in ("off", "on"))
+    waiting, quiet = (
+        solve({"no_sync_log": value}, data="test", max_iter=20, metrics=False) for value in ("off", "on")
+    )
     assert len(waiting.rows) == len(quiet.rows) == 20
     for one, other in zip(waiting.rows, quiet.rows, strict=True):
         assert one.keys() == other.keys()
@@ -131,7 +143,11 @@ def test_the_quiet_log_reports_the_same_rows_with_fewer_waits(solve):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "levels", [{"no_sync_log": "on", "label_free": "on"}, {"solver": "newton", "no_sync_log": "on", "csc_layout": "on"}]
+    "levels",
+    [
+        {"no_sync_log": "on", "label_free": "on"},
+        {"solver": "newton", "no_sync_log": "on", "csc_layout": "on"},
+    ],
 )
 def test_no_pass_waits_for_the_device_when_the_log_is_quiet(set_up, levels):
     if not torch.cuda.is_available():
@@ -163,7 +179,8 @@ def test_the_naive_pass_spends_its_time_where_the_report_time_solver_did(set_up)
 
 
 def test_the_naive_pass_does_all_of_the_work_it_is_said_to_do(solve):
-    """Every pass visits every event once per class, walks all rows on the host, and gathers labels for every chunk."""
+    """Every pass visits every event once per class, walks all rows on the host, and gathers labels for every
+    chunk."""
     counted = solve({}, kind="counting", data="profile", slabs=1, max_iter=3, metrics=False)
     counters, x = counted.counters(), counted.task.data.x
     assert counters["event_evaluations"] == 3 * x.nnz * 8
@@ -173,7 +190,8 @@ def test_the_naive_pass_does_all_of_the_work_it_is_said_to_do(solve):
     assert 3 * (chunks - 1) <= counters["label_gathers"] == counters["chunks"] <= 3 * chunks
     assert counters["row_index_builds"] == counters["chunks"]
     dead = solve({}, kind="counting", data="digits", max_iter=3, metrics=False).counters()
-    # Two slabs of three passes: every pass with a dead pixel and a class that cancels exactly uses all six tries.
+    # Two slabs of three passes: every pass with a dead pixel and a class that cancels exactly uses all six
+    # tries.
     assert dead["retries"] == 5 * dead["failing_passes"] > 0
 
 

@@ -49,7 +49,9 @@ def real_data() -> Callable[[str], str]:
     def folder(name: str) -> str:
         path = SHARED / name
         if not path.is_dir():
-            pytest.skip(f"the data set {name} is not in {SHARED.parent.name}/{SHARED.name} beside this checkout")
+            pytest.skip(
+                f"the data set {name} is not in {SHARED.parent.name}/{SHARED.name} beside this checkout"
+            )
         return str(path)
 
     return folder
@@ -59,11 +61,18 @@ def real_data() -> Callable[[str], str]:
 def set_up(cache_dir: Path, tmp_path: Path) -> Callable[..., Prover]:
     """A workload ready for its first step. Levels that are not given follow from those that are."""
 
-    def build(levels: Mapping[str, Any], kind: str = "evidence", budget: int | None = None, **config: Any) -> Prover:
+    def build(
+        levels: Mapping[str, Any], kind: str = "evidence", budget: int | None = None, **config: Any
+    ) -> Prover:
         made = ProverConfig(**config)
         rows: list[Mapping[str, float]] = []
         context = Context(
-            device=HERE, scratch_dir=tmp_path, cache_dir=cache_dir, kind=kind, log=rows.append, memory_budget=budget
+            device=HERE,
+            scratch_dir=tmp_path,
+            cache_dir=cache_dir,
+            kind=kind,
+            log=rows.append,
+            memory_budget=budget,
         )
         workload = Prover()
         workload.setup(made, Space(Prover.toggles, made, HERE).closure(levels), context)

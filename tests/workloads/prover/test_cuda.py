@@ -30,7 +30,8 @@ from workloads.prover.kernels.native import activate as on_cpu
 from workloads.prover.kernels.triton_trunk import activate
 
 rows = [torch.randn(5, 40), *(torch.randn(40) for _ in range(3)), torch.randn(5, 40)]
-assert torch.allclose(activate(*rows[:4], rows[4].clone())[0], on_cpu(*rows[:4], rows[4].clone())[0], atol=1e-5)
+fused, native = (run(*rows[:4], rows[4].clone())[0] for run in (activate, on_cpu))
+assert torch.allclose(fused, native, atol=1e-5)
 for name, size in (("kinship", 2), ("countries", 30)):
     kb = resolution.KnowledgeBase.build(generate(name, size, 0, 0.2, 0))
     resolver = resolution.resolver_of(kb)
@@ -46,7 +47,11 @@ def test_triton_kernels_make_the_oracles_lists_in_its_interpreter():
         pytest.skip("Triton is not installed here")
     code = KERNELS.format(folder=str(Path(__file__).with_name("maths")))
     found = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", code],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert found.returncode == 0, found.stderr[-2000:]
 
@@ -66,7 +71,10 @@ def on_device(cache_dir, tmp_path, run_to_end):
 
 
 def same(one, other):
-    return all(np.array_equal(one.tensors[name], other.tensors[name]) for name in ("success", "depth", "actions", "rank"))
+    return all(
+        np.array_equal(one.tensors[name], other.tensors[name])
+        for name in ("success", "depth", "actions", "rank")
+    )
 
 
 GPU_ARMS = {
@@ -78,13 +86,17 @@ GPU_ARMS = {
 }
 
 
-@pytest.mark.parametrize("levels", [pytest.param(levels, id=name, marks=on_gpu) for name, levels in GPU_ARMS.items()])
+@pytest.mark.parametrize(
+    "levels", [pytest.param(levels, id=name, marks=on_gpu) for name, levels in GPU_ARMS.items()]
+)
 def test_a_gpu_chooses_what_the_cpu_chooses(on_device, solve, levels):
     assert same(on_device(levels).evidence(), solve({}).evidence())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("levels", [pytest.param({**PRESETS["static"], "slab_size": 32}, marks=on_gpu, id="graphs")])
+@pytest.mark.parametrize(
+    "levels", [pytest.param({**PRESETS["static"], "slab_size": 32}, marks=on_gpu, id="graphs")]
+)
 def test_graphs_are_captured_once_and_replayed(on_device, solve, levels):
     workload = on_device(levels)
     assert workload.counters()["recompiles_after_warmup"] == 0

@@ -1,4 +1,5 @@
-"""Every level changes what really runs: its witness moves against its base, and the combination rules hold."""
+"""Every level changes what really runs: its witness moves against its base, and the combination rules
+hold."""
 
 from __future__ import annotations
 
@@ -13,11 +14,19 @@ from workloads.prover.workload import Prover
 
 HERE = Device(compiler=True)
 SPACE = Space(Prover.toggles, ProverConfig(), HERE)
-GENERIC = {"compiled_graphs": "compiled_steps", "low_precision_ops": None, "cache_hits": None, "cudagraph_recordings": None}
+GENERIC = {
+    "compiled_graphs": "compiled_steps",
+    "low_precision_ops": None,
+    "cache_hits": None,
+    "cudagraph_recordings": None,
+}
 """Witnesses that the pipelines count, and the workload's own counter that moves with them."""
 LEVELS = [
     pytest.param(
-        toggle.name, level, id=f"{toggle.name}={level.value}", marks=[pytest.mark.slow] if toggle.name == "compile" else []
+        toggle.name,
+        level,
+        id=f"{toggle.name}={level.value}",
+        marks=[pytest.mark.slow] if toggle.name == "compile" else [],
     )
     for toggle in Prover.toggles
     for level in toggle.levels[1:]
@@ -40,7 +49,9 @@ def test_every_level_moves_its_witness_against_its_base(solve, name, level):
 
 
 def test_bf16_products_really_are(set_up):
-    low, full = (set_up({"amp": value}).machinery.policy.products["trunk.1.weight"].dtype for value in ("bf16", "off"))
+    low, full = (
+        set_up({"amp": value}).machinery.policy.products["trunk.1.weight"].dtype for value in ("bf16", "off")
+    )
     assert low != full
 
 

@@ -1,4 +1,5 @@
-"""Every toggle alone, and every toggle left out of the best arm, makes the same choices; slabs and order change nothing."""
+"""Every toggle alone, and every toggle left out of the best arm, makes the same choices; slabs and order
+change nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def evidence(solve, known):
 
 def verdict(reference, arm, levels, against):
     """The pipelines' verdict on an arm whose levels differ from the reference's."""
-    different = [SPACE.toggle(name).level(value) for name, value in levels.items() if against.get(name) != value]
+    different = [
+        SPACE.toggle(name).level(value) for name, value in levels.items() if against.get(name) != value
+    ]
     parity, bounds = loosest(different, Prover.checks)
     return judge(reference, arm, Prover.checks, parity, bounds)
 
@@ -72,13 +75,18 @@ def test_a_toggle_alone_chooses_what_the_naive_path_chooses(evidence, name, valu
     assert found.verdict in (ParityVerdict.IDENTICAL, ParityVerdict.WITHIN_TOLERANCE), found.reason
     if SPACE.toggle(name).level(value).parity is Parity.EXACT or name == "screen16":
         for check in CHOICES:
-            assert np.array_equal(evidence({}, data).tensors[check], evidence(arm, data).tensors[check]), check
+            assert np.array_equal(evidence({}, data).tensors[check], evidence(arm, data).tensors[check]), (
+                check
+            )
 
 
 @pytest.mark.parametrize("best", [TORCH_BEST, NATIVE_BEST], ids=["torch", "native"])
 @pytest.mark.parametrize("data", DATA)
 def test_the_best_arms_choose_what_the_naive_path_chooses(evidence, data, best):
-    assert verdict(evidence({}, data), evidence(best, data), best, SPACE.complete({})).verdict is not ParityVerdict.DIFFERENT
+    assert (
+        verdict(evidence({}, data), evidence(best, data), best, SPACE.complete({})).verdict
+        is not ParityVerdict.DIFFERENT
+    )
     for check in CHOICES:
         assert np.array_equal(evidence({}, data).tensors[check], evidence(best, data).tensors[check]), check
 
@@ -90,7 +98,9 @@ def test_the_best_arm_without_a_toggle_chooses_the_same(evidence, name):
         assert np.array_equal(evidence({}).tensors[check], evidence(arm).tensors[check]), check
 
 
-@pytest.mark.parametrize("levels", [{}, TORCH_BEST, {**NATIVE_BEST, "screen16": "on"}], ids=["naive", "best", "screened"])
+@pytest.mark.parametrize(
+    "levels", [{}, TORCH_BEST, {**NATIVE_BEST, "screen16": "on"}], ids=["naive", "best", "screened"]
+)
 @pytest.mark.parametrize("slab", [1, 7, 64, 1024])
 def test_results_do_not_depend_on_the_slab(evidence, levels, slab):
     arm, base = evidence({**levels, "slab_size": slab}), evidence({**levels, "slab_size": 16})
@@ -120,7 +130,9 @@ def expected_of(workload, resolver, scorer):
             own = [query]
             for place, count in parts[mode]:
                 same = [e for e in range(1, len(domain)) if domain[e] == domain[query[1 + place]]]
-                own += resolution.corruptions(query, place, same, true, config.corruption_seed, vocabulary.base, count)
+                own += resolution.corruptions(
+                    query, place, same, true, config.corruption_seed, vocabulary.base, count
+                )
             played = [resolution.play(resolver, scorer, candidate) for candidate in own]
             episodes += played
             ranks.append(resolution.expected_rank([resolution.score(episode) for episode in played]))
@@ -134,16 +146,22 @@ def disagreements(found, episodes, ranks):
     for number, episode in enumerate(episodes):
         actions = tuple(int(action) for action in tensors["actions"][number] if action >= 0)
         same = (bool(tensors["success"][number]), int(tensors["depth"][number]), actions)
-        near = abs(float(tensors["log_prob"][number]) * (1 + episode.depth) - episode.log_prob) <= 1e-4 * (1 + episode.depth)
+        near = abs(float(tensors["log_prob"][number]) * (1 + episode.depth) - episode.log_prob) <= 1e-4 * (
+            1 + episode.depth
+        )
         wrong += not (near and same == (episode.success, episode.depth, episode.actions))
     return wrong + sum(a != b for a, b in zip(tensors["rank"].tolist(), ranks, strict=True))
 
 
 @pytest.mark.parametrize(
-    "levels", [{}, TORCH_BEST, NATIVE_BEST, {**NATIVE_BEST, "screen16": "on"}], ids=["naive", "best", "native", "screened"]
+    "levels",
+    [{}, TORCH_BEST, NATIVE_BEST, {**NATIVE_BEST, "screen16": "on"}],
+    ids=["naive", "best", "native", "screened"],
 )
 @pytest.mark.parametrize("data", DATA)
-def test_traces_probabilities_and_ranks_are_the_oracles_end_to_end(set_up, run_to_end, oracles_of, known, data, levels):
+def test_traces_probabilities_and_ranks_are_the_oracles_end_to_end(
+    set_up, run_to_end, oracles_of, known, data, levels
+):
     workload = run_to_end(set_up(levels, **DATA[data]))
     key = ("oracle", data)
     if key not in known:
@@ -164,7 +182,9 @@ def test_an_oracle_with_a_planted_mistake_disagrees(set_up, run_to_end, oracles_
     assert disagreements(workload.evidence(), *expected_of(workload, resolver, scorer)) > 0
 
 
-@pytest.mark.parametrize(("check", "change"), [("rank", 0.5), ("depth", 1), ("log_prob", 1e-3), ("actions", 1)])
+@pytest.mark.parametrize(
+    ("check", "change"), [("rank", 0.5), ("depth", 1), ("log_prob", 1e-3), ("actions", 1)]
+)
 def test_the_checks_notice_a_deviation_in_one_candidate(evidence, check, change):
     reference = evidence({})
     bent = {name: np.array(tensor) for name, tensor in reference.tensors.items()}
@@ -174,7 +194,10 @@ def test_the_checks_notice_a_deviation_in_one_candidate(evidence, check, change)
 
 
 def test_queries_and_policy_of_another_seed_are_other_data(set_up):
-    digests = {set_up({}, **{name: 1}).data_digest() for name in ("policy_seed", "query_seed", "corruption_seed", "data_seed")}
+    digests = {
+        set_up({}, **{name: 1}).data_digest()
+        for name in ("policy_seed", "query_seed", "corruption_seed", "data_seed")
+    }
     digests |= {set_up({}, **more).data_digest() for more in ({}, {"modes": "head"}, {"corruptions": 7})}
     assert len(digests) == 7
 

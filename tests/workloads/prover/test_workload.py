@@ -46,7 +46,9 @@ def test_a_second_job_in_the_same_process_repeats_the_first(set_up, run_to_end, 
 
 
 def test_units_are_valid_candidates_alone(solve):
-    workload = solve({"slab_size": 16, "pad_to_slab": "copy_last"}, data="countries", size=40, modes="tail", corruptions=50)
+    workload = solve(
+        {"slab_size": 16, "pad_to_slab": "copy_last"}, data="countries", size=40, modes="tail", corruptions=50
+    )
     result = workload.job.results["tail"]
     assert workload.progress() == result.sizes.sum() < 6 * 51
     assert workload.counters()["done"] >= workload.progress()
@@ -59,13 +61,26 @@ def test_iterations_are_marked_by_phase(set_up):
     assert set(clock.seconds) == {"expand", "policy", "select"}
 
 
-@pytest.mark.parametrize("levels", [{}, TORCH, {**NATIVE, "refill": "off"}], ids=["naive", "refilled", "native slabs"])
+@pytest.mark.parametrize(
+    "levels", [{}, TORCH, {**NATIVE, "refill": "off"}], ids=["naive", "refilled", "native slabs"]
+)
 def test_one_row_of_metrics_is_logged_per_iteration(solve, levels):
     workload = solve(levels)
     rows = workload.rows
     assert len(rows) == workload.counters()["steps"]
-    assert {"step_ms", "active", "refilled", "done", "states_real", "states_padded", "fact_pairs", "overflow"} <= set(rows[0])
-    assert {"queue_left", "cand_per_s", "row_steps", "useful_row_steps", "rule_pairs", "bytes_packed"} <= set(rows[0])
+    assert {
+        "step_ms",
+        "active",
+        "refilled",
+        "done",
+        "states_real",
+        "states_padded",
+        "fact_pairs",
+        "overflow",
+    } <= set(rows[0])
+    assert {"queue_left", "cand_per_s", "row_steps", "useful_row_steps", "rule_pairs", "bytes_packed"} <= set(
+        rows[0]
+    )
     assert sum(row["done"] for row in rows) == 54
     assert rows[-1]["queue_left"] == 0
     assert all(row["useful_row_steps"] <= row["row_steps"] for row in rows)
@@ -74,24 +89,34 @@ def test_one_row_of_metrics_is_logged_per_iteration(solve, levels):
 def test_evidence_of_a_timing_trial_is_cheap_and_that_of_an_evidence_trial_complete(solve):
     timing = solve(NATIVE, kind="timing").evidence()
     assert not timing.tensors
-    assert {"mrr", "hits1", "hits10", "success_positive", "success_negative", "depth_mean"} <= set(timing.numbers)
+    assert {"mrr", "hits1", "hits10", "success_positive", "success_negative", "depth_mean"} <= set(
+        timing.numbers
+    )
     full = solve(NATIVE, modes="head,tail,both").evidence()
-    assert {"success", "depth", "actions", "log_prob", "rank", "metrics", "depth_histogram"} <= set(full.tensors)
-    assert full.numbers["mrr"] == pytest.approx(sum(full.numbers[f"mrr_{mode}"] for mode in ("head", "tail", "both")) / 3)
+    assert {"success", "depth", "actions", "log_prob", "rank", "metrics", "depth_histogram"} <= set(
+        full.tensors
+    )
+    assert full.numbers["mrr"] == pytest.approx(
+        sum(full.numbers[f"mrr_{mode}"] for mode in ("head", "tail", "both")) / 3
+    )
     assert 0 <= full.numbers["provable"] <= 1
     assert "mrr_provable_head" in full.numbers
 
 
 def test_all_candidates_at_once_end_as_out_of_memory_beyond_the_budget(set_up, run_to_end):
     workload = set_up({}, memory_gb=0.001)
-    with pytest.raises(MemoryError, match=r"slab of 54 rows is predicted to need \d.* GB .*budget is 0\.00 GB") as refusal:
+    with pytest.raises(
+        MemoryError, match=r"slab of 54 rows is predicted to need \d.* GB .*budget is 0\.00 GB"
+    ) as refusal:
         run_to_end(workload)
     assert is_oom(refusal.value)
     fits = set_up({"slab_size": 1}, memory_gb=0.001)
     assert run_to_end(fits).progress() == 54
 
 
-def test_the_reports_ten_thousand_candidates_are_predicted_to_need_what_the_report_ran_out_of(set_up, real_data):
+def test_the_reports_ten_thousand_candidates_are_predicted_to_need_what_the_report_ran_out_of(
+    set_up, real_data
+):
     workload = set_up({}, data=real_data("family"), queries=100, corruptions=100)
     counted = workload.counters()
     assert counted["derived_states_bytes"] == 10_100 * 120 * 26 * 3 * 8
@@ -134,8 +159,16 @@ def test_the_naive_path_does_the_naive_work(solve):
 
 @pytest.mark.slow
 def test_the_naive_path_spends_its_time_where_upstream_did(set_up, real_data):
-    """Policy share of the naive step at 16 rows and full size: 28 to 60 per cent, or every ratio is invalid."""
-    config = {"data": real_data("family"), "embedding": 250, "width": 256, "layers": 8, "queries": 1, "corruptions": 31}
+    """Policy share of the naive step at 16 rows and full size: 28 to 60 per cent, or every ratio is
+    invalid."""
+    config = {
+        "data": real_data("family"),
+        "embedding": 250,
+        "width": 256,
+        "layers": 8,
+        "queries": 1,
+        "corruptions": 31,
+    }
     workload, clock = set_up({"slab_size": 16}, kind="timing", **config), PhaseTimes()
     while not workload.done():
         workload.step(clock)
@@ -143,7 +176,9 @@ def test_the_naive_path_spends_its_time_where_upstream_did(set_up, real_data):
 
 
 def test_masking_saves_no_pair_and_no_state(solve):
-    masked, naive = (solve({"skip_done": value}, kind="counting").counters() for value in ("where_mask", "none"))
+    masked, naive = (
+        solve({"skip_done": value}, kind="counting").counters() for value in ("where_mask", "none")
+    )
     assert masked["masked_rows"] > 0
     for name in ("row_steps", "fact_pairs", "rule_pairs", "states_evaluated", "bytes_packed"):
         assert masked[name] == naive[name]
@@ -172,7 +207,10 @@ def test_a_kept_value_is_used_only_for_the_very_same_state(set_up):
     right = workload.machinery.policy.values(states)
     import workloads.prover.maths.values as module
 
-    original, module.hash_states = module.hash_states, lambda states, base: torch.ones(len(states), dtype=torch.int64)
+    original, module.hash_states = (
+        module.hash_states,
+        lambda states, base: torch.ones(len(states), dtype=torch.int64),
+    )
     try:
         values.forget()
         for _ in range(2):
@@ -205,7 +243,11 @@ def test_rows_that_find_no_room_wait_and_get_their_turn(solve):
 
 
 def test_a_step_in_which_every_row_is_forced_values_nothing(solve, tmp_path):
-    for name, text in {"train.txt": "f(a,b).\nf(b,c).", "test.txt": "g(a,b)", "rules.txt": "r:1:f(x,y) -> g(x,y)"}.items():
+    for name, text in {
+        "train.txt": "f(a,b).\nf(b,c).",
+        "test.txt": "g(a,b)",
+        "rules.txt": "r:1:f(x,y) -> g(x,y)",
+    }.items():
         (tmp_path / name).write_text(text)
     levels = {"policy_rows": "ragged", "forced_skip": "on"}
     found = solve(levels, data=str(tmp_path), corruptions=1, modes="tail").job.results["tail"]

@@ -20,7 +20,9 @@ class NoClock:
 def ran(tmp_path: Path, delay: int, **config: int) -> Selftest:
     workload = Selftest()
     workload.setup(
-        SelftestConfig(**{"size": 8, "products": 100, **config}), {"delay": delay}, Context(Device(), tmp_path, tmp_path)
+        SelftestConfig(**{"size": 8, "products": 100, **config}),
+        {"delay": delay},
+        Context(Device(), tmp_path, tmp_path),
     )
     for _ in range(2):
         workload.step(NoClock())

@@ -1,4 +1,5 @@
-"""SPD trainings to look into: started with any levels, closed after the test; and a target small enough for every test."""
+"""SPD trainings to look into: started with any levels, closed after the test; and a target small enough for
+every test."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def one_thread() -> None:
 def small_target() -> Iterator[None]:
     """The presets of tests with a target that is drawn instead of trained, on fewer tokens."""
     with pytest.MonkeyPatch.context() as patch:
-        drawn = replace(PRESETS["lm_test"], target=replace(PRESETS["lm_test"].target, values="random"), warmup_steps=3)
+        drawn = replace(
+            PRESETS["lm_test"], target=replace(PRESETS["lm_test"].target, values="random"), warmup_steps=3
+        )
         patch.setitem(PRESETS, "lm_test", drawn)
         patch.setitem(PRESETS, "tms_5-2_test", replace(PRESETS["tms_5-2_test"], warmup_steps=3))
         patch.setattr(targets, "TOKENS", 40_000)
@@ -61,7 +64,8 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start(cache_dir: Path, tmp_path: Path) -> Iterator[Start]:
-    """Sets up a training: ``start(patching="wrapper", config={"losses": "all"}, kind="evidence", seed=1, log=rows.append)``.
+    """Sets up a training: ``start(patching="wrapper", config={"losses": "all"}, kind="evidence", seed=1,
+    log=rows.append)``.
 
     Levels that are not given follow from those that are.
     """
@@ -79,7 +83,14 @@ def start(cache_dir: Path, tmp_path: Path) -> Iterator[Start]:
         folder = tmp_path / str(next(numbers))
         folder.mkdir()
         made = SpdConfig(**(config or {}))
-        context = Context(device, scratch_dir=folder, cache_dir=cache_dir, seed=seed, kind=kind, log=log or (lambda row: None))
+        context = Context(
+            device,
+            scratch_dir=folder,
+            cache_dir=cache_dir,
+            seed=seed,
+            kind=kind,
+            log=log or (lambda row: None),
+        )
         workload = Spd()
         running.append(workload)
         workload.setup(made, Space(Spd.toggles, made, device).closure(levels), context)
@@ -103,7 +114,8 @@ def run() -> Callable[[Spd, int], None]:
 
 @pytest.fixture
 def gradients_of(start: Start) -> Callable[..., dict[str, torch.Tensor]]:
-    """Total, terms and every gradient of the first batch, searches included: ``gradients_of(delta="folded", config={})``."""
+    """Total, terms and every gradient of the first batch, searches included: ``gradients_of(delta="folded",
+    config={})``."""
 
     def compute(**arm: Any) -> dict[str, torch.Tensor]:
         workload = start(**arm)

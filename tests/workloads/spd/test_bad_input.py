@@ -37,7 +37,10 @@ def token_file(folder: Path, tokens: np.ndarray, vocab: int = 259, tokenizer: st
         ({"modules": ["layers.0.attn.?", "layers.0.attn.q"]}, r"layers\.0\.attn\.q is matched twice"),
         ({"modules": ["embed"]}, r"embed is an embedding and takes only mlp"),
         ({"resume": "/nowhere/checkpoint.pt"}, r"workload\.resume=/nowhere/checkpoint\.pt does not exist"),
-        ({"tokens_path": "/nowhere/tokens.bin"}, r"workload\.tokens_path=/nowhere/tokens\.bin does not exist"),
+        (
+            {"tokens_path": "/nowhere/tokens.bin"},
+            r"workload\.tokens_path=/nowhere/tokens\.bin does not exist",
+        ),
     ],
 )
 def test_what_does_not_fit_the_target_is_said_before_the_first_iteration(start, config, sentence) -> None:
@@ -62,7 +65,10 @@ def test_what_does_not_fit_the_target_is_said_before_the_first_iteration(start, 
         ({"losses": "some"}, r"workload\.losses=some .*layerwise"),
         ({"importance": "transformer"}, r"workload\.importance=transformer .*shared_mlp"),
         ({"dtype": "float16"}, r"workload\.dtype=float16"),
-        ({"preset": "gpt2_one", "target_path": "openai-community/gpt2"}, r"is no folder on this machine: nothing is downloaded"),
+        (
+            {"preset": "gpt2_one", "target_path": "openai-community/gpt2"},
+            r"is no folder on this machine: nothing is downloaded",
+        ),
         ({"target_path": "/"}, r"workload\.preset=lm_test .*GPT-2"),
     ],
 )
@@ -73,20 +79,26 @@ def test_a_field_that_cannot_be_used_is_named(config, sentence) -> None:
 
 def test_pieces_of_a_batch_cannot_share_adversarial_sources() -> None:
     space = Space(Spd.toggles, SpdConfig(microbatches=2), Device())
-    with pytest.raises(ConfigError, match=r"microbatches=2 cannot share adversarial sources \(workload\.pgd_scope=shared\)"):
+    with pytest.raises(
+        ConfigError, match=r"microbatches=2 cannot share adversarial sources \(workload\.pgd_scope=shared\)"
+    ):
         space.legal({})
 
 
 def test_a_token_beyond_the_vocabulary_is_refused(tmp_path) -> None:
     path = token_file(tmp_path, np.array([1, 2, 259] * 50), vocab=300)
-    with pytest.raises(ConfigError, match=r"holds token id 259, and the vocabulary of the target ends at 258"):
+    with pytest.raises(
+        ConfigError, match=r"holds token id 259, and the vocabulary of the target ends at 258"
+    ):
         read_tokens(path, vocab=259)
 
 
 def test_a_truncated_token_file_is_refused(tmp_path) -> None:
     path = token_file(tmp_path, np.arange(100))
     path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(ConfigError, match=r"is truncated or foreign: tokens\.json promises 100 tokens of 2 bytes"):
+    with pytest.raises(
+        ConfigError, match=r"is truncated or foreign: tokens\.json promises 100 tokens of 2 bytes"
+    ):
         read_tokens(path, vocab=259)
 
 
@@ -115,7 +127,9 @@ def test_rows_longer_than_the_context_or_too_few_are_refused(tmp_path) -> None:
         token_rows(found, seq=8, context=16, batch=64)
 
 
-@pytest.mark.parametrize(("array", "sentence"), [(np.zeros(4), "whole numbers"), (np.array([3, -1]), "negative token id -1")])
+@pytest.mark.parametrize(
+    ("array", "sentence"), [(np.zeros(4), "whole numbers"), (np.array([3, -1]), "negative token id -1")]
+)
 def test_arrays_that_are_no_tokens_are_refused(tmp_path, array, sentence) -> None:
     np.save(tmp_path / "t.npy", array)
     with pytest.raises(ConfigError, match=sentence):
@@ -139,10 +153,14 @@ def test_what_is_no_checkpoint_is_refused(tmp_path) -> None:
         checkpoints.read(tmp_path / "c.pt")
 
 
-@pytest.mark.parametrize("foreign", [{"model": torch.ones(1)}, [1, 2], {"step": 3, "values": {}}], ids=["names", "list", "parts"])
+@pytest.mark.parametrize(
+    "foreign", [{"model": torch.ones(1)}, [1, 2], {"step": 3, "values": {}}], ids=["names", "list", "parts"]
+)
 def test_a_checkpoint_of_something_else_is_refused(tmp_path, foreign) -> None:
     torch.save(foreign, tmp_path / "c.pt")
-    with pytest.raises(ConfigError, match=r"is no checkpoint of SPD: it lacks .*generator.*; give another one"):
+    with pytest.raises(
+        ConfigError, match=r"is no checkpoint of SPD: it lacks .*generator.*; give another one"
+    ):
         checkpoints.read(tmp_path / "c.pt")
 
 
@@ -169,7 +187,9 @@ def test_a_local_gpt2_loads_with_prefix_causal_masks_and_tied_head(tmp_path) -> 
 def test_weights_that_are_no_gpt2_are_refused(tmp_path) -> None:
     with pytest.raises(ConfigError, match=r"hold mystery, which a GPT-2 has not"):
         load_gpt2(gpt2_folder(tmp_path, mystery=torch.zeros(1)))
-    (tmp_path / "config.json").write_text(json.dumps({"n_layer": 2, "n_embd": 8, "n_head": 2, "vocab_size": 50, "n_ctx": 16}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"n_layer": 2, "n_embd": 8, "n_head": 2, "vocab_size": 50, "n_ctx": 16})
+    )
     with pytest.raises(ConfigError, match=r"the weights lack h\.1\."):
         load_gpt2(gpt2_folder_without_config(tmp_path))
     (tmp_path / "config.json").unlink()

@@ -7,7 +7,10 @@ import torch
 
 from workloads.api import Device
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 GPU = Device(type="cuda", count=1, name="", capability=(9, 0), cores=2, compiler=True)
 QUIET = {"log_every": 1000, "eval_every": 1000, "save_every": 1000}
@@ -45,16 +48,21 @@ def test_a_level_moves_its_witness(start, run, levels, counter) -> None:
 
 
 @pytest.mark.parametrize(
-    "levels", [{"pin_memory": "on"}, {"non_blocking": "on"}, {"prefetch": "stream"}, {"loader": "gpu_resident"}]
+    "levels",
+    [{"pin_memory": "on"}, {"non_blocking": "on"}, {"prefetch": "stream"}, {"loader": "gpu_resident"}],
 )
 def test_how_batches_travel_changes_no_loss(start, levels) -> None:
-    assert losses_of(start(config=QUIET, device=GPU, **levels), 4) == losses_of(start(config=QUIET, device=GPU), 4)
+    assert losses_of(start(config=QUIET, device=GPU, **levels), 4) == losses_of(
+        start(config=QUIET, device=GPU), 4
+    )
 
 
 def test_a_replayed_graph_trains_as_the_eager_path(start) -> None:
     config = {**QUIET, "frozen_draws": True}
     levels = {**SYNCHRONOUS, "optimizer": "fused", "patching": "wrapper"}
-    eager, graph = (losses_of(start(config=config, device=GPU, cuda_graph=level, **levels), 8) for level in ("off", "on"))
+    eager, graph = (
+        losses_of(start(config=config, device=GPU, cuda_graph=level, **levels), 8) for level in ("off", "on")
+    )
     assert graph == pytest.approx(eager, rel=1e-5)
 
 
@@ -78,7 +86,10 @@ def test_an_iteration_never_waits_for_the_device(start, run) -> None:
 @pytest.mark.parametrize("level", ["bf16", "fp16"])
 def test_sixteen_bit_products_stay_close(start, level) -> None:
     config = {**QUIET, "pgd_steps": 0}
-    base, arm = (losses_of(start(config=config, device=GPU, amp=amp, pgd_inner="detached"), 4) for amp in ("off", level))
+    base, arm = (
+        losses_of(start(config=config, device=GPU, amp=amp, pgd_inner="detached"), 4)
+        for amp in ("off", level)
+    )
     assert arm == pytest.approx(base, rel=2e-2)
 
 

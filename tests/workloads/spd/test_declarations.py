@@ -33,7 +33,9 @@ def test_every_witness_is_a_counter_that_exists(start) -> None:
 
 
 def test_on_cpu_exactly_these_levels_are_unsupported() -> None:
-    found = {(toggle.name, level.value) for toggle in TOGGLES for level in toggle.levels if level.unsupported(CPU)}
+    found = {
+        (toggle.name, level.value) for toggle in TOGGLES for level in toggle.levels if level.unsupported(CPU)
+    }
     assert found == {
         ("pin_memory", "on"),
         ("non_blocking", "on"),
@@ -46,7 +48,9 @@ def test_on_cpu_exactly_these_levels_are_unsupported() -> None:
 
 
 def test_on_a_gpu_only_what_is_written_for_hosts_is_unsupported() -> None:
-    found = {(toggle.name, level.value) for toggle in TOGGLES for level in toggle.levels if level.unsupported(GPU)}
+    found = {
+        (toggle.name, level.value) for toggle in TOGGLES for level in toggle.levels if level.unsupported(GPU)
+    }
     assert found == {("routed_rows", "gathered"), ("gradients", "native")}
 
 

@@ -1,7 +1,7 @@
 """Every level that this machine can run moves the counter it names, and the baseline moves none.
 
-An arm is compared with the nearest arm that has the toggle at its baseline: the levels that a level requires stand in both.
-Were the level's path taken away, the two would be the same training and their counters equal.
+An arm is compared with the nearest arm that has the toggle at its baseline: the levels that a level requires
+stand in both. Were the level's path taken away, the two would be the same training and their counters equal.
 """
 
 from __future__ import annotations
@@ -43,7 +43,13 @@ CONFIGS: dict[tuple[str, Any], dict[str, Any]] = {
     ("unmasked_form", "fused"): {**SMALL, "losses": "forward"},
     ("unmasked_form", "by_cost"): {**SMALL, "losses": "forward", "components": 200},
     ("micro_batch", "whole"): {**SMALL, "microbatches": 2, "pgd_scope": "datapoint"},
-    ("kl_chunk", 1024): {**SMALL, "batch_size": 24, "seq_len": 64, "losses": "forward", "modules": ["layers.1.attn.o"]},
+    ("kl_chunk", 1024): {
+        **SMALL,
+        "batch_size": 24,
+        "seq_len": 64,
+        "losses": "forward",
+        "modules": ["layers.1.attn.o"],
+    },
     ("pgd_inner", "detached"): SMALL,
     **{("gradients", level): {**TOY, "batch_size": 8} for level in ("formulas", "native")},
 }
@@ -139,7 +145,9 @@ def test_the_deferred_path_reads_nothing_outside_logging(counted) -> None:
 
 def test_the_naive_path_reads_every_loss_every_module_and_every_mask(counted) -> None:
     passes, modules, losses = 1 + 4 + 1, 4, 5
-    parameters = modules * (2 + 4)  # V, U, and two layers of importance; the optimiser reads each one's step count
+    parameters = modules * (
+        2 + 4
+    )  # V, U, and two layers of importance; the optimiser reads each one's step count
     assert counted("host_reads", SMALL, 1) == losses + modules + 2 * modules * passes + parameters
 
 
@@ -183,12 +191,15 @@ def test_persistent_sources_move_by_the_losses_own_gradient(start, run) -> None:
 
 def test_recomputing_blocks_keeps_less_for_the_backward_pass(counted) -> None:
     kept, less = (
-        counted("saved_bytes", SMALL, 1, patching="wrapper", grad_checkpointing=level) for level in ("off", "per_block")
+        counted("saved_bytes", SMALL, 1, patching="wrapper", grad_checkpointing=level)
+        for level in ("off", "per_block")
     )
     assert less < 0.75 * kept
 
 
 def test_components_of_half_the_positions_cost_half_the_products(counted) -> None:
     config = {**SMALL, "components": 100, "batch_size": 8}
-    every, routed = (counted("flops", config, 1, delta="folded", routed_rows=level) for level in ("all", "gathered"))
+    every, routed = (
+        counted("flops", config, 1, delta="folded", routed_rows=level) for level in ("all", "gathered")
+    )
     assert 0.5 * every < routed < 0.85 * every

@@ -1,4 +1,5 @@
-"""Every exact form agrees in the total, in each term and in every gradient, searches included; planted mistakes do not."""
+"""Every exact form agrees in the total, in each term and in every gradient, searches included; planted
+mistakes do not."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import torch
 
 from workloads.spd.maths import adversary, divergence, products, reconstruction, stacks
 
-# fp64: rounding of sums in another order. fp32: 1e-5 relative, far from a mistake and above what was seen (7e-7).
+# fp64: rounding of sums in another order. fp32: 1e-5 relative, far from a mistake and above what was seen
+# (7e-7).
 BOUND = {"float64": 1e-12, "float32": 1e-5}
 LOSS_SETS = [None, "layerwise", "all", "forward"]
 EVERYTHING = {
@@ -53,7 +55,10 @@ def worst(arm: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> f
     """Largest relative distance of any term or gradient; infinite where something is missing or no number."""
     if arm.keys() != reference.keys():
         return torch.inf
-    distances = [((arm[name] - value).norm() / value.norm().clamp(min=1e-30)).item() for name, value in reference.items()]
+    distances = [
+        ((arm[name] - value).norm() / value.norm().clamp(min=1e-30)).item()
+        for name, value in reference.items()
+    ]
     return max(distance if distance == distance else torch.inf for distance in distances)
 
 
@@ -76,7 +81,9 @@ def naive(gradients_of, references):
 
 def configuration(losses: str | None, dtype: str = "float64") -> dict[str, Any]:
     # Layerwise terms run a pass for each module: half of them show as much.
-    fewer = {"modules": ["layers.*.mlp.fc", "layers.1.attn.?"], "components": 12} if losses == "layerwise" else {}
+    fewer = (
+        {"modules": ["layers.*.mlp.fc", "layers.1.attn.?"], "components": 12} if losses == "layerwise" else {}
+    )
     return {"dtype": dtype, **({"losses": losses} if losses else {}), **fewer}
 
 
@@ -88,9 +95,12 @@ def test_an_exact_form_has_the_naive_gradients(gradients_of, naive, levels, loss
 
 
 @pytest.mark.parametrize("losses", [None, "layerwise", "all"])
-@pytest.mark.parametrize("levels", [{"patching": "wrapper"}, {"delta": "folded"}, EVERYTHING], ids=["wrapper", "folded", "all"])
+@pytest.mark.parametrize(
+    "levels", [{"patching": "wrapper"}, {"delta": "folded"}, EVERYTHING], ids=["wrapper", "folded", "all"]
+)
 def test_in_single_precision_they_agree_to_its_rounding(gradients_of, naive, levels, losses) -> None:
-    # Signs of tiny gradients are rounding: the search is left out, as wherever different kernels are compared.
+    # Signs of tiny gradients are rounding: the search is left out, as wherever different kernels are
+    # compared.
     config = {**configuration(losses, "float32"), "pgd_steps": 0}
     assert worst(gradients_of(config=config, **levels), naive(**config)) <= BOUND["float32"]
 
@@ -141,14 +151,20 @@ def tiny_gradient_error(ctx, *incoming):
 
 def step_down(sources, gradients, size):
     """Mutant: the search descends."""
-    return {names: (s.detach() - size * gradients[names].sign()).clamp_(0.0, 1.0) for names, s in sources.items()}
+    return {
+        names: (s.detach() - size * gradients[names].sign()).clamp_(0.0, 1.0) for names, s in sources.items()
+    }
 
 
 def reversed_unstack(stacked):
     """Mutant: stacks come apart in the wrong order."""
     found = {}
     for names, tensor in stacked.items():
-        found |= {names[0]: tensor} if len(names) == 1 else dict(zip(reversed(names), tensor.unbind(0), strict=True))
+        found |= (
+            {names[0]: tensor}
+            if len(names) == 1
+            else dict(zip(reversed(names), tensor.unbind(0), strict=True))
+        )
     return found
 
 

@@ -42,7 +42,9 @@ class Small(Training):
         generator = torch.Generator().manual_seed(1)
         inputs = torch.randn(ROWS, 8, generator=generator)
         depth = 2 if levels["wide"] == "yes" else 1
-        blocks = [nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 8), nn.Tanh()) for _ in range(depth)]
+        blocks = [
+            nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 8), nn.Tanh()) for _ in range(depth)
+        ]
         model = nn.Sequential(*blocks, nn.Linear(8, 1))
         return Parts(
             model=model,
@@ -68,9 +70,13 @@ Start = Callable[..., Small]
 def start(tmp_path: Path) -> Iterator[Start]:
     running: list[Small] = []
 
-    def make(kind: str = "evidence", steps: int = 0, config: Config | None = None, log: Any = None, **levels: Any) -> Small:
+    def make(
+        kind: str = "evidence", steps: int = 0, config: Config | None = None, log: Any = None, **levels: Any
+    ) -> Small:
         facts = Device(cores=2, compiler=True)
-        context = Context(facts, scratch_dir=tmp_path, cache_dir=tmp_path, kind=kind, log=log or (lambda row: None))
+        context = Context(
+            facts, scratch_dir=tmp_path, cache_dir=tmp_path, kind=kind, log=log or (lambda row: None)
+        )
         workload = Small()
         running.append(workload)
         workload.setup(config or Config(), {**BASELINE, **levels}, context)
@@ -110,17 +116,26 @@ def counters(workload: Small) -> dict[str, float | None]:
 def test_a_level_moves_its_witness_and_keeps_to_its_class(start: Start, levels: dict[str, Any]) -> None:
     reference, arm = start(steps=12), start(steps=12, **levels)
     found = verdict(reference.evidence(), arm.evidence(), **levels)
-    assert found.verdict in (comparison.ParityVerdict.IDENTICAL, comparison.ParityVerdict.WITHIN_TOLERANCE), found.reason
+    assert found.verdict in (comparison.ParityVerdict.IDENTICAL, comparison.ParityVerdict.WITHIN_TOLERANCE), (
+        found.reason
+    )
     ((name, value),) = levels.items()
     witness = next(toggle for toggle in Small.toggles if toggle.name == name).level(value).witness
     assert witness is not None
-    before, after = counters(start(kind="counting", steps=2)), counters(start(kind="counting", steps=2, **levels))
+    before, after = (
+        counters(start(kind="counting", steps=2)),
+        counters(start(kind="counting", steps=2, **levels)),
+    )
     assert before[witness] != after[witness]
 
 
-def test_a_compiled_model_is_compiled_once_and_computes_the_same(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_model_is_compiled_once_and_computes_the_same(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fully = torch.compile  # generating code is not what is tested, and takes ten seconds
-    monkeypatch.setattr(torch, "compile", lambda model, **options: fully(model, backend="aot_eager", **options))
+    monkeypatch.setattr(
+        torch, "compile", lambda model, **options: fully(model, backend="aot_eager", **options)
+    )
     reference = start(steps=3).evidence()
     with CompileCounting() as compiling:
         arm = start(steps=3, compile="default").evidence()
@@ -146,9 +161,15 @@ def test_a_mean_over_pieces_would_be_rejected(start: Start, monkeypatch: pytest.
             losses.append(loss.detach())
         return sum(losses[1:], start=losses[0])
 
-    assert verdict(reference, start(steps=12, micro_batch=16).evidence(), micro_batch=16).verdict.value == "within tolerance"
+    assert (
+        verdict(reference, start(steps=12, micro_batch=16).evidence(), micro_batch=16).verdict.value
+        == "within tolerance"
+    )
     monkeypatch.setattr(Small, "_forward_backward", mean_of_means)
-    assert verdict(reference, start(steps=12, micro_batch=16).evidence(), micro_batch=16).verdict.value == "different"
+    assert (
+        verdict(reference, start(steps=12, micro_batch=16).evidence(), micro_batch=16).verdict.value
+        == "different"
+    )
 
 
 def test_a_toggle_of_ones_own_reaches_build(start: Start) -> None:
@@ -178,13 +199,18 @@ def test_the_digest_sees_the_data(start: Start) -> None:
     assert one.data_digest() != other.data_digest()
 
 
-def test_the_digest_is_that_of_the_values_not_of_their_type(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arms whose data have different digests would never be compared: a level may store the same numbers in fewer bytes."""
+def test_the_digest_is_that_of_the_values_not_of_their_type(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arms whose data have different digests would never be compared: a level may store the same numbers in
+    fewer bytes."""
     workload = start()
     x, y = (tensor.round() for tensor in workload._parts.data.tensors)  # type: ignore[attr-defined]
     digests = []
     for dtype in (torch.float32, torch.int8, torch.bfloat16):
-        monkeypatch.setattr(workload, "_parts", Parts(**{**vars(workload._parts), "data": TensorDataset(x.to(dtype), y)}))
+        monkeypatch.setattr(
+            workload, "_parts", Parts(**{**vars(workload._parts), "data": TensorDataset(x.to(dtype), y)})
+        )
         digests.append(workload.data_digest())
     assert len(set(digests)) == 1
 
@@ -214,7 +240,10 @@ def test_a_training_without_batch_size_or_build_is_refused_when_its_class_is_mad
 
 @pytest.mark.parametrize(
     ("names", "own", "message"),
-    [(("ampp",), {}, "does not know the toggle ampp"), (("amp",), {"tf32": {}}, "changes tf32 and does not list it")],
+    [
+        (("ampp",), {}, "does not know the toggle ampp"),
+        (("amp",), {"tf32": {}}, "changes tf32 and does not list it"),
+    ],
 )
 def test_unknown_shared_toggles_are_refused(names: Any, own: Any, message: str) -> None:
     with pytest.raises(ContractError, match=message):

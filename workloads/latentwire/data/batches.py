@@ -27,7 +27,8 @@ GLOBAL_BLOCK = 8  # windows whose rows are sorted together by bucket=global
 
 @dataclass
 class ModelPiece:
-    """One model's share of a piece: answer [B, T], weights [3, B, T] of the whole window's losses, the teacher's prompts."""
+    """One model's share of a piece: answer [B, T], weights [3, B, T] of the whole window's losses, the
+    teacher's prompts."""
 
     answer: Tensor
     weights: Tensor
@@ -85,7 +86,8 @@ class Piece:
 
 @dataclass
 class Window:
-    """All pieces of one step on this rank; `examples` counts those of all ranks, `tokenised` rows that were tokenised."""
+    """All pieces of one step on this rank; `examples` counts those of all ranks, `tokenised` rows that were
+    tokenised."""
 
     pieces: list[Piece]
     examples: int
@@ -135,7 +137,9 @@ def epoch_order(n: int, seed: int, epoch: int) -> list[int]:
     return torch.randperm(n, generator=generator).tolist()
 
 
-def epoch_windows(lengths: Sequence[int], seed: int, epoch: int, effective: int, bucket: str) -> list[list[int]]:
+def epoch_windows(
+    lengths: Sequence[int], seed: int, epoch: int, effective: int, bucket: str
+) -> list[list[int]]:
     """Numbers of each window's rows; `lengths` in bytes are known without tokenising."""
     order = epoch_order(len(lengths), seed, epoch)
     if bucket == "global":
@@ -176,11 +180,13 @@ def prompt_ids(
 ) -> tuple[Tensor, Tensor, tuple[int, ...]]:
     """Teacher ids [B, S + K - 1], predictive positions [B, K] and lengths.
 
-    Positions follow from each scaffold's stored length: counting ids that are no pads would miss every turn marker of a
-    tokenizer whose pad is its end of turn.
+    Positions follow from each scaffold's stored length: counting ids that are no pads would miss every turn
+    marker of a tokenizer whose pad is its end of turn.
     """
     lengths = tuple(len(row.scaffold) + early_tokens - 1 for row in rows)
-    ids = padded([[*row.scaffold, *row.answer[: early_tokens - 1]] for row in rows], width or max(lengths), pad)
+    ids = padded(
+        [[*row.scaffold, *row.answer[: early_tokens - 1]] for row in rows], width or max(lengths), pad
+    )
     starts = torch.tensor([len(row.scaffold) - 1 for row in rows])
     return ids, starts[:, None] + torch.arange(early_tokens), lengths
 
@@ -208,16 +214,22 @@ class Collator:
         shape, found = self.shape, []
         for model in range(len(self.corpus.layouts)):
             lengths = [self.corpus.answer_length(model, number) for number in numbers]
-            weights = term_weights(lengths, shape.answer_tokens, shape.early_tokens)[:, shape.rank :: shape.world]
+            weights = term_weights(lengths, shape.answer_tokens, shape.early_tokens)[
+                :, shape.rank :: shape.world
+            ]
             found.append(torch.from_numpy(np.ascontiguousarray(weights)).to(shape.dtype))
         return found
 
     def _piece(self, numbers: list[int], weights: list[Tensor]) -> Piece:
         shape = self.shape
-        if shape.static and len(numbers) < shape.micro:  # compiled code meets no other shape: rows of weight zero
+        if (
+            shape.static and len(numbers) < shape.micro
+        ):  # compiled code meets no other shape: rows of weight zero
             missing = shape.micro - len(numbers)
             numbers = numbers + numbers[:1] * missing
-            weights = [torch.cat((w, torch.zeros_like(w[:, :1]).expand(-1, missing, -1)), dim=1) for w in weights]
+            weights = [
+                torch.cat((w, torch.zeros_like(w[:, :1]).expand(-1, missing, -1)), dim=1) for w in weights
+            ]
         texts = [self.corpus.sources[number] for number in numbers]
         source = source_bytes(texts, max(map(len, texts)) if shape.trim else shape.full_bytes)
         index, numbers_tensor = tuple(numbers), torch.tensor(numbers)
@@ -276,7 +288,8 @@ def load_windows(collator: Collator, numbers: Numbers, workers: int, pinned: boo
 
 @dataclass
 class Resident:
-    """Everything about all rows on the device, padded once; lengths on the host, so that trimming needs no read.
+    """Everything about all rows on the device, padded once; lengths on the host, so that trimming needs no
+    read.
 
     Attributes
     ----------
@@ -313,7 +326,14 @@ class Resident:
         source = source_bytes(corpus.sources, width).to(device)
         return Resident(source, answers, prompts, positions, lengths, sizes_of_answers, widths)
 
-    def piece(self, numbers: Tensor, index: tuple[int, ...], weights: list[Tensor], shape: Shape, wants_prompts: bool) -> Piece:
+    def piece(
+        self,
+        numbers: Tensor,
+        index: tuple[int, ...],
+        weights: list[Tensor],
+        shape: Shape,
+        wants_prompts: bool,
+    ) -> Piece:
         """Rows picked on the device, trimmed to the longest of them."""
         longest = max(self.widths[i] for i in index) if shape.trim else shape.full_bytes
         models = []

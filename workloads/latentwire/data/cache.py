@@ -1,7 +1,8 @@
 """What is prepared once and kept on disk: tokens, and the teacher's results.
 
-Every directory name holds a hash of all that its content depends on: another model, tokenizer, template, anchor, data set or
-length finds nothing there. A lock file keeps two processes from building the same thing; finished files appear by rename.
+Every directory name holds a hash of all that its content depends on: another model, tokenizer, template,
+anchor, data set or length finds nothing there. A lock file keeps two processes from building the same thing;
+finished files appear by rename.
 """
 
 from __future__ import annotations
@@ -33,14 +34,17 @@ def key_of(*parts: Any) -> str:
 def weights_key(tensors: Sequence[tuple[str, Tensor]]) -> str:
     """A hash of named weights: names, shapes, types and contents.
 
-    Only a sample of a large tensor is read, spread over all of it, with its sum: a file of other weights differs there.
+    Only a sample of a large tensor is read, spread over all of it, with its sum: a file of other weights
+    differs there.
     """
     sha = hashlib.sha256()
     for name, tensor in tensors:
         flat = tensor.detach().flatten()
         step = max(1, flat.numel() // 4096)
         sample = flat[::step].to("cpu", torch.float64).numpy()
-        sha.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}{flat.sum(dtype=torch.float64).item()!r}".encode())
+        sha.update(
+            f"{name}{tuple(tensor.shape)}{tensor.dtype}{flat.sum(dtype=torch.float64).item()!r}".encode()
+        )
         sha.update(sample.tobytes())
     return sha.hexdigest()[:16]
 
@@ -88,15 +92,20 @@ def load_rows(folder: Path, expected: int) -> list[Row] | None:
         ids = np.load(folder / "ids.npy", mmap_mode="r")
         offsets = np.load(folder / "offsets.npy")
     except (OSError, ValueError, EOFError) as error:
-        raise RecordError(f"token cache {folder} cannot be read ({error}); delete the folder and start again") from error
+        raise RecordError(
+            f"token cache {folder} cannot be read ({error}); delete the folder and start again"
+        ) from error
     if len(offsets) != 2 * expected + 1 or offsets[-1] != len(ids):
-        raise RecordError(f"token cache {folder} does not hold {expected} examples; delete the folder and start again")
+        raise RecordError(
+            f"token cache {folder} does not hold {expected} examples; delete the folder and start again"
+        )
     cut = [ids[a:b].tolist() for a, b in itertools.pairwise(offsets)]
     return [Row(scaffold, answer) for scaffold, answer in zip(cut[::2], cut[1::2], strict=True)]
 
 
 class TeacherCache:
-    """The teacher's final hidden states [N, K, d], or the top of its distributions [N, K, k], with a map of finished rows.
+    """The teacher's final hidden states [N, K, d], or the top of its distributions [N, K, k], with a map of
+    finished rows.
 
     Parameters
     ----------
@@ -106,7 +115,9 @@ class TeacherCache:
     top : keep log probabilities and ids
     """
 
-    def __init__(self, folder: Path, shape: tuple[int, int, int], dtype: torch.dtype, top: bool = False) -> None:
+    def __init__(
+        self, folder: Path, shape: tuple[int, int, int], dtype: torch.dtype, top: bool = False
+    ) -> None:
         self.folder = folder
         self.width = shape[2]
         self.seconds = 0.0
@@ -135,7 +146,9 @@ class TeacherCache:
                 draft.truncate(size)
             file.with_suffix(".draft").replace(file)
         if file.stat().st_size != size:
-            raise RecordError(f"teacher cache {file} has {file.stat().st_size} bytes, not {size}; delete {self.folder}")
+            raise RecordError(
+                f"teacher cache {file} has {file.stat().st_size} bytes, not {size}; delete {self.folder}"
+            )
         return torch.from_file(str(file), shared=True, size=int(np.prod(shape)), dtype=dtype).view(shape)
 
     @property
@@ -176,7 +189,8 @@ class TeacherCache:
         self._complete = bool(self._done.all())
 
     def hidden(self, numbers: Tensor) -> Tensor:
-        """Rows [n, K, d] of examples [n], on the device of `numbers`; all of them stay there once they are complete."""
+        """Rows [n, K, d] of examples [n], on the device of `numbers`; all of them stay there once they are
+        complete."""
         if not self._complete:
             return self._values[numbers.cpu()].to(numbers.device)
         if self._held is None:

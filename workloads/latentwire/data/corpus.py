@@ -44,20 +44,24 @@ def layouts_for(config: LatentWireConfig, lms: Sequence[LMConfig], cache_dir: Pa
     for number, lm in enumerate(lms):
         if lm.vocab_size < LEAST_IDS:
             raise ConfigError(
-                f"workload.lm_path: model {number} has {lm.vocab_size} ids, fewer than {LEAST_IDS}, of all bytes and "
-                "special tokens; use another model"
+                f"workload.lm_path: model {number} has {lm.vocab_size} ids, fewer than {LEAST_IDS}, of all"
+                " bytes and special tokens; use another model"
             )
         tokenizer = tokenizer_for(config.tokenizer, number, lm.vocab_size, cache_dir)
         if config.chat_template is not None:
             tokenizer = _with_template(tokenizer, config.chat_template or None)
         if config.max_prompt + sizes.early_tokens > lm.max_pos:
-            raise ConfigError(f"workload.max_prompt={config.max_prompt} is beyond the model's {lm.max_pos} positions; lower it")
+            raise ConfigError(
+                f"workload.max_prompt={config.max_prompt} is beyond the model's {lm.max_pos} positions;"
+                " lower it"
+            )
         layout = Layout(tokenizer, config.anchor, sizes.latents, sizes.answer_tokens, config.max_prompt)
         positions = layout.prefix + sizes.answer_tokens - 1 + sizes.latents * config.deep_prefix
         if positions > lm.max_pos:
             raise ConfigError(
-                f"workload.preset={config.preset} and workload.deep_prefix={str(config.deep_prefix).lower()} take {positions} "
-                f"positions, and the model has {lm.max_pos}; use a smaller preset, or a model of a longer context"
+                f"workload.preset={config.preset} and workload.deep_prefix={str(config.deep_prefix).lower()}"
+                f" take {positions} positions, and the model has {lm.max_pos}; use a smaller preset, or a"
+                " model of a longer context"
             )
         found.append(layout)
     return found
@@ -72,11 +76,13 @@ def _with_template(tokenizer: Tokenizer, template: str | None) -> Tokenizer:
 class Corpus:
     """Examples to train on and held-out ones, with their ids for every model.
 
-    `level` is the toggle tokenise's. Examples whose answer would be tokenised differently behind the scaffold are left out
-    and counted in `excluded`.
+    `level` is the toggle tokenise's. Examples whose answer would be tokenised differently behind the scaffold
+    are left out and counted in `excluded`.
     """
 
-    def __init__(self, config: LatentWireConfig, layouts: Sequence[Layout], level: str, cache_dir: Path) -> None:
+    def __init__(
+        self, config: LatentWireConfig, layouts: Sequence[Layout], level: str, cache_dir: Path
+    ) -> None:
         self.layouts = list(layouts)
         self.counts = Counter[str]()
         self.max_bytes = config.sizes.max_bytes
@@ -85,12 +91,15 @@ class Corpus:
         self.excluded = len(found) - len(usable)
         if len(usable) <= config.held_out:
             raise ConfigError(
-                f"workload.held_out={config.held_out} leaves nothing to train on of {len(usable)} usable examples; lower it"
+                f"workload.held_out={config.held_out} leaves nothing to train on of {len(usable)} usable"
+                " examples; lower it"
             )
         self.examples = usable[: -config.held_out]
         self.held_out = usable[-config.held_out :]
         self.sources = [example.source.encode("utf-8")[: self.max_bytes] for example in self.examples]
-        self._stored = None if level == "per_batch" else [self._prepare(layout, level, cache_dir) for layout in layouts]
+        self._stored = (
+            None if level == "per_batch" else [self._prepare(layout, level, cache_dir) for layout in layouts]
+        )
 
     def __len__(self) -> int:
         return len(self.examples)

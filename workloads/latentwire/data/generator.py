@@ -1,7 +1,7 @@
 """Invented question answering data in the formats of SQuAD and HotpotQA.
 
-Contexts list facts about invented names; each fact gives one question whose answer is a span of the context. Pure Python
-and one `random.Random`: the same kind, number and seed give the same bytes everywhere.
+Contexts list facts about invented names; each fact gives one question whose answer is a span of the context.
+Pure Python and one `random.Random`: the same kind, number and seed give the same bytes everywhere.
 """
 
 from __future__ import annotations
@@ -86,17 +86,28 @@ def _facts(rng: random.Random, entity: str, count: int) -> list[tuple[str, str, 
 def _article(rng: random.Random, number: int, n: int, unanswerable: bool) -> dict[str, Any]:
     subjects = [_entity(rng) for _ in range(2)]
     sizes = [1 + int(rng.random() * 7) for _ in subjects]
-    facts = [(subject, *fact) for subject, size in zip(subjects, sizes, strict=True) for fact in _facts(rng, subject, size)]
+    facts = [
+        (subject, *fact)
+        for subject, size in zip(subjects, sizes, strict=True)
+        for fact in _facts(rng, subject, size)
+    ]
     rng.shuffle(facts)
     context = " ".join(sentence for *_, sentence in facts)
     questions = []
     for subject, attribute, answer, sentence in facts[: n - number]:
         entry: dict[str, Any] = {"id": f"gen-{number + len(questions)}"}
         if unanswerable and rng.random() < _SHARE_UNANSWERABLE:
-            entry |= {"question": _question(attribute, _entity(rng) + "a"), "answers": [], "is_impossible": True}
+            entry |= {
+                "question": _question(attribute, _entity(rng) + "a"),
+                "answers": [],
+                "is_impossible": True,
+            }
         else:
             start = context.index(sentence) + sentence.rindex(answer)
-            entry |= {"question": _question(attribute, subject), "answers": [{"text": answer, "answer_start": start}]}
+            entry |= {
+                "question": _question(attribute, subject),
+                "answers": [{"text": answer, "answer_start": start}],
+            }
             entry |= {"is_impossible": False} if unanswerable else {}
         questions.append(entry)
     return {"title": subjects[0], "paragraphs": [{"context": context, "qas": questions}]}

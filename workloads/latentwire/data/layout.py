@@ -1,8 +1,8 @@
 """Which token stands where: one contract for all losses.
 
 Student row: ``[BOS?][M latents][anchor][y_0 .. y_{n-1} = end][right pad]``; P counts everything before y_0.
-Teacher row: ``[scaffold][y_0 ..][right pad]``; the scaffold is the rendered chat with the source and the anchor.
-Position P-1+j (S-1+j) predicts y_j. BOS comes first or nowhere, never inside the answer.
+Teacher row: ``[scaffold][y_0 ..][right pad]``; the scaffold is the rendered chat with the source and the
+anchor. Position P-1+j (S-1+j) predicts y_j. BOS comes first or nowhere, never inside the answer.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class Layout:
             The teacher's prompt cannot be written.
         """
         if self.tokenizer.flavour.template is None:
-            raise ConfigError("this tokenizer has no chat template, which the teacher's prompt needs; set workload.chat_template")
+            raise ConfigError(
+                "this tokenizer has no chat template, which the teacher's prompt needs; set"
+                " workload.chat_template"
+            )
 
     @property
     def before(self) -> list[int]:
@@ -79,7 +82,15 @@ class Layout:
 
     def key(self) -> str:
         """Everything that ids depend on beside the data."""
-        fields = (self.tokenizer.key, self._template, self.anchor, ANCHOR_TEXT, SYSTEM, self.answer_tokens, self.max_prompt)
+        fields = (
+            self.tokenizer.key,
+            self._template,
+            self.anchor,
+            ANCHOR_TEXT,
+            SYSTEM,
+            self.answer_tokens,
+            self.max_prompt,
+        )
         return repr(fields)
 
     def scaffold(self, source: str) -> list[int]:
@@ -96,8 +107,8 @@ class Layout:
         room = self.max_prompt - len(before) - len(after)
         if room < 1:
             raise ConfigError(
-                f"workload.max_prompt={self.max_prompt} leaves no room beside the template's {len(before) + len(after)} tokens; "
-                "raise it"
+                f"workload.max_prompt={self.max_prompt} leaves no room beside the template's"
+                f" {len(before) + len(after)} tokens; raise it"
             )
         # The source is data: a special token written in it stays text.
         return before + self.tokenizer.encode(source, specials=False)[:room] + after

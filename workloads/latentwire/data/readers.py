@@ -31,7 +31,8 @@ def read(path: Path, kind: str = "auto", unanswerable: str = "filter") -> list[E
     Raises
     ------
     ConfigError
-        The file cannot be read, is no JSON, has another format, or an example contradicts itself (its id is named).
+        The file cannot be read, is no JSON, has another format, or an example contradicts itself (its id is
+        named).
     """
     if path.suffix == ".parquet":
         return _of_records(_parquet(path), str(path), "flat", unanswerable)
@@ -44,7 +45,9 @@ def read(path: Path, kind: str = "auto", unanswerable: str = "filter") -> list[E
     return parse(text, str(path), kind, unanswerable, lines=path.suffix == ".jsonl")
 
 
-def parse(text: str, where: str, kind: str = "auto", unanswerable: str = "filter", lines: bool = False) -> list[Example]:
+def parse(
+    text: str, where: str, kind: str = "auto", unanswerable: str = "filter", lines: bool = False
+) -> list[Example]:
     """All examples of a file's text; `where` names it in messages.
 
     Raises
@@ -53,7 +56,9 @@ def parse(text: str, where: str, kind: str = "auto", unanswerable: str = "filter
         As `read`.
     """
     if lines:
-        content = [_json(line, where, number) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        content = [
+            _json(line, where, number) for number, line in enumerate(text.split("\n"), 1) if line.strip()
+        ]
     else:
         content = _json(text, where)
     return _of_records(content, where, _format_of(content, where) if kind == "auto" else kind, unanswerable)
@@ -65,7 +70,8 @@ def _json(text: str, where: str, first_line: int = 1) -> Any:
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise ConfigError(
-            f"workload.data={where} is no valid JSON at line {line} column {error.colno} ({error.msg}); mend the file"
+            f"workload.data={where} is no valid JSON at line {line} column {error.colno} ({error.msg}); mend"
+            " the file"
         ) from error
 
 
@@ -75,10 +81,14 @@ def _of_records(content: Any, where: str, kind: str, unanswerable: str) -> list[
         found = list(of_format(content, where, unanswerable))
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise ConfigError(
-            f"workload.data={where} is not in format {kind} ({type(error).__name__}: {error}); set workload.data_format"
+            f"workload.data={where} is not in format {kind} ({type(error).__name__}: {error}); set"
+            " workload.data_format"
         ) from error
     if not found:
-        raise ConfigError(f"workload.data={where} holds no example that can be used; check workload.unanswerable and the file")
+        raise ConfigError(
+            f"workload.data={where} holds no example that can be used; check workload.unanswerable and the"
+            " file"
+        )
     return found
 
 
@@ -91,7 +101,9 @@ def choose(examples: list[Example], n: int | None, seed: int) -> list[Example]:
         There are fewer than `n`.
     """
     if n is not None and n > len(examples):
-        raise ConfigError(f"workload.data_n={n} is more than the {len(examples)} examples that the data hold; lower it")
+        raise ConfigError(
+            f"workload.data_n={n} is more than the {len(examples)} examples that the data hold; lower it"
+        )
     shuffled = list(examples)
     random.Random(seed).shuffle(shuffled)
     return shuffled[:n]
@@ -102,18 +114,24 @@ def _format_of(content: Any, where: str) -> str:
         return "squad"
     if isinstance(content, list) and content and isinstance(content[0], Mapping):
         return "hotpot" if "supporting_facts" in content[0] else "flat"
-    raise ConfigError(f"workload.data={where} is neither SQuAD, HotpotQA nor a list of records; set workload.data_format")
+    raise ConfigError(
+        f"workload.data={where} is neither SQuAD, HotpotQA nor a list of records; set workload.data_format"
+    )
 
 
 def _parquet(path: Path) -> list[dict[str, Any]]:
     try:
         import polars
     except ImportError as error:
-        raise ConfigError(f"workload.data={path} is Parquet, and polars is not installed; install it or use JSON") from error
+        raise ConfigError(
+            f"workload.data={path} is Parquet, and polars is not installed; install it or use JSON"
+        ) from error
     try:
         return polars.read_parquet(path).to_dicts()
     except (OSError, polars.exceptions.PolarsError) as error:
-        raise ConfigError(f"workload.data={path} cannot be read as Parquet ({error}); mend the file") from error
+        raise ConfigError(
+            f"workload.data={path} cannot be read as Parquet ({error}); mend the file"
+        ) from error
 
 
 def _example(name: str, source: str, answers: list[str], where: str, unanswerable: str) -> Iterator[Example]:
@@ -123,12 +141,16 @@ def _example(name: str, source: str, answers: list[str], where: str, unanswerabl
             yield Example(name, source, "", ("",))
         return
     if not answers[0].strip():
-        raise ConfigError(f"workload.data={where}: example {name} has an empty answer; give it text or list no answer at all")
+        raise ConfigError(
+            f"workload.data={where}: example {name} has an empty answer; give it text or list no answer"
+            " at all"
+        )
     try:
         "".join((source, *answers)).encode()
     except UnicodeEncodeError as error:
         raise ConfigError(
-            f"workload.data={where}: example {name} has half of a surrogate pair ({error.reason}); correct the file"
+            f"workload.data={where}: example {name} has half of a surrogate pair ({error.reason}); correct"
+            " the file"
         ) from error
     yield Example(name, source, answers[0], tuple(answers))
 
@@ -141,7 +163,9 @@ def _squad(content: Any, where: str, unanswerable: str) -> Iterator[Example]:
                 for answer in entry["answers"]:
                     _check_span(context, answer, str(entry["id"]), where)
                 texts = [answer["text"] for answer in entry["answers"]]
-                yield from _example(str(entry["id"]), _squad_source(context, entry["question"]), texts, where, unanswerable)
+                yield from _example(
+                    str(entry["id"]), _squad_source(context, entry["question"]), texts, where, unanswerable
+                )
 
 
 def _squad_source(context: str, question: str) -> str:
@@ -152,8 +176,8 @@ def _check_span(context: str, answer: Mapping[str, Any], name: str, where: str) 
     start, text = answer["answer_start"], answer["text"]
     if start < 0 or context[start : start + len(text)] != text:
         raise ConfigError(
-            f"workload.data={where}: answer_start={start} of example {name} is not where {text!r} stands in its context; "
-            "correct the file"
+            f"workload.data={where}: answer_start={start} of example {name} is not where {text!r} stands in"
+            " its context; correct the file"
         )
 
 
@@ -162,7 +186,9 @@ def _flat(content: Any, where: str, unanswerable: str) -> Iterator[Example]:
         answers = entry["answers"]
         texts = list(answers["text"]) if isinstance(answers, Mapping) else [str(text) for text in answers]
         name = str(entry.get("id", number))
-        yield from _example(name, _squad_source(entry["context"], entry["question"]), texts, where, unanswerable)
+        yield from _example(
+            name, _squad_source(entry["context"], entry["question"]), texts, where, unanswerable
+        )
 
 
 def _hotpot(content: Any, where: str, unanswerable: str) -> Iterator[Example]:
@@ -171,12 +197,16 @@ def _hotpot(content: Any, where: str, unanswerable: str) -> Iterator[Example]:
         context = " ".join(_excerpt(titles, _facts(entry["supporting_facts"])).split())
         source = f"Question: {entry['question']}\nContext: {context}\n"[:HOTPOT_CHARACTERS]
         name = str(entry.get("_id", entry.get("id")))
-        yield from _example(name, source, [entry["answer"]] if entry.get("answer") is not None else [], where, unanswerable)
+        yield from _example(
+            name, source, [entry["answer"]] if entry.get("answer") is not None else [], where, unanswerable
+        )
 
 
 def _titles(context: Any) -> dict[str, list[str]]:
     """Sentences by title, from a list of pairs or from the mapping of lists that the flat release has."""
-    pairs = zip(context["title"], context["sentences"], strict=True) if isinstance(context, Mapping) else context
+    pairs = (
+        zip(context["title"], context["sentences"], strict=True) if isinstance(context, Mapping) else context
+    )
     return {title: list(sentences) for title, sentences in pairs}
 
 
@@ -187,7 +217,8 @@ def _facts(supporting: Any) -> list[tuple[str, int]]:
 
 
 def _excerpt(titles: Mapping[str, list[str]], facts: list[tuple[str, int]]) -> str:
-    """Up to six sentences around the supporting facts, then first sentences: three titles, four sentences each."""
+    """Up to six sentences around the supporting facts, then first sentences: three titles, four sentences
+    each."""
     chosen: dict[tuple[str, int], str] = {}
     for title, index in facts:
         for near in (index - 1, index, index + 1):

@@ -1,7 +1,7 @@
 """Tokenizers of two flavours, trained on generated text, and the files that keep them.
 
-Flavour A pads with its end-of-turn id and starts every text with a BOS; flavour B has a pad of its own and no BOS. The
-pair is what upstream's mistakes with counted pads and doubled BOS ids show up on.
+Flavour A pads with its end-of-turn id and starts every text with a BOS; flavour B has a pad of its own and no
+BOS. The pair is what upstream's mistakes with counted pads and doubled BOS ids show up on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from workloads.latentwire.data import generator, readers
 
 MAX_BPE = 4096
 _TRAINING_EXAMPLES = 2000
-# Words keep the blank that follows them: what comes after a blank never changes how the text before it is cut.
+# Words keep the blank that follows them: what comes after a blank never changes how the text before it is
+# cut.
 _TEMPLATE_REPEATS = 200
 SYSTEM = "You answer questions. Use only the context. Reply with the answer and nothing else."
 _WORDS = r"\S+\s?|\s+"
@@ -29,7 +30,8 @@ _WORDS = r"\S+\s?|\s+"
 class Flavour:
     """Special tokens and chat template of one family of models.
 
-    `template` has {system} and {user} and ends with the assistant's header; None: the model has no chat template.
+    `template` has {system} and {user} and ends with the assistant's header; None: the model has no chat
+    template.
     """
 
     specials: tuple[str, ...]
@@ -61,8 +63,8 @@ LEAST_IDS = 256 + max(len(flavour.specials) for flavour in FLAVOURS)  # every to
 class Tokenizer:
     """Text to ids and back.
 
-    `encode_plain` and `decode_ids` know no special tokens; specials have the ids from `first_special` on. `key` tells
-    tokenizers apart that would give other ids.
+    `encode_plain` and `decode_ids` know no special tokens; specials have the ids from `first_special` on.
+    `key` tells tokenizers apart that would give other ids.
     """
 
     flavour: Flavour
@@ -73,7 +75,9 @@ class Tokenizer:
     _ids: dict[str, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._ids.update({name: self.first_special + number for number, name in enumerate(self.flavour.specials)})
+        self._ids.update(
+            {name: self.first_special + number for number, name in enumerate(self.flavour.specials)}
+        )
 
     @property
     def vocabulary(self) -> int:
@@ -98,7 +102,8 @@ class Tokenizer:
         return self._ids[self.flavour.bos] if self.flavour.bos else None
 
     def encode(self, text: str, specials: bool = True) -> list[int]:
-        """Ids of `text`, without a BOS; special tokens written out in it become their ids unless `specials` is off."""
+        """Ids of `text`, without a BOS; special tokens written out in it become their ids unless `specials`
+        is off."""
         if not specials:
             return self.encode_plain(text)
         ids: list[int] = []
@@ -147,7 +152,9 @@ def bpe_tokenizer(flavour: Flavour, vocabulary: int, cache_dir: Path) -> Tokeniz
     try:
         import tokenizers
     except ImportError as error:
-        raise ConfigError("workload.tokenizer=bpe needs the package tokenizers; install perfsweep[hf] or use bytes") from error
+        raise ConfigError(
+            "workload.tokenizer=bpe needs the package tokenizers; install perfsweep[hf] or use bytes"
+        ) from error
     size = min(vocabulary, MAX_BPE) - max(len(other.specials) for other in FLAVOURS)
     file = cache_dir / f"latentwire-bpe-{size}-{tokenizers.__version__}.json"
     if not file.exists():
@@ -178,7 +185,9 @@ def _trained(size: int) -> Any:
 
 
 def _training_text() -> Iterator[str]:
-    yield from [f"{SYSTEM} {A.template} {B.template}"] * _TEMPLATE_REPEATS  # chats are written around every source
+    yield from [
+        f"{SYSTEM} {A.template} {B.template}"
+    ] * _TEMPLATE_REPEATS  # chats are written around every source
     for kind in ("squad", "hotpot"):
         for example in readers.parse(generator.generate(kind, _TRAINING_EXAMPLES, seed=1), kind):
             yield f"{example.source}{example.answer}"

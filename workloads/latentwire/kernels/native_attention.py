@@ -1,7 +1,8 @@
-"""The encoder's attention as a hand-written CPU kernel: built on first use, kept in the cache, called by ctypes.
+"""The encoder's attention as a hand-written CPU kernel: built on first use, kept in the cache, called by
+ctypes.
 
-The kernel runs on one thread. Rows are packed behind one another, so padding is neither stored nor computed. On processors
-with matrix tiles heads of eight entries have a kernel of their own, as precise.
+The kernel runs on one thread. Rows are packed behind one another, so padding is neither stored nor computed.
+On processors with matrix tiles heads of eight entries have a kernel of their own, as precise.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def _kernel(width: int, dtype: torch.dtype, low: bool) -> Callable[..., int]:
 
 
 class Packed(NamedTuple):
-    """Rows behind one another: row b has `lengths[b]` positions, at least one, from `starts[b]` on; [B] int64.
+    """Rows behind one another: row b has `lengths[b]` positions, at least one, from `starts[b]` on; [B]
+    int64.
 
     Behind the last row there may be more positions; nothing is computed for them, and they are zero.
     """
@@ -62,15 +64,27 @@ class _Form(NamedTuple):
     low: bool
 
 
-def _call(q: Tensor, kv: Tensor, rows: Packed, form: _Form, out: Tensor, lse: Tensor, backward: tuple[Tensor, ...] = ()) -> None:
+def _call(
+    q: Tensor,
+    kv: Tensor,
+    rows: Packed,
+    form: _Form,
+    out: Tensor,
+    lse: Tensor,
+    backward: tuple[Tensor, ...] = (),
+) -> None:
     own = q.dim() == 2
-    pointers = [ctypes.c_void_p(t.data_ptr()) for t in (q, kv, rows.starts, rows.lengths, out, lse, *backward)]
+    pointers = [
+        ctypes.c_void_p(t.data_ptr()) for t in (q, kv, rows.starts, rows.lengths, out, lse, *backward)
+    ]
     pointers += [ctypes.c_void_p(None)] * (9 - len(pointers))
     sizes = [ctypes.c_int(n) for n in (len(rows.starts), form.heads, 0 if own else q.shape[1], int(own))]
     width = q.shape[-1] // form.heads
     if _kernel(width, q.dtype, form.low)(ctypes.c_int(width), *pointers, *sizes):
         widths = ", ".join(map(str, HEAD_WIDTHS))
-        raise UnsupportedHere(f"toggles.encoder_attn=native: heads are {width} wide, and the kernel has: {widths}")
+        raise UnsupportedHere(
+            f"toggles.encoder_attn=native: heads are {width} wide, and the kernel has: {widths}"
+        )
 
 
 class _Attention(torch.autograd.Function):
@@ -95,4 +109,6 @@ class _Attention(torch.autograd.Function):
 def attention(q: Tensor, kv: Tensor, rows: Packed, heads: int) -> Tensor:
     """kv [total, 2 w] (keys, then values) and q, the rows' own positions [total, w] or [B, S, w] -> as q"""
     wide = q.dtype if q.dtype in _ENTRIES else torch.float32
-    return _Attention.apply(q.to(wide), kv.to(wide), rows.starts, rows.lengths, _Form(heads, q.dtype == torch.bfloat16))  # type: ignore[no-any-return]
+    return _Attention.apply(
+        q.to(wide), kv.to(wide), rows.starts, rows.lengths, _Form(heads, q.dtype == torch.bfloat16)
+    )  # type: ignore[no-any-return]

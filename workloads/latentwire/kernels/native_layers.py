@@ -1,4 +1,5 @@
-"""Norms, gates and rotations of frozen layers as CPU kernels, one pass each: built on first use, called by ctypes.
+"""Norms, gates and rotations of frozen layers as CPU kernels, one pass each: built on first use, called by
+ctypes.
 
 What the kernels do not have, other types than theirs or weights that want gradients, goes the way of `fused`.
 """
@@ -108,7 +109,8 @@ def _turn(x: Tensor, turned: int, cos: Tensor, sin: Tensor, sign: float) -> Tens
 
 
 def rotated(x: Tensor, turned: int, cos: Tensor, sin: Tensor) -> Tensor:
-    """The first `turned` heads of x [B, S, H, e] turned by their position; cos and sin [S, e] or [B, S, e]."""
+    """The first `turned` heads of x [B, S, H, e] turned by their position; cos and sin [S, e] or [B, S,
+    e]."""
     if x.dtype not in _NAMES:
         return fused.rotated(x, turned, cos, sin)
     return _Rotated.apply(x, turned, cos.to(x.dtype).contiguous(), sin.to(x.dtype).contiguous())  # type: ignore[no-any-return]

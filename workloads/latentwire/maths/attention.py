@@ -1,7 +1,9 @@
-"""Causal attention with grouped queries: an explicit matrix, PyTorch's fused kernels, flash, or rows packed without pads.
+"""Causal attention with grouped queries: an explicit matrix, PyTorch's fused kernels, flash, or rows packed
+without pads.
 
-q [B, h, S, e], k and v [B, g, T, e] -> [B, S, h * e]. Where there are fewer queries than keys, the queries are the last
-positions: PyTorch's ``is_causal=True`` would align them with the first, so such masks are written out.
+q [B, h, S, e], k and v [B, g, T, e] -> [B, S, h * e]. Where there are fewer queries than keys, the queries
+are the last positions: PyTorch's ``is_causal=True`` would align them with the first, so such masks are
+written out.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class Segments(NamedTuple):
 
 
 class Allowed(NamedTuple):
-    """Which keys a query may see: a bool tensor that broadcasts to [B, h, S, T], or plain causal order, or everything."""
+    """Which keys a query may see: a bool tensor that broadcasts to [B, h, S, T], or plain causal order, or
+    everything."""
 
     mask: Tensor | None = None
     causal: bool = False
@@ -96,15 +99,20 @@ def eager(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed) -> Tensor:
 def sdpa(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed) -> Tensor:
     """PyTorch's scaled dot product attention, with whichever kernel it chooses.
 
-    On CPU the 16-bit kernel's backward pass takes several times as long as the one in single precision, casts included.
+    On CPU the 16-bit kernel's backward pass takes several times as long as the one in single precision, casts
+    included.
     """
     grouped = q.shape[1] != k.shape[1]
     if q.dtype in (torch.bfloat16, torch.float16) and not q.is_cuda:
         wide = [x.float() for x in (q, k, v)]
         with torch.autocast(q.device.type, enabled=False):
-            mixed = F.scaled_dot_product_attention(*wide, attn_mask=allowed.mask, is_causal=allowed.causal, enable_gqa=grouped)
+            mixed = F.scaled_dot_product_attention(
+                *wide, attn_mask=allowed.mask, is_causal=allowed.causal, enable_gqa=grouped
+            )
         return _joined(mixed).to(q.dtype)
-    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed.mask, is_causal=allowed.causal, enable_gqa=grouped)
+    mixed = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=allowed.mask, is_causal=allowed.causal, enable_gqa=grouped
+    )
     return _joined(mixed)
 
 
@@ -127,7 +135,9 @@ def varlen(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed) -> Tensor:
 
     ends, longest = allowed.segments
     groups = q.shape[1] // k.shape[1]
-    q, k, v = (x[0].transpose(0, 1).contiguous() for x in (q, _repeated(k, groups), _repeated(v, groups)))  # [total, h, e]
+    q, k, v = (
+        x[0].transpose(0, 1).contiguous() for x in (q, _repeated(k, groups), _repeated(v, groups))
+    )  # [total, h, e]
     if not q.is_cuda:
         return _segment_by_segment(q, k, v, ends).flatten(1).unsqueeze(0)
     kind = q.dtype if q.dtype in (torch.bfloat16, torch.float16) else torch.bfloat16

@@ -16,19 +16,24 @@ CLOSE = 0.05  # logits of standard deviation one: 16-bit rounding stays below
 
 
 class Decoder:
-    """Continues embedded prefixes with the likeliest tokens until `stop` or `max_new`; `lora` is added to the model."""
+    """Continues embedded prefixes with the likeliest tokens until `stop` or `max_new`; `lora` is added to the
+    model."""
 
-    def __init__(self, lm: CausalLM, stop: int, max_new: int, batched: bool, lora: Lora | None = None) -> None:
+    def __init__(
+        self, lm: CausalLM, stop: int, max_new: int, batched: bool, lora: Lora | None = None
+    ) -> None:
         self.lm, self._lora = lm, lora
         self._stop, self._max_new, self._batched = stop, max_new, batched
         self._counts = lm.chosen.counts
 
     @torch.no_grad()
-    def __call__(self, x: Tensor, lengths: Sequence[int], past: KeyValues | None = None) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, x: Tensor, lengths: Sequence[int], past: KeyValues | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Ids [B, max_new], `stop` from the end on, and whether a choice so far was close [B, max_new].
 
-        x [B, S, d] are embedded prefixes of `lengths` positions each, padded right, behind the keys and values `past`
-        [B, g, M, e] of every layer.
+        x [B, S, d] are embedded prefixes of `lengths` positions each, padded right, behind the keys and
+        values `past` [B, g, M, e] of every layer.
         """
         if self._batched:
             return self._together(x, lengths, past)
@@ -81,7 +86,9 @@ class Decoder:
             seen = torch.cat((seen, seen.new_ones(rows, 1)), dim=1)
             past, held = held, []
             mask = Mask(visible=seen[:, None, None, :])
-            hidden = self._run(self.lm.embed(ids[:, t : t + 1]), mask, held, past=past, positions=(first + ends + t)[:, None])
+            hidden = self._run(
+                self.lm.embed(ids[:, t : t + 1]), mask, held, past=past, positions=(first + ends + t)[:, None]
+            )
         return ids, close.cummax(dim=1).values
 
     def _all_over(self, over: Tensor, t: int) -> bool:

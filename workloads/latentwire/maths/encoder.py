@@ -17,7 +17,8 @@ from workloads.latentwire.kernels.native_attention import Packed, attention
 PAD_BYTE = 256
 HEADS = 8
 SHAPE_STEP = 256
-"""Packed bytes are filled up to a multiple of it for 16-bit products: oneDNN compiles a kernel for each new shape."""
+"""Packed bytes are filled up to a multiple of it for 16-bit products: oneDNN compiles a kernel for each new
+shape."""
 
 Mask = Tensor | Packed
 """Which keys count [B, 1, 1, L], or rows without any padding."""
@@ -85,8 +86,11 @@ class ByteEncoder(nn.Module):
         self.recompute = False
 
     def forward(self, source: Tensor, mask: Mask, places: Tensor | None = None) -> Tensor:
-        """source [B, L] bytes -> [B, L, d_z]; packed source and `places` in their rows [total] -> [total, d_z]"""
-        x = self.embedding(source) + (self.positions[: source.shape[1]] if places is None else self.positions[places])
+        """source [B, L] bytes -> [B, L, d_z]; packed source and `places` in their rows [total] -> [total,
+        d_z]"""
+        x = self.embedding(source) + (
+            self.positions[: source.shape[1]] if places is None else self.positions[places]
+        )
         for layer in self.layers:
             x = checkpoint(layer, x, mask, use_reentrant=False) if self.recompute else layer(x, mask)  # type: ignore[assignment]
         return self.norm(x)
@@ -114,7 +118,9 @@ class Pooler(nn.Module):
 class LatentEncoder(nn.Module):
     """Source bytes to latents z."""
 
-    def __init__(self, width: int, layers: int, max_bytes: int, latents: int, norm: str, dropout: float) -> None:
+    def __init__(
+        self, width: int, layers: int, max_bytes: int, latents: int, norm: str, dropout: float
+    ) -> None:
         super().__init__()
         self.native = False
         self.bytes = ByteEncoder(width, layers, max_bytes, norm, dropout)
@@ -142,9 +148,16 @@ class Adapter(nn.Module):
         super().__init__()
         hidden = 2 * latent_width
         self.norm = nn.LayerNorm(latent_width)
-        self.w1, self.w2, self.w3 = nn.Linear(latent_width, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, model_width)
+        self.w1, self.w2, self.w3 = (
+            nn.Linear(latent_width, hidden),
+            nn.Linear(hidden, hidden),
+            nn.Linear(hidden, model_width),
+        )
         self.skip = nn.Linear(latent_width, model_width, bias=False)
-        self.film_scale, self.film_shift = nn.Linear(latent_width, model_width), nn.Linear(latent_width, model_width)
+        self.film_scale, self.film_shift = (
+            nn.Linear(latent_width, model_width),
+            nn.Linear(latent_width, model_width),
+        )
         self.out_norm = nn.LayerNorm(model_width)
         self.scale = nn.Parameter(torch.ones(()))
 

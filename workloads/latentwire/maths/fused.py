@@ -1,7 +1,8 @@
 """Layers of a frozen model with joined projections and hand-written derivatives.
 
-What upstream's modules do in many small operations is done in few, and the backward pass keeps one tensor where autograd
-would keep three. Weights get no gradients here unless they ask for them (the control arm that does not freeze).
+What upstream's modules do in many small operations is done in few, and the backward pass keeps one tensor
+where autograd would keep three. Weights get no gradients here unless they ask for them (the control arm that
+does not freeze).
 """
 
 from __future__ import annotations
@@ -37,9 +38,19 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         wide = _wide(x)
-        inverse = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+        inverse = (
+            torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+            .square_()
+            .div_(x.shape[-1])
+            .add_(eps)
+            .rsqrt_()
+        )
         ctx.save_for_backward(x, weight, inverse)
-        return (wide * inverse).to(x.dtype).mul_(weight) if weight.dtype == x.dtype else (wide * inverse).to(x.dtype) * weight
+        return (
+            (wide * inverse).to(x.dtype).mul_(weight)
+            if weight.dtype == x.dtype
+            else (wide * inverse).to(x.dtype) * weight
+        )
 
     @staticmethod
     @once_differentiable
@@ -47,7 +58,9 @@ class _RmsNorm(torch.autograd.Function):
         x, weight, inverse = ctx.saved_tensors
         scaled = _wide(grad) * _wide(weight)
         normed = _wide(x) * inverse
-        of_weight = (_wide(grad) * normed).flatten(0, -2).sum(0).to(weight.dtype) if ctx.needs_input_grad[1] else None
+        of_weight = (
+            (_wide(grad) * normed).flatten(0, -2).sum(0).to(weight.dtype) if ctx.needs_input_grad[1] else None
+        )
         along = (scaled * normed).mean(-1, keepdim=True)
         return scaled.sub_(normed.mul_(along)).mul_(inverse).to(x.dtype), of_weight, None
 

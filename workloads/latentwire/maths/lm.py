@@ -1,7 +1,8 @@
 """A causal language model of the Llama and Qwen2 kind, frozen, in two forms that compute the same.
 
-``modules`` keeps every projection to itself and writes norms and rotations out, as the upstream modules do; ``fused`` joins
-projections and has hand-written derivatives that keep less for the backward pass (`fused.py`).
+``modules`` keeps every projection to itself and writes norms and rotations out, as the upstream modules do;
+``fused`` joins projections and has hand-written derivatives that keep less for the backward pass
+(`fused.py`).
 
 Dimensions: B rows, S positions, d model width, h query heads, g key heads, e head width, V vocabulary.
 """
@@ -122,7 +123,8 @@ class Rows:
     positions: slice | Tensor
 
     def of(self, x: Tensor) -> Tensor:
-        """x [B, S, d] -> [B, R, d], without gaps: a product with gaps becomes B products, each with a copy of the weights."""
+        """x [B, S, d] -> [B, R, d], without gaps: a product with gaps becomes B products, each with a copy of
+        the weights."""
         if isinstance(self.positions, slice):
             return x[:, self.positions].contiguous()
         return x.gather(1, self.positions.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
@@ -131,23 +133,33 @@ class Rows:
 class CausalLM(nn.Module):
     """Embedding table, layers, final norm and head.
 
-    Weights are drawn from `generator`: std 0.02, output projections smaller by the root of twice the depth; the final
-    norm is scaled so that logits have a standard deviation of about one.
+    Weights are drawn from `generator`: std 0.02, output projections smaller by the root of twice the depth;
+    the final norm is scaled so that logits have a standard deviation of about one.
     """
 
-    def __init__(self, config: LMConfig, generator: torch.Generator | None = None, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, config: LMConfig, generator: torch.Generator | None = None, dtype: torch.dtype = torch.float32
+    ) -> None:
         super().__init__()
         self.config = config
         device = generator.device if generator is not None else torch.device("cpu")
 
         def normal(*shape: int, std: float) -> Tensor:
-            return torch.empty(*shape, dtype=torch.float32, device=device).normal_(std=std, generator=generator).to(dtype)
+            return (
+                torch.empty(*shape, dtype=torch.float32, device=device)
+                .normal_(std=std, generator=generator)
+                .to(dtype)
+            )
 
         self.table = nn.Parameter(normal(config.vocab_size, config.d_model, std=0.02), requires_grad=False)
         self.layers = nn.ModuleList(Layer(config, normal) for _ in range(config.n_layers))
         scale = 1 / (0.02 * math.sqrt(config.d_model))
-        self.norm = nn.Parameter(torch.full((config.d_model,), scale, dtype=dtype, device=device), requires_grad=False)
-        self.head = None if config.tie_embeddings else Weight(normal(config.vocab_size, config.d_model, std=0.02))
+        self.norm = nn.Parameter(
+            torch.full((config.d_model,), scale, dtype=dtype, device=device), requires_grad=False
+        )
+        self.head = (
+            None if config.tie_embeddings else Weight(normal(config.vocab_size, config.d_model, std=0.02))
+        )
         self.to(device)
         self.path: Path | None = None
         self._angles = rotations(config)
@@ -269,11 +281,16 @@ class CausalLM(nn.Module):
         counts["lm_flops"] += passes * rows * self.config.head_parameters
 
     def _count_layer(self, x: Tensor, rows: Rows | None) -> None:
-        """Products of a layer: forward 2 per weight and position, the same again backward, forward again if recomputed."""
+        """Products of a layer: forward 2 per weight and position, the same again backward, forward again if
+        recomputed."""
         config, tokens = self.config, x.shape[0] * x.shape[1]
         products = tokens * (config.attention_parameters + config.mlp_parameters)
         if rows is not None:
-            read = rows.positions.shape[1] if isinstance(rows.positions, Tensor) else len(range(x.shape[1])[rows.positions])
+            read = (
+                rows.positions.shape[1]
+                if isinstance(rows.positions, Tensor)
+                else len(range(x.shape[1])[rows.positions])
+            )
             products -= x.shape[0] * (x.shape[1] - read) * config.pruned_parameters
         trained = x.requires_grad and torch.is_grad_enabled()
         again = 2 * (self.chosen.layer.recompute == "on") + 2 * self.table.requires_grad
@@ -291,7 +308,8 @@ class CausalLM(nn.Module):
 
 
 def rotations(config: LMConfig) -> Tensor:
-    """Radians per position of each pair of entries [e / 2], long wavelengths stretched where the model says so."""
+    """Radians per position of each pair of entries [e / 2], long wavelengths stretched where the model says
+    so."""
     half = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
     speed = config.rope_theta**-half
     return speed if config.rope_scaling is None else _stretched(speed, config.rope_scaling)
@@ -331,7 +349,8 @@ def run_layer(
     rows: Rows | None,
     lora: Any = None,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """One layer: x [B, S, d] -> [B, S or R, d], and its keys and values [B, g, S, e], those of `past` included."""
+    """One layer: x [B, S, d] -> [B, S or R, d], and its keys and values [B, g, S, e], those of `past`
+    included."""
     if lora is not None:
         layer = adapted(layer, lora, path.joined)
     norm = path.pieces.rms_norm if path.joined else rms_norm
@@ -345,12 +364,16 @@ def run_layer(
     mixed = path.attend(q, k, v, allowed)
     x = (x if rows is None else rows.of(x)) + layer.o(mixed)
     if path.recompute == "selective" and torch.is_grad_enabled():
-        return x + checkpoint(_mlp, path, config, layer, x, use_reentrant=False, preserve_rng_state=False), (k, v)
+        return x + checkpoint(_mlp, path, config, layer, x, use_reentrant=False, preserve_rng_state=False), (
+            k,
+            v,
+        )
     return x + _mlp(path, config, layer, x), (k, v)
 
 
 def _after(past: Tensor, new: Tensor) -> Tensor:
-    """Keys or values [B, g, S, e] behind those of `past` [1 or B, g, T, e], which may be trained in another type elsewhere."""
+    """Keys or values [B, g, S, e] behind those of `past` [1 or B, g, T, e], which may be trained in another
+    type elsewhere."""
     return torch.cat((past.to(new).expand(new.shape[0], -1, -1, -1), new), dim=2)
 
 
@@ -388,7 +411,8 @@ def _turns_of(rows: Rows | None, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tens
 
 
 def store_as(model: CausalLM, level: str) -> None:
-    """Store the weights in another type: fp32 leaves them, bf16 rounds them once, int8_wo and fp8 quantise the matrices."""
+    """Store the weights in another type: fp32 leaves them, bf16 rounds them once, int8_wo and fp8 quantise
+    the matrices."""
     if level == "fp32":
         return
     model.to(torch.bfloat16)

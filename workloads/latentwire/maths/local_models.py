@@ -1,4 +1,5 @@
-"""Models from local Hugging Face folders: config.json and safetensors, Llama and Qwen2 names. Never a network call."""
+"""Models from local Hugging Face folders: config.json and safetensors, Llama and Qwen2 names. Never a network
+call."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def read_shape(folder: Path) -> LMConfig:
     try:
         found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # of ValueError: no JSON, no UTF-8
-        raise ConfigError(f"workload.lm_path={folder} has no readable config.json ({error}); name a model's folder") from error
+        raise ConfigError(
+            f"workload.lm_path={folder} has no readable config.json ({error}); name a model's folder"
+        ) from error
     kind = found.get("model_type") if isinstance(found, Mapping) else None
     if kind not in KNOWN:
         raise ConfigError(f"workload.lm_path={folder} is of type {kind}; choose one of: {', '.join(KNOWN)}")
@@ -36,8 +39,8 @@ def read_shape(folder: Path) -> LMConfig:
         return _shape(found)
     except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
         raise ConfigError(
-            f"workload.lm_path={folder}: config.json lacks a field or has a wrong value ({type(error).__name__}: {error}); "
-            "complete it"
+            f"workload.lm_path={folder}: config.json lacks a field or has a wrong value"
+            f" ({type(error).__name__}: {error}); complete it"
         ) from error
 
 
@@ -74,7 +77,8 @@ def load_weights(model: CausalLM, folder: Path) -> None:
     Raises
     ------
     ConfigError
-        No safetensors are there or one is broken, the library is missing, or a tensor is missing or has another shape.
+        No safetensors are there or one is broken, the library is missing, or a tensor is missing or has
+        another shape.
     """
     try:
         from safetensors import SafetensorError, safe_open
@@ -82,14 +86,19 @@ def load_weights(model: CausalLM, folder: Path) -> None:
         raise ConfigError("workload.lm_path needs the package safetensors; install perfsweep[hf]") from error
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise ConfigError(f"workload.lm_path={folder} has no *.safetensors weights; complete the folder or leave lm_path out")
+        raise ConfigError(
+            f"workload.lm_path={folder} has no *.safetensors weights; complete the folder or leave"
+            " lm_path out"
+        )
     found: dict[str, Tensor] = {}
     for file in files:
         try:
             with safe_open(str(file), framework="pt") as tensors:
                 found |= {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118 - it is no mapping
         except (OSError, SafetensorError) as error:
-            raise ConfigError(f"workload.lm_path: {file} cannot be read ({error}); copy the model again") from error
+            raise ConfigError(
+                f"workload.lm_path: {file} cannot be read ({error}); copy the model again"
+            ) from error
     assign(model, found, str(folder))
 
 
@@ -105,7 +114,8 @@ def assign(model: CausalLM, tensors: Mapping[str, Tensor], where: str) -> None:
         if name not in tensors or tensors[name].shape != parameter.shape:
             have = list(tensors[name].shape) if name in tensors else "missing"
             raise ConfigError(
-                f"workload.lm_path={where}: {name} is {have}, expected {list(parameter.shape)}; use matching weights"
+                f"workload.lm_path={where}: {name} is {have}, expected {list(parameter.shape)}; use matching"
+                " weights"
             )
         with torch.no_grad():
             parameter.copy_(tensors[name])

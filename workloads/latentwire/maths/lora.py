@@ -1,7 +1,7 @@
 """Low-rank additions to frozen matrices, trained in their stead (LoRA: Hu et al. 2021).
 
-The additions stand beside the frozen model, never in it: a pass that is not given them computes what the model computed
-before, so the teacher needs no switch and its cache no other name.
+The additions stand beside the frozen model, never in it: a pass that is not given them computes what the
+model computed before, so the teacher needs no switch and its cache no other name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def matrix_shapes(config: LMConfig) -> dict[str, tuple[int, int]]:
 
 
 class LowRank(nn.Module):
-    """scale * B A for a matrix [out, in]: A [r, in] drawn, B [out, r] zero, so that training starts at the frozen model."""
+    """scale * B A for a matrix [out, in]: A [r, in] drawn, B [out, r] zero, so that training starts at the
+    frozen model."""
 
     def __init__(self, outputs: int, inputs: int, rank: int, scale: float) -> None:
         super().__init__()
@@ -67,7 +68,9 @@ class Lora(nn.Module):
     rank, alpha : products B A of `rank` columns count alpha / rank times
     """
 
-    def __init__(self, config: LMConfig, targets: Sequence[str], rank: int, alpha: float, layers: int | None = None) -> None:
+    def __init__(
+        self, config: LMConfig, targets: Sequence[str], rank: int, alpha: float, layers: int | None = None
+    ) -> None:
         super().__init__()
         count = config.n_layers if layers is None else layers
         self.layers = nn.ModuleList(LayerLora(config, targets, rank, alpha / rank) for _ in range(count))
@@ -100,7 +103,10 @@ class _Adapted:
         if len(spans) == 1:
             return out if spans[0][1] is None else out + spans[0][1](x)
         pieces = out.split([width for width, _ in spans], dim=-1)
-        return torch.cat([y if added is None else y + added(x) for y, (_, added) in zip(pieces, spans, strict=True)], dim=-1)
+        return torch.cat(
+            [y if added is None else y + added(x) for y, (_, added) in zip(pieces, spans, strict=True)],
+            dim=-1,
+        )
 
 
 class _AdaptedLayer:
@@ -113,10 +119,13 @@ class _AdaptedLayer:
             self.qkv = _Adapted(layer.qkv, lora.of(JOINED["qkv"]))
             self.gate_up = _Adapted(layer.gate_up, lora.of(JOINED["gate_up"]))
             return
-        self.q, self.k, self.v = (_Adapted(getattr(layer, name), lora.of((name,))) for name in ("q", "k", "v"))
+        self.q, self.k, self.v = (
+            _Adapted(getattr(layer, name), lora.of((name,))) for name in ("q", "k", "v")
+        )
         self.gate, self.up = _Adapted(layer.gate, lora.of(("gate",))), _Adapted(layer.up, lora.of(("up",)))
 
 
 def adapted(layer: Any, lora: Any, joined: bool) -> Any:
-    """A layer with its additions, joined or not, gathered or quantised: whatever is called like `Weight` can carry them."""
+    """A layer with its additions, joined or not, gathered or quantised: whatever is called like `Weight` can
+    carry them."""
     return _AdaptedLayer(layer, lora, joined)

@@ -1,7 +1,8 @@
 """Losses from per-position cross entropies, with denominators of the whole effective batch.
 
-l_ij is the cross entropy of answer token j of row i, n_i the answer's length, c_j the rows that have a token j. Each piece
-of a batch adds numerators over global denominators; means over pieces, averaged, would be another objective.
+l_ij is the cross entropy of answer token j of row i, n_i the answer's length, c_j the rows that have a token
+j. Each piece of a batch adds numerators over global denominators; means over pieces, averaged, would be
+another objective.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def divergence(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def sparse_divergence(student: Tensor, values: Tensor, ids: Tensor) -> Tensor:
-    """As `divergence`, from the teacher's top log probabilities [.., k] at the temperature; all other ids are one outcome."""
+    """As `divergence`, from the teacher's top log probabilities [.., k] at the temperature; all other ids are
+    one outcome."""
     log_q = F.log_softmax(student / TEMPERATURE, dim=-1).gather(-1, ids)
     wide = values.to(log_q.dtype)
     if ids.shape[-1] == student.shape[-1]:
@@ -91,20 +93,26 @@ def sparse_divergence(student: Tensor, values: Tensor, ids: Tensor) -> Tensor:
 
 
 def state_distance(student: list[Tensor], teacher: list[Tensor], weights: Tensor) -> Tensor:
-    """Mean over layers of weighted squared differences of states [B, K, d]; weights [B, K] sum to one over the batch."""
-    parts = [(weights * (s.float() - t.float()).square().mean(-1)).sum() for s, t in zip(student, teacher, strict=True)]
+    """Mean over layers of weighted squared differences of states [B, K, d]; weights [B, K] sum to one over
+    the batch."""
+    parts = [
+        (weights * (s.float() - t.float()).square().mean(-1)).sum()
+        for s, t in zip(student, teacher, strict=True)
+    ]
     return torch.stack(parts).mean()
 
 
 def manifold_distance(prefix: Tensor, table_mean: Tensor, table_std: Tensor) -> Tensor:
-    """Squared differences of the per-entry mean and deviation of a prefix [B, M, d] over rows and latents from a table's."""
+    """Squared differences of the per-entry mean and deviation of a prefix [B, M, d] over rows and latents
+    from a table's."""
     flat = prefix.flatten(0, 1)
     mean = (flat.mean(0) - table_mean).square().mean()
     return mean + (flat.std(0, unbiased=False) - table_std).square().mean()
 
 
 def model_terms(out: StudentOut, distance: Tensor, weights: Tensor) -> Tensor:
-    """Numerators over global denominators of one piece and model: [4] teacher-forced, first, early, distillation.
+    """Numerators over global denominators of one piece and model: [4] teacher-forced, first, early,
+    distillation.
 
     weights [3, B, T] as `term_weights` gives them, cut to the piece; `distance` [B, K] is the divergence.
     """

@@ -1,4 +1,5 @@
-"""The objective of one piece: latents, soft tokens, the student's and the teacher's answers, weighted losses."""
+"""The objective of one piece: latents, soft tokens, the student's and the teacher's answers, weighted
+losses."""
 
 from __future__ import annotations
 
@@ -56,9 +57,11 @@ class Model:
         self._mixture = losses.mixed(lm.table.device, self.rho.dtype)
 
     def prefix(self, z: Tensor) -> Prefix:
-        """z [B, M, d_z] -> soft tokens [B, M, d], as loud as the table's rows, and the deep prefix made of them.
+        """z [B, M, d_z] -> soft tokens [B, M, d], as loud as the table's rows, and the deep prefix made of
+        them.
 
-        The deep prefix is made before calibration: keys made of tokens as faint as a table's rows would hardly change attention.
+        The deep prefix is made before calibration: keys made of tokens as faint as a table's rows would
+        hardly change attention.
         """
         trained = self.trained
         with self._options.autocast():
@@ -96,21 +99,27 @@ class Model:
                 return total, torch.cat((terms.detach(), terms.new_zeros(1)))
             return total + extra, torch.cat((terms.detach(), extra.detach().reshape(1)))
 
-    def _extra(self, out: Any, states: list[Tensor], prefix: Prefix, piece: ModelPiece, terms: Tensor) -> Tensor | None:
+    def _extra(
+        self, out: Any, states: list[Tensor], prefix: Prefix, piece: ModelPiece, terms: Tensor
+    ) -> Tensor | None:
         parts = []
         if self._options.state_kd:
             weights = piece.weights[2, :, : self.student.early_tokens]
             parts.append(losses.STATE_WEIGHT * losses.state_distance(out.states, states, weights))
         if self._options.manifold:
             assert self._table_mean is not None and self._table_std is not None
-            parts.append(losses.MANIFOLD_WEIGHT * losses.manifold_distance(prefix.tokens, self._table_mean, self._table_std))
+            parts.append(
+                losses.MANIFOLD_WEIGHT
+                * losses.manifold_distance(prefix.tokens, self._table_mean, self._table_std)
+            )
         return torch.stack([part.to(terms.dtype) for part in parts]).sum() if parts else None
 
 
 class Objective:
     """The models of this rank, by their number, over one encoder.
 
-    `total_models` counts those of all ranks; `penalty_share` is this rank's part of a penalty that all ranks compute.
+    `total_models` counts those of all ranks; `penalty_share` is this rank's part of a penalty that all ranks
+    compute.
     """
 
     def __init__(

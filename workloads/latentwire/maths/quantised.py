@@ -1,4 +1,5 @@
-"""Frozen matrices in eight bits: int8 weights that are widened when used, and fp8 products on GPUs that have them."""
+"""Frozen matrices in eight bits: int8 weights that are widened when used, and fp8 products on GPUs that have
+them."""
 
 from __future__ import annotations
 
@@ -84,4 +85,8 @@ def quantise(model: Any, level: str) -> None:
     kind = {"int8_wo": Int8Weight, "fp8": Fp8Weight}[level]
     for layer in model.layers:
         for name, weight in list(layer.named_children()):
-            setattr(layer, name, kind(weight.matrix.detach(), None if weight.bias is None else weight.bias.detach()))
+            setattr(
+                layer,
+                name,
+                kind(weight.matrix.detach(), None if weight.bias is None else weight.bias.detach()),
+            )

@@ -1,8 +1,8 @@
 """The student's passes: one for each loss as upstream runs them, or one for all.
 
-Every variant predicts y_j at position P-1+j of ``[BOS?][latents][anchor][y_0 .. ]`` and so gives the same numbers; they differ
-in how often the prefix is computed and where the head is applied. A deep prefix stands before the row in every layer: the row's
-positions count from M then.
+Every variant predicts y_j at position P-1+j of ``[BOS?][latents][anchor][y_0 .. ]`` and so gives the same
+numbers; they differ in how often the prefix is computed and where the head is applied. A deep prefix stands
+before the row in every layer: the row's positions count from M then.
 
 Dimensions: B rows, P prefix positions, T answer tokens, K early tokens, V vocabulary.
 """
@@ -92,7 +92,12 @@ class Student:
         distilled, states = self._early(start, answer)
         targets = answer[:, : self.early_tokens]
         return StudentOut(
-            ce, cross_entropy(first, answer[:, 0]), cross_entropy(early, targets), distilled, first.detach(), states
+            ce,
+            cross_entropy(first, answer[:, 0]),
+            cross_entropy(early, targets),
+            distilled,
+            first.detach(),
+            states,
         )
 
     def _merged(self, start: Prefix, answer: Tensor) -> StudentOut:
@@ -103,7 +108,9 @@ class Student:
         rows = Rows(read) if self.path.pruned else None
         hidden = self._pass(start, answer[:, :-1], rows=rows, states=states)
         hidden, inside = (hidden, slice(None)) if self.path.pruned else (hidden, read)
-        early = slice(0 if self.path.pruned else first, (0 if self.path.pruned else first) + self.early_tokens)
+        early = slice(
+            0 if self.path.pruned else first, (0 if self.path.pruned else first) + self.early_tokens
+        )
         if self.path.logits == "fused_ce":
             ce = self._losses(hidden, inside, answer)
             early_logits = self.lm.logits(hidden[:, early])
@@ -112,7 +119,9 @@ class Student:
             logits = logits[:, inside] if self.path.logits == "all" else logits
             ce, early_logits = cross_entropy(logits, answer), logits[:, : self.early_tokens]
         kept = self._early_states(states or [], first, pruned_last=self.path.pruned)
-        return StudentOut(ce, ce[:, 0], ce[:, : self.early_tokens], early_logits, early_logits[:, 0].detach(), kept)
+        return StudentOut(
+            ce, ce[:, 0], ce[:, : self.early_tokens], early_logits, early_logits[:, 0].detach(), kept
+        )
 
     def _early_states(self, states: list[Tensor], first: int, pruned_last: bool) -> list[Tensor]:
         last = len(self.lm.layers) - 1
@@ -156,7 +165,9 @@ class Student:
         self._counts["head_rows"] += rows
         self._counts["lm_flops"] += 4 * rows * lm.config.head_parameters
         flat = hidden.flatten(0, 1)
-        return F.linear_cross_entropy(flat, lm.head_matrix, answer.flatten(), reduction="none").view(answer.shape)
+        return F.linear_cross_entropy(flat, lm.head_matrix, answer.flatten(), reduction="none").view(
+            answer.shape
+        )
 
     def _last_logits(self, hidden: Tensor) -> Tensor:
         """Logits [B, V] of the last position."""
@@ -187,7 +198,11 @@ class Student:
 
     def _with_kept_states(self, start: Prefix, answer: Tensor) -> tuple[Tensor, list[Tensor]]:
         """A pass for the prefix, then one position at a time on its keys and values."""
-        length, held, states = start.first + start.tokens.shape[1], list[tuple[Tensor, Tensor]](), self._states()
+        length, held, states = (
+            start.first + start.tokens.shape[1],
+            list[tuple[Tensor, Tensor]](),
+            self._states(),
+        )
         logits = [self._last_logits(self._pass(start, keep=held, states=states))]
         columns = [[state[:, -1] for state in states or []]]
         for t in range(1, self.early_tokens):
@@ -205,5 +220,9 @@ class Student:
         """One pass for all early tokens."""
         first, states = start.tokens.shape[1] - 1, self._states()
         hidden = self._pass(start, answer[:, : self.early_tokens - 1], states=states)
-        logits = self.lm.logits(hidden)[:, first:] if self.path.logits == "all" else self.lm.logits(hidden[:, first:])
+        logits = (
+            self.lm.logits(hidden)[:, first:]
+            if self.path.logits == "all"
+            else self.lm.logits(hidden[:, first:])
+        )
         return logits, [state[:, first:] for state in states or []]

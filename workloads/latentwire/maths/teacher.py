@@ -1,7 +1,7 @@
 """The teacher: the same frozen model reading the text, asked for the early answer tokens.
 
-``recompute`` runs the whole prompt in chunks of four rows with logits everywhere; the other levels read only what is needed,
-share the constant beginning of the prompt, or keep results on disk.
+``recompute`` runs the whole prompt in chunks of four rows with logits everywhere; the other levels read only
+what is needed, share the constant beginning of the prompt, or keep results on disk.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Prompts:
 
 @dataclass
 class Given:
-    """What distillation compares with: logits [B, K, V], or the top of the distribution [B, K, k]; and states."""
+    """What distillation compares with: logits [B, K, V], or the top of the distribution [B, K, k]; and
+    states."""
 
     logits: Tensor | None
     top: tuple[Tensor, Tensor] | None
@@ -124,7 +125,9 @@ class Teacher:
             logits = Rows(at).of(self._head(hidden))
             chunks.append((logits, [Rows(at).of(state) for state in states or []]))
         layers = zip(*(states for _, states in chunks), strict=True)
-        return Given(torch.cat([logits for logits, _ in chunks]), None, [torch.cat(layer) for layer in layers])
+        return Given(
+            torch.cat([logits for logits, _ in chunks]), None, [torch.cat(layer) for layer in layers]
+        )
 
     def _count(self, lengths: tuple[int, ...], longest: int) -> None:
         self._counts["teacher_rows"] += len(lengths)
@@ -170,7 +173,9 @@ class Teacher:
         self._counts["teacher_rows"] += len(prompts.lengths)
         self._counts["teacher_positions"] += int(ends[-1])
         states: list[Tensor] | None = [] if self.keep_states else None
-        hidden = self.lm.run(self.lm.embed(ids), Mask(segments=segments), positions=columns.to(device), states=states)
+        hidden = self.lm.run(
+            self.lm.embed(ids), Mask(segments=segments), positions=columns.to(device), states=states
+        )
         at = ends[:-1].to(device)[:, None] + prompts.positions
         return hidden[0][at], [state[0][at] for state in states or []]
 

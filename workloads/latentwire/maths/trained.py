@@ -1,4 +1,5 @@
-"""Everything that is trained for one frozen model: its adapter and, where asked for, low-rank additions and a deep prefix.
+"""Everything that is trained for one frozen model: its adapter and, where asked for, low-rank additions and a
+deep prefix.
 
 Dimensions: B rows, M latents, d model width, g key heads, e head width.
 """
@@ -14,7 +15,8 @@ from workloads.latentwire.presets import LMConfig
 
 
 class DeepPrefix(nn.Module):
-    """Linear maps from soft tokens to keys and values of every layer, all in one matrix; keys are given as they are, unrotated.
+    """Linear maps from soft tokens to keys and values of every layer, all in one matrix; keys are given as
+    they are, unrotated.
 
     Deep prompts as in P-tuning v2 (Liu et al. 2022), made from the source instead of learned once for a task.
     """
@@ -26,7 +28,12 @@ class DeepPrefix(nn.Module):
 
     def forward(self, soft: Tensor) -> list[tuple[Tensor, Tensor]]:
         """soft [B, M, d] -> keys and values [B, g, M, e] of every layer"""
-        parts = self.map(soft).unflatten(-1, (2 * self._layers, self._heads, self._head_dim)).permute(2, 0, 3, 1, 4).unbind()
+        parts = (
+            self.map(soft)
+            .unflatten(-1, (2 * self._layers, self._heads, self._head_dim))
+            .permute(2, 0, 3, 1, 4)
+            .unbind()
+        )
         return list(zip(parts[::2], parts[1::2], strict=True))
 
 

@@ -1,4 +1,5 @@
-"""Gradients of a window, piece by piece, in the forms that the toggles accum and model_backward choose between."""
+"""Gradients of a window, piece by piece, in the forms that the toggles accum and model_backward choose
+between."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ class Form:
 class Accumulator:
     """Adds the gradients of whole windows.
 
-    A window that runs out of memory is started over with pieces of half the size, the same rows and the same random state;
-    the size that worked is remembered for each width of sources.
+    A window that runs out of memory is started over with pieces of half the size, the same rows and the same
+    random state; the size that worked is remembered for each width of sources.
     """
 
     def __init__(self, objective: Objective, updates: Updates, form: Form, counts: Counter[str]) -> None:
@@ -56,7 +57,8 @@ class Accumulator:
                 torch.cuda.empty_cache()
 
     def once(self, window: Window, phase: Phase) -> None:
-        """A window as it is cut, to see whether it fits: no second try, no gradient, no random number is left behind."""
+        """A window as it is cut, to see whether it fits: no second try, no gradient, no random number is left
+        behind."""
         states = _random_states()
         try:
             self._all_pieces(window.pieces, phase)
@@ -68,7 +70,8 @@ class Accumulator:
         rows = max(len(piece) for piece in pieces)
         if rows == 1:
             raise ConfigError(
-                "memory ran out with a single row (micro_batch=1): use a smaller workload.preset or grad_checkpointing=on"
+                "memory ran out with a single row (micro_batch=1): use a smaller workload.preset or"
+                " grad_checkpointing=on"
             ) from error
         self._counts["retries"] += 1
         for piece in pieces:
@@ -78,7 +81,11 @@ class Accumulator:
         fitted = []
         for piece in pieces:
             size = min(self._largest.get(piece.source.shape[1], len(piece)), len(piece))
-            fitted += [piece] if size >= len(piece) else [piece.rows(i, i + size) for i in range(0, len(piece), size)]
+            fitted += (
+                [piece]
+                if size >= len(piece)
+                else [piece.rows(i, i + size) for i in range(0, len(piece), size)]
+            )
         return fitted
 
     def _all_pieces(self, pieces: list[Piece], phase: Phase) -> Tensor:
@@ -105,8 +112,11 @@ class Accumulator:
         total = torch.stack(terms).sum(0)
         return torch.cat((total[:5], (total[5] + penalty).reshape(1)))
 
-    def _models(self, z: Tensor, piece: Piece, first: bool, phase: Phase) -> tuple[Tensor | None, list[Tensor]]:
-        """Loss of all models of a piece, or None where their gradients are in place already; terms [6] of each."""
+    def _models(
+        self, z: Tensor, piece: Piece, first: bool, phase: Phase
+    ) -> tuple[Tensor | None, list[Tensor]]:
+        """Loss of all models of a piece, or None where their gradients are in place already; terms [6] of
+        each."""
         leaf = z.detach().requires_grad_() if self._form.per_model else z
         losses, terms = [], []
         for number in self._objective.models:
@@ -143,7 +153,9 @@ class Accumulator:
     def _fail_if_told(self, piece: Piece) -> None:
         above = self._form.oom_above
         if above is not None and len(piece) > above:
-            raise torch.OutOfMemoryError(f"injected: {len(piece)} rows are more than workload.oom_above={above}")
+            raise torch.OutOfMemoryError(
+                f"injected: {len(piece)} rows are more than workload.oom_above={above}"
+            )
 
 
 def _random_states() -> list[Any]:

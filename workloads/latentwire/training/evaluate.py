@@ -1,7 +1,8 @@
 """What the latents carry: greedy answers from text, latents, as many tokens as latents, and nothing.
 
-Arms: ``text`` reads the whole prompt, ``latent`` the soft tokens and the anchor, ``token_budget`` a prompt whose content is cut
-to as many tokens as there are latents, ``no_context`` a prompt without content, which is the floor.
+Arms: ``text`` reads the whole prompt, ``latent`` the soft tokens and the anchor, ``token_budget`` a prompt
+whose content is cut to as many tokens as there are latents, ``no_context`` a prompt without content, which is
+the floor.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ def wire_bytes(latents: int, width: int, bits: int) -> int:
 
 @torch.no_grad()
 def evaluate(
-    objective: Objective, layouts: Sequence[Layout], examples: Sequence[Example], max_new: int, batched: bool = True
+    objective: Objective,
+    layouts: Sequence[Layout],
+    examples: Sequence[Example],
+    max_new: int,
+    batched: bool = True,
 ) -> list[Score]:
     """Every arm of every model of the objective."""
     found = []
@@ -73,15 +78,25 @@ def evaluate(
 
 
 def _score(
-    objective: Objective, number: int, layout: Layout, arm: str, examples: Sequence[Example], max_new: int, batched: bool
+    objective: Objective,
+    number: int,
+    layout: Layout,
+    arm: str,
+    examples: Sequence[Example],
+    max_new: int,
+    batched: bool,
 ) -> Score:
     lm = objective.models[number].lm
     read = _read(objective, number, layout, arm, examples)
     started = time.perf_counter()
-    ids, _ = Decoder(lm, layout.tokenizer.end, max_new, batched, read.lora)(read.tokens, read.lengths, read.past)
+    ids, _ = Decoder(lm, layout.tokenizer.end, max_new, batched, read.lora)(
+        read.tokens, read.lengths, read.past
+    )
     wall_s = time.perf_counter() - started
     texts = [layout.tokenizer.decode(_until(row, layout.tokenizer.end)) for row in ids.tolist()]
-    exact = [scoring.exact_match(text, example.answers) for text, example in zip(texts, examples, strict=True)]
+    exact = [
+        scoring.exact_match(text, example.answers) for text, example in zip(texts, examples, strict=True)
+    ]
     overlap = [scoring.f1(text, example.answers) for text, example in zip(texts, examples, strict=True)]
     nll, top1, top5 = _likelihood(lm, layout, read, examples)
     mean_length = sum(read.lengths) / len(read.lengths)
@@ -95,7 +110,8 @@ def _until(ids: list[int], end: int) -> list[int]:
 
 @dataclass(frozen=True)
 class _Read:
-    """What a model reads before it answers: embedded tokens [B, S, d] padded right, their lengths, and what was trained.
+    """What a model reads before it answers: embedded tokens [B, S, d] padded right, their lengths, and what
+    was trained.
 
     Only the latent arm has additions and a deep prefix: all others show the frozen model.
     """
@@ -131,8 +147,11 @@ def _scaffold(layout: Layout, arm: str, source: str) -> list[int]:
     return layout.scaffold(layout.tokenizer.decode(kept))
 
 
-def _likelihood(lm: CausalLM, layout: Layout, read: _Read, examples: Sequence[Example]) -> tuple[float, float, float]:
-    """Mean negative log likelihood per answer token, and how often the first token is first, and among the first five."""
+def _likelihood(
+    lm: CausalLM, layout: Layout, read: _Read, examples: Sequence[Example]
+) -> tuple[float, float, float]:
+    """Mean negative log likelihood per answer token, and how often the first token is first, and among the
+    first five."""
     total = tokens = first = among = 0.0
     start = keys_in(read.past)
     for row, (x, length, example) in enumerate(zip(read.tokens, read.lengths, examples, strict=True)):

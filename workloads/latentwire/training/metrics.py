@@ -19,11 +19,13 @@ Log = Callable[[Mapping[str, float]], None]
 class Metrics:
     """Takes one vector of metrics per step, [8] in the order of `NAMES`.
 
-    ``chatty`` reads each entry at once. ``late`` keeps them in a ring on the device and copies it whole every `every` steps:
-    rows arrive up to that many steps late, and nothing waits in between.
+    ``chatty`` reads each entry at once. ``late`` keeps them in a ring on the device and copies it whole every
+    `every` steps: rows arrive up to that many steps late, and nothing waits in between.
     """
 
-    def __init__(self, late: bool, every: int, device: torch.device, dtype: torch.dtype, log: Log, counts: Counter[str]) -> None:
+    def __init__(
+        self, late: bool, every: int, device: torch.device, dtype: torch.dtype, log: Log, counts: Counter[str]
+    ) -> None:
         self.history: deque[float] = deque(maxlen=KEPT)
         self._late, self._every, self._log, self._counts = late, every, log, counts
         self._ring = torch.zeros(every, len(NAMES), device=device, dtype=dtype)
@@ -66,8 +68,9 @@ class Metrics:
 class Monitor:
     """Memory and utilisation; nothing here waits for the device.
 
-    On CUDA: allocated and reserved MiB, fragmentation 1 - allocated / reserved, inactive split MiB, allocator retries
-    (they come before running out) and NVML's utilisation. On CPU: the process's CPU time over wall time.
+    On CUDA: allocated and reserved MiB, fragmentation 1 - allocated / reserved, inactive split MiB, allocator
+    retries (they come before running out) and NVML's utilisation. On CPU: the process's CPU time over wall
+    time.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -15,8 +15,8 @@ HEADROOM = 0.9  # share of the limit that may be filled: fragmentation needs the
 def choose_rows(attempt: Callable[[int], None], most: int, device: torch.device, limit: int | None) -> int:
     """The largest power of two of rows, at most `most`, whose window fits into `limit` bytes.
 
-    `attempt` runs a window of that many rows. Bytes are the allocator's peak on CUDA and those saved for the backward pass
-    on CPU; a first attempt that runs out of memory counts as one that does not fit.
+    `attempt` runs a window of that many rows. Bytes are the allocator's peak on CUDA and those saved for the
+    backward pass on CPU; a first attempt that runs out of memory counts as one that does not fit.
 
     Raises
     ------

@@ -75,12 +75,18 @@ def _used_here(tensor: Tensor) -> Tensor:
 class Picker:
     """Windows of rows that are on the device already.
 
-    With `by_list` row numbers come as a Python list for every piece; else a whole epoch's order and weights are put on the
-    device at its start, and a step only takes slices of them.
+    With `by_list` row numbers come as a Python list for every piece; else a whole epoch's order and weights
+    are put on the device at its start, and a step only takes slices of them.
     """
 
     def __init__(
-        self, resident: Resident, collator: Collator, device: torch.device, by_list: bool, wants: Wants, counts: Counter[str]
+        self,
+        resident: Resident,
+        collator: Collator,
+        device: torch.device,
+        by_list: bool,
+        wants: Wants,
+        counts: Counter[str],
     ):
         self._resident, self._collator, self._device = resident, collator, device
         self._by_list, self._wants, self._counts = by_list, wants, counts
@@ -105,7 +111,10 @@ class Picker:
         own = [share(window, shape) for window in lists]
         order = torch.tensor([number for window in own for number in window]).to(self._device)
         weights = [self._collator.weights(window) for window in lists]
-        joined = [torch.cat([of_window[m] for of_window in weights], dim=1).to(self._device) for m in range(len(weights[0]))]
+        joined = [
+            torch.cat([of_window[m] for of_window in weights], dim=1).to(self._device)
+            for m in range(len(weights[0]))
+        ]
         sizes = [len(window) for window in own]
         parts = [order.split(sizes), *(one.split(sizes, dim=1) for one in joined)]
         return [(row[0], list(row[1:])) for row in zip(*parts, strict=True)]
@@ -122,7 +131,9 @@ class Picker:
         pieces = []
         for first in range(0, len(own), shape.micro):
             part = slice(first, first + shape.micro)
-            pieces.append(self._piece(order[part], tuple(own[part]), [one[:, part] for one in weights], shape))
+            pieces.append(
+                self._piece(order[part], tuple(own[part]), [one[:, part] for one in weights], shape)
+            )
         return Window(pieces, len(window))
 
     def _piece(self, order: Tensor, index: tuple[int, ...], weights: list[Tensor], shape: Shape) -> Piece:

@@ -1,4 +1,5 @@
-"""Frozen models spread over several devices: layers split between GPUs, or every layer's weights cut among ranks."""
+"""Frozen models spread over several devices: layers split between GPUs, or every layer's weights cut among
+ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from workloads.latentwire.maths.lm import CausalLM, LayerPath, Weight, run_layer
 
 
 def split_layers(model: CausalLM, devices: list[torch.device]) -> None:
-    """Put consecutive layers on one device after the other, as ``device_map="auto"`` does: one computes while others wait."""
+    """Put consecutive layers on one device after the other, as ``device_map="auto"`` does: one computes while
+    others wait."""
     per_device = -(-len(model.layers) // len(devices))
     for number, layer in enumerate(model.layers):
         layer.to(devices[number // per_device])
@@ -39,7 +41,8 @@ class _Held:
 class ShardedLayer(nn.Module):
     """One layer of which every rank keeps an equal part of all weights.
 
-    A pass gathers the whole layer, uses it and lets it go; the backward pass gathers it again and computes the layer anew.
+    A pass gathers the whole layer, uses it and lets it go; the backward pass gathers it again and computes
+    the layer anew.
     """
 
     def __init__(self, layer: nn.Module, rank: int, world: int, counts: Counter[str]) -> None:
@@ -48,7 +51,9 @@ class ShardedLayer(nn.Module):
         flat = torch.cat([p.detach().flatten() for _, p in named])
         self._size = -(-flat.numel() // world)
         padded = F.pad(flat, (0, self._size * world - flat.numel()))
-        self.shard = nn.Parameter(padded[rank * self._size : (rank + 1) * self._size].clone(), requires_grad=False)
+        self.shard = nn.Parameter(
+            padded[rank * self._size : (rank + 1) * self._size].clone(), requires_grad=False
+        )
         self._shapes = [(name, p.shape) for name, p in named]
         self._world, self._counts = world, counts
 
@@ -78,7 +83,9 @@ def _gather_and_run(path: LayerPath, config: Any, layer: ShardedLayer, *rest: An
 def run_sharded(path: LayerPath, config: Any, layer: ShardedLayer, *rest: Any) -> Any:
     """As `run_layer` for a sharded layer."""
     if torch.is_grad_enabled():
-        return checkpoint(_gather_and_run, path, config, layer, *rest, use_reentrant=False, preserve_rng_state=False)
+        return checkpoint(
+            _gather_and_run, path, config, layer, *rest, use_reentrant=False, preserve_rng_state=False
+        )
     return _gather_and_run(path, config, layer, *rest)
 
 

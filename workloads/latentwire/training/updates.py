@@ -28,9 +28,9 @@ def schedule(step: int, total: int) -> float:
 class Updates:
     """AdamW over all trainables, in named groups.
 
-    A window whose gradient norm is not finite is skipped whole and counted, and the schedule goes on. `chatty` reads every
-    parameter's norm on the host, by group and once more in total; otherwise the fused optimiser skips on the device, and
-    the others read one flag per step.
+    A window whose gradient norm is not finite is skipped whole and counted, and the schedule goes on.
+    `chatty` reads every parameter's norm on the host, by group and once more in total; otherwise the fused
+    optimiser skips on the device, and the others read one flag per step.
     """
 
     def __init__(
@@ -51,7 +51,9 @@ class Updates:
         self.step = 0
         self._lr, self._clip, self._total = lr, clip, total
         self._chatty, self._fused, self._counts = chatty, level == "fused", counts
-        self.optimizer = torch.optim.AdamW(self.parameters, lr=lr, weight_decay=weight_decay, **UPDATES[level])
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, lr=lr, weight_decay=weight_decay, **UPDATES[level]
+        )
         device = self.parameters[0].device
         self.loss_scale = torch.full((), 2.0**16 if scaled else 1.0, device=device)
         self.scaled = scaled
@@ -59,7 +61,8 @@ class Updates:
         self.skipped = torch.zeros((), device=device)
 
     def apply(self) -> Tensor:
-        """One step from the gradients that are there; their norm [] before clipping, without the loss scale."""
+        """One step from the gradients that are there; their norm [] before clipping, without the loss
+        scale."""
         for group in self.optimizer.param_groups:
             group["lr"] = self._lr * schedule(self.step, self._total)
         self.step += 1
@@ -86,7 +89,8 @@ class Updates:
             self.optimizer.step()
 
     def _adjust_scale(self, broken: Tensor) -> None:
-        """Halve the loss scale after an overflow, double it after many good steps; nothing is read on the host."""
+        """Halve the loss scale after an overflow, double it after many good steps; nothing is read on the
+        host."""
         self._good = (self._good + 1) * (1 - broken)
         grow = self._good >= GROWTH_INTERVAL
         self.loss_scale = self.loss_scale * torch.where(broken > 0, 0.5, torch.where(grow, 2.0, 1.0))
@@ -103,7 +107,9 @@ class Updates:
         for gradient in gradients:
             squares += gradient.norm().item() ** 2
             self._counts["syncs"] += 1
-        return torch.tensor(math.sqrt(squares) if math.isfinite(squares) else math.inf, device=gradients[0].device)
+        return torch.tensor(
+            math.sqrt(squares) if math.isfinite(squares) else math.inf, device=gradients[0].device
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """What goes on after a restart."""

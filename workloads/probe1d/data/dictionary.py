@@ -1,7 +1,8 @@
 """Sparse codes of real images, trained here: a TopK autoencoder on patches of scikit-learn's digits.
 
-Patch of 4x4 pixels / 16, label = the image's digit. Encoder pre = relu((a - bd) E' + be), the k largest are kept,
-reconstruction z D + bd; decoder rows have unit norm after each step. Method: TopK autoencoders, Gao et al. 2024.
+Patch of 4x4 pixels / 16, label = the image's digit. Encoder pre = relu((a - bd) E' + be), the k largest are
+kept, reconstruction z D + bd; decoder rows have unit norm after each step. Method: TopK autoencoders, Gao et
+al. 2024.
 """
 
 from __future__ import annotations
@@ -134,7 +135,8 @@ def codes(config: DictionaryConfig, cache_dir: Path) -> dict[str, np.ndarray]:
 
 
 def held_out_images(images: int, seed: int = 0) -> np.ndarray:
-    """Which images are held out, bool [images]: whole images, since patches of one overlap and share a label."""
+    """Which images are held out, bool [images]: whole images, since patches of one overlap and share a
+    label."""
     order = np.random.default_rng(seed).permutation(images)
     held = np.zeros(images, dtype=bool)
     held[order[: round(HELD_OUT * images)]] = True

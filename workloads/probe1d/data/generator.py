@@ -1,8 +1,8 @@
 """Seeded synthetic activations with the statistics that make the solvers' traps visible.
 
-Rows come in images that mix a few classes; latents differ in rate by orders of magnitude, some are dead, some rare,
-half prefer a class. About a quarter of the latents get a root mean square below 1, which is what stalls an
-inconsistent stop test; raising `shift` to +2 removes them.
+Rows come in images that mix a few classes; latents differ in rate by orders of magnitude, some are dead, some
+rare, half prefer a class. About a quarter of the latents get a root mean square below 1, which is what stalls
+an inconsistent stop test; raising `shift` to +2 removes them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ PRESETS["setA"] = PRESETS["demo"]
 
 @dataclass(frozen=True)
 class Latents:
-    """Per latent: activation probability off and on its preferred class, that class, and log scale of its values."""
+    """Per latent: activation probability off and on its preferred class, that class, and log scale of its
+    values."""
 
     rate: np.ndarray
     preferred_rate: np.ndarray
@@ -73,7 +74,8 @@ def draw_labels(shape: Shape, rng: np.random.Generator, rows: int) -> np.ndarray
 
 
 def draw_latents(shape: Shape, rng: np.random.Generator) -> Latents:
-    """Rates (log-normal, some dead, some rare, rescaled to the density), preferred classes and value scales."""
+    """Rates (log-normal, some dead, some rare, rescaled to the density), preferred classes and value
+    scales."""
     rate = np.exp(rng.normal(0, 1.6, shape.latents))
     rate = np.minimum(rate * shape.density / rate.sum(), 0.5)
     kind = rng.random(shape.latents)
@@ -86,7 +88,9 @@ def draw_latents(shape: Shape, rng: np.random.Generator) -> Latents:
     rate = np.minimum(rate, 0.6)
     preferred = rng.choice(shape.classes, size=shape.latents, p=class_prior(shape))
     boost = np.where(rng.random(shape.latents) < 0.5, 6.0, 1.0)
-    return Latents(rate, np.minimum(rate * boost, 0.95), preferred, rng.normal(shape.shift, 0.7, shape.latents))
+    return Latents(
+        rate, np.minimum(rate * boost, 0.95), preferred, rng.normal(shape.shift, 0.7, shape.latents)
+    )
 
 
 def generate(shape: Shape, seed: int, device: str = "cpu", name: str = "synthetic") -> ProbeData:
@@ -108,7 +112,9 @@ def _row_block(shape: Shape) -> int:
     return max(1, min(8192, 2**22 // shape.latents))
 
 
-def _sample_numpy(shape: Shape, latents: Latents, ids: np.ndarray, rng: np.random.Generator, device: str) -> Csr:
+def _sample_numpy(
+    shape: Shape, latents: Latents, ids: np.ndarray, rng: np.random.Generator, device: str
+) -> Csr:
     """Bernoulli draws in blocks of rows, which come out in row order: no sort is needed for CSR."""
     counts, columns, values = [], [], []
     for start in range(0, ids.size, _row_block(shape)):
@@ -116,7 +122,9 @@ def _sample_numpy(shape: Shape, latents: Latents, ids: np.ndarray, rng: np.rando
         own = block[:, None] == latents.preferred[None, :]
         active = rng.random((block.size, shape.latents)) < np.where(own, latents.preferred_rate, latents.rate)
         row, column = np.nonzero(active)
-        x = np.exp(latents.log_scale[column] + rng.normal(0, 0.9, column.size)) * np.where(own[row, column], 1.5, 1.0)
+        x = np.exp(latents.log_scale[column] + rng.normal(0, 0.9, column.size)) * np.where(
+            own[row, column], 1.5, 1.0
+        )
         counts.append(active.sum(1))
         columns.append(column)
         values.append(np.maximum(x, 1e-4).astype(np.float32))
@@ -125,7 +133,9 @@ def _sample_numpy(shape: Shape, latents: Latents, ids: np.ndarray, rng: np.rando
     return Csr(torch.from_numpy(indptr), indices, torch.from_numpy(np.concatenate(values)), shape.latents)
 
 
-def _sample_torch(shape: Shape, latents: Latents, ids: np.ndarray, rng: np.random.Generator, device: str) -> Csr:
+def _sample_torch(
+    shape: Shape, latents: Latents, ids: np.ndarray, rng: np.random.Generator, device: str
+) -> Csr:
     """The same law on the device: full size needs some 10^11 draws and must not travel."""
     generator = torch.Generator(device).manual_seed(int(rng.integers(2**62)))
     rate = torch.from_numpy(latents.rate).float().to(device)

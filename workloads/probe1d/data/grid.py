@@ -1,4 +1,5 @@
-"""The grid of pairs: which class columns form a slab, the constants of a block of pairs, and where results are kept."""
+"""The grid of pairs: which class columns form a slab, the constants of a block of pairs, and where results
+are kept."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def slabs(classes: int, size: int | str) -> Iterator[Tensor]:
 
 
 def sampled_classes(classes: int, width: int, number: int | None, seed: int) -> Tensor:
-    """Classes of the requested grid: all, or `number` blocks of `width` drawn one from each equal stratum of blocks.
+    """Classes of the requested grid: all, or `number` blocks of `width` drawn one from each equal stratum of
+    blocks.
 
     The rule looks at nothing but sizes and seed, so that every arm of a comparison solves the same pairs.
     """
@@ -44,13 +46,19 @@ def sampled_classes(classes: int, width: int, number: int | None, seed: int) -> 
 
 
 def make_block(
-    constants: Constants, columns: Tensor, slots: Tensor, dtype: torch.dtype, *, flat: bool = False, first: int = 0
+    constants: Constants,
+    columns: Tensor,
+    slots: Tensor,
+    dtype: torch.dtype,
+    *,
+    flat: bool = False,
+    first: int = 0,
 ) -> Block:
     """The block of the latents from `first` on by the classes at `columns`.
 
-    Rectangular [latents, classes], or `flat`: one pair per row, which lets single pairs be left out later. `slots` [L]
-    is the number of events that an evaluator visits: a padding event with x = 0 *is* a zero row, so padding needs no
-    mask, only a smaller zero group.
+    Rectangular [latents, classes], or `flat`: one pair per row, which lets single pairs be left out later.
+    `slots` [L] is the number of events that an evaluator visits: a padding event with x = 0 *is* a zero row,
+    so padding needs no mask, only a smaller zero group.
     """
     latents, classes = constants.count.numel() - first, columns.numel()
     device = constants.count.device

@@ -1,7 +1,7 @@
 """Activations by latent, in buckets of padded rows: no scatter, no column index, one dense kernel per bucket.
 
-Latents are ranked by their number of non-zeros. A bucket holds a run of ranks whose rows are padded to one width with
-x = 0, which *is* a zero row: the zero group shrinks by the padding and no mask is needed.
+Latents are ranked by their number of non-zeros. A bucket holds a run of ranks whose rows are padded to one
+width with x = 0, which *is* a zero row: the zero group shrinks by the padding and no mask is needed.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Bucket:
 class Layout:
     """All buckets in rank order.
 
-    `order` int64 [L] is the latent at each rank, `slots` float64 [L] by rank the events that stand in the place of
-    rows (padding included), `dead` the number of ranks without events, which come first.
+    `order` int64 [L] is the latent at each rank, `slots` float64 [L] by rank the events that stand in the
+    place of rows (padding included), `dead` the number of ranks without events, which come first.
     """
 
     order: Tensor
@@ -58,7 +58,8 @@ class Layout:
 
 @dataclass(frozen=True)
 class Csc:
-    """Values by latent: those of latent l are values[indptr[l]:indptr[l+1]], in row order; `rows` where asked for."""
+    """Values by latent: those of latent l are values[indptr[l]:indptr[l+1]], in row order; `rows` where asked
+    for."""
 
     indptr: Tensor
     values: Tensor
@@ -66,13 +67,16 @@ class Csc:
 
 
 def to_csc(x: Csr, with_rows: bool = False) -> Csc:
-    """Sort activations by latent: a counting sort on CPU, sorted pieces joined by a counting sort elsewhere."""
+    """Sort activations by latent: a counting sort on CPU, sorted pieces joined by a counting sort
+    elsewhere."""
     if x.values.is_cuda:
         return _to_csc_device(x, with_rows)
     from scipy import sparse
 
     # Row indices as int32 halve what the counting sort moves.
-    matrix = sparse.csr_matrix((x.values.numpy(), x.indices.numpy(), x.indptr.numpy()), shape=(x.rows, x.latents)).tocsc()
+    matrix = sparse.csr_matrix(
+        (x.values.numpy(), x.indices.numpy(), x.indptr.numpy()), shape=(x.rows, x.latents)
+    ).tocsc()
     rows = torch.from_numpy(matrix.indices) if with_rows else None
     return Csc(torch.from_numpy(matrix.indptr.astype(np.int64)), torch.from_numpy(matrix.data), rows)
 
@@ -106,10 +110,12 @@ def bucket_width(longest: int) -> int:
 
 
 def bucket_edges(counts: list[int]) -> list[int]:
-    """Ranks at which a bucket ends, for ascending non-zero `counts`: widths grow by at most GROWTH within one."""
+    """Ranks at which a bucket ends, for ascending non-zero `counts`: widths grow by at most GROWTH within
+    one."""
     edges, end = [], len(counts)
     while end > 0:
-        # From the longest down: every row of a bucket is at least 1/GROWTH of its width (or within one lane of it).
+        # From the longest down: every row of a bucket is at least 1/GROWTH of its width (or within one lane
+        # of it).
         longest = counts[end - 1]
         low = min(longest / GROWTH, bucket_width(longest) - LANE)
         start = end - 1
@@ -151,4 +157,9 @@ def reorder(constants: Constants, order: Tensor) -> Constants:
     """The same constants with latents in rank order."""
     by_latent = ("count", "sum_x", "sum_xx", "hits", "hit_sum", "scale")
     fields = {name: getattr(constants, name) for name in constants.__dataclass_fields__}
-    return Constants(**{name: value.index_select(0, order) if name in by_latent else value for name, value in fields.items()})
+    return Constants(
+        **{
+            name: value.index_select(0, order) if name in by_latent else value
+            for name, value in fields.items()
+        }
+    )

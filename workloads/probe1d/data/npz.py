@@ -1,4 +1,5 @@
-"""The file format: activations and labels in, probes out. Every mistake in a file is named with its remedy."""
+"""The file format: activations and labels in, probes out. Every mistake in a file is named with its
+remedy."""
 
 from __future__ import annotations
 
@@ -12,14 +13,17 @@ import torch
 from workloads.errors import ConfigError
 from workloads.probe1d.data.problem import Csr, Labels, ProbeData, clean_csr
 
-FORMAT = "indptr int64 [N+1], indices int32 [nnz], values float32 [nnz], shape (N, L), and labels [N] or labels_multihot [N, C]"
+FORMAT = (
+    "indptr int64 [N+1], indices int32 [nnz], values float32 [nnz], shape (N, L), and labels [N] or"
+    " labels_multihot [N, C]"
+)
 
 
 def load(path: Path, classes: int | None = None) -> ProbeData:
     """Read a problem; arrays with the suffix _val are held-out rows.
 
-    Unsorted columns, duplicates (added up) and explicit zeros (dropped) are legal. `classes` widens the grid beyond
-    the largest label in the file.
+    Unsorted columns, duplicates (added up) and explicit zeros (dropped) are legal. `classes` widens the grid
+    beyond the largest label in the file.
 
     Raises
     ------
@@ -36,12 +40,16 @@ def load(path: Path, classes: int | None = None) -> ProbeData:
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
-        raise ConfigError(f"workload.data={path}: there is no such file; give a preset name or the path of an .npz file")
+        raise ConfigError(
+            f"workload.data={path}: there is no such file; give a preset name or the path of an .npz file"
+        )
     try:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"{path}: cannot be read as .npz ({error}); write it with numpy.savez, arrays: {FORMAT}") from error
+        raise ConfigError(
+            f"{path}: cannot be read as .npz ({error}); write it with numpy.savez, arrays: {FORMAT}"
+        ) from error
 
 
 def _part(
@@ -59,7 +67,9 @@ def _part(
     return x, _labels(path, arrays, suffix, rows, classes)
 
 
-def _shape(path: Path, arrays: Mapping[str, np.ndarray], suffix: str, indptr: np.ndarray, latents: int | None) -> tuple[int, int]:
+def _shape(
+    path: Path, arrays: Mapping[str, np.ndarray], suffix: str, indptr: np.ndarray, latents: int | None
+) -> tuple[int, int]:
     name = f"shape{suffix}"
     if name not in arrays:
         if latents is None:
@@ -67,16 +77,23 @@ def _shape(path: Path, arrays: Mapping[str, np.ndarray], suffix: str, indptr: np
         return indptr.size - 1, latents
     shape = arrays[name]
     if shape.shape != (2,) or shape.dtype.kind not in "iu":
-        raise ConfigError(f"{path}: {name} has shape {shape.shape} and type {shape.dtype}; give two integers (rows, latents)")
+        raise ConfigError(
+            f"{path}: {name} has shape {shape.shape} and type {shape.dtype}; give two integers (rows,"
+            " latents)"
+        )
     rows, width = int(shape[0]), int(shape[1])
     if rows < 1 or width < 1:
         raise ConfigError(f"{path}: {name} is ({rows}, {width}); at least one row and one latent are needed")
     if latents is not None and width != latents:
-        raise ConfigError(f"{path}: {name} has {width} latents and shape has {latents}; both parts need the same latents")
+        raise ConfigError(
+            f"{path}: {name} has {width} latents and shape has {latents}; both parts need the same latents"
+        )
     return rows, width
 
 
-def _check_types(path: Path, suffix: str, indptr: np.ndarray, indices: np.ndarray, values: np.ndarray) -> None:
+def _check_types(
+    path: Path, suffix: str, indptr: np.ndarray, indices: np.ndarray, values: np.ndarray
+) -> None:
     for name, array, kinds, wanted in (
         ("indptr", indptr, "iu", "int64"),
         ("indices", indices, "iu", "int32"),
@@ -84,41 +101,56 @@ def _check_types(path: Path, suffix: str, indptr: np.ndarray, indices: np.ndarra
     ):
         if array.ndim != 1 or array.dtype.kind not in kinds:
             raise ConfigError(
-                f"{path}: {name}{suffix} is {array.dtype} with {array.ndim} dimensions; store it as one row of {wanted}"
+                f"{path}: {name}{suffix} is {array.dtype} with {array.ndim} dimensions; store it as one row"
+                f" of {wanted}"
             )
 
 
-def _check_pointers(path: Path, suffix: str, indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, rows: int) -> None:
+def _check_pointers(
+    path: Path, suffix: str, indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, rows: int
+) -> None:
     if indptr.size != rows + 1:
-        raise ConfigError(f"{path}: indptr{suffix} has {indptr.size} entries for {rows} rows; it needs rows + 1")
+        raise ConfigError(
+            f"{path}: indptr{suffix} has {indptr.size} entries for {rows} rows; it needs rows + 1"
+        )
     if indices.size != values.size:
-        raise ConfigError(f"{path}: indices{suffix} has {indices.size} entries and values{suffix} {values.size}; make them equal")
+        raise ConfigError(
+            f"{path}: indices{suffix} has {indices.size} entries and values{suffix} {values.size}; make them"
+            " equal"
+        )
     steps = np.diff(indptr.astype(np.int64))
     if indptr[0] != 0 or indptr[-1] != indices.size or (steps < 0).any():
         row = int(np.argmax(steps < 0)) if (steps < 0).any() else 0 if indptr[0] != 0 else rows
         raise ConfigError(
-            f"{path}: indptr{suffix} is wrong at row {row}; it must rise from 0 to the number of values, {indices.size}"
+            f"{path}: indptr{suffix} is wrong at row {row}; it must rise from 0 to the number of values,"
+            f" {indices.size}"
         )
 
 
-def _check_entries(path: Path, suffix: str, indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, latents: int) -> None:
+def _check_entries(
+    path: Path, suffix: str, indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, latents: int
+) -> None:
     bad = ~np.isfinite(values)
     if bad.any():
         event = int(np.argmax(bad))
         row = int(np.searchsorted(indptr, event, side="right")) - 1
         raise ConfigError(
-            f"{path}: values{suffix} holds {values[event]} in row {row} (latent {indices[event]}); remove or replace it"
+            f"{path}: values{suffix} holds {values[event]} in row {row} (latent {indices[event]}); remove or"
+            " replace it"
         )
     bad = (indices < 0) | (indices >= latents)
     if bad.any():
         event = int(np.argmax(bad))
         row = int(np.searchsorted(indptr, event, side="right")) - 1
         raise ConfigError(
-            f"{path}: indices{suffix} holds {indices[event]} in row {row}; latents go from 0 to {latents - 1} (see shape)"
+            f"{path}: indices{suffix} holds {indices[event]} in row {row}; latents go from 0 to {latents - 1}"
+            " (see shape)"
         )
 
 
-def _labels(path: Path, arrays: Mapping[str, np.ndarray], suffix: str, rows: int, classes: int | None) -> Labels:
+def _labels(
+    path: Path, arrays: Mapping[str, np.ndarray], suffix: str, rows: int, classes: int | None
+) -> Labels:
     one, many = f"labels{suffix}", f"labels_multihot{suffix}"
     if (one in arrays) == (many in arrays):
         found = "both are there" if one in arrays else "neither is there"
@@ -127,25 +159,34 @@ def _labels(path: Path, arrays: Mapping[str, np.ndarray], suffix: str, rows: int
         return _multihot(path, arrays[many], many, rows, classes)
     ids = arrays[one]
     if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.size != rows:
-        raise ConfigError(f"{path}: {one} is {ids.dtype} of shape {ids.shape}; give one class number for each of {rows} rows")
+        raise ConfigError(
+            f"{path}: {one} is {ids.dtype} of shape {ids.shape}; give one class number for each of {rows}"
+            " rows"
+        )
     known = classes or max(int(ids.max()) + 1, 1)
     bad = (ids < 0) | (ids >= known)
     if bad.any():
         row = int(np.argmax(bad))
         raise ConfigError(
-            f"{path}: {one} holds class {ids[row]} in row {row}; classes go from 0 to {known - 1} (workload.classes)"
+            f"{path}: {one} holds class {ids[row]} in row {row}; classes go from 0 to {known - 1}"
+            " (workload.classes)"
         )
     return Labels(known, ids=torch.from_numpy(ids.astype(np.int64)))
 
 
 def _multihot(path: Path, multi: np.ndarray, name: str, rows: int, classes: int | None) -> Labels:
     if multi.ndim != 2 or multi.shape[0] != rows or multi.dtype.kind not in "biu":
-        raise ConfigError(f"{path}: {name} is {multi.dtype} of shape {multi.shape}; give booleans of shape ({rows}, classes)")
+        raise ConfigError(
+            f"{path}: {name} is {multi.dtype} of shape {multi.shape}; give booleans of shape ({rows},"
+            " classes)"
+        )
     if multi.dtype.kind != "b" and ((multi != 0) & (multi != 1)).any():
         row = int(np.argmax(((multi != 0) & (multi != 1)).any(1)))
         raise ConfigError(f"{path}: {name} holds a value other than 0 and 1 in row {row}; store booleans")
     if classes is not None and classes != multi.shape[1]:
-        raise ConfigError(f"{path}: {name} has {multi.shape[1]} classes and workload.classes says {classes}; leave that out")
+        raise ConfigError(
+            f"{path}: {name} has {multi.shape[1]} classes and workload.classes says {classes}; leave that out"
+        )
     return Labels(multi.shape[1], multi=torch.from_numpy(multi.astype(bool)))
 
 

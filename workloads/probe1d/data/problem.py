@@ -29,7 +29,8 @@ PIECE_EVENTS = 2**27
 
 @dataclass(frozen=True)
 class Csr:
-    """Activations by row: `indptr` int64 [N+1], `indices` int64 [nnz], `values` [nnz]; no zeros, no duplicates."""
+    """Activations by row: `indptr` int64 [N+1], `indices` int64 [nnz], `values` [nnz]; no zeros, no
+    duplicates."""
 
     indptr: Tensor
     indices: Tensor
@@ -54,7 +55,9 @@ class Csr:
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Csr:
         """The same activations on `device`, values in `dtype`."""
-        return Csr(self.indptr.to(device), self.indices.to(device), self.values.to(device, dtype), self.latents)
+        return Csr(
+            self.indptr.to(device), self.indices.to(device), self.values.to(device, dtype), self.latents
+        )
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ class Labels:
         return (self.ids.long().unsqueeze(1) == grid.unsqueeze(0)).to(dtype)
 
     def positions(self, grid: Tensor) -> Tensor:
-        """Position of each row's class in `grid`, -1 where it is not asked for, int64 [N]; one-hot labels only."""
+        """Position of each row's class in `grid`, -1 where it is not asked for, int64 [N]; one-hot labels
+        only."""
         assert self.ids is not None
         where = torch.full((self.classes,), -1, dtype=torch.int64, device=grid.device)
         where[grid] = torch.arange(grid.numel(), device=grid.device)
@@ -203,4 +207,6 @@ def clean_csr(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, laten
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     pointers = torch.from_numpy(matrix.indptr.astype(np.int64))
-    return Csr(pointers, torch.from_numpy(matrix.indices.astype(np.int64)), torch.from_numpy(matrix.data), latents)
+    return Csr(
+        pointers, torch.from_numpy(matrix.indices.astype(np.int64)), torch.from_numpy(matrix.data), latents
+    )

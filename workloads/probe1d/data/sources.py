@@ -37,11 +37,15 @@ def load_data(source: str, seed: int, device: str, cache_dir: Path, classes: int
         return dictionary.dictionary_data(source, cache_dir)
     if source.endswith(".npz"):
         return npz.load(Path(source), classes)
-    raise ConfigError(f"workload.data={source} is no preset and no .npz file; choose from: {', '.join(sources())}, or a path")
+    raise ConfigError(
+        f"workload.data={source} is no preset and no .npz file; choose from: {', '.join(sources())}, or a"
+        " path"
+    )
 
 
 def digits(divisor: float, name: str) -> ProbeData:
-    """scikit-learn's 1797 digits, 64 pixels as latents: dense, which stresses accumulation. All rows train."""
+    """scikit-learn's 1797 digits, 64 pixels as latents: dense, which stresses accumulation. All rows
+    train."""
     from scipy import sparse
     from sklearn.datasets import load_digits
 

@@ -1,7 +1,8 @@
 """Sums over a bucket's events for many pairs at once: the arithmetic that everything else surrounds.
 
-One definition of the terms serves the eager and the compiled kernel; the hand-written ones live in `native` (CPU)
-and `triton_kernel` (CUDA) and are chosen in set-up. Shapes: bucket x [l, K], pairs [r, c], events [r, c, K].
+One definition of the terms serves the eager and the compiled kernel; the hand-written ones live in `native`
+(CPU) and `triton_kernel` (CUDA) and are chosen in set-up. Shapes: bucket x [l, K], pairs [r, c], events [r,
+c, K].
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ class BucketKernel(Protocol):
     """Sums over one bucket: m0, m1, a0, a1, a2 and, with loss, the sum of softplus; or m0, m1 alone."""
 
     def __call__(self, bucket: Bucket, row: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
-        """Sums [r, c] at (b, w) for the bucket's rows `row` int64 [r]; `kind` is gradient, hessian or loss."""
+        """Sums [r, c] at (b, w) for the bucket's rows `row` int64 [r]; `kind` is gradient, hessian or
+        loss."""
         ...
 
 
 def event_terms(x: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
     """Terms of every event, broadcast over x [.., K] and parameters [.., 1]."""
     eta = b + w * x
-    # 1/(1 + t) with t = exp(-|eta|) <= 1 keeps both tails of mu and of mu (1 - mu) to full relative precision.
+    # 1/(1 + t) with t = exp(-|eta|) <= 1 keeps both tails of mu and of mu (1 - mu) to full relative
+    # precision.
     t = torch.exp(-eta.abs())
     r = 1 / (1 + t)
     mu = torch.where(eta >= 0, r, t * r)
@@ -69,8 +72,13 @@ class EagerKernel:
         """See BucketKernel."""
         limit = EAGER_EVENTS_CUDA if b.is_cuda else EAGER_EVENTS_CPU
         rows = max(1, limit // (bucket.width * b.shape[1]))
-        pieces = [self._piece(bucket, *part, kind) for part in zip(row.split(rows), b.split(rows), w.split(rows), strict=True)]
-        return pieces[0] if len(pieces) == 1 else tuple(torch.cat(parts) for parts in zip(*pieces, strict=True))
+        pieces = [
+            self._piece(bucket, *part, kind)
+            for part in zip(row.split(rows), b.split(rows), w.split(rows), strict=True)
+        ]
+        return (
+            pieces[0] if len(pieces) == 1 else tuple(torch.cat(parts) for parts in zip(*pieces, strict=True))
+        )
 
     def _piece(self, bucket: Bucket, row: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
         x = bucket.x.index_select(0, row).unsqueeze(1).to(self.precision.compute)
@@ -83,7 +91,8 @@ class EagerKernel:
 
 
 def _flat_sums(kind: str, precision: Precision, weighted: bool) -> Callable[..., Sums]:
-    """The function that torch.compile turns into one loop: pairs [p], events [p, K] that never reach memory."""
+    """The function that torch.compile turns into one loop: pairs [p], events [p, K] that never reach
+    memory."""
     reduce = reduce_blocks if precision.block else reduce_plain
     compute, sums = precision.compute, precision.sums
 
@@ -97,7 +106,8 @@ def _flat_sums(kind: str, precision: Precision, weighted: bool) -> Callable[...,
         return tuple(reduce(term * weights, sums) for term in terms)
 
     chosen = flat_weighted_sums if weighted else flat_sums
-    # Dynamo keeps its graphs, and counts them against its limit, by code object: closures of one function share theirs.
+    # Dynamo keeps its graphs, and counts them against its limit, by code object: closures of one function
+    # share theirs.
     chosen.__code__ = chosen.__code__.replace(co_name=f"{chosen.__name__}_{kind}_{precision.name}")
     return chosen
 
@@ -106,7 +116,8 @@ _COMPILED: dict[tuple[str, str, bool, bool], Callable[..., Sums]] = {}
 
 
 def compiled_sums(kind: str, precision: Precision, weighted: bool, wide: bool) -> Callable[..., Sums]:
-    """torch.compile of one variant with dynamic sizes, one function object each: variants share no recompile limit."""
+    """torch.compile of one variant with dynamic sizes, one function object each: variants share no recompile
+    limit."""
     key = (kind, precision.name, weighted, wide)
     if key not in _COMPILED:
         _COMPILED[key] = torch.compile(_flat_sums(kind, precision, weighted), dynamic=True)
@@ -133,10 +144,14 @@ class CompiledKernel:
         return tuple(term.view(-1, classes) for term in sums)
 
 
-def _run_marked(run: Callable[..., Sums], x: Tensor, row: Tensor, b: Tensor, w: Tensor, *weight: Tensor) -> Sums:
+def _run_marked(
+    run: Callable[..., Sums], x: Tensor, row: Tensor, b: Tensor, w: Tensor, *weight: Tensor
+) -> Sums:
     # A size of 1 would be compiled into the graph and force a second one: a lone pair or row goes in twice.
     if row.numel() == 1:
-        return tuple(term[:1] for term in _run_marked(run, x, row.repeat(2), b.repeat(2), w.repeat(2), *weight))
+        return tuple(
+            term[:1] for term in _run_marked(run, x, row.repeat(2), b.repeat(2), w.repeat(2), *weight)
+        )
     if x.shape[0] == 1:
         x, weight = x.repeat(2, 1), tuple(part.repeat(2, 1) for part in weight)
     return run(x, row, b, w, *weight)

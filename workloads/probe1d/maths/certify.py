@@ -1,4 +1,5 @@
-"""The last word on every pair: its gradient in float64 on all events, and float64 Newton where that is too large."""
+"""The last word on every pair: its gradient in float64 on all events, and float64 Newton where that is too
+large."""
 
 from __future__ import annotations
 
@@ -68,7 +69,13 @@ class Certifier:
     """
 
     def __init__(
-        self, source: GradientSource, evaluator: Evaluator, solution: Solution, counts: Counts, tol: float, separable: bool
+        self,
+        source: GradientSource,
+        evaluator: Evaluator,
+        solution: Solution,
+        counts: Counts,
+        tol: float,
+        separable: bool,
     ) -> None:
         self.source, self.evaluator, self.solution = source, evaluator, solution
         self.counts, self.tol, self.separable = counts, tol, separable
@@ -97,7 +104,9 @@ class Certifier:
         # Evaluations are added to those made before, so the solver writes into a copy of the counts.
         before = self.solution.evals.clone()
         quiet = WaitingLog(self.counts, lambda row: None, debug=False)
-        solver = NewtonSolver(rules, self.evaluator, quiet, NoHook(), self.counts, self.solution, compact=self.separable)
+        solver = NewtonSolver(
+            rules, self.evaluator, quiet, NoHook(), self.counts, self.solution, compact=self.separable
+        )
         _run(solver.solve(number, block, b, w))
         pairs = block.pair.reshape(-1)
         self.solution.evals[pairs] += before[pairs]

@@ -1,10 +1,10 @@
 """Certified compression: the events of a bin become two Gauss nodes that keep its first four moments.
 
-Only the smooth sums over events are approximated; counts and label sums stay exact. What is solved on nodes is
-certified on all events afterwards, so compression can cost time but not correctness.
+Only the smooth sums over events are approximated; counts and label sums stay exact. What is solved on nodes
+is certified on all events afterwards, so compression can cost time but not correctness.
 
-Two-point Gauss quadrature: with central moments s2, s3 of a bin of c events around its mean m, the nodes are m + t for
-the roots t1 < t2 of t^2 - (s3/s2) t - s2 = 0, with weights c t2/(t2 - t1) and -c t1/(t2 - t1).
+Two-point Gauss quadrature: with central moments s2, s3 of a bin of c events around its mean m, the nodes are
+m + t for the roots t1 < t2 of t^2 - (s3/s2) t - s2 = 0, with weights c t2/(t2 - t1) and -c t1/(t2 - t1).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ FLAT = 1e-20
 
 
 def compress_layout(layout: Layout, counts: Tensor, bins: int) -> Layout:
-    """The same ranks with at most 2 `bins` weighted nodes each. `counts` [L] are numbers of non-zeros by rank.
+    """The same ranks with at most 2 `bins` weighted nodes each. `counts` [L] are numbers of non-zeros by
+    rank.
 
     Padding slots carry weight 0 here, so the zero group is the true one: `slots` are the counts.
     """
@@ -46,13 +47,16 @@ def _with_unit_weights(first: int, last: int, x: Tensor, counts: Tensor) -> Buck
 
 
 def merge_nodes(buckets: list[Bucket], first: int) -> list[Bucket]:
-    """Join the compressed buckets (ranks from `first`): they are equally wide, and one launch does for all."""
+    """Join the compressed buckets (ranks from `first`): they are equally wide, and one launch does for
+    all."""
     plain = [bucket for bucket in buckets if bucket.first < first]
     nodes = [bucket for bucket in buckets if bucket.first >= first]
     if not nodes:
         return plain
     weights = [bucket.weight for bucket in nodes if bucket.weight is not None]
-    joined = Bucket(nodes[0].first, nodes[-1].last, torch.cat([bucket.x for bucket in nodes]), torch.cat(weights))
+    joined = Bucket(
+        nodes[0].first, nodes[-1].last, torch.cat([bucket.x for bucket in nodes]), torch.cat(weights)
+    )
     return [*plain, joined]
 
 
@@ -69,7 +73,8 @@ def sort_rows(x: Tensor, counts: Tensor) -> Tensor:
 def bin_edges(x: Tensor, counts: Tensor, bins: int) -> Tensor:
     """First position of each bin in sorted rows, plus the end: int64 [l, bins + 1].
 
-    Half the edges are quantiles; the other half are log-spaced, or quantiles too where a value is not positive.
+    Half the edges are quantiles; the other half are log-spaced, or quantiles too where a value is not
+    positive.
     """
     share = torch.arange(bins + 1, device=x.device, dtype=torch.float64) / bins
     quantiles = (counts[:, None] * share).round().long()
@@ -80,7 +85,11 @@ def bin_edges(x: Tensor, counts: Tensor, bins: int) -> Tensor:
     ratio = torch.where(positive, high / torch.where(positive, low, 1.0), 1.0)
     values = torch.where(positive, low, 1.0) * ratio**log_share
     by_log = torch.searchsorted(x.contiguous(), values.to(x.dtype).contiguous())
-    by_count = (counts[:, None] * torch.arange(half + 1, device=x.device, dtype=torch.float64) / max(half, 1)).round().long()
+    by_count = (
+        (counts[:, None] * torch.arange(half + 1, device=x.device, dtype=torch.float64) / max(half, 1))
+        .round()
+        .long()
+    )
     mixed = torch.sort(torch.cat([by_count, by_log], dim=1), dim=1).values
     return torch.where(positive, mixed, quantiles)
 
@@ -111,11 +120,16 @@ def gauss_nodes(x: Tensor, counts: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     weight = torch.cat([w_first, w_second], 1)
     width = bucket_width(nodes.shape[1])
     pad = (0, width - nodes.shape[1])
-    return torch.nn.functional.pad(torch.where(weight > 0, nodes, 0.0), pad), torch.nn.functional.pad(weight, pad)
+    return torch.nn.functional.pad(torch.where(weight > 0, nodes, 0.0), pad), torch.nn.functional.pad(
+        weight, pad
+    )
 
 
-def two_point_rule(mean: Tensor, s2: Tensor, s3: Tensor, size: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Low and high node and their weights, from the mean and the central moments per event of `size` events."""
+def two_point_rule(
+    mean: Tensor, s2: Tensor, s3: Tensor, size: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Low and high node and their weights, from the mean and the central moments per event of `size`
+    events."""
     flat = s2 < FLAT
     skew = torch.where(flat, 0.0, s3 / torch.where(flat, 1.0, s2))
     spread = torch.sqrt(skew * skew + 4 * torch.where(flat, 1.0, s2))

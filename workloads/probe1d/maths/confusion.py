@@ -1,8 +1,8 @@
 """True and false positives and negatives of every pair at mu > threshold.
 
 Baseline: one more pass over all events that adds up float32 ones, which stops counting at 2^24. Search: mu is
-monotone in x, so the predicted positives of a pair are one end of its latent's sorted values; two binary searches that
-evaluate the predicate itself give exact integers.
+monotone in x, so the predicted positives of a pair are one end of its latent's sorted values; two binary
+searches that evaluate the predicate itself give exact integers.
 """
 
 from __future__ import annotations
@@ -50,9 +50,12 @@ def zero_group(b: Tensor, zeros: Tensor, zero_positives: Tensor) -> tuple[Tensor
 def confusion_by_events(
     x: Csr, labels: Tensor, positives: Tensor, chunker: Chunker, b: Tensor, w: Tensor, counts: Counts
 ) -> Confusion:
-    """One labelled pass over events with float32 counts. `labels` [N, c]; b, w float32 [L, c]; `positives` [c]."""
+    """One labelled pass over events with float32 counts. `labels` [N, c]; b, w float32 [L, c]; `positives`
+    [c]."""
     shape = b.shape
-    predicted, hit, seen_hits, seen = (torch.zeros(shape, dtype=torch.float32, device=b.device) for _ in range(4))
+    predicted, hit, seen_hits, seen = (
+        torch.zeros(shape, dtype=torch.float32, device=b.device) for _ in range(4)
+    )
     for chunk in chunker():
         part = slice(chunk.start, chunk.stop)
         columns, values = x.indices[part], x.values[part].float().unsqueeze(1)
@@ -124,8 +127,9 @@ def confusion_by_search(
 def fired(values: Tensor, start: Tensor, stop: Tensor, b: Tensor, w: Tensor) -> Tensor:
     """How many of the ascending values[start:stop] fulfil the predicate, int64 in the shape of b.
 
-    For w > 0 the predicate turns from false to true along the run, for w < 0 from true to false; the search looks for
-    the turning point, on runs of their own length each. w = 0 is the constant predicate, where either view holds.
+    For w > 0 the predicate turns from false to true along the run, for w < 0 from true to false; the search
+    looks for the turning point, on runs of their own length each. w = 0 is the constant predicate, where
+    either view holds.
     """
     if not values.numel():
         return torch.zeros_like(start)

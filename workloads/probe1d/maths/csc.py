@@ -15,7 +15,8 @@ NUMBER_OF_SUMS = {"gradient": 2, "hessian": 5, "loss": 6}
 
 
 class CscEvaluator:
-    """Evaluates any block whose rows are in rank order; rows may be missing and may repeat (flat lists of pairs)."""
+    """Evaluates any block whose rows are in rank order; rows may be missing and may repeat (flat lists of
+    pairs)."""
 
     def __init__(self, layout: Layout, kernel: BucketKernel, precision: Precision, counts: Counts) -> None:
         self.layout, self.kernel, self.precision, self.counts = layout, kernel, precision, counts
@@ -48,7 +49,9 @@ class CscEvaluator:
         pieces = [tuple(self._zeros(splits[0], b) for _ in range(NUMBER_OF_SUMS[kind]))]
         for bucket, start, stop in zip(self.layout.buckets, splits, splits[1:], strict=False):
             if stop > start:
-                pieces.append(self.kernel(bucket, latent[start:stop] - bucket.first, b[start:stop], w[start:stop], kind))
+                pieces.append(
+                    self.kernel(bucket, latent[start:stop] - bucket.first, b[start:stop], w[start:stop], kind)
+                )
                 self._count(bucket.width * (stop - start) * b.shape[1], kind)
         return tuple(torch.cat(parts) for parts in zip(*pieces, strict=True))
 

@@ -26,7 +26,9 @@ class CsrEvaluator:
     A block given to `sums` holds every latent once, in order: scatter-add cannot leave latents out.
     """
 
-    def __init__(self, x: Csr, chunker: Chunker, precision: Precision, cast_once: bool, counts: Counts) -> None:
+    def __init__(
+        self, x: Csr, chunker: Chunker, precision: Precision, cast_once: bool, counts: Counts
+    ) -> None:
         self.x, self.chunker, self.precision, self.counts = x, chunker, precision, counts
         self.values = self._cast(x.values) if cast_once else x.values
 
@@ -64,7 +66,9 @@ class CsrEvaluator:
 class LabelledCsr(CsrEvaluator):
     """The report-time pass: label rows gathered for every event, seven sums scattered."""
 
-    def __init__(self, x: Csr, labels: Tensor, chunker: Chunker, precision: Precision, cast_once: bool, counts: Counts) -> None:
+    def __init__(
+        self, x: Csr, labels: Tensor, chunker: Chunker, precision: Precision, cast_once: bool, counts: Counts
+    ) -> None:
         super().__init__(x, chunker, precision, cast_once, counts)
         self.all_labels = labels
         self.labels = labels
@@ -87,7 +91,15 @@ class LabelledCsr(CsrEvaluator):
             s = mu * (1 - mu)
             sx = s * x
             entropy = binary_cross_entropy_with_logits(eta, y, reduction="none")
-            for into, terms in ((m0, mu), (residual, (mu - y) * x), (a0, s), (a1, sx), (a2, sx * x), (loss, entropy), (y_sum, y)):
+            for into, terms in (
+                (m0, mu),
+                (residual, (mu - y) * x),
+                (a0, s),
+                (a1, sx),
+                (a2, sx * x),
+                (loss, entropy),
+                (y_sum, y),
+            ):
                 self._scatter(into, columns, terms)
         return EventSums(m0=m0, a0=a0, a1=a1, a2=a2, loss=loss, residual=residual, labels=y_sum)
 
@@ -97,7 +109,9 @@ class LabelFreeCsr(CsrEvaluator):
 
     def sums(self, block: Block, b: Tensor, w: Tensor, with_loss: bool = True) -> EventSums:
         """Five sums over non-zeros, and the sum of softplus where the loss is wanted."""
-        m0, m1, a0, a1, a2, *rest = self._accumulators(b, LABEL_FREE_SUMS if with_loss else LABEL_FREE_SUMS - 1)
+        m0, m1, a0, a1, a2, *rest = self._accumulators(
+            b, LABEL_FREE_SUMS if with_loss else LABEL_FREE_SUMS - 1
+        )
         b, w = b.to(self.precision.compute), w.to(self.precision.compute)
         for _, columns, x in self._chunks(b.shape[1]):
             self.counts.add("kernel_launches", KERNELS_PER_LABEL_FREE_CHUNK)

@@ -1,7 +1,7 @@
 """From sums over non-zeros to loss, gradient and Hessian of every pair of a block.
 
-All zeros of a latent share one logit, so they enter as a group. Blocks are [R, c]: R rows of pair state, each one
-latent, by c classes; a flat list of pairs is a block with c = 1.
+All zeros of a latent share one logit, so they enter as a group. Blocks are [R, c]: R rows of pair state, each
+one latent, by c classes; a flat list of pairs is a block with c = 1.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Block:
 
     def double(self) -> Block:
         """The same constants in float64."""
-        return Block(self.latent, self.pair, *(getattr(self, name).double() for name in _CONSTANTS), rows=self.rows)
+        return Block(
+            self.latent, self.pair, *(getattr(self, name).double() for name in _CONSTANTS), rows=self.rows
+        )
 
 
 _CONSTANTS = ("count", "zeros", "positives", "prior", "hits", "hit_sum", "scale")
@@ -49,10 +51,11 @@ _CONSTANTS = ("count", "zeros", "positives", "prior", "hits", "hit_sum", "scale"
 
 @dataclass(frozen=True)
 class EventSums:
-    """Sums over the non-zeros of each pair, [R, c]. `residual` (sum of (mu-y) x) and `labels` only on labelled paths.
+    """Sums over the non-zeros of each pair, [R, c]. `residual` (sum of (mu-y) x) and `labels` only on
+    labelled paths.
 
-    m0, m1: sums of mu, mu x; a0, a1, a2: sums of s, s x, s x^2 with s = mu (1 - mu); loss: sum of softplus, or of
-    cross-entropy where labels were gathered.
+    m0, m1: sums of mu, mu x; a0, a1, a2: sums of s, s x, s x^2 with s = mu (1 - mu); loss: sum of softplus,
+    or of cross-entropy where labels were gathered.
     """
 
     m0: Tensor
@@ -66,7 +69,9 @@ class EventSums:
 
     def double(self) -> EventSums:
         """The same sums in float64."""
-        parts: dict[str, Any] = {name: None if part is None else part.double() for name, part in vars(self).items()}
+        parts: dict[str, Any] = {
+            name: None if part is None else part.double() for name, part in vars(self).items()
+        }
         return EventSums(**parts)
 
 
@@ -85,8 +90,8 @@ class Derivatives:
 def combine(block: Block, b: Tensor, w: Tensor, sums: EventSums, unit: float, clip: float) -> Derivatives:
     """Add the zero group and the ridge.
 
-    `unit` 1 keeps sums (the report-time form, whose ridge is not scaled along), 1/N gives means; `clip` bounds the
-    zero group's probability away from 0 and 1.
+    `unit` 1 keeps sums (the report-time form, whose ridge is not scaled along), 1/N gives means; `clip`
+    bounds the zero group's probability away from 0 and 1.
     """
     # 1 - clip can round to 1 in float32, which would make the logarithm of the complement infinite.
     mu0 = torch.sigmoid(b).clamp(clip, min(1 - clip, 1 - torch.finfo(b.dtype).eps))

@@ -27,7 +27,8 @@ class NoHook:
 
 
 class PassTimes(NoHook):
-    """Time of every slab pass in `rows` as (slab, milliseconds), read one pass late so that nothing waits for it."""
+    """Time of every slab pass in `rows` as (slab, milliseconds), read one pass late so that nothing waits for
+    it."""
 
     def __init__(self, counts: Counts, device: str) -> None:
         self.counts, self.cuda = counts, device == "cuda"

@@ -146,7 +146,15 @@ class Job:
             tol=task.config.tol * (NODE_TOL if choices.compress else 1),
         )
         solver = SlabSolver(
-            rules, options, view.evaluator, view.metric, self._log(), task.hook, task.counts, self.solution, task.phase
+            rules,
+            options,
+            view.evaluator,
+            view.metric,
+            self._log(),
+            task.hook,
+            task.counts,
+            self.solution,
+            task.phase,
         )
 
         def solve(number: int, columns: Tensor) -> Iterator[None]:
@@ -188,7 +196,8 @@ class Job:
         return 1.0 if self.task.choices.precision.compute == torch.float64 else FLOAT32_MARGIN
 
     def _certifier(self, prepared: Prepared) -> Certifier | None:
-        """Needed by the optimised solver unless it evaluated in float64 already, and by every use of compression."""
+        """Needed by the optimised solver unless it evaluated in float64 already, and by every use of
+        compression."""
         task, choices = self.task, self.task.choices
         exact = choices.precision.compute == torch.float64 and not choices.compress
         if exact or (choices.solver != "newton" and not choices.compress):
@@ -203,7 +212,8 @@ class Job:
         certifier.certify(number, view.block(columns, torch.float64, flat=view.layout is not None))
 
     def _describe(self, prepared: Prepared) -> Iterator[None]:
-        """Loss matrices and confusion counts, slab by slab; parameters are those that are written to a file."""
+        """Loss matrices and confusion counts, slab by slab; parameters are those that are written to a
+        file."""
         describe = _Describer(self.task, prepared, self.results["b"].float(), self.results["w"].float())
         for columns in self._slabs():
             yield
@@ -253,5 +263,7 @@ class _Describer:
         if chunker is None:
             kind = CachedChunks if task.choices.cache_row_idx else RebuiltChunks
             chunker = kind(train.x, task.choices.chunk_limit(2**21, task.grid.numel()), task.counts)
-        labels = train.dense[:, columns] if train.dense is not None else train.labels.dense(task.grid[columns])
+        labels = (
+            train.dense[:, columns] if train.dense is not None else train.labels.dense(task.grid[columns])
+        )
         return confusion_by_events(train.x, labels, positives, chunker, b, w, task.counts)

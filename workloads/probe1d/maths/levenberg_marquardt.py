@@ -1,7 +1,7 @@
 """One damped Newton (Levenberg-Marquardt) step for a block of pairs, as the report's solver takes it.
 
-All pairs go through the retries in lock step. A pair succeeds when its step is solvable and the undamped model
-predicts a decrease; zero gradients predict none, so dead pairs use up every try on every pass.
+All pairs go through the retries in lock step. A pair succeeds when its step is solvable and the undamped
+model predicts a decrease; zero gradients predict none, so dead pairs use up every try on every pass.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def step_metric(rules: LmRules, grad: Derivatives, scale: Tensor) -> Tensor:
 def adapt_damping(state: LmState, loss: Tensor, ignore_noise: bool) -> Tensor:
     """Raise or lower lambda by the gain ratio of the *previous* step; returns the new lambda.
 
-    `ignore_noise` leaves out ratios whose prediction is below float32 rounding and relaxes the damping there instead.
+    `ignore_noise` leaves out ratios whose prediction is below float32 rounding and relaxes the damping there
+    instead.
     """
     known = torch.isfinite(state.predicted)
     ratio = (state.loss - loss) / state.predicted.clamp(min=1e-18)
@@ -111,7 +112,9 @@ def adapt_damping(state: LmState, loss: Tensor, ignore_noise: bool) -> Tensor:
     return lam.clamp(LAMBDA_LOW, LAMBDA_HIGH)
 
 
-def attempt(grad: Derivatives, lam: Tensor, metric: Tensor, budget: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def attempt(
+    grad: Derivatives, lam: Tensor, metric: Tensor, budget: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Solve one damped system by Cramer's rule: step, predicted decrease, clipped, succeeded."""
     d00, d11 = grad.h0 + lam, grad.h2 + lam * metric
     det = d00 * d11 - grad.h1 * grad.h1
@@ -143,7 +146,9 @@ class Retries:
             tries += 1
             new = attempt(grad, lam, metric, self.rules.budget)
             won = left & new[4]
-            db, dw, predicted = (torch.where(won, a, old) for a, old in zip(new[:3], (db, dw, predicted), strict=True))
+            db, dw, predicted = (
+                torch.where(won, a, old) for a, old in zip(new[:3], (db, dw, predicted), strict=True)
+            )
             clipped = torch.where(won, new[3], clipped)
             left = left & ~won
             lam = torch.where(left, lam * 10, lam)

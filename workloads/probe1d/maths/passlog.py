@@ -1,4 +1,5 @@
-"""What a pass tells the host: at once and by waiting, as the report's code does, or from a copy that nobody waits for."""
+"""What a pass tells the host: at once and by waiting, as the report's code does, or from a copy that nobody
+waits for."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ PASSES_PER_COPY = 8
 
 @dataclass(frozen=True)
 class PassFacts:
-    """Device tensors that describe one slab pass; a solver that needs no loss, or whose steps cannot fail, has none."""
+    """Device tensors that describe one slab pass; a solver that needs no loss, or whose steps cannot fail,
+    has none."""
 
     loss: Tensor | None
     g0: Tensor
@@ -75,15 +77,20 @@ def warn_failed(counts: Counts, n_fail: int, low: float, high: float, grad: tupl
     counts.add("failing_passes")
     counts.add("warnings")
     LOGGER.warning(
-        "LM step fallback: n_fail=%d lam_min=%.3g lam_max=%.3g grad_max=(%.3g,%.3g)", n_fail, low, high, grad[0], grad[1]
+        "LM step fallback: n_fail=%d lam_min=%.3g lam_max=%.3g grad_max=(%.3g,%.3g)",
+        n_fail,
+        low,
+        high,
+        grad[0],
+        grad[1],
     )
 
 
 class DeviceLog:
     """Keeps the facts of each pass on the device and copies them out every few passes, without waiting.
 
-    The stop flag travels the same way: a slab may run some passes longer, with all updates masked, so results are
-    those of the waiting log.
+    The stop flag travels the same way: a slab may run some passes longer, with all updates masked, so results
+    are those of the waiting log.
     """
 
     def __init__(self, counts: Counts, sink: Callable[[Mapping[str, float]], None]) -> None:
@@ -133,7 +140,9 @@ class DeviceLog:
 
     def finish(self) -> None:
         """End a slab: one wait for its whole table, then its log rows and warnings."""
-        for loss, gradient, n_fail, low, high, g0, g1, stop in self.counts.read_all(self.table[: self.passes]):
+        for loss, gradient, n_fail, low, high, g0, g1, stop in self.counts.read_all(
+            self.table[: self.passes]
+        ):
             row = {"loss": loss, "gradient": gradient}
             if n_fail:
                 warn_failed(self.counts, int(n_fail), low, high, (g0, g1))

@@ -17,7 +17,14 @@ from workloads.probe1d.counters import Counts
 from workloads.probe1d.data.grid import Reason, Solution
 from workloads.probe1d.maths.derivatives import Block, Derivatives, EventSums, combine, scaled_gradient
 from workloads.probe1d.maths.hooks import NoHook
-from workloads.probe1d.maths.levenberg_marquardt import LmRules, LmState, Retries, Step, adapt_damping, step_metric
+from workloads.probe1d.maths.levenberg_marquardt import (
+    LmRules,
+    LmState,
+    Retries,
+    Step,
+    adapt_damping,
+    step_metric,
+)
 from workloads.probe1d.maths.passlog import DeviceLog, PassFacts, WaitingLog
 from workloads.probe1d.maths.precision import Precision
 
@@ -40,8 +47,8 @@ class Evaluator(Protocol):
 class LmOptions:
     """Toggles of the passes.
 
-    `scaled`: activity and stop by the scaled gradient; `skip_zero` off, exact or tol; `freeze_after` failures in a row
-    (0: never); `compact`: leave rows out once all their pairs have converged.
+    `scaled`: activity and stop by the scaled gradient; `skip_zero` off, exact or tol; `freeze_after` failures
+    in a row (0: never); `compact`: leave rows out once all their pairs have converged.
     """
 
     scaled: bool
@@ -88,7 +95,9 @@ class SlabSolver:
         """Passes over a slab starting from (b, w); yields before each."""
         unit = 1.0 if self.rules.sums else 1.0 / block.rows
         state = LmState.start(b, w)
-        notes = Bookkeeping(torch.zeros_like(b, dtype=torch.bool), torch.zeros_like(b, dtype=torch.int32), torch.zeros_like(b))
+        notes = Bookkeeping(
+            torch.zeros_like(b, dtype=torch.bool), torch.zeros_like(b, dtype=torch.int32), torch.zeros_like(b)
+        )
         over = torch.zeros((), dtype=torch.bool, device=b.device)
         tally = _Tally(b.device)
         self.log.begin(self.rules.max_iter, b.device)
@@ -137,14 +146,17 @@ class SlabSolver:
         return ((gradient <= self.options.tol) | notes.frozen).all()
 
     def _stops_after_step(self, grad: Derivatives, step: Step) -> Tensor:
-        """The report-time test: raw gradient and raw step, on sums, of all pairs at once. It is out of reach."""
+        """The report-time test: raw gradient and raw step, on sums, of all pairs at once. It is out of
+        reach."""
         if self.options.scaled or not self.rules.sums:
             return torch.zeros((), dtype=torch.bool, device=grad.g0.device)
         steepest = torch.maximum(grad.g0.abs(), grad.g1.abs()).max()
         longest = torch.maximum(step.db.abs(), step.dw.abs()).max()
         return (steepest < self.rules.tol) & (longest < self.rules.tol)
 
-    def _wanted(self, block: Block, grad: Derivatives, gradient: Tensor, notes: Bookkeeping) -> tuple[Tensor, Tensor | None]:
+    def _wanted(
+        self, block: Block, grad: Derivatives, gradient: Tensor, notes: Bookkeeping
+    ) -> tuple[Tensor, Tensor | None]:
         """Pairs that take part in the step, and those left out for want of a gradient."""
         wanted = ~notes.frozen
         if self.rules.pin_dead:
@@ -163,7 +175,9 @@ class SlabSolver:
         """Adapt the damping, find a step for every wanted pair, and take it, uphill or not."""
         assert grad.loss is not None
         lam = adapt_damping(state, grad.loss, ignore_noise=self.options.scaled and not self.rules.sums)
-        metric = step_metric(self.rules, grad, self.metric_scale.to(lam.dtype).index_select(0, block.latent).unsqueeze(1))
+        metric = step_metric(
+            self.rules, grad, self.metric_scale.to(lam.dtype).index_select(0, block.latent).unsqueeze(1)
+        )
         step, tries = self.retries(grad, lam, metric, wanted)
         self.counts.add("retries", max(tries - 1, 0))
         state.b = state.b - step.db
@@ -180,7 +194,9 @@ class SlabSolver:
         state.failures = torch.where(step.failed, state.failures + 1, torch.zeros_like(state.failures))
         notes.frozen = notes.frozen | (state.failures >= self.options.freeze_after)
 
-    def _compact(self, block: Block, state: LmState, notes: Bookkeeping) -> tuple[Block, LmState, Bookkeeping]:
+    def _compact(
+        self, block: Block, state: LmState, notes: Bookkeeping
+    ) -> tuple[Block, LmState, Bookkeeping]:
         """Store and drop rows none of whose pairs is still open."""
         still = (notes.gmax > self.options.tol) & ~notes.frozen
         if self.rules.pin_dead:
@@ -201,7 +217,9 @@ class SlabSolver:
         reason[(block.count == 0).expand_as(reason)] = Reason.DEAD
         if self.options.freeze_after:
             self.counts.add("frozen_pairs", self.counts.read(notes.frozen.sum()))
-        self.solution.store(block.pair, b=state.b, w=state.w, evals=notes.evals, gmax=notes.gmax, reason=reason)
+        self.solution.store(
+            block.pair, b=state.b, w=state.w, evals=notes.evals, gmax=notes.gmax, reason=reason
+        )
 
 
 class _Tally:

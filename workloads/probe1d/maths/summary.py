@@ -24,14 +24,16 @@ def mean_loss(view: View, columns: Tensor, b: Tensor, w: Tensor) -> Tensor:
 
 
 def intercept_only_loss(prior: Tensor, view: View) -> Tensor:
-    """Mean negative log-likelihood on the rows of `view` of a model that knows only the training prior, [C]."""
+    """Mean negative log-likelihood on the rows of `view` of a model that knows only the training prior,
+    [C]."""
     share = class_totals(view.labels, view.grid) / view.x.rows
     return torch.nn.functional.softplus(prior) - share * prior
 
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """Per class: the latent with the lowest training loss, its held-out loss, and R = 1 - loss / intercept-only loss."""
+    """Per class: the latent with the lowest training loss, its held-out loss, and R = 1 - loss /
+    intercept-only loss."""
 
     best_latent: np.ndarray
     loss: np.ndarray

@@ -12,7 +12,16 @@ from workloads.probe1d.build import Choices
 from workloads.probe1d.counters import Counts
 from workloads.probe1d.data.grid import make_block
 from workloads.probe1d.data.layout import Layout, build_layout, reorder, to_csc
-from workloads.probe1d.data.problem import Constants, Csr, Labels, class_totals, constants, power_sums, prior_logit, rms_scale
+from workloads.probe1d.data.problem import (
+    Constants,
+    Csr,
+    Labels,
+    class_totals,
+    constants,
+    power_sums,
+    prior_logit,
+    rms_scale,
+)
 from workloads.probe1d.kernels.event_sums import BucketKernel, CompiledKernel, EagerKernel
 from workloads.probe1d.maths.chunks import CachedChunks, Chunker, EventChunks, PlannedChunks, RebuiltChunks
 from workloads.probe1d.maths.csc import CscEvaluator
@@ -31,8 +40,8 @@ GPU_CHUNK_EVENTS = 2**22
 class View:
     """Rows prepared for an arm.
 
-    `constants` and everything the evaluator takes or gives are in rank order where there is a layout; `order[rank]` is
-    the latent then. `slots` [L] are the events an evaluator visits for each latent.
+    `constants` and everything the evaluator takes or gives are in rank order where there is a layout;
+    `order[rank]` is the latent then. `slots` [L] are the events an evaluator visits for each latent.
     """
 
     x: Csr
@@ -52,7 +61,8 @@ class View:
         return None if self.layout is None else self.layout.order
 
     def reach(self) -> Tensor:
-        """Largest |x| of each latent (of its nodes where compressed), float64 [L], in the order of the latents here."""
+        """Largest |x| of each latent (of its nodes where compressed), float64 [L], in the order of the
+        latents here."""
         found = torch.zeros(self.x.latents, dtype=torch.float64, device=self.x.values.device)
         if self.layout is None:
             return found.scatter_reduce(0, self.x.indices.long(), self.x.values.double().abs(), "amax")
@@ -61,12 +71,15 @@ class View:
         return found
 
     def least(self) -> Tensor:
-        """Smallest |x| of the non-zeros of each latent, infinite without any, float64 [L], in the order of the latents here."""
+        """Smallest |x| of the non-zeros of each latent, infinite without any, float64 [L], in the order of
+        the latents here."""
         found = torch.full((self.x.latents,), torch.inf, dtype=torch.float64, device=self.x.values.device)
         if self.layout is None:
             return found.scatter_reduce(0, self.x.indices.long(), self.x.values.double().abs(), "amin")
         for bucket in self.layout.buckets:
-            found[bucket.first : bucket.last] = bucket.x.abs().masked_fill(bucket.x == 0, torch.inf).amin(1).double()
+            found[bucket.first : bucket.last] = (
+                bucket.x.abs().masked_fill(bucket.x == 0, torch.inf).amin(1).double()
+            )
         return found
 
     def block(self, columns: Tensor, dtype: torch.dtype, flat: bool = False) -> Block:
@@ -100,7 +113,8 @@ def make_chunker(x: Csr, choices: Choices, classes: int, counts: Counts) -> Chun
 
 
 def make_view(x: Csr, labels: Labels, grid: Tensor, choices: Choices, counts: Counts) -> View:
-    """Prepare rows for an arm: sums made once, sorting where the arm wants it, label matrix where it needs one."""
+    """Prepare rows for an arm: sums made once, sorting where the arm wants it, label matrix where it needs
+    one."""
     found = _constants(x, labels, grid, choices, counts)
     metric = metric_scale(x, choices.qx_stat, found.count, found.sum_xx, counts)
     if choices.csc_layout:
@@ -128,7 +142,16 @@ def _view_by_latent(
     counts.add("stored_events", x.nnz)
     kernel = make_kernel(choices, choices.precision, counts, x.values.device.type)
     evaluator = CscEvaluator(layout, kernel, choices.precision, counts)
-    return View(x, labels, grid, reorder(found, layout.order), metric[layout.order], evaluator, layout.slots, layout=layout)
+    return View(
+        x,
+        labels,
+        grid,
+        reorder(found, layout.order),
+        metric[layout.order],
+        evaluator,
+        layout.slots,
+        layout=layout,
+    )
 
 
 def _constants(x: Csr, labels: Labels, grid: Tensor, choices: Choices, counts: Counts) -> Constants:
@@ -136,11 +159,14 @@ def _constants(x: Csr, labels: Labels, grid: Tensor, choices: Choices, counts: C
     if choices.qx_stat != "rms":
         return found
     number, squares = rms_by_pass(x, counts)
-    return dataclasses.replace(found, count=number.double(), sum_xx=squares.double(), scale=rms_scale(number, squares))
+    return dataclasses.replace(
+        found, count=number.double(), sum_xx=squares.double(), scale=rms_scale(number, squares)
+    )
 
 
 def labelled_constants(x: Csr, labels: Labels, grid: Tensor) -> Constants:
-    """Constants of a path that sums labels on every pass: the label sums are left at zero, and nothing reads them."""
+    """Constants of a path that sums labels on every pass: the label sums are left at zero, and nothing reads
+    them."""
     count, sum_x, sum_xx = power_sums(x)
     totals = class_totals(labels, grid)
     empty = torch.zeros(x.latents, grid.numel(), dtype=torch.float64, device=x.values.device)
@@ -152,6 +178,8 @@ def float64_evaluator(view: View, choices: Choices, counts: Counts) -> Evaluator
     """The arm's own pass in float64, for certification and polish."""
     precision = PRECISIONS["f64"]
     if view.layout is not None:
-        return CscEvaluator(view.layout, make_kernel(choices, precision, counts, view.x.values.device.type), precision, counts)
+        return CscEvaluator(
+            view.layout, make_kernel(choices, precision, counts, view.x.values.device.type), precision, counts
+        )
     assert view.chunker is not None
     return csr_evaluator(view.x, view.dense, view.chunker, precision, choices.cast_once, counts)

@@ -1,7 +1,8 @@
 """The unique minimiser of every pair in float64, and what any other parameters miss by. Numpy only.
 
-Shares no line with the solvers it judges: constants and formulas are written out again, every event is visited with
-its label, and progress is accepted by the loss itself (Newton with backtracking; Nocedal & Wright 2006, chapter 3).
+Shares no line with the solvers it judges: constants and formulas are written out again, every event is
+visited with its label, and progress is accepted by the loss itself (Newton with backtracking; Nocedal &
+Wright 2006, chapter 3).
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ GRADIENT_GOAL = 1e-12
 MAX_STEPS = 400
 STEP_LOGITS = 6.0
 NEAR_LOGIT = 1e-5
-"""A datum this close to the threshold may fall on either side in float32: its pair is excused from exact counts."""
+"""A datum this close to the threshold may fall on either side in float32: its pair is excused from exact
+counts."""
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True)
 class Events:
-    """Activations by latent as numpy sees them: row and value of each event, `starts` [L + 1]; labels bool [N, C]."""
+    """Activations by latent as numpy sees them: row and value of each event, `starts` [L + 1]; labels bool
+    [N, C]."""
 
     starts: Array
     rows: Array
@@ -82,7 +85,13 @@ class Column:
     def only(self, classes: Array) -> Column:
         """The same latent for some of the classes."""
         return Column(
-            self.x, self.y[:, classes], self.rows, self.silent, self.silent_hits[classes], self.prior[classes], self.unit
+            self.x,
+            self.y[:, classes],
+            self.rows,
+            self.silent,
+            self.silent_hits[classes],
+            self.prior[classes],
+            self.unit,
         )
 
 
@@ -130,7 +139,9 @@ def minimise_column(column: Column) -> tuple[Array, Array]:
     return b, w
 
 
-def _backtrack(part: Column, b: Array, w: Array, step_b: Array, step_w: Array, g0: Array, g1: Array) -> tuple[Array, Array]:
+def _backtrack(
+    part: Column, b: Array, w: Array, step_b: Array, step_w: Array, g0: Array, g1: Array
+) -> tuple[Array, Array]:
     """Halve each step until the loss falls as a quarter of the slope promises, up to rounding of the loss."""
     start, slope = part.loss(b, w), g0 * step_b + g1 * step_w
     size = np.ones_like(b)
@@ -155,7 +166,8 @@ def minimise(events: Events) -> tuple[Array, Array, Array]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What parameters come to, [L, C] each: F, G, exact counts at probability above one half, and excused pairs."""
+    """What parameters come to, [L, C] each: F, G, exact counts at probability above one half, and excused
+    pairs."""
 
     loss: Array
     gradient: Array
@@ -173,5 +185,13 @@ def judge(events: Events, b: Array, w: Array) -> Verdict:
         tp = (fires & (column.y > 0)).sum(0) + np.where(silent_fires, column.silent_hits, 0)
         predicted = fires.sum(0) + np.where(silent_fires, column.silent, 0)
         near = (np.abs(eta) <= NEAR_LOGIT).any(0) | (np.abs(b[number]) <= NEAR_LOGIT)
-        found.append((column.loss(b[number], w[number]), gradient_norm(column, b[number], w[number]), tp, predicted - tp, near))
+        found.append(
+            (
+                column.loss(b[number], w[number]),
+                gradient_norm(column, b[number], w[number]),
+                tp,
+                predicted - tp,
+                near,
+            )
+        )
     return Verdict(*(np.stack(part) for part in zip(*found, strict=True)))

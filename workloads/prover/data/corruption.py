@@ -1,4 +1,5 @@
-"""Filtered corruptions, drawn by keys: they depend on seed, mode and query alone, not on chunk, order or worker."""
+"""Filtered corruptions, drawn by keys: they depend on seed, mode and query alone, not on chunk, order or
+worker."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ HEAD, TAIL = 0, 1
 def parts_of(mode: str, count: int | None) -> list[tuple[int, int | None]]:
     """Argument places a mode corrupts and how many of each; None: all there are."""
     if mode == "both":
-        return [(HEAD, None if count is None else (count + 1) // 2), (TAIL, None if count is None else count // 2)]
+        return [
+            (HEAD, None if count is None else (count + 1) // 2),
+            (TAIL, None if count is None else count // 2),
+        ]
     return [(HEAD if mode == "head" else TAIL, count)]
 
 
@@ -66,7 +70,9 @@ class Corruptor:
 
     @staticmethod
     def _joined(parts: list[Candidates]) -> Candidates:
-        return Candidates(torch.cat([part.atoms for part in parts]), torch.cat([part.sizes for part in parts]))
+        return Candidates(
+            torch.cat([part.atoms for part in parts]), torch.cat([part.sizes for part in parts])
+        )
 
     def _draw(self, queries: Tensor) -> Candidates:
         self.batches += 1
@@ -100,15 +106,17 @@ class Corruptor:
         changed[..., 1 + place] = ids
         keys = kb.key(changed)
         found = torch.searchsorted(kb.known, keys).clamp(max=kb.known.numel() - 1)
-        eligible = (kb.known[found] != keys) & (ids != own[:, None]) & (kb.domain[ids] == kb.domain[own][:, None])
+        eligible = (
+            (kb.known[found] != keys) & (ids != own[:, None]) & (kb.domain[ids] == kb.domain[own][:, None])
+        )
         return eligible & (own[:, None] != 0)
 
 
 class Source:
     """Candidates in order, whatever the size of the bites: query by query, each candidate with its number.
 
-    `level` is per_chunk (a query at a time, when a chunk needs it), all (before the first chunk), or stream (a block of
-    queries ahead of what is needed).
+    `level` is per_chunk (a query at a time, when a chunk needs it), all (before the first chunk), or stream
+    (a block of queries ahead of what is needed).
     """
 
     def __init__(self, corruptor: Corruptor, queries: Tensor, level: str) -> None:

@@ -61,8 +61,11 @@ class Problem:
         return tuple(sorted(named.union(*self.domains.values())))
 
     def largest_id(self, arity: int) -> int:
-        """The largest id of a state that is being packed: fresh variables of a rule stand above all others."""
-        fresh = max(len({name for atom in (rule.head, *rule.body) for name in atom[1:]}) for rule in self.rules)
+        """The largest id of a state that is being packed: fresh variables of a rule stand above all
+        others."""
+        fresh = max(
+            len({name for atom in (rule.head, *rule.body) for name in atom[1:]}) for rule in self.rules
+        )
         return max(len(self.constants) + STATE_ATOMS * arity + 1 + fresh, len(self.predicates) + 3)
 
 
@@ -88,7 +91,9 @@ def read_problem(folder: Path, arity: int = 2) -> Problem:
         A file is missing or holds something that cannot be used; the message names file, line and text.
     """
     if not folder.is_dir():
-        raise ConfigError(f"workload.data={folder} is no folder; give one that holds train.txt, test.txt and rules.txt")
+        raise ConfigError(
+            f"workload.data={folder} is no folder; give one that holds train.txt, test.txt and rules.txt"
+        )
     triples = {name: read_triples(folder / f"{name}.txt", arity) for name in ("train", "test")}
     valid = folder / "valid.txt"
     rules = read_rules(folder / "rules.txt", arity)
@@ -110,9 +115,13 @@ def _lines(path: Path) -> Iterator[Line]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"{path} is missing; a data folder needs train.txt, test.txt and rules.txt") from None
+        raise ConfigError(
+            f"{path} is missing; a data folder needs train.txt, test.txt and rules.txt"
+        ) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is no UTF-8 text ({error.reason} at byte {error.start}); convert it") from None
+        raise ConfigError(
+            f"{path} is no UTF-8 text ({error.reason} at byte {error.start}); convert it"
+        ) from None
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield Line(path, number, line.strip())
@@ -127,7 +136,8 @@ def read_triples(path: Path, arity: int = 2) -> list[tuple[Line, Triple]]:
 
 
 def parse_ground(line: Line, arity: int) -> Triple:
-    """``relation(a,b).``: split at the first ``(``, the last commas and the final ``)``; names may hold anything else."""
+    """``relation(a,b).``: split at the first ``(``, the last commas and the final ``)``; names may hold
+    anything else."""
     text = line.text.removesuffix(".").rstrip()
     relation, opened, rest = text.partition("(")
     if not opened or not rest.endswith(")") or not relation.strip():
@@ -144,7 +154,9 @@ def read_rules(path: Path, arity: int = 2) -> tuple[Rule, ...]:
     """Rules of the form ``id:weight:b1(x,y), b2(y,z) -> h(x,z)``; ids and weights are not used."""
     rules = tuple(parse_rule(line, arity) for line in _lines(path))
     if not rules:
-        raise ConfigError(f"{path} holds no rule; write one 'id:weight:body(x,y), body(y,z) -> head(x,z)' per line")
+        raise ConfigError(
+            f"{path} holds no rule; write one 'id:weight:body(x,y), body(y,z) -> head(x,z)' per line"
+        )
     return rules
 
 
@@ -172,7 +184,9 @@ def _atoms(line: Line, text: str, arity: int) -> tuple[Triple, ...]:
             raise line.wrong(f"cannot be read at {text[place : place + 30]!r}")
         terms = tuple(term.strip() for term in found[2].split(","))
         if constants := [term for term in terms if not VARIABLE.match(term)]:
-            raise line.wrong(f"has the constant {constants[0]!r}; terms of rules are single letters or capitalised names")
+            raise line.wrong(
+                f"has the constant {constants[0]!r}; terms of rules are single letters or capitalised names"
+            )
         if len(terms) > arity:
             raise line.wrong(f"has an atom with {len(terms)} arguments and workload.arity={arity}")
         atoms.append((found[1], *terms))
@@ -201,16 +215,23 @@ def _refuse_unknown(problem: Problem, queries: list[tuple[Line, Triple]]) -> Non
         if query[0] not in relations:
             raise line.wrong(f"asks for the relation {query[0]}, which neither train.txt nor rules.txt knows")
         if unknown := [name for name in query[1:] if name not in constants]:
-            raise line.wrong(f"asks about the constant {unknown[0]}, which train.txt and domain2constants.txt do not know")
+            raise line.wrong(
+                f"asks about the constant {unknown[0]}, which train.txt and domain2constants.txt do not know"
+            )
 
 
 def _refuse_mixed(problem: Problem, folder: Path) -> None:
     """A relation has one number of arguments everywhere."""
-    atoms = [*problem.facts, *problem.valid, *problem.test, *(atom for rule in problem.rules for atom in (rule.head, *rule.body))]
+    atoms = [
+        *problem.facts,
+        *problem.valid,
+        *problem.test,
+        *(atom for rule in problem.rules for atom in (rule.head, *rule.body)),
+    ]
     arguments: dict[str, int] = {}
     for atom in atoms:
         if arguments.setdefault(atom[0], len(atom)) != len(atom):
             raise ConfigError(
-                f"{folder}: the relation {atom[0]} has {arguments[atom[0]] - 1} arguments in one place and {len(atom) - 1} in "
-                "another; give one of them another name"
+                f"{folder}: the relation {atom[0]} has {arguments[atom[0]] - 1} arguments in one place and"
+                f" {len(atom) - 1} in another; give one of them another name"
             )

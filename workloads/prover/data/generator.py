@@ -1,4 +1,5 @@
-"""Knowledge bases made on the spot, the same for a seed everywhere: families, countries, and one wide relation."""
+"""Knowledge bases made on the spot, the same for a seed everywhere: families, countries, and one wide
+relation."""
 
 from __future__ import annotations
 
@@ -77,7 +78,9 @@ def parsed_rules(text: str) -> tuple[Rule, ...]:
     rules = []
     for line in filter(None, map(str.strip, text.splitlines())):
         head, _, body = line.partition("<-")
-        rules.append(Rule(atom(head), tuple(atom(part) for part in body.replace(" ", "").replace("),", ") ").split())))
+        rules.append(
+            Rule(atom(head), tuple(atom(part) for part in body.replace(" ", "").replace("),", ") ").split()))
+        )
     return tuple(rules)
 
 
@@ -103,7 +106,9 @@ def grow_clan(rng: random.Random, prefix: str) -> Clan:
         clan = Clan()
         couples = [_marry(clan, rng, prefix, None) for _ in range(3)]
         for _ in range(GENERATIONS - 1):
-            children = [_child(clan, rng, prefix, couple) for couple in couples for _ in range(1 + _poisson(rng, 1.5))]
+            children = [
+                _child(clan, rng, prefix, couple) for couple in couples for _ in range(1 + _poisson(rng, 1.5))
+            ]
             couples = _pair_up(clan, rng, prefix, children)
             if len(clan.male) >= MAX_CLAN:
                 break
@@ -137,7 +142,9 @@ def _pair_up(clan: Clan, rng: random.Random, prefix: str, children: list[str]) -
     couples, single = [], list(children)
     while single:
         person = single.pop()
-        fit = [p for p in single if clan.male[p] != clan.male[person] and clan.parents[p] != clan.parents[person]]
+        fit = [
+            p for p in single if clan.male[p] != clan.male[person] and clan.parents[p] != clan.parents[person]
+        ]
         if fit:
             single.remove(fit[0])
             couple = (person, fit[0]) if clan.male[person] else (fit[0], person)
@@ -188,7 +195,9 @@ def kinship(clans: int, seed: int = 0, hide: float = 0.2, distractors: int = 0) 
     known = {name for fact in facts for name in fact[1:]}
     asked = [triple for triple in hidden if known.issuperset(triple[1:])]
     rules = (*parsed_rules(KINSHIP_RULES), *_distractors(rng, distractors))
-    return Problem(tuple(facts), tuple(asked[:third]), tuple(asked[third:]), rules, {"people": tuple(sorted(known))})
+    return Problem(
+        tuple(facts), tuple(asked[:third]), tuple(asked[third:]), rules, {"people": tuple(sorted(known))}
+    )
 
 
 def _distractors(rng: random.Random, count: int) -> Iterable[Rule]:
@@ -199,13 +208,16 @@ def _distractors(rng: random.Random, count: int) -> Iterable[Rule]:
 
 
 def countries(count: int, seed: int = 0, hide: float = 0.2) -> Problem:
-    """Regions above subregions above countries, neighbours in the plane; test countries and their neighbours lose regions."""
+    """Regions above subregions above countries, neighbours in the plane; test countries and their neighbours
+    lose regions."""
     rng = random.Random(f"countries {seed}")
     points = {f"country{number}": (rng.random(), rng.random()) for number in range(count)}
     region = {name: f"region{int(2 * x)}" for name, (x, _) in points.items()}
     subregion = {name: f"subregion{int(2 * x)}_{int(3 * y)}" for name, (x, y) in points.items()}
     near = {name: _nearest(points, name) for name in points}
-    neighbours = {(a, b) for a, others in near.items() for b in others} | {(b, a) for a, others in near.items() for b in others}
+    neighbours = {(a, b) for a, others in near.items() for b in others} | {
+        (b, a) for a, others in near.items() for b in others
+    }
     asked = rng.sample(sorted(points), max(2, int(hide * count)))
     cut = set(asked[: max(1, len(asked) // 2)])
     without = set(asked) | {b for a, b in neighbours if a in cut}
@@ -221,16 +233,21 @@ def countries(count: int, seed: int = 0, hide: float = 0.2) -> Problem:
         "regions": tuple(sorted(set(region.values()))),
     }
     half = len(queries) // 2
-    return Problem(tuple(facts), tuple(queries[:half]), tuple(queries[half:]), parsed_rules(COUNTRY_RULES), domains)
+    return Problem(
+        tuple(facts), tuple(queries[:half]), tuple(queries[half:]), parsed_rules(COUNTRY_RULES), domains
+    )
 
 
 def _nearest(points: dict[str, tuple[float, float]], name: str, k: int = 3) -> list[str]:
-    others = sorted((math.dist(points[name], point), other) for other, point in points.items() if other != name)
+    others = sorted(
+        (math.dist(points[name], point), other) for other, point in points.items() if other != name
+    )
     return [other for _, other in others[:k]]
 
 
 def wide(entities: int, seed: int = 0, max_degree: int = 400) -> Problem:
-    """One relation whose in-degrees follow Zipf's law up to `max_degree`: lists beyond the cap, predicates of many facts."""
+    """One relation whose in-degrees follow Zipf's law up to `max_degree`: lists beyond the cap, predicates of
+    many facts."""
     rng = random.Random(f"wide {seed}")
     names = [f"e{number}" for number in range(entities)]
     facts = set()

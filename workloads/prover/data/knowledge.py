@@ -1,7 +1,8 @@
 """A knowledge base as tensors: sorted facts, rules grouped by head, keys and indices.
 
-Ids. Predicates: 0 padding, 1..P sorted names, then TRUE, FALSE and END. Terms: 0 padding, 1..C sorted constants, then
-V = r A variables. An atom is a row (predicate, arguments), 1 + r wide; states are [A, 1+r], left aligned, zero padded.
+Ids. Predicates: 0 padding, 1..P sorted names, then TRUE, FALSE and END. Terms: 0 padding, 1..C sorted
+constants, then V = r A variables. An atom is a row (predicate, arguments), 1 + r wide; states are [A, 1+r],
+left aligned, zero padded.
 """
 
 from __future__ import annotations
@@ -143,7 +144,9 @@ class KnowledgeBase:
 
     def digest(self) -> str:
         """SHA-256 over names, facts and rules."""
-        sha = hashlib.sha256("\n".join((*self.vocabulary.predicates, "", *self.vocabulary.constants)).encode())
+        sha = hashlib.sha256(
+            "\n".join((*self.vocabulary.predicates, "", *self.vocabulary.constants)).encode()
+        )
         for tensor in (self.facts, self.heads, self.bodies, self.domain, self.known):
             sha.update(tensor.cpu().numpy().tobytes())
         return sha.hexdigest()[:16]
@@ -160,8 +163,8 @@ class KnowledgeBase:
         vocabulary = Vocabulary.of(problem, arity)
         if (vocabulary.true + 3) * vocabulary.base**arity >= 2**63:
             raise ConfigError(
-                f"{len(vocabulary.constants)} constants in relations of {arity} arguments do not fit keys of 64 bits; "
-                "lower workload.arity or leave constants out"
+                f"{len(vocabulary.constants)} constants in relations of {arity} arguments do not fit keys of"
+                " 64 bits; lower workload.arity or leave constants out"
             )
         encoded = sorted({vocabulary.encode(fact) for fact in problem.facts})
         facts = torch.tensor(encoded, dtype=torch.int64).view(-1, 1 + arity)
@@ -234,9 +237,12 @@ def _domains(problem: Problem, vocabulary: Vocabulary) -> Tensor:
 
 
 def _known(problem: Problem, vocabulary: Vocabulary) -> Tensor:
-    """Keys of everything true that vocabulary can say; a validation triple may name what training never saw."""
+    """Keys of everything true that vocabulary can say; a validation triple may name what training never
+    saw."""
     sayable = []
     for triple in (*problem.facts, *problem.valid, *problem.test):
-        if triple[0] in vocabulary.predicate_ids and all(name in vocabulary.constant_ids for name in triple[1:]):
+        if triple[0] in vocabulary.predicate_ids and all(
+            name in vocabulary.constant_ids for name in triple[1:]
+        ):
             sayable.append(vocabulary.encode(triple))
     return torch.unique(key_of(torch.tensor(sayable), vocabulary.base))

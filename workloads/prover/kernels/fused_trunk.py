@@ -11,7 +11,8 @@ from torch import Tensor
 from workloads.prover.maths.policy import Policy, PolicyShape, Weights, term_tables
 
 Activate = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
-"""(product, bias, scale, shift, x) to x + LN(ReLU(product + bias)) in float32, and in the type of the product."""
+"""(product, bias, scale, shift, x) to x + LN(ReLU(product + bias)) in float32, and in the type of the
+product."""
 
 
 class FusedPolicy(Policy):

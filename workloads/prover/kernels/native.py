@@ -17,7 +17,13 @@ from workloads.prover.maths.packing import CAP, Lists, Tally
 from workloads.prover.maths.rows import Rows
 
 SOURCE = Path(__file__).with_name("native.cpp")
-NAMES = {torch.int16: "i16", torch.int32: "i32", torch.int64: "i64", torch.float32: "f32", torch.bfloat16: "bf16"}
+NAMES = {
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.float32: "f32",
+    torch.bfloat16: "bf16",
+}
 LONGEST_BODY = 10
 """What the kernel's arrays on the stack hold."""
 
@@ -38,9 +44,18 @@ def pointer(tensor: Tensor) -> ctypes.c_void_p:
 
 class _Base(ctypes.Structure):
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("facts", "keys", "swapped", "swapped_keys", "fact_start", "fact_count")),
-        *((name, ctypes.c_void_p) for name in ("heads", "bodies", "body_length", "rule_start", "rule_count", "table")),
-        *((name, ctypes.c_int64) for name in ("facts_total", "longest", "bits", "multiplier", "probes", "base", "constants")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("facts", "keys", "swapped", "swapped_keys", "fact_start", "fact_count")
+        ),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("heads", "bodies", "body_length", "rule_start", "rule_count", "table")
+        ),
+        *(
+            (name, ctypes.c_int64)
+            for name in ("facts_total", "longest", "bits", "multiplier", "probes", "base", "constants")
+        ),
     ]
 
 
@@ -54,8 +69,8 @@ class NativeExpander:
     def __init__(self, kb: KnowledgeBase, dtype: torch.dtype, ragged: bool) -> None:
         if kb.vocabulary.arity != 2 or kb.longest_body > LONGEST_BODY:
             raise ConfigError(
-                f"toggles.expand_kernel=native expands atoms of two arguments and bodies of at most {LONGEST_BODY} atoms; "
-                "use toggles.expand_kernel=torch"
+                "toggles.expand_kernel=native expands atoms of two arguments and bodies of at most"
+                f" {LONGEST_BODY} atoms; use toggles.expand_kernel=torch"
             )
         self.kb, self.dtype, self.ragged = kb, dtype, ragged
         self.function = getattr(library(), f"expand_{NAMES[dtype]}")
@@ -85,7 +100,8 @@ class NativeExpander:
         return held, base
 
     def _room(self, rows: int) -> None:
-        """Buffers for the longest lists that many rows can have; what a step takes from them is copied by then."""
+        """Buffers for the longest lists that many rows can have; what a step takes from them is copied by
+        then."""
         self.capacity = rows
         self.states = torch.empty(rows * CAP, ATOMS, 3, dtype=self.dtype)
         self.hashes = torch.empty(rows * CAP, dtype=torch.int64)
@@ -102,7 +118,11 @@ class NativeExpander:
         given = [tensor.contiguous() for tensor in given]
         out = (self.states, self.hashes, self.owner, count, proof, overflow)
         total = self.function(
-            ctypes.byref(self.base), ctypes.c_int64(rows.count), *map(pointer, given), *map(pointer, out), ctypes.byref(counts)
+            ctypes.byref(self.base),
+            ctypes.c_int64(rows.count),
+            *map(pointer, given),
+            *map(pointer, out),
+            ctypes.byref(counts),
         )
         self.rows += counts.rows
         tally["fact_pairs"], tally["rule_pairs"] = counts.fact_pairs, counts.rule_pairs
@@ -122,11 +142,22 @@ def as_grid(lists: Lists) -> Lists:
     hashes = lists.hashes.new_zeros(rows * CAP).index_copy_(0, place, lists.hashes).view(rows, CAP)
     mask = torch.arange(CAP, device=place.device) < lists.count[:, None]
     empty = lists.owner[:0]
-    return Lists(states.view(rows, CAP, *states.shape[1:]), hashes, mask, empty, lists.count, lists.proof, lists.overflow)
+    return Lists(
+        states.view(rows, CAP, *states.shape[1:]),
+        hashes,
+        mask,
+        empty,
+        lists.count,
+        lists.proof,
+        lists.overflow,
+    )
 
 
-def activate(product: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, x: Tensor | None) -> tuple[Tensor, Tensor]:
-    """x + LN(ReLU(product + bias)) in float32 [N, D], in place where x is given, and the same in the product's type."""
+def activate(
+    product: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, x: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """x + LN(ReLU(product + bias)) in float32 [N, D], in place where x is given, and the same in the
+    product's type."""
     out = torch.empty(product.shape) if x is None else x
     following = out if product.dtype == torch.float32 else torch.empty_like(product)
     getattr(library(), f"activate_{NAMES[product.dtype]}")(
@@ -139,7 +170,13 @@ def activate(product: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, x: Ten
 
 
 def first_layer(
-    states: Tensor, table: Tensor, offsets: tuple[int, int], bias: Tensor, scale: Tensor, shift: Tensor, dtype: torch.dtype
+    states: Tensor,
+    table: Tensor,
+    offsets: tuple[int, int],
+    bias: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
     """The first layer of states [N, A, 3] from folded tables, as `activate` returns it."""
     states = states.contiguous()
@@ -159,7 +196,8 @@ def dots(values: Tensor, keys: Tensor, offset: Tensor, owner: Tensor) -> Tensor:
     values, keys = values.contiguous(), keys.contiguous()
     out = torch.empty(len(values))
     getattr(library(), f"dots_{NAMES[values.dtype]}")(
-        *map(ctypes.c_int64, values.shape), *map(pointer, (values, keys, offset.contiguous(), owner.contiguous(), out))
+        *map(ctypes.c_int64, values.shape),
+        *map(pointer, (values, keys, offset.contiguous(), owner.contiguous(), out)),
     )
     return out
 

@@ -1,9 +1,10 @@
-"""The expansion of a row in one Triton program: index look-up, substitution, fact probe, names, hash, loop check.
+"""The expansion of a row in one Triton program: index look-up, substitution, fact probe, names, hash, loop
+check.
 
-Finished rows return at once. A program walks over its goal's rules and then over its facts, one clause at a time, with
-the up to `RAW` atoms of a successor in registers, and writes what survives to its own CAP places; distinct, unvisited
-successors are told from the rest by their hashes. Lists come out as grids and are packed behind one another where the
-arm wants them so.
+Finished rows return at once. A program walks over its goal's rules and then over its facts, one clause at a
+time, with the up to `RAW` atoms of a successor in registers, and writes what survives to its own CAP places;
+distinct, unvisited successors are told from the rest by their hashes. Lists come out as grids and are packed
+behind one another where the arm wants them so.
 """
 
 from __future__ import annotations
@@ -51,10 +52,12 @@ def _pick(vector, slots, place):
 
 @triton.jit
 def _offer(
-    p, a, b, slots, own, base, constants, table_ptr, bits, multiplier, probes, states_ptr, hashes_ptr, row, count,
+    p, a, b, slots, own, base, constants, table_ptr, bits, multiplier, probes, states_ptr, hashes_ptr, row,
+    count,
     proof, overflow, A: tl.constexpr, PLACE_COUNT: tl.constexpr, SLOT_COUNT: tl.constexpr,
 ):  # fmt: skip
-    """Prune one raw successor, test it, and write it to the row's next place: new count, proof and overflow."""
+    """Prune one raw successor, test it, and write it to the row's next place: new count, proof and
+    overflow."""
     real = p > 0
     key = (p * base + a) * base + b
     slot = ((key * multiplier) >> (64 - bits)) & ((1 << bits) - 1)
@@ -102,8 +105,10 @@ def _offer(
 
 @triton.jit
 def _with_rules(
-    state, goal_p, goal_a, goal_b, slots, own, heads_ptr, bodies_ptr, body_length_ptr, rule_start_ptr, rule_count_ptr,
-    longest, base, constants, table_ptr, bits, multiplier, probes, states_ptr, hashes_ptr, row, count, proof, overflow,
+    state, goal_p, goal_a, goal_b, slots, own, heads_ptr, bodies_ptr, body_length_ptr, rule_start_ptr,
+    rule_count_ptr,
+    longest, base, constants, table_ptr, bits, multiplier, probes, states_ptr, hashes_ptr, row, count,
+    proof, overflow,
     A: tl.constexpr, PLACE_COUNT: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
     """Offer body and rest for every rule whose head unifies with the goal."""
@@ -134,7 +139,8 @@ def _with_rules(
             rest_a = tl.where((rest_a == source) & (source != 0), target, rest_a)
             rest_b = tl.where((rest_b == source) & (source != 0), target, rest_b)
             count, proof, overflow = _offer(
-                p, body_a + rest_a, body_b + rest_b, slots, own, base, constants, table_ptr, bits, multiplier, probes,
+                p, body_a + rest_a, body_b + rest_b, slots, own, base, constants, table_ptr, bits,
+                multiplier, probes,
                 states_ptr, hashes_ptr, row, count, proof, overflow, A, PLACE_COUNT, S,
             )  # fmt: skip
     return count, proof, overflow
@@ -155,7 +161,9 @@ def _fact_range(
     """First and last of the facts that share the goal's bound arguments, in plain or swapped order."""
     free_a = goal_a > constants
     free_b = goal_b > constants
-    low = tl.where(free_a & free_b, goal_p * base * base, (goal_p * base + tl.where(free_a, goal_b, goal_a)) * base)
+    low = tl.where(
+        free_a & free_b, goal_p * base * base, (goal_p * base + tl.where(free_a, goal_b, goal_a)) * base
+    )
     span = tl.where(free_a & free_b, base * base, base)
     low = tl.where(free_a | free_b, low, low + goal_b)
     span = tl.where(free_a | free_b, span, 1)
@@ -198,14 +206,24 @@ def _with_facts(
             a = tl.where(free_b & (a == goal_b), fact_b, a)
             b = tl.where(free_b & (b == goal_b), fact_b, b)
             count, proof, overflow = _offer(
-                p, a, b, slots, own, base, constants, table_ptr, bits, multiplier, probes, states_ptr, hashes_ptr,
+                p, a, b, slots, own, base, constants, table_ptr, bits, multiplier, probes, states_ptr,
+                hashes_ptr,
                 row, count, proof, overflow, A, PLACE_COUNT, S,
             )  # fmt: skip
     return count, proof, overflow
 
 
 @triton.jit
-def _unvisited(hashes_ptr, history_ptr, stored_ptr, row, count, history_length, PLACE_COUNT: tl.constexpr, P: tl.constexpr):
+def _unvisited(
+    hashes_ptr,
+    history_ptr,
+    stored_ptr,
+    row,
+    count,
+    history_length,
+    PLACE_COUNT: tl.constexpr,
+    P: tl.constexpr,
+):
     """Which of the row's places hold the first of its kind, and none of the history."""
     places = tl.arange(0, P)
     filled = places < count
@@ -225,8 +243,10 @@ def _unvisited(hashes_ptr, history_ptr, stored_ptr, row, count, history_length, 
 
 @triton.jit
 def _expand(
-    current_ptr, excluded_ptr, history_ptr, stored_ptr, done_ptr, facts_ptr, keys_ptr, swapped_ptr, swapped_keys_ptr,
-    fact_start_ptr, fact_count_ptr, heads_ptr, bodies_ptr, body_length_ptr, rule_start_ptr, rule_count_ptr, table_ptr,
+    current_ptr, excluded_ptr, history_ptr, stored_ptr, done_ptr, facts_ptr, keys_ptr, swapped_ptr,
+    swapped_keys_ptr,
+    fact_start_ptr, fact_count_ptr, heads_ptr, bodies_ptr, body_length_ptr, rule_start_ptr, rule_count_ptr,
+    table_ptr,
     states_ptr, hashes_ptr, mask_ptr, count_ptr, proof_ptr, overflow_ptr, pairs_ptr,
     longest, bits, multiplier, probes, base, constants, history_length,
     A: tl.constexpr, PLACE_COUNT: tl.constexpr, S: tl.constexpr, P: tl.constexpr,
@@ -243,14 +263,17 @@ def _expand(
         none = goal_p * 0
         count, proof, overflow = _with_rules(
             state, goal_p, goal_a, goal_b, slots, own, heads_ptr, bodies_ptr, body_length_ptr, rule_start_ptr,
-            rule_count_ptr, longest, base, constants, table_ptr, bits, multiplier, probes, states_ptr, hashes_ptr, row,
+            rule_count_ptr, longest, base, constants, table_ptr, bits, multiplier, probes, states_ptr,
+            hashes_ptr, row,
             none, none, none, A, PLACE_COUNT, S,
         )  # fmt: skip
         begin, end = _fact_range(
-            goal_p, goal_a, goal_b, keys_ptr, swapped_keys_ptr, fact_start_ptr, fact_count_ptr, base, constants
+            goal_p, goal_a, goal_b, keys_ptr, swapped_keys_ptr, fact_start_ptr, fact_count_ptr, base,
+            constants
         )  # fmt: skip
         count, proof, overflow = _with_facts(
-            state, goal_a, goal_b, slots, own, begin, end, facts_ptr, keys_ptr, swapped_ptr, base, constants, table_ptr,
+            state, goal_a, goal_b, slots, own, begin, end, facts_ptr, keys_ptr, swapped_ptr, base,
+            constants, table_ptr,
             bits, multiplier, probes, states_ptr, hashes_ptr, row, count, proof, overflow, A, PLACE_COUNT, S,
         )  # fmt: skip
         tl.debug_barrier()  # what one thread wrote, others read
@@ -271,8 +294,8 @@ class TritonExpander:
     def __init__(self, kb: KnowledgeBase, dtype: torch.dtype, ragged: bool) -> None:
         if kb.vocabulary.arity != 2 or kb.raw_atoms > SLOTS:
             raise ConfigError(
-                f"toggles.expand_kernel=triton expands atoms of two arguments and successors of at most {SLOTS} atoms; "
-                "use toggles.expand_kernel=torch"
+                "toggles.expand_kernel=triton expands atoms of two arguments and successors of at most"
+                f" {SLOTS} atoms; use toggles.expand_kernel=torch"
             )
         self.kb, self.dtype, self.ragged = kb, dtype, ragged
         self.facts = FactSet(kb)
@@ -293,7 +316,13 @@ class TritonExpander:
         proof, overflow = torch.zeros(2, count, dtype=torch.int8, device=device)
         pairs = torch.zeros(count, 2, dtype=torch.int64, device=device)
         _expand[(count,)](  # pyright: ignore[reportIndexIssue]
-            *(rows.current.contiguous(), rows.excluded.contiguous(), rows.history.contiguous(), rows.stored, rows.done),
+            *(
+                rows.current.contiguous(),
+                rows.excluded.contiguous(),
+                rows.history.contiguous(),
+                rows.stored,
+                rows.done,
+            ),
             *(kb.facts, kb.fact_keys, kb.swapped, kb.swapped_keys, kb.fact_start, kb.fact_count),
             *(kb.heads, kb.bodies, kb.body_length, kb.rule_start, kb.rule_count, self.facts.table),
             *(states, hashes, mask, found, proof, overflow, pairs),
@@ -316,4 +345,6 @@ def as_ragged(lists: Lists) -> Lists:
     """Grids packed behind one another."""
     owner, place = lists.mask.nonzero(as_tuple=True)
     mask = torch.ones_like(owner, dtype=torch.bool)
-    return lists._replace(states=lists.states[owner, place], hashes=lists.hashes[owner, place], mask=mask, owner=owner)
+    return lists._replace(
+        states=lists.states[owner, place], hashes=lists.hashes[owner, place], mask=mask, owner=owner
+    )

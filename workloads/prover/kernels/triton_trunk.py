@@ -11,7 +11,18 @@ from workloads.prover.maths.policy import EPS
 
 
 @triton.jit
-def _activate(product_ptr, bias_ptr, scale_ptr, shift_ptr, x_ptr, next_ptr, width, eps, RESIDUAL: tl.constexpr, W: tl.constexpr):
+def _activate(
+    product_ptr,
+    bias_ptr,
+    scale_ptr,
+    shift_ptr,
+    x_ptr,
+    next_ptr,
+    width,
+    eps,
+    RESIDUAL: tl.constexpr,
+    W: tl.constexpr,
+):
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, W)
     inside = column < width
@@ -28,8 +39,11 @@ def _activate(product_ptr, bias_ptr, scale_ptr, shift_ptr, x_ptr, next_ptr, widt
     tl.store(next_ptr + row * width + column, value.to(next_ptr.dtype.element_ty), mask=inside)
 
 
-def activate(product: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, x: Tensor | None) -> tuple[Tensor, Tensor]:
-    """x + LN(ReLU(product + bias)) in float32 [N, D], in place where x is given, and the same in the product's type."""
+def activate(
+    product: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, x: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """x + LN(ReLU(product + bias)) in float32 [N, D], in place where x is given, and the same in the
+    product's type."""
     rows, width = product.shape
     out = torch.empty(rows, width, dtype=torch.float32, device=product.device) if x is None else x
     following = out if product.dtype == torch.float32 else torch.empty_like(product)

@@ -23,8 +23,8 @@ def compiled_graphs() -> int:
 class CompiledStep:
     """One graph per slab size: shapes are static, a new size compiles anew.
 
-    On CUDA, rows live in buffers that keep their addresses from replay to replay, so that a graph neither copies its
-    inputs nor overwrites what it has yet to read; its outputs are copied back into them.
+    On CUDA, rows live in buffers that keep their addresses from replay to replay, so that a graph neither
+    copies its inputs nor overwrites what it has yet to read; its outputs are copied back into them.
     """
 
     def __init__(self, step: Step, mode: str) -> None:
@@ -66,5 +66,7 @@ class CompiledStep:
         stepped, tally = self.function(buffer)
         for kept, new in zip(buffer, stepped, strict=True):
             kept.copy_(new)
-        counted: Tally = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in tally.items()}
+        counted: Tally = {
+            name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in tally.items()
+        }
         return buffer, counted

@@ -1,4 +1,5 @@
-"""What a claim asks about that a job does not show by itself: candidates of two steps against candidates of any length."""
+"""What a claim asks about that a job does not show by itself: candidates of two steps against candidates of
+any length."""
 
 from __future__ import annotations
 
@@ -18,11 +19,14 @@ MOST_ROWS = 64
 def varied_over_short(job: Job) -> float:
     """Time until a slab of different candidates is done, over that of as many copies of the shortest of them.
 
-    The report's best figure came from one query of two steps, repeated, and its plan for real queries from that figure.
+    The report's best figure came from one query of two steps, repeated, and its plan for real queries from
+    that figure.
     """
     task = job.task
     outcome = job.results[task.config.mode_names[0]].outcome
-    corruptor = Corruptor(task.kb, task.config.mode_names[0], task.config.corruptions, task.config.corruption_seed)
+    corruptor = Corruptor(
+        task.kb, task.config.mode_names[0], task.config.corruptions, task.config.corruption_seed
+    )
     candidates = corruptor.together(task.queries).atoms
     rows = min(MOST_ROWS, len(candidates), task.slab or MOST_ROWS)
     shortest = int(outcome["depth"].argmin())

@@ -1,7 +1,7 @@
 """64-bit arithmetic shared by state hashes and corruption keys: SplitMix64 on int64, wrapping around.
 
-Source: Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators". torch shifts int64 arithmetically, so
-right shifts are masked.
+Source: Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators". torch shifts int64
+arithmetically, so right shifts are masked.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ def _shifted(x: Tensor, by: int) -> Tensor:
 def mix(x: Tensor) -> Tensor:
     """One SplitMix64 step of each element.
 
-    Eager kernels wrap around. The C++ that torch.compile generates has signed overflow, which its compiler takes as proof
-    that there is none (it did saturate products): compiled code adds and multiplies in halves that stay in range.
+    Eager kernels wrap around. The C++ that torch.compile generates has signed overflow, which its compiler
+    takes as proof that there is none (it did saturate products): compiled code adds and multiplies in halves
+    that stay in range.
     """
-    plus, times = (wrapping_sum, wrapping_product) if torch.compiler.is_compiling() else (torch.add, torch.mul)
+    plus, times = (
+        (wrapping_sum, wrapping_product) if torch.compiler.is_compiling() else (torch.add, torch.mul)
+    )
     x = plus(x, GOLDEN)
     x = times(x ^ _shifted(x, 30), FIRST)
     x = times(x ^ _shifted(x, 27), SECOND)

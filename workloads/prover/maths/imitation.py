@@ -1,7 +1,8 @@
 """Training the policy to follow shortest proofs, so that its ranks mean something.
 
-Proofs are the oracle's, of facts that are hidden from their own proof; the loss is the cross-entropy of the next state
-among the actions. The result depends on data, weights and the number of passes alone, and is kept on disk.
+Proofs are the oracle's, of facts that are hidden from their own proof; the loss is the cross-entropy of the
+next state among the actions. The result depends on data, weights and the number of passes alone, and is kept
+on disk.
 """
 
 from __future__ import annotations

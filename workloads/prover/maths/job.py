@@ -104,8 +104,8 @@ class Job:
         self.running = None
         if self.finished and int(sizes.max()) < 2:
             raise ConfigError(
-                f"workload.modes={mode}: no query has a valid corruption; every replacement is known to be true or of another "
-                "domain, so give other queries or drop the domain file"
+                f"workload.modes={mode}: no query has a valid corruption; every replacement is known to be"
+                " true or of another domain, so give other queries or drop the domain file"
             )
 
     def _slab(self, source: Source, results: Results) -> Slab:
@@ -152,13 +152,23 @@ class Job:
 
 
 LOGGED = (
-    *("step_ms", "active", "refilled", "done", "row_steps", "useful_row_steps", "states_real", "states_padded"),
+    *(
+        "step_ms",
+        "active",
+        "refilled",
+        "done",
+        "row_steps",
+        "useful_row_steps",
+        "states_real",
+        "states_padded",
+    ),
     *("fact_pairs", "rule_pairs", "bytes_packed", "deferred", "overflow"),
 )
 
 
 def _log_row(row: Mapping[str, float], left: int) -> dict[str, float]:
-    """One iteration as it is logged. Padding that finished with its slab is no candidate, so `queue_left` ends at or below 0."""
+    """One iteration as it is logged. Padding that finished with its slab is no candidate, so `queue_left`
+    ends at or below 0."""
     logged = {name: row.get(name, 0.0) for name in LOGGED}
     rate = 1e3 * row["done"] / row["step_ms"] if row["step_ms"] > 0 else 0.0
     return {**logged, "queue_left": float(max(left, 0)), "cand_per_s": rate}

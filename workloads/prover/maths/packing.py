@@ -1,6 +1,7 @@
 """From raw successors to lists: prune, prove, pack, rename, remove doubles and what was visited.
 
-A list is a *grid* [B, S-1, A, 1+r] with a mask, or *ragged*: all successors behind one another with their owners.
+A list is a *grid* [B, S-1, A, 1+r] with a mask, or *ragged*: all successors behind one another with their
+owners.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Pruned(NamedTuple):
 
 
 class Pruner:
-    """Deletes ground atoms that are facts, the row's own query excepted, and applies proof test and atom budget.
+    """Deletes ground atoms that are facts, the row's own query excepted, and applies proof test and atom
+    budget.
 
     Only the slots a successor can fill are looked at, however wide the arm packs.
     """
@@ -65,7 +67,9 @@ class Pruner:
         own = (self.kb.key(atoms) == self.kb.key(excluded)[raw.owner][:, None]) & known
         keep = real & (~known | own)
         atoms_left = keep.sum(1)
-        return Pruned(keep, raw.valid & (atoms_left == 0), raw.valid & (atoms_left > 0) & (atoms_left <= ATOMS))
+        return Pruned(
+            keep, raw.valid & (atoms_left == 0), raw.valid & (atoms_left > 0) & (atoms_left <= ATOMS)
+        )
 
 
 def rank_by_scan(alive: list[Tensor], owners: list[Tensor], rows: int) -> tuple[list[Tensor], Tensor]:
@@ -83,7 +87,9 @@ def rank_by_sort(alive: list[Tensor], owners: list[Tensor], rows: int) -> tuple[
     """The same by a stable sort over owners, the dead behind everybody."""
     flags, owner = torch.cat(alive), torch.cat(owners)
     order = torch.sort(torch.where(flags, owner, rows), stable=True).indices
-    total = torch.zeros(rows, dtype=torch.int64, device=owner.device).index_add_(0, owner, flags.to(torch.int64))
+    total = torch.zeros(rows, dtype=torch.int64, device=owner.device).index_add_(
+        0, owner, flags.to(torch.int64)
+    )
     sorted_owner = owner[order]
     place = torch.arange(order.numel(), device=order.device) - (total.cumsum(0) - total)[sorted_owner]
     rank = torch.empty_like(place).scatter_(0, order, place)
@@ -159,8 +165,11 @@ class Packer:
     def _packed(
         self, parts: list[Raw], pruned: list[Pruned], ranks: list[Tensor], total: Tensor, proof: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Survivors within the cap moved to their places: states, kept atoms, owners, and which places are taken."""
-        start = total.cumsum(0) - total if self.ragged else torch.arange(len(total), device=total.device) * CAP
+        """Survivors within the cap moved to their places: states, kept atoms, owners, and which places are
+        taken."""
+        start = (
+            total.cumsum(0) - total if self.ragged else torch.arange(len(total), device=total.device) * CAP
+        )
         places = int(total.sum()) if self.ragged else len(total) * CAP
         source = torch.zeros(places + 1, dtype=torch.int64, device=total.device)
         offset = 0
@@ -179,16 +188,22 @@ class Packer:
         owner = torch.cat([raw.owner for raw in parts])[source]
         return states, keep, owner, mask
 
-    def _grid_lists(self, rows: Rows, states: Tensor, hashes: Tensor, mask: Tensor, proof: Tensor, overflow: Tensor) -> Lists:
+    def _grid_lists(
+        self, rows: Rows, states: Tensor, hashes: Tensor, mask: Tensor, proof: Tensor, overflow: Tensor
+    ) -> Lists:
         shape = (rows.count, CAP)
         hashes, mask = hashes.view(shape), mask.view(shape)
         same = (hashes[:, :, None] == hashes[:, None, :]) & mask[:, None, :]
         repeated = same.tril(-1).any(2)
         mask = mask & ~repeated & ~_in_history(hashes, rows.history[:, None], rows.stored[:, None])
         empty = torch.zeros(0, dtype=torch.int64, device=mask.device)
-        return Lists(states.view(*shape, *states.shape[1:]), hashes, mask, empty, mask.sum(1), proof, overflow)
+        return Lists(
+            states.view(*shape, *states.shape[1:]), hashes, mask, empty, mask.sum(1), proof, overflow
+        )
 
-    def _ragged_lists(self, rows: Rows, states: Tensor, hashes: Tensor, owner: Tensor, proof: Tensor, overflow: Tensor) -> Lists:
+    def _ragged_lists(
+        self, rows: Rows, states: Tensor, hashes: Tensor, owner: Tensor, proof: Tensor, overflow: Tensor
+    ) -> Lists:
         by_hash = torch.sort(hashes, stable=True).indices
         order = by_hash[torch.sort(owner[by_hash], stable=True).indices]
         repeated = torch.zeros_like(owner, dtype=torch.bool)

@@ -1,6 +1,7 @@
 """Which rules and facts a first goal is paired with: whole predicates, padded, or what an index finds.
 
-A pairing is flat: M pairs, owners ascending. Static pairings have the same M whatever the rows hold, as compiled code needs.
+A pairing is flat: M pairs, owners ascending. Static pairings have the same M whatever the rows hold, as
+compiled code needs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ NARROW_PAIRS = 32
 
 
 class Pairs(NamedTuple):
-    """Pairs of rows and clauses: owner [M], number [M] of the fact or rule, real [M], and rows that found no room [B]."""
+    """Pairs of rows and clauses: owner [M], number [M] of the fact or rule, real [M], and rows that found no
+    room [B]."""
 
     owner: Tensor
     number: Tensor
@@ -54,7 +56,8 @@ def ragged(found: Range) -> Pairs:
 
 
 def budgeted(found: Range, budget: int) -> Pairs:
-    """The clauses of as many rows as fit into `budget` pairs; rows that do not fit wait for the next iteration."""
+    """The clauses of as many rows as fit into `budget` pairs; rows that do not fit wait for the next
+    iteration."""
     start, count = found
     ends = count.cumsum(0)
     deferred = ends > budget
@@ -93,7 +96,11 @@ class Indexed:
         """Pairs of goals [B, 1+r] with facts, ascending by (predicate, arguments)."""
         goals = goals.long()
         swapped, found = self._ranges(goals)
-        pairs = budgeted(found, max(NARROW_PAIRS * len(goals), self.kb.largest_predicate)) if self.static else ragged(found)
+        pairs = (
+            budgeted(found, max(NARROW_PAIRS * len(goals), self.kb.largest_predicate))
+            if self.static
+            else ragged(found)
+        )
         facts = torch.where(swapped[pairs.owner], self.kb.swapped[pairs.number], pairs.number)
         return pairs._replace(number=facts)
 
@@ -106,13 +113,17 @@ class Indexed:
         bound_first, bound_second = first <= constants, second <= constants
         both = bound_first & bound_second if goals.shape[1] == 3 else torch.zeros_like(bound_first)
         swapped = bound_second & ~bound_first
-        # Keys of one prefix are consecutive: the range runs from the prefix followed by zeros to the next prefix.
+        # Keys of one prefix are consecutive: the range runs from the prefix followed by zeros to the next
+        # prefix.
         span = base ** (goals.shape[1] - 2)
         prefix = predicate * base + torch.where(swapped, second, first)
         low = torch.where(both, prefix * span + second, prefix * span)
         high = low + torch.where(both, 1, span)
         free = ~bound_first & ~bound_second
-        low, high = torch.where(free, predicate * base * span, low), torch.where(free, (predicate + 1) * base * span, high)
+        low, high = (
+            torch.where(free, predicate * base * span, low),
+            torch.where(free, (predicate + 1) * base * span, high),
+        )
         bounds = torch.stack([low, high])
         plain = torch.searchsorted(kb.fact_keys, bounds)
         other = torch.searchsorted(kb.swapped_keys, bounds)

@@ -2,8 +2,9 @@
 
 Names of dimensions: N states, A atoms, E embedding, D width, L residual layers.
 
-``e(s) = sum_k 2^-k (P[p_k] + U[a0_k] + V[a1_k])`` over real slots k: powers of two have distinct subset sums, so that
-distinct states differ. ``v = out(relu(hidden(trunk(e))))``, and ``logit = <v(current), v(successor)> / sqrt(E)``.
+``e(s) = sum_k 2^-k (P[p_k] + U[a0_k] + V[a1_k])`` over real slots k: powers of two have distinct subset sums,
+so that distinct states differ. ``v = out(relu(hidden(trunk(e))))``, and ``logit = <v(current), v(successor)>
+/ sqrt(E)``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class PolicyShape:
 
 
 def make_weights(shape: PolicyShape, vocabulary: Vocabulary, seed: int, gain: float = 1.0) -> Weights:
-    """Random weights by name, float32 on the CPU: tables N(0, 1) with a zero row for padding, linear layers as PyTorch's.
+    """Random weights by name, float32 on the CPU: tables N(0, 1) with a zero row for padding, linear layers
+    as PyTorch's.
 
     The last layer is scaled by `gain`, and logits with its square.
     """
@@ -48,7 +50,10 @@ def make_weights(shape: PolicyShape, vocabulary: Vocabulary, seed: int, gain: fl
             table[0] = 0
         for layer in range(shape.layers + 1):
             linear = torch.nn.Linear(shape.embedding if layer == 0 else shape.width, shape.width)
-            weights[f"trunk.{layer}.weight"], weights[f"trunk.{layer}.bias"] = linear.weight.data, linear.bias.data
+            weights[f"trunk.{layer}.weight"], weights[f"trunk.{layer}.bias"] = (
+                linear.weight.data,
+                linear.bias.data,
+            )
             weights[f"trunk.{layer}.scale"] = torch.ones(shape.width)
             weights[f"trunk.{layer}.shift"] = torch.zeros(shape.width)
         for name, columns in (("hidden", shape.width), ("out", shape.embedding)):
@@ -95,14 +100,17 @@ def slot_scale(slots: int, like: Tensor) -> Tensor:
 def layer_normed(x: Tensor, weights: Weights, layer: int) -> Tensor:
     """LN(ReLU(x)) of one trunk layer, in float32 whatever the products are."""
     x = F.relu(x).float()
-    return F.layer_norm(x, x.shape[-1:], weights[f"trunk.{layer}.scale"], weights[f"trunk.{layer}.shift"], EPS)
+    return F.layer_norm(
+        x, x.shape[-1:], weights[f"trunk.{layer}.scale"], weights[f"trunk.{layer}.shift"], EPS
+    )
 
 
 class Policy:
     """Values of states and logits of pairs, in one of two exact forms.
 
-    plain: values are v [., E]. folded: the first product lies in the tables, the last is applied to the current state
-    alone, so values are what goes into it, h [., D], and ``<v, W h + b> = <W^T v, h> + <v, b>``.
+    plain: values are v [., E]. folded: the first product lies in the tables, the last is applied to the
+    current state alone, so values are what goes into it, h [., D], and ``<v, W h + b> = <W^T v, h> + <v,
+    b>``.
 
     Parameters
     ----------
@@ -136,12 +144,17 @@ class Policy:
             return self.linear(embed(self.weights, states), "trunk.0")
         flat = self._table_rows(states)
         scale = slot_scale(states.shape[1], self.table)[:, None].expand(-1, states.shape[2]).reshape(1, -1)
-        found = F.embedding_bag(flat, self.table, per_sample_weights=scale.expand_as(flat).contiguous(), mode="sum")
+        found = F.embedding_bag(
+            flat, self.table, per_sample_weights=scale.expand_as(flat).contiguous(), mode="sum"
+        )
         return found + self.weights["trunk.0.bias"]
 
     def _table_rows(self, states: Tensor) -> Tensor:
         """Rows of the folded table [N, A (1+r)]; padding meets the zero rows."""
-        terms = [self.weights["P"].shape[0], *(self.weights["U"].shape[0] for _ in range(states.shape[2] - 2))]
+        terms = [
+            self.weights["P"].shape[0],
+            *(self.weights["U"].shape[0] for _ in range(states.shape[2] - 2)),
+        ]
         offsets = torch.tensor([0, *terms], device=states.device).cumsum(0)
         return (states.long() + offsets).flatten(1)
 
@@ -158,7 +171,8 @@ class Policy:
         return h if self.folded else self.linear(h, "out").float()
 
     def keys(self, current: Tensor) -> tuple[Tensor, Tensor]:
-        """What values of successors are multiplied with, scaled: from values of current states [B, .] to [B, .] and [B]."""
+        """What values of successors are multiplied with, scaled: from values of current states [B, .] to [B,
+        .] and [B]."""
         scale = 1 / math.sqrt(self.shape.embedding)
         if not self.folded:
             return current * scale, torch.zeros_like(current[:, 0])

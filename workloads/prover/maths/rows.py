@@ -15,9 +15,10 @@ from workloads.prover.maths.hashing import hash_states
 class Rows(NamedTuple):
     """State of B episodes.
 
-    current [B, A, 1+r], excluded [B, 1+r] the original query, history [B, T] hashes with `stored` [B] valid entries,
-    depth [B], done [B], success [B], log_prob [B], ambiguous [B], actions [B, max_depth] with -1 where none was taken,
-    number [B] of the candidate (-1: padding), value [B, .] of the current state where it is kept for reuse.
+    current [B, A, 1+r], excluded [B, 1+r] the original query, history [B, T] hashes with `stored` [B] valid
+    entries, depth [B], done [B], success [B], log_prob [B], ambiguous [B], actions [B, max_depth] with -1
+    where none was taken, number [B] of the candidate (-1: padding), value [B, .] of the current state where
+    it is kept for reuse.
     """
 
     current: Tensor
@@ -49,7 +50,11 @@ class Rows(NamedTuple):
     @staticmethod
     def joined(parts: list[Rows]) -> Rows:
         """Rows of several groups behind one another."""
-        return parts[0] if len(parts) == 1 else Rows(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+        return (
+            parts[0]
+            if len(parts) == 1
+            else Rows(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+        )
 
 
 class RowFactory:
@@ -97,7 +102,8 @@ class RowFactory:
 class Move(NamedTuple):
     """What one step chose for each row: [B] each, `state` [B, A, 1+r], `state_hash` [B].
 
-    `outcome`: 0 goes on, 1 TRUE, 2 FALSE, 3 END. `acted` False: the row could not be worked on in this iteration.
+    `outcome`: 0 goes on, 1 TRUE, 2 FALSE, 3 END. `acted` False: the row could not be worked on in this
+    iteration.
     """
 
     action: Tensor

@@ -45,7 +45,8 @@ class AllRows:
 
 
 class MaskedRows(AllRows):
-    """Blanks the state of finished rows first: the report's sketch, with the same tensors of the same size."""
+    """Blanks the state of finished rows first: the report's sketch, with the same tensors of the same
+    size."""
 
     def __call__(self, rows: Rows) -> tuple[Rows, Tally]:
         """One iteration."""
@@ -153,7 +154,9 @@ class Slab:
         return Rows.joined([rows, last._replace(number=torch.full_like(last.number, -1))])
 
 
-def slab_by_slab(slab: Slab, iterate: Callable[[Rows], tuple[Rows, Tally]], exit_test: ExitTest) -> Iterator[None]:
+def slab_by_slab(
+    slab: Slab, iterate: Callable[[Rows], tuple[Rows, Tally]], exit_test: ExitTest
+) -> Iterator[None]:
     """One slab after the other, each until it may end; yields after every iteration."""
     while (rows := slab.fill()) is not None:
         padded = rows.count - int((rows.number >= 0).sum())
@@ -172,7 +175,8 @@ def slab_by_slab(slab: Slab, iterate: Callable[[Rows], tuple[Rows, Tally]], exit
 
 
 def queue_fed(slab: Slab, iterate: Callable[[Rows], tuple[Rows, Tally]]) -> Iterator[None]:
-    """One slab whose finished slots take the next candidates; with a free size it shrinks when the queue is empty."""
+    """One slab whose finished slots take the next candidates; with a free size it shrinks when the queue is
+    empty."""
     rows = slab.fill()
     first = True
     while rows is not None:
@@ -183,7 +187,12 @@ def queue_fed(slab: Slab, iterate: Callable[[Rows], tuple[Rows, Tally]]) -> Iter
         if len(at):
             slab.results.store(rows.take(at))
         atoms, numbers = slab.source.take(len(at))
-        tally |= {"refilled": len(atoms), "done": len(at), "slabs": int(first), "padded_rows": (~before).sum()}
+        tally |= {
+            "refilled": len(atoms),
+            "done": len(at),
+            "slabs": int(first),
+            "padded_rows": (~before).sum(),
+        }
         first = False
         slab.log(tally)
         rows = _renewed(slab, rows, at, atoms, numbers)

@@ -1,6 +1,7 @@
 """Logits of a step's actions: padded lists, a fixed budget of rows, or exactly the real successors.
 
-B rows, L columns for successors (CAP in grids). The special action TRUE, FALSE or END of each row is the last column.
+B rows, L columns for successors (CAP in grids). The special action TRUE, FALSE or END of each row is the last
+column.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from workloads.prover.maths.values import EveryState
 BUDGET_PER_ROW = 16
 """States per row of the static budget; the lists of all rows share it."""
 DELTA = 10.0
-"""Screening: actions whose 16-bit logit is this close to the best are scored again. What lies further below has less than
-e^-10 of the best one's probability, of which an error of a half in its logit is 2e-5; errors of 5 fail the certificate."""
+"""Screening: actions whose 16-bit logit is this close to the best are scored again. What lies further below
+has less than e^-10 of the best one's probability, of which an error of a half in its logit is 2e-5; errors of
+5 fail the certificate."""
 
 
 class Scores(NamedTuple):
-    """Logits [B, L + 1]; rows that found no room [B]; values [X, .] and where each successor's is: slot [B, L]."""
+    """Logits [B, L + 1]; rows that found no room [B]; values [X, .] and where each successor's is: slot [B,
+    L]."""
 
     logits: Tensor
     deferred: Tensor
@@ -33,7 +36,8 @@ class Scores(NamedTuple):
 
 
 class Specials(NamedTuple):
-    """The special action of each row: its kind (0 TRUE, 1 FALSE, 2 END) [B], and whether it is the only one [B]."""
+    """The special action of each row: its kind (0 TRUE, 1 FALSE, 2 END) [B], and whether it is the only one
+    [B]."""
 
     kind: Tensor
     forced: Tensor
@@ -57,7 +61,9 @@ class Scorer(ABC):
     skip : whether rows with one action are left out
     """
 
-    def __init__(self, policy: Policy, values: EveryState, constants: Tensor, *, reuse: bool, once: bool, skip: bool) -> None:
+    def __init__(
+        self, policy: Policy, values: EveryState, constants: Tensor, *, reuse: bool, once: bool, skip: bool
+    ) -> None:
         self.policy, self.values, self.constants = policy, values, constants
         self.reuse, self.once, self.skip = reuse, once, skip
         self.constant_values: Tensor | None = None
@@ -124,7 +130,8 @@ class PaddedScorer(Scorer):
 
 
 class BudgetScorer(Scorer):
-    """Real states only, packed into a fixed number of rows; lists that do not fit wait for the next iteration."""
+    """Real states only, packed into a fixed number of rows; lists that do not fit wait for the next
+    iteration."""
 
     def __call__(self, rows: Rows, lists: Lists, tally: Tally) -> Scores:
         """Logits of all actions."""
@@ -145,17 +152,22 @@ class BudgetScorer(Scorer):
         # What was not valued points at a row of zeros.
         values = torch.cat([values, torch.zeros_like(values[:1])])
         beside = [values[place[:, CAP + number]] for number in range(len(extra))]
-        keys, offset, last = self._products(*self._split(rows, special, torch.cat(beside) if beside else values[:0]))
+        keys, offset, last = self._products(
+            *self._split(rows, special, torch.cat(beside) if beside else values[:0])
+        )
         slot = place[:, :CAP]
         flat = torch.arange(rows.count, device=keys.device)[:, None].expand_as(place)
-        owner = torch.zeros(budget + 1, dtype=torch.int64, device=keys.device).index_copy(0, place.flatten(), flat.flatten())
+        owner = torch.zeros(budget + 1, dtype=torch.int64, device=keys.device).index_copy(
+            0, place.flatten(), flat.flatten()
+        )
         found = (values * keys[owner]).sum(1) + offset[owner]
         logits = torch.where(lists.mask, found[slot], -torch.inf)
         return Scores(torch.cat([logits, last[:, None]], 1), deferred, values, slot)
 
 
 class RaggedScorer(Scorer):
-    """Exactly the real states; with `screen`, all in 16 bits first and again in 32 what comes near the best."""
+    """Exactly the real states; with `screen`, all in 16 bits first and again in 32 what comes near the
+    best."""
 
     def __call__(self, rows: Rows, lists: Lists, tally: Tally) -> Scores:
         """Logits of all actions."""
@@ -181,7 +193,9 @@ class RaggedScorer(Scorer):
         assert self.screen is not None
         found, values, place = self.screen(lists.states, lists.owner, keys, offset, last, lists.mask)
         logits[lists.owner, column] = found
-        return Scores(logits, torch.zeros_like(rows.done), values, place[slot.clamp(max=max(len(place) - 1, 0))])
+        return Scores(
+            logits, torch.zeros_like(rows.done), values, place[slot.clamp(max=max(len(place) - 1, 0))]
+        )
 
     def _beside(self, rows: Rows, special: Specials) -> tuple[list[Tensor], Tensor | None]:
         """States to be valued beside the successors, and of which rows (None: all)."""
@@ -203,7 +217,8 @@ class RaggedScorer(Scorer):
 class Screen:
     """Logits in bfloat16, and in float32 for all actions within `DELTA` of their row's best.
 
-    Sound while the 16-bit error stays below DELTA / 2; `worst` keeps the largest error seen where both are known.
+    Sound while the 16-bit error stays below DELTA / 2; `worst` keeps the largest error seen where both are
+    known.
     """
 
     def __init__(self, low: Policy, values: EveryState) -> None:
@@ -214,10 +229,11 @@ class Screen:
     def __call__(
         self, states: Tensor, owner: Tensor, keys: Tensor, offset: Tensor, last: Tensor, real: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits [n] of states with their owners, float32 values [m, .] of the rescored, and for each state its row there.
+        """Logits [n] of states with their owners, float32 values [m, .] of the rescored, and for each state
+        its row there.
 
-        `last` [B] are the exact logits of the special actions, which take part in the best; those that are not `real`
-        [n] are -inf.
+        `last` [B] are the exact logits of the special actions, which take part in the best; those that are
+        not `real` [n] are -inf.
         """
         low = torch.where(real, self.low.state_logits(states, keys, offset, owner), -torch.inf)
         top = last.scatter_reduce(0, owner, low, "amax")
@@ -235,4 +251,8 @@ class Screen:
         return low, values, place
 
 
-SCORERS: dict[str, type[Scorer]] = {"padded": PaddedScorer, "row_budget": BudgetScorer, "ragged": RaggedScorer}
+SCORERS: dict[str, type[Scorer]] = {
+    "padded": PaddedScorer,
+    "row_budget": BudgetScorer,
+    "ragged": RaggedScorer,
+}

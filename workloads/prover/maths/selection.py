@@ -1,4 +1,5 @@
-"""The greedy choice with its tie rule: logits within tau of the best count as the best, and the first of them is taken."""
+"""The greedy choice with its tie rule: logits within tau of the best count as the best, and the first of them
+is taken."""
 
 from __future__ import annotations
 

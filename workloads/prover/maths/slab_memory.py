@@ -10,7 +10,8 @@ import torch
 from workloads.prover.data.knowledge import SUCCESSORS, KnowledgeBase
 
 LIVE_RAW = 5
-"""Tensors as large as the raw successors that exist at once: parts, their join, and what is gathered from it."""
+"""Tensors as large as the raw successors that exist at once: parts, their join, and what is gathered from it.
+"""
 LIVE_STATES = 6
 """Activations of one state that exist at once, in widths of the network."""
 NARROW_PAIRS = 24
@@ -39,7 +40,9 @@ class SlabMemory:
     width: int
 
     @classmethod
-    def of(cls, kb: KnowledgeBase, rules: int, indexed: bool, slots: int, item: int, states: int, width: int) -> SlabMemory:
+    def of(
+        cls, kb: KnowledgeBase, rules: int, indexed: bool, slots: int, item: int, states: int, width: int
+    ) -> SlabMemory:
         """The figures of one arm."""
         facts = min(NARROW_PAIRS, kb.largest_predicate) if indexed else kb.largest_predicate
         return cls(rules + facts, slots, kb.facts.shape[1], item, states, width)
@@ -69,8 +72,9 @@ class SlabMemory:
             fits = max(0, budget // max(1, self.peak_bytes(1)))
             advice = f"toggles.slab_size={fits} would fit" if fits else "not even one row would fit"
             raise PredictedOutOfMemory(
-                f"a slab of {rows} rows is predicted to need {peak / 1e9:.2f} GB ({self.raw_bytes(rows) / 1e9:.2f} GB for one "
-                f"tensor of raw successors) and the budget is {budget / 1e9:.2f} GB: {advice}"
+                f"a slab of {rows} rows is predicted to need {peak / 1e9:.2f} GB"
+                f" ({self.raw_bytes(rows) / 1e9:.2f} GB for one tensor of raw successors) and the budget is"
+                f" {budget / 1e9:.2f} GB: {advice}"
             )
 
 

@@ -1,4 +1,5 @@
-"""Which slab size takes the least time per row: a ladder of sizes, a few steps each, kept per device and dimensions."""
+"""Which slab size takes the least time per row: a ladder of sizes, a few steps each, kept per device and
+dimensions."""
 
 from __future__ import annotations
 
@@ -19,7 +20,14 @@ STEPS = 3
 
 
 def best_slab(
-    *, step: StepFunction, factory: RowFactory, queries: torch.Tensor, most: int, memory: SlabMemory, budget: int, file: Path
+    *,
+    step: StepFunction,
+    factory: RowFactory,
+    queries: torch.Tensor,
+    most: int,
+    memory: SlabMemory,
+    budget: int,
+    file: Path,
 ) -> tuple[int, int]:
     """The best size of the ladder that fits the budget, and the number of steps the choice rests on.
 
@@ -38,7 +46,8 @@ def best_slab(
 
 
 def _climb(probe: Callable[[int], float], most: int, memory: SlabMemory, budget: int) -> dict[int, float]:
-    """Seconds per row and step by size, smallest first; two rungs in a row far above the best end the climb."""
+    """Seconds per row and step by size, smallest first; two rungs in a row far above the best end the
+    climb."""
     times: dict[int, float] = {}
     for size in LADDER:
         if times and (memory.peak_bytes(size) > budget or size >= 2 * most):

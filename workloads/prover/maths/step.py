@@ -33,7 +33,9 @@ class TorchExpander:
     budget : whether pairs share a fixed room, which finished rows must not hold while others wait
     """
 
-    def __init__(self, rules: Pairing, facts: Pairing, unifier: Unifier, packer: Packer, budget: bool = False) -> None:
+    def __init__(
+        self, rules: Pairing, facts: Pairing, unifier: Unifier, packer: Packer, budget: bool = False
+    ) -> None:
         self.rules, self.facts, self.unifier, self.packer = rules, facts, unifier, packer
         self.budget = budget
 
@@ -55,7 +57,8 @@ Expander = Callable[[Rows, Tally], tuple[Lists, Tensor]]
 
 
 class Step:
-    """One iteration for any number of rows. Static where its parts are, so that it can be compiled as one graph.
+    """One iteration for any number of rows. Static where its parts are, so that it can be compiled as one
+    graph.
 
     Parameters
     ----------
@@ -63,7 +66,12 @@ class Step:
     """
 
     def __init__(
-        self, expand: Expander, scorer: Scorer, ragged: bool, doubt: float = FLOAT32_DOUBT, phase: Phase = unmarked
+        self,
+        expand: Expander,
+        scorer: Scorer,
+        ragged: bool,
+        doubt: float = FLOAT32_DOUBT,
+        phase: Phase = unmarked,
     ) -> None:
         self.expand, self.scorer, self.ragged = expand, scorer, ragged
         self.doubt, self.phase = doubt, phase
@@ -85,7 +93,16 @@ class Step:
             tally["deferred"] = (deferred & ~rows.done).sum()
             return advance(rows, move, self.scorer.reuse), tally
 
-    def _move(self, rows: Rows, lists: Lists, slot: Tensor, values: Tensor, choice: Any, kind: Tensor, deferred: Tensor) -> Move:
+    def _move(
+        self,
+        rows: Rows,
+        lists: Lists,
+        slot: Tensor,
+        values: Tensor,
+        choice: Any,
+        kind: Tensor,
+        deferred: Tensor,
+    ) -> Move:
         """What was chosen, looked up in the lists."""
         last = slot.shape[1]
         is_special = choice.column == last

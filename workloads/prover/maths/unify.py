@@ -1,7 +1,7 @@
 """Unification of flat atoms and the raw successors it leaves: M pairs, W slots, r arguments.
 
-A substitution is a list of at most r pairs (from, to), applied one after the other; 0 in `from` stands for none, and
-matches no term because padding is never looked up.
+A substitution is a list of at most r pairs (from, to), applied one after the other; 0 in `from` stands for
+none, and matches no term because padding is never looked up.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def match_facts(goals: Tensor, facts: Tensor, constants: int) -> tuple[Tensor, S
 def match_heads(goals: Tensor, heads: Tensor, constants: int) -> tuple[Tensor, Tensor, Substitution]:
     """Which pairs of goal arguments [M, r] and head arguments [M, r] unify.
 
-    A head variable takes the goal's term. One that stands twice merges two terms of the goal, which may bind a variable
-    of the whole state. Returns the goals after merging as well: head variables are read from them.
+    A head variable takes the goal's term. One that stands twice merges two terms of the goal, which may bind
+    a variable of the whole state. Returns the goals after merging as well: head variables are read from them.
     """
     matches = torch.ones_like(goals[:, 0], dtype=torch.bool)
     sigma: Substitution = []
@@ -99,7 +99,8 @@ class Unifier:
         return Raw(self._padded(rest), pairs.owner, pairs.real & matches & ~itself)
 
     def with_rules(self, current: Tensor, pairs: Pairs) -> Raw:
-        """Resolvents with rules: the body, its head variables taken from the goal, and the rest of the state."""
+        """Resolvents with rules: the body, its head variables taken from the goal, and the rest of the
+        state."""
         heads, bodies = self.heads[pairs.number], self.bodies[pairs.number]
         goals, rest = current[:, 0, 1:][pairs.owner], current[:, 1:][pairs.owner]
         valid = pairs.real

@@ -17,8 +17,8 @@ Values = Callable[[Tensor], Tensor]
 class EveryState:
     """Evaluates whatever it is given. `evaluated` counts states that went through the network.
 
-    On a CPU a cacheful of states at a time, into a buffer that the next call writes again: fresh memory for tens of
-    thousands of values would cost more page faults than the products take.
+    On a CPU a cacheful of states at a time, into a buffer that the next call writes again: fresh memory for
+    tens of thousands of values would cost more page faults than the products take.
     """
 
     def __init__(self, values: Values) -> None:
@@ -46,7 +46,8 @@ class EveryState:
 
 
 class Untallied(EveryState):
-    """Evaluates without keeping count, as compiled code needs: a counter would be guarded, and recompile each step."""
+    """Evaluates without keeping count, as compiled code needs: a counter would be guarded, and recompile each
+    step."""
 
     def __call__(self, states: Tensor) -> Tensor:
         """Values [N, .] of states [N, A, 1+r]."""
@@ -71,7 +72,8 @@ class OncePerStep(EveryState):
 def distinct(states: Tensor, base: int) -> tuple[Tensor, Tensor]:
     """The first of each distinct state [U], and for every state the number of its equal [N].
 
-    States are told apart by their hash and then compared in full: one that shares its hash only stays by itself.
+    States are told apart by their hash and then compared in full: one that shares its hash only stays by
+    itself.
     """
     hashes = hash_states(states, base)
     order = torch.sort(hashes, stable=True).indices
@@ -86,7 +88,8 @@ def distinct(states: Tensor, base: int) -> tuple[Tensor, Tensor]:
 class OncePerJob(OncePerStep):
     """Keeps values of the job's states in a table of bounded size; what finds no room is evaluated again.
 
-    The table is open-addressing, probed for all states at once. A hit is a hit only if the whole state is equal.
+    The table is open-addressing, probed for all states at once. A hit is a hit only if the whole state is
+    equal.
     """
 
     PROBES = 8

@@ -1,7 +1,8 @@
-"""An independent judge: first-goal resolution on Python sets and tuples, the policy in float64, ranks and corruptions.
+"""An independent judge: first-goal resolution on Python sets and tuples, the policy in float64, ranks and
+corruptions.
 
-Nothing of the implementation is imported. Atoms are tuples (predicate, arguments ...) of the same ids: constants 1..C,
-variables above. Rules have variables numbered from 1.
+Nothing of the implementation is imported. Atoms are tuples (predicate, arguments ...) of the same ids:
+constants 1..C, variables above. Rules have variables numbered from 1.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Resolver:
         return term > self.constants
 
     def unify(self, goal: Atom, head: Atom) -> dict[int, int] | None:
-        """The most general unifier of two flat atoms, variables resolved all the way; None where there is none."""
+        """The most general unifier of two flat atoms, variables resolved all the way; None where there is
+        none."""
         bound: dict[int, int] = {}
 
         def walk(term: int) -> int:
@@ -118,7 +120,13 @@ class Resolver:
         """Variables renamed by first appearance."""
         names: dict[int, int] = {}
         return tuple(
-            (atom[0], *(names.setdefault(t, self.constants + 1 + len(names)) if self.is_variable(t) else t for t in atom[1:]))
+            (
+                atom[0],
+                *(
+                    names.setdefault(t, self.constants + 1 + len(names)) if self.is_variable(t) else t
+                    for t in atom[1:]
+                ),
+            )
             for atom in state
         )
 
@@ -155,7 +163,9 @@ class Resolver:
         path = self.shortest_path(query, limit, nodes)
         return None if path is None else len(path)
 
-    def shortest_path(self, query: Atom, limit: int | None = None, nodes: int = 200_000) -> list[State] | None:
+    def shortest_path(
+        self, query: Atom, limit: int | None = None, nodes: int = 200_000
+    ) -> list[State] | None:
         """The states from [query] to the last before TRUE on a shortest proof."""
         start: State = (query,)
         parents: dict[State, State | None] = {start: None}
@@ -186,7 +196,8 @@ class Resolver:
 
 @dataclass
 class Scorer:
-    """The policy in float64, from weights by name: P, U, V; trunk.I.weight/bias/scale/shift; hidden and out."""
+    """The policy in float64, from weights by name: P, U, V; trunk.I.weight/bias/scale/shift; hidden and
+    out."""
 
     weights: Mapping[str, np.ndarray]
     layers: int
@@ -195,10 +206,13 @@ class Scorer:
         """v [E] of a state."""
         w = self.weights
         x = sum(
-            2.0**-slot * (w["P"][a[0]] + w["U"][a[1]] + (w["V"][a[2]] if len(a) > 2 else 0.0)) for slot, a in enumerate(state)
+            2.0**-slot * (w["P"][a[0]] + w["U"][a[1]] + (w["V"][a[2]] if len(a) > 2 else 0.0))
+            for slot, a in enumerate(state)
         )
         for layer in range(self.layers + 1):
-            new = self._normed(np.maximum(w[f"trunk.{layer}.weight"] @ x + w[f"trunk.{layer}.bias"], 0), layer)
+            new = self._normed(
+                np.maximum(w[f"trunk.{layer}.weight"] @ x + w[f"trunk.{layer}.bias"], 0), layer
+            )
             x = new if layer == 0 else x + new
         hidden = np.maximum(w["hidden.weight"] @ x + w["hidden.bias"], 0)
         return w["out.weight"] @ hidden + w["out.bias"]
@@ -215,7 +229,8 @@ class Scorer:
 
 
 def choose(logits: Sequence[float], tau: float = TAU) -> tuple[int, float, bool]:
-    """Action, log-probability and whether rounding could change the choice: all within tau of the best count as best."""
+    """Action, log-probability and whether rounding could change the choice: all within tau of the best count
+    as best."""
     top = max(logits)
     near = [logit >= top - tau for logit in logits]
     snapped = [top if snap else logit for logit, snap in zip(logits, near, strict=True)]
@@ -272,10 +287,19 @@ def expected_rank(scores: Sequence[float], eps: float = 1e-3) -> float:
 
 
 def corruptions(
-    query: Atom, place: int, entities: Iterable[int], known: set[Atom], seed: int, base: int, count: int | None
+    query: Atom,
+    place: int,
+    entities: Iterable[int],
+    known: set[Atom],
+    seed: int,
+    base: int,
+    count: int | None,
 ) -> list[Atom]:
-    """The corruptions of argument `place` (0 or 1): the `count` eligible entities of smallest key, or all by id."""
-    replaced = [(e, (*query[: place + 1], e, *query[place + 2 :])) for e in sorted(entities) if e != query[place + 1]]
+    """The corruptions of argument `place` (0 or 1): the `count` eligible entities of smallest key, or all by
+    id."""
+    replaced = [
+        (e, (*query[: place + 1], e, *query[place + 2 :])) for e in sorted(entities) if e != query[place + 1]
+    ]
     eligible = [(e, atom) for e, atom in replaced if atom not in known]
     if count is None:
         return [atom for _, atom in eligible]

@@ -19,7 +19,24 @@ BOS, EOS, PAD = 256, 257, 258
 BYTE_VOCAB = 259
 BYTES_SHA256 = hashlib.sha256(b"bytes, bos 256, eos 257, pad 258").hexdigest()
 
-NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ida", "Jon", "Kim", "Leo", "Mia", "Nils", "Ola", "Pia"]
+NAMES = [
+    "Ada",
+    "Ben",
+    "Cleo",
+    "Dan",
+    "Eva",
+    "Finn",
+    "Gus",
+    "Hana",
+    "Ida",
+    "Jon",
+    "Kim",
+    "Leo",
+    "Mia",
+    "Nils",
+    "Ola",
+    "Pia",
+]
 ANIMALS = ["fox", "hare", "wolf", "mouse", "crow", "otter", "hen", "goat"]
 PLACES = ["forest", "river", "village", "garden", "hill", "lake", "barn", "road"]
 THINGS = ["lamp", "rope", "bread", "kite", "book", "stone", "bell", "coat"]
@@ -101,7 +118,8 @@ def markov(count: int, vocab: int, seed: int = 0, branches: int = 4) -> np.ndarr
 
 
 def induction(count: int, vocab: int, period: int = 16, seed: int = 0) -> np.ndarray:
-    """Random runs of `period` ids, each said twice: the second half is known to whoever looks back [count]."""
+    """Random runs of `period` ids, each said twice: the second half is known to whoever looks back
+    [count]."""
     generator = np.random.default_rng(seed)
     halves = generator.integers(0, vocab, (count // (2 * period) + 1, period))
     return np.concatenate([halves, halves], axis=1).reshape(-1)[:count]

@@ -27,7 +27,8 @@ class Loaded(NamedTuple):
 
 
 class Plan(Sampler[list[int]]):
-    """Rows of each batch: one permutation an epoch, fixed by the data seed alone; the remainder is dropped unless kept.
+    """Rows of each batch: one permutation an epoch, fixed by the data seed alone; the remainder is dropped
+    unless kept.
 
     Attributes
     ----------
@@ -64,7 +65,8 @@ class Plan(Sampler[list[int]]):
 
 
 class RowByRow(Dataset[Any]):
-    """One row at a time for tokens, as a hub's data set hands them out; toys make a batch of vectors in one go."""
+    """One row at a time for tokens, as a hub's data set hands them out; toys make a batch of vectors in one
+    go."""
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
@@ -84,7 +86,8 @@ class VectorBatches(RowByRow):
 
 
 class StreamedBatches(IterableDataset[Any]):
-    """Batches as a stream. Sharded, a worker yields only its own: else each worker would repeat all of them."""
+    """Batches as a stream. Sharded, a worker yields only its own: else each worker would repeat all of
+    them."""
 
     def __init__(self, rows: Rows, plan: Plan, sharded: bool) -> None:
         self.dataset = VectorBatches(rows) if rows.vectors else RowByRow(rows)
@@ -93,14 +96,18 @@ class StreamedBatches(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Loaded]:
         worker = get_worker_info()
         mine, workers = (worker.id, worker.num_workers) if worker and self.sharded else (0, 1)
-        for number, rows in enumerate(self.plan.without_end()):  # a worker that lives on would begin its copy of the plan again
+        for number, rows in enumerate(
+            self.plan.without_end()
+        ):  # a worker that lives on would begin its copy of the plan again
             if number % workers == mine:
                 yield collate(fetch(self.dataset, rows.tolist()))
 
 
 def fetch(dataset: RowByRow, rows: list[int]) -> Any:
     """Rows of a data set, the way a loader asks for them."""
-    return dataset.__getitems__(rows) if isinstance(dataset, VectorBatches) else [dataset[row] for row in rows]
+    return (
+        dataset.__getitems__(rows) if isinstance(dataset, VectorBatches) else [dataset[row] for row in rows]
+    )
 
 
 def collate(rows: Any) -> Loaded:
@@ -110,8 +117,11 @@ def collate(rows: Any) -> Loaded:
     return Loaded(torch.stack(rows), os.getpid(), len(rows))
 
 
-def by_data_loader(rows: Rows, plan: Plan, workers: int, pinned: bool, stream: bool, sharded: bool) -> Iterator[Loaded]:
-    """Batches from PyTorch's loader, without end. Workers start with the first batch and end with the iterator."""
+def by_data_loader(
+    rows: Rows, plan: Plan, workers: int, pinned: bool, stream: bool, sharded: bool
+) -> Iterator[Loaded]:
+    """Batches from PyTorch's loader, without end. Workers start with the first batch and end with the
+    iterator."""
     common: dict[str, Any] = {
         "num_workers": workers,
         "pin_memory": pinned,
@@ -124,7 +134,8 @@ def by_data_loader(rows: Rows, plan: Plan, workers: int, pinned: bool, stream: b
     else:
         dataset = VectorBatches(rows) if rows.vectors else RowByRow(rows)
         loader = DataLoader(dataset, batch_sampler=plan, collate_fn=collate, **common)
-    # The first epoch's workers start here and now: a caller that has not touched CUDA yet can be sure they inherit none of it.
+    # The first epoch's workers start here and now: a caller that has not touched CUDA yet can be sure they
+    # inherit none of it.
     return _epochs(loader, plan, iter(loader), plan.start)
 
 
@@ -147,7 +158,9 @@ def by_mapped_file(rows: Rows, plan: Plan, pinned: bool) -> Iterator[Loaded]:
 
 def on_device(rows: Rows, plan: Plan, device: torch.device) -> Iterator[Loaded]:
     """All rows live on the device; a batch is an indexed read there, and nothing travels but row numbers."""
-    values = torch.from_numpy(np.array(rows.values if rows.vectors else rows.values.astype(np.int64))).to(device)
+    values = torch.from_numpy(np.array(rows.values if rows.vectors else rows.values.astype(np.int64))).to(
+        device
+    )
     epoch, order = -1, torch.empty(0)
     number = plan.start
     while True:
@@ -162,7 +175,9 @@ def on_device(rows: Rows, plan: Plan, device: torch.device) -> Iterator[Loaded]:
 class Mover:
     """Copies batches to the device and counts how they came and went."""
 
-    def __init__(self, device: torch.device, non_blocking: bool, counts: Counter[str], dtype: torch.dtype) -> None:
+    def __init__(
+        self, device: torch.device, non_blocking: bool, counts: Counter[str], dtype: torch.dtype
+    ) -> None:
         self.device, self.non_blocking, self.counts, self.dtype = device, non_blocking, counts, dtype
 
     def __call__(self, batch: Loaded) -> Tensor:
@@ -182,7 +197,8 @@ class Feed:
 
     Attributes
     ----------
-    taken : batches handed out, which is where a resumed training goes on: a batch that was only fetched ahead is fetched again
+    taken : batches handed out, which is where a resumed training goes on: a batch that was only fetched ahead
+        is fetched again
     """
 
     def __init__(self, batches: Iterator[Loaded], move: Mover, start: int) -> None:
@@ -206,8 +222,8 @@ class Feed:
 class FeedAhead(Feed):
     """The next batch is fetched and copied on a stream of its own while this one is computed.
 
-    The field report's sample never waits for the copy, and drops accumulation. Here the computing stream waits, and the
-    memory of a batch is held until that stream has done with it.
+    The field report's sample never waits for the copy, and drops accumulation. Here the computing stream
+    waits, and the memory of a batch is held until that stream has done with it.
     """
 
     def __init__(self, batches: Iterator[Loaded], move: Mover, start: int) -> None:

@@ -1,4 +1,5 @@
-"""Where a target's values come from: known in closed form, trained here and kept, drawn, or read from a local folder."""
+"""Where a target's values come from: known in closed form, trained here and kept, drawn, or read from a local
+folder."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ def load_rows(config: SpdConfig, spec: TargetSpec, cache_dir: Path) -> tuple[Row
     """
     recipe = config.recipe
     if recipe.toy:
-        return tuple(feature_rows(spec.features, VECTORS, recipe.activity, DRAW_SEED + part) for part in (0, 1))  # type: ignore[return-value]
+        return tuple(
+            feature_rows(spec.features, VECTORS, recipe.activity, DRAW_SEED + part) for part in (0, 1)
+        )  # type: ignore[return-value]
     return token_rows(_tokens(config, spec, cache_dir), recipe.seq, spec.context, recipe.batch)
 
 
@@ -71,13 +74,19 @@ def _tokens(config: SpdConfig, spec: TargetSpec, cache_dir: Path) -> TokenFile:
 def _trained_values(config: SpdConfig, cache_dir: Path) -> dict[str, torch.Tensor]:
     """Values of a target that is trained once and kept as safetensors and config.json."""
     spec = config.recipe.target
-    described = json.dumps({**dataclasses.asdict(spec), **(TOY_TRAINING if spec.toy else LM_TRAINING)}, sort_keys=True)
+    described = json.dumps(
+        {**dataclasses.asdict(spec), **(TOY_TRAINING if spec.toy else LM_TRAINING)}, sort_keys=True
+    )
     folder = cache_dir / f"spd-target-{hashlib.sha256(described.encode()).hexdigest()[:12]}"
     file = folder / "model.safetensors"
     if not file.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(described)
-        target = train_toy(spec, config.recipe.activity) if spec.toy else train_language_model(spec, config, cache_dir)
+        target = (
+            train_toy(spec, config.recipe.activity)
+            if spec.toy
+            else train_language_model(spec, config, cache_dir)
+        )
         write_safetensors(file, target.state_dict())
     return read_safetensors(file)
 
@@ -87,7 +96,9 @@ def train_language_model(spec: TargetSpec, config: SpdConfig, cache_dir: Path) -
     steps, batch, lr = int(LM_TRAINING["steps"]), int(LM_TRAINING["batch"]), LM_TRAINING["lr"]
     target = build(spec, fused=True)
     draw_values(target, DRAW_SEED, INIT_STD)
-    rows, _ = token_rows(corpus_file(spec.corpus, spec.vocab, TOKENS, cache_dir), spec.context, spec.context, batch)
+    rows, _ = token_rows(
+        corpus_file(spec.corpus, spec.vocab, TOKENS, cache_dir), spec.context, spec.context, batch
+    )
     optimizer = torch.optim.AdamW(target.parameters(), lr=lr, fused=True)
     numbers = Plan(len(rows), batch, DRAW_SEED).without_end()
     for step in range(steps):
@@ -127,4 +138,6 @@ def refuse_misfit(config: SpdConfig, spec: TargetSpec) -> None:
         Rows are longer than the context.
     """
     if not spec.toy and config.recipe.seq > spec.context:
-        raise ConfigError(f"workload.seq_len={config.recipe.seq} is longer than the target's context of {spec.context}")
+        raise ConfigError(
+            f"workload.seq_len={config.recipe.seq} is longer than the target's context of {spec.context}"
+        )

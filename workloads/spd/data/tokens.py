@@ -1,4 +1,5 @@
-"""Token files: flat little-endian integers beside a JSON file that says what they are; and rows of vectors for toys.
+"""Token files: flat little-endian integers beside a JSON file that says what they are; and rows of vectors
+for toys.
 
 Nothing here knows a hub: data come from this machine's disk or from the generators of `corpus`.
 """
@@ -55,7 +56,9 @@ class Rows:
         return self.values.dtype == np.float32
 
 
-def write_tokens(path: Path, tokens: np.ndarray, vocab: int, tokenizer_sha256: str, eos_id: int | None = None) -> None:
+def write_tokens(
+    path: Path, tokens: np.ndarray, vocab: int, tokenizer_sha256: str, eos_id: int | None = None
+) -> None:
     """Write `path` and, as the last thing, the .json beside it; each appears whole or not at all."""
     kind = "uint16" if vocab <= 2**16 else "uint32"
     data = np.ascontiguousarray(tokens, dtype=DTYPES[kind]).tobytes()
@@ -83,23 +86,25 @@ def read_tokens(path: Path, vocab: int, tokenizer_sha256: str | None = None) -> 
     Raises
     ------
     ConfigError
-        The file is missing, truncated or foreign, holds an id beyond the vocabulary, or was made by another tokeniser.
+        The file is missing, truncated or foreign, holds an id beyond the vocabulary, or was made by another
+        tokeniser.
     """
     if not path.is_file():
         raise ConfigError(
-            f"workload.tokens_path={path} does not exist; give a .bin with its .json beside it, a .npy or a .txt file"
+            f"workload.tokens_path={path} does not exist; give a .bin with its .json beside it, a .npy or a"
+            " .txt file"
         )
     found = _open(path)
     if tokenizer_sha256 and found.tokenizer_sha256 and found.tokenizer_sha256 != tokenizer_sha256:
         raise ConfigError(
-            f"workload.tokens_path={path} was made by another tokenizer ({found.tokenizer_sha256[:12]}, the target's is "
-            f"{tokenizer_sha256[:12]}); tokenise the text with the target's own"
+            f"workload.tokens_path={path} was made by another tokenizer ({found.tokenizer_sha256[:12]}, the"
+            f" target's is {tokenizer_sha256[:12]}); tokenise the text with the target's own"
         )
     largest = int(found.tokens.max()) if len(found.tokens) else 0
     if largest >= vocab:
         raise ConfigError(
-            f"workload.tokens_path={path} holds token id {largest}, and the vocabulary of the target ends at {vocab - 1}; "
-            "tokenise the text with the target's own tokenizer"
+            f"workload.tokens_path={path} holds token id {largest}, and the vocabulary of the target ends at"
+            f" {vocab - 1}; tokenise the text with the target's own tokenizer"
         )
     return found
 
@@ -116,8 +121,9 @@ def _open(path: Path) -> TokenFile:
     size = path.stat().st_size
     if size != meta["n_tokens"] * dtype.itemsize:
         raise ConfigError(
-            f"workload.tokens_path={path} is truncated or foreign: {path.with_suffix('.json').name} promises {meta['n_tokens']} "
-            f"tokens of {dtype.itemsize} bytes and the file has {size} bytes; copy it again"
+            f"workload.tokens_path={path} is truncated or foreign: {path.with_suffix('.json').name} promises"
+            f" {meta['n_tokens']} tokens of {dtype.itemsize} bytes and the file has {size} bytes; copy it"
+            " again"
         )
     tokens = np.memmap(path, dtype=dtype, mode="r")
     return TokenFile(tokens, int(meta["vocab_size"]), str(meta["tokenizer_sha256"]), str(meta["data_sha256"]))
@@ -127,13 +133,18 @@ def _load_array(path: Path) -> np.ndarray:
     try:
         tokens = np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
-        raise ConfigError(f"workload.tokens_path={path} cannot be read as an array: {error}; save it with numpy.save") from error
+        raise ConfigError(
+            f"workload.tokens_path={path} cannot be read as an array: {error}; save it with numpy.save"
+        ) from error
     if tokens.dtype.kind not in "ui" or tokens.ndim != 1:
         raise ConfigError(
-            f"workload.tokens_path={path} must hold one dimension of whole numbers; it has {tokens.dtype}{tokens.shape}"
+            f"workload.tokens_path={path} must hold one dimension of whole numbers; it has"
+            f" {tokens.dtype}{tokens.shape}"
         )
     if len(tokens) and int(tokens.min()) < 0:
-        raise ConfigError(f"workload.tokens_path={path} holds the negative token id {int(tokens.min())}; ids count from 0")
+        raise ConfigError(
+            f"workload.tokens_path={path} holds the negative token id {int(tokens.min())}; ids count from 0"
+        )
     return tokens
 
 
@@ -147,7 +158,9 @@ def _sidecar(path: Path) -> dict[str, Any]:
     try:
         meta = json.loads(file.read_text())
     except (OSError, ValueError) as error:
-        raise ConfigError(f"workload.tokens_path={path} needs {file.name} beside it, and that cannot be read: {error}") from error
+        raise ConfigError(
+            f"workload.tokens_path={path} needs {file.name} beside it, and that cannot be read: {error}"
+        ) from error
     missing = {"dtype", "n_tokens", "vocab_size", "tokenizer_sha256", "data_sha256"} - set(meta)
     if missing or meta["dtype"] not in DTYPES:
         what = f"lacks {', '.join(sorted(missing))}" if missing else f"has dtype {meta['dtype']}"
@@ -164,21 +177,25 @@ def token_rows(file: TokenFile, seq: int, context: int, batch: int) -> tuple[Row
         Rows are longer than the target's context, or there are too few for a batch.
     """
     if seq > context:
-        raise ConfigError(f"workload.seq_len={seq} is longer than the target's context of {context}; choose at most that")
+        raise ConfigError(
+            f"workload.seq_len={seq} is longer than the target's context of {context}; choose at most that"
+        )
     whole = np.asarray(file.tokens[: len(file.tokens) // seq * seq]).reshape(-1, seq)
     hashes = np.fromiter((zlib.crc32(row.tobytes()) for row in whole), dtype=np.uint32, count=len(whole))
     held_out = hashes % HELD_OUT_SHARE == 0
     train, evaluation = whole[~held_out], whole[held_out]
     if len(train) < batch or len(evaluation) < 1:
         raise ConfigError(
-            f"workload.seq_len={seq}: {len(file.tokens)} tokens make {len(train)} training rows and {len(evaluation)} for "
-            f"evaluation, too few for workload.batch_size={batch}; give more tokens or shorter rows"
+            f"workload.seq_len={seq}: {len(file.tokens)} tokens make {len(train)} training rows and"
+            f" {len(evaluation)} for evaluation, too few for workload.batch_size={batch}; give more tokens or"
+            " shorter rows"
         )
     return Rows(train, file.digest + "-train"), Rows(evaluation, file.digest + "-held-out")
 
 
 def feature_rows(features: int, count: int, activity: float, seed: int) -> Rows:
-    """Sparse vectors [count, f]: each feature is active with probability `activity`, its value uniform in [0, 1]."""
+    """Sparse vectors [count, f]: each feature is active with probability `activity`, its value uniform in [0,
+    1]."""
     generator = np.random.default_rng(seed)
     values = generator.random((count, features), dtype=np.float32)
     values *= generator.random((count, features), dtype=np.float32) < activity

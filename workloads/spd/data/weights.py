@@ -1,7 +1,7 @@
 """Weights on disk: safetensors files by their published layout, and local folders of GPT-2.
 
-A safetensors file is an 8-byte little-endian length, a JSON header with dtype, shape and data_offsets of each tensor, and the
-raw bytes.
+A safetensors file is an 8-byte little-endian length, a JSON header with dtype, shape and data_offsets of each
+tensor, and the raw bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from workloads.errors import ConfigError
 from workloads.spd.maths.target import Gpt2, Target
 from workloads.spd.presets import TargetSpec
 
-DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64}
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 # Causal masks that old files carry along; the network needs none.
 MASKS = (".attn.bias", ".attn.masked_bias")
@@ -30,7 +36,9 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     header: dict[str, Any] = {}
     data = bytearray()
     for name, tensor in tensors.items():
-        raw = tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+        raw = (
+            tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+        )
         header[name] = {
             "dtype": NAMES[tensor.dtype],
             "shape": list(tensor.shape),
@@ -84,14 +92,19 @@ def load_gpt2(folder: Path, fused: bool = False) -> tuple[Target, TargetSpec]:
     expected = target.state_dict()
     if missing := sorted(expected.keys() - state.keys()):
         raise ConfigError(
-            f"workload.target_path={folder}: the weights lack {missing[0]}, so they are no GPT-2 of this configuration"
+            f"workload.target_path={folder}: the weights lack {missing[0]}, so they are no GPT-2 of this"
+            " configuration"
         )
     if unexpected := sorted(state.keys() - expected.keys()):
-        raise ConfigError(f"workload.target_path={folder}: the weights hold {unexpected[0]}, which a GPT-2 has not")
+        raise ConfigError(
+            f"workload.target_path={folder}: the weights hold {unexpected[0]}, which a GPT-2 has not"
+        )
     for name, tensor in state.items():
         if tensor.shape != expected[name].shape:
             shapes = f"{list(tensor.shape)}, and config.json asks for {list(expected[name].shape)}"
-            raise ConfigError(f"workload.target_path={folder}: {name} is {shapes}; the two files belong to different models")
+            raise ConfigError(
+                f"workload.target_path={folder}: {name} is {shapes}; the two files belong to different models"
+            )
     target.load_state_dict({name: tensor.float() for name, tensor in state.items()})
     return target, spec
 
@@ -114,7 +127,8 @@ def gpt2_spec(folder: Path) -> TargetSpec:
         )
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(
-            f"workload.target_path={folder} needs the config.json of a GPT-2, and that cannot be read: {error}"
+            f"workload.target_path={folder} needs the config.json of a GPT-2, and that cannot be read:"
+            f" {error}"
         ) from error
 
 
@@ -123,11 +137,18 @@ def _read_folder(folder: Path) -> dict[str, Tensor]:
         return read_safetensors(folder / "model.safetensors")
     file = folder / "pytorch_model.bin"
     if not file.is_file():
-        raise ConfigError(f"workload.target_path={folder} holds neither model.safetensors nor pytorch_model.bin; copy one there")
+        raise ConfigError(
+            f"workload.target_path={folder} holds neither model.safetensors nor pytorch_model.bin; copy one"
+            " there"
+        )
     return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def _plain_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Without the optional prefix, the causal masks, and a head that repeats the embedding."""
     names = {name.removeprefix("transformer."): tensor for name, tensor in state.items()}
-    return {name: tensor for name, tensor in names.items() if not name.endswith(MASKS) and name != "lm_head.weight"}
+    return {
+        name: tensor
+        for name, tensor in names.items()
+        if not name.endswith(MASKS) and name != "lm_head.weight"
+    }

@@ -1,4 +1,5 @@
-"""A toy's terms and gradients in C++: what `formulas` writes down, in two calls and without a tensor for each step between."""
+"""A toy's terms and gradients in C++: what `formulas` writes down, in two calls and without a tensor for each
+step between."""
 
 from __future__ import annotations
 
@@ -18,9 +19,30 @@ SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 GIVEN = 5  # the first of `PARTS`: what differs from one call to the next
 PARTS = (
     *("batch", "sources of draw 0", "sources of draw 1", "deltas of draw 0", "deltas of draw 1"),
-    *("W1", "W2", "bias", "V1", "U1", "V2", "U2", "first weights", "first biases", "last weights", "last biases"),
+    *(
+        "W1",
+        "W2",
+        "bias",
+        "V1",
+        "U1",
+        "V2",
+        "U2",
+        "first weights",
+        "first biases",
+        "last weights",
+        "last biases",
+    ),
     *("importances", "terms"),
-    *("of V1", "of U1", "of V2", "of U2", "of first weights", "of first biases", "of last weights", "of last biases"),
+    *(
+        "of V1",
+        "of U1",
+        "of V2",
+        "of U2",
+        "of first weights",
+        "of first biases",
+        "of last weights",
+        "of last biases",
+    ),
     "workspace",
 )
 
@@ -34,7 +56,8 @@ class ToyKernel:
     bias : behind the second module [f]
     pairs : V and U of both modules
     function : importance functions of both modules, kind mlp, with one hidden layer
-    coefficients : of the squared errors of both modules replaced, the second alone, the first alone, and of minimality
+    coefficients : of the squared errors of both modules replaced, the second alone, the first alone, and of
+        minimality
 
     Attributes
     ----------
@@ -55,11 +78,22 @@ class ToyKernel:
         coefficients: Sequence[float],
     ) -> None:
         kernels, suffix = library(SOURCE, "gradients=native"), SUFFIX[bias.dtype]
-        self._forward, self._backward = (getattr(kernels, f"toy_{way}_{suffix}") for way in ("forward", "backward"))
+        self._forward, self._backward = (
+            getattr(kernels, f"toy_{way}_{suffix}") for way in ("forward", "backward")
+        )
         self._lines = kernels.toy_lines
         self._lines.restype = ctypes.c_int64
         first, last = function.weights
-        self.parameters = [pairs[0].V, pairs[0].U, pairs[1].V, pairs[1].U, first, function.biases[0], last, function.biases[1]]
+        self.parameters = [
+            pairs[0].V,
+            pairs[0].U,
+            pairs[1].V,
+            pairs[1].U,
+            first,
+            function.biases[0],
+            last,
+            function.biases[1],
+        ]
         self.gradients = [torch.empty_like(parameter) for parameter in self.parameters]
         self._frozen = [weights[0], weights[1], bias]
         self._coefficients = tuple(coefficients)
@@ -69,7 +103,8 @@ class ToyKernel:
     def forward(
         self, batch: Tensor, sources: Sequence[Tensor], deltas: Sequence[Tensor], p: float, beta: float
     ) -> tuple[Tensor, Tensor]:
-        """Minimality, the loss of both modules replaced, that of each alone, and the total [4]; and importances [K, B, C].
+        """Minimality, the loss of both modules replaced, that of each alone, and the total [4]; and
+        importances [K, B, C].
 
         Parameters
         ----------
@@ -87,7 +122,9 @@ class ToyKernel:
         """Fill `gradients` with those of the total that `forward` has just computed."""
         self._backward(self._sizes, self._factors, self._parts)
 
-    def _hold(self, batch: Tensor, sources: Sequence[Tensor], deltas: Sequence[Tensor], lower: Tensor, terms: Tensor) -> None:
+    def _hold(
+        self, batch: Tensor, sources: Sequence[Tensor], deltas: Sequence[Tensor], lower: Tensor, terms: Tensor
+    ) -> None:
         if len(batch) != self._rows:
             self._prepare(batch)
         # Kept until the next call: pointers alone keep nothing alive.

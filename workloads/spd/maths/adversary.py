@@ -1,7 +1,7 @@
 """Sources that make reconstruction as bad as possible, found by projected gradient ascent.
 
-``n`` times: s <- clip(s + step * sign(d loss / d s), 0, 1). Routing is drawn once; the pass after the search, with all
-gradients, is the loss.
+``n`` times: s <- clip(s + step * sign(d loss / d s), 0, 1). Routing is drawn once; the pass after the search,
+with all gradients, is the loss.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ def split(sources: Stacks) -> tuple[Stacks, Stacks]:
 
 def ascend(sources: Stacks, gradients: Mapping[tuple[str, ...], Tensor], size: float) -> Stacks:
     """One step of the search."""
-    return {names: (s.detach() + size * gradients[names].sign()).clamp_(0.0, 1.0) for names, s in sources.items()}
+    return {
+        names: (s.detach() + size * gradients[names].sign()).clamp_(0.0, 1.0) for names, s in sources.items()
+    }
 
 
 class Search:
-    """The inner loop through the whole graph: parameters and importances keep theirs, and the mean is differentiated."""
+    """The inner loop through the whole graph: parameters and importances keep theirs, and the mean is
+    differentiated."""
 
     def __init__(self, passes: Passes, counts: Counter[str]) -> None:
         self.passes, self.counts = passes, counts
@@ -48,7 +51,9 @@ class Search:
             self.counts["pgd_passes"] += 1
         return {key: s.detach() for key, s in sources.items()}
 
-    def _ingredients(self, about: Masking, operands: Mapping[str, Operands]) -> tuple[Masking, Mapping[str, Operands]]:
+    def _ingredients(
+        self, about: Masking, operands: Mapping[str, Operands]
+    ) -> tuple[Masking, Mapping[str, Operands]]:
         return about, operands
 
     def _loss(self, moment: Moment, masking: Masking, operands: Mapping[str, Operands]) -> Tensor:
@@ -56,9 +61,12 @@ class Search:
 
 
 class DetachedSearch(Search):
-    """The inner loop without the graph of parameters and importances; only the sign counts, so the sum will do."""
+    """The inner loop without the graph of parameters and importances; only the sign counts, so the sum will
+    do."""
 
-    def _ingredients(self, about: Masking, operands: Mapping[str, Operands]) -> tuple[Masking, Mapping[str, Operands]]:
+    def _ingredients(
+        self, about: Masking, operands: Mapping[str, Operands]
+    ) -> tuple[Masking, Mapping[str, Operands]]:
         lower = {names: c.detach() for names, c in about.lower.items()}
         return replace(about, lower=lower), {name: pair.detached() for name, pair in operands.items()}
 
@@ -93,7 +101,8 @@ class Steps:
 
 
 class ScheduledSteps(Steps):
-    """One step at first and all of them from half of training on: early masks are far from the worst case anyway."""
+    """One step at first and all of them from half of training on: early masks are far from the worst case
+    anyway."""
 
     def __init__(self, iterations: int) -> None:
         self._half = max(iterations // 2, 1)
@@ -112,7 +121,8 @@ class EverySteps(Steps):
 
 
 class LargerSteps(Steps):
-    """A quarter of the steps, each so much longer that they reach as far; a source needs no step beyond its range of 1."""
+    """A quarter of the steps, each so much longer that they reach as far; a source needs no step beyond its
+    range of 1."""
 
     FEWER = 4
 
@@ -152,7 +162,8 @@ class PersistentSources(Steps):
     def finish(self, term: str, sources: Stacks) -> None:
         """Ascend by Adam."""
         self._kept[term] = {
-            names: self._moved((term, names), s, s.grad) if s.grad is not None else s.detach() for names, s in sources.items()
+            names: self._moved((term, names), s, s.grad) if s.grad is not None else s.detach()
+            for names, s in sources.items()
         }
 
     def _moved(self, key: tuple[str, tuple[str, ...]], s: Tensor, gradient: Tensor) -> Tensor:

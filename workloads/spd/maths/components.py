@@ -48,7 +48,9 @@ class Components(nn.Module):
         return (self.V @ self.U).T
 
 
-def normal(shape: Sequence[int], fan: int, generator: torch.Generator, dtype: torch.dtype, gain: float = 1.0) -> Tensor:
+def normal(
+    shape: Sequence[int], fan: int, generator: torch.Generator, dtype: torch.dtype, gain: float = 1.0
+) -> Tensor:
     """Normal numbers with std gain/sqrt(fan), drawn on the host so that every device starts alike."""
     return (torch.randn(*shape, generator=generator, dtype=torch.float64) * (gain / math.sqrt(fan))).to(dtype)
 
@@ -77,8 +79,9 @@ class Deltas:
 class CachedDeltas(Deltas):
     """Fetches each weight once.
 
-    The field report caches by ``functools.lru_cache`` on the method, which keeps the model alive as long as the class and
-    goes on serving old weights after a reload. This cache belongs to the object and is emptied by `forget`.
+    The field report caches by ``functools.lru_cache`` on the method, which keeps the model alive as long as
+    the class and goes on serving old weights after a reload. This cache belongs to the object and is emptied
+    by `forget`.
     """
 
     def __init__(self, target: Target, sites: Sequence[Site], counts: Counter[str]) -> None:

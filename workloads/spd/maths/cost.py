@@ -1,7 +1,7 @@
 """Formula cost of an iteration.
 
-With multiply-adds a token: P = sum of in*out, Q = sum of C (in + out), E = P for deltas (none when folded), h0 = d v for the
-head, A = layers * S * d for attention, G for importances:
+With multiply-adds a token: P = sum of in*out, Q = sum of C (in + out), E = P for deltas (none when folded),
+h0 = d v for the head, A = layers * S * d for attention, G for importances:
 
     tgt = P + h0 + A;  f = tgt + Q + E;  b = P + 2Q + 2E + h0 + 2A;  bi = P + Q + E + h0 + 2A
     FLOP = 2 (T (tgt + 3G + passes (f + b) + inner (f + bi)) + 3 sum of in*out*C)
@@ -64,5 +64,10 @@ def flops_per_position(sites: Sequence[Site], spec: TargetSpec, recipe: Recipe, 
     unit = macs(sites, spec, recipe, folds)
     outer = sum(passes_of(loss, len(sites))[0] for loss in recipe.losses)
     inner = sum(passes_of(loss, len(sites))[1] for loss in recipe.losses)
-    each = unit.target + 3 * unit.importance + outer * (unit.forward + unit.backward) + inner * (unit.forward + unit.inner)
+    each = (
+        unit.target
+        + 3 * unit.importance
+        + outer * (unit.forward + unit.backward)
+        + inner * (unit.forward + unit.inner)
+    )
     return 2 * (each + unit.deltas / (recipe.batch * recipe.seq))

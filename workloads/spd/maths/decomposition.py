@@ -24,7 +24,13 @@ class Decomposition:
     """
 
     def __init__(
-        self, sites: Sequence[Site], recipe: Recipe, seed: int, dtype: torch.dtype, stacked: bool = False, sigmoid: str = "leaky"
+        self,
+        sites: Sequence[Site],
+        recipe: Recipe,
+        seed: int,
+        dtype: torch.dtype,
+        stacked: bool = False,
+        sigmoid: str = "leaky",
     ) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.sites = tuple(sites)
@@ -71,7 +77,11 @@ class Decomposition:
     def named_parameters(self) -> dict[str, nn.Parameter]:
         """What an optimiser updates, by name; stacks of importance functions are one parameter each."""
         parts = {"components": self.components, "importance": self.importance}
-        return {f"{part}.{name}": parameter for part, module in parts.items() for name, parameter in module.named_parameters()}
+        return {
+            f"{part}.{name}": parameter
+            for part, module in parts.items()
+            for name, parameter in module.named_parameters()
+        }
 
     def named_tensors(self) -> dict[str, Tensor]:
         """Every trained value under a name that no toggle changes; parts of stacks are views."""
@@ -83,12 +93,15 @@ class Decomposition:
         return {**own, **self.importance.named_tensors()}
 
     def named_gradients(self) -> dict[str, Tensor]:
-        """Copies of gradients under the names of `named_tensors`, in the order of names; zeros where nothing flowed."""
+        """Copies of gradients under the names of `named_tensors`, in the order of names; zeros where nothing
+        flowed."""
         parameters = [*self.component_parameters(), *self.importance_parameters()]
         values = [parameter.data for parameter in parameters]
         try:
             for parameter in parameters:
-                parameter.data = torch.zeros_like(parameter.data) if parameter.grad is None else parameter.grad
+                parameter.data = (
+                    torch.zeros_like(parameter.data) if parameter.grad is None else parameter.grad
+                )
             # The named views are views of whatever the parameters hold: for a moment, gradients.
             return {name: tensor.detach().clone() for name, tensor in sorted(self.named_tensors().items())}
         finally:

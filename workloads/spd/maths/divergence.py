@@ -1,8 +1,8 @@
 """How far an output is from the target's: Kullback-Leibler over a vocabulary, squared error for toys.
 
-A divergence is made once for each microbatch from the target's output and then asked for many predictions. It returns *sums*
-over positions (KL) or elements (MSE); `normaliser` is what divides them. A vanishing gradient of a mean over many positions
-would lose signs in 16 bit; a sum keeps them.
+A divergence is made once for each microbatch from the target's output and then asked for many predictions. It
+returns *sums* over positions (KL) or elements (MSE); `normaliser` is what divides them. A vanishing gradient
+of a mean over many positions would lose signs in 16 bit; a sum keeps them.
 
 Dimensions: T positions, v vocabulary, d width.
 """
@@ -73,13 +73,17 @@ class RecomputedKl(Divergence):
     @staticmethod
     def distance(prediction: Tensor, logits: Tensor) -> Tensor:
         """KL(softmax(logits) || softmax(prediction)), summed over positions []."""
-        return F.kl_div(_log_softmax(prediction), _log_softmax(logits), reduction="none", log_target=True).sum()
+        return F.kl_div(
+            _log_softmax(prediction), _log_softmax(logits), reduction="none", log_target=True
+        ).sum()
 
 
 class CachedKl(Divergence):
-    """Softmax p and sum(p log p) of the target once; then ``sum(p log p) - sum(p * logits) + sum(logsumexp(logits))``.
+    """Softmax p and sum(p log p) of the target once; then ``sum(p log p) - sum(p * logits) +
+    sum(logsumexp(logits))``.
 
-    The three terms cancel to about 1e-6 nats a position in float32; the gradient, softmax - p, has nothing to cancel.
+    The three terms cancel to about 1e-6 nats a position in float32; the gradient, softmax - p, has nothing to
+    cancel.
     """
 
     def __init__(self, logits: Tensor, counts: Counter[str]) -> None:
@@ -108,7 +112,8 @@ def kl_sum(logits: Tensor, p: Tensor, entropy: Tensor) -> Tensor:
 
 
 class _KlOfLogits(torch.autograd.Function):
-    """The cached form with its gradient written down: one exponential, no chain of vocabulary-sized tensors."""
+    """The cached form with its gradient written down: one exponential, no chain of vocabulary-sized
+    tensors."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, p: Tensor, entropy: Tensor) -> Tensor:
@@ -125,14 +130,18 @@ class _KlOfLogits(torch.autograd.Function):
 
 
 class ChunkedKl(Divergence):
-    """KL from the hidden state before the head, some rows at a time: no tensor of all positions and the vocabulary.
+    """KL from the hidden state before the head, some rows at a time: no tensor of all positions and the
+    vocabulary.
 
-    The gradient towards the hidden state is made in the forward pass, chunk by chunk, while the chunk's logits are there.
+    The gradient towards the hidden state is made in the forward pass, chunk by chunk, while the chunk's
+    logits are there.
     """
 
     reads_hidden = True
 
-    def __init__(self, hidden: Tensor, head: Callable[[Tensor], Tensor], rows: int, counts: Counter[str], cached: bool) -> None:
+    def __init__(
+        self, hidden: Tensor, head: Callable[[Tensor], Tensor], rows: int, counts: Counter[str], cached: bool
+    ) -> None:
         self._hidden, self._head, self._rows, self._counts = hidden.flatten(0, -2), head, rows, counts
         self.normaliser = len(self._hidden)
         self._p: list[Tensor] | None = None
@@ -166,7 +175,9 @@ class ChunkedKl(Divergence):
         total = torch.stack([value for value, _ in found]).sum()
         if not wants_gradient:
             return total, None
-        return total, torch.cat([gradient for _, gradient in found if gradient is not None]).view_as(prediction)
+        return total, torch.cat([gradient for _, gradient in found if gradient is not None]).view_as(
+            prediction
+        )
 
 
 class _ChunkedSum(torch.autograd.Function):
@@ -184,7 +195,9 @@ class _ChunkedSum(torch.autograd.Function):
 
 def note_vocabulary(counts: Counter[str], logits: Tensor, tensors: int) -> None:
     """Remember the most bytes of vocabulary-sized tensors that one divergence has alive at once."""
-    counts["vocabulary_bytes"] = max(counts["vocabulary_bytes"], tensors * logits.numel() * logits.element_size())
+    counts["vocabulary_bytes"] = max(
+        counts["vocabulary_bytes"], tensors * logits.numel() * logits.element_size()
+    )
 
 
 def _log_softmax(logits: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Random numbers of an iteration, in one canonical order whatever computes with them.
 
-A stochastic term draws all component sources in execution order, then all delta sources, then k, then routing noise. An
-adversarial one draws routing first, then one source per module in configuration order.
+A stochastic term draws all component sources in execution order, then all delta sources, then k, then routing
+noise. An adversarial one draws routing first, then one source per module in configuration order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Routes = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Sources:
-    """Draws of a stochastic term: components [..., C], deltas [...] and, where positions are routed, the routes."""
+    """Draws of a stochastic term: components [..., C], deltas [...] and, where positions are routed, the
+    routes."""
 
     components: Stacks
     deltas: Stacks
@@ -38,7 +39,8 @@ class Draws:
     sites : in configuration order
     order : names in execution order
     groups : modules whose draws stand in one tensor
-    canonical : fill module after module, so that stacking changes no number; else one call fills a whole stack
+    canonical : fill module after module, so that stacking changes no number; else one call fills a whole
+        stack
     frozen : every iteration gets the numbers of the first, drawn for the `batch` rows of a whole batch
     """
 
@@ -64,7 +66,8 @@ class Draws:
         self._rows = slice(None)
 
     def begin(self, rows: slice = slice(None)) -> None:
-        """Start the draws of a microbatch, which is these rows of the whole batch. Only frozen draws look at them."""
+        """Start the draws of a microbatch, which is these rows of the whole batch. Only frozen draws look at
+        them."""
         self._next = 0
         self._rows = rows
 
@@ -79,7 +82,8 @@ class Draws:
         return {name: route[self._rows] for name, route in made.items()} if self._frozen else made
 
     def adversarial(self, lead: torch.Size, spec: LossSpec) -> Stacks:
-        """Where the search begins: [1, .., 1, C+1] for shared sources, [..., C+1] for one at each position."""
+        """Where the search begins: [1, .., 1, C+1] for shared sources, [..., C+1] for one at each
+        position."""
         shared = spec.scope == "shared"
         shape = torch.Size([1] * len(lead)) if shared else self._whole(lead)
         made = self._once(lambda: self._start(shape, spec.init))
@@ -126,7 +130,9 @@ class Draws:
         return torch.rand(shape, generator=self.generator, device=self.device, dtype=self.dtype)
 
     def _empty(self, lead: torch.Size, extra: int) -> Stacks:
-        return {names: self._new([*_depth(names), *lead, self._width(names) + extra]) for names in self.groups}
+        return {
+            names: self._new([*_depth(names), *lead, self._width(names) + extra]) for names in self.groups
+        }
 
     def _blank(self, lead: torch.Size) -> Stacks:
         return {names: self._new([*_depth(names), *lead]) for names in self.groups}

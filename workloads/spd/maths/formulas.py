@@ -1,10 +1,11 @@
 """A toy's iteration by formulas: every term and every gradient written down, without a graph.
 
-With x the batch and H = x W1^T, a masked module is z = (w * a) U + mu y, where a = x V, y = x W^T and w = m - mu. There are three
-passes: both modules replaced, the second alone, the first alone. Both draws of a module go through one product, and so do the
-importance functions of both modules.
+With x the batch and H = x W1^T, a masked module is z = (w * a) U + mu y, where a = x V, y = x W^T and w = m -
+mu. There are three passes: both modules replaced, the second alone, the first alone. Both draws of a module
+go through one product, and so do the importance functions of both modules.
 
-Dimensions: P draws (for both, for one alone), K modules, B rows, C subcomponents, h hidden features, f features, d bottleneck.
+Dimensions: P draws (for both, for one alone), K modules, B rows, C subcomponents, h hidden features, f
+features, d bottleneck.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from workloads.spd.training.loop import Parts, Training
 
 
 class ImportanceFormulas:
-    """Importance functions of both modules, one number in and one out for each subcomponent, as a batch of K*C networks.
+    """Importance functions of both modules, one number in and one out for each subcomponent, as a batch of
+    K*C networks.
 
     Parameters
     ----------
@@ -39,13 +41,17 @@ class ImportanceFormulas:
         self.parameters = [*weights, *biases]
         networks = weights[0].shape[0] * weights[0].shape[1]
         # The same memory as the parameters, so that updates show here.
-        self._first, self._second = weights[0].detach().view(networks, 1, -1), weights[1].detach().view(networks, -1, 1)
+        self._first, self._second = (
+            weights[0].detach().view(networks, 1, -1),
+            weights[1].detach().view(networks, -1, 1),
+        )
         self._biases = [bias.detach().view(networks, 1, -1) for bias in biases]
 
     def forward(self, a: Tensor) -> Tensor:
         """g [K, B, C] of activations [K, B, C]."""
         alone = a.transpose(1, 2).reshape(-1, a.shape[1], 1)
-        # A column of ones beside the activation: the bias comes with the product instead of being spread out before it.
+        # A column of ones beside the activation: the bias comes with the product instead of being spread out
+        # before it.
         self._read = torch.cat([torch.ones_like(alone), alone], -1)
         self._z = torch.bmm(self._read, torch.cat([self._biases[0], self._first], 1))
         self._hidden = F.gelu(self._z)
@@ -60,8 +66,11 @@ class ImportanceFormulas:
         bias, first = torch.bmm(self._read.transpose(1, 2), inner).unbind(1)
         found = [first, torch.bmm(self._hidden.transpose(1, 2), out), bias, out.sum(1)]
         towards = torch.bmm(inner, self._first.transpose(1, 2)).view(modules, count, rows).transpose(1, 2)
-        # Fused AdamW reads gradients as if they lay like their parameters; a strided one would go to the wrong entries.
-        return towards, [value.contiguous().view_as(own) for own, value in zip(self.parameters, found, strict=True)]
+        # Fused AdamW reads gradients as if they lay like their parameters; a strided one would go to the
+        # wrong entries.
+        return towards, [
+            value.contiguous().view_as(own) for own, value in zip(self.parameters, found, strict=True)
+        ]
 
 
 class PassFormulas:
@@ -74,7 +83,9 @@ class PassFormulas:
     pairs : V and U of both modules
     """
 
-    def __init__(self, weights: tuple[Tensor, Tensor], bias: Tensor, pairs: tuple[Operands, Operands]) -> None:
+    def __init__(
+        self, weights: tuple[Tensor, Tensor], bias: Tensor, pairs: tuple[Operands, Operands]
+    ) -> None:
         self._down, self._up = weights
         self._bias = bias
         self._first, self._second = pairs
@@ -107,8 +118,9 @@ class PassFormulas:
     def backward(self, gradient: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
         """From the gradient towards the outputs [3, B, f].
 
-        Returns that towards the weights m - mu [P, K, B, C], that of the first module's activations [B, C], and those of U of
-        both modules and V of the second. The first module's V waits for what importances add to its activations.
+        Returns that towards the weights m - mu [P, K, B, C], that of the first module's activations [B, C],
+        and those of U of both modules and V of the second. The first module's V waits for what importances
+        add to its activations.
         """
         raw = gradient * (self._before > 0)
         towards_outer = raw[:2] @ self._second.U.T
@@ -118,7 +130,11 @@ class PassFormulas:
         towards_inner = after @ self._first.U.T
         towards = torch.stack([towards_inner * self._a[0], towards_outer * self._middle], 1)
         activations = (towards_inner * self._weights[:, 0]).sum(0)
-        found = _product(self._inner, after), _product(self._outer, raw[:2]), _product(self._read, towards_middle)
+        found = (
+            _product(self._inner, after),
+            _product(self._outer, raw[:2]),
+            _product(self._read, towards_middle),
+        )
         return towards, activations, found
 
     def of_activations(self, towards: Tensor) -> tuple[Tensor, Tensor]:
@@ -157,13 +173,18 @@ class WrittenTraining(Training):
         """Sources s [K, B, C] and mu [K, B] of each draw, in the order in which any other path draws them."""
         reconstruction = self.parts.objective.reconstruction
         reconstruction.draws.begin()
-        drawn = [reconstruction.draws.stochastic(lead, routed=False, binomial=reconstruction.binomial) for _ in range(2)]
+        drawn = [
+            reconstruction.draws.stochastic(lead, routed=False, binomial=reconstruction.binomial)
+            for _ in range(2)
+        ]
         self.parts.counts["masked_passes"] += 3
         self.parts.counts["masked_modules"] += 4
         return [one.components[self._names] for one in drawn], [one.deltas[self._names] for one in drawn]
 
     def _exponent(self) -> float | Tensor:
-        return annealed_p(self.parts.recipe, self.step) if self.parts.p_tensor is None else self.parts.p_tensor
+        return (
+            annealed_p(self.parts.recipe, self.step) if self.parts.p_tensor is None else self.parts.p_tensor
+        )
 
 
 class NativeTraining(WrittenTraining):
@@ -171,7 +192,9 @@ class NativeTraining(WrittenTraining):
 
     def __init__(self, parts: Parts, weights: tuple[Tensor, Tensor], bias: Tensor) -> None:
         super().__init__(parts, weights, bias)
-        self._kernel = ToyKernel(weights, bias, self._pairs, self._function, (*self._coefficients, self._minimality))
+        self._kernel = ToyKernel(
+            weights, bias, self._pairs, self._function, (*self._coefficients, self._minimality)
+        )
 
     @torch.no_grad()
     def gradients(self, batch: Tensor, clock: Clock) -> tuple[dict[str, Tensor], Stacks]:
@@ -179,7 +202,9 @@ class NativeTraining(WrittenTraining):
         with clock.phase("draws"):
             sources, deltas = self._draw(batch.shape[:1])
         with clock.phase("loss_passes"):
-            found, lower = self._kernel.forward(batch, sources, deltas, float(self._exponent()), self.parts.recipe.beta)
+            found, lower = self._kernel.forward(
+                batch, sources, deltas, float(self._exponent()), self.parts.recipe.beta
+            )
         with clock.phase("backward"):
             self._kernel.backward()
             for parameter, gradient in zip(self._kernel.parameters, self._kernel.gradients, strict=True):

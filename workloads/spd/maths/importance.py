@@ -1,9 +1,10 @@
 """Causal-importance functions: from what a module reads to one pre-sigmoid number g for each subcomponent.
 
-Three kinds, each module by module or stacked: `mlp` sees one component's activation, `vector_mlp` the module's input through
-a network for each component, `shared_mlp` the input through one network for all.
+Three kinds, each module by module or stacked: `mlp` sees one component's activation, `vector_mlp` the
+module's input through a network for each component, `shared_mlp` the input through one network for all.
 
-Dimensions: K modules of a stack, ... positions, i and o features of a layer, h hidden features, C subcomponents.
+Dimensions: K modules of a stack, ... positions, i and o features of a layer, h hidden features, C
+subcomponents.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class ImportanceFn(nn.Module):
 
     Attributes
     ----------
-    kind : mlp, vector_mlp or shared_mlp. An attribute, not a class: compiled modules have a class of their own, and the
-        field report's recipe, which dispatches on classes, raises a ValueError on them.
-    weights, biases : per layer; [C, i, o] and [C, o] for mlp, [i, o] and [o] for shared_mlp, and for vector_mlp a first
-        layer [in, C*h] in one product and [C, i, o] after it
+    kind : mlp, vector_mlp or shared_mlp. An attribute, not a class: compiled modules have a class of their
+        own, and the field report's recipe, which dispatches on classes, raises a ValueError on them.
+    weights, biases : per layer; [C, i, o] and [C, o] for mlp, [i, o] and [o] for shared_mlp, and for
+        vector_mlp a first layer [in, C*h] in one product and [C, i, o] after it
     """
 
     def __init__(
@@ -45,7 +46,10 @@ class ImportanceFn(nn.Module):
     ) -> None:
         super().__init__()
         if site.kind == "embedding" and kind != "mlp":
-            raise ConfigError(f"workload.importance={kind} cannot read token ids: {site.name} is an embedding and takes only mlp")
+            raise ConfigError(
+                f"workload.importance={kind} cannot read token ids: {site.name} is an embedding and takes"
+                " only mlp"
+            )
         self.kind = kind
         self.count = site.count
         shapes = layer_shapes(kind, site, hidden)
@@ -61,14 +65,18 @@ class ImportanceFn(nn.Module):
         return FORWARD[self.kind](x, list(self.weights), list(self.biases), self.count)
 
 
-def layer_shapes(kind: str, site: Site, hidden: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...], int]]:
+def layer_shapes(
+    kind: str, site: Site, hidden: Sequence[int]
+) -> list[tuple[tuple[int, ...], tuple[int, ...], int]]:
     """Weight shape, bias shape and fan of each layer."""
     C = site.count
     if kind == "shared_mlp":
         sizes = [site.d_in, *hidden, C]
         return [((i, o), (o,), i) for i, o in pairwise(sizes)]
     sizes = [1 if kind == "mlp" else site.d_in, *hidden, 1]
-    shapes: list[tuple[tuple[int, ...], tuple[int, ...], int]] = [((C, i, o), (C, o), i) for i, o in pairwise(sizes)]
+    shapes: list[tuple[tuple[int, ...], tuple[int, ...], int]] = [
+        ((C, i, o), (C, o), i) for i, o in pairwise(sizes)
+    ]
     if kind == "vector_mlp":
         shapes[0] = ((site.d_in, C * sizes[1]), (C, sizes[1]), site.d_in)
     return shapes
@@ -114,7 +122,8 @@ def _stacked_layers(h: Tensor, weights: Sequence[Tensor], biases: Sequence[Tenso
 
 
 def _stacked_components(h: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
-    """Layers [K, C, i, o] on [K, T, C, i]; ends as [K, T, C]. The last is a weighted sum, no product of matrices."""
+    """Layers [K, C, i, o] on [K, T, C, i]; ends as [K, T, C]. The last is a weighted sum, no product of
+    matrices."""
     for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
         h = F.gelu(torch.einsum("ktci,kcio->ktco", h, weight) + bias.unsqueeze(1))
     return (h * weights[-1].squeeze(-1).unsqueeze(1)).sum(-1) + biases[-1].squeeze(-1).unsqueeze(1)
@@ -147,10 +156,12 @@ class StackedImportanceFn(nn.Module):
         self.names, self.kind, self.count = names, first.kind, first.count
         layers = range(len(first.weights))
         self.weights = nn.ParameterList(
-            nn.Parameter(torch.stack([function.weights[layer].detach() for function in functions])) for layer in layers
+            nn.Parameter(torch.stack([function.weights[layer].detach() for function in functions]))
+            for layer in layers
         )
         self.biases = nn.ParameterList(
-            nn.Parameter(torch.stack([function.biases[layer].detach() for function in functions])) for layer in layers
+            nn.Parameter(torch.stack([function.biases[layer].detach() for function in functions]))
+            for layer in layers
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -175,7 +186,9 @@ class ImportanceSet(nn.Module):
         super().__init__()
         self.sites = tuple(sites)
         self.kind = kind
-        self.functions = nn.ModuleDict({site.key: ImportanceFn(site, kind, hidden, generator, dtype) for site in sites})
+        self.functions = nn.ModuleDict(
+            {site.key: ImportanceFn(site, kind, hidden, generator, dtype) for site in sites}
+        )
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Stacks:
         """g by module: of inputs, or of activations for mlp."""
@@ -192,7 +205,8 @@ class ImportanceSet(nn.Module):
 
 
 class StackedImportanceSet(nn.Module):
-    """The same functions, those of one shape together, and their results again put together by number of subcomponents."""
+    """The same functions, those of one shape together, and their results again put together by number of
+    subcomponents."""
 
     def __init__(self, single: ImportanceSet, groups: Sequence[Names]) -> None:
         super().__init__()

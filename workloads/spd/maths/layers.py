@@ -55,7 +55,8 @@ class RMSNorm(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Rotary positions: angles anew in every call and a rotated copy of each tensor, or a table and one rotation of both."""
+    """Rotary positions: angles anew in every call and a rotated copy of each tensor, or a table and one
+    rotation of both."""
 
     frequencies: Tensor
 
@@ -76,7 +77,8 @@ class Rotary(nn.Module):
         return torch.outer(numbers, self.frequencies)
 
     def _joint(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        # Made by the first call, once the module has its type and device: another type would round other angles.
+        # Made by the first call, once the module has its type and device: another type would round other
+        # angles.
         if self._table is None or self._table[0].dtype != self.frequencies.dtype:
             angles = self._angles(self.context)
             self._table = angles.cos(), angles.sin()

@@ -23,7 +23,8 @@ def faithfulness(deltas: Mapping[str, Tensor]) -> Tensor:
 
 
 def minimality(upper: Tensor, p: float | Tensor, beta: float, stacked: bool) -> Tensor:
-    """sum over modules and subcomponents of mean * (1 + beta * log2(1 + S)), S the sum over positions of u^p [].
+    """sum over modules and subcomponents of mean * (1 + beta * log2(1 + S)), S the sum over positions of u^p
+    [].
 
     Parameters
     ----------
@@ -41,7 +42,11 @@ def annealed_p(recipe: Recipe, step: int) -> float:
     """The exponent at a step: linear from `pnorm` to `final_p` between two shares of training."""
     share = step / max(recipe.steps, 1)
     span = recipe.anneal_to - recipe.anneal_from
-    done = min(max((share - recipe.anneal_from) / span, 0.0), 1.0) if span > 0 else float(share >= recipe.anneal_from)
+    done = (
+        min(max((share - recipe.anneal_from) / span, 0.0), 1.0)
+        if span > 0
+        else float(share >= recipe.anneal_from)
+    )
     return recipe.pnorm + (recipe.final_p - recipe.pnorm) * done
 
 

@@ -18,11 +18,12 @@ class SiteMask:
     Attributes
     ----------
     mask : m [..., C] in [0, 1]; None for all ones
-    source : s [..., C]; where given, `mask` holds importances ci, and m = ci + (1 - ci) s is made inside the product
+    source : s [..., C]; where given, `mask` holds importances ci, and m = ci + (1 - ci) s is made inside the
+        product
     delta : mu [...] in [0, 1]; None where the delta takes no part
     route : r [...] bool, positions that run through components; None for all
-    rows : the routed positions as numbers [R] into the flattened ones. `mask` and `delta` then hold these rows only, [R, C]
-        and [R], and the module multiplies nothing else
+    rows : the routed positions as numbers [R] into the flattened ones. `mask` and `delta` then hold these
+        rows only, [R, C] and [R], and the module multiplies nothing else
     """
 
     mask: Tensor | None
@@ -53,8 +54,8 @@ Check = Callable[[Tensor], None]
 def check_waiting(mask: Tensor) -> None:
     """Refuse values outside [0, 1]; the host waits twice, once for each end.
 
-    The upstream project compares ``t.all() <= 1``, which is true of any mask. What is no number passes: it makes a loss that is
-    none, which is refused with its name and step.
+    The upstream project compares ``t.all() <= 1``, which is true of any mask. What is no number passes: it
+    makes a loss that is none, which is refused with its name and step.
 
     Raises
     ------
@@ -66,8 +67,10 @@ def check_waiting(mask: Tensor) -> None:
 
 
 def check_on_device(mask: Tensor) -> None:
-    """The same test where the device finds out by itself: a violation ends the program later, and nobody waits."""
-    torch._assert_async(~((mask < 0) | (mask > 1)).any(), "a mask must lie in [0, 1]")  # pyright: ignore[reportPrivateImportUsage]
+    """The same test where the device finds out by itself: a violation ends the program later, and nobody
+    waits."""
+    # pyright: ignore[reportPrivateImportUsage]
+    torch._assert_async(~((mask < 0) | (mask > 1)).any(), "a mask must lie in [0, 1]")
 
 
 def check_nothing(mask: Tensor) -> None:

@@ -83,12 +83,16 @@ class Objective:
             between: list[Tensor] | None = [] if self.passes.reuse else None
             where = {"headless": True} if self.headless else {}
             output, inputs = self.functions.target(batch, between, **where)
-            moment = Moment(batch, inputs, between or [], self.make_divergence(output), operands=dict(operands))
+            moment = Moment(
+                batch, inputs, between or [], self.make_divergence(output), operands=dict(operands)
+            )
         with clock.phase("importance"), self.autocast:
             moment.lower, moment.upper = self.functions.importances(inputs)
         return moment
 
-    def terms(self, moment: Moment, deltas: Mapping[str, Tensor] | None, p: float | Tensor, clock: Clock) -> dict[str, Tensor]:
+    def terms(
+        self, moment: Moment, deltas: Mapping[str, Tensor] | None, p: float | Tensor, clock: Clock
+    ) -> dict[str, Tensor]:
         """Every term [] of the recipe by kind."""
         if self.functions.together is not None:
             return self._terms_together(moment, deltas, p, clock)
@@ -129,5 +133,7 @@ class Objective:
             return self.functions.faithfulness(deltas)
 
     def _minimality(self, upper: Stacks, p: float | Tensor) -> Tensor:
-        parts = [self.functions.minimality(u, p, self.recipe.beta, len(names) > 1) for names, u in upper.items()]
+        parts = [
+            self.functions.minimality(u, p, self.recipe.beta, len(names) > 1) for names, u in upper.items()
+        ]
         return torch.stack(parts).sum()

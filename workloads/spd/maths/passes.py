@@ -1,6 +1,7 @@
 """From importances and sources to the divergence of one masked pass.
 
-A moment holds what one microbatch has computed once; a pass is asked for as importances, sources, deltas and routes.
+A moment holds what one microbatch has computed once; a pass is asked for as importances, sources, deltas and
+routes.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ def blend(lower: Tensor, source: Tensor) -> Tensor:
 
 
 def make_masks(masking: Masking, inside: bool = False) -> dict[str, SiteMask]:
-    """Masks of a pass by module; `inside` hands sources over with importances, to be blended inside the product."""
+    """Masks of a pass by module; `inside` hands sources over with importances, to be blended inside the
+    product."""
     if masking.deltas is None or masking.sources is None:
         return masks_of(masking)
     if masking.rows is not None:
@@ -92,7 +94,9 @@ def make_masks(masking: Masking, inside: bool = False) -> dict[str, SiteMask]:
         return masks_of(masking)
     lower, sources = (unstack(chosen(stacks, masking.names)) for stacks in (masking.lower, masking.sources))
     deltas, routes = unstack(chosen(masking.deltas, masking.names)), masking.routes or {}
-    return {name: SiteMask(lower[name], deltas[name], routes.get(name), source=sources[name]) for name in lower}
+    return {
+        name: SiteMask(lower[name], deltas[name], routes.get(name), source=sources[name]) for name in lower
+    }
 
 
 def masks_of(masking: Masking) -> dict[str, SiteMask]:
@@ -100,7 +104,10 @@ def masks_of(masking: Masking) -> dict[str, SiteMask]:
     lower, deltas = chosen(masking.lower, masking.names), unstack(chosen(masking.deltas or {}, masking.names))
     stacks = lower if masking.sources is None else each(blend, lower, chosen(masking.sources, masking.names))
     masks, routes = unstack(stacks), masking.routes or {}
-    return {name: SiteMask(masks[name], deltas.get(name), routes.get(name)) for name in masking.names or tuple(masks)}
+    return {
+        name: SiteMask(masks[name], deltas.get(name), routes.get(name))
+        for name in masking.names or tuple(masks)
+    }
 
 
 def masks_of_rows(masking: Masking, rows: Mapping[str, Tensor], inside: bool = False) -> dict[str, SiteMask]:
@@ -117,7 +124,8 @@ def masks_of_rows(masking: Masking, rows: Mapping[str, Tensor], inside: bool = F
 
 
 def rows_of(route: Tensor) -> Tensor:
-    """Numbers of the routed positions [R]. Host tensors only: elsewhere the host would wait for their number."""
+    """Numbers of the routed positions [R]. Host tensors only: elsewhere the host would wait for their
+    number."""
     return torch.from_numpy(route.numpy().reshape(-1).nonzero()[0])
 
 
@@ -153,13 +161,21 @@ class Passes:
         return moment.divergence.sum(self.output(moment, masks, operands, moment.divergence.reads_hidden))
 
     def output(
-        self, moment: Moment, masks: Mapping[str, SiteMask], operands: Mapping[str, Operands], headless: bool = False
+        self,
+        moment: Moment,
+        masks: Mapping[str, SiteMask],
+        operands: Mapping[str, Operands],
+        headless: bool = False,
     ) -> Tensor:
         """The masked output, or the hidden state before the head."""
         where = self.where(moment, tuple(masks))
-        return self.patching.masked(moment.batch, masks, operands, first=where.first, hidden=where.hidden, headless=headless)
+        return self.patching.masked(
+            moment.batch, masks, operands, first=where.first, hidden=where.hidden, headless=headless
+        )
 
-    def inputs(self, moment: Moment, masks: Mapping[str, SiteMask], operands: Mapping[str, Operands]) -> dict[str, Tensor]:
+    def inputs(
+        self, moment: Moment, masks: Mapping[str, SiteMask], operands: Mapping[str, Operands]
+    ) -> dict[str, Tensor]:
         """What each module reads under masks."""
         return self.patching.masked_cached(moment.batch, masks, operands)[1]
 

@@ -1,6 +1,7 @@
 """How components take the place of weights: hooks for each pass, hooks for good, or replaced modules.
 
-All three offer the same passes. What a pass needs travels as one `Call`, which is in force during that pass only.
+All three offer the same passes. What a pass needs travels as one `Call`, which is in force during that pass
+only.
 """
 
 from __future__ import annotations
@@ -35,7 +36,14 @@ class Patching(ABC):
     unmasked : form of the products where there is no mask
     """
 
-    def __init__(self, target: Target, sites: Sequence[Site], check: Check, unmasked: UnmaskedForm, counts: Counter[str]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        sites: Sequence[Site],
+        check: Check,
+        unmasked: UnmaskedForm,
+        counts: Counter[str],
+    ) -> None:
         self.target = target
         self.sites = {site.name: site for site in sites}
         self.check, self.unmasked, self.counts = check, unmasked, counts
@@ -45,14 +53,18 @@ class Patching(ABC):
         """The target's own output."""
         return self._run(batch, Call(), **where)
 
-    def cached(self, batch: Tensor, between: list[Tensor] | None = None, **where: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    def cached(
+        self, batch: Tensor, between: list[Tensor] | None = None, **where: Any
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The target's own output and what each module reads, in execution order."""
         call = Call(inputs={})
         output = self._run(batch, call, between=between, **where)
         assert call.inputs is not None
         return output, call.inputs
 
-    def masked(self, batch: Tensor, masks: Mapping[str, SiteMask], operands: Mapping[str, Operands], **where: Any) -> Tensor:
+    def masked(
+        self, batch: Tensor, masks: Mapping[str, SiteMask], operands: Mapping[str, Operands], **where: Any
+    ) -> Tensor:
         """The output with components at the modules of `masks`."""
         self._admit(masks)
         return self._run(batch, Call(masks, operands), **where)
@@ -89,12 +101,15 @@ class Patching(ABC):
         mask = call.masks.get(site.name)
         if mask is None:
             return None
-        out = with_bias(with_delta(x, site, call.operands[site.name], mask, self.unmasked), self.leaves[site.name])
+        out = with_bias(
+            with_delta(x, site, call.operands[site.name], mask, self.unmasked), self.leaves[site.name]
+        )
         return out if mask.route is None else torch.where(mask.route.unsqueeze(-1), out, base)
 
 
 class TemporaryHooks(Patching):
-    """Every pass registers its hooks and removes them. The module computes its own product first, needed or not."""
+    """Every pass registers its hooks and removes them. The module computes its own product first, needed or
+    not."""
 
     def _run(self, batch: Tensor, call: Call, **where: Any) -> Tensor:
         hooked = self.sites if call.inputs is not None else call.masks
@@ -114,18 +129,28 @@ class TemporaryHooks(Patching):
             for handle in handles:
                 handle.remove()
 
-    def _hook(self, module: nn.Module, args: tuple[Tensor, ...], output: Tensor, call: Call, site: Site) -> Tensor | None:
+    def _hook(
+        self, module: nn.Module, args: tuple[Tensor, ...], output: Tensor, call: Call, site: Site
+    ) -> Tensor | None:
         return self._replace(call, site, args[0], output)
 
 
 class PersistentHooks(Patching):
     """Hooks registered once ask for the call in force; without one they leave the output alone."""
 
-    def __init__(self, target: Target, sites: Sequence[Site], check: Check, unmasked: UnmaskedForm, counts: Counter[str]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        sites: Sequence[Site],
+        check: Check,
+        unmasked: UnmaskedForm,
+        counts: Counter[str],
+    ) -> None:
         super().__init__(target, sites, check, unmasked, counts)
         self._call: Call | None = None
         self._handles = [
-            self.leaves[site.name].register_forward_hook(partial(self._hook, site=site)) for site in self.sites.values()
+            self.leaves[site.name].register_forward_hook(partial(self._hook, site=site))
+            for site in self.sites.values()
         ]
 
     def _hook(self, module: nn.Module, args: tuple[Tensor, ...], output: Tensor, site: Site) -> Tensor | None:
@@ -219,7 +244,8 @@ class Wrappers(Patching):
         return self.under(call, self.target, batch, **where)
 
     def under(self, call: Call, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """`function` with `call` in force; the call before it is in force again afterwards, whatever happens."""
+        """`function` with `call` in force; the call before it is in force again afterwards, whatever
+        happens."""
         before, self.slot.call = self.slot.call, call
         try:
             return function(*args, **kwargs)

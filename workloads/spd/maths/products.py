@@ -1,8 +1,8 @@
 """The output of one decomposed module, as the reports have it and folded.
 
-Plain form: ``comp = (m * x V) U + mu (x D^T) + b`` and ``out = where(r, comp, y + b)`` with y = x W^T. Folded: x D^T is
-y - (x V) U, hence ``z = ((m - mu) * x V) U + mu y`` and ``out = where(r, z, y) + b``: no D, no product with it, and no gradient
-through it. With m = mu = 1 the folded form is y + b to the bit.
+Plain form: ``comp = (m * x V) U + mu (x D^T) + b`` and ``out = where(r, comp, y + b)`` with y = x W^T.
+Folded: x D^T is y - (x V) U, hence ``z = ((m - mu) * x V) U + mu y`` and ``out = where(r, z, y) + b``: no D,
+no product with it, and no gradient through it. With m = mu = 1 the folded form is y + b to the bit.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from workloads.spd.maths.sites import Site, bias_of
 
 
 class WeightedActivation(torch.autograd.Function):
-    """(ci + (1 - ci) s - mu) * a as one node: four operations instead of ten, and each gradient by one or two.
+    """(ci + (1 - ci) s - mu) * a as one node: four operations instead of ten, and each gradient by one or
+    two.
 
-    Shapes: a, ci [..., C]; s [..., C] and mu [..., 1], which broadcast over positions where sources are shared.
+    Shapes: a, ci [..., C]; s [..., C] and mu [..., 1], which broadcast over positions where sources are
+    shared.
     """
 
     @staticmethod
@@ -74,13 +76,17 @@ def with_delta(x: Tensor, site: Site, operands: Operands, mask: SiteMask, unmask
     return out
 
 
-def _components(x: Tensor, site: Site, operands: Operands, mask: Tensor | None, unmasked: UnmaskedForm) -> Tensor:
+def _components(
+    x: Tensor, site: Site, operands: Operands, mask: Tensor | None, unmasked: UnmaskedForm
+) -> Tensor:
     if mask is None:
         return unmasked(x, site, operands)
     return (mask * site.read(x, operands.V)) @ operands.U
 
 
-def folded(x: Tensor, y: Tensor | None, site: Site, operands: Operands, mask: SiteMask, unmasked: UnmaskedForm) -> Tensor:
+def folded(
+    x: Tensor, y: Tensor | None, site: Site, operands: Operands, mask: SiteMask, unmasked: UnmaskedForm
+) -> Tensor:
     """((m - mu) * x V) U + mu y, without bias [..., out]. `y` may be missing where there is no mu."""
     if mask.delta is None or y is None:
         return with_delta(x, site, Operands(operands.V, operands.U), SiteMask(mask.mask), unmasked)
@@ -92,11 +98,13 @@ def folded(x: Tensor, y: Tensor | None, site: Site, operands: Operands, mask: Si
     return weight @ operands.U + mu * y
 
 
-def folded_rows(x: Tensor, y: Tensor, site: Site, operands: Operands, mask: SiteMask, unmasked: UnmaskedForm) -> Tensor:
+def folded_rows(
+    x: Tensor, y: Tensor, site: Site, operands: Operands, mask: SiteMask, unmasked: UnmaskedForm
+) -> Tensor:
     """The folded form at the routed rows only, and y everywhere else, without bias [..., out].
 
-    Under a random subset of modules little more than half of all positions are routed at a module: the products of the rest
-    would be computed and thrown away.
+    Under a random subset of modules little more than half of all positions are routed at a module: the
+    products of the rest would be computed and thrown away.
     """
     assert mask.rows is not None
     flat = y.flatten(0, -2)

@@ -1,7 +1,8 @@
 """Terms of the objective that run masked passes.
 
-Each term has two halves. `prepare` draws its numbers and searches for adversarial sources; nothing in it belongs to the loss's
-graph. `evaluate` runs the passes whose divergence is the loss; it draws nothing, so compiled code may hold all of it.
+Each term has two halves. `prepare` draws its numbers and searches for adversarial sources; nothing in it
+belongs to the loss's graph. `evaluate` runs the passes whose divergence is the loss; it draws nothing, so
+compiled code may hold all of it.
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ class Reconstruction:
     def _gathered(self, drawn: Drawn) -> Drawn:
         if not self.gathers or drawn.routes is None:
             return drawn
-        return replace(drawn, routes=None, rows={name: rows_of(route) for name, route in drawn.routes.items()})
+        return replace(
+            drawn, routes=None, rows={name: rows_of(route) for name, route in drawn.routes.items()}
+        )
 
     def _adversarial(self, moment: Moment, spec: LossSpec) -> Drawn:
         routes = self.draws.routes(moment.lead) if spec.kind == "pgd_subset" else None
@@ -104,14 +107,20 @@ class Reconstruction:
     def _by_layer(self, moment: Moment, spec: LossSpec) -> list[Drawn]:
         found = []
         for name in self.names:
-            about = Drawn(names=(name,)) if self.single else self._gathered(Drawn(routes=self._only(name, moment.lead)))
+            about = (
+                Drawn(names=(name,))
+                if self.single
+                else self._gathered(Drawn(routes=self._only(name, moment.lead)))
+            )
             found.append(self._worst(moment, spec, f"{spec.kind}/{name}", about))
         return found
 
     def _only(self, name: str, lead: torch.Size) -> Routes:
         """Routes through one module alone."""
         device = self.draws.device
-        return {other: torch.full(lead, other == name, dtype=torch.bool, device=device) for other in self.names}
+        return {
+            other: torch.full(lead, other == name, dtype=torch.bool, device=device) for other in self.names
+        }
 
     def _worst(self, moment: Moment, spec: LossSpec, term: str, about: Drawn) -> Drawn:
         start = self.steps.start(term, chosen(self.draws.adversarial(moment.lead, spec), about.names))
@@ -125,15 +134,20 @@ class Reconstruction:
 
 
 def _singly(stacks: Stacks) -> Stacks:
-    """Every module under a key of its own; unbound once, for taking one out of a stack fills zeros for all others."""
+    """Every module under a key of its own; unbound once, for taking one out of a stack fills zeros for all
+    others."""
     return {(name,): tensor for name, tensor in unstack(stacks).items()}
 
 
-def evaluate(passes: Passes, names: Sequence[str], moment: Moment, spec: LossSpec, drawn: Sequence[Drawn]) -> Tensor:
+def evaluate(
+    passes: Passes, names: Sequence[str], moment: Moment, spec: LossSpec, drawn: Sequence[Drawn]
+) -> Tensor:
     """The term of prepared passes, per position or element []."""
     if spec.kind == "unmasked":
         masks = {name: SiteMask(None) for name in names}
-        return moment.divergence.mean(passes.output(moment, masks, moment.operands, moment.divergence.reads_hidden))
+        return moment.divergence.mean(
+            passes.output(moment, masks, moment.operands, moment.divergence.reads_hidden)
+        )
     if spec.kind == "hidden_acts":
         return hidden_acts(passes, moment, masks_of(drawn[0].masking(moment.lower)))
     lower = moment.lower if drawn[0].names is None else _singly(moment.lower)

@@ -1,4 +1,5 @@
-"""How a pre-sigmoid importance becomes a number between 0 and 1, for masks (lower) and for the minimality loss (upper)."""
+"""How a pre-sigmoid importance becomes a number between 0 and 1, for masks (lower) and for the minimality
+loss (upper)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ Sigmoid = Callable[[Tensor], Tensor]
 
 
 class _LowerLeaky(torch.autograd.Function):
-    """clamp(g, 0, 1) whose gradient leaks below 0 where a step would raise g: a dead component can come back."""
+    """clamp(g, 0, 1) whose gradient leaks below 0 where a step would raise g: a dead component can come
+    back."""
 
     @staticmethod
     def forward(ctx: Any, g: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Which modules are decomposed, and how each of them reads its input.
 
-A site is one decomposed module: W [out, in], b [out] or none, C subcomponents. Its kind only says where W is stored and how
-an input meets it; everything else treats all sites alike.
+A site is one decomposed module: W [out, in], b [out] or none, C subcomponents. Its kind only says where W is
+stored and how an input meets it; everything else treats all sites alike.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Site:
     Attributes
     ----------
     name : in the target
-    kind : linear (W stored [out, in]), conv1d ([in, out]), embedding ([in, out], rows are gathered) or identity (W = 1)
+    kind : linear (W stored [out, in]), conv1d ([in, out]), embedding ([in, out], rows are gathered) or
+        identity (W = 1)
     d_in, d_out : of W
     count : subcomponents C
     stage : stage of the target that holds it, None where it stands before the first
@@ -75,8 +76,11 @@ def weight_of(module: nn.Module, kind: str, width: int) -> Tensor:
     return weight if kind == "linear" else weight.T
 
 
-def find_sites(target: Target, patterns: Sequence[tuple[str, int]], identity_width: int = 0) -> tuple[Site, ...]:
-    """The modules that the patterns name, in the order of patterns and within one in the order of the network.
+def find_sites(
+    target: Target, patterns: Sequence[tuple[str, int]], identity_width: int = 0
+) -> tuple[Site, ...]:
+    """The modules that the patterns name, in the order of patterns and within one in the order of the
+    network.
 
     Raises
     ------
@@ -88,18 +92,21 @@ def find_sites(target: Target, patterns: Sequence[tuple[str, int]], identity_wid
     for pattern, count in patterns:
         if count < 1:
             raise ConfigError(
-                f"workload.components={count} of pattern {pattern!r} cannot be used: C must be a whole number from 1"
+                f"workload.components={count} of pattern {pattern!r} cannot be used: C must be a whole number"
+                " from 1"
             )
         names = [name for name in leaves if fnmatchcase(name, pattern)]
         if not names:
             known = ", ".join(list(leaves)[:8])
             raise ConfigError(
-                f"workload.modules: pattern {pattern!r} matches no module that can be decomposed; modules are: {known} ..."
+                f"workload.modules: pattern {pattern!r} matches no module that can be decomposed; modules"
+                f" are: {known} ..."
             )
         for name in names:
             if name in sites:
                 raise ConfigError(
-                    f"workload.modules: {name} is matched twice, the second time by {pattern!r}; narrow one pattern"
+                    f"workload.modules: {name} is matched twice, the second time by {pattern!r}; narrow one"
+                    " pattern"
                 )
             sites[name] = _site(target, name, leaves[name], count, identity_width)
     return tuple(sites.values())

@@ -1,7 +1,8 @@
 """Tensors of several modules, one by one or stacked, behind one type.
 
-A stack is keyed by the names of its modules. One module: the tensor as it is; more: a leading dimension K, one entry each.
-Elementwise code works on stacks of either form, so that stacking changes how many operations run and nothing else.
+A stack is keyed by the names of its modules. One module: the tensor as it is; more: a leading dimension K,
+one entry each. Elementwise code works on stacks of either form, so that stacking changes how many operations
+run and nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def one_by_one(sites: Sequence[Site]) -> tuple[Names, ...]:
 
 
 def by_width(sites: Sequence[Site]) -> tuple[Names, ...]:
-    """Modules with equally many subcomponents together; token ids stay apart, their positions have another rank."""
+    """Modules with equally many subcomponents together; token ids stay apart, their positions have another
+    rank."""
     groups: dict[int, list[str]] = {}
     for site in sites:
         groups.setdefault(site.count, []).append(site.name)
@@ -31,7 +33,8 @@ def by_width(sites: Sequence[Site]) -> tuple[Names, ...]:
 
 
 def unstack(stacks: Mapping[Names, Tensor]) -> dict[str, Tensor]:
-    """One tensor for each module. Unbinding is one node of the graph for all; indexing would fill a zero tensor for each."""
+    """One tensor for each module. Unbinding is one node of the graph for all; indexing would fill a zero
+    tensor for each."""
     found: dict[str, Tensor] = {}
     for names, tensor in stacks.items():
         found |= {names[0]: tensor} if len(names) == 1 else dict(zip(names, tensor.unbind(0), strict=True))
@@ -40,7 +43,10 @@ def unstack(stacks: Mapping[Names, Tensor]) -> dict[str, Tensor]:
 
 def stack(tensors: Mapping[str, Tensor], groups: Sequence[Names]) -> Stacks:
     """Tensors of modules, put together by group."""
-    return {names: tensors[names[0]] if len(names) == 1 else torch.stack([tensors[name] for name in names]) for names in groups}
+    return {
+        names: tensors[names[0]] if len(names) == 1 else torch.stack([tensors[name] for name in names])
+        for names in groups
+    }
 
 
 def each(function: Callable[..., Tensor], *stacks: Mapping[Names, Tensor]) -> Stacks:
@@ -50,4 +56,8 @@ def each(function: Callable[..., Tensor], *stacks: Mapping[Names, Tensor]) -> St
 
 def slots(stacks: Mapping[Names, Tensor]) -> dict[str, Tensor]:
     """Views into each module's part, to write into."""
-    return {name: tensor if len(names) == 1 else tensor[k] for names, tensor in stacks.items() for k, name in enumerate(names)}
+    return {
+        name: tensor if len(names) == 1 else tensor[k]
+        for names, tensor in stacks.items()
+        for k, name in enumerate(names)
+    }

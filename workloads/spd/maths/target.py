@@ -68,7 +68,9 @@ class Target(nn.Module):
 
     def stage_of(self, name: str) -> int | None:
         """Number of the stage that holds module `name`, None where it belongs to no stage."""
-        return next((i for i, stage in enumerate(self.stages) if name == stage or name.startswith(stage + ".")), None)
+        return next(
+            (i for i, stage in enumerate(self.stages) if name == stage or name.startswith(stage + ".")), None
+        )
 
 
 class _LlamaAttention(nn.Module):
@@ -191,7 +193,8 @@ class Gpt2(Target):
         return self.ln_f(hidden)
 
     def head(self, hidden: Tensor) -> Tensor:
-        """[B, S, d] -> [B, S, v]. The table itself, not the module: a decomposed embedding leaves the head alone."""
+        """[B, S, d] -> [B, S, v]. The table itself, not the module: a decomposed embedding leaves the head
+        alone."""
         return nn.functional.linear(hidden, self.wte.weight)
 
 

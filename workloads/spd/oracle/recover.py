@@ -1,8 +1,9 @@
 """Whether a decomposition finds the features of a toy whose answer is known.
 
-``python -m workloads.spd.oracle.recover --seeds 0 1 2`` trains the recipe ``tms_5-2_test`` and prints how far each seed is from
-one subcomponent for each feature. Values to begin with decide whether two features that point nearly opposite ways end up in one
-subcomponent; it costs more loss than keeping them apart, so of several seeds the one with the lowest loss is believed.
+``python -m workloads.spd.oracle.recover --seeds 0 1 2`` trains the recipe ``tms_5-2_test`` and prints how far
+each seed is from one subcomponent for each feature. Values to begin with decide whether two features that
+point nearly opposite ways end up in one subcomponent; it costs more loss than keeping them apart, so of
+several seeds the one with the lowest loss is believed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from workloads.spd.workload import Spd
 
 PRESET = "tms_5-2_test"
 QUIET = 10**6  # iterations between logging, evaluations and saves: none
-LAST = 0.1  # share of iterations, the last ones, whose mean loss tells seeds apart: by then the learning rate is nearly zero
+# share of iterations, the last ones, whose mean loss tells seeds apart: by then the learning rate is nearly
+# zero
+LAST = 0.1
 FAST: dict[str, LevelValue] = {
     "patching": "wrapper",
     "delta": "folded",
@@ -65,7 +68,8 @@ class Recovery:
 
     @property
     def found(self) -> bool:
-        """Whether each feature has a subcomponent of its own, in its own direction; the second module's may be shared."""
+        """Whether each feature has a subcomponent of its own, in its own direction; the second module's may
+        be shared."""
         alone = self.ci_errors == 0 and self.distinct[1] >= 3 and self.most_active[1] <= 2
         return alone and self.cosine > 0.99 and self.low >= 0.9 and self.high <= 1.1 and self.elsewhere < 0.02
 
@@ -120,7 +124,9 @@ def train(seed: int, steps: int | None, folder: Path) -> tuple[Recovery, float]:
         objective = workload.training.parts.objective
         pair = objective.decomposition.operands()["linear1"].detached()
         weight: Tensor = objective.patching.target.get_submodule("linear1").weight  # type: ignore[assignment]
-        return judge(one_feature_importances(objective), pair.V, pair.U, weight.T), sum(last) / max(len(last), 1)
+        return judge(one_feature_importances(objective), pair.V, pair.U, weight.T), sum(last) / max(
+            len(last), 1
+        )
     finally:
         workload.close()
 
@@ -142,9 +148,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for seed in given.seeds:
             recovery, loss = trained[seed] = train(seed, given.steps, Path(folder))
             print(f"seed {seed}: {recovery}, loss {loss:.4g}", flush=True)
-    best, count = min(trained, key=lambda seed: trained[seed][1]), sum(recovery.found for recovery, _ in trained.values())
+    best, count = (
+        min(trained, key=lambda seed: trained[seed][1]),
+        sum(recovery.found for recovery, _ in trained.values()),
+    )
     believed, loss = trained[best]
-    print(f"{count} of {len(trained)} seeds found; the lowest loss, {loss:.4g}, is seed {best}'s: {_word(believed)}")
+    print(
+        f"{count} of {len(trained)} seeds found; the lowest loss, {loss:.4g}, is seed {best}'s:"
+        f" {_word(believed)}"
+    )
     return 0 if believed.found else 1
 
 

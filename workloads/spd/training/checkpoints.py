@@ -23,15 +23,20 @@ def read(file: Path) -> dict[str, Any]:
         There is no such file, or it is no checkpoint of this workload.
     """
     if not file.is_file():
-        raise ConfigError(f"workload.resume={file} does not exist; give the checkpoint of an earlier training")
+        raise ConfigError(
+            f"workload.resume={file} does not exist; give the checkpoint of an earlier training"
+        )
     try:
         found = torch.load(file, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         first = str(error).splitlines()[0]
-        raise ConfigError(f"workload.resume={file} is no whole checkpoint ({first}); give another one") from error
+        raise ConfigError(
+            f"workload.resume={file} is no whole checkpoint ({first}); give another one"
+        ) from error
     missing = PARTS - found.keys() if isinstance(found, dict) else PARTS
     if missing:
         raise ConfigError(
-            f"workload.resume={file} is no checkpoint of SPD: it lacks {', '.join(sorted(missing))}; give another one"
+            f"workload.resume={file} is no checkpoint of SPD: it lacks {', '.join(sorted(missing))}; give"
+            " another one"
         )
     return found

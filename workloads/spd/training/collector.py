@@ -16,8 +16,8 @@ FREEZE_AT = 3  # what lives as long as the training is there by then
 class Collector:
     """Full collections after evaluations, none, or one where memory has run out.
 
-    The field report empties the allocator's cache and collects afterwards, which leaves what the collection frees in the
-    cache. Here it is the other way round, except in the baseline.
+    The field report empties the allocator's cache and collects afterwards, which leaves what the collection
+    frees in the cache. Here it is the other way round, except in the baseline.
 
     Attributes
     ----------

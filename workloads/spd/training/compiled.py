@@ -1,7 +1,7 @@
 """What torch.compile is applied to, by scope.
 
-Modules are compiled in place: their class, their names and their state keys stay. Passes are compiled as functions whose
-masks, parameters and constants are arguments; the host's bookkeeping stays outside.
+Modules are compiled in place: their class, their names and their state keys stay. Passes are compiled as
+functions whose masks, parameters and constants are arguments; the host's bookkeeping stays outside.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ VARIANTS = 128
 
 def compiled(function: Callable[..., Any], fullgraph: bool = True) -> Callable[..., Any]:
     """`function` as compiled code for fixed shapes."""
-    # Passes differ in what they replace, and a layerwise training has one for each module: more than torch expects of one
-    # function. Past its limit code would silently stay eager.
+    # Passes differ in what they replace, and a layerwise training has one for each module: more than torch
+    # expects of one function. Past its limit code would silently stay eager.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
     return torch.compile(function, fullgraph=fullgraph, dynamic=False)
 
@@ -74,7 +74,11 @@ class TracedPasses(Passes):
         self._target, self._slot = wrappers.target, wrappers.slot
 
     def output(
-        self, moment: Moment, masks: Mapping[str, SiteMask], operands: Mapping[str, Operands], headless: bool = False
+        self,
+        moment: Moment,
+        masks: Mapping[str, SiteMask],
+        operands: Mapping[str, Operands],
+        headless: bool = False,
     ) -> Tensor:
         """The masked output."""
         where = self.where(moment, tuple(masks))
@@ -83,7 +87,9 @@ class TracedPasses(Passes):
         self._slot.call = None
         return output
 
-    def inputs(self, moment: Moment, masks: Mapping[str, SiteMask], operands: Mapping[str, Operands]) -> dict[str, Tensor]:
+    def inputs(
+        self, moment: Moment, masks: Mapping[str, SiteMask], operands: Mapping[str, Operands]
+    ) -> dict[str, Tensor]:
         """What each module reads under masks."""
         found: dict[str, Tensor] = {}
         self._slot.call = Call(masks, operands, found)
@@ -136,7 +142,8 @@ class PassForm:
 
 
 class CompiledPasses(Passes):
-    """Masked pass and divergence as one graph: masks are made inside, and everything that varies is a tensor argument."""
+    """Masked pass and divergence as one graph: masks are made inside, and everything that varies is a tensor
+    argument."""
 
     def __init__(self, patching: Wrappers, reuse: bool) -> None:
         super().__init__(patching, reuse)
@@ -156,7 +163,8 @@ class CompiledPasses(Passes):
         return self._built[key](moment.batch, moment.between, tensors, flat_operands(operands), constants)
 
     def note(self, masking: Masking, names: Sequence[str]) -> None:
-        """Count a pass and check what its masks are made from: they lie between importances, sources and 1."""
+        """Count a pass and check what its masks are made from: they lie between importances, sources and
+        1."""
         self.patching.counts["masked_passes"] += 1
         self.patching.counts["masked_modules"] += len(names)
         for stacks in (masking.lower, masking.sources or {}):
@@ -175,7 +183,9 @@ class CompiledPasses(Passes):
         ) -> Tensor:
             moment = Moment(batch, {}, between, Given(measure, constants, 1))
             lower = dict(zip(form.stacks, tensors[0], strict=True))
-            return traced.divergence(moment, form.give(tensors[1:]).masking(lower), named_operands(pairs, operands))
+            return traced.divergence(
+                moment, form.give(tensors[1:]).masking(lower), named_operands(pairs, operands)
+            )
 
         return run
 
@@ -183,7 +193,11 @@ class CompiledPasses(Passes):
 def flat_operands(operands: Mapping[str, Operands]) -> list[list[Tensor]]:
     """V, U and D of all modules."""
     pairs = operands.values()
-    return [[pair.V for pair in pairs], [pair.U for pair in pairs], [pair.delta for pair in pairs if pair.delta is not None]]
+    return [
+        [pair.V for pair in pairs],
+        [pair.U for pair in pairs],
+        [pair.delta for pair in pairs if pair.delta is not None],
+    ]
 
 
 def named_operands(names: Sequence[str], tensors: Sequence[Sequence[Tensor]]) -> dict[str, Operands]:
@@ -225,37 +239,51 @@ class CompiledDeltas(Deltas):
 
 
 class CompiledTerms:
-    """All reconstruction terms of a microbatch as one graph, and the importances with them where nothing is searched for.
+    """All reconstruction terms of a microbatch as one graph, and the importances with them where nothing is
+    searched for.
 
-    Draws and searches come first: they are no part of the loss's graph. A search needs importances, so these are a graph of
-    their own where there is one.
+    Draws and searches come first: they are no part of the loss's graph. A search needs importances, so these
+    are a graph of their own where there is one.
     """
 
-    def __init__(self, losses: Sequence[LossSpec], beta: float, passes: CompiledPasses, names: Sequence[str]) -> None:
+    def __init__(
+        self, losses: Sequence[LossSpec], beta: float, passes: CompiledPasses, names: Sequence[str]
+    ) -> None:
         self._losses = [spec for spec in losses if spec.kind not in ("faithfulness", "minimality")]
         self._minimal = any(spec.kind == "minimality" for spec in losses)
         self._passes, self._names, self._beta = passes, tuple(names), beta
         self._built: dict[Any, Callable[..., dict[str, Tensor]]] = {}
 
-    def __call__(self, moment: Moment, drawn: Mapping[str, Sequence[Drawn]], p: float | Tensor) -> dict[str, Tensor]:
+    def __call__(
+        self, moment: Moment, drawn: Mapping[str, Sequence[Drawn]], p: float | Tensor
+    ) -> dict[str, Tensor]:
         """Every reconstruction term and the minimality [] of prepared passes."""
         measure, constants = constants_of(moment.divergence)
-        forms = {kind: tuple(PassForm.of(moment.lower, one) for one in passes) for kind, passes in drawn.items()}
+        forms = {
+            kind: tuple(PassForm.of(moment.lower, one) for one in passes) for kind, passes in drawn.items()
+        }
         key = (tuple(moment.lower), tuple(forms.items()), measure)
         if key not in self._built:
-            self._built[key] = compiled(self._terms(tuple(moment.lower), forms, measure, tuple(moment.operands)))
+            self._built[key] = compiled(
+                self._terms(tuple(moment.lower), forms, measure, tuple(moment.operands))
+            )
         for passes in drawn.values():
             for one in passes:
                 self._passes.note(one.masking(moment.lower), one.names or self._names)
         tensors = {
-            kind: [form.take(one) for form, one in zip(forms[kind], passes, strict=True)] for kind, passes in drawn.items()
+            kind: [form.take(one) for form, one in zip(forms[kind], passes, strict=True)]
+            for kind, passes in drawn.items()
         }
         importances = [list(moment.lower.values()), list(moment.upper.values())]
         where = (moment.batch, moment.inputs, moment.between)
         return self._built[key](*where, importances, tensors, flat_operands(moment.operands), constants, p)
 
     def _terms(
-        self, stacks: tuple[Names, ...], forms: Mapping[str, Sequence[PassForm]], measure: str, pairs: tuple[str, ...]
+        self,
+        stacks: tuple[Names, ...],
+        forms: Mapping[str, Sequence[PassForm]],
+        measure: str,
+        pairs: tuple[str, ...],
     ) -> Callable[..., dict[str, Tensor]]:
         traced, names, losses = self._passes.traced, self._names, self._losses
         minimal, beta = self._minimal, self._beta
@@ -270,15 +298,24 @@ class CompiledTerms:
             constants: tuple[Tensor, ...],
             p: Tensor,
         ) -> dict[str, Tensor]:
-            moment = Moment(batch, inputs, between, Given(measure, constants, 1), operands=named_operands(pairs, operands))
-            moment.divergence.normaliser = constants[0].numel() if measure == "squared" else moment.lead.numel()
+            moment = Moment(
+                batch, inputs, between, Given(measure, constants, 1), operands=named_operands(pairs, operands)
+            )
+            moment.divergence.normaliser = (
+                constants[0].numel() if measure == "squared" else moment.lead.numel()
+            )
             moment.lower = dict(zip(stacks, importances[0], strict=True))
             found = {}
             for spec in losses:
-                drawn = [form.give(part) for form, part in zip(forms[spec.kind], tensors[spec.kind], strict=True)]
+                drawn = [
+                    form.give(part) for form, part in zip(forms[spec.kind], tensors[spec.kind], strict=True)
+                ]
                 found[spec.kind] = evaluate(traced, names, moment, spec, drawn)
             if minimal:
-                parts = [minimality(u, p, beta, len(group) > 1) for group, u in zip(stacks, importances[1], strict=True)]
+                parts = [
+                    minimality(u, p, beta, len(group) > 1)
+                    for group, u in zip(stacks, importances[1], strict=True)
+                ]
                 found["minimality"] = torch.stack(parts).sum()
             return found
 

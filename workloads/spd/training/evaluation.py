@@ -1,4 +1,5 @@
-"""How good a decomposition is, on held-out rows: each batch updates sums, and one read at the end turns them into numbers."""
+"""How good a decomposition is, on held-out rows: each batch updates sums, and one read at the end turns them
+into numbers."""
 
 from __future__ import annotations
 
@@ -54,9 +55,20 @@ class Evaluation:
     """
 
     def __init__(
-        self, objective: Objective, search: Search, batches: Callable[[], Sequence[Tensor]], draws: Draws, seed: int
+        self,
+        objective: Objective,
+        search: Search,
+        batches: Callable[[], Sequence[Tensor]],
+        draws: Draws,
+        seed: int,
     ) -> None:
-        self.objective, self.search, self.batches, self.draws, self.seed = objective, search, batches, draws, seed
+        self.objective, self.search, self.batches, self.draws, self.seed = (
+            objective,
+            search,
+            batches,
+            draws,
+            seed,
+        )
         self.toy = objective.recipe.toy
 
     @property
@@ -89,7 +101,9 @@ class Evaluation:
             for name, ci in unstack(moment.lower).items():
                 found[f"eval/ci_histogram/{name}"] = torch.histc(ci, BINS, 0.0, 1.0) / ci.numel()
             found |= self._maskings(moment, batch)
-            found["eval/hidden_acts/mse"] = hidden_acts(self.objective.passes, moment, masks_of(Masking(moment.lower)))
+            found["eval/hidden_acts/mse"] = hidden_acts(
+                self.objective.passes, moment, masks_of(Masking(moment.lower))
+            )
         found["eval/recon/pgd"] = self._worst_case(moment)
         return found
 
@@ -124,8 +138,16 @@ class Evaluation:
             "ones": {name: SiteMask(None) for name in names},
             "stochastic": masks_of(Masking(moment.lower, drawn.components)),
             "random": {name: SiteMask(random[name]) for name in names},
-            "rounded": {name: SiteMask((mask.mask > 0.5).to(mask.mask)) for name, mask in ci.items() if mask.mask is not None},
-            "zero": {name: SiteMask(torch.zeros_like(mask.mask)) for name, mask in ci.items() if mask.mask is not None},
+            "rounded": {
+                name: SiteMask((mask.mask > 0.5).to(mask.mask))
+                for name, mask in ci.items()
+                if mask.mask is not None
+            },
+            "zero": {
+                name: SiteMask(torch.zeros_like(mask.mask))
+                for name, mask in ci.items()
+                if mask.mask is not None
+            },
         }
 
     def _output(self, moment: Moment, masks: Mapping[str, SiteMask]) -> Tensor:
@@ -138,7 +160,12 @@ class Evaluation:
         # The divergence reads states before the head; this output is behind it.
         plain = self.objective.patching.plain(moment.batch)
         return (
-            F.kl_div(output.float().log_softmax(-1), plain.float().log_softmax(-1), reduction="none", log_target=True)
+            F.kl_div(
+                output.float().log_softmax(-1),
+                plain.float().log_softmax(-1),
+                reduction="none",
+                log_target=True,
+            )
             .sum(-1)
             .mean()
         )
@@ -154,7 +181,9 @@ class Evaluation:
             found = self.search(moment, Masking(moment.lower), sources, WORST_CASE, WORST_CASE.steps)
             components, deltas = split(found)
             with torch.no_grad():
-                worst = self.objective.passes.divergence(moment, Masking(moment.lower, components, deltas), moment.operands)
+                worst = self.objective.passes.divergence(
+                    moment, Masking(moment.lower, components, deltas), moment.operands
+                )
         return worst / moment.divergence.normaliser
 
     @staticmethod
@@ -165,7 +194,10 @@ class Evaluation:
         target, zero = found["eval/ce/target"], found["eval/ce/zero"]
         span = zero - target
         names = ("ci", "ones", "stochastic", "random", "rounded")
-        return {f"eval/ce_unrecovered/{name}": (found[f"eval/ce/{name}"] - target) / span if span else 0.0 for name in names}
+        return {
+            f"eval/ce_unrecovered/{name}": (found[f"eval/ce/{name}"] - target) / span if span else 0.0
+            for name in names
+        }
 
     def _one_feature_importances(self) -> np.ndarray:
         return one_feature_importances(self.objective)["linear1"]

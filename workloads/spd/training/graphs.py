@@ -1,8 +1,8 @@
 """A whole iteration as one CUDA graph: captured once, replayed for every batch.
 
-Whatever the host decides in an iteration is either the same in all of them or a tensor that it fills before the replay: the
-batch, the learning rate, the exponent. Random numbers come from a generator that is registered with the graph, so that each
-replay goes on where the last one stopped.
+Whatever the host decides in an iteration is either the same in all of them or a tensor that it fills before
+the replay: the batch, the learning rate, the exponent. Random numbers come from a generator that is
+registered with the graph, so that each replay goes on where the last one stopped.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from workloads.spd.maths.stacks import Stacks
 from workloads.spd.training.evaluation import SILENT
 from workloads.spd.training.loop import Training
 
-EAGER_ITERATIONS = 3  # PyTorch asks for some before a capture: libraries set themselves up, and Adam makes its state
+EAGER_ITERATIONS = (
+    3  # PyTorch asks for some before a capture: libraries set themselves up, and Adam makes its state
+)
 
 
 class Replay:
-    """Does the arithmetic of an iteration: the first ones as they are, on a side stream, then by replaying their graph.
+    """Does the arithmetic of an iteration: the first ones as they are, on a side stream, then by replaying
+    their graph.
 
     The eager iterations are iterations of the training like any other, so a graph changes no trajectory.
     """

@@ -37,7 +37,8 @@ class Parts:
     ----------
     microbatches : pieces of a batch, one after the other
     multiplies_deltas : masked passes multiply with D instead of folding it
-    p_tensor : the exponent as a tensor [], where compiled code or a graph must not be made anew for each value
+    p_tensor : the exponent as a tensor [], where compiled code or a graph must not be made anew for each
+        value
     frees_early : nothing of a microbatch is kept once its loss is there
     """
 
@@ -70,7 +71,9 @@ class Training:
         self.total = torch.zeros(())
         self._held: Moment | None = None
         self._advance: Callable[[Tensor, Clock], tuple[dict[str, Tensor], Stacks]] = self.advance
-        self._needs_deltas = parts.multiplies_deltas or any(loss.kind == "faithfulness" for loss in parts.recipe.losses)
+        self._needs_deltas = parts.multiplies_deltas or any(
+            loss.kind == "faithfulness" for loss in parts.recipe.losses
+        )
         self._logged_at, self._logged_step = time.perf_counter(), 0
 
     def replace_advance(self, advance: Callable[[Tensor, Clock], tuple[dict[str, Tensor], Stacks]]) -> None:

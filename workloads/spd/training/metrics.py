@@ -1,4 +1,5 @@
-"""When the host reads what the device has computed: every number in every iteration, or all at once where they are logged."""
+"""When the host reads what the device has computed: every number in every iteration, or all at once where
+they are logged."""
 
 from __future__ import annotations
 
@@ -71,7 +72,9 @@ class DeferredMetrics(EagerMetrics):
         """
         if losses := self._kept[0]:
             values = torch.stack([loss.detach().double() for loss in losses.values()]).tolist()
-            self._refuse(step, {f"train/loss/{name}": value for name, value in zip(losses, values, strict=True)})
+            self._refuse(
+                step, {f"train/loss/{name}": value for name, value in zip(losses, values, strict=True)}
+            )
 
     def row(self, step: int, extra: Mapping[str, Tensor]) -> dict[str, float]:
         """The row of the last iteration by one read.
@@ -107,6 +110,6 @@ def refuse_nan(step: int, row: Mapping[str, float], known: str = "") -> None:
     for name, value in row.items():
         if name.startswith("train/loss/") and not math.isfinite(value):
             raise DivergedError(
-                f"{name} is {value} at step {step}{known}: the training has diverged; lower workload.lr and continue from the "
-                "last checkpoint with workload.resume"
+                f"{name} is {value} at step {step}{known}: the training has diverged; lower workload.lr and"
+                " continue from the last checkpoint with workload.resume"
             )

@@ -32,10 +32,13 @@ class NoProfiler:
 
 
 class EventTimes(NoProfiler):
-    """A pair of CUDA events for each iteration, kept in a ring and read long after: the report's sample waits each time."""
+    """A pair of CUDA events for each iteration, kept in a ring and read long after: the report's sample waits
+    each time."""
 
     def __init__(self) -> None:
-        self._ring = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(RING)]
+        self._ring = [
+            (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(RING)
+        ]
         self._count = 0
 
     def iteration_starts(self) -> None:
@@ -56,7 +59,8 @@ class EventTimes(NoProfiler):
 
 
 class TorchProfiler(NoProfiler):
-    """PyTorch's profiler with wait, warm-up and active iterations; its trace goes to the trial's scratch folder."""
+    """PyTorch's profiler with wait, warm-up and active iterations; its trace goes to the trial's scratch
+    folder."""
 
     def __init__(self, folder: Path) -> None:
         self._steps = 0
@@ -68,7 +72,8 @@ class TorchProfiler(NoProfiler):
             schedule=schedule(wait=WAIT, warmup=WARMUP, active=ACTIVE, repeat=1),
             on_trace_ready=self._on_trace,
             record_shapes=True,
-            profile_memory=True,  # the report's sample asks for stacks as well, which cost more than what is profiled
+            # the report's sample asks for stacks as well, which cost more than what is profiled
+            profile_memory=True,
         )
         self._profile.start()
         self._running = True

@@ -83,7 +83,10 @@ class Updates:
 
     def gradient_norms(self) -> dict[str, Tensor]:
         """Norm of each group's gradients before clipping [], for logging."""
-        return {f"train/grad_norms/{name}": self.norms.get(name, _norm(group)) for name, group in self.groups.items()}
+        return {
+            f"train/grad_norms/{name}": self.norms.get(name, _norm(group))
+            for name, group in self.groups.items()
+        }
 
     def state(self) -> dict[str, Any]:
         """State for a checkpoint."""
@@ -96,4 +99,6 @@ class Updates:
 
 
 def _norm(parameters: list[nn.Parameter]) -> Tensor:
-    return torch.nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+    return torch.nn.utils.get_total_norm(
+        [parameter.grad for parameter in parameters if parameter.grad is not None]
+    )

@@ -16,7 +16,12 @@ from workloads.latentwire.data.tokens import A, B, bpe_available, bpe_tokenizer,
 
 
 def squad(*questions: dict, context: str = "The capital of Ba is Den Far.") -> str:
-    return json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": list(questions)}]}]})
+    return json.dumps(
+        {
+            "version": "1.1",
+            "data": [{"title": "t", "paragraphs": [{"context": context, "qas": list(questions)}]}],
+        }
+    )
 
 
 def question(answer: str = "Den Far", start: int = 21, name: str = "q1") -> dict:
@@ -48,7 +53,11 @@ def test_a_fifth_of_the_questions_of_version_two_has_no_answer() -> None:
 
 def test_a_quarter_of_the_answers_is_shorter_than_four_tokens_with_their_end() -> None:
     examples = readers.parse(generator.generate("squad", 2000, 0), "x")
-    assert 0.2 <= sum(" " not in example.answer and len(example.answer) <= 3 for example in examples) / 2000 <= 0.3
+    assert (
+        0.2
+        <= sum(" " not in example.answer and len(example.answer) <= 3 for example in examples) / 2000
+        <= 0.3
+    )
     assert max(len(example.answer.split()) for example in examples) <= 9
 
 
@@ -101,7 +110,12 @@ def test_half_of_a_surrogate_pair_is_named_with_its_example() -> None:
 
 
 def test_uneven_lists_of_a_flat_hotpot_file_are_refused() -> None:
-    entry = {"question": "?", "answer": "x", "supporting_facts": [], "context": {"title": ["a", "b"], "sentences": [["s"]]}}
+    entry = {
+        "question": "?",
+        "answer": "x",
+        "supporting_facts": [],
+        "context": {"title": ["a", "b"], "sentences": [["s"]]},
+    }
     with pytest.raises(ConfigError, match="is not in format hotpot"):
         readers.parse(json.dumps([entry]), "file.json")
 
@@ -156,7 +170,13 @@ HOTPOT = {
     "question": "Q?",
     "answer": "yes",
     "supporting_facts": [["A", 1]],
-    "context": [["A", ["a0.", "a1.", "a2.", "a3."]], ["B", ["b0."]], ["C", ["c0."]], ["D", ["d0."]], ["E", ["e0."]]],
+    "context": [
+        ["A", ["a0.", "a1.", "a2.", "a3."]],
+        ["B", ["b0."]],
+        ["C", ["c0."]],
+        ["D", ["d0."]],
+        ["E", ["e0."]],
+    ],
 }
 
 
@@ -169,7 +189,10 @@ def test_both_shapes_of_hotpot_files_give_the_same() -> None:
     columns = {
         **HOTPOT,
         "supporting_facts": {"title": ["A"], "sent_id": [1]},
-        "context": {"title": [t for t, _ in HOTPOT["context"]], "sentences": [s for _, s in HOTPOT["context"]]},
+        "context": {
+            "title": [t for t, _ in HOTPOT["context"]],
+            "sentences": [s for _, s in HOTPOT["context"]],
+        },
     }
     assert readers.parse(json.dumps([columns]), "x") == readers.parse(json.dumps([HOTPOT]), "x")
 
@@ -193,7 +216,10 @@ def layouts(cache_dir, anchor="text", **more):
     made = [byte_tokenizer(A), byte_tokenizer(B)]
     if bpe_available():
         made += [bpe_tokenizer(A, 512, cache_dir), bpe_tokenizer(B, 512, cache_dir)]
-    return [Layout(tokenizer, anchor, **{"latents": 4, "answer_tokens": 6, "max_prompt": 400, **more}) for tokenizer in made]
+    return [
+        Layout(tokenizer, anchor, **{"latents": 4, "answer_tokens": 6, "max_prompt": 400, **more})
+        for tokenizer in made
+    ]
 
 
 @pytest.mark.parametrize("anchor", ["text", "chat", "none"])
@@ -258,4 +284,9 @@ def test_what_is_encoded_can_be_decoded(text) -> None:
 def test_pieces_of_words_can_be_decoded(cache_dir, text) -> None:
     tokenizer = bpe_tokenizer(A, 512, cache_dir)
     assert tokenizer.decode(tokenizer.encode(text, specials=False)) == text
-    assert max(tokenizer.encode(text, specials=False), default=0) < tokenizer.first_special < tokenizer.vocabulary <= 512
+    assert (
+        max(tokenizer.encode(text, specials=False), default=0)
+        < tokenizer.first_special
+        < tokenizer.vocabulary
+        <= 512
+    )

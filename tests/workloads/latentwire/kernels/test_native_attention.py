@@ -1,4 +1,5 @@
-"""The encoder's attention kernel: against the textbook formula, at awkward lengths, and what loading it must not do."""
+"""The encoder's attention kernel: against the textbook formula, at awkward lengths, and what loading it must
+not do."""
 
 from __future__ import annotations
 
@@ -71,7 +72,11 @@ def test_rows_attend_to_themselves(width: int, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     rows = rows_of(1, 5, 64, 65, 130)  # around the kernel's blocks of keys and groups of queries
     total = int(rows.lengths.sum())
-    assert_same(torch.randn(total, HEADS * width, dtype=dtype), torch.randn(total, 2 * HEADS * width, dtype=dtype), rows)
+    assert_same(
+        torch.randn(total, HEADS * width, dtype=dtype),
+        torch.randn(total, 2 * HEADS * width, dtype=dtype),
+        rows,
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -79,7 +84,9 @@ def test_rows_attend_to_themselves(width: int, dtype: torch.dtype) -> None:
 def test_every_row_answers_the_same_number_of_queries(asked: int, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     rows = rows_of(3, 70)
-    assert_same(torch.randn(2, asked, HEADS * 8, dtype=dtype), torch.randn(73, 2 * HEADS * 8, dtype=dtype), rows)
+    assert_same(
+        torch.randn(2, asked, HEADS * 8, dtype=dtype), torch.randn(73, 2 * HEADS * 8, dtype=dtype), rows
+    )
 
 
 @pytest.fixture(params=["tiles", "vectors"])
@@ -153,7 +160,9 @@ def test_positions_behind_the_last_row_are_zero_and_get_no_gradient() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 8, 256])
-def test_filling_shapes_up_for_16_bit_products_changes_no_latent(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filling_shapes_up_for_16_bit_products_changes_no_latent(
+    step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(encoder, "SHAPE_STEP", step)
     torch.manual_seed(0)
     made = LatentEncoder(width=32, layers=1, max_bytes=16, latents=4, norm="post", dropout=0.0)

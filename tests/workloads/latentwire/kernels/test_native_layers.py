@@ -1,4 +1,5 @@
-"""Kernels of a frozen model's layers: against formulas in double precision, and where they leave the work to others."""
+"""Kernels of a frozen model's layers: against formulas in double precision, and where they leave the work to
+others."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def turn_formula(x: Tensor, turned: int, cos: Tensor, sin: Tensor) -> Tensor:
     half = x.shape[-1] // 2
     position = torch.complex(cos[..., :half], sin[..., :half]).unsqueeze(-2)
     product = torch.complex(a, b) * position
-    return torch.cat((torch.cat((product.real, product.imag), dim=-1)[..., :turned, :], x[..., turned:, :]), dim=-2)
+    return torch.cat(
+        (torch.cat((product.real, product.imag), dim=-1)[..., :turned, :], x[..., turned:, :]), dim=-2
+    )
 
 
 def worst(kernel: Callable[..., Tensor], formula: Callable[..., Tensor], x: Tensor, *others: Tensor) -> float:
@@ -58,7 +61,9 @@ def worst(kernel: Callable[..., Tensor], formula: Callable[..., Tensor], x: Tens
         assert given.grad is not None
         assert out.dtype == kind
         results.append((out.detach().double(), given.grad.double()))
-    return max(float((ours - exact).abs().max() / exact.abs().max()) for ours, exact in zip(*results, strict=True))
+    return max(
+        float((ours - exact).abs().max() / exact.abs().max()) for ours, exact in zip(*results, strict=True)
+    )
 
 
 def angles(*shape: int) -> tuple[Tensor, Tensor]:
@@ -82,7 +87,9 @@ class TestAgainstFormulas:
 @pytest.mark.parametrize("dtype", BOUNDS, ids=str)
 @pytest.mark.parametrize("turned", [0, 2, 3])
 @pytest.mark.parametrize("positions", [(5,), (2, 5)], ids=["alike", "own"])
-def test_heads_are_turned_and_turned_back(positions: tuple[int, ...], turned: int, dtype: torch.dtype) -> None:
+def test_heads_are_turned_and_turned_back(
+    positions: tuple[int, ...], turned: int, dtype: torch.dtype
+) -> None:
     x = torch.randn(2, 5, 3, 8).to(dtype)
     cos, sin = (part.to(dtype) for part in angles(*positions, 8))
 
@@ -97,10 +104,21 @@ def test_heads_are_turned_and_turned_back(positions: tuple[int, ...], turned: in
 
 def test_a_gradient_turned_the_wrong_way_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     turn = native_layers._turn
-    monkeypatch.setattr(native_layers, "_turn", lambda x, turned, cos, sin, _sign: turn(x, turned, cos, sin, 1.0))
+    monkeypatch.setattr(
+        native_layers, "_turn", lambda x, turned, cos, sin, _sign: turn(x, turned, cos, sin, 1.0)
+    )
     cos, sin = angles(5, 8)
     x = torch.randn(2, 5, 3, 8)
-    assert worst(lambda x, c, s: native_layers.rotated(x, 2, c, s), lambda x, c, s: turn_formula(x, 2, c, s), x, cos, sin) > 0.1
+    assert (
+        worst(
+            lambda x, c, s: native_layers.rotated(x, 2, c, s),
+            lambda x, c, s: turn_formula(x, 2, c, s),
+            x,
+            cos,
+            sin,
+        )
+        > 0.1
+    )
 
 
 @pytest.mark.parametrize("value", [100.0, -100.0, 0.0])

@@ -25,9 +25,12 @@ PAST = 3
 
 
 class Reference:
-    """The model written out for one row and one head at a time, with complex rotations: shares nothing with `lm.py`."""
+    """The model written out for one row and one head at a time, with complex rotations: shares nothing with
+    `lm.py`."""
 
-    def __init__(self, lm: Any, *, rotate_past: bool = False, first: int = PAST, hidden: bool = False) -> None:
+    def __init__(
+        self, lm: Any, *, rotate_past: bool = False, first: int = PAST, hidden: bool = False
+    ) -> None:
         self.lm, self.config = lm, lm.config
         self.rotate_past, self.first, self.hidden = rotate_past, first, hidden
 
@@ -37,7 +40,9 @@ class Reference:
     def turned(self, heads: Tensor, first: int) -> Tensor:
         """[S, e] as e / 2 complex numbers, each turned by its own speed."""
         half = self.config.head_dim // 2
-        speed = torch.tensor([self.config.rope_theta ** (-i / half) for i in range(half)], dtype=torch.float64)
+        speed = torch.tensor(
+            [self.config.rope_theta ** (-i / half) for i in range(half)], dtype=torch.float64
+        )
         angles = torch.arange(first, first + len(heads), dtype=torch.float64)[:, None] * speed
         z = torch.complex(heads[:, :half], heads[:, half:]) * torch.polar(torch.ones_like(angles), angles)
         return torch.cat((z.real, z.imag), dim=-1)
@@ -60,10 +65,15 @@ class Reference:
             heads = []
             for h in range(self.config.n_heads):
                 own, shared = slice(h * e, (h + 1) * e), slice(h // group * e, (h // group + 1) * e)
-                heads.append(self.head(q[:, own], k[:, shared], v[:, shared], (keys[h // group], values[h // group])))
+                heads.append(
+                    self.head(q[:, own], k[:, shared], v[:, shared], (keys[h // group], values[h // group]))
+                )
             x = x + torch.cat(heads, -1) @ layer.o.matrix.T
             normed = self.norm(x, layer.norm2)
-            x = x + (F.silu(normed @ layer.gate.matrix.T) * (normed @ layer.up.matrix.T)) @ layer.down.matrix.T
+            x = (
+                x
+                + (F.silu(normed @ layer.gate.matrix.T) * (normed @ layer.up.matrix.T)) @ layer.down.matrix.T
+            )
         return self.norm(x, self.lm.norm)
 
     def __call__(self, x: Tensor, past: KeyValues) -> Tensor:
@@ -87,7 +97,9 @@ def test_a_deep_prefix_is_what_attention_with_past_keys_gives(attend, joined, re
     found = build(attend, joined, recompute=recompute).run(x, Mask(past=PAST), past=past, start=PAST)
     assert distance(found, expected) <= 1e-12
     of = [x, soft, deep.map.weight, deep.map.bias]
-    for got, right in zip(derivatives(found, of), derivatives(Reference(build())(x, deep(soft)), of), strict=True):
+    for got, right in zip(
+        derivatives(found, of), derivatives(Reference(build())(x, deep(soft)), of), strict=True
+    ):
         assert distance(got, right) <= 1e-10
 
 
@@ -127,7 +139,8 @@ def test_the_row_follows_the_deep_prefix_in_a_training(start) -> None:
                 loud = soft * (table_rms(model.lm.table) / soft.square().mean().sqrt())
                 answer = layout.answer(corpus.examples[number].answer)
                 before, anchor, said = (
-                    model.lm.table[torch.tensor(ids)][None] for ids in (layout.before, layout.anchor_ids, answer)
+                    model.lm.table[torch.tensor(ids)][None]
+                    for ids in (layout.before, layout.anchor_ids, answer)
                 )
                 hidden = reference(torch.cat((before, loud, anchor, said), 1), model.trained.deep(soft))
                 log_p = (hidden[0] @ model.lm.table.T).log_softmax(-1)
@@ -143,5 +156,7 @@ def test_a_deep_prefix_that_the_model_has_no_positions_for_is_refused(cache_dir)
     lm = dataclasses.replace(LMS["mid-l"], max_pos=64)
     small = {"preset": "demo", "tokenizer": "bytes", "max_prompt": 40}
     assert layouts_for(LatentWireConfig(**small), [lm], cache_dir)[0].prefix == 41
-    with pytest.raises(ConfigError, match=r"workload\.deep_prefix=true take 88 positions, and the model has 64"):
+    with pytest.raises(
+        ConfigError, match=r"workload\.deep_prefix=true take 88 positions, and the model has 64"
+    ):
         layouts_for(LatentWireConfig(**small, deep_prefix=True), [lm], cache_dir)

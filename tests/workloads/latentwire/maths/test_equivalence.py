@@ -1,4 +1,5 @@
-"""Merged, cached, batched and joined paths compute what the naive path computes, term by term and in their gradients."""
+"""Merged, cached, batched and joined paths compute what the naive path computes, term by term and in their
+gradients."""
 
 from __future__ import annotations
 
@@ -27,16 +28,27 @@ ROUNDED = [("lm_dtype", "bf16"), ("amp", "bf16")]
 
 
 @pytest.mark.parametrize(("name", "value"), EXACT, ids=lambda part: str(part))
-def test_an_exact_level_changes_nothing_in_double_precision(evidence_of, reference_of, deviations, name, value) -> None:
+def test_an_exact_level_changes_nothing_in_double_precision(
+    evidence_of, reference_of, deviations, name, value
+) -> None:
     reference = reference_of()
     arm = evidence_of({name: value})
     assert max(deviations(arm, reference).values()) <= 1e-12
     assert torch.equal(arm.tensors["greedy_ids"], reference.tensors["greedy_ids"])
 
 
-@pytest.mark.parametrize("levels", [{"answer_trim": "batch_max"}, {"encoder_trim": "batch_max"}, {"encoder_attn": "native"}])
+@pytest.mark.parametrize(
+    "levels", [{"answer_trim": "batch_max"}, {"encoder_trim": "batch_max"}, {"encoder_attn": "native"}]
+)
 def test_what_is_trimmed_was_padding(evidence_of, deviations, short, levels) -> None:
-    assert max(deviations(evidence_of({**levels, "micro_batch": 2}, data=short), evidence_of(data=short)).values()) <= 1e-12
+    assert (
+        max(
+            deviations(
+                evidence_of({**levels, "micro_batch": 2}, data=short), evidence_of(data=short)
+            ).values()
+        )
+        <= 1e-12
+    )
 
 
 @pytest.mark.parametrize("micro", [1, 2, 3])
@@ -44,8 +56,12 @@ def test_pieces_with_global_counts_are_one_batch(evidence_of, reference_of, devi
     assert max(deviations(evidence_of({"micro_batch": micro}), reference_of()).values()) <= 1e-12
 
 
-@pytest.mark.parametrize("preset_levels", [{}, {"logits": "fused_ce"}, {"micro_batch": 2}, {"teacher": "slice_header"}])
-def test_all_exact_levels_together_train_alike_for_fifty_steps(evidence_of, reference_of, deviations, preset_levels) -> None:
+@pytest.mark.parametrize(
+    "preset_levels", [{}, {"logits": "fused_ce"}, {"micro_batch": 2}, {"teacher": "slice_header"}]
+)
+def test_all_exact_levels_together_train_alike_for_fifty_steps(
+    evidence_of, reference_of, deviations, preset_levels
+) -> None:
     """Losses, not weights: where a gradient is zero Adam turns rounding noise into whole steps."""
     steps = 50 if not preset_levels else 5
     found = deviations(evidence_of({**FAST, **preset_levels}, steps=steps), reference_of(steps=steps))
@@ -53,7 +69,9 @@ def test_all_exact_levels_together_train_alike_for_fifty_steps(evidence_of, refe
     assert found["losses"] <= 1e-8
 
 
-def test_all_exact_levels_together_stay_within_rounding_in_single_precision(evidence_of, reference_of, deviations) -> None:
+def test_all_exact_levels_together_stay_within_rounding_in_single_precision(
+    evidence_of, reference_of, deviations
+) -> None:
     found = deviations(evidence_of(FAST, dtype="float32"), reference_of(dtype="float32"))
     assert max(found["terms"], found["gradient"]) <= 1e-5
     assert found["losses"] <= 1e-3
@@ -72,13 +90,19 @@ def test_sixteen_bits_stay_within_their_bounds(evidence_of, reference_of, deviat
 
 @pytest.mark.parametrize("early", ["batched", "kv"])
 @pytest.mark.parametrize("separate", [{}, {"logits": "slice"}])
-def test_early_tokens_are_the_same_in_one_pass_or_many(evidence_of, reference_of, deviations, early, separate) -> None:
+def test_early_tokens_are_the_same_in_one_pass_or_many(
+    evidence_of, reference_of, deviations, early, separate
+) -> None:
     assert max(deviations(evidence_of({"k_loss": early, **separate}), reference_of()).values()) <= 1e-12
 
 
 @pytest.mark.parametrize("layers", ["modules", "fused", "native"])
-@pytest.mark.parametrize("config", [{"state_kd": True}, {"manifold": True}, {"adaptive_first": True}, {"norm": "pre"}])
-def test_optional_losses_agree_between_separate_and_merged_passes(evidence_of, reference_of, deviations, config, layers) -> None:
+@pytest.mark.parametrize(
+    "config", [{"state_kd": True}, {"manifold": True}, {"adaptive_first": True}, {"norm": "pre"}]
+)
+def test_optional_losses_agree_between_separate_and_merged_passes(
+    evidence_of, reference_of, deviations, config, layers
+) -> None:
     fast = {name: level for name, level in FAST.items() if name != "teacher"}
     arm = evidence_of({**fast, "teacher": "slice_header", "lm_layers": layers}, **config)
     assert max(deviations(arm, reference_of(**config)).values()) <= 1e-11
@@ -98,8 +122,11 @@ def test_a_wrong_shift_is_told_apart_from_rounding(evidence_of, deviations, monk
     assert deviations(evidence_of({"passes": "merged"}), reference)["terms"] > 1e-4
 
 
-def test_a_mean_over_pieces_is_told_apart_from_global_counts(evidence_of, deviations, short, monkeypatch) -> None:
-    """The planted mutant gives each piece the denominators of its own rows; answers have two, three and four tokens."""
+def test_a_mean_over_pieces_is_told_apart_from_global_counts(
+    evidence_of, deviations, short, monkeypatch
+) -> None:
+    """The planted mutant gives each piece the denominators of its own rows; answers have two, three and four
+    tokens."""
     from workloads.latentwire.data import batches
 
     reference = evidence_of(data=short)
@@ -161,7 +188,11 @@ def test_recomputed_activations_see_the_same_dropout(evidence_of, deviations) ->
 def test_frozen_weights_stay_as_they_are(start, run) -> None:
     for freeze in ("on", "off"):
         workload = start({"freeze": freeze})
-        before = {name: p.clone() for m in workload._objective.models.values() for name, p in m.lm.named_parameters()}
+        before = {
+            name: p.clone()
+            for m in workload._objective.models.values()
+            for name, p in m.lm.named_parameters()
+        }
         run(workload, 3)
         for model in workload._objective.models.values():
             assert all(p.grad is None for p in model.lm.parameters())

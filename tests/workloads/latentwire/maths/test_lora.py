@@ -43,17 +43,22 @@ def merged(lora: Lora, scale: float) -> CausalLM:
 
 @pytest.mark.parametrize(("attend", "joined"), FORMS)
 @pytest.mark.parametrize(
-    ("targets", "layers"), [(LORA_TARGETS, None), (LORA_TARGETS, 1), (("q", "v"), None), (("k", "down"), 1), (("up",), None)]
+    ("targets", "layers"),
+    [(LORA_TARGETS, None), (LORA_TARGETS, 1), (("q", "v"), None), (("k", "down"), 1), (("up",), None)],
 )
 def test_additions_are_those_of_merged_weights(attend, joined, targets, layers) -> None:
     """And by the chain rule dA = scale B^T dW, dB = scale dW A^T of the merged matrix W."""
     lora, scale = additions(targets, layers, alpha=6.0), 6.0 / 3
     x = inputs().requires_grad_()
     by_name = [(number, *part) for number, layer in enumerate(lora.layers) for part in layer.named_children()]
-    assert {(number, name) for number, name, _ in by_name} == {(n, t) for n in range(layers or 2) for t in targets}
+    assert {(number, name) for number, name, _ in by_name} == {
+        (n, t) for n in range(layers or 2) for t in targets
+    }
     whole = merged(lora, scale)
     expected = whole.run(x, Mask())
-    of_x, *of_matrices = derivatives(expected, [x, *(getattr(whole.layers[n], name).matrix for n, name, _ in by_name)])
+    of_x, *of_matrices = derivatives(
+        expected, [x, *(getattr(whole.layers[n], name).matrix for n, name, _ in by_name)]
+    )
     found = build(attend, joined).run(x, Mask(), lora=lora)
     parts = [part for *_, part in by_name]
     got_x, *got = derivatives(found, [x, *(part.a for part in parts), *(part.b for part in parts)])
@@ -88,15 +93,25 @@ def test_eight_bit_weights_carry_additions(joined) -> None:
 @pytest.mark.parametrize("level", ["recompute", "slice", "slice_header", "cache_h"])
 def test_the_teacher_knows_nothing_of_additions(start, monkeypatch, tmp_path, level) -> None:
     def taught(learned: bool) -> tuple[Tensor, list[str]]:
-        made = start({"teacher": level, "passes": "merged"}, dtype="float64", cache=tmp_path, teacher_fill="lazy", **BOTH)
+        made = start(
+            {"teacher": level, "passes": "merged"},
+            dtype="float64",
+            cache=tmp_path,
+            teacher_fill="lazy",
+            **BOTH,
+        )
         if learned:
             learn(made)
         prompts = made._collator.window([0, 1, 2, 3]).pieces[0].models[0].prompts
-        return made._objective.models[0].teacher(prompts).logits, sorted(path.name for path in tmp_path.glob("*teacher*"))
+        return made._objective.models[0].teacher(prompts).logits, sorted(
+            path.name for path in tmp_path.glob("*teacher*")
+        )
 
     before, after = taught(False), taught(True)
     assert torch.equal(before[0], after[0]) and before[1] == after[1]
     if level == "recompute":  # the mutant lets every pass of the model have them
         run, lora = CausalLM.run, with_values(Lora(LMS["nano-l"], LORA_TARGETS, 4, 16.0).double())
-        monkeypatch.setattr(CausalLM, "run", lambda self, x, mask, **more: run(self, x, mask, **{**more, "lora": lora}))
+        monkeypatch.setattr(
+            CausalLM, "run", lambda self, x, mask, **more: run(self, x, mask, **{**more, "lora": lora})
+        )
         assert distance(taught(False)[0], before[0]) > 1e-3

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from workloads.latentwire.maths import losses
-from workloads.latentwire.maths.losses import StudentOut, cross_entropy, divergence, model_terms, sparse_divergence, term_weights
+from workloads.latentwire.maths.losses import (
+    StudentOut,
+    cross_entropy,
+    divergence,
+    model_terms,
+    sparse_divergence,
+    term_weights,
+)
 
 T, K, V = 6, 4, 11
 
@@ -60,14 +67,18 @@ def test_answers_of_two_tokens_give_finite_early_losses() -> None:
 
     def upstream(lengths: list[int]) -> float:
         with np.errstate(invalid="ignore"):
-            means = [np.float64(sum(n > j for n in lengths)) / np.float64(sum(n > j for n in lengths)) for j in range(K)]
+            means = [
+                np.float64(sum(n > j for n in lengths)) / np.float64(sum(n > j for n in lengths))
+                for j in range(K)
+            ]
         return float(np.mean(means))
 
     assert math.isnan(upstream(lengths))
 
 
 def test_chunks_weighted_by_rows_are_told_apart() -> None:
-    """Upstream averaged chunk means; the oracle sees another number wherever chunks have other token counts."""
+    """Upstream averaged chunk means; the oracle sees another number wherever chunks have other token
+    counts."""
     rng = np.random.default_rng(0)
     ce, lengths = rng.random((4, T)), [6, 6, 1, 1]
     whole = by_hand(ce, ce[:, :K], lengths)[0]
@@ -93,7 +104,9 @@ def test_distillation_from_oneself_costs_nothing_and_pulls_nowhere() -> None:
 
 @given(data=st.data())
 def test_divergence_is_never_negative_and_coarser_outcomes_lose_some(data) -> None:
-    student, teacher = (torch.from_numpy(data.draw(arrays(np.float64, (2, V), elements=st.floats(-8, 8)))) for _ in range(2))
+    student, teacher = (
+        torch.from_numpy(data.draw(arrays(np.float64, (2, V), elements=st.floats(-8, 8)))) for _ in range(2)
+    )
     exact = divergence(student, teacher)
     assert (exact >= -1e-12).all()
     log_p = torch.log_softmax(teacher / losses.TEMPERATURE, -1)
@@ -113,7 +126,8 @@ def test_temperature_and_weight_of_the_divergence() -> None:
 
 
 def test_the_terms_of_a_training_are_those_of_a_separate_computation(start) -> None:
-    """Teacher-forced loss, written from logits of one whole pass per row, with no batch, cache or weights of ours.
+    """Teacher-forced loss, written from logits of one whole pass per row, with no batch, cache or weights of
+    ours.
 
     The mutant shifts labels once by hand and once more, as upstream did: position j learns token j + 2.
     """
@@ -129,10 +143,14 @@ def test_the_terms_of_a_training_are_those_of_a_separate_computation(start) -> N
             x = model.student.start(model.prefix(z)).tokens
             answer = layout.answer(corpus.examples[number].answer)
             ids = torch.tensor([answer])
-            logits = model.lm.logits(model.lm.run(torch.cat((x, model.lm.embed(ids)), 1), Mask()))[0].log_softmax(-1)
+            logits = model.lm.logits(model.lm.run(torch.cat((x, model.lm.embed(ids)), 1), Mask()))[
+                0
+            ].log_softmax(-1)
             first = x.shape[1] - 1
             found -= sum(logits[first + j, token].item() for j, token in enumerate(answer))
-            shifted -= sum(logits[first + j, token].item() for j, token in enumerate([*answer[1:], answer[-1]]))
+            shifted -= sum(
+                logits[first + j, token].item() for j, token in enumerate([*answer[1:], answer[-1]])
+            )
             tokens += len(answer)
     reported = workload._probe["terms"][0].item()
     assert reported == pytest.approx(found / tokens, rel=1e-9)

@@ -1,4 +1,5 @@
-"""The frozen model: causal order, batch mates, kept keys and values, pruned rows, finite differences, the reference library."""
+"""The frozen model: causal order, batch mates, kept keys and values, pruned rows, finite differences, the
+reference library."""
 
 from __future__ import annotations
 
@@ -91,7 +92,10 @@ def test_a_pruned_last_layer_gives_the_rows_that_are_read(joined, rows) -> None:
     x = inputs(lm).requires_grad_()
     whole, pruned = Rows(rows).of(lm.run(x, Mask())), lm.run(x, Mask(), rows=Rows(rows))
     assert torch.allclose(pruned, whole, atol=1e-12)
-    grads = [torch.autograd.grad(out.square().sum() + out.sum(), x, retain_graph=True)[0] for out in (whole, pruned)]
+    grads = [
+        torch.autograd.grad(out.square().sum() + out.sum(), x, retain_graph=True)[0]
+        for out in (whole, pruned)
+    ]
     assert torch.allclose(*grads, atol=1e-10)
 
 
@@ -160,7 +164,13 @@ def test_logits_spread_by_about_one() -> None:
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
 def test_the_model_is_the_one_of_transformers(kind) -> None:
     transformers = pytest.importorskip("transformers")
-    sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes = {
+        "vocab_size": 64,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    }
     more = {"intermediate_size": 48, "max_position_embeddings": 64, "tie_word_embeddings": kind == "llama"}
     classes = {
         "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
@@ -170,7 +180,9 @@ def test_the_model_is_the_one_of_transformers(kind) -> None:
     torch.manual_seed(0)
     theirs = make_model(make_config(**sizes, **more)).eval()
     ours = CausalLM(
-        LMConfig(64, 32, 2, 4, 2, 8, 48, 1e4, None, theirs.config.rms_norm_eps, kind == "qwen2", kind == "llama"),
+        LMConfig(
+            64, 32, 2, 4, 2, 8, 48, 1e4, None, theirs.config.rms_norm_eps, kind == "qwen2", kind == "llama"
+        ),
         torch.Generator().manual_seed(0),
     )
     ours.path = Path(LayerPath(KERNELS["eager"]))
@@ -186,7 +198,12 @@ def test_a_local_folder_is_loaded_with_its_shape(tmp_path) -> None:
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("safetensors")
     config = transformers.Qwen2Config(
-        vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=48,
     )
     theirs = transformers.Qwen2ForCausalLM(config).eval()
     theirs.save_pretrained(tmp_path)
@@ -292,7 +309,9 @@ def test_the_native_kernel_has_the_derivative_of_the_other() -> None:
 def test_calibrated_prefixes_are_as_loud_as_the_table() -> None:
     lm = build()
     loud = calibrated(100 * torch.randn(3, 4, 64, dtype=torch.float64), table_rms(lm.table))
-    assert loud.square().mean(dim=(1, 2)).sqrt().tolist() == pytest.approx([table_rms(lm.table).item()] * 3, rel=1e-12)
+    assert loud.square().mean(dim=(1, 2)).sqrt().tolist() == pytest.approx(
+        [table_rms(lm.table).item()] * 3, rel=1e-12
+    )
 
 
 def test_the_loudness_of_the_table_is_one_constant_and_draws_nothing() -> None:
@@ -304,11 +323,7 @@ def test_the_loudness_of_the_table_is_one_constant_and_draws_nothing() -> None:
 
 # Formulas
 
-TABLE = {
-    "llama-3.2-1b": (2538, 11.7),
-    "qwen2.5-0.5b": (1015, 12.3),
-    "llama-3.1-8b": (15415, 10.6),
-}
+TABLE = {"llama-3.2-1b": (2538, 11.7), "qwen2.5-0.5b": (1015, 12.3), "llama-3.1-8b": (15415, 10.6)}
 PRUNED = {"llama-3.2-1b": 12.1, "qwen2.5-0.5b": 12.6, "llama-3.1-8b": 10.8}
 
 

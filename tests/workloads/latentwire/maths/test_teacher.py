@@ -56,7 +56,8 @@ def test_every_level_gives_the_whole_pass_where_it_is_read(level, options, joine
 
 @pytest.mark.parametrize("level", ["recompute", "slice", "slice_header"])
 def test_a_row_does_not_depend_on_its_mates(level) -> None:
-    """Upstream padded prompts on the right and put answers behind the pads: the batch decided what the teacher saw."""
+    """Upstream padded prompts on the right and put answers behind the pads: the batch decided what the
+    teacher saw."""
     together = logits(level)
     for number, row in enumerate(ROWS):
         assert torch.allclose(logits(level, [row])[0], together[number], atol=1e-12)
@@ -103,7 +104,9 @@ def test_a_half_filled_cache_computes_what_is_missing(tmp_path) -> None:
     lm = build()
     teacher = Teacher(lm, "cache_h", torch.tensor(HEADER))
     teacher.cache = hidden_cache(tmp_path)
-    one = Prompts(prompts().ids[1:2], prompts().positions[1:2], torch.tensor([1]), prompts().lengths[1:2], (1,))
+    one = Prompts(
+        prompts().ids[1:2], prompts().positions[1:2], torch.tensor([1]), prompts().lengths[1:2], (1,)
+    )
     teacher(one)
     assert teacher.cache.missing([0, 1, 2]) == [0, 2]
     assert torch.allclose(teacher(prompts()).logits, logits(), atol=1e-12)

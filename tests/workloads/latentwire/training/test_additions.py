@@ -1,4 +1,5 @@
-"""Trainings of LoRA and deep prefixes: every path trains them alike, and steps, clip and checkpoints hold all of them."""
+"""Trainings of LoRA and deep prefixes: every path trains them alike, and steps, clip and checkpoints hold all
+of them."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ FAST = {**FAST_EXACT, "effective_batch": 4, "micro_batch": 4}
 
 @pytest.fixture
 def evidence(start, run) -> Callable[..., dict[str, Tensor]]:
-    """Terms, all gradients, losses of some steps and greedy answers; in float64, with additions that have learned."""
+    """Terms, all gradients, losses of some steps and greedy answers; in float64, with additions that have
+    learned."""
 
     def compute(levels=None, steps=1, **config) -> dict[str, Tensor]:
         made = learn(start(levels, **{"dtype": "float64", **config}))
@@ -36,7 +38,11 @@ def evidence(start, run) -> Callable[..., dict[str, Tensor]]:
         run(made, steps)
         made._metrics.flush()
         greedy = torch.cat([ids for ids, _ in made._greedy().values()])
-        return {**found, "losses": torch.tensor(list(made._metrics.history), dtype=torch.float64), "greedy": greedy}
+        return {
+            **found,
+            "losses": torch.tensor(list(made._metrics.history), dtype=torch.float64),
+            "greedy": greedy,
+        }
 
     return compute
 
@@ -55,7 +61,13 @@ PATHS = [
     {"teacher": "cache_h"},
     {"micro_batch": 1, "accum": "backward_each", "model_backward": "per_model"},
     {"lm_layers": "fused"},
-    {"lm_layers": "fused", "passes": "merged", "logits": "slice", "last_block": "pruned", "grad_checkpointing": "on"},
+    {
+        "lm_layers": "fused",
+        "passes": "merged",
+        "logits": "slice",
+        "last_block": "pruned",
+        "grad_checkpointing": "on",
+    },
     {"attn": "sdpa", "grad_checkpointing": "selective"},
     {"grad_checkpointing": "on"},
     {"freeze": "off"},
@@ -77,22 +89,33 @@ def test_every_path_trains_them_alike(evidence, config, paths) -> None:
     assert max(found.values()) <= 1e-11, found
 
 
-@pytest.mark.parametrize("config", [{"state_kd": True}, {"manifold": True}, {"anchor": "chat"}, {"lora_layers": 1}])
+@pytest.mark.parametrize(
+    "config", [{"state_kd": True}, {"manifold": True}, {"anchor": "chat"}, {"lora_layers": 1}]
+)
 def test_options_go_together(evidence, config) -> None:
     fast = {name: level for name, level in FAST.items() if name != "teacher"}
-    assert deviations(evidence({**fast, "teacher": "slice_header"}, **BOTH, **config), evidence(**BOTH, **config)) <= 1e-11
+    assert (
+        deviations(
+            evidence({**fast, "teacher": "slice_header"}, **BOTH, **config), evidence(**BOTH, **config)
+        )
+        <= 1e-11
+    )
 
 
 def _without_additions(monkeypatch) -> None:
     """Queries of the pruned last layer miss theirs: what a forgotten branch of a fused layer would do."""
-    monkeypatch.setattr(lora_module._Adapted, "part", lambda self, x, first, end: self.frozen.part(x, first, end))
+    monkeypatch.setattr(
+        lora_module._Adapted, "part", lambda self, x, first, end: self.frozen.part(x, first, end)
+    )
 
 
 def _without_past(monkeypatch) -> None:
     """The merged pass sees only its own row."""
     merged = student.Student._merged
     monkeypatch.setattr(
-        student.Student, "_merged", lambda self, start, answer: merged(self, student.Prefix(start.tokens), answer)
+        student.Student,
+        "_merged",
+        lambda self, start, answer: merged(self, student.Prefix(start.tokens), answer),
     )
 
 
@@ -108,7 +131,10 @@ def _shifted(rotation):
 @pytest.mark.parametrize(
     ("mutate", "levels"),
     [
-        (_without_additions, {"lm_layers": "fused", "passes": "merged", "logits": "slice", "last_block": "pruned"}),
+        (
+            _without_additions,
+            {"lm_layers": "fused", "passes": "merged", "logits": "slice", "last_block": "pruned"},
+        ),
         (_without_past, {"passes": "merged"}),
         (_at_zero, {"k_loss": "kv"}),
     ],
@@ -120,7 +146,9 @@ def test_a_path_that_forgets_them_is_told_apart(evidence, monkeypatch, mutate, l
     assert max(distance(arm[name], reference[name]) for name in ("terms", "gradient", "losses")) > 1e-4
 
 
-@pytest.mark.parametrize("levels", [{"lm_dtype": "bf16"}, {"amp": "bf16"}, {**FAST, "lm_dtype": "bf16", "amp": "bf16"}])
+@pytest.mark.parametrize(
+    "levels", [{"lm_dtype": "bf16"}, {"amp": "bf16"}, {**FAST, "lm_dtype": "bf16", "amp": "bf16"}]
+)
 def test_sixteen_bits_round_them_and_no_more(evidence, start, levels) -> None:
     arm, reference = evidence(levels, dtype="float32", **BOTH), evidence(dtype="float32", **BOTH)
     assert 1e-5 < distance(arm["gradient"], reference["gradient"]) <= 3e-2
@@ -142,7 +170,8 @@ def test_a_training_whose_additions_are_zero_is_the_one_without(start) -> None:
 
 @pytest.fixture
 def clipped(start, run) -> Callable[[], Iterator[float]]:
-    """The norm that a step reports, that of all gradients that are there, and what the optimiser sees of it."""
+    """The norm that a step reports, that of all gradients that are there, and what the optimiser sees of
+    it."""
 
     def compute() -> Iterator[float]:
         made = learn(start({"sync": "late"}, dtype="float64", clip=1e-3, **BOTH))
@@ -151,7 +180,9 @@ def clipped(start, run) -> Callable[[], Iterator[float]]:
         seen = {}
 
         def look(*_):
-            seen["norm"] = total_norm([p.grad for module in modules for p in module.parameters() if p.grad is not None])
+            seen["norm"] = total_norm(
+                [p.grad for module in modules for p in module.parameters() if p.grad is not None]
+            )
 
         made._updates.optimizer.register_step_pre_hook(look)
         made._accumulator.window(next(made._windows), made._phase)
@@ -170,7 +201,9 @@ def test_the_clip_covers_additions_and_deep_prefixes(clipped, monkeypatch) -> No
     groups = workload.groups_of
     missing = {"lora0", "lora1", "deep0", "deep1"}
     monkeypatch.setattr(
-        workload, "groups_of", lambda *parts: {name: group for name, group in groups(*parts).items() if name not in missing}
+        workload,
+        "groups_of",
+        lambda *parts: {name: group for name, group in groups(*parts).items() if name not in missing},
     )
     reported, whole, applied, _ = clipped()
     assert reported < 0.99 * whole and applied > 2e-3
@@ -199,7 +232,9 @@ def test_training_goes_on_where_a_checkpoint_was_taken(start, run) -> None:
         again.load_state_dict(state)
         if forget:
             for trained, values in zip(again._trained, kept, strict=True):
-                trained.load_state_dict({k: v for k, v in values.items() if k.startswith(("lora", "deep"))}, strict=False)
+                trained.load_state_dict(
+                    {k: v for k, v in values.items() if k.startswith(("lora", "deep"))}, strict=False
+                )
         run(again, 2)
         same = list(again._metrics.history) == pytest.approx(list(whole._metrics.history)[2:], rel=1e-12)
         assert same != forget
@@ -221,12 +256,21 @@ def test_only_the_latent_arm_answers_with_them(start) -> None:
         ({"lora_rank": -3}, r"workload\.lora_rank=-3 cannot be used"),
         ({"lora_rank": 8, "lora_layers": 3}, r"workload\.lora_layers=3 cannot be used: it must be at most 2"),
         ({"lora_rank": 8, "lora_layers": 0}, r"workload\.lora_layers=0 cannot be used"),
-        ({"lora_rank": 8, "lora_targets": ["q", "w"]}, r"workload\.lora_targets=.*'w'.* must be a list of some of q, k, v, o"),
+        (
+            {"lora_rank": 8, "lora_targets": ["q", "w"]},
+            r"workload\.lora_targets=.*'w'.* must be a list of some of q, k, v, o",
+        ),
         ({"lora_rank": 8, "lora_targets": []}, r"workload\.lora_targets="),
         ({"lora_rank": 8, "lora_targets": ["q", "q"]}, r"workload\.lora_targets=.*each once"),
-        ({"lora_rank": 8, "lora_alpha": 0.0}, r"workload\.lora_alpha=0\.0 cannot be used: it must be a number above 0"),
+        (
+            {"lora_rank": 8, "lora_alpha": 0.0},
+            r"workload\.lora_alpha=0\.0 cannot be used: it must be a number above 0",
+        ),
         ({"lora_layers": 1}, r"workload\.lora_layers=1 does nothing while workload\.lora_rank is null"),
-        ({"lora_targets": ["q"]}, r"workload\.lora_targets=\['q'\] does nothing while workload\.lora_rank is null"),
+        (
+            {"lora_targets": ["q"]},
+            r"workload\.lora_targets=\['q'\] does nothing while workload\.lora_rank is null",
+        ),
     ],
 )
 def test_an_option_that_cannot_be_is_named(config, message) -> None:
@@ -248,7 +292,13 @@ def test_derivatives_agree_with_finite_differences() -> None:
         return lm.logits(hidden).log_softmax(-1)[..., 3].sum()
 
     loss().backward()
-    for parameter in (lora.layers[0].q.a, lora.layers[0].o.b, lora.layers[0].up.a, deep.map.weight, deep.map.bias):
+    for parameter in (
+        lora.layers[0].q.a,
+        lora.layers[0].o.b,
+        lora.layers[0].up.a,
+        deep.map.weight,
+        deep.map.bias,
+    ):
         flat, step = parameter.data.view(-1), 1e-6
         for place in (1, flat.numel() // 2):
             kept, values = flat[place].item(), []

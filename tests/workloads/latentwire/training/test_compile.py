@@ -28,9 +28,12 @@ def test_compiled_layers_compute_the_same_and_settle_after_the_first_step(
     start, run, evidence_of, deviations, monkeypatch, config
 ) -> None:
     reference = evidence_of({"passes": "merged"}, **config)
-    # Graphs are captured as for inductor but run by PyTorch's own kernels: seconds instead of a compiler's minutes.
+    # Graphs are captured as for inductor but run by PyTorch's own kernels: seconds instead of a compiler's
+    # minutes.
     compile_fully = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda function, **options: compile_fully(function, backend="aot_eager", **options))
+    monkeypatch.setattr(
+        torch, "compile", lambda function, **options: compile_fully(function, backend="aot_eager", **options)
+    )
     assert graphs() == 0
     # 33 rows in windows of four: the last window is filled up with rows of weight zero.
     workload = start({"passes": "merged", "compile": "block"}, data_n=33, **config)
@@ -39,7 +42,10 @@ def test_compiled_layers_compute_the_same_and_settle_after_the_first_step(
     assert settled > 0
     run(workload, 8)
     assert graphs() == settled
-    assert max(deviations(evidence_of({"passes": "merged", "compile": "block"}, **config), reference).values()) <= 1e-10
+    assert (
+        max(deviations(evidence_of({"passes": "merged", "compile": "block"}, **config), reference).values())
+        <= 1e-10
+    )
 
 
 @pytest.mark.slow

@@ -30,7 +30,8 @@ class NoClock:
 torch.set_num_threads(1)
 folder, rank, world, levels = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
 if world > 1:
-    dist.init_process_group("gloo", init_method=(folder / "meet").absolute().as_uri(), rank=rank, world_size=world)
+    meet = (folder / "meet").absolute().as_uri()
+    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=world)
 here = Device(cores=2, compiler=True)
 more = json.loads(sys.argv[5])
 config = LatentWireConfig(preset="test", tokenizer="bytes", dtype="float64", max_prompt=200, **more)
@@ -79,7 +80,13 @@ def alone_with_additions(tmp_path_factory) -> dict[str, Any]:
     return train(tmp_path_factory.mktemp("ranks") / "alone", 1, ADDED)
 
 
-FAST = {"passes": "merged", "lm_layers": "fused", "model_backward": "per_model", "sync": "late", "teacher": "cache_h"}
+FAST = {
+    "passes": "merged",
+    "lm_layers": "fused",
+    "model_backward": "per_model",
+    "sync": "late",
+    "teacher": "cache_h",
+}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +111,9 @@ def test_two_ranks_train_as_one_process(tmp_path, alone, level, more) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("level", "more"), [("ddp", FAST), ("model_per_gpu", {}), ("fsdp", {}), ("fsdp", FAST)])
+@pytest.mark.parametrize(
+    ("level", "more"), [("ddp", FAST), ("model_per_gpu", {}), ("fsdp", {}), ("fsdp", FAST)]
+)
 def test_two_ranks_train_what_is_added_to_the_models_too(tmp_path, alone_with_additions, level, more) -> None:
     found = train(tmp_path / level, 2, ADDED, parallel=level, **more)
     for name in ("terms", "gradient", "losses"):

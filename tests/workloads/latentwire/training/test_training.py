@@ -24,11 +24,22 @@ from workloads.latentwire.training.updates import Updates, schedule, total_norm
 
 def updates(level="fused", chatty=False, groups=None, **more) -> Updates:
     torch.manual_seed(0)
-    groups = groups or {"a": [torch.nn.Parameter(torch.randn(3, 3))], "b": [torch.nn.Parameter(torch.randn(5))]}
+    groups = groups or {
+        "a": [torch.nn.Parameter(torch.randn(3, 3))],
+        "b": [torch.nn.Parameter(torch.randn(5))],
+    }
     return Updates(
         groups,
         level,
-        **{"lr": 1e-2, "weight_decay": 0.01, "clip": 1.0, "total": 10, "scaled": False, "counts": Counter(), **more},
+        **{
+            "lr": 1e-2,
+            "weight_decay": 0.01,
+            "clip": 1.0,
+            "total": 10,
+            "scaled": False,
+            "counts": Counter(),
+            **more,
+        },
         chatty=chatty,
     )
 
@@ -64,7 +75,10 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted(level, cha
     made.parameters[1].grad[2] = broken  # type: ignore[index]
     made.apply()
     assert all(torch.equal(a, b) for a, b in zip(before, made.parameters, strict=True))
-    assert all(torch.equal(m, made.optimizer.state[p]["exp_avg"]) for m, p in zip(moments, made.parameters, strict=True))
+    assert all(
+        torch.equal(m, made.optimizer.state[p]["exp_avg"])
+        for m, p in zip(moments, made.parameters, strict=True)
+    )
     assert made.skipped.item() == 1
     assert made.step == 2  # the schedule goes on
     with_gradients(made).apply()
@@ -77,7 +91,9 @@ def test_the_norm_and_the_clip_cover_every_group() -> None:
     expected = torch.cat([p.grad.flatten() for p in made.parameters]).norm()  # type: ignore[union-attr]
     assert total_norm([p.grad for p in made.parameters]).item() == pytest.approx(expected.item())  # type: ignore[misc]
     seen = {}
-    made.optimizer.register_step_pre_hook(lambda *_: seen.update(norm=total_norm([p.grad for p in made.parameters])))  # type: ignore[misc]
+    made.optimizer.register_step_pre_hook(
+        lambda *_: seen.update(norm=total_norm([p.grad for p in made.parameters]))
+    )  # type: ignore[misc]
     made.apply()
     assert seen["norm"].item() == pytest.approx(1e-3, rel=1e-3)
 
@@ -85,7 +101,9 @@ def test_the_norm_and_the_clip_cover_every_group() -> None:
 def test_all_trainables_are_in_some_group(start) -> None:
     workload = start()
     modules = [workload._objective.encoder, *workload._trained]
-    assert {id(p) for module in modules for p in module.parameters()} == {id(p) for p in workload._updates.parameters}
+    assert {id(p) for module in modules for p in module.parameters()} == {
+        id(p) for p in workload._updates.parameters
+    }
 
 
 def test_an_overflow_halves_the_loss_scale() -> None:
@@ -138,7 +156,9 @@ def test_sorting_within_windows_moves_no_row_to_another() -> None:
 @pytest.mark.parametrize("level", ["index", "dataloader"])
 def test_every_loader_gives_the_same_rows(start, level) -> None:
     resident = start({"loader": "resident_index", "answer_trim": "batch_max", "encoder_trim": "batch_max"})
-    other = start({"loader": level, "tokenise": "pre", "answer_trim": "batch_max", "encoder_trim": "batch_max"})
+    other = start(
+        {"loader": level, "tokenise": "pre", "answer_trim": "batch_max", "encoder_trim": "batch_max"}
+    )
     for _ in range(10):  # more than an epoch
         a, b = next(resident._windows), next(other._windows)
         for left, right in zip(a.pieces, b.pieces, strict=True):

@@ -21,10 +21,12 @@ def test_a_preset_has_its_density_and_its_share_of_dead_latents(preset):
     shape = generator.PRESETS[preset]
     data = generator.generate(shape, 0)
     found = stats(data)
-    # Preferred classes come on top of the density, and how many rows they fill depends on the few images of a preset.
+    # Preferred classes come on top of the density, and how many rows they fill depends on the few images of a
+    # preset.
     assert data.x.nnz / shape.rows == pytest.approx(shape.density, rel=0.25)
     silent = float((found.count == 0).double().mean())
-    # Besides the dead ones, a rare latent expects three rows and is silent once in twenty; so are the slowest others.
+    # Besides the dead ones, a rare latent expects three rows and is silent once in twenty; so are the slowest
+    # others.
     error = 3.5 * np.sqrt(shape.dead / shape.latents)
     assert shape.dead - error <= silent <= shape.dead + 0.06 + error
     empty = (found.positives == 0).sum()
@@ -80,7 +82,9 @@ def test_constants_summed_in_pieces_equal_those_summed_at_once(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("preset", "rows", "unexplained"), [("dict_small", 16_173, 0.1), ("dict_large", 44_925, 0.07)])
+@pytest.mark.parametrize(
+    ("preset", "rows", "unexplained"), [("dict_small", 16_173, 0.1), ("dict_large", 44_925, 0.07)]
+)
 def test_a_trained_dictionary_explains_its_patches(preset, rows, unexplained, cache_dir):
     found = dictionary.codes(dictionary.PRESETS[preset], cache_dir)
     assert len(found["digit"]) == rows
@@ -105,7 +109,9 @@ def test_codes_have_at_most_k_latents_per_row_and_unit_decoder_rows(small_dictio
     assert dictionary.unexplained_variance(model, a) < 0.6
 
 
-def test_training_is_repeated_exactly_and_read_from_the_cache_afterwards(small_dictionary, tmp_path, monkeypatch):
+def test_training_is_repeated_exactly_and_read_from_the_cache_afterwards(
+    small_dictionary, tmp_path, monkeypatch
+):
     first = dictionary.codes(small_dictionary, tmp_path)
     other = dictionary.codes(small_dictionary, tmp_path / "other")
     assert np.array_equal(first["values"], other["values"])

@@ -17,7 +17,8 @@ from workloads.probe1d.data.problem import Csr
 from workloads.probe1d.kernels.event_sums import CompiledKernel, EagerKernel
 from workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS
 
-# A float32 event is good to 1e-7; up to 128 of them are added one after the other, with errors that partly cancel.
+# A float32 event is good to 1e-7; up to 128 of them are added one after the other, with errors that partly
+# cancel.
 BOUND = {"f32": 3e-6, "f64": 1e-12, "f32acc64": 1e-6, "block": 3e-6}
 
 
@@ -39,7 +40,13 @@ def bucket_and_pairs(rows, width, classes, weighted, dtype, device="cpu"):
     x, weight, b, w = (torch.from_numpy(part).to(dtype) for part in (x, weight, b, w))
     expected = reference(*(part.double().numpy() for part in (x, weight, b, w)))
     x, weight, b, w = (part.to(device) for part in (x, weight, b, w))
-    return Bucket(5, 5 + rows, x, weight if weighted else None), torch.arange(rows, device=device), b, w, expected
+    return (
+        Bucket(5, 5 + rows, x, weight if weighted else None),
+        torch.arange(rows, device=device),
+        b,
+        w,
+        expected,
+    )
 
 
 def worst(found, expected):
@@ -128,7 +135,9 @@ def test_buckets_hold_every_latent_once_and_pad_little(seed):
         assert width % (16 if width <= BLOCK_EVENTS else 128) == 0
         # A row wastes a fifth of its width at most, or what rounding up to whole lanes costs.
         assert counts[low] >= min(0.8 * counts[high - 1], width - 16) - 1
-    padded = sum(bucket_width(counts[high - 1]) * (high - low) for low, high in zip([0, *edges], edges, strict=False))
+    padded = sum(
+        bucket_width(counts[high - 1]) * (high - low) for low, high in zip([0, *edges], edges, strict=False)
+    )
     assert padded / sum(counts) < 1.25
 
 

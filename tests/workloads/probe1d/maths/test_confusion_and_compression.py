@@ -15,14 +15,19 @@ from workloads.probe1d.maths import compress, confusion
 
 @st.composite
 def counted_problems(draw):
-    """A small dense matrix with repeated values and signs, multi-hot labels, and parameters with w = 0 among them."""
+    """A small dense matrix with repeated values and signs, multi-hot labels, and parameters with w = 0 among
+    them."""
     rows, latents, classes = draw(st.integers(1, 12)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
     values = st.sampled_from([0.0, 0.0, -2.0, -0.5, 0.5, 1.0, 3.0])
-    dense = np.array(draw(st.lists(values, min_size=rows * latents, max_size=rows * latents))).reshape(rows, latents)
+    dense = np.array(draw(st.lists(values, min_size=rows * latents, max_size=rows * latents))).reshape(
+        rows, latents
+    )
     flags = draw(st.lists(st.booleans(), min_size=rows * classes, max_size=rows * classes))
     numbers = st.sampled_from([-3.0, -1.0, -0.4, 0.0, 0.3, 1.0, 2.5])
     b, w = (
-        np.array(draw(st.lists(numbers, min_size=latents * classes, max_size=latents * classes))).reshape(latents, classes)
+        np.array(draw(st.lists(numbers, min_size=latents * classes, max_size=latents * classes))).reshape(
+            latents, classes
+        )
         for _ in range(2)
     )
     return dense, np.array(flags).reshape(rows, classes), b, w
@@ -43,12 +48,19 @@ def test_binary_search_counts_what_a_loop_over_all_rows_counts(problem):
     grid = torch.arange(multi.shape[1])
     events = confusion.sort_events(x, labels, grid)
     parameters = (torch.from_numpy(b).float(), torch.from_numpy(w).float())
-    found = confusion.confusion_by_search(events, grid, x.rows, torch.from_numpy(multi.sum(0)), *parameters, Counts())
+    found = confusion.confusion_by_search(
+        events, grid, x.rows, torch.from_numpy(multi.sum(0)), *parameters, Counts()
+    )
     for latent in range(dense.shape[1]):
         for label in range(multi.shape[1]):
             fires = b[latent, label] + w[latent, label] * dense[:, latent] > 0
             truth = multi[:, label]
-            expected = ((fires & truth).sum(), (fires & ~truth).sum(), (~fires & ~truth).sum(), (~fires & truth).sum())
+            expected = (
+                (fires & truth).sum(),
+                (fires & ~truth).sum(),
+                (~fires & ~truth).sum(),
+                (~fires & truth).sum(),
+            )
             got = tuple(int(getattr(found, name)[latent, label]) for name in ("tp", "fp", "tn", "fn"))
             # A datum within rounding of the threshold may fall on either side.
             if not np.isclose(b[latent, label] + w[latent, label] * dense[:, latent], 0, atol=1e-5).any():

@@ -73,7 +73,8 @@ def test_failures_are_the_dead_latents_times_the_classes_that_cancel_exactly(sol
 
 @pytest.mark.parametrize(("data", "mismatch_passes"), [("digits", range(18, 23)), ("digits16", [40])])
 def test_an_unscaled_activity_test_stalls_where_scales_are_small(solve, data, mismatch_passes):
-    # Forty passes stand for any number: what has stalled after twice the passes of a healthy slab never moves again.
+    # Forty passes stand for any number: what has stalled after twice the passes of a healthy slab never moves
+    # again.
     mismatch = solve({"solver": "late", "precision": "f64"}, data=data, metrics=False, max_iter=40)
     scaled = solve({**SCALED, "precision": "f64"}, data=data, metrics=False, max_iter=40)
     assert first_slab_passes(mismatch) in mismatch_passes
@@ -99,10 +100,12 @@ WIDE_SUMS = {"precision": "f32acc64"}
 
 @pytest.mark.slow
 def test_float64_accumulators_alone_leave_the_failures_and_the_stalled_slabs_as_they_are(solve):
-    """The report's question about mixed precision: sums in float64 and weights in float32, nothing else repaired."""
+    """The report's question about mixed precision: sums in float64 and weights in float32, nothing else
+    repaired."""
     naive = solve(WIDE_SUMS, data="digits16", metrics=False, max_iter=100)
     counters, numbers = naive.counters(), naive.evidence().numbers
-    # Three dead pixels by the classes whose prior still cancels exactly (4 of the first 8; 5 in float32), each pass.
+    # Three dead pixels by the classes whose prior still cancels exactly (4 of the first 8; 5 in float32),
+    # each pass.
     assert counters["n_fail"] == 1200
     assert counters["failing_passes"] == first_slab_passes(naive) == 100
     assert counters["lambda_max_live"] == pytest.approx(1e12)
@@ -116,7 +119,9 @@ def test_float64_accumulators_alone_leave_the_failures_and_the_stalled_slabs_as_
 
 def test_float64_accumulators_end_the_slab_once_the_stop_test_is_repaired(solve):
     wide = solve({**SCALED, **WIDE_SUMS}, data="digits16", metrics=False, max_iter=100)
-    assert first_slab_passes(wide) == pytest.approx(17, abs=2)  # 28 passes in both slabs; 111 with float32 sums
+    assert first_slab_passes(wide) == pytest.approx(
+        17, abs=2
+    )  # 28 passes in both slabs; 111 with float32 sums
     assert wide.counters()["slab_passes"] < 40
     assert wide.counters()["n_fail"] == 0
     numbers = wide.evidence().numbers
@@ -177,7 +182,8 @@ def exact_derivatives(x, y, b, w):
 
 @pytest.fixture
 def two_scales(write_problem):
-    """No hit among two non-zeros of very different size: the large one saturates while the small one still counts."""
+    """No hit among two non-zeros of very different size: the large one saturates while the small one still
+    counts."""
     dense = np.zeros((1024, 1))
     dense[0], dense[1] = 0.025, 4.1
     labels = np.zeros(1024, dtype=np.int64)
@@ -193,7 +199,9 @@ def test_a_small_event_behind_a_saturated_large_one_is_still_solved(solve, two_s
 
 
 def test_gradient_and_decrement_alone_stop_short_of_it(solve, two_scales, monkeypatch):
-    monkeypatch.setattr(newton, "tail_is_paid", lambda block, b, sums, grad, least, tol: torch.ones_like(b, dtype=torch.bool))
+    monkeypatch.setattr(
+        newton, "tail_is_paid", lambda block, b, sums, grad, least, tol: torch.ones_like(b, dtype=torch.bool)
+    )
     numbers = solve({**BEST, "warm_start": "off"}, data=two_scales).evidence().numbers
     assert numbers["max_gradient"] <= 1e-6
     assert numbers["max_excess"] > 1e-5
@@ -202,7 +210,10 @@ def test_gradient_and_decrement_alone_stop_short_of_it(solve, two_scales, monkey
 @pytest.mark.parametrize(("data", "most"), [("test", 10), ("digits", 12), ("two scales", 12)])
 def test_long_steps_in_tails_save_evaluations_and_reach_the_same_optimum(solve, two_scales, data, most):
     data = two_scales if data == "two scales" else data
-    plain, long = (solve({**BEST, "warm_start": "off", "tail_steps": value}, data=data, metrics=False) for value in ("off", "on"))
+    plain, long = (
+        solve({**BEST, "warm_start": "off", "tail_steps": value}, data=data, metrics=False)
+        for value in ("off", "on")
+    )
     assert long.counters()["tail_steps"] > 0
     assert long.counters()["pair_evaluations"] < plain.counters()["pair_evaluations"]
     numbers = long.evidence().numbers
@@ -225,7 +236,12 @@ def test_a_failed_step_does_not_move():
         flat, 1e-3 * ones, ones, ones.bool()
     )
     assert tries == levenberg_marquardt.NAIVE.tries
-    assert (step.failed.item(), step.db.item(), step.dw.item(), step.predicted.item()) == (True, 0.0, 0.0, 0.0)
+    assert (step.failed.item(), step.db.item(), step.dw.item(), step.predicted.item()) == (
+        True,
+        0.0,
+        0.0,
+        0.0,
+    )
     assert step.lam.item() == pytest.approx(1e-3 * 10**6)
 
 
@@ -276,7 +292,9 @@ class _Forbidden(torch.Tensor):
 
 
 @pytest.mark.parametrize("levels", [{"label_free": "on"}, {"solver": "late", "label_free": "on"}, BEST])
-def test_without_labels_in_the_passes_nothing_reads_them_once_their_sums_are_there(set_up, run_to_end, levels):
+def test_without_labels_in_the_passes_nothing_reads_them_once_their_sums_are_there(
+    set_up, run_to_end, levels
+):
     workload = set_up(levels, data="test", metrics=False, sort_in_job=False)
     object.__setattr__(workload.task.data.labels, "ids", torch.zeros(3).as_subclass(_Forbidden))
     run_to_end(workload)
@@ -321,9 +339,12 @@ def test_explicit_zeros_duplicates_and_unsorted_columns_give_the_clean_problem(s
 
 
 @pytest.mark.parametrize(
-    ("rows", "latents", "classes", "slab"), [(40, 6, 5, 2), (40, 6, 3, 32), (40, 1, 3, 8), (1, 4, 2, 8), (300, 1, 1, 1)]
+    ("rows", "latents", "classes", "slab"),
+    [(40, 6, 5, 2), (40, 6, 3, 32), (40, 1, 3, 8), (1, 4, 2, 8), (300, 1, 1, 1)],
 )
-@pytest.mark.parametrize("levels", [{}, {"solver": "late"}, {"solver": "newton"}, {**BEST, "confusion_search": "on"}])
+@pytest.mark.parametrize(
+    "levels", [{}, {"solver": "late"}, {"solver": "newton"}, {**BEST, "confusion_search": "on"}]
+)
 def test_odd_shapes_are_solved_by_every_solver(solve, write_problem, rows, latents, classes, slab, levels):
     rng = np.random.default_rng(rows)
     dense = rng.lognormal(size=(rows, latents)) * (rng.random((rows, latents)) < 0.5)
@@ -345,7 +366,9 @@ def test_counts_beyond_two_to_the_24_stay_exact_by_search_and_break_in_float32()
     x = Csr(indptr, torch.zeros(rows, dtype=torch.int64), torch.ones(rows), 1)
     labels = Labels(2, ids=torch.ones(rows, dtype=torch.uint8))
     b, w, grid = torch.zeros(1, 1), torch.ones(1, 1), torch.tensor([1])
-    found = confusion_by_search(sort_events(x, labels, grid), torch.tensor([0]), rows, torch.tensor([rows]), b, w, Counts())
+    found = confusion_by_search(
+        sort_events(x, labels, grid), torch.tensor([0]), rows, torch.tensor([rows]), b, w, Counts()
+    )
     assert found.tp.item() == rows
 
     class Chunks:

@@ -16,7 +16,11 @@ from workloads.prover.oracle import resolution
 def countries():
     problem = generate("countries", 40, 0, 0.2, 0)
     kb = KnowledgeBase.build(problem)
-    return problem, kb, torch.tensor([kb.vocabulary.encode(triple) for triple in (*problem.test, *problem.valid)])
+    return (
+        problem,
+        kb,
+        torch.tensor([kb.vocabulary.encode(triple) for triple in (*problem.test, *problem.valid)]),
+    )
 
 
 def taken(kb, queries, level, bites, mode="both", count=7, seed=3):
@@ -45,7 +49,11 @@ def test_corruptions_are_the_oracles(countries, mode, count):
     problem, kb, queries = countries
     known = {kb.vocabulary.encode(triple) for triple in (*problem.facts, *problem.valid, *problem.test)}
     domain = kb.domain.tolist()
-    parts = {"head": [(0, count)], "tail": [(1, count)], "both": [(0, count and (count + 1) // 2), (1, count and count // 2)]}
+    parts = {
+        "head": [(0, count)],
+        "tail": [(1, count)],
+        "both": [(0, count and (count + 1) // 2), (1, count and count // 2)],
+    }
     expected = []
     for query in map(tuple, queries.tolist()):
         expected.append(query)
@@ -79,7 +87,9 @@ def test_a_longer_list_begins_with_a_shorter_one(countries):
 
 def test_another_seed_or_mode_draws_others(countries):
     _, kb, queries = countries
-    drawn = {digest(Corruptor(kb, mode, 5, seed).together(queries)) for mode in ("head", "both") for seed in (0, 1)}
+    drawn = {
+        digest(Corruptor(kb, mode, 5, seed).together(queries)) for mode in ("head", "both") for seed in (0, 1)
+    }
     assert len(drawn) == 4
 
 

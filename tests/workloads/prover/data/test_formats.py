@@ -37,7 +37,8 @@ def test_names_may_hold_dots_slashes_dashes_and_parentheses(write):
 
 
 @pytest.mark.parametrize(
-    "rule", ["r:1:f(x,y), f(y,z) -> h(x,z)", "r:1:f(X,Y),f(Y,Z)->h(X,Z)", "r:1:f(One,Two), f(Two,Z) -> h(One,Z)"]
+    "rule",
+    ["r:1:f(x,y), f(y,z) -> h(x,z)", "r:1:f(X,Y),f(Y,Z)->h(X,Z)", "r:1:f(One,Two), f(Two,Z) -> h(One,Z)"],
 )
 def test_variables_are_single_letters_of_either_case_or_capitalised_names(write, rule):
     (found,) = read_problem(write(rules=rule)).rules
@@ -73,7 +74,10 @@ def test_repeated_facts_count_once_and_are_reported(write):
         ({"rules": "r:1:f(x,y) g(x,y) -> h(x,y)"}, r"rules.txt line 1: cannot be read at"),
         ({"rules": "\n"}, r"rules.txt holds no rule"),
         ({"rules": "r:1:f(x) -> h(x,x)"}, r"relation f has 2 arguments in one place and 1"),
-        ({"domain2constants": "people a b\npeople c\n"}, r"domain2constants.txt line 2: names a domain for the second time"),
+        (
+            {"domain2constants": "people a b\npeople c\n"},
+            r"domain2constants.txt line 2: names a domain for the second time",
+        ),
         ({"domain2constants": "people\n"}, r"domain2constants.txt line 1: names a domain without constants"),
     ],
 )
@@ -92,14 +96,24 @@ def test_a_missing_file_or_folder_is_named(write, tmp_path):
 
 
 def test_arguments_are_as_many_as_the_configuration_says(write):
-    problem = read_problem(write(train="f(a,b,c).\nu(a).", test="f(a,b,c)", rules="r:1:f(x,y,z) -> f(y,x,z)"), arity=3)
+    problem = read_problem(
+        write(train="f(a,b,c).\nu(a).", test="f(a,b,c)", rules="r:1:f(x,y,z) -> f(y,x,z)"), arity=3
+    )
     assert KnowledgeBase.build(problem, 3).facts.shape == (2, 4)
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *(("size", 0), ("queries", 0), ("corruptions", -1), ("modes", "sideways"), ("modes", ""), ("arity", 5), ("hide", 1.0)),
+        *(
+            ("size", 0),
+            ("queries", 0),
+            ("corruptions", -1),
+            ("modes", "sideways"),
+            ("modes", ""),
+            ("arity", 5),
+            ("hide", 1.0),
+        ),
         *(("data", "nowhere"), ("memory_gb", 0), ("gain", 0), ("embedding", 2.5), ("policy_seed", -1)),
     ],
 )
@@ -110,14 +124,21 @@ def test_a_field_out_of_range_is_named(field, value):
 
 def test_real_data_has_the_sizes_it_is_known_for(real_data):
     family = read_problem(Path(real_data("family")))
-    assert (len(family.constants), len(family.predicates), len(family.facts), len(family.rules)) == (2968, 12, 19845, 87)
+    assert (len(family.constants), len(family.predicates), len(family.facts), len(family.rules)) == (
+        2968,
+        12,
+        19845,
+        87,
+    )
     countries = read_problem(Path(real_data("countries_s3")))
     assert (len(countries.constants), len(countries.facts), len(countries.test)) == (271, 983, 24)
 
 
 def test_more_constants_than_keys_can_tell_apart_are_refused(problem):
     with pytest.raises(ConfigError, match="do not fit keys of 64 bits"):
-        KnowledgeBase.build(problem(" ".join(f"f(a{n},b{n})" for n in range(1200)), "g(X,Y) <- f(X,Y)"), arity=6)
+        KnowledgeBase.build(
+            problem(" ".join(f"f(a{n},b{n})" for n in range(1200)), "g(X,Y) <- f(X,Y)"), arity=6
+        )
 
 
 def test_a_folder_that_is_not_there_is_named_when_it_is_read(set_up):

@@ -7,7 +7,15 @@ import random
 import pytest
 
 from workloads.errors import ConfigError
-from workloads.prover.data.generator import KINSHIP_RULES, generate, grow_clan, kinship, parsed_rules, relations_of, wide
+from workloads.prover.data.generator import (
+    KINSHIP_RULES,
+    generate,
+    grow_clan,
+    kinship,
+    parsed_rules,
+    relations_of,
+    wide,
+)
 from workloads.prover.data.knowledge import KnowledgeBase
 
 
@@ -43,7 +51,8 @@ def bindings(rule, relations):
 
 
 def clan_knows(relation, clan, a, b):
-    """Whether a person's sex and parents make the relation true, for the relations that parents alone decide."""
+    """Whether a person's sex and parents make the relation true, for the relations that parents alone
+    decide."""
     male = relation in ("father", "son", "brother", "husband", "uncle", "nephew")
     if relation in ("father", "mother"):
         return clan.male[a] == male and a in clan.parents.get(b, ())

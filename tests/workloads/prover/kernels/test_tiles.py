@@ -9,7 +9,9 @@ from workloads.native import compiler_here
 from workloads.prover.kernels import tiles
 from workloads.prover.maths.policy import PolicyShape
 
-SHAPES = [PolicyShape(width, width, layers) for width, layers in ((32, 2), (64, 1), (128, 0), (256, 8), (512, 1))]
+SHAPES = [
+    PolicyShape(width, width, layers) for width, layers in ((32, 2), (64, 1), (128, 0), (256, 8), (512, 1))
+]
 BLOCK = 64
 
 pytestmark = pytest.mark.skipif(compiler_here() is None, reason="no C++ compiler")
@@ -22,7 +24,9 @@ def weights_of(shape):
     """Weights of a trunk, every bias, scale and shift its own."""
     names = [*(f"trunk.{layer}" for layer in range(1, shape.layers + 1)), "hidden"]
     weights = {f"{name}.weight": torch.randn(shape.width, shape.width) / shape.width**0.5 for name in names}
-    weights |= {f"{name}.{part}": torch.randn(shape.width) for name in names for part in ("bias", "scale", "shift")}
+    weights |= {
+        f"{name}.{part}": torch.randn(shape.width) for name in names for part in ("bias", "scale", "shift")
+    }
     return weights
 
 
@@ -63,7 +67,10 @@ def test_a_layer_with_anothers_weights_is_noticed(part):
     shape = SHAPES[3]
     weights = weights_of(shape)
     swapped = dict(weights)
-    swapped[f"trunk.2.{part}"], swapped[f"trunk.3.{part}"] = weights[f"trunk.3.{part}"], weights[f"trunk.2.{part}"]
+    swapped[f"trunk.2.{part}"], swapped[f"trunk.3.{part}"] = (
+        weights[f"trunk.3.{part}"],
+        weights[f"trunk.2.{part}"],
+    )
     assert difference(weights, shape, 40, tiles.TiledTrunk(swapped, shape)) > 5e-2
 
 

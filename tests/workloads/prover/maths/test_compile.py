@@ -1,4 +1,5 @@
-"""The step as one graph: the same choices, nothing compiled after an exact warm-up, and one more graph per new size."""
+"""The step as one graph: the same choices, nothing compiled after an exact warm-up, and one more graph per
+new size."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ def uncompiled():
 
 
 def same(one, other):
-    return all(np.array_equal(one.tensors[name], other.tensors[name]) for name in ("success", "depth", "actions", "rank"))
+    return all(
+        np.array_equal(one.tensors[name], other.tensors[name])
+        for name in ("success", "depth", "actions", "rank")
+    )
 
 
 def test_slabs_of_one_size_compile_once_and_choose_the_same(solve):
@@ -53,7 +57,9 @@ def test_two_rows_of_warm_up_leave_the_compiling_to_the_first_slab(solve):
     assert workload.counters()["recompiles_after_warmup"] >= 1
 
 
-LEAVING_OUT = pytest.mark.parametrize("more", [{"refill": "queue"}, {"skip_done": "compact"}], ids=["refill", "buckets"])
+LEAVING_OUT = pytest.mark.parametrize(
+    "more", [{"refill": "queue"}, {"skip_done": "compact"}], ids=["refill", "buckets"]
+)
 
 
 @LEAVING_OUT
@@ -69,8 +75,11 @@ def test_leaving_finished_rows_out_of_compiled_steps_changes_no_rank(solve, more
 
 
 def test_compiled_hashes_of_narrow_states_are_the_eager_ones():
-    """Generated C++ has undefined signed overflow where eager kernels wrap around; strided narrow states showed it."""
-    states = torch.randint(1, 200, (64, 26, 6, 3), dtype=torch.int32, generator=torch.Generator().manual_seed(1))
+    """Generated C++ has undefined signed overflow where eager kernels wrap around; strided narrow states
+    showed it."""
+    states = torch.randint(
+        1, 200, (64, 26, 6, 3), dtype=torch.int32, generator=torch.Generator().manual_seed(1)
+    )
     states[..., 3:, :] = 0
     hashed = torch.compile(lambda states: hash_states(states, 211), dynamic=False, fullgraph=True)
     assert torch.equal(hashed(states), hash_states(states, 211))

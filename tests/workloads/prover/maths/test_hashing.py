@@ -1,4 +1,5 @@
-"""Arithmetic of hashes: what compiled code does without overflow is what eager code does by wrapping around."""
+"""Arithmetic of hashes: what compiled code does without overflow is what eager code does by wrapping
+around."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Successor lists of the torch paths and of the native kernel, against the oracle and against cases worked out by hand."""
+"""Successor lists of the torch paths and of the native kernel, against the oracle and against cases worked
+out by hand."""
 
 from __future__ import annotations
 
@@ -58,7 +59,11 @@ def expand(kb: KnowledgeBase, states, queries, histories, path):
     true = kb.vocabulary.true
     found = []
     for number in range(len(states)):
-        own = lists.states[lists.owner == number] if choices.ragged else lists.states[number][lists.mask[number]]
+        own = (
+            lists.states[lists.owner == number]
+            if choices.ragged
+            else lists.states[number][lists.mask[number]]
+        )
         actions = [tuple(tuple(atom) for atom in state if atom[0]) for state in own.tolist()]
         special = true if lists.proof[number] else true + 1 if not actions else true + 2
         found.append([*actions, ((special, *[0] * kb.vocabulary.arity),)])
@@ -97,7 +102,9 @@ def walks(resolver: Resolver, queries, episodes: int, seed: int):
         for _ in range(resolver.max_depth):
             history.append(resolver.hash(state))
             found.append((state, query, list(history)))
-            actions = [a for a in resolver.successors(state, query, history)[0] if a[0][0] <= resolver.predicates]
+            actions = [
+                a for a in resolver.successors(state, query, history)[0] if a[0][0] <= resolver.predicates
+            ]
             if not actions:
                 break
             state = rng.choice(actions)
@@ -110,11 +117,17 @@ def against_oracle(kb, cases, path, resolver=None):
     states, queries, histories = zip(*cases, strict=True)
     found, cut = expand(kb, states, queries, histories, path)
     expected = [resolver.successors(*case) for case in cases]
-    return [case for case, new, over, right in zip(cases, found, cut, expected, strict=True) if (new, over) != right]
+    return [
+        case
+        for case, new, over, right in zip(cases, found, cut, expected, strict=True)
+        if (new, over) != right
+    ]
 
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
-@pytest.mark.parametrize("data", [{"data": "kinship"}, {"data": "countries", "size": 40}, {"data": "wide", "size": 150}])
+@pytest.mark.parametrize(
+    "data", [{"data": "kinship"}, {"data": "countries", "size": 40}, {"data": "wide", "size": 150}]
+)
 def test_lists_are_the_oracles_on_states_of_random_episodes(set_up, data, path):
     if path.get("compile") and data["data"] == "wide":
         pytest.skip("the static budget makes rows wait there, which the runs of whole jobs test")
@@ -125,7 +138,9 @@ def test_lists_are_the_oracles_on_states_of_random_episodes(set_up, data, path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [PATHS["naive"], PATHS["all"], PATHS["native"]], ids=["naive", "all", "native"])
+@pytest.mark.parametrize(
+    "path", [PATHS["naive"], PATHS["all"], PATHS["native"]], ids=["naive", "all", "native"]
+)
 @pytest.mark.parametrize("name", ["family", "countries_s3"])
 def test_lists_are_the_oracles_on_two_hundred_episodes_of_real_data(set_up, real_data, name, path):
     kb = set_up({}, data=real_data(name)).kb
@@ -205,7 +220,9 @@ def ids(kb, *atoms):
 
 
 NOBODY = (0, 0, 0)
-EACH = pytest.mark.parametrize("path", [PATHS["naive"], PATHS["all"], PATHS["native"]], ids=["naive", "all", "native"])
+EACH = pytest.mark.parametrize(
+    "path", [PATHS["naive"], PATHS["all"], PATHS["native"]], ids=["naive", "all", "native"]
+)
 
 
 @EACH
@@ -294,7 +311,13 @@ def test_three_arguments_are_resolved_as_well(problem):
     rules = "h(X,Y,Z) <- f(X,Y,W), f(Y,W,Z)\nh(X,Y,Y) <- g(X,Y,Y)\ng(X,X,Y) <- f(X,Y,Y)"
     kb = KnowledgeBase.build(problem(facts, rules), 3)
     resolver = resolver_of(kb)
-    goals = [(kb.vocabulary.predicate_ids[p], a, b, c) for p in "fgh" for a in (1, 2) for b in (2, 3) for c in (1, 2, 3)]
+    goals = [
+        (kb.vocabulary.predicate_ids[p], a, b, c)
+        for p in "fgh"
+        for a in (1, 2)
+        for b in (2, 3)
+        for c in (1, 2, 3)
+    ]
     cases = walks(resolver, goals, 30, seed=3)
     for path in (PATHS["naive"], PATHS["all"]):
         assert against_oracle(kb, cases, path, resolver) == []

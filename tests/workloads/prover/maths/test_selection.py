@@ -45,7 +45,9 @@ def test_a_gap_close_to_tau_is_ambiguous(gap, doubt):
 
 
 def test_no_nan_comes_of_rows_without_successors():
-    choice = choose(torch.full((3, 5), -INF).index_fill_(1, torch.tensor([4]), 0.5), torch.tensor([True, False, True]))
+    choice = choose(
+        torch.full((3, 5), -INF).index_fill_(1, torch.tensor([4]), 0.5), torch.tensor([True, False, True])
+    )
     assert choice.column.tolist() == [4, 4, 4]
     assert choice.log_prob.tolist() == [0.0, 0.0, 0.0]
 

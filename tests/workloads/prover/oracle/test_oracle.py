@@ -1,4 +1,5 @@
-"""The oracle itself, at fixed points that were known before: proof depths of real data, and hand-made knowledge bases."""
+"""The oracle itself, at fixed points that were known before: proof depths of real data, and hand-made
+knowledge bases."""
 
 from __future__ import annotations
 
@@ -51,8 +52,11 @@ def test_proofs_of_family_are_as_deep_as_they_follow_from_its_rules(real_data):
     ],
 )
 def test_the_shortest_proof_of_a_path_counts_its_edges_and_the_end(knowledge, query, depth):
-    kb = knowledge("edge(a,b) edge(b,c) edge(c,d)", "reach(X,Y) <- edge(X,Y)\nreach(X,Z) <- edge(X,Y), reach(Y,Z)")
-    # One step takes the rule; its edges are facts once their variables are bound; the last step is the forced TRUE.
+    kb = knowledge(
+        "edge(a,b) edge(b,c) edge(c,d)", "reach(X,Y) <- edge(X,Y)\nreach(X,Z) <- edge(X,Y), reach(Y,Z)"
+    )
+    # One step takes the rule; its edges are facts once their variables are bound; the last step is the forced
+    # TRUE.
     found = resolver_of(kb).shortest(kb.vocabulary.encode(query))
     assert (found is None) == (depth is None)
     if depth is not None:
@@ -60,7 +64,8 @@ def test_the_shortest_proof_of_a_path_counts_its_edges_and_the_end(knowledge, qu
 
 
 def breadth_first(kb, query):
-    """Actions by a search of its own: the rule for one edge proves at once, each further edge takes rule and fact."""
+    """Actions by a search of its own: the rule for one edge proves at once, each further edge takes rule and
+    fact."""
     names = kb.vocabulary
     edges = {(a, b) for p, a, b in kb.facts.tolist() if p == names.predicate_ids["edge"]}
     start, goal = names.constant_ids[query[1]], names.constant_ids[query[2]]
@@ -71,7 +76,10 @@ def breadth_first(kb, query):
 
 
 def test_countries_and_kinship_queries_have_proofs(set_up):
-    for data, share in (({"data": "kinship", "queries": None}, 0.6), ({"data": "countries", "size": 60, "queries": None}, 0.5)):
+    for data, share in (
+        ({"data": "kinship", "queries": None}, 0.6),
+        ({"data": "countries", "size": 60, "queries": None}, 0.5),
+    ):
         workload = set_up({}, **data)
         resolver = resolver_of(workload.kb)
         proved = [resolver.shortest(tuple(query), 4) is not None for query in workload.queries.tolist()]

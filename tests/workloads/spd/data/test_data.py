@@ -73,7 +73,9 @@ def test_a_plan_uses_each_row_once_an_epoch_and_drops_the_remainder(rows) -> Non
 
 def test_a_feed_counts_what_it_hands_out_and_how_it_was_fetched(rows) -> None:
     counts: Counter[str] = Counter()
-    feed = Feed(by_data_loader(rows, plan(rows), 0, False, False, False), Mover(CPU, False, counts, torch.float32), 0)
+    feed = Feed(
+        by_data_loader(rows, plan(rows), 0, False, False, False), Mover(CPU, False, counts, torch.float32), 0
+    )
     for _ in range(3):
         assert feed.move(feed.fetch()).dtype == torch.int64
     assert (feed.taken, counts["row_fetches"]) == (3, 12)
@@ -97,7 +99,9 @@ def test_text_and_arrays_are_read_too(tmp_path) -> None:
 def test_rows_are_split_by_what_they_hold(tmp_path) -> None:
     write_tokens(tmp_path / "t.bin", np.tile(np.random.default_rng(0).integers(0, 259, 4000), 3), 259, "")
     train, held_out = token_rows(read_tokens(tmp_path / "t.bin", 259), 8, 64, 1)
-    assert not {tuple(row) for row in train.values.tolist()} & {tuple(row) for row in held_out.values.tolist()}
+    assert not {tuple(row) for row in train.values.tolist()} & {
+        tuple(row) for row in held_out.values.tolist()
+    }
 
 
 def test_stories_are_seeded_text_between_special_ids() -> None:

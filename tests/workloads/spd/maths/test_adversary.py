@@ -57,7 +57,9 @@ def problem(seed: int, folds: bool):
 
 def loss_at(moment: Moment, passes: Passes, sources) -> float:
     components, deltas = split(sources)
-    return float(passes.divergence(moment, Masking(moment.lower, components, deltas), moment.operands).detach())
+    return float(
+        passes.divergence(moment, Masking(moment.lower, components, deltas), moment.operands).detach()
+    )
 
 
 @pytest.mark.parametrize("folds", [False, True], ids=["naive", "folded"])
@@ -112,7 +114,9 @@ def test_no_steps_leave_the_stochastic_loss_of_a_shared_source(start) -> None:
     from workloads.spd.training.evaluation import SILENT
 
     deltas = workload.training.parts.deltas.all(objective.decomposition.operands())
-    moment = objective.moment(workload.assembly.first_batch(), objective.decomposition.operands(deltas), SILENT)
+    moment = objective.moment(
+        workload.assembly.first_batch(), objective.decomposition.operands(deltas), SILENT
+    )
     spec = next(spec for spec in workload.config.recipe.losses if spec.kind == "pgd")
     state = draws.generator.get_state()
     found = objective.reconstruction(moment, spec)
@@ -141,7 +145,10 @@ def test_routes_choose_every_number_of_modules_alike(start) -> None:
 
 
 def test_stacked_draws_are_the_numbers_of_single_ones(start) -> None:
-    one, stacked = (start(stack_modules=level).training.parts.objective.reconstruction.draws for level in ("loop", "stacked"))
+    one, stacked = (
+        start(stack_modules=level).training.parts.objective.reconstruction.draws
+        for level in ("loop", "stacked")
+    )
     lead = torch.Size([4, 16])
     first, second = one.stochastic(lead, routed=True), stacked.stochastic(lead, routed=True)
     (together,) = second.components.values()

@@ -1,4 +1,5 @@
-"""A toy's gradients by formulas are those of the graph; what the formulas are not of is refused; planted mistakes show."""
+"""A toy's gradients by formulas are those of the graph; what the formulas are not of is refused; planted
+mistakes show."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ SETTINGS: list[dict[str, Any]] = [
 def worst(arm: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> float:
     """Largest relative distance of any term or gradient."""
     assert arm.keys() == reference.keys()
-    return max(((arm[name] - value).norm() / value.norm().clamp(min=1e-30)).item() for name, value in reference.items())
+    return max(
+        ((arm[name] - value).norm() / value.norm().clamp(min=1e-30)).item()
+        for name, value in reference.items()
+    )
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -51,7 +55,8 @@ def test_in_single_precision_they_agree_to_its_rounding(gradients_of, level) -> 
 
 
 def saturated(start, level: str, shift: float) -> dict[str, torch.Tensor]:
-    """Gradients where importances are moved by `shift`: beyond 1, or below 0, where the leaky sigmoids bend."""
+    """Gradients where importances are moved by `shift`: beyond 1, or below 0, where the leaky sigmoids
+    bend."""
     workload = start(config={**TOY, "dtype": "float64"}, gradients=level, stack_modules="stacked")
     training = workload.training
     values = training.parts.decomposition.named_tensors()
@@ -92,7 +97,9 @@ def first_draw_only(rows, gradients):
     return rows[0].T @ gradients[0]
 
 
-@pytest.mark.parametrize(("name", "mutant"), [("lower_leaky_gradient", upside_down), ("_product", first_draw_only)])
+@pytest.mark.parametrize(
+    ("name", "mutant"), [("lower_leaky_gradient", upside_down), ("_product", first_draw_only)]
+)
 def test_a_planted_mistake_is_rejected(gradients_of, monkeypatch, name, mutant) -> None:
     config = {**TOY, "dtype": "float64"}
     base = gradients_of(config=config)
@@ -147,5 +154,11 @@ def test_what_the_formulas_are_not_of_is_refused(config, sentence) -> None:
     space = Space(Spd.toggles, SpdConfig(**config), HERE)
     with pytest.raises(ConfigError, match=sentence):
         space.legal(
-            {"gradients": "formulas", "delta": "folded", "stack_modules": "stacked", "mask_checks": "off", "patching": "wrapper"}
+            {
+                "gradients": "formulas",
+                "delta": "folded",
+                "stack_modules": "stacked",
+                "mask_checks": "off",
+                "patching": "wrapper",
+            }
         )

@@ -1,4 +1,5 @@
-"""What has to hold for any decomposition, checked against formulas that import nothing from the code they check."""
+"""What has to hold for any decomposition, checked against formulas that import nothing from the code they
+check."""
 
 from __future__ import annotations
 
@@ -91,7 +92,10 @@ def test_with_all_masks_one_the_output_is_the_targets(kind) -> None:
     target = Mixed()
     expected = target(TOKENS)
     patching, sites = patched(kind, target)
-    ones = {s.name: SiteMask(torch.ones(2, 5, COUNT, dtype=torch.float64), torch.ones(2, 5, dtype=torch.float64)) for s in sites}
+    ones = {
+        s.name: SiteMask(torch.ones(2, 5, COUNT, dtype=torch.float64), torch.ones(2, 5, dtype=torch.float64))
+        for s in sites
+    }
     found = patching.masked(TOKENS, ones, some_operands(Mixed(), sites, kind))
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
     if kind == "folded":
@@ -103,8 +107,12 @@ def test_where_nothing_is_routed_the_output_is_the_targets_to_the_bit(kind) -> N
     target = Mixed()
     patching, sites = patched(kind, target)
     nowhere = torch.zeros(2, 5, dtype=torch.bool)
-    masks = {s.name: SiteMask(torch.rand(2, 5, COUNT).double(), torch.rand(2, 5).double(), nowhere) for s in sites}
-    assert torch.equal(patching.masked(TOKENS, masks, some_operands(Mixed(), sites, kind)), patching.plain(TOKENS))
+    masks = {
+        s.name: SiteMask(torch.rand(2, 5, COUNT).double(), torch.rand(2, 5).double(), nowhere) for s in sites
+    }
+    assert torch.equal(
+        patching.masked(TOKENS, masks, some_operands(Mixed(), sites, kind)), patching.plain(TOKENS)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,7 +121,8 @@ def test_without_deltas_it_is_the_model_whose_weights_are_the_products(kind) -> 
     patching, sites = patched(kind, target)
     operands = some_operands(Mixed(), sites, kind)
     masks = {
-        s.name: SiteMask(torch.ones(2, 5, COUNT, dtype=torch.float64), torch.zeros(2, 5, dtype=torch.float64)) for s in sites
+        s.name: SiteMask(torch.ones(2, 5, COUNT, dtype=torch.float64), torch.zeros(2, 5, dtype=torch.float64))
+        for s in sites
     }
     weight = {name: (pair.V @ pair.U).T for name, pair in operands.items()}
     replaced.embed.weight.copy_(weight["embed"].T)
@@ -141,7 +150,11 @@ def test_every_kind_of_module_computes_what_its_dense_matrix_would(kind) -> None
     for site in sites:
         pair, mask = operands[site.name], masks[site.name]
         D = dense(plain, site.name) - (pair.V @ pair.U).T
-        x = (mask.mask * (x @ pair.V)) @ pair.U + mask.delta[..., None] * (x @ D.T) + biases.get(site.name, 0.0)
+        x = (
+            (mask.mask * (x @ pair.V)) @ pair.U
+            + mask.delta[..., None] * (x @ D.T)
+            + biases.get(site.name, 0.0)
+        )
     torch.testing.assert_close(patching.masked(TOKENS, masks, operands), x, rtol=1e-10, atol=1e-10)
 
 
@@ -163,7 +176,8 @@ def test_an_exact_factorisation_is_faithful_and_reconstructs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("g", "raised", "lowered"), [(-1.0, 0.0, -0.01), (0.0, 0.0, -0.01), (0.5, 1.0, -1.0), (1.0, 1.0, -1.0), (2.0, 0.0, 0.0)]
+    ("g", "raised", "lowered"),
+    [(-1.0, 0.0, -0.01), (0.0, 0.0, -0.01), (0.5, 1.0, -1.0), (1.0, 1.0, -1.0), (2.0, 0.0, 0.0)],
 )
 def test_the_lower_sigmoid_leaks_only_where_it_would_come_back(g, raised, lowered) -> None:
     for incoming, expected in ((1.0, raised), (-1.0, lowered)):
@@ -186,9 +200,13 @@ def test_importances_of_masks_lie_between_zero_and_one(g) -> None:
 @given(st.floats(0.05, 1), st.floats(0.3, 2), st.floats(0, 0.5))
 def test_minimality_of_constant_importances_has_a_closed_form(q, p, beta) -> None:
     positions, count = 12, 7
-    found = losses.minimality(torch.full((3, 4, count), q, dtype=torch.float64), p, beta, stacked=False).item()
+    found = losses.minimality(
+        torch.full((3, 4, count), q, dtype=torch.float64), p, beta, stacked=False
+    ).item()
     assert found == pytest.approx(count * q**p * (1 + beta * math.log2(1 + positions * q**p)), rel=1e-9)
-    stacked = losses.minimality(torch.full((2, 3, 4, count), q, dtype=torch.float64), p, beta, stacked=True).item()
+    stacked = losses.minimality(
+        torch.full((2, 3, 4, count), q, dtype=torch.float64), p, beta, stacked=True
+    ).item()
     assert stacked == pytest.approx(2 * found, rel=1e-9)
 
 
@@ -203,7 +221,10 @@ def test_every_form_of_the_divergence_is_the_textbook_one(form) -> None:
 
     generator = torch.Generator().manual_seed(1)
     head = torch.randn(5, 40, generator=generator)
-    hidden, moved = torch.randn(3, 7, 5, generator=generator), torch.randn(3, 7, 5, generator=generator, requires_grad=True)
+    hidden, moved = (
+        torch.randn(3, 7, 5, generator=generator),
+        torch.randn(3, 7, 5, generator=generator, requires_grad=True),
+    )
     if form.startswith("chunked"):
         measure = ChunkedKl(hidden, lambda h: h @ head, 4, Counter(), cached="cached" in form)
         found = measure.sum(moved)
@@ -282,7 +303,9 @@ def test_our_gpt2_is_the_published_one() -> None:
 
     config = transformers.GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)
     theirs = transformers.GPT2LMHeadModel(config).eval()
-    ours = Gpt2(TargetSpec("gpt2", layers=2, width=8, heads=2, kv_heads=2, mlp=32, vocab=50, context=16)).eval()
+    ours = Gpt2(
+        TargetSpec("gpt2", layers=2, width=8, heads=2, kv_heads=2, mlp=32, vocab=50, context=16)
+    ).eval()
     names = {name.removeprefix("transformer."): value for name, value in theirs.state_dict().items()}
     ours.load_state_dict({name: names[name] for name in ours.state_dict()})
     tokens = torch.randint(0, 50, (2, 16), generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,5 @@
-"""Whether features of a toy were found is judged by figures that a right and a wrong decomposition tell apart."""
+"""Whether features of a toy were found is judged by figures that a right and a wrong decomposition tell
+apart."""
 
 from __future__ import annotations
 
@@ -22,7 +23,12 @@ def right() -> dict:
     one_each = np.eye(5, 8)
     V, U = torch.zeros(5, 8), torch.zeros(8, 2)
     V[:, :5], U[:5] = torch.eye(5), star()
-    return {"importances": {"linear1": one_each, "linear2": one_each.copy()}, "V": V, "U": U, "columns": star()}
+    return {
+        "importances": {"linear1": one_each, "linear2": one_each.copy()},
+        "V": V,
+        "U": U,
+        "columns": star(),
+    }
 
 
 def test_a_right_decomposition_is_found_and_its_figures_are_exact() -> None:
@@ -53,7 +59,9 @@ def spoil_second_module(case: dict) -> None:
     case["importances"]["linear2"][0, :4] = 1.0
 
 
-@pytest.mark.parametrize("spoil", [spoil_importance, spoil_direction, spoil_length, spoil_energy, spoil_second_module])
+@pytest.mark.parametrize(
+    "spoil", [spoil_importance, spoil_direction, spoil_length, spoil_energy, spoil_second_module]
+)
 def test_a_decomposition_that_is_wrong_in_one_way_is_not_found(spoil) -> None:
     case = right()
     spoil(case)
@@ -64,12 +72,20 @@ def spread_out(loss: float, importances: int) -> tuple[recover.Recovery, float]:
     return recover.Recovery(importances, (5, 5), (1, 1), 1.0, 1.0, 1.0, 0.0), loss
 
 
-@pytest.mark.parametrize(("errors", "status"), [((2, 0), 0), ((0, 2), 1)], ids=["found by the better", "by the worse alone"])
+@pytest.mark.parametrize(
+    ("errors", "status"), [((2, 0), 0), ((0, 2), 1)], ids=["found by the better", "by the worse alone"]
+)
 def test_the_seed_with_the_lowest_loss_is_believed(monkeypatch, capsys, errors, status) -> None:
-    results = {seed: spread_out(loss, count) for seed, loss, count in zip((3, 4), (2e-3, 1e-3), errors, strict=True)}
+    results = {
+        seed: spread_out(loss, count) for seed, loss, count in zip((3, 4), (2e-3, 1e-3), errors, strict=True)
+    }
     monkeypatch.setattr(recover, "train", lambda seed, steps, folder: results[seed])
     assert recover.main(["--seeds", "3", "4"]) == status
-    assert capsys.readouterr().out.splitlines()[-1].startswith("1 of 2 seeds found; the lowest loss, 0.001, is seed 4's: ")
+    assert (
+        capsys.readouterr()
+        .out.splitlines()[-1]
+        .startswith("1 of 2 seeds found; the lowest loss, 0.001, is seed 4's: ")
+    )
 
 
 @pytest.mark.slow

@@ -12,13 +12,23 @@ from workloads.spd.maths.passes import Masking
 from workloads.spd.training import compiled
 from workloads.spd.training.evaluation import SILENT
 
-TOY = {"preset": "tms_5-2_test", "batch_size": 16, "components": 6, "log_every": 1000, "eval_every": 1000, "save_every": 1000}
+TOY = {
+    "preset": "tms_5-2_test",
+    "batch_size": 16,
+    "components": 6,
+    "log_every": 1000,
+    "eval_every": 1000,
+    "save_every": 1000,
+}
 SMALL = {"batch_size": 2, "components": 6, "modules": ["layers.*.mlp.fc"], "pgd_steps": 0}
 QUIET = {"log_every": 1000, "eval_every": 1000, "save_every": 1000}
 
 
 def worst(arm: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> float:
-    return max(((arm[name] - value).norm() / value.norm().clamp(min=1e-30)).item() for name, value in reference.items())
+    return max(
+        ((arm[name] - value).norm() / value.norm().clamp(min=1e-30)).item()
+        for name, value in reference.items()
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +60,11 @@ def test_annealing_the_exponent_compiles_once(start, run) -> None:
 
 
 @pytest.mark.parametrize("losses", [None, "layerwise", "all", "forward"])
-def test_what_is_handed_to_the_compiler_computes_the_naive_gradients(gradients_of, monkeypatch, losses) -> None:
-    """The functions that are compiled, run as they are: quick enough for every set of terms, searches included."""
+def test_what_is_handed_to_the_compiler_computes_the_naive_gradients(
+    gradients_of, monkeypatch, losses
+) -> None:
+    """The functions that are compiled, run as they are: quick enough for every set of terms, searches
+    included."""
     monkeypatch.setattr(compiled, "compiled", lambda function, fullgraph=True: function)
     few = {**SMALL, "pgd_steps": 2, "dtype": "float64"}
     config: dict[str, Any] = {**QUIET, **few, **({"losses": losses} if losses else {})}
@@ -94,7 +107,9 @@ def test_a_compiled_target_still_sees_masks_and_fills_its_cache(start, patching)
     for each in (workload, eager):
         objective = each.training.parts.objective
         deltas = each.training.parts.deltas.all(objective.decomposition.operands())
-        moment = objective.moment(each.assembly.first_batch(), objective.decomposition.operands(deltas), SILENT)
+        moment = objective.moment(
+            each.assembly.first_batch(), objective.decomposition.operands(deltas), SILENT
+        )
         assert len(moment.inputs) == 2
         masked = objective.passes.divergence(
             moment, Masking({n: torch.zeros_like(c) for n, c in moment.lower.items()}), moment.operands

@@ -1,4 +1,5 @@
-"""One iteration of an arm, started from a state of the naive path, gives the optimiser the naive gradients."""
+"""One iteration of an arm, started from a state of the naive path, gives the optimiser the naive
+gradients."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def replayed(start, states, record_first: bool = False, **levels: Any) -> dict[s
     def step() -> None:
         workload.step(SILENT)
 
-    found = replay.record(training, 3, step, states) if record_first else replay.repeat(training, step, states)
+    found = (
+        replay.record(training, 3, step, states) if record_first else replay.repeat(training, step, states)
+    )
     return found.tensors
 
 

@@ -29,17 +29,33 @@ def difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
 
 
 @pytest.mark.parametrize("pieces", [2, 4])
-@pytest.mark.parametrize("levels", [{}, {"delta": "folded", "stack_modules": "stacked"}], ids=["naive", "folded"])
+@pytest.mark.parametrize(
+    "levels", [{}, {"delta": "folded", "stack_modules": "stacked"}], ids=["naive", "folded"]
+)
 def test_pieces_of_a_batch_add_up_to_the_whole(gradients_of, pieces, levels) -> None:
     # With the same masks, and a minimality without its log term, every loss is a mean over positions.
-    config = {**QUIET, "dtype": "float64", "frozen_draws": True, "microbatches": pieces, "pgd_scope": "datapoint", "pgd_steps": 0}
+    config = {
+        **QUIET,
+        "dtype": "float64",
+        "frozen_draws": True,
+        "microbatches": pieces,
+        "pgd_scope": "datapoint",
+        "pgd_steps": 0,
+    }
     loop = gradients_of(config=config, micro_batch="loop", **levels)
     whole = gradients_of(config=config, micro_batch="whole", **levels)
     assert difference(loop, whole) <= 1e-12
 
 
 def test_a_log_term_is_no_sum_over_pieces(gradients_of) -> None:
-    config = {**QUIET, "dtype": "float64", "frozen_draws": True, "microbatches": 2, "pgd_scope": "datapoint", "beta": 0.5}
+    config = {
+        **QUIET,
+        "dtype": "float64",
+        "frozen_draws": True,
+        "microbatches": 2,
+        "pgd_scope": "datapoint",
+        "beta": 0.5,
+    }
     assert difference(*(gradients_of(config=config, micro_batch=level) for level in ("loop", "whole"))) > 1e-6
 
 
@@ -47,7 +63,13 @@ def test_a_log_term_is_no_sum_over_pieces(gradients_of) -> None:
     "levels",
     [
         {},
-        {"delta": "folded", "stack_modules": "stacked", "optimizer": "fused", "loader": "memmap_batched", "checkpoint": "async"},
+        {
+            "delta": "folded",
+            "stack_modules": "stacked",
+            "optimizer": "fused",
+            "loader": "memmap_batched",
+            "checkpoint": "async",
+        },
         {"pgd_steps": "persistent"},
     ],
     ids=["naive", "fast", "persistent"],
@@ -76,7 +98,9 @@ def test_a_loss_that_is_no_number_stops_the_training_with_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("check", ["sync", "off", "async_assert"])
-def test_values_that_are_no_numbers_end_the_training_by_step_and_loss_whatever_checks_masks(start, run, check) -> None:
+def test_values_that_are_no_numbers_end_the_training_by_step_and_loss_whatever_checks_masks(
+    start, run, check
+) -> None:
     workload = start(config=QUIET, mask_checks=check)
     run(workload, 1)
     with torch.no_grad():
@@ -92,7 +116,9 @@ def test_losses_that_nobody_has_read_are_read_before_they_are_judged(start, run)
     with torch.no_grad():
         workload.training.parts.decomposition.component_parameters()[0].fill_(math.nan)
     run(workload, 2)
-    with pytest.raises(DivergedError, match=r"train/loss/\w+ is nan at step 3 \(.* those of step 1 were numbers\)"):
+    with pytest.raises(
+        DivergedError, match=r"train/loss/\w+ is nan at step 3 \(.* those of step 1 were numbers\)"
+    ):
         workload.evidence()
 
 
@@ -125,7 +151,12 @@ def test_a_row_holds_what_the_upstream_project_logs(start, run) -> None:
     run(start(config={**QUIET, "log_every": 1, "eval_every": 1}, log=rows.append), 1)
     train, evaluation = rows
     assert {"train/loss/total", "train/loss/faithfulness", "train/l0/layers.0.attn.q"} <= train.keys()
-    assert {"train/grad_norms/components", "train/grad_norms/importance", "train/schedules/lr", "perf/step_ms"} <= train.keys()
+    assert {
+        "train/grad_norms/components",
+        "train/grad_norms/importance",
+        "train/schedules/lr",
+        "perf/step_ms",
+    } <= train.keys()
     assert {
         f"eval/ce/{name}" for name in ("ci", "ones", "stochastic", "random", "rounded", "zero", "target")
     } <= evaluation.keys()
@@ -155,9 +186,15 @@ def test_clipping_limits_each_group_by_itself(start) -> None:
 
     updates.recipe = replace(updates.recipe, clip_components=0.01)
     workload.training.gradients(workload.assembly.first_batch(), SILENT)
-    before = {name: torch.nn.utils.get_total_norm([p.grad for p in group]).item() for name, group in updates.groups.items()}
+    before = {
+        name: torch.nn.utils.get_total_norm([p.grad for p in group]).item()
+        for name, group in updates.groups.items()
+    }
     updates.apply()
-    after = {name: torch.nn.utils.get_total_norm([p.grad for p in group]).item() for name, group in updates.groups.items()}
+    after = {
+        name: torch.nn.utils.get_total_norm([p.grad for p in group]).item()
+        for name, group in updates.groups.items()
+    }
     assert after["components"] == pytest.approx(0.01, rel=1e-3) and before["components"] > 0.01
     assert after["importance"] == before["importance"]
 
@@ -194,7 +231,11 @@ def test_the_synchronous_writer_has_written_when_it_returns(tmp_path) -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(
     "levels",
-    [{}, {"delta": "folded", "stack_modules": "stacked", "optimizer": "fused"}, {"gradients": "native", "optimizer": "fused"}],
+    [
+        {},
+        {"delta": "folded", "stack_modules": "stacked", "optimizer": "fused"},
+        {"gradients": "native", "optimizer": "fused"},
+    ],
     ids=["naive", "fast", "formulas"],
 )
 def test_a_toys_features_are_recovered_one_component_each(start, run, real_presets, seed, levels) -> None:
