@@ -233,7 +233,10 @@ class Check:
     excused: str | None = None
 
 
-REPLAY = Check("replay/*")
+REPLAYED = "replay/"
+"""Begins the names of tensors that come from single iterations, replayed from states of the reference."""
+
+REPLAY = Check(f"{REPLAYED}*")
 """Gradients of single iterations from the reference's own states, where a workload is `replayable`: judged
 beside its checks, in every workload. Levels may state bounds for it."""
 

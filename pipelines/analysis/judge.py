@@ -22,7 +22,7 @@ from pipelines.statistics.estimates import Estimate, estimate
 from pipelines.statistics.log_ratios import Cell, Rounds
 from pipelines.statistics.verdicts import Judged, Ruling, Verdict, rule_claim
 from pipelines.store.progress import Progress
-from pipelines.store.records import Arm, Effect, Kind, Manifest, Outcome, TrialRecord
+from pipelines.store.records import Arm, Effect, Kind, Manifest, Outcome, TrialRecord, read_evidence
 from pipelines.trial.device_activity import bound_by
 from pipelines.trial.steady import break_even
 from workloads.api import Claim, Device, Evidence, Workload
@@ -111,7 +111,7 @@ class Judge:
         self.manifest = manifest
         self.cls = cls
         self.config = workload_config(cls, manifest.sweep.config)
-        self.agreement = Agreement(manifest, cls, progress)
+        self.agreement = Agreement(manifest, cls, progress, read_evidence)
         self.progress = progress
         self.times = rounds_of(used, figure)
         self.cpu_times = rounds_of(used.filter(pl.col("cpu_ns_per_unit") > 0), "cpu_ns_per_unit")

@@ -251,7 +251,9 @@ class Checked:
             return
         self.compared += 1
         subject = f"{effect.toggle}={effect.level}"
-        agreement = Agreement(self.manifest, self._cls, self._run_of(self.manifest.arm(arm_id)).progress)
+        agreement = Agreement(
+            self.manifest, self._cls, self._run_of(self.manifest.arm(arm_id)).progress, read_evidence
+        )
         level = agreement.levels(self.manifest.arm(arm_id))[effect.toggle]
         same = not rules.differ(base.evidence, arm.evidence)
         yield from rules.nothing_changes(level, subject, base.counters, arm.counters, same)

@@ -15,9 +15,9 @@ import torch
 
 from pipelines.check.host_reads import ReadWatch
 from pipelines.check.rules import difference
-from pipelines.execution.spawn import detach
 from pipelines.store.records import Outcome, TrialRecord, TrialSpec, read_evidence, read_spec
 from pipelines.trial import process
+from pipelines.trial.parent import detach
 from workloads import registry
 from workloads.api import Workload
 

@@ -13,8 +13,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipelines.config import tracking
-from pipelines.profiling import slices
+from pipelines.config import slice_range, tracking
 from pipelines.store.records import Measure
 from slurm.site import SiteProfile
 from workloads.api import Parity, Workload
@@ -337,7 +336,7 @@ def _check_profile(profile: ProfileConfig) -> None:
         _check_least(f"profile.{name}", getattr(profile, name), low)
     if not profile.interval_s > 0:
         raise ConfigError(f"profile.interval_s={profile.interval_s} must be above zero")
-    slices.parse(profile.slice)
+    slice_range.parse(profile.slice)
 
 
 def _check_limits(name: str, given: TuneConfig | FrontierConfig, limits: tuple[str, ...]) -> None:

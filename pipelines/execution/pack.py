@@ -29,6 +29,7 @@ from pipelines.store.records import (
     SweepFolder,
     TrialRecord,
     TrialSpec,
+    read_evidence,
     read_record,
     replay_dir,
     write_record,
@@ -124,7 +125,7 @@ class PackRun:
             Agreement,
         )  # brings torch along, for which the first trial need not wait
 
-        agreement = Agreement(self.manifest, self._cls, self.progress)
+        agreement = Agreement(self.manifest, self._cls, self.progress, read_evidence)
         for effect in self.manifest.effects:
             reference = agreement.reference(effect)
             for arm in effect.weights if effect.weights.keys() <= set(self.pack.arms) else ():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pipelines.execution.spawn import Answer, Child, Ending, end, hear
+from pipelines.execution.spawn import Child, Ending, end, hear
 from pipelines.store.records import (
     Failure,
     Outcome,
@@ -23,6 +23,7 @@ from pipelines.store.records import (
     write_record,
     write_spec,
 )
+from pipelines.trial.parent import Answer
 from workloads.errors import RecordError
 
 MEMORY_SHARE = 0.9

@@ -3,7 +3,6 @@ ended."""
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -21,6 +20,7 @@ from types import ModuleType
 from typing import Protocol
 
 from pipelines.store.records import Failure, Outcome
+from pipelines.trial.parent import Answer, forked
 
 _OOM_COUNTER = Path("/sys/fs/cgroup/memory.events")
 
@@ -31,15 +31,6 @@ class Ending:
 
     outcome: Outcome
     failure: Failure
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a process that stays says when it has warmed up, and after each turn."""
-
-    outcome: Outcome = Outcome.OK
-    failure: Failure | None = None
-    peak_bytes: int = 0
 
 
 class Child(Protocol):
@@ -95,7 +86,7 @@ class ForkServer:
                 "a forked trial has imported everything already: levels with env or ranks need exec"
             )
         ours, theirs = multiprocessing.Pipe() if stay else (None, None)
-        process = self._context.Process(target=_forked, args=(str(spec_file), theirs))
+        process = self._context.Process(target=forked, args=(str(spec_file), theirs))
         with _no_main():
             process.start()
         if theirs is not None:
@@ -263,34 +254,6 @@ def _oom_kills() -> int:
     except (OSError, ValueError):
         return 0
     return int(fields.get("oom_kill", 0))
-
-
-def die_with_parent() -> None:
-    """Have the kernel end this process when its parent dies, so that a killed pack leaves nothing running."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
-
-
-def detach(log_file: Path) -> None:
-    """Make a forked process one of its own: a process group, an end when its parent ends, streams into its
-    log."""
-    os.setsid()
-    die_with_parent()
-    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for stream in (1, 2):
-        os.dup2(log, stream)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _forked(spec_file: str, pipe: Connection | None = None) -> None:
-    """First function of a forked trial: a process group of its own, streams into its log."""
-    from pipelines.trial import process as trial
-
-    detach(Path(spec_file).with_name("log.txt"))
-    status = trial.main([spec_file], pipe)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # everything is on disk: tearing torch down would only cost time
 
 
 class _Forked:

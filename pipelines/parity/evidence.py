@@ -4,14 +4,15 @@ needed."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
 
 from pipelines.config.types import workload_config
 from pipelines.parity import comparison
 from pipelines.parity.comparison import ParityResult, ParityVerdict
-from pipelines.store.progress import Found, Progress
-from pipelines.store.records import Arm, Effect, Kind, Manifest, Outcome, read_evidence
-from pipelines.trial import replay
-from workloads.api import REPLAY, Evidence, Level, Parity, Workload
+from pipelines.store.schema import Arm, Effect, Kind, Manifest, Outcome, TrialRecord
+from workloads.api import REPLAY, REPLAYED, Evidence, Level, Parity, Workload
 from workloads.errors import RecordError
 
 MORE_SEEDS = 3
@@ -27,6 +28,26 @@ _DOUBT = (
 """From the worst parity of an arm to the best."""
 
 
+class Trial(Protocol):
+    """A trial's record, and the folder that its evidence lies in."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def record(self) -> TrialRecord: ...
+
+
+class EvidenceTrials(Protocol):
+    """The trials of a sweep that are not timed, and those of further seeds, by arm and offset."""
+
+    @property
+    def other(self) -> Mapping[tuple[str, Kind], Trial]: ...
+
+    @property
+    def seeds(self) -> Mapping[tuple[str, int], Trial]: ...
+
+
 class Agreement:
     """The evidence of one sweep.
 
@@ -35,8 +56,15 @@ class Agreement:
     notes : evidence that could not be read
     """
 
-    def __init__(self, manifest: Manifest, cls: type[Workload], progress: Progress) -> None:
-        self._manifest, self._cls, self._progress = manifest, cls, progress
+    def __init__(
+        self,
+        manifest: Manifest,
+        cls: type[Workload],
+        trials: EvidenceTrials,
+        read: Callable[[Path], Evidence],
+    ) -> None:
+        """`read` gives the evidence in the folder of a trial, or raises RecordError."""
+        self._manifest, self._cls, self._trials, self._read = manifest, cls, trials, read
         self._config = workload_config(cls, manifest.sweep.config)
         self._checks = (REPLAY, *cls.checks)  # first: a single iteration says more than where whole runs end
         self._toggles = {toggle.name: toggle for toggle in cls.toggles}
@@ -101,7 +129,7 @@ class Agreement:
             self._evidence[key] = None
             if found.record.outcome is Outcome.OK:
                 try:
-                    self._evidence[key] = read_evidence(found.folder)
+                    self._evidence[key] = self._read(found.folder)
                 except RecordError as error:
                     self.notes.append(f"skipped: {error}")
         return self._evidence[key]
@@ -119,9 +147,9 @@ class Agreement:
         units = [self._units(one.id) for one in (reference, arm)]
         theirs, ours = self.evidence(reference.id), self.evidence(arm.id)
         first = comparison.judge(
-            replay.comparable(theirs, ours),
+            comparable(theirs, ours),
             ours,
-            self._checks if replay.replayed(ours) else self._cls.checks,
+            self._checks if replayed(ours) else self._cls.checks,
             loosest,
             bounds,
             units_expected=units[0],
@@ -139,13 +167,26 @@ class Agreement:
         both = [(self.evidence(reference_id, seed), self.evidence(arm_id, seed)) for seed in seeds]
         return [(theirs, ours) for theirs, ours in both if theirs is not None and ours is not None]
 
-    def _found(self, arm_id: str, seed: int) -> Found | None:
+    def _found(self, arm_id: str, seed: int) -> Trial | None:
         return (
-            self._progress.seeds.get((arm_id, seed))
+            self._trials.seeds.get((arm_id, seed))
             if seed
-            else self._progress.other.get((arm_id, Kind.EVIDENCE))
+            else self._trials.other.get((arm_id, Kind.EVIDENCE))
         )
 
     def _units(self, arm_id: str) -> float | None:
         found = self._found(arm_id, 0)
         return found.record.units if found and found.record.outcome is Outcome.OK else None
+
+
+def replayed(evidence: Evidence | None) -> bool:
+    """Whether this evidence holds replayed iterations."""
+    return evidence is not None and any(name.startswith(REPLAYED) for name in evidence.tensors)
+
+
+def comparable(reference: Evidence | None, arm: Evidence | None) -> Evidence | None:
+    """The reference's evidence without the iterations that the arm has not replayed."""
+    if reference is None or arm is None:
+        return reference
+    tensors = {k: v for k, v in reference.tensors.items() if k in arm.tensors or not k.startswith(REPLAYED)}
+    return Evidence(tensors, reference.numbers, reference.parts)

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.types import workload_config
-from pipelines.execution.spawn import detach, die_with_parent
 from pipelines.profiling.registry import BARE, make
 from pipelines.profiling.slices import Situation, Slice, resolve
 from pipelines.profiling.tool import Findings, Measured, Tick, Tool
 from pipelines.store.profiles import Profile, ProfileSpec, read_spec, write_profile
 from pipelines.store.records import Outcome, TrialRecord, write_record, write_status
 from pipelines.trial.clock import HostClock, clock_for
+from pipelines.trial.parent import detach, die_with_parent
 from pipelines.trial.process import Scene, classified, set_up
 from pipelines.trial.recorder import NO_TIME, Recorder, Series
 from pipelines.trial.regions import Timing

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from dataclasses import dataclass
 from typing import Literal
 
+from pipelines.config.slice_range import parse
 from workloads.errors import ConfigError
-
-NAMES = ("auto", "step", "job", "first")
-
-_RANGE = re.compile(r"(\d+):(\d+)")
 
 
 @dataclass(frozen=True)
@@ -56,30 +52,6 @@ class Situation:
     lead: int
     active: int
     iterations: int
-
-
-def parse(text: str) -> tuple[int, int] | str:
-    """The range, or the name, that `profile.slice` is.
-
-    Raises
-    ------
-    ConfigError
-        It is neither.
-    """
-    if text in NAMES:
-        return text
-    found = _RANGE.fullmatch(text)
-    if found is None:
-        raise ConfigError(
-            f"profile.slice={text} is unknown; choose from: {', '.join(NAMES)}, or a range of iterations such"
-            " as 10:40"
-        )
-    start, end = int(found[1]), int(found[2])
-    if end <= start:
-        raise ConfigError(
-            f"profile.slice={text} is empty: a range ends after its first iteration, as 10:40 does"
-        )
-    return start, end
 
 
 def refuse_shape(text: str, shape: Literal["steps", "job"]) -> None:

@@ -19,8 +19,7 @@ from pipelines.publish.content import (
     toggle_levels,
 )
 from pipelines.publish.history import plain
-from pipelines.report.profiles import overhead_text
-from pipelines.store.profiles import RESULT, Kept, kept_profiles
+from pipelines.store.profiles import RESULT, Kept, kept_profiles, overhead_text
 from pipelines.store.records import SCHEMA, Arm, Manifest, SweepFolder
 
 PROFILE = "profile"

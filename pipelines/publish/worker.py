@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.config.wandb_settings import guarded, own_environment
-from pipelines.execution.spawn import die_with_parent
 from pipelines.publish.content import RunContent
 from pipelines.publish.locks import held, staging
 from pipelines.publish.offline import published_before, write_offline
@@ -23,6 +22,7 @@ from pipelines.publish.published import PublishedRun
 from pipelines.publish.runs import RunKey, SweepRuns
 from pipelines.publish.upload import Server, upload
 from pipelines.store.records import SweepFolder
+from pipelines.trial.parent import die_with_parent
 
 READY = "ready"
 """First line of an answer: everything is imported, and deadlines can be counted from here."""

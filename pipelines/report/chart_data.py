@@ -113,8 +113,7 @@ def _rung(trials: pl.DataFrame, arm: Arm, toggle: str) -> Rung:
     level = arm.levels[toggle]
     value = float(level) if isinstance(level, (int, float)) and not isinstance(level, bool) else float("inf")
     if ok.height:
-        return Rung(
-            value, str(level), float(ok["ns_per_unit"].median()), int(ok["peak_bytes"].max() or 0), "ok"
-        )  # type: ignore
+        median, peak = ok["ns_per_unit"].median(), ok["peak_bytes"].max()
+        return Rung(value, str(level), float(median), int(peak or 0), "ok")  # type: ignore[arg-type]
     bad = own.filter(pl.col("outcome") != "ok")["outcome"].to_list()
     return Rung(value, str(level), None, None, bad[-1] if bad else "no rounds")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
 from rich import box
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.store.profiles import Cost, Kept, Profile
+from pipelines.store.profiles import Cost, Kept, Profile, overhead_text
 from pipelines.units import duration
 
 NAME_WIDTH = 28
@@ -48,20 +47,6 @@ def show(console: Console, kept: Kept, top: int) -> None:
         console.print(f"- {line}", highlight=False, markup=False)
     names = ", ".join(file.name for file in kept.files) or "profile.json"
     console.print(f"- files: {kept.folder}/ {names}", highlight=False, markup=False)
-
-
-def overhead_text(profile: Profile) -> str:
-    """What profiling cost, measured: time per iteration with and without the tool."""
-    ratio = profile.overhead
-    if ratio is None:
-        return "its cost is not known: no repetition had both sides"
-    with_, without = (statistics.median(times) for times in (profile.profiled_ns, profile.bare_ns))
-    pairs = len(profile.profiled_ns)
-    times = "1 pair" if pairs == 1 else f"{pairs} pairs"
-    return (
-        f"{ratio:.2f}x: {duration(with_)} per iteration with {profile.tool}, {duration(without)} without it"
-        f" ({times})"
-    )
 
 
 def _title(profile: Profile) -> str:

@@ -36,7 +36,17 @@ from pipelines.search.search import Seen
 from pipelines.statistics.log_ratios import Cell
 from pipelines.store import provenance
 from pipelines.store.progress import Progress, read_progress
-from pipelines.store.records import Arm, Effect, Kind, Manifest, Outcome, Pack, SweepFolder, TrialRecord
+from pipelines.store.records import (
+    Arm,
+    Effect,
+    Kind,
+    Manifest,
+    Outcome,
+    Pack,
+    SweepFolder,
+    TrialRecord,
+    read_evidence,
+)
 from pipelines.trial import environment
 from pipelines.trial.identity import arm_id
 from workloads import registry
@@ -153,7 +163,9 @@ class Bench:
         progress = read_progress(self.folder, self.manifest)
         trials = collect.collect(self.folder, self.manifest, progress)
         used = unmixed(trials.filter(pl.col("used") & (pl.col("outcome") == Outcome.OK.value))).trials
-        agreement = Agreement(self.manifest, registry.find(self.manifest.sweep.workload), progress)
+        agreement = Agreement(
+            self.manifest, registry.find(self.manifest.sweep.workload), progress, read_evidence
+        )
         facts = _facts(progress, {pack.id for pack in self.manifest.packs})
         cells = _costs(used, facts, self.reference.id, self._limits)
         times = log_times(cells, self.reference.id)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from pipelines.statistics.estimates import Spread, hodges_lehmann, residual_spread
-from pipelines.store.records import Effect
 from workloads.errors import RecordError
 
 
@@ -24,6 +24,15 @@ class Cell:
     generation: int | None
     arm: str
     value: float
+
+
+class Contrast(Protocol):
+    """Anything that is a weighted sum of log figures of arms."""
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Weight of each arm's log figure; they add up to zero."""
+        ...
 
 
 class Rounds:
@@ -56,7 +65,7 @@ class Rounds:
         packs = [pack for pack, _, _ in self._replications]
         return min((packs.count(pack) for pack in set(packs)), default=0)
 
-    def log_ratios(self, effect: Effect) -> np.ndarray:
+    def log_ratios(self, effect: Contrast) -> np.ndarray:
         """One value for each replication that has all arms of the effect: the Hodges-Lehmann estimate over
         its rounds.
 
@@ -75,7 +84,7 @@ class Rounds:
                 values.append(hodges_lehmann(found))
         return np.asarray(values)
 
-    def spread(self, effect: Effect | None = None) -> Spread | None:
+    def spread(self, effect: Contrast | None = None) -> Spread | None:
         """Variance of log times, pooled over each pack's arms that are there in every one of its
         replications.
 

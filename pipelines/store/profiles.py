@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from pipelines.store.files import write_atomically
 from pipelines.store.records import SCHEMA, Arm, Row, SweepFolder, TrialSpec
+from pipelines.units import duration
 from workloads.errors import RecordError
 
 RESULT = "profile.json"
@@ -218,3 +219,17 @@ def _read(row: type[Any], file: Path) -> Any:
         ) from error
     except ValueError as error:
         raise RecordError(f"{file} is damaged: {error}; profile the arm again") from error
+
+
+def overhead_text(profile: Profile) -> str:
+    """What profiling cost, measured: time per iteration with and without the tool."""
+    ratio = profile.overhead
+    if ratio is None:
+        return "its cost is not known: no repetition had both sides"
+    with_, without = (statistics.median(times) for times in (profile.profiled_ns, profile.bare_ns))
+    pairs = len(profile.profiled_ns)
+    times = "1 pair" if pairs == 1 else f"{pairs} pairs"
+    return (
+        f"{ratio:.2f}x: {duration(with_)} per iteration with {profile.tool}, {duration(without)} without it"
+        f" ({times})"
+    )

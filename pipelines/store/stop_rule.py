@@ -6,14 +6,32 @@ A function of the records alone, so that a sweep that was interrupted stops wher
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from pipelines.statistics.estimates import estimate, precise_enough
 from pipelines.statistics.log_ratios import Cell, Rounds
-from pipelines.store.records import Manifest, Outcome, Pack
+from pipelines.store.records import Manifest, Outcome, Pack, TrialRecord
 
-if TYPE_CHECKING:
-    from pipelines.store.progress import Progress
+
+class TimedTrial(Protocol):
+    """A trial of a round that counts."""
+
+    @property
+    def record(self) -> TrialRecord: ...
+
+
+class Measured(Protocol):
+    """What is measured of a sweep, as far as stopping depends on it: see `pipelines.store.progress`."""
+
+    @property
+    def timing(self) -> Mapping[tuple[str, int], Mapping[int, object]]: ...
+
+    def finished_attempt(self, pack: str, number: int, arms: Sequence[str]) -> int | None: ...
+
+    def used(self, pack: Pack, number: int) -> Sequence[TimedTrial]: ...
+
+    def seconds(self, pack: str, rounds: int) -> float: ...
 
 
 class StopRule:
@@ -29,7 +47,7 @@ class StopRule:
         self._measure = manifest.sweep.measure
         self._looks: dict[tuple[str, int, int], bool] = {}
 
-    def rounds(self, pack: Pack, progress: Progress) -> int:
+    def rounds(self, pack: Pack, progress: Measured) -> int:
         """How many rounds of the pack, from the first, are to be there."""
         measure = self._measure
         if not measure.adaptive:
@@ -40,7 +58,7 @@ class StopRule:
                 return number
         return len(pack.orders)
 
-    def _leading(self, pack: Pack, progress: Progress) -> int:
+    def _leading(self, pack: Pack, progress: Measured) -> int:
         """How many rounds are finished before the first that is not."""
         numbers = range(len(pack.orders))
         missing = (
@@ -48,7 +66,7 @@ class StopRule:
         )
         return next(missing, len(pack.orders))
 
-    def reason(self, pack: Pack, progress: Progress, rounds: int) -> str | None:
+    def reason(self, pack: Pack, progress: Measured, rounds: int) -> str | None:
         """Why a pack that has this many rounds needs no more, or None."""
         spent = progress.seconds(pack.id, rounds)
         if self._measure.budget_s is not None and spent >= self._measure.budget_s:
@@ -57,7 +75,7 @@ class StopRule:
             return None
         return f"every interval is within +-{self._measure.precision:.1%}"
 
-    def _seen_precise(self, pack: Pack, progress: Progress, rounds: int) -> bool:
+    def _seen_precise(self, pack: Pack, progress: Measured, rounds: int) -> bool:
         """`_precise`, once for each state of these rounds: a resumed sweep looks at the same ones again and
         again."""
         attempts = sum(len(progress.timing.get((pack.id, number), {})) for number in range(rounds))
@@ -66,7 +84,7 @@ class StopRule:
             self._looks[key] = self._precise(pack, progress, rounds)
         return self._looks[key]
 
-    def _precise(self, pack: Pack, progress: Progress, rounds: int) -> bool:
+    def _precise(self, pack: Pack, progress: Measured, rounds: int) -> bool:
         cells = []
         for number in range(rounds):
             for found in progress.used(pack, number):

@@ -26,7 +26,6 @@ import torch
 import torch.distributed
 
 from pipelines.config.types import workload_config
-from pipelines.execution.spawn import Answer, die_with_parent
 from pipelines.store.records import (
     Failure,
     Kind,
@@ -40,6 +39,7 @@ from pipelines.store.records import (
 from pipelines.trial import compile_cache, environment
 from pipelines.trial.identity import code_digest
 from pipelines.trial.memory_snapshot import is_oom, keep_on_oom
+from pipelines.trial.parent import Answer, die_with_parent
 from pipelines.trial.regions import Timing, counted, evidenced, prepare_collector, timed
 from pipelines.trial.step_logging import BufferedLog, LiveLog
 from workloads import registry

@@ -15,9 +15,7 @@ from typing import Any
 
 import torch
 
-from workloads.api import Evidence, Replayable
-
-_PREFIX = "replay"
+from workloads.api import REPLAYED, Evidence, Replayable
 
 LARGEST_BYTES = 2**29
 """States above this are not kept: several of them would not fit beside a model that fills its device."""
@@ -62,24 +60,9 @@ def repeat(training: Replayable, step: Callable[[], None], folder: Path) -> Evid
     return found
 
 
-def replayed(evidence: Evidence | None) -> bool:
-    """Whether this evidence holds replayed iterations."""
-    return evidence is not None and any(name.startswith(f"{_PREFIX}/") for name in evidence.tensors)
-
-
-def comparable(reference: Evidence | None, arm: Evidence | None) -> Evidence | None:
-    """The reference's evidence without the iterations that the arm has not replayed."""
-    if reference is None or arm is None:
-        return reference
-    tensors = {
-        k: v for k, v in reference.tensors.items() if k in arm.tensors or not k.startswith(f"{_PREFIX}/")
-    }
-    return Evidence(tensors, reference.numbers, reference.parts)
-
-
 def _enter(found: Evidence, number: int, gradients: dict[str, torch.Tensor]) -> None:
     if gradients:
-        name = f"{_PREFIX}/{number}"
+        name = f"{REPLAYED}{number}"
         found.tensors[name] = torch.cat(list(gradients.values()))
         found.parts[name] = {part: gradient.numel() for part, gradient in gradients.items()}
 

@@ -16,9 +16,11 @@ from pipelines.execution import launch
 from pipelines.execution.pack import PackRun
 from pipelines.parity import comparison
 from pipelines.parity.comparison import ParityResult, ParityVerdict
+from pipelines.parity import evidence
 from pipelines.parity.evidence import Agreement
 from pipelines.plan import plan
-from pipelines.store.records import SweepFolder
+from pipelines.store.records import SweepFolder, read_evidence
+from pipelines.parity import evidence
 from pipelines.trial import replay
 from workloads.api import REPLAY, Device, Evidence, Parity, Replayable
 from workloads.digits.workload import Digits
@@ -117,8 +119,8 @@ def test_a_training_of_other_parameters_is_not_replayed(recorded) -> None:
     net = Net()
     other = Replayable({"all": next(net.net.parameters())}, net.optimizer, net.state, net.load)
     found = replay.repeat(other, net.step, folder)
-    assert not replay.replayed(found)
-    assert not replay.replayed(replay.comparable(reference, found))
+    assert not evidence.replayed(found)
+    assert not evidence.replayed(evidence.comparable(reference, found))
 
 
 def test_an_iteration_without_an_update_has_no_entry(recorded) -> None:
@@ -131,13 +133,13 @@ def test_an_iteration_without_an_update_has_no_entry(recorded) -> None:
 
     found = replay.repeat(net.training, step, folder)
     assert sorted(found.tensors) == ["replay/0", "replay/4", "replay/7"]
-    assert judged(replay.comparable(reference, found), found).verdict is ParityVerdict.IDENTICAL  # type: ignore[arg-type]
+    assert judged(evidence.comparable(reference, found), found).verdict is ParityVerdict.IDENTICAL  # type: ignore[arg-type]
 
 
 def test_states_that_would_not_fit_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "LARGEST_BYTES", 100)
     net = Net()
-    assert not replay.replayed(replay.record(net.training, ITERATIONS, net.step, tmp_path))
+    assert not evidence.replayed(replay.record(net.training, ITERATIONS, net.step, tmp_path))
     assert not list(tmp_path.iterdir())
     assert net.number == ITERATIONS
 
@@ -170,7 +172,7 @@ def test_evidence_trials_of_a_sweep_replay_the_references_iterations(tmp_path: P
     launch.prepare(folder, manifest, "")
     run = PackRun(folder, manifest, manifest.packs[0])
     run.run()
-    agreement = Agreement(manifest, Digits, run.progress)
+    agreement = Agreement(manifest, Digits, run.progress, read_evidence)
     for effect in manifest.effects:
         result = agreement.of(effect)
         replays = [d for d in result.deviations if d.check.startswith("replay/")]

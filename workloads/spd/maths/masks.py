@@ -69,8 +69,8 @@ def check_waiting(mask: Tensor) -> None:
 def check_on_device(mask: Tensor) -> None:
     """The same test where the device finds out by itself: a violation ends the program later, and nobody
     waits."""
-    # pyright: ignore[reportPrivateImportUsage]
-    torch._assert_async(~((mask < 0) | (mask > 1)).any(), "a mask must lie in [0, 1]")
+    inside = ~((mask < 0) | (mask > 1)).any()
+    torch._assert_async(inside, "a mask must lie in [0, 1]")  # pyright: ignore[reportPrivateImportUsage]
 
 
 def check_nothing(mask: Tensor) -> None:

@@ -1,0 +1,52 @@
+"""A measured process and its parent: how a forked one becomes its own, ends with it, and answers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from pipelines.store.records import Failure, Outcome
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a process that stays says when it has warmed up, and after each turn."""
+
+    outcome: Outcome = Outcome.OK
+    failure: Failure | None = None
+    peak_bytes: int = 0
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when its parent dies, so that a killed pack leaves nothing running."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def detach(log_file: Path) -> None:
+    """Make a forked process one of its own: a process group, an end when its parent ends, streams into its
+    log."""
+    os.setsid()
+    die_with_parent()
+    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def forked(spec_file: str, pipe: Connection | None = None) -> None:
+    """First function of a forked trial: a process group of its own, streams into its log."""
+    from pipelines.trial import (
+        process,
+    )  # this module is imported where no trial runs, and torch would come along
+
+    detach(Path(spec_file).with_name("log.txt"))
+    status = process.main([spec_file], pipe)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # everything is on disk: tearing torch down would only cost time
