@@ -1,5 +1,7 @@
-"""How wandb is started: the one table of its settings, and the surroundings it gets to see. Imports wandb
-late."""
+"""How wandb is started: the one table of its settings, and the surroundings it gets to see.
+
+Imports no wandb: the object is made where a run is opened.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,12 @@ KEPT_VARIABLES = frozenset({"WANDB_CACHE_DIR", "WANDB_DATA_DIR"})
 so."""
 
 
-def settings(root: Path, **own: Any) -> Any:
-    """`wandb.Settings` of a run below `root`; wandb refuses names that it does not know.
+def settings(root: Path, **own: Any) -> dict[str, Any]:
+    """Arguments of `wandb.Settings` for a run below `root`; wandb refuses names that it does not know.
 
-    Call it inside `own_environment`.
+    Make the object inside `own_environment`.
     """
-    import wandb
-
-    return wandb.Settings(**{**SETTINGS, "root_dir": str(root), **own})
+    return {**SETTINGS, "root_dir": str(root), **own}
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def _opened(staging: Path, content: RunContent, run_id: str, mode: str, *, resum
         run_tags=content.tags,
         resume="must" if resume else None,
     )
-    return wandb.init(settings=own, config=content.config)
+    return wandb.init(settings=wandb.Settings(**own), config=content.config)
 
 
 def _attach_series(run: Any, content: RunContent, run_id: str) -> None:

@@ -75,7 +75,9 @@ class LiveLog:
         with own_environment(scratch_dir):
             import wandb
 
-            self._run = wandb.init(settings=settings(scratch_dir, run_id="live", project="perfsweep"))
+            self._run = wandb.init(
+                settings=wandb.Settings(**settings(scratch_dir, run_id="live", project="perfsweep"))
+            )
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         self.calls += 1

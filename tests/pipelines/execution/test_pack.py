@@ -17,7 +17,7 @@ from workloads.api import Device
 LOOK = """
 import json, sys
 from multiprocessing import forkserver
-from pipelines import pack
+from pipelines.execution import pack
 
 seen = {"at import": "torch" in sys.modules}
 begin = forkserver.ensure_running

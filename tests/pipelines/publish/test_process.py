@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import wandb
 from recorded import IDENTITY, NAIVE, Built
 
 import pipelines
@@ -123,7 +124,7 @@ def test_only_the_modules_named_after_it_know_wandb_and_none_gives_a_step() -> N
 
 def test_wandb_knows_every_setting_of_the_table(tmp_path: Path) -> None:
     with own_environment(tmp_path):
-        made = wandb_settings(tmp_path)
+        made = wandb.Settings(**wandb_settings(tmp_path))
         assert {name: getattr(made, name) for name in SETTINGS} == SETTINGS
         with pytest.raises(ValueError, match="x_unheard_of"):
-            wandb_settings(tmp_path, x_unheard_of=1)
+            wandb.Settings(**wandb_settings(tmp_path, x_unheard_of=1))

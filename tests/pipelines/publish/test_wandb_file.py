@@ -40,7 +40,9 @@ def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
             run_job_type="bench",
             run_tags=("a", "b"),
         )
-        run = wandb.init(settings=own, config={"toggles": {"amp": "off", "slab": 8}, "seed": 3})
+        run = wandb.init(
+            settings=wandb.Settings(**own), config={"toggles": {"amp": "off", "slab": 8}, "seed": 3}
+        )
         run.define_metric("iter/*", step_metric="iter/index")
         for index in range(ROWS):
             run.log({"iter/index": index, "iter/ms": SPECIAL.get(index, index / 7), "text": "é"})

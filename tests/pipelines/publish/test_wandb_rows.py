@@ -30,7 +30,8 @@ def written(root: Path, run_id: str, rows: Iterable[dict[str, Any]], said: dict[
         import wandb
 
         run = wandb.init(
-            settings=settings(root, run_id=run_id, project="p", run_group="g"), config={"seed": 3}
+            settings=wandb.Settings(**settings(root, run_id=run_id, project="p", run_group="g")),
+            config={"seed": 3},
         )
         for kind in ("iter", "warmup", "log"):
             run.define_metric(f"{kind}/*", step_metric=f"{kind}/index")

@@ -29,20 +29,20 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_job_imports_the_copy(place: Path):
-    assert from_copy(place).stdout.strip() == str(place / "pipelines" / "files.py")
+    assert from_copy(place).stdout.strip() == str(place / "pipelines" / "store" / "files.py")
 
 
 def test_what_is_compiled_already_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     source = tmp_path / "pipelines"
-    source.mkdir()
-    for name in ("__init__", "files"):
+    (source / "store").mkdir(parents=True)
+    for name in ("__init__", "store/__init__", "store/files"):
         (source / f"{name}.py").write_text("")
         py_compile.compile(str(source / f"{name}.py"))
-    (source / "__pycache__" / "files.cpython-311.pyc.140213").write_bytes(b"half")
+    (source / "store" / "__pycache__" / "files.cpython-311.pyc.140213").write_bytes(b"half")
     monkeypatch.setattr(code_snapshot, "_sources", lambda: [source])
     place = code_snapshot.take(tmp_path / "code")
     said = from_copy(place, "-v").stderr
-    assert f"matches {place / 'pipelines' / 'files.py'}" in said, (
+    assert f"matches {place / 'pipelines' / 'store' / 'files.py'}" in said, (
         "Python found the compiled file fit for the copy"
     )
     assert not list(place.rglob("*.pyc.*")), "what another process is writing stays behind"

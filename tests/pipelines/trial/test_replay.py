@@ -14,13 +14,11 @@ from torch import nn
 from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
 from pipelines.execution import launch
 from pipelines.execution.pack import PackRun
-from pipelines.parity import comparison
+from pipelines.parity import comparison, evidence
 from pipelines.parity.comparison import ParityResult, ParityVerdict
-from pipelines.parity import evidence
 from pipelines.parity.evidence import Agreement
 from pipelines.plan import plan
 from pipelines.store.records import SweepFolder, read_evidence
-from pipelines.parity import evidence
 from pipelines.trial import replay
 from workloads.api import REPLAY, Device, Evidence, Parity, Replayable
 from workloads.digits.workload import Digits
