@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from slurm.errors import SlurmError
 from workloads.errors import ConfigError, PerfsweepError
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command, rest = arguments[0], arguments[1:]
     try:
         status = _composed(command, rest) if is_composed(command, rest) else _plain(command, rest)
-    except PerfsweepError as error:
+    except (PerfsweepError, SlurmError) as error:
         print(f"perfsweep {command}: {error}", file=sys.stderr)
         status = 2
     except OSError as error:  # a full or read-only disk, mostly: what is measured stays where it is

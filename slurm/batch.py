@@ -20,8 +20,8 @@ import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from slurm.client import SlurmClient
+from slurm.errors import ClusterError
 from slurm.site import Shape, SiteProfile, exported, option_name
-from workloads.errors import ClusterError
 
 SBATCH_TIMEOUT_S = 60
 """sbatch itself waits and tries again while a controller is busy; after this long its fate is unknown."""

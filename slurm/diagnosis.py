@@ -10,10 +10,10 @@ from pathlib import Path
 
 from slurm import batch
 from slurm.client import SlurmClient, Unreachable
+from slurm.errors import ClusterError
 from slurm.journal import Journal
 from slurm.site import Shape, SiteProfile
 from slurm.submitter import Submitter
-from workloads.errors import ClusterError
 
 _PARTITION_FIELDS = "%P|%a|%l|%D|%T|%c|%m|%G|%f"
 UNLIMITED = ("UNLIMITED", "infinite")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from slurm.client import Sighting, SlurmClient
-from slurm.dev.settings import Settings, default_root
+from slurm.errors import ClusterError
 from slurm.jobs import Job, JobState
 from slurm.journal import Journal, Submission, Verdict
 from slurm.judge import Own, Patience, Standing, judge
@@ -21,7 +21,6 @@ from slurm.retry import Action, decide
 from slurm.site import SiteProfile
 from slurm.states import LIVE, End, end_of
 from slurm.submitter import MARK, Submitter
-from workloads.errors import ClusterError
 
 JOURNAL = "submissions.jsonl"
 
@@ -343,12 +342,7 @@ def executor(
 ) -> SlurmExecutor:
     """A Slurm executor for the sweep in `folder`, whose journal is ``submissions.jsonl`` and whose nodes run
     `code`."""
-    client = SlurmClient(conf_of(site))
+    client = SlurmClient(site.slurm_conf)
     journal = Journal(folder / JOURNAL)
     submitter = Submitter(site, folder / "submissions", name, code, client, journal, time.time)
     return SlurmExecutor(site, submitter, client, journal, advanced, say)
-
-
-def conf_of(site: SiteProfile) -> str | None:
-    """The slurm.conf a profile means; None: as the environment says."""
-    return str(Settings(default_root()).conf) if site.slurm_conf == "dev" else site.slurm_conf

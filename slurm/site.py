@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from workloads.errors import ClusterError
+from slurm.errors import ClusterError
 
 GPU_FLAGS = ("gres", "gpus-per-node", "gpus-per-task", "gpus")
 MEM_FLAGS = ("mem", "mem-per-cpu", "mem-per-gpu", "none")

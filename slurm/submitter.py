@@ -14,10 +14,10 @@ from typing import Any
 
 from slurm import batch, element
 from slurm.client import SlurmClient
+from slurm.errors import ClusterError
 from slurm.jobs import PYTHON, Job
 from slurm.journal import Journal, Submission
 from slurm.site import Shape, SiteProfile
-from workloads.errors import ClusterError
 
 BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 300.0
 

@@ -17,9 +17,5 @@ class RecordError(PerfsweepError):
     """A file of a sweep that is missing, half written, foreign or of another schema version."""
 
 
-class ClusterError(PerfsweepError):
-    """A place to run that refused the work: no executor, no slot, no permission."""
-
-
 class UnsupportedHere(PerfsweepError):
     """Something correct that this machine cannot do."""

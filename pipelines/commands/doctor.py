@@ -15,9 +15,8 @@ from pipelines.config import types as config
 from pipelines.config.types import DoctorCommand
 from pipelines.terminal import console_here
 from slurm.diagnosis import Diagnosis, diagnose
-from slurm.executor import conf_of
+from slurm.errors import ClusterError
 from slurm.site import Shape
-from workloads.errors import ClusterError
 
 FINE, REFUSED = 0, 1
 
@@ -35,7 +34,7 @@ def doctor(cfg: DictConfig) -> int:
         )
         return FINE
     try:
-        found = diagnose(command.cluster, conf_of(command.cluster))
+        found = diagnose(command.cluster, command.cluster.slurm_conf)
     except ClusterError as error:
         console.print(f"Slurm does not answer: {str(error).splitlines()[0]}", style="red", highlight=False)
         return REFUSED

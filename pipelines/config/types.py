@@ -15,9 +15,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipelines.config import slice_range, tracking
 from pipelines.store.records import Measure
+from slurm.dev.settings import Settings, default_root
 from slurm.site import SiteProfile
 from workloads.api import Parity, Workload
 from workloads.errors import ConfigError
+
+DEVELOPMENT = "dev"
+"""Stands for the slurm.conf of the cluster that `make slurm-up` starts on this host."""
 
 
 @dataclass
@@ -253,6 +257,8 @@ def typed(cfg: DictConfig, command: type[Any]) -> Any:
         _check_profile(values.profile)
     if isinstance(values, SweepCommand | DoctorCommand):
         _check_cluster(values.cluster)
+        if values.cluster.slurm_conf == DEVELOPMENT:
+            values.cluster.slurm_conf = str(Settings(default_root()).conf)
     if isinstance(values, TuneCommand):
         _check_choice("tune.parity", values.tune.parity, tuple(parity.value for parity in Parity))
         _check_limits("tune", values.tune, ("iterations", "memory_gib", "compile_s"))

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from pipelines.config.types import ClusterConfig
 from slurm.client import SlurmClient
-from slurm.executor import conf_of
 from workloads.api import Device
 
 
@@ -37,7 +36,7 @@ def choose(cluster: ClusterConfig, environ: Mapping[str, str] | None = None) -> 
     if shutil.which("sbatch") is None:
         asked = cluster.executor == "slurm"
         return Place("local", "no Slurm is installed here: measuring on this machine" if asked else None)
-    if not SlurmClient(conf_of(cluster)).reachable():
+    if not SlurmClient(cluster.slurm_conf).reachable():
         return Place("local", "Slurm's controller does not answer: measuring on this machine")
     return Place("slurm")
 

@@ -21,6 +21,7 @@ from pipelines.execution.pack import PackRun
 from pipelines.store import attempts, code_snapshot
 from pipelines.store.files import append_line
 from pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder
+from slurm.errors import ClusterError
 from slurm.executor import SlurmExecutor
 from slurm.executor import executor as slurm_executor
 from slurm.inprocess import InProcessExecutor
@@ -31,7 +32,7 @@ from slurm.site import Shape
 from slurm.states import End
 from workloads import registry
 from workloads.api import Device
-from workloads.errors import ClusterError, ConfigError
+from workloads.errors import ConfigError
 
 Say = Callable[[str], None]
 

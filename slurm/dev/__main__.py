@@ -11,7 +11,7 @@ from pathlib import Path
 
 from slurm.dev.cluster import DevCluster, settings_in
 from slurm.dev.settings import Settings, default_root
-from workloads.errors import ClusterError
+from slurm.errors import ClusterError
 
 
 def main(arguments: list[str]) -> int:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from slurm.dev.cluster import DevCluster, free_port, remove, settings_in
 from slurm.dev.daemons import pid_in
 from slurm.dev.settings import Settings, gpu_devices, gres_conf, slurm_conf
-from workloads.errors import ClusterError
+from slurm.errors import ClusterError
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,9 +10,9 @@ import pytest
 from bench import Bench, over, running, until
 
 from slurm.dev.daemons import binary, pid_in, stop
+from slurm.errors import ClusterError
 from slurm.jobs import JobState
 from slurm.states import End
-from workloads.errors import ClusterError
 
 WAIT = "while [ ! -e go ]; do sleep 0.1; done"
 

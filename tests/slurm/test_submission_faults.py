@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 from bench import WAIT, Bench, ends, over, until
 
+from slurm.errors import ClusterError
 from slurm.jobs import JobState
 from slurm.states import End
-from workloads.errors import ClusterError
 
 
 def test_an_array_larger_than_slurm_takes_is_cut(bench: Bench) -> None:

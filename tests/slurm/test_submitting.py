@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm.client import SlurmClient
+from slurm.errors import ClusterError
 from slurm.executor import executor
 from slurm.jobs import Job
 from slurm.site import Shape, SiteProfile, option_name
-from workloads.errors import ClusterError
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,8 +6,8 @@ import pytest
 
 from pipelines.config.types import ClusterConfig
 from pipelines.execution import launch
+from slurm.errors import ClusterError
 from workloads.api import Device
-from workloads.errors import ClusterError
 
 TWO_GPUS = Device("cuda", 2, "H200")
 

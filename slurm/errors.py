@@ -1,0 +1,9 @@
+"""Mistakes that a cluster, or a profile of one, shows: each one sentence with what, where and the remedy."""
+
+
+class SlurmError(Exception):
+    """Root of every error of this package; the command line prints it without a traceback."""
+
+
+class ClusterError(SlurmError):
+    """A place to run that refused the work: no executor, no slot, no permission."""
