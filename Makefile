@@ -34,7 +34,7 @@ help:
 	@echo "make test-slow  the long tests"
 	@echo "make slurm-up   start a real Slurm on this host; then make sweep CLUSTER=dev; make slurm-down stops it"
 	@echo "make slurm-install   as root: apt-get install $(SLURM_PACKAGES) and what accounting needs"
-	@echo "make lint       ruff and pyright"
+	@echo "make lint       ruff, pyright, the layers of the house (import-linter), code that stands twice (pylint)"
 
 setup: $(READY)
 
@@ -105,7 +105,8 @@ slurm-shell: $(READY)
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/pyright & types=$$!; $(BIN)/pylint --score=n pipelines workloads slurm conf; twice=$$?; wait $$types && exit $$twice
 
 $(VENV)/.lint: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
