@@ -31,13 +31,13 @@ class Entry:
     evidence: str
 
 
-def gathered(runs: Path) -> tuple[pl.DataFrame, list[str]]:
-    """Rulings of all sweeps under `runs`, and the files that could not be read."""
+def gather_rulings(runs: Path) -> tuple[pl.DataFrame, list[str]]:
+    """Read the rulings of all sweeps under `runs`, and name the files that could not be read."""
     tables, damaged = [], []
     for file in sorted(runs.glob(f"*/{FILE}")):
         try:
-            found = pl.read_parquet(file)
-            tables.append(found.select(SCHEMA.keys()).cast(dict(SCHEMA)))  # type: ignore[arg-type]
+            table = pl.read_parquet(file)
+            tables.append(table.select(SCHEMA.keys()).cast(dict(SCHEMA)))  # type: ignore[arg-type]
         except (OSError, pl.exceptions.PolarsError) as error:
             damaged.append(f"{file}: {error}")
     return (pl.concat(tables) if tables else pl.DataFrame(schema=SCHEMA)), damaged
@@ -46,7 +46,7 @@ def gathered(runs: Path) -> tuple[pl.DataFrame, list[str]]:
 def ledger(
     workload: str, claims: Iterable[Claim], toggles: Sequence[Toggle], rulings: pl.DataFrame, device: Device
 ) -> list[Entry]:
-    """One entry for each claim of a workload, in the order of the report."""
+    """List the claims of a workload, an entry each, in the order of the report."""
     own = rulings.filter(pl.col("workload") == workload)
     return [
         _entry(workload, claim, toggles, own.filter(pl.col("claim") == claim.text), device)
@@ -55,14 +55,14 @@ def ledger(
 
 
 def _entry(
-    workload: str, claim: Claim, toggles: Sequence[Toggle], found: pl.DataFrame, device: Device
+    workload: str, claim: Claim, toggles: Sequence[Toggle], rulings: pl.DataFrame, device: Device
 ) -> Entry:
-    if found.height:
-        row = max(found.iter_rows(named=True), key=_rank)
+    if rulings.height:
+        row = max(rulings.iter_rows(named=True), key=_rank)
         return Entry(workload, claim, row["ruling"], _evidence(row))
-    if in_the_way := claim_refusals.of(claim, toggles, device):
-        said = claim_refusals.refusal(claim, toggles, device)
-        words = [claim_refusals.in_words(in_the_way), *([f"({said})"] if said else [])]
+    if standing := claim_refusals.obstacles(claim, toggles, device):
+        refusal = claim_refusals.refusal(claim, toggles, device)
+        words = [claim_refusals.obstacle_text(standing), *([f"({refusal})"] if refusal else [])]
         return Entry(workload, claim, Ruling.NOT_MEASURABLE.value, " ".join(words))
     where = [
         f"workload.{name}={'|'.join('null' if one is None else str(one) for one in values)}"
@@ -92,8 +92,8 @@ def _levels(levels: object) -> str:
     return ",".join(f"{name}={value}" for name, value in levels.items())
 
 
-def claimed(claim: Claim) -> str:
-    """What the report promised, as it is ruled on."""
+def promise(claim: Claim) -> str:
+    """Say what the report promised, as it is ruled on."""
     if claim.kind == "qualitative":
         return str(claim.word)
     subject = claim.figure or "true" if claim.kind == "predicate" else claim.kind

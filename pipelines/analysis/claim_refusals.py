@@ -1,4 +1,4 @@
-"""Why a claim cannot be ruled on here: only for reasons that the device's facts bear out.
+"""What keeps a claim from a ruling: a device that cannot measure it, or a figure that was not measured.
 
 A claim, or each of its arms through a level, may refuse a device with a sentence of its own. That sentence
 proves nothing: an obstacle is one that stands on this device and whose removal, with all others removed too,
@@ -8,15 +8,16 @@ is what it takes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
 
 from pipelines.statistics.verdicts import Obstacle
+from pipelines.store.records import TrialRecord
 from workloads.api import Claim, Device, Levels, Toggle
 
 
-def of(claim: Claim, toggles: Sequence[Toggle], device: Device) -> tuple[Obstacle, ...]:
-    """The obstacles that stand between a claim and a ruling on this device; none where nothing refuses it.
+def obstacles(claim: Claim, toggles: Sequence[Toggle], device: Device) -> tuple[Obstacle, ...]:
+    """Find what stands between a claim and a ruling on this device; nothing where nothing refuses it.
 
     A claim that speaks of no arm and gives no bound is a rule, on any device.
     """
@@ -24,11 +25,11 @@ def of(claim: Claim, toggles: Sequence[Toggle], device: Device) -> tuple[Obstacl
         return (Obstacle.A_RULE,)
     if not refusal(claim, toggles, device):
         return ()
-    standing = [obstacle for obstacle in Obstacle if obstacle.stands(device) and obstacle in LIFTED]
+    standing = [obstacle for obstacle in Obstacle if obstacle.stands(device) and obstacle in FACTS_WITHOUT]
     needed = [
         one
         for one in standing
-        if refusal(claim, toggles, lifted(device, (other for other in standing if other is not one)))
+        if refusal(claim, toggles, device_without(device, [other for other in standing if other is not one]))
     ]
     return tuple(needed or standing)
 
@@ -39,29 +40,28 @@ def is_rule(claim: Claim) -> bool:
 
 
 def refusal(claim: Claim, toggles: Sequence[Toggle], device: Device) -> str | None:
-    """Why a device can rule on no arm of a claim, in the words of the claim or of its levels; None where it
-    can."""
+    """Say why a device can rule on no arm of a claim, in the words of the claim or of its levels; None where
+    it can."""
     if reason := claim.unsupported(device):
         return reason
-    reasons = [_refused(levels, toggles, device) for levels in claim.arms]
+    reasons = [_levels_refusal(levels, toggles, device) for levels in claim.arms]
     return next(iter(reasons), None) if all(reasons) else None
 
 
-def _refused(levels: Levels, toggles: Sequence[Toggle], device: Device) -> str | None:
+def _levels_refusal(levels: Levels, toggles: Sequence[Toggle], device: Device) -> str | None:
     by_name = {toggle.name: toggle for toggle in toggles}
-    chosen = [(name, by_name[name].level(value)) for name, value in levels.items() if name in by_name]
-    found = [
-        f"{name}={level.value} {reason}" for name, level in chosen if (reason := level.unsupported(device))
-    ]
-    return found[0] if found else None
+    for name, level in [(name, by_name[name].level(levels[name])) for name in levels if name in by_name]:
+        if reason := level.unsupported(device):
+            return f"{name}={level.value} {reason}"
+    return None
 
 
-def in_words(obstacles: Iterable[Obstacle]) -> str:
-    """Such as ``needs a CUDA device and needs several devices``."""
-    return " and ".join(obstacle.value for obstacle in obstacles)
+def obstacle_text(standing: Iterable[Obstacle]) -> str:
+    """Join obstacles: ``needs a CUDA device and needs several devices``."""
+    return " and ".join(obstacle.value for obstacle in standing)
 
 
-LIFTED: dict[Obstacle, dict[str, object]] = {
+FACTS_WITHOUT: dict[Obstacle, dict[str, object]] = {
     Obstacle.NO_CUDA: {"type": "cuda", "memory_bytes": 10**12, "name": "any"},
     Obstacle.NO_TENSOR_CORES: {"capability": (10, 0)},
     Obstacle.ONE_DEVICE: {"count": 8},
@@ -70,6 +70,57 @@ LIFTED: dict[Obstacle, dict[str, object]] = {
 """The facts of a device that an obstacle is about, as they are where it does not stand."""
 
 
-def lifted(device: Device, obstacles: Iterable[Obstacle]) -> Device:
-    """A device without some obstacles."""
-    return reduce(lambda one, obstacle: dataclasses.replace(one, **LIFTED[obstacle]), obstacles, device)  # type: ignore[arg-type]
+def device_without(device: Device, lifted: Iterable[Obstacle]) -> Device:
+    """A device on which some obstacles do not stand."""
+    facts = {name: value for obstacle in lifted for name, value in FACTS_WITHOUT[obstacle].items()}
+    return dataclasses.replace(device, **facts)  # type: ignore[arg-type]
+
+
+Lookup = Callable[[str], float | None]
+"""A counter or a number of one arm by its name; None where it was not counted."""
+
+Timings = Sequence[TrialRecord]
+"""Timing trials of one arm that ended well."""
+
+RESULTS_KEPT = "results_kept"
+"""1 where parity calls an arm's results the reference's, 0 where it calls them others; of those who judge
+parity."""
+
+
+def figure_value(name: str, lookup: Lookup, timings: Timings) -> float | None:
+    """Compute the figure of one arm that a claim names; ``a/b`` is the ratio of two. None where something it
+    needs was not measured, or it divides by zero."""
+    over, _, under = name.partition("/")
+    if under:
+        values = figure_value(over, lookup, timings), figure_value(under, lookup, timings)
+        return values[0] / values[1] if values[0] is not None and values[1] else None
+    derived = DERIVED_FIGURES.get(name)
+    return derived(lookup, timings) if derived else lookup(name)
+
+
+def _seconds_per_iteration(lookup: Lookup, timings: Timings) -> float | None:
+    """Time of the timed region by its iterations, median over the trials."""
+    seconds = [record.region_ns / 1e9 / record.iterations for record in timings if record.iterations]
+    return median(seconds) if seconds else None
+
+
+def _device_busy_share(lookup: Lookup, timings: Timings) -> float | None:
+    """Share of the time in which any kernel runs: the counting trial's device time by the timing trials' wall
+    time."""
+    busy_ns = lookup("device_busy_ns")
+    wall_ns = [record.ns_per_unit for record in timings if record.units > 0]
+    return busy_ns / median(wall_ns) if busy_ns is not None and wall_ns else None
+
+
+def _warm_compile_s(lookup: Lookup, timings: Timings) -> float | None:
+    """Seconds of compiling in timing trials, median, with what their sweep keeps on disk; `compile_s` is
+    without it."""
+    return median([record.compile_s for record in timings]) if timings else None
+
+
+DERIVED_FIGURES: Mapping[str, Callable[[Lookup, Timings], float | None]] = {
+    "seconds_per_iteration": _seconds_per_iteration,
+    "device_busy_share": _device_busy_share,
+    "warm_compile_s": _warm_compile_s,
+}
+"""Figures that any workload's claims may name beside its own counters and numbers."""

@@ -56,36 +56,36 @@ def collect(folder: SweepFolder, manifest: Manifest, progress: Progress | None =
     read already."""
     progress = progress or read_progress(folder, manifest)
     labels = {arm.id: arm.label for arm in manifest.arms}
-    used = _used(progress, manifest)
-    rows = [_row(found, labels, used) for found in _all(progress)]
+    used = _used_attempts(progress, manifest)
+    rows = [_row(trial, labels, used) for trial in _all_trials(progress)]
     table = pl.DataFrame(rows, schema=SCHEMA).sort("pack", "round", "attempt", "started")
     write_parquet(folder.tables_dir / "trials.parquet", table)
     return table
 
 
-def _all(progress: Progress) -> list[Found]:
+def _all_trials(progress: Progress) -> list[Found]:
     timings = [
-        found
+        trial
         for attempts in progress.timing.values()
         for arms in attempts.values()
-        for found in arms.values()
+        for trial in arms.values()
     ]
     return [*timings, *progress.other.values(), *progress.seeds.values()]
 
 
-def _used(progress: Progress, manifest: Manifest) -> set[tuple[str, int, int]]:
+def _used_attempts(progress: Progress, manifest: Manifest) -> set[tuple[str, int, int]]:
     """(pack, round, attempt) of finished rounds."""
-    found = set()
+    used = set()
     for pack in manifest.packs:
         for number in range(len(pack.orders)):
             attempt = progress.finished_attempt(pack.id, number, pack.arms)
             if attempt is not None:
-                found.add((pack.id, number, attempt))
-    return found
+                used.add((pack.id, number, attempt))
+    return used
 
 
-def _row(found: Found, labels: dict[str, str], used: set[tuple[str, int, int]]) -> dict[str, Any]:
-    record = found.record
+def _row(trial: Found, labels: dict[str, str], used: set[tuple[str, int, int]]) -> dict[str, Any]:
+    record = trial.record
     per_unit = 1 / record.units if record.kind is Kind.TIMING and record.units > 0 else None
     return {
         "arm": record.arm,
@@ -116,7 +116,7 @@ def _row(found: Found, labels: dict[str, str], used: set[tuple[str, int, int]]) 
         "disturbed": "; ".join(record.disturbed),
         "keys": "; ".join(f"{name}={value}" for name, value in sorted(record.keys.items())),
         "started": record.started,
-        "folder": str(found.folder),
+        "folder": str(trial.folder),
     }
 
 

@@ -1,5 +1,4 @@
-"""The four corners of each interaction: what two toggles cost apart and together, for the picture beside the
-table."""
+"""What toggles do in combination: the corners of interactions, and levels alone and beside the others."""
 
 from __future__ import annotations
 
@@ -11,6 +10,8 @@ from statistics import mean
 
 import polars as pl
 
+from pipelines.analysis.judge import EffectResult
+from pipelines.statistics.verdicts import Verdict
 from pipelines.store.records import Arm, Effect, Manifest
 from workloads.api import LevelValue
 
@@ -18,6 +19,9 @@ BETWEEN = " x "
 """What stands between the toggles of an interaction in the name of its effect."""
 SHARED = " = "
 """What stands between interactions that a design cannot tell apart."""
+
+Cells = Mapping[tuple[LevelValue, LevelValue], Sequence[Arm]]
+"""Arms by their levels of two toggles."""
 
 
 @dataclass(frozen=True)
@@ -39,32 +43,41 @@ class Corners:
         """What both take together if neither touched what the other does."""
         return self.first * self.second
 
+    @property
+    def name(self) -> str:
+        """Both toggles with their high levels."""
+        return BETWEEN.join(
+            f"{toggle}={level}" for toggle, level in zip(self.toggles, self.high, strict=True)
+        )
 
-def corners(manifest: Manifest, used: pl.DataFrame) -> list[Corners]:
+
+def interaction_corners(manifest: Manifest, used: pl.DataFrame) -> list[Corners]:
     """Corners of every interaction that a design tells apart from all others and whose rounds are there."""
-    found = []
-    for effect in manifest.effects:
-        if BETWEEN in effect.toggle and SHARED not in effect.toggle:
-            drawn = _corners(effect, manifest, used)
-            found += [drawn] if drawn else []
-    return found
+    separable = [
+        effect for effect in manifest.effects if BETWEEN in effect.toggle and SHARED not in effect.toggle
+    ]
+    corners = [_corners(effect, manifest, used) for effect in separable]
+    return [one for one in corners if one is not None]
 
 
 def _corners(effect: Effect, manifest: Manifest, used: pl.DataFrame) -> Corners | None:
     names = effect.toggle.split(BETWEEN)
-    times = _log_times(effect, used)
-    if len(names) != 2 or not times:
+    log_times = _log_times(effect, used)
+    if len(names) != 2 or not log_times:
         return None
+    first, second = names
     arms = [manifest.arm(name) for name in effect.contrast]
     reference = manifest.arm(next(iter(manifest.sweep.references.values())))
-    ends = [_ends(arms, name, reference) for name in names]
-    cells = _cells(arms, times, (names[0], names[1]))
+    cells = _balanced_cells(arms, first, second)
     if cells is None:
         return None
-    (low, high), (other_low, other_high) = ends
-    places = ((high, other_low), (low, other_high), (high, other_high))
-    first, second, both = (math.exp(cells[place] - cells[low, other_low]) for place in places)
-    return Corners((names[0], names[1]), (low, other_low), (high, other_high), first, second, both)
+    times = {levels: mean(log_times[arm.id] for arm in cell) for levels, cell in cells.items()}
+    (low, high), (other_low, other_high) = (_ends(arms, name, reference) for name in names)
+    against_neither = [
+        math.exp(times[levels] - times[low, other_low])
+        for levels in ((high, other_low), (low, other_high), (high, other_high))
+    ]
+    return Corners((first, second), (low, other_low), (high, other_high), *against_neither)
 
 
 def _ends(arms: Sequence[Arm], toggle: str, reference: Arm) -> tuple[LevelValue, LevelValue]:
@@ -83,38 +96,73 @@ def _log_times(effect: Effect, used: pl.DataFrame) -> dict[str, float]:
     return {arm: mean(times[arm] for times in whole) for arm in effect.contrast} if whole else {}
 
 
-def _cells(
-    arms: Sequence[Arm], times: Mapping[str, float], names: tuple[str, str]
-) -> dict[tuple[LevelValue, LevelValue], float] | None:
-    """Mean log time of each combination of two toggles, with the other toggles equally often at each level in
-    all four."""
+def _balanced_cells(arms: Sequence[Arm], first: str, second: str) -> Cells | None:
+    """Arms of each combination of two toggles, with the other toggles equally often at each level in all
+    four; None where that leaves a combination empty."""
     varied = [
-        name for name in arms[0].levels if len({arm.levels[name] for arm in arms}) > 1 and name not in names
+        name
+        for name in arms[0].levels
+        if name not in (first, second) and len({arm.levels[name] for arm in arms}) > 1
     ]
-    found: dict[tuple[LevelValue, LevelValue], list[Arm]] = defaultdict(list)
+    cells: dict[tuple[LevelValue, LevelValue], list[Arm]] = defaultdict(list)
     for arm in arms:
-        found[arm.levels[names[0]], arm.levels[names[1]]].append(arm)
-    if not _balanced(
-        found.values(), varied
-    ):  # combinations are missing: keep those that all four corners have
-        settings = [{_setting(arm, varied) for arm in corner} for corner in found.values()]
-        shared = set.intersection(*settings)
-        found = {
-            key: [arm for arm in corner if _setting(arm, varied) in shared] for key, corner in found.items()
-        }  # type: ignore
-    if len(found) != 4 or not all(found.values()):
-        return None
-    return {key: mean(times[arm.id] for arm in corner) for key, corner in found.items()}
+        cells[arm.levels[first], arm.levels[second]].append(arm)
+    kept: Cells = cells
+    if not _are_balanced(cells.values(), varied):  # keep the settings of the others that all corners have
+        shared = set.intersection(*({_setting(arm, varied) for arm in cell} for cell in cells.values()))
+        kept = {
+            levels: [arm for arm in cell if _setting(arm, varied) in shared] for levels, cell in cells.items()
+        }
+    return kept if len(kept) == 4 and all(kept.values()) else None
 
 
-def _balanced(corners: Iterable[Sequence[Arm]], varied: Sequence[str]) -> bool:
-    shares = [{(name, arm.levels[name]): 0.0 for name in varied for arm in corner} for corner in corners]
-    for share, corner in zip(shares, corners, strict=True):
-        for arm in corner:
+def _are_balanced(cells: Iterable[Sequence[Arm]], varied: Sequence[str]) -> bool:
+    shares = [{(name, arm.levels[name]): 0.0 for name in varied for arm in cell} for cell in cells]
+    for share, cell in zip(shares, cells, strict=True):
+        for arm in cell:
             for name in varied:
-                share[name, arm.levels[name]] += 1 / len(corner)
+                share[name, arm.levels[name]] += 1 / len(cell)
     return all(share == shares[0] for share in shares)
 
 
 def _setting(arm: Arm, varied: Sequence[str]) -> tuple[LevelValue, ...]:
     return tuple(arm.levels[name] for name in varied)
+
+
+ALONE, BESIDE = "one_at_a_time", "leave_one_out"
+_NO_HELP = (Verdict.NO_DIFFERENCE, Verdict.SLOWER)
+
+
+@dataclass(frozen=True)
+class AloneAndBeside:
+    """One level measured twice: by itself on the reference, and by leaving it out of the best arm."""
+
+    alone: EffectResult | None
+    beside: EffectResult
+
+    @property
+    def reading(self) -> str:
+        """What the two verdicts say together; nothing where either is open or its results changed."""
+        verdicts = [
+            result.verdict if result and not result.outcome else None for result in (self.alone, self.beside)
+        ]
+        match verdicts:
+            case [Verdict.FASTER, Verdict.FASTER]:
+                return "helps either way"
+            case [before, Verdict.FASTER] if before in _NO_HELP:
+                return "helps only beside the others"
+            case [before, Verdict.FASTER] if before is not Verdict.DIFFERENT:
+                return "helps beside the others; alone it is not known"
+            case [Verdict.FASTER, after] if after in _NO_HELP:
+                return "helps only alone: the others already do its work"
+            case [before, after] if before in _NO_HELP and after in _NO_HELP:
+                return "helps in neither"
+        return ""
+
+
+def alone_and_beside(effects: Sequence[EffectResult]) -> list[AloneAndBeside]:
+    """Every level that was left out of a best arm, beside what it does alone; empty unless a sweep has both
+    designs."""
+    alone = {(r.effect.toggle, r.effect.level): r for r in effects if r.effect.design == ALONE}
+    beside = [result for result in effects if result.effect.design == BESIDE]
+    return [AloneAndBeside(alone.get((r.effect.toggle, r.effect.level)), r) for r in beside] if alone else []

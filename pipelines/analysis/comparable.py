@@ -15,7 +15,7 @@ DATA = "data"
 
 
 @dataclass(frozen=True)
-class Unmixed:
+class ComparableTrials:
     """Trials that may be compared, the digest of the data of each arm (id), and what was left out: folders,
     and in words."""
 
@@ -25,8 +25,8 @@ class Unmixed:
     notes: tuple[str, ...]
 
 
-def unmixed(used: pl.DataFrame) -> Unmixed:
-    """Of timing trials those of one machine and, within each arm, of one set of data."""
+def comparable_trials(used: pl.DataFrame) -> ComparableTrials:
+    """Keep the timing trials of one machine and, within each arm, of one set of data."""
     keyed = used.with_columns(
         pl.col("keys").map_elements(_machine, return_dtype=pl.String).alias("_machine"),
         pl.col("keys")
@@ -50,17 +50,17 @@ def unmixed(used: pl.DataFrame) -> Unmixed:
             notes.append(f"{lost} timing trials of {own['label'][0]} are left out: they had other data")
     whole = pl.concat(parts) if parts else keyed
     left_out = frozenset(used["folder"].to_list()) - frozenset(whole["folder"].to_list())
-    return Unmixed(whole.drop("_machine", "_data"), data, left_out, tuple(notes))
+    return ComparableTrials(whole.drop("_machine", "_data"), data, left_out, tuple(notes))
 
 
 def differing_data(data: Mapping[str, str], arms: Iterable[str]) -> str:
-    """Which digests of data several arms had, in words; nothing where they share one, or have no trials."""
-    found = list(dict.fromkeys(data[arm] for arm in arms if arm in data))
-    return f"data differs: {' and '.join(digest or 'none' for digest in found)}" if len(found) > 1 else ""
+    """Name the digests of data that several arms had; "" where they share one, or have no trials."""
+    digests = list(dict.fromkeys(data[arm] for arm in arms if arm in data))
+    return f"data differs: {' and '.join(digest or 'none' for digest in digests)}" if len(digests) > 1 else ""
 
 
 def keys_of(text: str) -> dict[str, str]:
-    """Comparison keys as the table of trials joins them."""
+    """Split the comparison keys that the table of trials joins."""
     pairs = (pair.partition("=") for pair in text.split("; ") if pair)
     return {name: value for name, _, value in pairs}
 

@@ -21,8 +21,8 @@ Counters = Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
-class Moved:
-    """One counter that an arm changes."""
+class CounterChange:
+    """One counter of an arm that differs from the reference's."""
 
     counter: str
     reference: float
@@ -30,19 +30,19 @@ class Moved:
 
     @property
     def size(self) -> float:
-        """How far it moved, as the absolute log ratio; appearing or vanishing counts most."""
+        """Size of the change, as the absolute log ratio; appearing or vanishing counts most."""
         if self.reference <= 0 or self.value <= 0:
             return math.inf
         return abs(math.log(self.value / self.reference))
 
 
 def counters_of(counting: TrialRecord, timings: Iterable[TrialRecord]) -> Counters:
-    """Counters of an arm: what its counting trial counted, and in place of it what only timing trials can
-    (the last says)."""
-    found = dict(counting.counters)
+    """Join what the counting trial of an arm counted with what only timing trials can count (the last of
+    them)."""
+    counters = dict(counting.counters)
     for record in timings:
-        found |= record.counters
-    return found
+        counters |= record.counters
+    return counters
 
 
 def counter_table(arms: Sequence[Arm], counters: Mapping[str, Counters | None]) -> pl.DataFrame:
@@ -55,15 +55,15 @@ def counter_table(arms: Sequence[Arm], counters: Mapping[str, Counters | None]) 
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def moved_counters(reference: Counters | None, own: Counters | None) -> tuple[Moved, ...]:
-    """Counters of an arm that differ from the reference's, the furthest first; empty where either was not
-    counted."""
+def counter_changes(reference: Counters | None, own: Counters | None) -> tuple[CounterChange, ...]:
+    """List the counters of an arm that differ from the reference's, the furthest first; empty where either
+    was not counted."""
     if reference is None or own is None:
         return ()
     both = ((name, reference.get(name), value) for name, value in own.items())
-    moved = [
-        Moved(name, before, value)
+    changes = [
+        CounterChange(name, before, value)
         for name, before, value in both
         if before is not None and value is not None and before != value
     ]
-    return tuple(sorted(moved, key=lambda one: (-one.size, one.counter)))
+    return tuple(sorted(changes, key=lambda one: (-one.size, one.counter)))

@@ -11,10 +11,11 @@ from statistics import median
 
 import polars as pl
 
-from pipelines.analysis import claim_figures, claim_refusals
+from pipelines.analysis import claim_refusals
 from pipelines.analysis.comparable import differing_data
 from pipelines.analysis.counters import counters_of
 from pipelines.analysis.decisions import decide
+from pipelines.analysis.outcomes import Counts
 from pipelines.config.types import workload_config
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.parity.evidence import Agreement
@@ -60,6 +61,7 @@ class EffectResult:
     outcome: str = ""  # why there is no time: unsupported, inert, failed ...
     note: str = ""
     rulings: tuple[tuple[Claim, str], ...] = ()
+    trials: Counts = dataclasses.field(default_factory=dict)  # how those behind it ended, its base's apart
 
     @property
     def word(self) -> str:
@@ -256,8 +258,8 @@ class Judge:
         return [claim for claim in about if claim.against.items() <= base.levels.items()]
 
     def _ruling(self, claim: Claim, result: EffectResult, found: Estimate | None) -> str:
-        if in_the_way := claim_refusals.of(claim, self.cls.toggles, self.device()):
-            return f"{Ruling.NOT_MEASURABLE.value}: {claim_refusals.in_words(in_the_way)}"
+        if in_the_way := claim_refusals.obstacles(claim, self.cls.toggles, self.device()):
+            return f"{Ruling.NOT_MEASURABLE.value}: {claim_refusals.obstacle_text(in_the_way)}"
         if result.outcome:
             return f"{Ruling.UNDECIDED.value}: {result.outcome}"
         if result.verdict is Verdict.DIFFERENT:
@@ -281,11 +283,11 @@ class Judge:
     def figure_of(self, arm: str, figure: str | None) -> float | None:
         """What a claim's figure is for an arm; None where it was not measured."""
         timings = [record for record in self._timings(arm) if record.outcome is Outcome.OK]
-        return claim_figures.figure(figure or "", functools.partial(self._counted, arm), timings)
+        return claim_refusals.figure_value(figure or "", functools.partial(self._counted, arm), timings)
 
     def _counted(self, arm: str, name: str) -> float | None:
         """A counter of an arm, a number of its evidence, or whether it kept the reference's results."""
-        if name == claim_figures.RESULTS_KEPT:
+        if name == claim_refusals.RESULTS_KEPT:
             return self._results_kept(arm)
         value = (self.counters_of(arm) or {}).get(name)
         if value is None and (evidence := self.evidence_of(arm)):

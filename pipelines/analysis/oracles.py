@@ -9,8 +9,8 @@ from workloads.api import Check, Evidence
 
 
 @dataclass(frozen=True)
-class OracleFigure:
-    """One check of one arm: its value, the bound it may reach, and whether it holds. NaN never holds."""
+class OracleDeviation:
+    """One check of one arm against the oracle: its value and the bound it may reach. NaN never holds."""
 
     check: str
     value: float
@@ -24,30 +24,30 @@ class OracleFigure:
 
 @dataclass(frozen=True)
 class Quality:
-    """All oracle figures of an arm, in the order in which its workload declares the checks."""
+    """All deviations of an arm from its oracles, in the order in which its workload declares the checks."""
 
     arm: str
-    figures: tuple[OracleFigure, ...]
+    deviations: tuple[OracleDeviation, ...]
 
 
 def oracle_checks(checks: Sequence[Check]) -> list[Check]:
-    """The checks that compare an arm with an oracle instead of with a reference."""
+    """Pick the checks that compare an arm with an oracle instead of with a reference."""
     return [check for check in checks if check.against == "oracle"]
 
 
 def judge_quality(
     labels: Mapping[str, str], checks: Sequence[Check], evidence: Callable[[str], Evidence | None]
 ) -> tuple[Quality, ...]:
-    """Figures of every arm (id to label) whose evidence holds any; arms without evidence are left out."""
-    found = []
+    """Judge every arm (id to label) whose evidence holds a deviation; arms without evidence are left out."""
+    judged = []
     for arm, label in labels.items():
-        seen = evidence(arm)
-        numbers = seen.numbers if seen else {}
-        figures = tuple(
-            OracleFigure(check.name, float(numbers[check.name]), float(check.bound))
+        own = evidence(arm)
+        numbers = own.numbers if own else {}
+        deviations = tuple(
+            OracleDeviation(check.name, float(numbers[check.name]), float(check.bound))
             for check in oracle_checks(checks)
             if check.name in numbers and check.bound is not None
         )
-        if figures:
-            found.append(Quality(label, figures))
-    return tuple(found)
+        if deviations:
+            judged.append(Quality(label, deviations))
+    return tuple(judged)

@@ -14,22 +14,22 @@ Counts = Mapping[str, int]
 
 
 def outcome_counts(trials: pl.DataFrame) -> dict[str, dict[str, int]]:
-    """Counts of each arm (id) that has trials of any kind, attempts that do not count included."""
-    found: dict[str, dict[str, int]] = {}
+    """Count the trials of each arm (id) of any kind, attempts that do not count included."""
+    counts: dict[str, dict[str, int]] = {}
     grouped = trials.group_by("arm", "outcome").len()
     for outcome in Outcome:
         for arm, _, number in grouped.filter(pl.col("outcome") == outcome.value).iter_rows():
-            found.setdefault(arm, {})[outcome.value] = number
-    return found
+            counts.setdefault(arm, {})[outcome.value] = number
+    return counts
 
 
-def added(counts: Iterable[Counts]) -> dict[str, int]:
-    """Counts of several arms together, in the order of the outcomes."""
+def sum_counts(counts: Iterable[Counts]) -> dict[str, int]:
+    """Add up the counts of several arms, in the order of the outcomes."""
     all_counts = list(counts)
     totals = {outcome.value: sum(one.get(outcome.value, 0) for one in all_counts) for outcome in Outcome}
     return {outcome: number for outcome, number in totals.items() if number}
 
 
-def in_words(counts: Counts) -> str:
-    """Such as ``9 ok, 3 oom``."""
+def outcome_text(counts: Counts) -> str:
+    """Say how trials ended: ``9 ok, 3 oom``."""
     return ", ".join(f"{number} {outcome}" for outcome, number in counts.items())

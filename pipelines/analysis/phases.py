@@ -28,7 +28,7 @@ WHOLE = "iteration"
 
 
 def phase_table(trials: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """One row for each used timing trial and phase, and what could not be read.
+    """Tabulate each used timing trial and phase, a row each, and name what could not be read.
 
     `ns_per_unit` is the phase's total over the region by the units done in it, so that phases of arms with
     different iterations compare; `on` says whose clock it is, the device's where its marks are complete, else
@@ -86,12 +86,12 @@ class PhaseShare:
 
 
 def phases_of(table: pl.DataFrame, arm: str) -> tuple[float | None, tuple[PhaseShare, ...]]:
-    """Median iteration of an arm in ns, and its phases, the longest first."""
+    """Sum up an arm: its median iteration in ns, and its phases, the longest first."""
     own = table.filter(pl.col("arm") == arm)
     whole = own.filter(pl.col("phase") == WHOLE)["median_iteration_ns"].median()
     grouped = own.filter(pl.col("phase") != WHOLE).group_by("phase", maintain_order=True)
-    found = grouped.agg(pl.col("on").last(), pl.col("ns_per_unit").median()).sort(
+    phases = grouped.agg(pl.col("on").last(), pl.col("ns_per_unit").median()).sort(
         "ns_per_unit", descending=True
     )
-    shares = tuple(PhaseShare(name, on, time) for name, on, time in found.iter_rows() if time)
+    shares = tuple(PhaseShare(name, on, time) for name, on, time in phases.iter_rows() if time)
     return (float(whole) if isinstance(whole, (int, float)) else None), shares

@@ -49,32 +49,33 @@ class RuledClaim:
 
 
 def all_rulings(manifest: Manifest, effects: Sequence[EffectResult], judge: Judge) -> tuple[RuledClaim, ...]:
-    """Rulings that effects carry, then predicates about arms that no effect sets apart, such as the naive
-    path itself."""
-    found = [_of_effect(result, claim, text) for result in effects for claim, text in result.rulings]
-    ruled = {one.claim.text for one in found}
-    spoken_of = [claim for claim in judge.cls.claims if claim.speaks_of(judge.config)]
-    predicates = [claim for claim in spoken_of if claim.kind == "predicate" and claim.text not in ruled]
-    return (*found, *_of_arms(manifest, predicates, judge))
+    """List the rulings that effects carry, then rule on predicates about arms that no effect sets apart, such
+    as the naive path itself."""
+    about_effects = [
+        _effect_ruling(result, claim, text) for result in effects for claim, text in result.rulings
+    ]
+    ruled = {one.claim.text for one in about_effects}
+    applicable = [claim for claim in judge.cls.claims if claim.speaks_of(judge.config)]
+    predicates = [claim for claim in applicable if claim.kind == "predicate" and claim.text not in ruled]
+    return (*about_effects, *_arm_rulings(manifest, predicates, judge))
 
 
-def _of_effect(result: EffectResult, claim: Claim, text: str) -> RuledClaim:
+def _effect_ruling(result: EffectResult, claim: Claim, text: str) -> RuledClaim:
     ruling, _, reason = text.partition(": ")
     subject = f"{result.effect.toggle}={result.effect.level}" if result.effect.level else result.effect.toggle
     return RuledClaim(claim, subject, result.effect.design, ruling, reason, result)
 
 
-def _of_arms(manifest: Manifest, claims: Iterable[Claim], judge: Judge) -> Iterable[RuledClaim]:
+def _arm_rulings(manifest: Manifest, claims: Iterable[Claim], judge: Judge) -> Iterable[RuledClaim]:
     space = Space(judge.cls.toggles, judge.config, judge.device())
     for claim in claims:
-        meant = [dict(space.closure(levels)) for levels in claim.arms]
-        arm = next((arm for arm in manifest.arms if dict(arm.levels) in meant), None)
+        legal = [dict(space.closure(levels)) for levels in claim.arms]
+        arm = next((arm for arm in manifest.arms if dict(arm.levels) in legal), None)
         if arm is None:
             continue
-        if in_the_way := claim_refusals.of(claim, judge.cls.toggles, judge.device()):
-            yield RuledClaim(
-                claim, arm.label, "arm", Ruling.NOT_MEASURABLE.value, claim_refusals.in_words(in_the_way)
-            )
+        if standing := claim_refusals.obstacles(claim, judge.cls.toggles, judge.device()):
+            reason = claim_refusals.obstacle_text(standing)
+            yield RuledClaim(claim, arm.label, "arm", Ruling.NOT_MEASURABLE.value, reason)
             continue
         value = judge.figure_of(arm.id, claim.figure)
         if value is not None:
@@ -84,7 +85,7 @@ def _of_arms(manifest: Manifest, claims: Iterable[Claim], judge: Judge) -> Itera
 
 
 def ruling_table(rulings: Sequence[RuledClaim], manifest: Manifest, machine: str) -> pl.DataFrame:
-    """One row for each ruling, with the evidence it rests on."""
+    """Tabulate rulings, a row each, with the evidence they rest on."""
     rows = []
     for one in rulings:
         result = one.effect

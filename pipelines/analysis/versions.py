@@ -18,7 +18,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, ValidationError
 from scipy import stats
 
-from pipelines.analysis.comparable import keys_of, unmixed
+from pipelines.analysis.comparable import comparable_trials, keys_of
 from pipelines.store.files import write_atomically
 from pipelines.store.provenance import Provenance
 from pipelines.store.records import Manifest
@@ -28,10 +28,10 @@ SAME = ("workload", "config", "method", "data")
 """What must be equal: with another of these the two sweeps did other work, or timed it in another way."""
 
 
-class Snapshot(BaseModel):
+class Baseline(BaseModel):
     """What of a sweep others can be compared with: times per unit in ns by arm label and round, and the keys.
 
-    `device` and `torch` may differ between snapshots and are named where they do; `reference` is the first
+    `device` and `torch` may differ between baselines and are named where they do; `reference` is the first
     reference's label.
     """
 
@@ -69,11 +69,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Changes:
-    """Two snapshots compared; `moved` are keys that differ and may, `missing` arms that only one of them
+    """Two baselines compared; `moved` are keys that differ and may, `missing` arms that only one of them
     has."""
 
-    then: Snapshot
-    now: Snapshot
+    then: Baseline
+    now: Baseline
     changes: tuple[Change, ...]
     moved: tuple[str, ...]
     missing: tuple[str, ...]
@@ -90,15 +90,15 @@ class Changes:
         return [change for change in self.changes if change.slower(margin, relative=self.other_machine)]
 
 
-def snapshot(manifest: Manifest, unit: str, trials: pl.DataFrame, provenance: Provenance) -> Snapshot:
-    """Of a sweep that has finished rounds.
+def baseline_of(manifest: Manifest, unit: str, trials: pl.DataFrame, provenance: Provenance) -> Baseline:
+    """Make the baseline of a sweep that has finished rounds.
 
     Raises
     ------
     RecordError
         No round is finished.
     """
-    sound = unmixed(trials.filter(pl.col("used") & (pl.col("outcome") == "ok")))
+    sound = comparable_trials(trials.filter(pl.col("used") & (pl.col("outcome") == "ok")))
     first = next(iter(manifest.sweep.references.values()))
     used = sound.trials.filter(
         pl.col("arm").is_in([arm for arm in sound.data if sound.data[arm] == sound.data.get(first)])
@@ -112,7 +112,7 @@ def snapshot(manifest: Manifest, unit: str, trials: pl.DataFrame, provenance: Pr
     rounds: dict[str, dict[str, float]] = {}
     for label, pack, number, time in used.select("label", "pack", "round", "ns_per_unit").iter_rows():
         rounds.setdefault(label, {})[f"{pack}-{number}"] = time
-    return Snapshot(
+    return Baseline(
         sweep=manifest.sweep.name,
         workload=manifest.sweep.workload,
         unit=unit,
@@ -127,13 +127,13 @@ def snapshot(manifest: Manifest, unit: str, trials: pl.DataFrame, provenance: Pr
     )
 
 
-def store(found: Snapshot, file: Path) -> None:
-    """Write a snapshot as a baseline that can be committed."""
+def store(baseline: Baseline, file: Path) -> None:
+    """Write a baseline as a file that can be committed."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, found.model_dump_json(indent=1).encode())
+    write_atomically(file, baseline.model_dump_json(indent=1).encode())
 
 
-def load(file: Path) -> Snapshot:
+def load(file: Path) -> Baseline:
     """Read what `store` wrote.
 
     Raises
@@ -142,7 +142,7 @@ def load(file: Path) -> Snapshot:
         The file is missing, or no baseline.
     """
     try:
-        return Snapshot.model_validate_json(file.read_text())
+        return Baseline.model_validate_json(file.read_text())
     except OSError as error:
         raise ConfigError(
             f"{file}: {error.strerror or error}; give a sweep's folder, or a file that --store wrote"
@@ -153,8 +153,8 @@ def load(file: Path) -> Snapshot:
         ) from error
 
 
-def against(then: Snapshot, now: Snapshot) -> Changes:
-    """Every arm that both have.
+def compare_baselines(then: Baseline, now: Baseline) -> Changes:
+    """Compare every arm that both have.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def _difference(name: str, before: str, after: str) -> str:
     return "; ".join(fields)
 
 
-def _change(then: Snapshot, now: Snapshot, label: str) -> Change:
+def _change(then: Baseline, now: Baseline, label: str) -> Change:
     plain = welch(
         [math.log(t) for t in then.rounds[label].values()], [math.log(t) for t in now.rounds[label].values()]
     )
@@ -201,7 +201,7 @@ def _change(then: Snapshot, now: Snapshot, label: str) -> Change:
     return Change(label, *plain, relative)
 
 
-def _to_reference(one: Snapshot, label: str) -> list[float]:
+def _to_reference(one: Baseline, label: str) -> list[float]:
     reference = one.rounds.get(one.reference, {})
     return [
         math.log(time / reference[number])
@@ -211,8 +211,8 @@ def _to_reference(one: Snapshot, label: str) -> list[float]:
 
 
 def welch(then: Sequence[float], now: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """exp of the difference of two means of logs, with its 95 % interval (Welch 1947); None with a single
-    round."""
+    """Compute exp of the difference of two means of logs, with its 95 % interval (Welch 1947), None with a
+    single round."""
     a, b = np.asarray(then), np.asarray(now)
     shift = float(b.mean() - a.mean())
     if min(len(a), len(b)) < 2:

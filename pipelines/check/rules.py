@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from pipelines.analysis.counters import moved_counters
+from pipelines.analysis.counters import counter_changes
 from pipelines.parity import comparison
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.trial.compile_cache import FOUND_ON_DISK
@@ -124,7 +124,7 @@ def nothing_changes(
         return []
     if level.witness in FOUND_ON_DISK:
         return []  # counting trials start with nothing on disk: this shows in timing trials alone
-    moved = [one.counter for one in moved_counters(base, arm) if not one.counter.startswith(NOISY)]
+    moved = [one.counter for one in counter_changes(base, arm) if not one.counter.startswith(NOISY)]
     if level.witness is not None:
         before, after = base.get(level.witness), arm.get(level.witness)
         if level.witness not in arm:

@@ -16,7 +16,6 @@ from pipelines.config.types import FrontierCommand
 from pipelines.execution import launch
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan import plan
-from pipelines.report.wording import percent
 from pipelines.search import ladders
 from pipelines.search.driver import Hunt
 from pipelines.search.factors import Grid, ladder_factor
@@ -26,6 +25,7 @@ from pipelines.search.measurements import Bench, Limits
 from pipelines.search.search import explore
 from pipelines.search.surrogate import Factor
 from pipelines.terminal import console_here
+from pipelines.units import percent
 from workloads.api import Toggle
 from workloads.errors import ConfigError
 

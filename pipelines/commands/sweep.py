@@ -30,7 +30,7 @@ from pipelines.plan.cost import estimate
 from pipelines.publish import publish as publishing
 from pipelines.publish.published import published_line
 from pipelines.report import history as telling
-from pipelines.report import html, ledger, markdown, wording
+from pipelines.report import html, ledger, markdown, terminal
 from pipelines.report import versions as changes
 from pipelines.store import provenance
 from pipelines.store.progress import Found, Progress, read_progress
@@ -125,16 +125,16 @@ def history(versions: Sequence[str], arms: Sequence[str], margin: float) -> int:
     return DONE
 
 
-def _taken(path: str) -> against.Snapshot:
+def _taken(path: str) -> against.Baseline:
     """What a stored baseline, or the folder of a sweep, can be compared by."""
-    return changes.opened(path) or _snapshot(*opened(path))
+    return changes.stored_baseline(path) or _snapshot(*opened(path))
 
 
-def _snapshot(folder: SweepFolder, manifest: Manifest) -> against.Snapshot:
+def _snapshot(folder: SweepFolder, manifest: Manifest) -> against.Baseline:
     progress = read_progress(folder, manifest)
     found = provenance.read_provenance(folder.config_file, _environments(progress))
     unit = registry.find(manifest.sweep.workload).unit
-    return against.snapshot(manifest, unit, collect.collect(folder, manifest, progress), found)
+    return against.baseline_of(manifest, unit, collect.collect(folder, manifest, progress), found)
 
 
 def selftest(budget_s: float) -> int:
@@ -246,7 +246,7 @@ def conclude(console: Console, folder: SweepFolder, manifest: Manifest, broken: 
 
 
 def _reported(console: Console, folder: SweepFolder, manifest: Manifest) -> int:
-    comparison = rebuild_report(folder, manifest, lambda found: wording.show(console, found))
+    comparison = rebuild_report(folder, manifest, lambda found: terminal.show(console, found))
     console.print(f"report: {folder.report_file}", highlight=False)
     return SOME_FAILED if comparison.failed else DONE
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.analysis.compare import short_names
+from pipelines.analysis.arm_results import short_names
 from pipelines.config.types import ProfileConfig
 from pipelines.execution.spawn import Child, Exec, ForkServer, fix_imports, wait
 from pipelines.profiling import process

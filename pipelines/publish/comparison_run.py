@@ -1,6 +1,7 @@
 """The comparison of a sweep as one W&B run: effects as numbers, table and picture, and the report as it is.
 
-Made from the files that compare and report have written, so that it can be published from anywhere.
+Made from the files that compare and report have written, so that it can be published from anywhere. The table
+has the columns of `effects.parquet`, whatever they are; where ratios of times stand there, it has speed-ups.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from pipelines.publish.history import plain
 from pipelines.store.records import SCHEMA, Manifest, SweepFolder
 from workloads.errors import RecordError
 
-_SPEED = ("speedup", "speedup_lo", "speedup_hi")
-COLUMNS = ("design", "toggle", "level", "arm", "base", "verdict", *_SPEED, "rounds", "parity", "rulings")
+_SPEED = {"ratio": "speedup", "high": "speedup_lo", "low": "speedup_hi"}
+"""Columns of ratios of times, and what their inverses are called: the bounds change places."""
 
 
 def compare_content(folder: SweepFolder, manifest: Manifest, identity: str) -> RunContent:
-    """The run that shows a comparison.
+    """Make the run that shows a comparison.
 
     Raises
     ------
@@ -36,6 +37,7 @@ def compare_content(folder: SweepFolder, manifest: Manifest, identity: str) -> R
     try:
         content = file.read_bytes()
         effects = [_effect(row) for row in pl.read_parquet(content).to_dicts()]
+        summary = _summary(effects)
     except (OSError, pl.exceptions.PolarsError, KeyError) as error:
         raise RecordError(
             f"{file} is damaged; make it again with `perfsweep compare {folder.path}`: {error}"
@@ -61,18 +63,22 @@ def compare_content(folder: SweepFolder, manifest: Manifest, identity: str) -> R
             "code": sweep.code,
         },
         segments=(Segment(digest, 1, partial(_media, effects, report), numbers=False),),
-        summary=_summary(effects),
+        summary=summary,
         exit_code=0,
         files=(("effects.parquet", file), *((("report.html", report),) if report else ())),
     )
 
 
 def _effect(row: dict[str, Any]) -> dict[str, Any]:
-    """An effect as speed-up: the inverse of the ratio of times, so that its bounds change places."""
-    inverse = {"speedup": row["ratio"], "speedup_lo": row["high"], "speedup_hi": row["low"]}
-    speed = {name: 1 / value if value else None for name, value in inverse.items()}
-    verdict = row["verdict"] or row["outcome"]
-    return {**{name: row[name] for name in COLUMNS if name in row}, **speed, "verdict": verdict}
+    """An effect with speed-ups in place of ratios of times; without a verdict, its outcome says why."""
+    effect = {
+        _SPEED.get(name, name): _inverse(value) if name in _SPEED else value for name, value in row.items()
+    }
+    return {**effect, "verdict": row["verdict"] or row["outcome"]}
+
+
+def _inverse(value: float | None) -> float | None:
+    return 1 / value if value else None
 
 
 def _name(effect: dict[str, Any]) -> str:
@@ -86,29 +92,30 @@ def _full_name(effect: dict[str, Any]) -> str:
 
 def _summary(effects: list[dict[str, Any]]) -> dict[str, Any]:
     """Each effect's speed-up with its bounds, and the largest one under the names that charts sort by."""
-    found: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
     for effect in effects:
-        place = f"effect/{plain(effect['design'])}/{plain(_name(effect))}"
-        found |= {f"{place}/{name}": effect[name] for name in _SPEED if effect[name]}
-        found[f"{place}/verdict"] = effect["verdict"]
+        prefix = f"effect/{plain(effect['design'])}/{plain(_name(effect))}"
+        summary |= {f"{prefix}/{name}": effect[name] for name in _SPEED.values() if effect[name]}
+        summary[f"{prefix}/verdict"] = effect["verdict"]
     if sure := [effect for effect in effects if effect["verdict"] in ("faster", "slower", "no difference")]:
         best = max(sure, key=lambda effect: effect["speedup"] or 0.0)
-        named = {**{name: best[name] for name in _SPEED}, "best": _name(best)}
-        found |= {f"bench/{name}": value for name, value in named.items()}
-        found |= {f"bench_{name}": value for name, value in named.items()}
-    return found
+        named = {**{name: best[name] for name in _SPEED.values()}, "best": _name(best)}
+        summary |= {f"bench/{name}": value for name, value in named.items()}
+        summary |= {f"bench_{name}": value for name, value in named.items()}
+    return summary
 
 
 def _media(effects: list[dict[str, Any]], report: Path | None) -> Iterator[dict[str, Any]]:
     """The one row of the run. Imports wandb."""
     import wandb
 
-    rows = [[_cell(effect.get(name)) for name in COLUMNS] for effect in effects]
-    row: dict[str, Any] = {"effects": wandb.Table(columns=list(COLUMNS), data=rows)}
-    if shown := [
-        effect for effect in effects if effect["speedup"] and effect["speedup_lo"] and effect["speedup_hi"]
-    ]:
-        row["speedups"] = wandb.Plotly(speedup_bars(shown))
+    table = wandb.Table(
+        columns=list(effects[0]) if effects else [],
+        data=[[_cell(value) for value in effect.values()] for effect in effects],
+    )
+    row: dict[str, Any] = {"effects": table}
+    if timed := [effect for effect in effects if all(effect[name] for name in _SPEED.values())]:
+        row["speedups"] = wandb.Plotly(speedup_bars(timed))
     if report is not None:
         row["report"] = wandb.Html(report.read_text(), inject=False)
     yield row
@@ -118,24 +125,26 @@ def speedup_bars(effects: list[dict[str, Any]]) -> Any:
     """A figure of bars with 95 % intervals, largest speed-up on top; changed results are red."""
     import plotly.graph_objects as go
 
-    shown = sorted(effects, key=lambda effect: effect["speedup"])
-    values = [effect["speedup"] for effect in shown]
+    ordered = sorted(effects, key=lambda effect: effect["speedup"])
+    values = [effect["speedup"] for effect in ordered]
     bars = go.Bar(
         x=values,
-        y=[_full_name(effect) for effect in shown],
+        y=[_full_name(effect) for effect in ordered],
         orientation="h",
-        marker={"color": ["#c0392b" if effect["verdict"] == "different" else "#2a78d6" for effect in shown]},
+        marker={
+            "color": ["#c0392b" if effect["verdict"] == "different" else "#2a78d6" for effect in ordered]
+        },
         error_x={
             "type": "data",
             "symmetric": False,
-            "array": [effect["speedup_hi"] - effect["speedup"] for effect in shown],
-            "arrayminus": [effect["speedup"] - effect["speedup_lo"] for effect in shown],
+            "array": [effect["speedup_hi"] - effect["speedup"] for effect in ordered],
+            "arrayminus": [effect["speedup"] - effect["speedup_lo"] for effect in ordered],
         },
     )
     figure = go.Figure(bars)
     figure.add_vline(x=1, line_width=1, line_color="#888888")
     figure.update_layout(
-        xaxis_title="speed-up against the base (95 % interval)", height=120 + 34 * len(shown)
+        xaxis_title="speed-up against the base (95 % interval)", height=120 + 34 * len(ordered)
     )
     return figure
 

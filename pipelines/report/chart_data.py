@@ -1,4 +1,4 @@
-"""Series and spreads that the report draws: one trace of iterations for each arm, and its rounds."""
+"""What the report draws: one trace of iterations for each arm, its rounds, and the times of sizes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Trace:
     timed_ms: tuple[float, ...]
 
 
-def thinned(values: np.ndarray, first: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Positions from `first` on and values [N], or medians of bins where N is above POINTS."""
+def thin(values: np.ndarray, first: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Give positions from `first` on and values [N], or medians of bins where N is above POINTS."""
     bins = np.array_split(np.arange(len(values)), min(len(values), POINTS)) if len(values) else []
     return tuple(first + float(np.mean(bin)) for bin in bins), tuple(
         float(np.median(values[bin])) for bin in bins
@@ -39,9 +39,9 @@ def thinned(values: np.ndarray, first: int) -> tuple[tuple[float, ...], tuple[fl
 
 
 def last_traces(trials: pl.DataFrame, names: Mapping[str, str]) -> list[Trace]:
-    """The last used round of every arm (id to name) that has one; unreadable series are left out (compare
-    names them)."""
-    found = []
+    """Read the last used round of every arm (id to name) that has one; unreadable series are left out
+    (compare names them)."""
+    traces = []
     for arm, name in names.items():
         own = trials.filter(pl.col("used") & (pl.col("arm") == arm) & (pl.col("outcome") == "ok"))
         if own.height == 0:
@@ -51,30 +51,30 @@ def last_traces(trials: pl.DataFrame, names: Mapping[str, str]) -> list[Trace]:
         except RecordError:
             continue
         warm = arrays.get("warmup_wall_ns", np.zeros(0)) / 1e6
-        found.append(Trace(arm, name, *thinned(warm, 0), *thinned(arrays["wall_ns"] / 1e6, len(warm))))
-    return found
+        traces.append(Trace(arm, name, *thin(warm, 0), *thin(arrays["wall_ns"] / 1e6, len(warm))))
+    return traces
 
 
 @dataclass(frozen=True)
-class Spread:
+class RoundTimes:
     """Times per unit of one arm in ns, one for each used round."""
 
     label: str
     ns_per_unit: tuple[float, ...]
 
 
-def spreads(trials: pl.DataFrame, names: Mapping[str, str]) -> list[Spread]:
-    """All arms (id to name) that have rounds, in the order of the plan."""
+def round_times(trials: pl.DataFrame, names: Mapping[str, str]) -> list[RoundTimes]:
+    """Collect the rounds of all arms (id to name) that have some, in the order of the plan."""
     used = trials.filter(pl.col("used") & (pl.col("outcome") == "ok"))
-    found = [
+    times_of = [
         (name, tuple(used.filter(pl.col("arm") == arm)["ns_per_unit"].to_list()))
         for arm, name in names.items()
     ]
-    return [Spread(name, times) for name, times in found if times]
+    return [RoundTimes(name, times) for name, times in times_of if times]
 
 
 @dataclass(frozen=True)
-class Rung:
+class SizeResult:
     """One value of a size toggle: its median time per unit and peak memory, or how its trials ended."""
 
     value: float
@@ -85,21 +85,22 @@ class Rung:
 
 
 @dataclass(frozen=True)
-class Frontier:
-    """All measured values of one size toggle with everything else at rest."""
+class SizeCurve:
+    """Times of all sizes of one toggle, smallest first, with everything else at rest."""
 
     toggle: str
-    rungs: tuple[Rung, ...]
+    sizes: tuple[SizeResult, ...]
 
 
-def frontiers(trials: pl.DataFrame, arms: Sequence[Arm], ladders: dict[str, set[str]]) -> list[Frontier]:
-    """A frontier for each ladder: `ladders` names the toggle and the ids of its arms, base included."""
+def size_curves(trials: pl.DataFrame, arms: Sequence[Arm], ladders: dict[str, set[str]]) -> list[SizeCurve]:
+    """Sum up each ladder: `ladders` names the toggle and the ids of its arms, base included."""
     return [
-        Frontier(
+        SizeCurve(
             toggle,
             tuple(
                 sorted(
-                    (_rung(trials, arm, toggle) for arm in arms if arm.id in ids), key=lambda rung: rung.value
+                    (_size_result(trials, arm, toggle) for arm in arms if arm.id in ids),
+                    key=lambda one: one.value,
                 )
             ),
         )
@@ -107,13 +108,13 @@ def frontiers(trials: pl.DataFrame, arms: Sequence[Arm], ladders: dict[str, set[
     ]
 
 
-def _rung(trials: pl.DataFrame, arm: Arm, toggle: str) -> Rung:
+def _size_result(trials: pl.DataFrame, arm: Arm, toggle: str) -> SizeResult:
     own = trials.filter(pl.col("arm") == arm.id)
     ok = own.filter(pl.col("used") & (pl.col("outcome") == "ok"))
     level = arm.levels[toggle]
     value = float(level) if isinstance(level, (int, float)) and not isinstance(level, bool) else float("inf")
     if ok.height:
         median, peak = ok["ns_per_unit"].median(), ok["peak_bytes"].max()
-        return Rung(value, str(level), float(median), int(peak or 0), "ok")  # type: ignore[arg-type]
+        return SizeResult(value, str(level), float(median), int(peak or 0), "ok")  # type: ignore[arg-type]
     bad = own.filter(pl.col("outcome") != "ok")["outcome"].to_list()
-    return Rung(value, str(level), None, None, bad[-1] if bad else "no rounds")
+    return SizeResult(value, str(level), None, None, bad[-1] if bad else "no rounds")

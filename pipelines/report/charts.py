@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from pipelines.analysis.combinations import Corners
 from pipelines.analysis.judge import EffectResult
-from pipelines.report.chart_data import Frontier, Spread, Trace
+from pipelines.report.chart_data import RoundTimes, SizeCurve, Trace
 
 INK = "#6b6b6b"
 """Of words where a page does not say otherwise; the report's own page colours them by its scheme."""
@@ -24,9 +24,9 @@ LARGE = 2.0
 """Beyond this factor effects are drawn on a logarithmic axis: in percent, 10x and 1000x look the same."""
 
 
-def effects(shown: Sequence[tuple[str, EffectResult]], margin: float) -> go.Figure:
+def effects(named: Sequence[tuple[str, EffectResult]], margin: float) -> go.Figure:
     """Effects with their intervals, one line each; named results must have a ratio and an interval."""
-    ordered = sorted(shown, key=lambda pair: pair[1].ratio or 0.0, reverse=True)
+    ordered = sorted(named, key=lambda pair: pair[1].ratio or 0.0, reverse=True)
     results = [result for _, result in ordered]
     logarithmic = any(not 1 / LARGE < value < LARGE for r in results for value in (r.low, r.high) if value)
     place = (lambda ratio: ratio) if logarithmic else (lambda ratio: (ratio - 1) * 100)
@@ -34,7 +34,7 @@ def effects(shown: Sequence[tuple[str, EffectResult]], margin: float) -> go.Figu
     figure = go.Figure(
         go.Scatter(
             x=x,
-            y=[folded(name) for name, _ in ordered],
+            y=[fold(name) for name, _ in ordered],
             mode="markers",
             marker={"size": 9, "color": [GOOD if r.parity_ok else BAD for r in results]},
             error_x={
@@ -67,21 +67,21 @@ def factor_ticks(low: float, high: float) -> dict[float, str]:
     """Ratios worth a tick between two ratios, 1 always, with what they are called; no more than fit beside
     each other."""
     low, high = min(low, 1.0) / 1.1, max(high, 1.0) * 1.1
-    shown: list[float] = []
+    ticks: list[float] = []
     for steps in ((1, 1.2, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)):
         factors = [
             step * 10.0**power
             for power in range(math.ceil(math.log10(max(high, 1 / low))) + 1)
             for step in steps
         ]
-        shown = sorted(
+        ticks = sorted(
             value for value in {*factors, *(1 / factor for factor in factors)} if low <= value <= high
         )
-        if len(shown) <= MOST_TICKS:
+        if len(ticks) <= MOST_TICKS:
             break
     return {
         value: "same" if value == 1 else f"{1 / value:g}x less" if value < 1 else f"{value:g}x more"
-        for value in shown
+        for value in ticks
     }
 
 
@@ -89,8 +89,8 @@ FOLD = 28
 """Characters after which a name on an axis is folded, so that a phone has room for what it names."""
 
 
-def folded(name: str) -> str:
-    """A long name on several lines, broken after commas and spaces."""
+def fold(name: str) -> str:
+    """Break a long name into several lines, after commas and spaces."""
     lines = [""]
     for part in re.findall(r"[^, ]+[, ]*", name):
         if lines[-1] and len(lines[-1]) + len(part.rstrip()) > FOLD:
@@ -101,20 +101,20 @@ def folded(name: str) -> str:
 
 def row_height(names: Sequence[str], least: int) -> int:
     """Pixels that each row of an axis needs for these names."""
-    return max([least, *(6 + 14 * (folded(name).count("<br>") + 1) for name in names)])
+    return max([least, *(6 + 14 * (fold(name).count("<br>") + 1) for name in names)])
 
 
-def interaction(found: Corners) -> go.Figure:
+def interaction(corners: Corners) -> go.Figure:
     """Time against the first toggle, one line for each level of the second; dotted where they would be
     parallel."""
-    (one, other), (low, other_low), (high, other_high) = found.toggles, found.low, found.high
+    (one, other), (low, other_low), (high, other_high) = corners.toggles, corners.low, corners.high
     x = [f"{one}={low}", f"{one}={high}"]
     lines = (
-        (f"{other}={other_low}", [1.0, found.first], {"color": GREY, "width": 2}),
-        (f"{other}={other_high}", [found.second, found.both], {"color": GOOD, "width": 2}),
+        (f"{other}={other_low}", [1.0, corners.first], {"color": GREY, "width": 2}),
+        (f"{other}={other_high}", [corners.second, corners.both], {"color": GOOD, "width": 2}),
         (
             "if neither touched the other",
-            [found.second, found.expected],
+            [corners.second, corners.expected],
             {"color": GOOD, "width": 1, "dash": "dot"},
         ),
     )
@@ -124,8 +124,8 @@ def interaction(found: Corners) -> go.Figure:
             x=x, y=y, mode="lines+markers", name=label, line=line, hovertemplate="%{y:.3g}<extra></extra>"
         )
     _frame(figure, "", 330)
-    corners = (1.0, found.first, found.second, found.both, found.expected)
-    if max(corners) > LARGE * min(corners):
+    times = (1.0, corners.first, corners.second, corners.both, corners.expected)
+    if max(times) > LARGE * min(times):
         figure.update_yaxes(type="log")
     figure.update_yaxes(title_text="time against neither")
     figure.update_xaxes(type="category", range=[-0.2, 1.2])
@@ -138,7 +138,7 @@ def iterations(traces: Sequence[Trace], first: Sequence[str]) -> go.Figure:
     clicked."""
     figure = go.Figure()
     palette = ["#2a78d6", "#e08b27", "#2f9e62", "#b05bd0", "#c0392b", "#12a5b5", "#8a97a5"]
-    # Those that are seen at first come first, so that no two of them share a colour.
+    # Those that are drawn at first come first, so that no two of them share a colour.
     for number, trace in enumerate(sorted(traces, key=lambda trace: trace.arm not in first)):
         colour = palette[number % len(palette)]
         shared = {
@@ -164,23 +164,23 @@ def iterations(traces: Sequence[Trace], first: Sequence[str]) -> go.Figure:
     return figure
 
 
-def distributions(shown: Sequence[Spread]) -> go.Figure:
+def distributions(arms: Sequence[RoundTimes]) -> go.Figure:
     """Every round's time per unit, one row for each arm."""
     figure = go.Figure()
-    for spread in reversed(shown):
-        times = [time / 1e3 for time in spread.ns_per_unit]
+    for arm in reversed(arms):
+        times = [time / 1e3 for time in arm.ns_per_unit]
         figure.add_box(
             x=times,
-            name=folded(spread.label),
+            name=fold(arm.label),
             boxpoints="all",
             jitter=0.4,
             pointpos=0,
             marker={"color": GOOD, "size": 4},
         )
-    height = 110 + row_height([spread.label for spread in shown], 30) * len(shown)
+    height = 110 + row_height([arm.label for arm in arms], 30) * len(arms)
     _frame(figure, "microseconds per unit, one point for each round", height)
     figure.update_layout(showlegend=False)
-    medians = [sorted(spread.ns_per_unit)[len(spread.ns_per_unit) // 2] for spread in shown]
+    medians = [sorted(arm.ns_per_unit)[len(arm.ns_per_unit) // 2] for arm in arms]
     if medians and max(medians) > 5 * min(medians):
         figure.update_xaxes(type="log")
     return figure
@@ -188,31 +188,31 @@ def distributions(shown: Sequence[Spread]) -> go.Figure:
 
 def memory(labels: Sequence[str], peaks_mb: Sequence[float]) -> go.Figure:
     """Peak memory of every arm, MiB."""
-    names = [folded(label) for label in labels]
+    names = [fold(label) for label in labels]
     figure = go.Figure(go.Bar(x=list(peaks_mb)[::-1], y=names[::-1], orientation="h", marker={"color": GOOD}))
     _frame(figure, "peak memory, MB", 110 + row_height(labels, 26) * len(labels))
     return figure
 
 
-def frontier(found: Frontier) -> go.Figure:
+def size_curve(curve: SizeCurve) -> go.Figure:
     """Time per unit against the size, with sizes that did not finish marked along the top."""
-    fine = [rung for rung in found.rungs if rung.ns_per_unit is not None]
-    lost = [rung for rung in found.rungs if rung.ns_per_unit is None]
-    order = [rung.text for rung in found.rungs]
+    fine = [size for size in curve.sizes if size.ns_per_unit is not None]
+    lost = [size for size in curve.sizes if size.ns_per_unit is None]
+    order = [size.text for size in curve.sizes]
     figure = go.Figure(
         go.Scatter(
-            x=[rung.text for rung in fine],
-            y=[(rung.ns_per_unit or 0) / 1e3 for rung in fine],
+            x=[size.text for size in fine],
+            y=[(size.ns_per_unit or 0) / 1e3 for size in fine],
             mode="lines+markers",
         )
     )
     figure.update_traces(line={"color": GOOD}, name="time")
     if lost:
-        top = max(((rung.ns_per_unit or 0) / 1e3 for rung in fine), default=1.0)
+        top = max(((size.ns_per_unit or 0) / 1e3 for size in fine), default=1.0)
         marks = {"symbol": "x", "size": 12, "color": BAD}
-        text = [rung.outcome for rung in lost]
+        text = [size.outcome for size in lost]
         figure.add_scatter(
-            x=[rung.text for rung in lost],
+            x=[size.text for size in lost],
             y=[top] * len(lost),
             mode="markers+text",
             text=text,
@@ -220,7 +220,7 @@ def frontier(found: Frontier) -> go.Figure:
             marker=marks,
             name="did not finish",
         )
-    _frame(figure, found.toggle, 360)
+    _frame(figure, curve.toggle, 360)
     figure.update_xaxes(type="category", categoryorder="array", categoryarray=order)
     figure.update_yaxes(title_text="microseconds per unit", rangemode="tozero")
     figure.update_layout(legend=ABOVE)

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from pipelines.analysis.versions import Change, Snapshot, against
-from pipelines.report.wording import bounds_text, percent
-from pipelines.units import duration
+from pipelines.analysis.columns import NAME_WIDTH, Column
+from pipelines.analysis.versions import Baseline, Change, compare_baselines
+from pipelines.report.tables import Table
+from pipelines.report.terminal import print_lines, print_table
+from pipelines.units import bounds_text, duration, percent
 from workloads.errors import ConfigError
 
 
@@ -37,85 +37,82 @@ class Version:
     moved: tuple[str, ...]
 
 
-def history(snapshots: Sequence[Snapshot], label: str) -> list[Version]:
-    """Versions of the arm with this label, in the order given; those without the arm are left out.
+def history(baselines: Sequence[Baseline], label: str) -> list[Version]:
+    """List the versions of the arm with this label, in the order given; those without the arm are left out.
 
     Raises
     ------
     ConfigError
         No version has the arm, or two that follow one another did other work; the message says what differs.
     """
-    having = [one for one in snapshots if label in one.rounds]
+    having = [one for one in baselines if label in one.rounds]
     if not having:
-        known = sorted({name for one in snapshots for name in one.rounds})
+        known = sorted({name for one in baselines for name in one.rounds})
         raise ConfigError(f"--arm {label} is in none of these sweeps; choose from: {', '.join(known)}")
-    found = []
-    for before, now in zip([None, *having], having, strict=False):
-        changes = against(before, now) if before else None
-        change = next(one for one in changes.changes if one.label == label) if changes else None
-        times = list(now.rounds[label].values())
-        other = changes.other_machine if changes else False
-        found.append(
-            Version(
-                now.sweep,
-                now.commit,
-                len(times),
-                median(times),
-                change,
-                other,
-                changes.moved if changes else (),
-            )
-        )
-    return found
+    return [_version(before, now, label) for before, now in zip([None, *having], having, strict=False)]
 
 
-def show(console: Console, snapshots: Sequence[Snapshot], arms: Sequence[str], margin: float) -> None:
+def _version(before: Baseline | None, now: Baseline, label: str) -> Version:
+    changes = compare_baselines(before, now) if before else None
+    times = list(now.rounds[label].values())
+    return Version(
+        sweep=now.sweep,
+        commit=now.commit,
+        rounds=len(times),
+        ns_per_unit=median(times),
+        change=next(one for one in changes.changes if one.label == label) if changes else None,
+        other_machine=changes.other_machine if changes else False,
+        moved=changes.moved if changes else (),
+    )
+
+
+def show(console: Console, baselines: Sequence[Baseline], arms: Sequence[str], margin: float) -> None:
     """Print one table for each arm; without `arms` for all that the newest version has."""
-    newest = snapshots[-1]
+    newest = baselines[-1]
+    columns = _columns(newest, margin)
     for label in arms or newest.rounds:
-        console.print(_table(history(snapshots, label), label, newest, margin))
-    console.print(
-        f"- slower and faster: the interval lies wholly beyond {margin:.0%} of the version before; on another"
-        f" device only the ratio to {newest.reference} is judged\n- versions are not interleaved: a machine"
-        " that drifted moves all arms at once",
-        highlight=False,
+        title = f"{label}: time per {newest.unit}"
+        print_table(console, Table(title, columns, tuple(history(baselines, label))))
+    lines = (
+        f"slower and faster: the interval lies wholly beyond {margin:.0%} of the version before; on another"
+        f" device only the ratio to {newest.reference} is judged",
+        "versions are not interleaved: a machine that drifted moves all arms at once",
+    )
+    print_lines(console, lines)
+
+
+def _columns(newest: Baseline, margin: float) -> tuple[Column[Version], ...]:
+    return (
+        Column("sweep", "sweep", text=lambda one: one.sweep, width=NAME_WIDTH),
+        Column("commit", "commit", text=lambda one: one.commit[:10]),
+        Column("rounds", "rounds", text=lambda one: str(one.rounds), kind=int, drop=1),
+        Column("time", "time", text=lambda one: duration(one.ns_per_unit), kind=float),
+        Column("change", "change", text=lambda one: percent(one.change and one.change.ratio), kind=float),
+        Column("bounds", "95 % interval", text=_bounds, kind=float),
+        Column("beside", f"beside {newest.reference}", text=_beside, kind=float, drop=2),
+        Column("words", "", text=lambda one: _words(one, margin), width=NAME_WIDTH),
     )
 
 
-def _table(versions: Sequence[Version], label: str, newest: Snapshot, margin: float) -> Table:
-    table = Table(
-        title=f"\n{label}: time per {newest.unit}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
-    )
-    for heading in (
-        "sweep",
-        "commit",
-        "rounds",
-        "time",
-        "change",
-        "95 % interval",
-        f"beside {newest.reference}",
-        "",
-    ):
-        table.add_column(
-            heading, overflow="fold", justify="right" if heading in ("rounds", "time", "change") else "left"
-        )
-    for one in versions:
-        table.add_row(*_cells(one, margin))
-    return table
+def _bounds(one: Version) -> str:
+    return bounds_text(one.change.ratio, one.change.low, one.change.high) if one.change else ""
 
 
-def _cells(one: Version, margin: float) -> tuple[str, ...]:
-    first = (one.sweep, one.commit[:10], str(one.rounds), duration(one.ns_per_unit))
-    change = one.change
-    if change is None:
-        return (*first, "", "", "", "first")
-    beside = f"{percent(change.relative[0])} ({bounds_text(*change.relative)})" if change.relative else ""
+def _beside(one: Version) -> str:
+    relative = one.change and one.change.relative
+    return f"{percent(relative[0])} ({bounds_text(*relative)})" if relative else ""
+
+
+def _words(one: Version, margin: float) -> str:
+    """What became of the arm, and what moved along."""
+    if one.change is None:
+        return "first"
     moved = "; ".join(text for text in one.moved if not text.startswith("commit"))
-    words = ", ".join(word for word in (word_of(change, margin, relative=one.other_machine), moved) if word)
-    return (*first, percent(change.ratio), bounds_text(change.ratio, change.low, change.high), beside, words)
+    word = direction(one.change, margin, relative=one.other_machine)
+    return ", ".join(text for text in (word, moved) if text)
 
 
-def word_of(change: Change, margin: float, *, relative: bool) -> str:
+def direction(change: Change, margin: float, *, relative: bool) -> str:
     """slower or faster where the interval says so, else nothing."""
     _, low, high = (
         (change.relative or (1.0, None, None)) if relative else (change.ratio, change.low, change.high)

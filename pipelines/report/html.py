@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from importlib.resources import files
-from typing import Any
 
 import jinja2
 import plotly.graph_objects as go
@@ -13,18 +12,21 @@ import polars as pl
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from pipelines import units
+from pipelines.analysis.arm_results import short_names
+from pipelines.analysis.columns import Where, effect_name
 from pipelines.analysis.combinations import BETWEEN
-from pipelines.analysis.compare import ArmResult, Comparison, short_names
-from pipelines.analysis.judge import EffectResult
-from pipelines.analysis.oracles import Quality
-from pipelines.analysis.outcomes import in_words
-from pipelines.report import charts, wording
-from pipelines.report.chart_data import frontiers, last_traces, spreads
-from pipelines.report.profile_links import links
+from pipelines.analysis.compare import Comparison
+from pipelines.report import charts
+from pipelines.report.chart_data import last_traces, round_times, size_curves
+from pipelines.report.profile_links import linked_profiles
+from pipelines.report.sentences import answer, footnotes, opening
+from pipelines.report.tables import Table, answer_tables, arms_table, design_title, has_several_designs
 from pipelines.store.files import write_atomically
 from pipelines.store.provenance import Provenance
 from pipelines.store.records import Manifest, SweepFolder
+
+Picture = tuple[str, str, go.Figure]
+"""Title, caption and drawing."""
 
 
 def write_html(
@@ -39,36 +41,22 @@ def write_html(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     template = environment.from_string(files("pipelines.report").joinpath("report.html.j2").read_text())
-    checks = wording.quality_checks(comparison)
+    tables = list(answer_tables(comparison, Where.HTML))
     text = template.render(
         comparison=comparison,
-        headline=wording.headline(comparison).partition(": ")[2].capitalize(),
-        answer=wording.answer(comparison),
-        groups=[
-            (title, [_effect_row(comparison, one) for one in found])
-            for title, found in wording.by_design(comparison)
-        ],
-        interactions=[
-            (wording.corners_row(one)[0], _markup(charts.interaction(one))) for one in comparison.corners
-        ],
-        interacting=interacting(comparison),
-        together_headings=wording.TOGETHER,
-        together=[wording.together_row(one) for one in comparison.together],
-        quality_headings=wording.quality_headings(comparison),
-        quality=[_quality_row(row, checks) for row in comparison.quality],
-        moved=[(arm.name or arm.label, arm.moved) for arm in comparison.arms if arm.moved],
-        arms=[_arm_row(arm) for arm in comparison.arms],
-        shows_mfu=wording.shows_mfu(comparison),
-        claims=[
-            (wording.subject(comparison, one), one.claim, wording.ruling_text(one))
-            for one in comparison.rulings
-        ],
-        profiles=links(folder),
-        footnotes=wording.footnotes(comparison),
+        opening=opening(comparison),
+        answer=answer(comparison),
+        tables=tables,
+        interactions=[(one.name, _markup(charts.interaction(one))) for one in comparison.corners],
+        interacting=interacting(tables),
+        arms=arms_table(comparison, Where.HTML),
+        changes=[(arm.name or arm.label, arm.changes) for arm in comparison.arms if arm.changes],
+        profiles=linked_profiles(folder),
+        footnotes=footnotes(comparison),
         plotly=Markup(get_plotlyjs()),
         pictures=[
             (title, caption, _markup(figure))
-            for title, caption, figure in _figures(manifest, comparison, trials)
+            for title, caption, figure in _pictures(manifest, comparison, trials)
         ],
         provenance=provenance,
         command=f"perfsweep compare {folder.path}",
@@ -83,49 +71,32 @@ def _markup(figure: go.Figure) -> Markup:
     return Markup(plotly.io.to_html(figure, include_plotlyjs=False, full_html=False, config=options))
 
 
-def interacting(comparison: Comparison) -> str:
-    """The design (as a title) beside whose table the interactions are drawn: the first that estimates any."""
-    titles = [
-        title
-        for title, effects in wording.by_design(comparison)
-        if any(BETWEEN in r.effect.toggle for r in effects)
-    ]
-    return next(iter(titles), "")
+def interacting(tables: list[Table]) -> str:
+    """The title of the table beside which interactions are drawn: the first that estimates any."""
+    effects = [table for table in tables if table.title.startswith("Effects")]
+    titles = (table.title for table in effects if any(BETWEEN in row.effect.toggle for row in table.rows))
+    return next(titles, "")
 
 
-def _figures(
-    manifest: Manifest, comparison: Comparison, trials: pl.DataFrame
-) -> Iterable[tuple[str, str, go.Figure]]:
-    shown = [
-        r for r in comparison.effects if r.ratio is not None and r.low is not None and r.high is not None
-    ]
-    if shown:
-        several = wording.has_several_designs(comparison)
-        named = [(wording.in_design(r) if several else wording.name(r), r) for r in shown]
-        caption = (
-            "Each line is an effect with its 95 % interval; within the grey band there is no difference."
-        )
-        yield "Effects", caption, charts.effects(named, comparison.margin)
+def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) -> Iterator[Picture]:
+    yield from _effects_picture(comparison)
     names = short_names(manifest)
-    ladders = _ladders(manifest)
-    for found in frontiers(trials, manifest.arms, ladders):
+    for curve in size_curves(trials, manifest.arms, _ladders(manifest)):
         yield (
-            f"Frontier of {found.toggle}",
+            f"Frontier of {curve.toggle}",
             "Crosses are sizes whose trials did not finish, with the reason.",
-            charts.frontier(found),
+            charts.size_curve(curve),
         )
     if traces := last_traces(trials, names):
-        best = [r.effect.pairs[0][0] for r in sorted(shown, key=lambda r: r.ratio or 1.0)]
-        first = list(dict.fromkeys([*manifest.sweep.references.values(), *best]))[: charts.FEW_ARMS]
         yield (
             "Iterations",
             (
                 "The last round of each arm, iteration by iteration; warm-up is dotted. Click a name to show"
                 " or hide it."
             ),
-            charts.iterations(traces, first),
+            charts.iterations(traces, _first_arms(manifest, comparison)),
         )
-    if rounds := spreads(trials, names):
+    if rounds := round_times(trials, names):
         yield (
             "Rounds",
             "Pairs within a round are compared, so a shift of whole rounds does not count.",
@@ -137,48 +108,31 @@ def _figures(
         yield "Memory", caption, charts.memory([label for label, _ in peaks], [peak for _, peak in peaks])
 
 
+def _effects_picture(comparison: Comparison) -> Iterator[Picture]:
+    several = has_several_designs(comparison)
+    named = [
+        (f"{effect_name(r)} ({design_title(r.effect.design)})" if several else effect_name(r), r)
+        for r in comparison.effects
+        if r.ratio is not None and r.low is not None and r.high is not None
+    ]
+    if named:
+        caption = (
+            "Each line is an effect with its 95 % interval; within the grey band there is no difference."
+        )
+        yield "Effects", caption, charts.effects(named, comparison.margin)
+
+
+def _first_arms(manifest: Manifest, comparison: Comparison) -> list[str]:
+    """Arms whose iterations are drawn until somebody clicks: the references, then the fastest."""
+    timed = [r for r in comparison.effects if r.ratio is not None and r.low is not None]
+    fastest = [r.effect.pairs[0][0] for r in sorted(timed, key=lambda r: r.ratio or 1.0)]
+    return list(dict.fromkeys([*manifest.sweep.references.values(), *fastest]))[: charts.FEW_ARMS]
+
+
 def _ladders(manifest: Manifest) -> dict[str, set[str]]:
     """Toggles that were measured as ladders, with the ids of their arms and bases."""
-    found: dict[str, set[str]] = {}
+    ladders: dict[str, set[str]] = {}
     for effect in manifest.effects:
         if effect.design == "ladder":
-            found.setdefault(effect.toggle, set()).update(arm for pair in effect.pairs for arm in pair)
-    return found
-
-
-def _effect_row(comparison: Comparison, result: EffectResult) -> dict[str, Any]:
-    return {
-        "name": wording.name(result),
-        "base": result.base_label,
-        "time": wording.percent(result.ratio),
-        "interval": wording.interval(result),
-        "verdict": result.word,
-        "css": result.verdict.name.lower() if result.verdict else "none",
-        "parity": result.parity_text,
-        "cpu": wording.cpu_text(result),
-        "memory": wording.megabytes(result.memory_bytes),
-        "compile": wording.compile_text(result),
-        "warm": wording.warm_compile_text(result),
-        "rounds": result.rounds,
-        "trials": wording.trials_text(comparison, result),
-        "method": result.method,
-    }
-
-
-def _quality_row(row: Quality, checks: list[str]) -> dict[str, Any]:
-    figures = {figure.check: figure for figure in row.figures}
-    return {"arm": row.arm, "figures": [figures.get(check) for check in checks]}
-
-
-def _arm_row(arm: ArmResult) -> dict[str, Any]:
-    return {
-        "name": arm.name or arm.label,
-        "label": arm.label,
-        "time": units.duration(arm.ns_per_unit) if arm.ns_per_unit else "",
-        "iteration": units.duration(arm.iteration_ns) if arm.iteration_ns else "",
-        "phases": wording.phases_text(arm),
-        "rounds": arm.rounds,
-        "memory": f"{arm.peak_bytes / 2**20:.0f} MB" if arm.peak_bytes else "",
-        "mfu": wording.mfu_text(arm),
-        "outcomes": in_words(arm.outcomes),
-    }
+            ladders.setdefault(effect.toggle, set()).update(arm for pair in effect.pairs for arm in pair)
+    return ladders

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from pipelines.report.profiles import HEADINGS, NAME_WIDTH, plain
-from pipelines.report.wording import percent
+from pipelines.report.terminal import plain_table
 from pipelines.store.profiles import RESULT, Cost, Kept, Profile, read_profile
-from pipelines.units import duration
+from pipelines.units import duration, percent
 from workloads.errors import ConfigError
 
 COMPARED = ("torch", "pyinstrument", "roofline")
@@ -62,12 +60,12 @@ def pairs(before: Sequence[Kept], after: Sequence[Kept], tool: str | None) -> li
     ConfigError
         There are none, or they are of different workloads.
     """
-    wanted = (tool,) if tool else COMPARED
-    found = {(kept.profile.tool, kept.profile.variant): kept.profile for kept in after}
+    tools = (tool,) if tool else COMPARED
+    others = {(kept.profile.tool, kept.profile.variant): kept.profile for kept in after}
     pairs = [
-        (one.profile, found.get((one.profile.tool, one.profile.variant)))
+        (one.profile, others.get((one.profile.tool, one.profile.variant)))
         for one in before
-        if one.profile.tool in wanted
+        if one.profile.tool in tools
     ]
     same = [(one, other) for one, other in pairs if other is not None]
     if not same:
@@ -97,10 +95,10 @@ def differences(before: Profile, after: Profile) -> list[Difference]:
     sides = [
         _by_name(profile.costs, amount) for profile, amount in zip((before, after), amounts, strict=True)
     ]
-    found = [
+    changes = [
         Difference(*key, sides[0].get(key, 0.0), sides[1].get(key, 0.0)) for key in {**sides[0], **sides[1]}
     ]
-    return sorted(found, key=lambda one: abs(one.change_ns), reverse=True)
+    return sorted(changes, key=lambda one: abs(one.change_ns), reverse=True)
 
 
 def per(before: Profile, after: Profile) -> str:
@@ -115,45 +113,41 @@ def _amounts(before: Profile, after: Profile) -> tuple[float, float]:
 
 
 def _by_name(costs: Sequence[Cost], amount: float) -> dict[tuple[str, str], float]:
-    found: dict[tuple[str, str], float] = {}
+    times: dict[tuple[str, str], float] = {}
     for cost in costs:
         key = (cost.name, cost.where.rpartition(":")[0])
-        found[key] = found.get(key, 0.0) + cost.total_ns / amount
-    return found
+        times[key] = times.get(key, 0.0) + cost.total_ns / amount
+    return times
 
 
 def show(console: Console, before: Profile, after: Profile, top: int) -> None:
     """Print the largest changes, and what they add up to."""
-    found, unit = differences(before, after), per(before, after)
-    first, second = HEADINGS.get(before.tool, ("name", "where"))
-    table = Table(
-        title=Text(f"\n{before.title}: A is {before.arm.label}, B is {after.arm.label}; self time per {unit}")
-    )
-    table.title_justify, table.box, table.pad_edge, table.padding = (
-        "left",
-        box.SIMPLE_HEAD,
-        False,
-        (0, 1, 0, 0),
-    )
-    table.add_column(
-        first, overflow="fold", min_width=min(NAME_WIDTH, max((len(one.name) for one in found), default=0))
-    )
-    if second:
-        table.add_column(second, overflow="fold")
+    changes = differences(before, after)
+    arms = f"A is {before.arm.label}, B is {after.arm.label}"
+    title = f"{before.title}: {arms}; self time per {per(before, after)}"
+    console.print(_table(title, HEADINGS.get(before.tool, ("name", "where")), changes, top))
+    if len(changes) > top:
+        rest = sum(one.change_ns for one in changes[top:])
+        console.print(f"  and {len(changes) - top} more, together {signed(rest)}", highlight=False)
+    console.print(f"- {undisturbed(before, after)}", highlight=False, markup=False)
+
+
+def _table(title: str, headings: tuple[str, str], changes: Sequence[Difference], top: int) -> Table:
+    table = plain_table(title)
+    longest = max((len(one.name) for one in changes), default=0)
+    table.add_column(headings[0], overflow="fold", min_width=min(NAME_WIDTH, longest))
+    if headings[1]:
+        table.add_column(headings[1], overflow="fold")
     for heading in ("A", "B", "B - A"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for one in found[:top]:
-        table.add_row(plain(one.name), *([plain(one.where)] if second else []), *_cells(one))
     everything = Difference(
-        "everything", "", sum(one.before_ns for one in found), sum(one.after_ns for one in found)
+        "everything", "", sum(one.before_ns for one in changes), sum(one.after_ns for one in changes)
     )
-    table.add_section()
-    table.add_row(everything.name, *([""] if second else []), *_cells(everything))
-    console.print(table)
-    if len(found) > top:
-        rest = sum(one.change_ns for one in found[top:])
-        console.print(f"  and {len(found) - top} more, together {signed(rest)}", highlight=False)
-    console.print(f"- {undisturbed(before, after)}", highlight=False, markup=False)
+    for one in (*changes[:top], everything):
+        if one is everything:
+            table.add_section()
+        table.add_row(plain(one.name), *([plain(one.where)] if headings[1] else []), *_cells(one))
+    return table
 
 
 def _cells(one: Difference) -> tuple[str, str, str]:

@@ -13,7 +13,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Linked:
+class LinkedProfile:
     """One profile in a report. `files` are names with addresses relative to the report's."""
 
     arm: str
@@ -23,16 +23,18 @@ class Linked:
     files: tuple[tuple[str, str], ...]
 
 
-def links(folder: SweepFolder) -> list[Linked]:
-    """The profiles of a sweep, in the order of their folders."""
+def linked_profiles(folder: SweepFolder) -> list[LinkedProfile]:
+    """List the profiles of a sweep, in the order of their folders."""
     return [_linked(folder, kept) for kept in kept_profiles(folder)]
 
 
-def _linked(folder: SweepFolder, kept: Kept) -> Linked:
+def _linked(folder: SweepFolder, kept: Kept) -> LinkedProfile:
     profile = kept.profile
     files = tuple((file.name, file.relative_to(folder.path).as_posix()) for file in kept.files)
     cost = "" if profile.overhead is None else f"{profile.overhead:.2f}x"
-    return Linked(profile.arm.label, f"{profile.title}, {profile.slice}", "; ".join(_most(kept)), cost, files)
+    return LinkedProfile(
+        profile.arm.label, f"{profile.title}, {profile.slice}", "; ".join(_most(kept)), cost, files
+    )
 
 
 def _most(kept: Kept) -> list[str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from pipelines.report.terminal import plain_table
 from pipelines.store.profiles import Cost, Kept, Profile, overhead_text
 from pipelines.units import duration
 
@@ -54,13 +53,7 @@ def _title(profile: Profile) -> str:
 
 
 def _table(profile: Profile, rows: Sequence[Cost]) -> Table:
-    table = Table(
-        title=Text(f"\n{_title(profile)}"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    table = plain_table(_title(profile))
     first, second = HEADINGS.get(profile.tool, ("name", "where"))
     table.add_column(first, overflow="fold", min_width=min(NAME_WIDTH, max(len(row.name) for row in rows)))
     if second:
@@ -94,15 +87,15 @@ def _columns(profile: Profile, rows: Sequence[Cost]) -> dict[str, list[str]]:
             "blocks": [f"{row.calls:g}" for row in rows],
         }
     per, total = max(profile.iterations, 1), sum(cost.total_ns for cost in profile.costs) or 1.0
-    found = {"self per iteration": [duration(row.self_ns / per) if row.self_ns else "" for row in rows]}
+    columns = {"self per iteration": [duration(row.self_ns / per) if row.self_ns else "" for row in rows]}
     if any(row.device_ns for row in profile.costs):
-        found["on device"] = [duration(row.device_ns / per) if row.device_ns else "" for row in rows]
+        columns["on device"] = [duration(row.device_ns / per) if row.device_ns else "" for row in rows]
     if profile.tool == "roofline":
-        return {**found, **_rates(profile, rows, per)}
-    found["share"] = [f"{row.total_ns / total:.0%}" for row in rows]
+        return {**columns, **_rates(profile, rows, per)}
+    columns["share"] = [f"{row.total_ns / total:.0%}" for row in rows]
     if any(row.calls for row in rows):
-        found["calls"] = [f"{row.calls / per:,.6g}" for row in rows]
-    return found
+        columns["calls"] = [f"{row.calls / per:,.6g}" for row in rows]
+    return columns
 
 
 def _rates(profile: Profile, rows: Sequence[Cost], per: int) -> dict[str, list[str]]:

@@ -5,55 +5,68 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from pipelines.analysis.versions import Changes, Snapshot, against, load
-from pipelines.report.wording import bounds_text, percent
-
-
-def show(console: Console, now: Snapshot, then: Sequence[Snapshot], margin: float) -> bool:
-    """Print one table for each of the others, the oldest first as given; whether any arm regressed."""
-    regressed = False
-    for other in then:
-        found = against(other, now)
-        _show(console, found, margin)
-        regressed |= bool(found.regressions(margin))
-    return regressed
+from pipelines.analysis.columns import NAME_WIDTH, Column, Style
+from pipelines.analysis.versions import Baseline, Change, Changes, compare_baselines, load
+from pipelines.report.tables import Table
+from pipelines.report.terminal import print_lines, print_table
+from pipelines.units import bounds_text, percent
 
 
-def _show(console: Console, found: Changes, margin: float) -> None:
-    title = f"\n{found.now.sweep} against {found.then.sweep}: time now / then"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("arm", "time", "95 % interval", f"beside {found.now.reference}", "95 % interval", ""):
-        table.add_column(heading, overflow="fold")
-    worse = {change.label for change in found.regressions(margin)}
-    for change in found.changes:
-        relative = (
-            (percent(change.relative[0]), bounds_text(*change.relative)) if change.relative else ("", "")
-        )
-        plain = (percent(change.ratio), bounds_text(change.ratio, change.low, change.high))
-        table.add_row(change.label, *plain, *relative, "[bold red]slower[/]" if change.label in worse else "")
-    console.print(table)
-    for line in _notes(found, margin):
-        console.print(f"- {line}", highlight=False)
+def show(console: Console, now: Baseline, then: Sequence[Baseline], margin: float) -> bool:
+    """Print one table for each of the others, in the order given; whether any arm regressed."""
+    all_changes = [compare_baselines(other, now) for other in then]
+    for changes in all_changes:
+        title = f"{changes.now.sweep} against {changes.then.sweep}: time now / then"
+        print_table(console, Table(title, _columns(changes, margin), changes.changes))
+        print_lines(console, _notes(changes, margin))
+    return any(changes.regressions(margin) for changes in all_changes)
 
 
-def _notes(found: Changes, margin: float) -> list[str]:
-    lines = [f"{moved}" for moved in found.moved]
-    if found.other_machine:
+def _columns(changes: Changes, margin: float) -> tuple[Column[Change], ...]:
+    worse = {change.label for change in changes.regressions(margin)}
+    return (
+        Column("arm", "arm", text=lambda one: one.label, width=NAME_WIDTH),
+        Column("time", "time", text=lambda one: percent(one.ratio), kind=float),
+        Column(
+            "bounds", "95 % interval", text=lambda one: bounds_text(one.ratio, one.low, one.high), kind=float
+        ),
+        Column(
+            "relative",
+            f"beside {changes.now.reference}",
+            text=lambda one: percent(one.relative[0]) if one.relative else "",
+            kind=float,
+        ),
+        Column(
+            "relative_bounds",
+            "95 % interval",
+            text=lambda one: bounds_text(*one.relative) if one.relative else "",
+            kind=float,
+            drop=1,
+        ),
+        Column(
+            "verdict",
+            "",
+            text=lambda one: "slower" if one.label in worse else "",
+            style=lambda one: Style.ALARM,
+        ),
+    )
+
+
+def _notes(changes: Changes, margin: float) -> list[str]:
+    lines = list(changes.moved)
+    if changes.other_machine:
         lines.append("the devices differ, so only ratios to the reference are judged")
     lines.append(
         f"slower: the interval lies wholly above {margin:+.0%}; rounds of two sweeps are not interleaved, so"
-        " a machine "
+        " a machine that drifted in between shows up as a change of all arms together"
     )
-    lines[-1] += "that drifted in between shows up as a change of all arms together"
-    if found.missing:
-        lines.append(f"only in one of the two: {', '.join(found.missing)}")
+    if changes.missing:
+        lines.append(f"only in one of the two: {', '.join(changes.missing)}")
     return lines
 
 
-def opened(path: str) -> Snapshot | None:
-    """The stored baseline at `path`, None where it is the folder of a sweep."""
+def stored_baseline(path: str) -> Baseline | None:
+    """Load the stored baseline at `path`; None where it is the folder of a sweep."""
     return None if Path(path).is_dir() else load(Path(path))

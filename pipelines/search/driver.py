@@ -16,12 +16,12 @@ from pipelines.exits import ATTENTION, INTERRUPTED, SOME_FAILED
 from pipelines.plan.designs import Assignment
 from pipelines.publish import publish as publishing
 from pipelines.publish.published import published_line
-from pipelines.report.wording import percent
 from pipelines.search.factors import Grid
 from pipelines.search.limits import limit_words
 from pipelines.search.measurements import Bench, PackBroke, Wanted
 from pipelines.search.search import Seen, Step, exhaustive
 from pipelines.search.surrogate import Point
+from pipelines.units import percent
 
 DESIGNS = {"ladder": "ladder", "alone": "one_at_a_time"}
 """How the report calls what a step compares; of other steps the arms have names."""

@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from pipelines.analysis import collect
-from pipelines.analysis.comparable import unmixed
+from pipelines.analysis.comparable import comparable_trials
 from pipelines.analysis.counters import counters_of
 from pipelines.config.types import SweepCommand, as_measure
 from pipelines.execution import executor_choice, launch, progress_display
@@ -162,7 +162,8 @@ class Bench:
         """What is known of every arm (id) that has been asked for."""
         progress = read_progress(self.folder, self.manifest)
         trials = collect.collect(self.folder, self.manifest, progress)
-        used = unmixed(trials.filter(pl.col("used") & (pl.col("outcome") == Outcome.OK.value))).trials
+        sound = trials.filter(pl.col("used") & (pl.col("outcome") == Outcome.OK.value))
+        used = comparable_trials(sound).trials
         agreement = Agreement(
             self.manifest, registry.find(self.manifest.sweep.workload), progress, read_evidence
         )

@@ -19,13 +19,13 @@ from pipelines.config.types import DesignConfig, SweepCommand, SweepConfig, Tune
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan.designs import Assignment
 from pipelines.plan.plan import short_name
-from pipelines.report.wording import bounds_text, percent
 from pipelines.search.driver import Hunt
 from pipelines.search.limits import limit_words
 from pipelines.search.search import Answer, exhaustive
 from pipelines.search.surrogate import Factor, Point
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.records import Outcome, SweepFolder
+from pipelines.units import bounds_text, percent
 from workloads.errors import ConfigError
 
 TRIES = 3

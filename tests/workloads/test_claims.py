@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pipelines import trial
-from pipelines.analysis import claim_figures, claim_refusals
-from pipelines.analysis.claim_ledger import claimed
+from pipelines.analysis import claim_refusals
+from pipelines.analysis.claim_ledger import promise
 from pipelines.statistics.verdicts import WORDS, Obstacle
 from workloads import registry
 from workloads.api import Claim, Device, Workload
@@ -52,7 +52,7 @@ def problems(claim: Claim, cls: type[Workload], counted: str) -> list[str]:
     bounded = claim.low is not None or claim.high is not None
     if claim.kind == "predicate":
         parts = (claim.figure or "nothing").split("/")
-        known = {*claim_figures.DERIVED, claim_figures.RESULTS_KEPT}
+        known = {*claim_refusals.DERIVED_FIGURES, claim_refusals.RESULTS_KEPT}
         found += [
             f"nothing counts {part}" for part in parts if part not in known and f'"{part}"' not in counted
         ]
@@ -76,7 +76,7 @@ def counting_sources(cls: type[Workload]) -> str:
 def test_every_claim_has_what_rules_on_it(workload: str, claim: Claim) -> None:
     cls = registry.find(workload)
     assert problems(claim, cls, counting_sources(cls)) == []
-    assert claim.section and claim.source and claimed(claim) is not None
+    assert claim.section and claim.source and promise(claim) is not None
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -86,7 +86,7 @@ def test_obstacles_stand_on_the_device_they_are_named_for_and_nothing_is_refused
 ) -> None:
     facts, cls = DEVICES[device], registry.find(workload)
     for claim in cls.claims:
-        found = claim_refusals.of(claim, cls.toggles, facts)
+        found = claim_refusals.obstacles(claim, cls.toggles, facts)
         assert all(obstacle.stands(facts) for obstacle in found), claim.text
         assert bool(found) == (
             claim_refusals.is_rule(claim) or claim_refusals.refusal(claim, cls.toggles, facts) is not None
@@ -120,7 +120,7 @@ def test_a_claim_with_neither_is_found(claim: Claim, problem: str) -> None:
 
 def test_a_refusal_that_no_fact_bears_out_is_an_obstacle_on_no_device() -> None:
     stubborn = dataclasses.replace(FASTER, unsupported=lambda device: "does not feel like it")
-    assert claim_refusals.of(stubborn, (), ALL) == ()
+    assert claim_refusals.obstacles(stubborn, (), ALL) == ()
     assert claim_refusals.refusal(stubborn, (), ALL)
 
 
@@ -128,10 +128,10 @@ def test_several_obstacles_are_all_named() -> None:
     pair = dataclasses.replace(
         FASTER, unsupported=lambda device: None if device.count > 1 and device.type == "cuda" else "x"
     )
-    assert claim_refusals.of(pair, (), DEVICES["cpu"]) == (Obstacle.NO_CUDA, Obstacle.ONE_DEVICE)
-    assert claim_refusals.of(pair, (), DEVICES["one"]) == (Obstacle.ONE_DEVICE,)
+    assert claim_refusals.obstacles(pair, (), DEVICES["cpu"]) == (Obstacle.NO_CUDA, Obstacle.ONE_DEVICE)
+    assert claim_refusals.obstacles(pair, (), DEVICES["one"]) == (Obstacle.ONE_DEVICE,)
     assert (
-        claim_refusals.in_words((Obstacle.NO_CUDA, Obstacle.ONE_DEVICE))
+        claim_refusals.obstacle_text((Obstacle.NO_CUDA, Obstacle.ONE_DEVICE))
         == "needs a CUDA device and needs several devices"
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from pipelines.analysis.claim_ledger import FILE, gathered, ledger
+from pipelines.analysis.claim_ledger import FILE, gather_rulings, ledger
 from pipelines.analysis.rulings import SCHEMA
 from workloads.api import Claim, Device, Level, Toggle
 
@@ -78,6 +78,6 @@ def test_a_damaged_table_is_named_and_the_others_count(tmp_path):
         file = tmp_path / name / FILE
         file.parent.mkdir(parents=True)
         table(ruled(ruling="confirmed")).write_parquet(file) if content is None else file.write_bytes(content)
-    found, damaged = gathered(tmp_path)
+    found, damaged = gather_rulings(tmp_path)
     assert found.height == 1
     assert len(damaged) == 1 and "b" in damaged[0]

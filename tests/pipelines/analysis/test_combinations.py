@@ -1,12 +1,16 @@
-"""The corners that the picture of an interaction shows, of sweeps whose times are known."""
+"""Toggles in combination: corners of interactions, and what a level does alone and beside the others."""
 
 from __future__ import annotations
 
 import pytest
 from measured import compared, cost, simulated
 
+from pipelines.analysis.combinations import alone_and_beside
+from pipelines.analysis.judge import EffectResult
 from pipelines.config.types import DesignConfig
-from pipelines.report import charts, wording
+from pipelines.report import charts, sentences
+from pipelines.statistics.verdicts import Verdict
+from pipelines.store.records import Effect
 
 ROUNDS = {"rounds": 10}
 PAIR = {"work": ["double", "single"], "sign": ["right", "wrong"]}
@@ -99,8 +103,67 @@ def test_the_answer_says_which_toggles_touch_each_other_and_which_design_it_spea
         DesignConfig("factorial", levels=PAIR),
         DesignConfig("one_at_a_time", levels={"work": ["single"]}),
     )
-    lines = wording.answer(compared(*simulated(command(*designs, measure=ROUNDS), slower_together)))
+    lines = sentences.answer(compared(*simulated(command(*designs, measure=ROUNDS), slower_together)))
     assert any(
         line.startswith("more time together than apart lets expect: work x sign (+2") for line in lines
     )
     assert any("one at a time" in line and "work=single" in line for line in lines)
+
+
+BOTH = (
+    DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [4]}),
+    DesignConfig("leave_one_out", best={"work": "single", "slab": 4}),
+)
+
+
+def only_together(levels) -> float:
+    """Half the work changes nothing by itself: it needs the larger slab, which is a tenth by itself."""
+    if levels["slab"] != 4:
+        return 1.0
+    return 0.45 if levels["work"] == "single" else 0.9
+
+
+def test_a_toggle_that_only_helps_together_shows_it_in_one_row(command) -> None:
+    found = compared(*simulated(command(*BOTH, measure={"rounds": 12}), only_together, noise=0.002))
+    rows = {one.beside.effect.toggle: one for one in found.alone_and_beside}
+    assert rows["work"].reading == "helps only beside the others"
+    assert rows["slab"].reading == "helps either way"
+    work = rows["work"]
+    assert work.alone and (work.alone.word, work.beside.word) == ("no difference", "faster")
+
+
+def result(design: str, verdict: Verdict | None, outcome: str = "") -> EffectResult:
+    effect = Effect(id=design, design=design, toggle="amp", level="bf16", pairs=(("a", "b"),))
+    return EffectResult(effect, "a", "b", verdict, outcome=outcome)
+
+
+@pytest.mark.parametrize(
+    ("alone", "beside", "reading"),
+    [
+        (Verdict.FASTER, Verdict.FASTER, "helps either way"),
+        (Verdict.NO_DIFFERENCE, Verdict.FASTER, "helps only beside the others"),
+        (Verdict.SLOWER, Verdict.FASTER, "helps only beside the others"),
+        (Verdict.UNDECIDED, Verdict.FASTER, "helps beside the others; alone it is not known"),
+        (None, Verdict.FASTER, "helps beside the others; alone it is not known"),
+        (Verdict.FASTER, Verdict.SLOWER, "helps only alone: the others already do its work"),
+        (Verdict.NO_DIFFERENCE, Verdict.SLOWER, "helps in neither"),
+        (Verdict.FASTER, Verdict.UNDECIDED, ""),
+        (Verdict.DIFFERENT, Verdict.FASTER, ""),
+        (Verdict.FASTER, Verdict.DIFFERENT, ""),
+    ],
+)
+def test_two_verdicts_are_read_together_and_open_ones_are_not(alone, beside, reading) -> None:
+    (row,) = alone_and_beside([result("one_at_a_time", alone), result("leave_one_out", beside)])
+    assert row.reading == reading
+
+
+def test_an_arm_that_has_no_time_helps_nothing() -> None:
+    (row,) = alone_and_beside(
+        [result("one_at_a_time", Verdict.FASTER), result("leave_one_out", Verdict.FASTER, "oom")]
+    )
+    assert row.reading == ""
+
+
+def test_a_sweep_with_one_of_the_designs_has_no_such_table() -> None:
+    assert alone_and_beside([result("leave_one_out", Verdict.FASTER)]) == []
+    assert alone_and_beside([result("one_at_a_time", Verdict.FASTER)]) == []

@@ -16,9 +16,10 @@ from rich.console import Console
 from toys.spinner import Spinner
 
 from pipelines.analysis.compare import Comparison
+from pipelines.analysis.outcomes import outcome_text
 from pipelines.config.types import DesignConfig
 from pipelines.plan import plan
-from pipelines.report import wording
+from pipelines.report import terminal
 from pipelines.report.markdown import write_markdown
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.provenance import read_provenance
@@ -191,7 +192,7 @@ def test_every_arm_says_how_its_trials_ended_in_table_and_text(command) -> None:
     found = compared(folder, manifest)
     arm = next(arm for arm in found.arms if "work" in arm.label)
     assert arm.outcomes == {"ok": 7, "oom": 2, "timeout": 1, "failed": 1}
-    assert {wording.trials_text(found, effect) for effect in found.effects} == {
+    assert {outcome_text(effect.trials) for effect in found.effects} == {
         "7 ok, 2 oom, 1 timeout, 1 failed",
         "11 ok",
     }
@@ -209,7 +210,7 @@ def write_over(folder: SweepFolder, arm: str, number: int, **fields: object) -> 
 
 def printed(found: Comparison) -> str:
     console = Console(width=100, record=True, file=io.StringIO())
-    wording.show(console, found)
+    terminal.show(console, found)
     return " ".join(console.export_text().split())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.analysis.counters import counter_table, counters_of, moved_counters
+from pipelines.analysis.counters import counter_changes, counter_table, counters_of
 from pipelines.store.records import Arm, Kind, Outcome, TrialRecord
 
 COUNTERS = st.dictionaries(st.sampled_from("abcdef"), st.none() | st.floats(0, 1e9))
@@ -13,16 +13,16 @@ COUNTERS = st.dictionaries(st.sampled_from("abcdef"), st.none() | st.floats(0, 1
 
 @given(COUNTERS, COUNTERS)
 def test_only_counters_that_both_counted_and_that_differ_are_listed_the_furthest_first(reference, own):
-    moved = moved_counters(reference, own)
-    listed = {one.counter for one in moved}
+    changes = counter_changes(reference, own)
+    listed = {one.counter for one in changes}
     for name in "abcdef":
         before, after = reference.get(name), own.get(name)
         assert (name in listed) == (before is not None and after is not None and before != after)
-    assert [one.size for one in moved] == sorted((one.size for one in moved), reverse=True)
+    assert [one.size for one in changes] == sorted((one.size for one in changes), reverse=True)
 
 
 def test_an_arm_or_reference_that_was_not_counted_lists_nothing():
-    assert moved_counters(None, {"a": 1.0}) == moved_counters({"a": 1.0}, None) == ()
+    assert counter_changes(None, {"a": 1.0}) == counter_changes({"a": 1.0}, None) == ()
 
 
 def test_the_table_has_a_row_for_each_arm_and_counter():

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pipelines.analysis.oracles import OracleFigure, judge_quality
+from pipelines.analysis.oracles import OracleDeviation, judge_quality
 from workloads.api import Check, Comparator, Evidence
 
 CHECKS = (
@@ -18,17 +18,17 @@ CHECKS = (
 
 @pytest.mark.parametrize(("value", "holds"), [(1e-5, True), (1.1e-5, False), (math.nan, False), (-1.0, True)])
 def test_a_figure_holds_up_to_its_bound_and_nan_never(value, holds):
-    assert OracleFigure("excess", value, 1e-5).holds is holds
+    assert OracleDeviation("excess", value, 1e-5).holds is holds
 
 
-def test_arms_show_their_oracle_figures_in_declared_order_and_no_others():
+def test_arms_show_their_deviations_from_oracles_in_declared_order_and_no_others():
     seen = {
         "a": Evidence(numbers={"mismatches": 0.0, "excess": 2e-5, "trace": 3.0}),
         "b": None,
         "c": Evidence(),
     }
     found = judge_quality({"a": "naive", "b": "broken", "c": "silent"}, CHECKS, seen.get)
-    assert [(row.arm, [figure.check for figure in row.figures]) for row in found] == [
+    assert [(row.arm, [one.check for one in row.deviations]) for row in found] == [
         ("naive", ["excess", "mismatches"])
     ]
-    assert [figure.holds for figure in found[0].figures] == [False, True]
+    assert [one.holds for one in found[0].deviations] == [False, True]

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.analysis.versions import Snapshot, against, load, store, welch
+from pipelines.analysis.versions import Baseline, compare_baselines, load, store, welch
 from workloads.errors import ConfigError
 
 
-def taken(speeds: dict[str, float], seed: int = 0, **fields) -> Snapshot:
+def taken(speeds: dict[str, float], seed: int = 0, **fields) -> Baseline:
     """Ten rounds on a machine whose speed wanders by 3 %, arms of a round together."""
     rng = np.random.default_rng(seed)
     drift = np.exp(0.03 * rng.standard_normal(10))
@@ -32,18 +32,18 @@ def taken(speeds: dict[str, float], seed: int = 0, **fields) -> Snapshot:
         "data": "d",
     }
     facts |= {"device": "cpu", "torch": "2.13", "commit": "a", "reference": "naive"}
-    return Snapshot(**{**facts, "rounds": rounds, **fields})
+    return Baseline(**{**facts, "rounds": rounds, **fields})
 
 
 def test_an_arm_that_became_slower_is_found_and_the_others_are_not():
     then, now = taken({"naive": 1.0, "fast": 0.5}, 1), taken({"naive": 1.0, "fast": 0.6}, 2, commit="b")
-    found = against(then, now)
+    found = compare_baselines(then, now)
     assert [change.label for change in found.regressions(0.05)] == ["fast"]
     assert found.moved == ("commit: a -> b",)
 
 
 def test_the_ratio_to_the_reference_is_known_more_closely_than_the_time_itself():
-    found = against(taken({"naive": 1.0, "fast": 0.5}, 1), taken({"naive": 1.0, "fast": 0.51}, 2))
+    found = compare_baselines(taken({"naive": 1.0, "fast": 0.5}, 1), taken({"naive": 1.0, "fast": 0.51}, 2))
     fast = next(change for change in found.changes if change.label == "fast")
     assert fast.relative is not None and fast.low is not None and fast.high is not None
     assert fast.relative[1] is not None and fast.relative[2] is not None
@@ -53,10 +53,11 @@ def test_the_ratio_to_the_reference_is_known_more_closely_than_the_time_itself()
 
 def test_on_another_device_only_the_ratio_to_the_reference_can_regress():
     slow = taken({"naive": 3.0, "fast": 1.5}, 2, device="older")
-    assert against(taken({"naive": 1.0, "fast": 0.5}, 1), slow).regressions(0.05) == []
+    assert compare_baselines(taken({"naive": 1.0, "fast": 0.5}, 1), slow).regressions(0.05) == []
     worse = taken({"naive": 3.0, "fast": 2.0}, 2, device="older")
     assert [
-        change.label for change in against(taken({"naive": 1.0, "fast": 0.5}, 1), worse).regressions(0.05)
+        change.label
+        for change in compare_baselines(taken({"naive": 1.0, "fast": 0.5}, 1), worse).regressions(0.05)
     ] == ["fast"]
 
 
@@ -71,11 +72,11 @@ def test_on_another_device_only_the_ratio_to_the_reference_can_regress():
 )
 def test_other_work_is_refused_by_the_name_of_what_differs(field, value, words):
     with pytest.raises(ConfigError, match=words):
-        against(taken({"naive": 1.0}), taken({"naive": 1.0}, **{field: value}))
+        compare_baselines(taken({"naive": 1.0}), taken({"naive": 1.0}, **{field: value}))
 
 
 def test_arms_of_only_one_sweep_are_named():
-    found = against(taken({"naive": 1.0, "old": 1.0}), taken({"naive": 1.0, "new": 1.0}))
+    found = compare_baselines(taken({"naive": 1.0, "old": 1.0}), taken({"naive": 1.0, "new": 1.0}))
     assert set(found.missing) == {"old", "new"}
 
 
@@ -85,7 +86,7 @@ def test_a_single_round_gives_a_ratio_and_no_interval():
 
 @given(st.integers(0, 10_000))
 def test_equal_arms_are_rarely_called_slower(seed):
-    found = against(taken({"naive": 1.0}, seed), taken({"naive": 1.0}, seed + 20_000))
+    found = compare_baselines(taken({"naive": 1.0}, seed), taken({"naive": 1.0}, seed + 20_000))
     # A margin of 5 % beside a standard error near 1.3 %: one in ten thousand at most.
     assert found.regressions(0.05) == []
 

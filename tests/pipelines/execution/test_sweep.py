@@ -24,7 +24,7 @@ from pipelines.execution.pack import PackRun
 from pipelines.parity.comparison import ParityVerdict
 from pipelines.plan import plan
 from pipelines.report import html as page
-from pipelines.report import wording
+from pipelines.report import terminal
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store import files
 from pipelines.store.files import read_arrays
@@ -170,7 +170,7 @@ def test_series_phases_and_logged_rows_are_kept_for_every_iteration(done: Done) 
 
 def test_the_table_reads_at_a_hundred_columns(done: Done) -> None:
     out = StringIO()
-    wording.show(Console(file=out, width=100), done.comparison)
+    terminal.show(Console(file=out, width=100), done.comparison)
     text = out.getvalue()
     assert max(map(len, text.splitlines())) <= 100
     for part in ("work=single", "faster", "inert", "different:", "trace", "unsupported", "oom"):

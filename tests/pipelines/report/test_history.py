@@ -11,14 +11,14 @@ from measured import cost, simulated
 from rich.console import Console
 
 from pipelines import cli
-from pipelines.analysis.versions import Snapshot
+from pipelines.analysis.versions import Baseline
 from pipelines.config.types import DesignConfig
 from pipelines.report import history
-from pipelines.report.history import word_of
+from pipelines.report.history import direction
 from workloads.errors import ConfigError
 
 
-def version(commit: str, seed: int, fast: float = 0.5, drift: float = 1.0, **fields) -> Snapshot:
+def version(commit: str, seed: int, fast: float = 0.5, drift: float = 1.0, **fields) -> Baseline:
     """Ten rounds of a reference and an arm on a machine that is `drift` times as slow as usual."""
     rng = np.random.default_rng(seed)
     speeds = {"naive": 1.0, "fast": fast}
@@ -35,14 +35,14 @@ def version(commit: str, seed: int, fast: float = 0.5, drift: float = 1.0, **fie
         "data": "d",
     }
     facts |= {"device": "cpu", "torch": "2.13", "commit": commit, "reference": "naive"}
-    return Snapshot(**{**facts, "rounds": rounds, **fields})
+    return Baseline(**{**facts, "rounds": rounds, **fields})
 
 
 def test_each_version_is_held_against_the_one_before() -> None:
     found = history.history([version("a", 1), version("b", 2, fast=0.6), version("c", 3, fast=0.6)], "fast")
     assert [one.commit for one in found] == ["a", "b", "c"]
     assert found[0].change is None
-    assert [word_of(one.change, 0.05, relative=False) for one in found[1:] if one.change] == ["slower", ""]
+    assert [direction(one.change, 0.05, relative=False) for one in found[1:] if one.change] == ["slower", ""]
     assert found[1].change is not None and found[1].change.ratio == pytest.approx(1.2, rel=0.01)
 
 
@@ -56,8 +56,8 @@ def test_a_machine_that_became_slower_moves_the_time_and_not_the_ratio_to_the_re
 def test_on_another_device_only_the_ratio_to_the_reference_is_judged() -> None:
     found = history.history([version("a", 1), version("b", 2, drift=3.0, device="older")], "fast")[1]
     assert found.other_machine and found.change is not None
-    assert word_of(found.change, 0.05, relative=True) == ""
-    assert word_of(found.change, 0.05, relative=False) == "slower"
+    assert direction(found.change, 0.05, relative=True) == ""
+    assert direction(found.change, 0.05, relative=False) == "slower"
     assert any(text.startswith("device") for text in found.moved)
 
 

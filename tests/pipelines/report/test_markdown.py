@@ -6,7 +6,7 @@ import math
 
 from pipelines.analysis.compare import Comparison, Reference
 from pipelines.analysis.judge import EffectResult
-from pipelines.analysis.oracles import OracleFigure, Quality
+from pipelines.analysis.oracles import OracleDeviation, Quality
 from pipelines.report.markdown import write_markdown
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.provenance import read_provenance
@@ -17,8 +17,8 @@ RESULT = EffectResult(
     EFFECT, "a", "b", Verdict.FASTER, ratio=0.25, low=0.2, high=0.3, cpu=(0.24, 0.2, 0.3), rounds=6
 )
 QUALITY = (
-    Quality("naive", (OracleFigure("excess", 2e-5, 1e-5),)),
-    Quality("amp", (OracleFigure("excess", math.nan, 1e-5),)),
+    Quality("naive", (OracleDeviation("excess", 2e-5, 1e-5),)),
+    Quality("amp", (OracleDeviation("excess", math.nan, 1e-5),)),
 )
 
 
@@ -36,7 +36,9 @@ def written(folder, **more) -> str:
 
 def test_an_effect_is_a_row_whose_cells_cannot_break_the_table(tmp_path):
     text = written(SweepFolder(tmp_path))
-    assert "| amp=bf16\\|x | b | 4x less | 3.33x .. 5x | 4.17x less (3.33x .. 5x) | faster |" in text
+    assert (
+        "| amp=bf16\\|x | 4x less | 3.33x .. 5x | faster |  | 4.17x less (3.33x .. 5x) |  | b | 6 |" in text
+    )
     assert "- a note" in text
 
 

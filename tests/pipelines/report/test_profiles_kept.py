@@ -11,7 +11,7 @@ from pipelines.analysis.compare import Comparison, Reference
 from pipelines.publish.wandb_file import read_run
 from pipelines.report.html import write_html
 from pipelines.report.markdown import write_markdown
-from pipelines.report.profile_links import links
+from pipelines.report.profile_links import linked_profiles
 from pipelines.store.profiles import UNFINISHED, Cost, Profile, arm_folder, kept_profiles, write_profile
 from pipelines.store.progress import read_progress
 from pipelines.store.provenance import read_provenance
@@ -71,7 +71,7 @@ def test_what_was_interrupted_or_damaged_is_not_linked(tmp_path: Path) -> None:
     damaged = add(built, NAIVE)
     (damaged / "profile.json").write_text("{")
     problems: list[str] = []
-    assert links(built.folder) == kept_profiles(built.folder, problems) == []
+    assert linked_profiles(built.folder) == kept_profiles(built.folder, problems) == []
     assert len(problems) == 1 and str(damaged) in problems[0]
 
 

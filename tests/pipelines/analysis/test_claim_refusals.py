@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.analysis.claim_figures import figure
+from pipelines.analysis.claim_refusals import figure_value
 from pipelines.store.records import Kind, Outcome, TrialRecord
 
 
@@ -43,10 +43,10 @@ COUNTS = {"passes": 200.0, "slabs": 2.0, "none": 0.0, "device_busy_ns": 4e6}
     ],
 )
 def test_a_figure_is_counted_derived_or_a_ratio(name: str, value: float | None) -> None:
-    assert figure(name, COUNTS.get, TIMINGS) == (None if value is None else pytest.approx(value))
+    assert figure_value(name, COUNTS.get, TIMINGS) == (None if value is None else pytest.approx(value))
 
 
 @pytest.mark.parametrize("name", ["seconds_per_iteration", "device_busy_share", "warm_compile_s"])
 def test_nothing_is_derived_from_nothing(name: str) -> None:
-    assert figure(name, COUNTS.get, []) is None
-    assert figure("device_busy_share", {}.get, TIMINGS) is None
+    assert figure_value(name, COUNTS.get, []) is None
+    assert figure_value("device_busy_share", {}.get, TIMINGS) is None

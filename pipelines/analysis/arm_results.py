@@ -1,0 +1,84 @@
+"""Each arm over all rounds: time per unit, phases, memory, counters, and how its trials ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import polars as pl
+
+from pipelines.analysis.counters import CounterChange, counter_changes, counter_table
+from pipelines.analysis.judge import Judge
+from pipelines.analysis.outcomes import Counts
+from pipelines.analysis.phases import PhaseShare, phase_table, phases_of
+from pipelines.store.files import write_parquet
+from pipelines.store.records import Manifest, SweepFolder
+
+
+@dataclass(frozen=True)
+class ArmResult:
+    """One arm over all rounds: median time per unit in ns, largest peak memory, and how many trials ended in
+    which way.
+
+    `name` is what the sweep calls it, the label made of its levels where it has no name.
+    `iteration_ns` is the median iteration; `phases` say where the time per unit goes, as far as the workload
+    marks them; `changes` are the counters that differ from the reference's. `mfu` is the median share of the
+    device's peak that the workload's formula accounts for, where both are known.
+    """
+
+    label: str
+    rounds: int
+    ns_per_unit: float | None
+    peak_bytes: int | None
+    outcomes: Counts
+    iteration_ns: float | None = None
+    phases: tuple[PhaseShare, ...] = ()
+    changes: tuple[CounterChange, ...] = ()
+    name: str = ""
+    mfu: float | None = None
+    id: str = ""
+
+
+def short_names(manifest: Manifest) -> dict[str, str]:
+    """Arm ids with the name that a sweep gave them, else the label made of their levels."""
+    listed = {effect.pairs[0][0]: effect.toggle for effect in manifest.effects if effect.design == "arms"}
+    references = {arm: name for name, arm in manifest.sweep.references.items()}
+    return {arm.id: references.get(arm.id) or listed.get(arm.id) or arm.label for arm in manifest.arms}
+
+
+def arm_results(
+    folder: SweepFolder, judge: Judge, trials: pl.DataFrame, used: pl.DataFrame, ended: Mapping[str, Counts]
+) -> tuple[tuple[ArmResult, ...], list[str]]:
+    """Sum up every arm, write the tables of phases and counters, and name the series that cannot be read."""
+    manifest = judge.manifest
+    phases, unreadable = phase_table(trials)
+    write_parquet(folder.tables_dir / "phases.parquet", phases)
+    counters = {arm.id: judge.counters_of(arm.id) for arm in manifest.arms}
+    write_parquet(folder.tables_dir / "counters.parquet", counter_table(manifest.arms, counters))
+    first, names = counters[next(iter(manifest.sweep.references.values()))], short_names(manifest)
+    results = []
+    for arm in manifest.arms:
+        own = used.filter(pl.col("arm") == arm.id)
+        iteration_ns, shares = phases_of(phases, arm.id)
+        results.append(
+            ArmResult(
+                label=arm.label,
+                rounds=own.height,
+                ns_per_unit=_median(own["ns_per_unit"]),
+                peak_bytes=max(own["peak_bytes"].to_list(), default=None),
+                outcomes=ended.get(arm.id, {}),
+                iteration_ns=iteration_ns,
+                phases=shares,
+                changes=counter_changes(first, counters[arm.id]),
+                name=names[arm.id],
+                mfu=_median(own["mfu"]),
+                id=arm.id,
+            )
+        )
+    return tuple(results), unreadable
+
+
+def _median(column: pl.Series) -> float | None:
+    values: Sequence[float] = column.drop_nulls().to_list()
+    return median(values) if values else None

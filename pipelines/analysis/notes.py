@@ -1,0 +1,110 @@
+"""What a reader must know beside the numbers of a comparison, a line each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import polars as pl
+
+from pipelines.analysis.comparable import ComparableTrials
+from pipelines.analysis.judge import Judge
+from pipelines.plan.power import power
+from pipelines.store.progress import Progress
+from pipelines.store.records import Manifest
+
+
+def comparison_notes(
+    judge: Judge, sound: ComparableTrials, progress: Progress, unreadable: Sequence[str]
+) -> tuple[str, ...]:
+    """Say what bounds the arms, what the rounds can show, and what is missing, disturbed or unreadable."""
+    manifest, used = judge.manifest, sound.trials
+    return (
+        *_bounds(judge),
+        *_power(judge),
+        *_isolation(manifest, used),
+        *_missing_references(manifest, used),
+        *sound.notes,
+        *_left_out(manifest, progress),
+        *_disturbance(used),
+        *_samples(judge),
+        *judge.notes,
+        *judge.agreement.notes,
+        *_skipped([*progress.damaged, *unreadable]),
+    )
+
+
+def _bounds(judge: Judge) -> list[str]:
+    """What each arm waits for, where that is known: a host-bound arm gains nothing from faster kernels."""
+    bounds = [(arm.label, judge.bound_by(arm.id)) for arm in judge.manifest.arms]
+    return [f"{label}: {words}" for label, words in bounds if words]
+
+
+def _power(judge: Judge) -> list[str]:
+    """What the rounds that are there can show, from the spread they have."""
+    spread = judge.times.spread()
+    if spread is None or spread.mean_square == 0:
+        return []
+    return [str(power(judge.manifest, math.sqrt(2 * spread.mean_square), judge.times.replications))]
+
+
+def _isolation(manifest: Manifest, used: pl.DataFrame) -> list[str]:
+    """One line where arms that were to stay in their processes could not."""
+    fresh = used.filter(pl.col("generation").is_null()).height
+    if manifest.sweep.measure.isolation != "resident" or not fresh:
+        return []
+    return [
+        f"{fresh} of {used.height} timing trials ran in fresh processes, because the arms did not fit into"
+        " memory together"
+    ]
+
+
+def _missing_references(manifest: Manifest, used: pl.DataFrame) -> list[str]:
+    """References that nothing can be held against, where others can."""
+    there = set(used["arm"].to_list())
+    missing = [name for name, arm in manifest.sweep.references.items() if arm not in there]
+    if not missing or not there:
+        return []
+    return [f"reference {name} has no finished round, so nothing is compared with it" for name in missing]
+
+
+def _left_out(manifest: Manifest, progress: Progress) -> list[str]:
+    """What was measured and does not count, and why."""
+    repeated = sum(len(progress.repeated(pack)) for pack in manifest.packs)
+    lines = [f"{repeated} rounds were disturbed and measured again; the disturbed attempts do not count"]
+    return (lines if repeated else []) + [
+        f"{count} records of {why} are left out" for why, count in progress.left_out.items()
+    ]
+
+
+def _disturbance(used: pl.DataFrame) -> list[str]:
+    """One line where a good part of the trials was disturbed."""
+    reasons = [reason for reason in used["disturbed"].to_list() if reason]
+    if len(reasons) * 4 < used.height or not reasons:
+        return []
+    return [
+        f"{len(reasons)} of {used.height} timing trials were disturbed, the last by: {reasons[-1]}; "
+        "pairing within rounds removes drift, not all of this: measure on a quiet machine before you publish"
+    ]
+
+
+def _samples(judge: Judge) -> list[str]:
+    """One line where the arms did a sample of their work (evidence number `sampled_share` below 1)."""
+    evidence = [judge.evidence_of(arm.id) for arm in judge.manifest.arms]
+    share = min((one.numbers.get("sampled_share", 1.0) for one in evidence if one), default=1.0)
+    if share >= 1:
+        return []
+    return [
+        f"extrapolated: times per {judge.cls.unit} come from the same seeded {share:.0%} of the work in every"
+        " arm"
+    ]
+
+
+NAMED_FILES = 20
+"""Unreadable files that are named one by one; more of them have one cause, which the first ones show."""
+
+
+def _skipped(messages: Sequence[str]) -> list[str]:
+    more = len(messages) - NAMED_FILES
+    named = [f"skipped: {message}" for message in messages[:NAMED_FILES]]
+    return [*named, f"skipped: {more} more files that could not be read"] if more > 0 else named

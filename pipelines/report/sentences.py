@@ -1,0 +1,95 @@
+"""What a comparison says in words: its headline, its answer, and the notes below the tables."""
+
+from __future__ import annotations
+
+from pipelines.analysis.columns import effect_name
+from pipelines.analysis.combinations import BETWEEN
+from pipelines.analysis.compare import Comparison
+from pipelines.analysis.judge import EffectResult
+from pipelines.analysis.outcomes import outcome_text
+from pipelines.report.tables import design_title, fastest_first, has_several_designs
+from pipelines.statistics.verdicts import Verdict
+from pipelines.units import duration, percent
+
+
+def headline(comparison: Comparison) -> str:
+    """The sentence above the tables."""
+    reference = comparison.reference
+    if reference is None:
+        return "no reference has a finished round yet"
+    return (
+        f"reference {reference.name} takes {duration(reference.ns_per_unit)} per {comparison.unit}"
+        f" (median of {reference.rounds} rounds); time = change against the base, less is faster"
+    )
+
+
+def opening(comparison: Comparison) -> str:
+    """The headline as a sentence of its own."""
+    words = headline(comparison)
+    return f"{words[0].upper()}{words[1:]}."
+
+
+NAMED = 5
+"""Toggles that the answer names in a sentence; the table has the rest."""
+
+_FASTER, _SLOWER, _CHANGED = (
+    "faster, with the same results",
+    "slower",
+    "changes results, so its time does not count",
+)
+_LIKE, _OPEN, _NONE = "no difference", "not decided by this many rounds", "no time"
+_UNCHECKED = "faster, results unchecked"
+_MORE, _LESS = "less time together than apart lets expect", "more time together than apart lets expect"
+_KINDS = (_FASTER, _UNCHECKED, _SLOWER, _MORE, _LESS, _CHANGED, _LIKE, _OPEN, _NONE)
+
+
+def answer(comparison: Comparison) -> list[str]:
+    """Sum the sweep up in words: one line for each kind of verdict that occurs."""
+    kinds: dict[str, list[EffectResult]] = {}
+    for result in fastest_first(comparison.effects):
+        kinds.setdefault(_kind(result), []).append(result)
+    several = has_several_designs(comparison)
+    return [f"{kind}: {_list(kinds[kind], several)}" for kind in _KINDS if kind in kinds]
+
+
+def _kind(result: EffectResult) -> str:
+    if result.outcome or result.verdict is None:
+        return _NONE
+    match result.verdict:
+        case Verdict.FASTER | Verdict.SLOWER if BETWEEN in result.effect.toggle:
+            return _MORE if result.verdict is Verdict.FASTER else _LESS
+        case Verdict.FASTER:
+            return _FASTER if result.parity_ok else _UNCHECKED
+        case Verdict.SLOWER:
+            return _SLOWER
+        case Verdict.DIFFERENT:
+            return _CHANGED
+        case Verdict.NO_DIFFERENCE:
+            return _LIKE
+    return _OPEN
+
+
+def _list(results: list[EffectResult], several: bool) -> str:
+    named = []
+    for result in results[:NAMED]:
+        size = percent(result.ratio) if result.verdict and not result.outcome else result.word
+        design = f", {design_title(result.effect.design)}" if several else ""
+        named.append(f"{effect_name(result)} ({size}{design})")
+    more = f", and {len(results) - NAMED} more" if len(results) > NAMED else ""
+    return ", ".join(named) + more
+
+
+def footnotes(comparison: Comparison) -> list[str]:
+    """Everything else a reader must know to trust the tables, one line each."""
+    noted = [(f"{effect_name(r)}: ", r.note) for r in comparison.effects if r.note]
+    lines = [arm + note.removeprefix(arm) for arm, note in noted]
+    lines += [
+        f"{effect_name(r)}: its one-off cost is repaid after {r.break_even:,.0f} iterations"
+        for r in comparison.effects
+        if r.break_even
+    ]
+    lost = [arm for arm in comparison.arms if set(arm.outcomes) - {"ok", "unsupported"}]
+    lines += [f"{arm.label}: {outcome_text(arm.outcomes)} trials" for arm in lost]
+    if any("(" in r.word for r in comparison.effects):
+        lines.append("undecided (n): about n rounds would decide, if the estimate stayed")
+    return [*lines, *comparison.notes]

@@ -1,0 +1,166 @@
+"""The tables of a comparison, for everybody who shows them: terminal, page and Markdown.
+
+What stands in the tables of effects and arms is declared in `pipelines.analysis.columns`; the columns of the
+smaller tables beside them are declared here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic
+
+from pipelines.analysis import columns
+from pipelines.analysis.arm_results import ArmResult
+from pipelines.analysis.columns import NAME_WIDTH, Column, Style, T, Where, effect_name, visible_columns
+from pipelines.analysis.combinations import AloneAndBeside, Corners
+from pipelines.analysis.compare import Comparison
+from pipelines.analysis.judge import EffectResult
+from pipelines.analysis.oracles import Quality
+from pipelines.analysis.rulings import RuledClaim
+from pipelines.store.schema import AA
+from pipelines.units import percent
+
+PROSE = 40
+"""Characters that a narrow terminal keeps of a sentence's line."""
+
+
+@dataclass(frozen=True)
+class Table(Generic[T]):
+    """Rows with the columns that show them; `caption` says how to read them."""
+
+    title: str
+    columns: tuple[Column[T], ...]
+    rows: tuple[T, ...]
+    caption: str = ""
+
+    def at(self, where: Where) -> Table[T]:
+        """The same with the columns that are for somebody."""
+        return replace(self, columns=visible_columns(self.columns, self.rows, where))
+
+
+def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:
+    """Everything that answers the sweep's question: effects by design first, then what stands beside them."""
+    effects = [
+        Table(f"Effects: {title}", columns.EFFECTS, tuple(results))
+        for title, results in effects_by_design(comparison)
+    ]
+    beside = (
+        Table("Two toggles at a time", CORNERS, comparison.corners),
+        Table("Alone and beside the others", ALONE_AND_BESIDE, comparison.alone_and_beside, ALONE_CAPTION),
+        Table("Against the oracle", oracle_columns(comparison.quality), comparison.quality),
+        Table("Claims", claim_columns(comparison), comparison.rulings),
+    )
+    for table in (one.at(where) for one in (*effects, *beside) if one.rows):
+        if table.columns:
+            yield table
+
+
+def arms_table(comparison: Comparison, where: Where) -> Table[ArmResult]:
+    """Every arm by itself."""
+    named = (replace(column, heading=column.heading.format(unit=comparison.unit)) for column in columns.ARMS)
+    return Table("Arms", tuple(named), comparison.arms).at(where)
+
+
+def effects_by_design(comparison: Comparison) -> list[tuple[str, list[EffectResult]]]:
+    """Effects in the designs' order, each design with its title, the fastest first."""
+    designs = dict.fromkeys(result.effect.design for result in comparison.effects)
+    return [
+        (design_title(design), fastest_first(r for r in comparison.effects if r.effect.design == design))
+        for design in designs
+    ]
+
+
+def design_title(design: str) -> str:
+    """A design as people read it: ``one at a time``."""
+    return design.replace("_", " ")
+
+
+def fastest_first(effects: Iterable[EffectResult]) -> list[EffectResult]:
+    """Effects by their ratio; those without a time come last."""
+    return sorted(effects, key=lambda result: (result.ratio is None, result.ratio or 0.0))
+
+
+def has_several_designs(comparison: Comparison) -> bool:
+    """Whether one level may stand in several tables, so that a line about it has to say which is meant."""
+    return len({result.effect.design for result in comparison.effects} - {AA}) > 1
+
+
+CORNERS: tuple[Column[Corners], ...] = (
+    Column("toggles", "toggles", text=lambda one: one.name, where=Where.MARKDOWN, width=NAME_WIDTH),
+    Column("first", "the first alone", text=lambda one: percent(one.first), where=Where.MARKDOWN),
+    Column("second", "the second alone", text=lambda one: percent(one.second), where=Where.MARKDOWN),
+    Column("both", "both", text=lambda one: percent(one.both), where=Where.MARKDOWN),
+    Column("expected", "expected of both", text=lambda one: percent(one.expected), where=Where.MARKDOWN),
+)
+"""Of one interaction each row, against the arm with neither; the page draws them."""
+
+
+def _alone_verdict(one: AloneAndBeside) -> str:
+    return one.alone.word if one.alone else "not measured alone"
+
+
+ALONE_AND_BESIDE: tuple[Column[AloneAndBeside], ...] = (
+    Column("toggle", "toggle", text=lambda one: effect_name(one.beside), width=NAME_WIDTH),
+    Column("alone", "alone", text=lambda one: percent(one.alone.ratio) if one.alone else "", kind=float),
+    Column("alone_verdict", "verdict", text=_alone_verdict),
+    Column("beside", "beside the others", text=lambda one: percent(one.beside.ratio), kind=float),
+    Column("beside_verdict", "verdict", text=lambda one: one.beside.word),
+    Column("reading", "so it", text=lambda one: one.reading, width=PROSE),
+)
+"""Of one level each row; beside the others stands what leaving it out would lose."""
+
+ALONE_CAPTION = (
+    "Alone: one toggle at a time on the reference. Beside the others: the best arm against itself without the"
+    " toggle."
+)
+
+
+def oracle_columns(quality: Sequence[Quality]) -> tuple[Column[Quality], ...]:
+    """One column for each oracle check that any arm has a value of, under the bound that it is held to."""
+    bounds = {one.check: one.bound for row in quality for one in row.deviations}
+    arm: Column[Quality] = Column("arm", "arm", text=lambda row: row.arm.replace(",", ", "), width=NAME_WIDTH)
+    return (arm, *(_oracle_column(check, bound) for check, bound in bounds.items()))
+
+
+def _oracle_column(check: str, bound: float) -> Column[Quality]:
+    def text(row: Quality) -> str:
+        return next((f"{one.value:.2g}" for one in row.deviations if one.check == check), "")
+
+    def style(row: Quality) -> Style:
+        fails = any(one.check == check and not one.holds for one in row.deviations)
+        return Style.ALARM if fails else Style.PLAIN
+
+    heading = (
+        f"{check.replace('_', ' ')} <=\u00a0{bound:.2g}"  # a bound stays with its sign where headings fold
+    )
+    return Column(check, heading, text=text, kind=float, style=style)
+
+
+def claim_columns(comparison: Comparison) -> tuple[Column[RuledClaim], ...]:
+    """What was ruled on: the levels, and the design where there are several; the claim, and its ruling."""
+    several = has_several_designs(comparison)
+
+    def subject(one: RuledClaim) -> str:
+        return f"{one.subject} ({design_title(one.design)})" if several else one.subject
+
+    return (
+        Column("about", "about", text=subject, width=NAME_WIDTH),
+        Column("claim", "claim", text=lambda one: one.claim.text, width=PROSE),
+        Column(
+            "source",
+            "source",
+            text=lambda one: f"{one.claim.source}, {one.claim.section}",
+            width=NAME_WIDTH,
+            drop=1,
+            style=lambda one: Style.SOFT,
+        ),
+        Column("ruling", "ruling", text=_ruling_text, width=NAME_WIDTH),
+    )
+
+
+def _ruling_text(one: RuledClaim) -> str:
+    """The ruling with what it rests on: the reason there is none, or the figure of a predicate."""
+    if one.reason:
+        return f"{one.ruling}: {one.reason}"
+    return f"{one.ruling} ({one.claim.figure} {one.value:.6g})" if one.value is not None else one.ruling

@@ -1,0 +1,120 @@
+"""Comparison -> terminal: whole columns at any width, instead of all of them in pieces."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich import table as rich_table
+from rich.console import Console
+from rich.text import Text
+
+from pipelines.analysis.columns import Column, Style, T, Where
+from pipelines.analysis.compare import Comparison
+from pipelines.report.sentences import answer, footnotes, headline
+from pipelines.report.tables import Table, answer_tables
+
+STYLES = {
+    Style.PLAIN: "",
+    Style.GOOD: "green",
+    Style.BAD: "red",
+    Style.ALARM: "bold red",
+    Style.OPEN: "yellow",
+    Style.SOFT: "dim",
+}
+BETWEEN_COLUMNS = 2
+EDGES = 1
+HEADING_WIDTH = 10
+"""Characters of a heading that stand on one line, however narrow the quantities below it are."""
+
+
+def show(console: Console, comparison: Comparison) -> None:
+    """Print the answer, the tables and the notes; readable at 80 columns."""
+    console.print(f"\n{comparison.name}: {headline(comparison)}", highlight=False)
+    print_lines(console, answer(comparison))
+    for table in answer_tables(comparison, Where.TERMINAL):
+        print_table(console, table)
+    print_lines(console, footnotes(comparison))
+
+
+def print_lines(console: Console, lines: Sequence[str]) -> None:
+    """Print sentences as a list."""
+    for line in lines:
+        console.print(f"- {line}", highlight=False)
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table; of columns that do not fit, those that matter least are left out and named."""
+    columns = fitting(table.columns, table.rows, console.width)
+    printed = plain_table(table.title)
+    for column, width in zip(columns, _widths(columns, table.rows, console.width), strict=True):
+        printed.add_column(
+            Text(_heading(column, table.rows)),
+            width=width,
+            justify="right" if column.number else "left",
+            no_wrap=column.number,
+            overflow="fold",
+        )
+    for row in table.rows:
+        printed.add_row(*(Text(column.cell(row), STYLES[column.style(row)]) for column in columns))
+    console.print(printed)
+    if missing := [column.heading for column in table.columns if column not in columns]:
+        console.print(f"(too narrow for: {', '.join(missing)})", style="dim", highlight=False)
+
+
+def plain_table(title: str) -> rich_table.Table:
+    """An empty table as all tables on the terminal look: lines below its headings only."""
+    return rich_table.Table(
+        title=Text(f"\n{title}"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+
+
+def fitting(columns: Sequence[Column[T]], rows: Sequence[T], room: int) -> list[Column[T]]:
+    """The columns that a terminal of `room` characters shows without breaking their words."""
+    kept = list(columns)
+    for column in sorted((one for one in columns if one.drop), key=lambda one: one.drop):
+        if _total(_least_width(one, rows) for one in kept) <= room:
+            break
+        kept.remove(column)
+    return kept
+
+
+def _widths(columns: Sequence[Column[T]], rows: Sequence[T], room: int) -> list[int]:
+    """Characters of each column: the least it needs, and what is left over to words from the left."""
+    widths = [_least_width(column, rows) for column in columns]
+    spare = max(0, room - _total(widths))
+    for place, column in enumerate(columns):
+        wish = max(0, _longest(column.heading, *(column.cell(row) for row in rows)) - widths[place])
+        more = 0 if column.number else min(wish, spare)
+        widths[place], spare = widths[place] + more, spare - more
+    return widths
+
+
+def _total(widths: Iterable[int]) -> int:
+    numbers = list(widths)
+    return sum(numbers) + BETWEEN_COLUMNS * len(numbers) + EDGES
+
+
+def _least_width(column: Column[T], rows: Sequence[T]) -> int:
+    cells = [column.cell(row) for row in rows]
+    if column.number:
+        return _longest(_heading(column, rows), *cells)
+    return max(_longest(*column.heading.split()), min(_longest(*cells), column.width))
+
+
+def _heading(column: Column[T], rows: Sequence[T]) -> str:
+    """The heading, of quantities folded to about their width."""
+    if not column.number:
+        return column.heading
+    width = max(HEADING_WIDTH, _longest(*(column.cell(row) for row in rows)))
+    return textwrap.fill(column.heading, width, break_long_words=False)
+
+
+def _longest(*texts: str) -> int:
+    """Characters of the longest line."""
+    return max((len(line) for text in texts for line in text.split("\n")), default=0)

@@ -1,0 +1,70 @@
+"""Tables of the terminal: which columns fit, and that words and quantities stay whole."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from pipelines.analysis.columns import Column
+from pipelines.report.tables import Table
+from pipelines.report.terminal import fitting, print_table
+
+ROWS = ("first", "second")
+NAME: Column[str] = Column("name", "name", text=lambda row: f"the {row} of two names", width=12)
+COLUMNS = (
+    NAME,
+    Column("time", "time", text=lambda row: "-12.5 %", kind=float),
+    Column("memory", "memory", text=lambda row: "+100.1 MB", kind=float, drop=2),
+    Column("compile", "compile", text=lambda row: "12.5 s", kind=float, drop=1),
+)
+WIDE: Column[str] = Column("wide", "wide", text=lambda row: "1234567890", kind=float)
+
+
+def printed(room: int, columns: tuple[Column[str], ...] = COLUMNS) -> str:
+    console = Console(file=io.StringIO(), width=room)
+    print_table(console, Table("a table", columns, ROWS))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("room", "keys"),
+    [
+        (80, ["name", "time", "memory", "compile"]),
+        (40, ["name", "time", "memory"]),
+        (30, ["name", "time"]),
+        (10, ["name", "time"]),
+    ],
+)
+def test_columns_leave_a_narrow_terminal_in_the_order_they_declare(room: int, keys: list[str]) -> None:
+    assert [column.key for column in fitting(COLUMNS, ROWS, room)] == keys
+
+
+def test_what_is_left_out_is_named() -> None:
+    assert "(too narrow for: memory, compile)" in printed(40, (*COLUMNS, WIDE))
+    assert "too narrow" not in printed(80)
+
+
+@pytest.mark.parametrize("room", [24, 30, 40, 80])
+def test_no_line_is_wider_than_the_terminal_and_no_quantity_is_broken(room: int) -> None:
+    text = printed(room)
+    assert max(map(len, text.splitlines())) <= room
+    assert "-12.5 %" in text
+
+
+def test_words_take_the_room_that_is_left_and_fold_between_words_where_there_is_none() -> None:
+    assert "the first of two names" in printed(80)
+    assert "the first of" in printed(30) and "the first of two names" not in printed(30)
+
+
+def test_headings_of_quantities_fold_to_the_quantities() -> None:
+    check: Column[str] = Column("excess", "mean excess <=\u00a01e-05", text=lambda row: "2e-05", kind=float)
+    text = printed(80, (NAME, check))
+    assert "excess <=" not in text
+    assert "mean" in text and "<=\u00a01e-05" in text
+
+
+def test_what_a_workload_calls_its_levels_is_no_markup() -> None:
+    name: Column[str] = Column("name", "name", text=lambda row: f"[red]{row}[/red]")
+    assert "[red]first[/red]" in printed(80, (name,))
