@@ -10,45 +10,76 @@ only ones that comparisons use. Ask your own questions of it::
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 
+from pipelines.analysis.columns import Column, ValueType, file_column, parquet_table
 from pipelines.store.files import write_parquet
 from pipelines.store.progress import Found, Progress, read_progress
 from pipelines.store.records import Kind, Manifest, SweepFolder, TrialRecord
 
-SCHEMA = {
-    "arm": pl.String,
-    "label": pl.String,
-    "kind": pl.String,
-    "pack": pl.String,
-    "round": pl.Int64,
-    "attempt": pl.Int64,
-    "generation": pl.Int64,
-    "outcome": pl.String,
-    "used": pl.Boolean,
-    "reason": pl.String,
-    "ns_per_unit": pl.Float64,
-    "cpu_ns_per_unit": pl.Float64,
-    "units": pl.Float64,
-    "iterations": pl.Int64,
-    "region_s": pl.Float64,
-    "setup_s": pl.Float64,
-    "first_iteration_s": pl.Float64,
-    "warmup_iterations": pl.Int64,
-    "warmup_s": pl.Float64,
-    "settled": pl.Boolean,
-    "alarm": pl.String,
-    "compile_s": pl.Float64,
-    "recompiles": pl.Int64,
-    "peak_bytes": pl.Int64,
-    "mfu": pl.Float64,
-    "disturbed": pl.String,
-    "keys": pl.String,
-    "started": pl.Float64,
-    "folder": pl.String,
-}
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial with what the plan knows of it: the label of its arm, and whether comparisons rest on it."""
+
+    record: TrialRecord
+    folder: Path
+    label: str
+    used: bool
+
+
+def _per_unit(trial: Trial, ns: int) -> float | None:
+    record = trial.record
+    return ns / record.units if record.kind is Kind.TIMING and record.units > 0 else None
+
+
+def _recorded(name: str, kind: ValueType = str) -> Column[Trial]:
+    """A field of the record as it is."""
+    return file_column(name, lambda trial: getattr(trial.record, name), kind)
+
+
+def _reason(record: TrialRecord) -> str:
+    return record.failure.message.partition("\n")[0] if record.failure else ""
+
+
+def _keys_text(record: TrialRecord) -> str:
+    return "; ".join(f"{name}={value}" for name, value in sorted(record.keys.items()))
+
+
+TRIALS: tuple[Column[Trial], ...] = (
+    _recorded("arm"),
+    file_column("label", lambda trial: trial.label),
+    file_column("kind", lambda trial: trial.record.kind.value),
+    _recorded("pack"),
+    _recorded("round", int),
+    _recorded("attempt", int),
+    _recorded("generation", int),
+    file_column("outcome", lambda trial: trial.record.outcome.value),
+    file_column("used", lambda trial: trial.used, bool),
+    file_column("reason", lambda trial: _reason(trial.record)),
+    file_column("ns_per_unit", lambda trial: _per_unit(trial, trial.record.region_ns), float),
+    file_column("cpu_ns_per_unit", lambda trial: _per_unit(trial, trial.record.region_cpu_ns), float),
+    _recorded("units", float),
+    _recorded("iterations", int),
+    file_column("region_s", lambda trial: trial.record.region_ns / 1e9, float),
+    _recorded("setup_s", float),
+    _recorded("first_iteration_s", float),
+    _recorded("warmup_iterations", int),
+    _recorded("warmup_s", float),
+    _recorded("settled", bool),
+    _recorded("alarm"),
+    _recorded("compile_s", float),
+    _recorded("recompiles", int),
+    _recorded("peak_bytes", int),
+    _recorded("mfu", float),
+    file_column("disturbed", lambda trial: "; ".join(trial.record.disturbed)),
+    file_column("keys", lambda trial: _keys_text(trial.record)),
+    _recorded("started", float),
+    file_column("folder", lambda trial: str(trial.folder)),
+)
 
 
 def collect(folder: SweepFolder, manifest: Manifest, progress: Progress | None = None) -> pl.DataFrame:
@@ -57,8 +88,16 @@ def collect(folder: SweepFolder, manifest: Manifest, progress: Progress | None =
     progress = progress or read_progress(folder, manifest)
     labels = {arm.id: arm.label for arm in manifest.arms}
     used = _used_attempts(progress, manifest)
-    rows = [_row(trial, labels, used) for trial in _all_trials(progress)]
-    table = pl.DataFrame(rows, schema=SCHEMA).sort("pack", "round", "attempt", "started")
+    trials = [
+        Trial(
+            one.record,
+            one.folder,
+            labels[one.record.arm],
+            (one.record.pack, one.record.round, one.record.attempt) in used,
+        )
+        for one in _all_trials(progress)
+    ]
+    table = parquet_table(TRIALS, trials).sort("pack", "round", "attempt", "started")
     write_parquet(folder.tables_dir / "trials.parquet", table)
     return table
 
@@ -82,43 +121,3 @@ def _used_attempts(progress: Progress, manifest: Manifest) -> set[tuple[str, int
             if attempt is not None:
                 used.add((pack.id, number, attempt))
     return used
-
-
-def _row(trial: Found, labels: dict[str, str], used: set[tuple[str, int, int]]) -> dict[str, Any]:
-    record = trial.record
-    per_unit = 1 / record.units if record.kind is Kind.TIMING and record.units > 0 else None
-    return {
-        "arm": record.arm,
-        "label": labels[record.arm],
-        "kind": record.kind.value,
-        "pack": record.pack,
-        "round": record.round,
-        "attempt": record.attempt,
-        "generation": record.generation,
-        "outcome": record.outcome.value,
-        "used": record.round is not None and (record.pack, record.round, record.attempt) in used,
-        "reason": _reason(record),
-        "ns_per_unit": record.region_ns * per_unit if per_unit else None,
-        "cpu_ns_per_unit": record.region_cpu_ns * per_unit if per_unit else None,
-        "units": record.units,
-        "iterations": record.iterations,
-        "region_s": record.region_ns / 1e9,
-        "setup_s": record.setup_s,
-        "first_iteration_s": record.first_iteration_s,
-        "warmup_iterations": record.warmup_iterations,
-        "warmup_s": record.warmup_s,
-        "settled": record.settled,
-        "alarm": record.alarm,
-        "compile_s": record.compile_s,
-        "recompiles": record.recompiles,
-        "peak_bytes": record.peak_bytes,
-        "mfu": record.mfu,
-        "disturbed": "; ".join(record.disturbed),
-        "keys": "; ".join(f"{name}={value}" for name, value in sorted(record.keys.items())),
-        "started": record.started,
-        "folder": str(trial.folder),
-    }
-
-
-def _reason(record: TrialRecord) -> str:
-    return record.failure.message.partition("\n")[0] if record.failure else ""

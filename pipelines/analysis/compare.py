@@ -9,8 +9,9 @@ from statistics import median
 
 import polars as pl
 
-from pipelines.analysis import columns
+from pipelines.analysis import arm_columns, effect_columns
 from pipelines.analysis.arm_results import ArmResult, arm_results, short_names
+from pipelines.analysis.columns import parquet_table
 from pipelines.analysis.combinations import AloneAndBeside, Corners, alone_and_beside, interaction_corners
 from pipelines.analysis.comparable import comparable_trials
 from pipelines.analysis.judge import BASE, OTHER_DATA, EffectResult, Judge
@@ -75,8 +76,8 @@ def compare(
     arms, unreadable = arm_results(folder, judge, trials, sound.trials, ended)
     rulings = all_rulings(manifest, effects, judge)
     for name, table in (
-        ("effects", columns.parquet_table(columns.EFFECTS, effects)),
-        ("arms", columns.parquet_table(columns.ARMS, arms)),
+        ("effects", parquet_table(effect_columns.EFFECTS, effects)),
+        ("arms", parquet_table(arm_columns.ARMS, arms)),
         ("rulings", ruling_table(rulings, manifest, judge.device().name)),
     ):
         write_parquet(folder.tables_dir / f"{name}.parquet", table)

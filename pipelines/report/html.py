@@ -13,9 +13,10 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from pipelines.analysis.arm_results import short_names
-from pipelines.analysis.columns import Where, effect_name
+from pipelines.analysis.columns import Where
 from pipelines.analysis.combinations import BETWEEN
 from pipelines.analysis.compare import Comparison
+from pipelines.analysis.effect_columns import effect_name
 from pipelines.report import charts
 from pipelines.report.chart_data import last_traces, round_times, size_curves
 from pipelines.report.profile_links import linked_profiles
@@ -48,7 +49,7 @@ def write_html(
         answer=answer(comparison),
         tables=tables,
         interactions=[(one.name, _markup(charts.interaction(one))) for one in comparison.corners],
-        interacting=interacting(tables),
+        interacting=interaction_title(tables),
         arms=arms_table(comparison, Where.HTML),
         changes=[(arm.name or arm.label, arm.changes) for arm in comparison.arms if arm.changes],
         profiles=linked_profiles(folder),
@@ -71,7 +72,7 @@ def _markup(figure: go.Figure) -> Markup:
     return Markup(plotly.io.to_html(figure, include_plotlyjs=False, full_html=False, config=options))
 
 
-def interacting(tables: list[Table]) -> str:
+def interaction_title(tables: list[Table]) -> str:
     """The title of the table beside which interactions are drawn: the first that estimates any."""
     effects = [table for table in tables if table.title.startswith("Effects")]
     titles = (table.title for table in effects if any(BETWEEN in row.effect.toggle for row in table.rows))

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.report.profiles import HEADINGS, NAME_WIDTH, plain
+from pipelines.report.profiles import HEADINGS, NAME_WIDTH, shorten
 from pipelines.report.terminal import plain_table
 from pipelines.store.profiles import RESULT, Cost, Kept, Profile, read_profile
 from pipelines.units import duration, percent
@@ -36,7 +36,7 @@ class Difference:
 
 
 def profiles_at(path: str) -> list[Kept]:
-    """The profiles in a folder: one, or all those of an arm.
+    """Read the profiles in a folder: one, or all those of an arm.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def profiles_at(path: str) -> list[Kept]:
 
 
 def pairs(before: Sequence[Kept], after: Sequence[Kept], tool: str | None) -> list[tuple[Profile, Profile]]:
-    """Profiles of the same tool under the same circumstances.
+    """Pair profiles of the same tool under the same circumstances.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def pairs(before: Sequence[Kept], after: Sequence[Kept], tool: str | None) -> li
 
 
 def differences(before: Profile, after: Profile) -> list[Difference]:
-    """Every name of either profile, the largest change first; per unit where both did some, else per
+    """Compare every name of either profile, the largest change first; per unit where both did some, else per
     iteration.
 
     A function is the same in both profiles when its name and file are: lines move.
@@ -128,8 +128,8 @@ def show(console: Console, before: Profile, after: Profile, top: int) -> None:
     console.print(_table(title, HEADINGS.get(before.tool, ("name", "where")), changes, top))
     if len(changes) > top:
         rest = sum(one.change_ns for one in changes[top:])
-        console.print(f"  and {len(changes) - top} more, together {signed(rest)}", highlight=False)
-    console.print(f"- {undisturbed(before, after)}", highlight=False, markup=False)
+        console.print(f"  and {len(changes) - top} more, together {signed_duration(rest)}", highlight=False)
+    console.print(f"- {bare_times_text(before, after)}", highlight=False, markup=False)
 
 
 def _table(title: str, headings: tuple[str, str], changes: Sequence[Difference], top: int) -> Table:
@@ -146,25 +146,25 @@ def _table(title: str, headings: tuple[str, str], changes: Sequence[Difference],
     for one in (*changes[:top], everything):
         if one is everything:
             table.add_section()
-        table.add_row(plain(one.name), *([plain(one.where)] if headings[1] else []), *_cells(one))
+        table.add_row(shorten(one.name), *([shorten(one.where)] if headings[1] else []), *_cells(one))
     return table
 
 
 def _cells(one: Difference) -> tuple[str, str, str]:
-    return _time(one.before_ns), _time(one.after_ns), signed(one.change_ns)
+    return _time(one.before_ns), _time(one.after_ns), signed_duration(one.change_ns)
 
 
 def _time(ns: float) -> str:
     return duration(ns) if ns else ""
 
 
-def signed(ns: float) -> str:
+def signed_duration(ns: float) -> str:
     """A difference of times."""
     return f"{'-' if ns < 0 else '+'}{duration(abs(ns))}" if ns else "0"
 
 
-def undisturbed(before: Profile, after: Profile) -> str:
-    """The same two arms without the profiler: a profile shifts time towards what is called often."""
+def bare_times_text(before: Profile, after: Profile) -> str:
+    """Compare the two arms without the profiler: a profile shifts time towards what is called often."""
     if not before.bare_ns or not after.bare_ns:
         return "without the profiler neither is known"
     a, b = statistics.median(before.bare_ns), statistics.median(after.bare_ns)

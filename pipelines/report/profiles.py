@@ -63,12 +63,12 @@ def _table(profile: Profile, rows: Sequence[Cost]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for number, row in enumerate(rows):
         cells = [values[number] for values in columns.values()]
-        table.add_row(plain(row.name), *([plain(row.where)] if second else []), *cells)
+        table.add_row(shorten(row.name), *([shorten(row.where)] if second else []), *cells)
     return table
 
 
-def plain(text: str) -> str:
-    """A text of the workload's, which may contain what rich takes for markup; of a long one its two ends."""
+def shorten(text: str) -> str:
+    """Cut a text of the workload's to its two ends, and escape what rich takes for markup."""
     half = LONGEST_NAME // 2
     cut = text if len(text) <= LONGEST_NAME else f"{text[:half]}...{text[-half:]}"
     return cut.replace("[", r"\[")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipelines.analysis.columns import effect_name
 from pipelines.analysis.combinations import BETWEEN
 from pipelines.analysis.compare import Comparison
+from pipelines.analysis.effect_columns import effect_name
 from pipelines.analysis.judge import EffectResult
 from pipelines.analysis.outcomes import outcome_text
 from pipelines.report.tables import design_title, fastest_first, has_several_designs

@@ -1,6 +1,6 @@
 """The tables of a comparison, for everybody who shows them: terminal, page and Markdown.
 
-What stands in the tables of effects and arms is declared in `pipelines.analysis.columns`; the columns of the
+What stands in the tables of effects and arms is declared in `pipelines.analysis`; the columns of the
 smaller tables beside them are declared here.
 """
 
@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
-from pipelines.analysis import columns
+from pipelines.analysis import arm_columns, effect_columns
 from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis.columns import NAME_WIDTH, Column, Style, T, Where, effect_name, visible_columns
+from pipelines.analysis.columns import NAME_WIDTH, Column, Style, T, Where, soft, visible_columns
 from pipelines.analysis.combinations import AloneAndBeside, Corners
 from pipelines.analysis.compare import Comparison
+from pipelines.analysis.effect_columns import effect_name
 from pipelines.analysis.judge import EffectResult
 from pipelines.analysis.oracles import Quality
 from pipelines.analysis.rulings import RuledClaim
@@ -42,7 +43,7 @@ class Table(Generic[T]):
 def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:
     """Everything that answers the sweep's question: effects by design first, then what stands beside them."""
     effects = [
-        Table(f"Effects: {title}", columns.EFFECTS, tuple(results))
+        Table(f"Effects: {title}", effect_columns.EFFECTS, tuple(results))
         for title, results in effects_by_design(comparison)
     ]
     beside = (
@@ -58,7 +59,9 @@ def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:
 
 def arms_table(comparison: Comparison, where: Where) -> Table[ArmResult]:
     """Every arm by itself."""
-    named = (replace(column, heading=column.heading.format(unit=comparison.unit)) for column in columns.ARMS)
+    named = (
+        replace(column, heading=column.heading.format(unit=comparison.unit)) for column in arm_columns.ARMS
+    )
     return Table("Arms", tuple(named), comparison.arms).at(where)
 
 
@@ -153,7 +156,7 @@ def claim_columns(comparison: Comparison) -> tuple[Column[RuledClaim], ...]:
             text=lambda one: f"{one.claim.source}, {one.claim.section}",
             width=NAME_WIDTH,
             drop=1,
-            style=lambda one: Style.SOFT,
+            style=soft,
         ),
         Column("ruling", "ruling", text=_ruling_text, width=NAME_WIDTH),
     )

@@ -46,7 +46,7 @@ def print_lines(console: Console, lines: Sequence[str]) -> None:
 
 def print_table(console: Console, table: Table) -> None:
     """Print a table; of columns that do not fit, those that matter least are left out and named."""
-    columns = fitting(table.columns, table.rows, console.width)
+    columns = fitting_columns(table.columns, table.rows, console.width)
     printed = plain_table(table.title)
     for column, width in zip(columns, _widths(columns, table.rows, console.width), strict=True):
         printed.add_column(
@@ -74,7 +74,7 @@ def plain_table(title: str) -> rich_table.Table:
     )
 
 
-def fitting(columns: Sequence[Column[T]], rows: Sequence[T], room: int) -> list[Column[T]]:
+def fitting_columns(columns: Sequence[Column[T]], rows: Sequence[T], room: int) -> list[Column[T]]:
     """The columns that a terminal of `room` characters shows without breaking their words."""
     kept = list(columns)
     for column in sorted((one for one in columns if one.drop), key=lambda one: one.drop):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from documented import ROOT
 
-from pipelines.analysis.columns import EFFECTS, Where
+from pipelines.analysis.columns import Where
+from pipelines.analysis.effect_columns import EFFECTS
 
 TABLE = (
     (ROOT / "docs" / "reading.md").read_text().partition("## The table of effects")[2].partition("\n## ")[0]

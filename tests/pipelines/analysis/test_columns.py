@@ -5,7 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from pipelines.analysis.columns import ARMS, EFFECTS, Column, Where, parquet_table, visible_columns
+from pipelines.analysis.arm_columns import ARMS
+from pipelines.analysis.columns import Column, Where, parquet_table, visible_columns
+from pipelines.analysis.effect_columns import EFFECTS
 from pipelines.analysis.judge import EffectResult
 from pipelines.store.schema import Effect
 

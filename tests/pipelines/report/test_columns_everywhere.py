@@ -11,7 +11,7 @@ import pytest
 from measured import compared, cost, simulated
 from rich.console import Console
 
-from pipelines.analysis import columns
+from pipelines.analysis import effect_columns
 from pipelines.analysis.columns import Column, Style
 from pipelines.analysis.judge import EffectResult
 from pipelines.config.types import DesignConfig
@@ -62,7 +62,7 @@ def trials_of(folder: SweepFolder) -> pl.DataFrame:
 def test_a_column_declared_once_is_shown_by_terminal_page_markdown_and_wandb(
     show_everywhere: Callable[[], dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "EFFECTS", (*columns.EFFECTS, MADE_UP))
+    monkeypatch.setattr(effect_columns, "EFFECTS", (*effect_columns.EFFECTS, MADE_UP))
     shown = show_everywhere()
     assert "energy" in shown["terminal"] and "26 J" in shown["terminal"]
     assert '<th class="number" title="what the rounds drew from the wall">energy</th>' in shown["html"]

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from pipelines.analysis.columns import Column
 from pipelines.report.tables import Table
-from pipelines.report.terminal import fitting, print_table
+from pipelines.report.terminal import fitting_columns, print_table
 
 ROWS = ("first", "second")
 NAME: Column[str] = Column("name", "name", text=lambda row: f"the {row} of two names", width=12)
@@ -38,7 +38,7 @@ def printed(room: int, columns: tuple[Column[str], ...] = COLUMNS) -> str:
     ],
 )
 def test_columns_leave_a_narrow_terminal_in_the_order_they_declare(room: int, keys: list[str]) -> None:
-    assert [column.key for column in fitting(COLUMNS, ROWS, room)] == keys
+    assert [column.key for column in fitting_columns(COLUMNS, ROWS, room)] == keys
 
 
 def test_what_is_left_out_is_named() -> None:

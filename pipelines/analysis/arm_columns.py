@@ -1,0 +1,100 @@
+"""The columns of the table of arms, each declared once: for `report.html`, `report.md` and `arms.parquet`."""
+
+from __future__ import annotations
+
+from pipelines.analysis.arm_results import ArmResult
+from pipelines.analysis.columns import NAME_WIDTH, Column, Where, file_column, soft
+from pipelines.analysis.outcomes import outcome_text
+from pipelines.store.records import Outcome
+from pipelines.units import MB, duration
+
+SHOWN_PHASES = 6
+
+
+def _phases_text(arm: ArmResult) -> str:
+    """The longest phases with their time per unit; those under a hundredth of the whole are left out."""
+    least = (arm.ns_per_unit or 0.0) / 100
+    longest = [share for share in arm.phases if share.ns_per_unit >= least][:SHOWN_PHASES]
+    return ", ".join(
+        f"{share.phase} {duration(share.ns_per_unit)}{' (device)' * (share.on == 'device')}"
+        for share in longest
+    )
+
+
+def _trials_ended(outcome: Outcome) -> Column[ArmResult]:
+    return file_column(outcome.value, lambda arm: arm.outcomes.get(outcome.value, 0), int)
+
+
+ARMS: tuple[Column[ArmResult], ...] = (
+    Column("name", "arm", lambda arm: arm.name, lambda arm: arm.name or arm.label, width=NAME_WIDTH),
+    Column(
+        "label",
+        "levels",
+        lambda arm: arm.label,
+        lambda arm: "" if arm.name in ("", arm.label) else arm.label,
+        where=Where.HTML | Where.FILE,
+        doc="what sets an arm with a name of its own apart from the baseline",
+        optional=True,
+        width=NAME_WIDTH,
+        style=soft,
+    ),
+    Column(
+        "ns_per_unit",
+        "time per {unit}",
+        lambda arm: arm.ns_per_unit,
+        lambda arm: duration(arm.ns_per_unit) if arm.ns_per_unit else "",
+        doc="median of the rounds",
+        kind=float,
+    ),
+    Column(
+        "iteration_ns",
+        "median iteration",
+        lambda arm: arm.iteration_ns,
+        lambda arm: duration(arm.iteration_ns) if arm.iteration_ns else "",
+        kind=float,
+    ),
+    Column(
+        "phases",
+        "phases, per {unit}",
+        text=_phases_text,
+        where=Where.PAGES,
+        doc="where the time goes, as far as the workload marks it",
+        width=NAME_WIDTH,
+        style=soft,
+    ),
+    Column(
+        "rounds",
+        "rounds",
+        lambda arm: arm.rounds,
+        lambda arm: str(arm.rounds or ""),
+        where=Where.HTML | Where.FILE,
+        kind=int,
+    ),
+    Column(
+        "peak_bytes",
+        "peak memory",
+        lambda arm: arm.peak_bytes,
+        lambda arm: f"{arm.peak_bytes / MB:.0f} MB" if arm.peak_bytes else "",
+        kind=int,
+    ),
+    Column(
+        "mfu",
+        "MFU",
+        lambda arm: arm.mfu,
+        lambda arm: "" if arm.mfu is None else f"{arm.mfu:.1%}",
+        doc="model FLOPs by the device's peak",
+        kind=float,
+        optional=True,
+    ),
+    Column(
+        "trials",
+        "trials",
+        text=lambda arm: outcome_text(arm.outcomes),
+        where=Where.PAGES,
+        doc="how all trials of the arm ended",
+        width=NAME_WIDTH,
+    ),
+    *(_trials_ended(outcome) for outcome in Outcome),
+    file_column("arm", lambda arm: arm.id),
+)
+"""Of one arm each row."""

@@ -1,0 +1,191 @@
+"""The columns of the table of effects, each declared once.
+
+The terminal, `report.html` and `report.md` show what `EFFECTS` declares for them, `effects.parquet` holds it,
+and W&B's table has the columns of `effects.parquet`. A new statistic is one `Column` here, of a field of
+`EffectResult`.
+"""
+
+from __future__ import annotations
+
+from pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column, soft
+from pipelines.analysis.judge import EffectResult
+from pipelines.analysis.outcomes import outcome_text
+from pipelines.statistics.verdicts import Verdict
+from pipelines.units import bounds_text, megabytes_more, percent
+
+
+def effect_name(result: EffectResult) -> str:
+    """Toggle, level, and the toggles that moved along."""
+    effect = result.effect
+    # Listed arms carry their own name and the reference's ("vs late") instead of a toggle and its level.
+    joint = " " if effect.design == "arms" else "="
+    label = f"{effect.toggle}{joint}{effect.level}" if effect.level else effect.toggle
+    return f"{label} (with {', '.join(effect.also)})" if effect.also else label
+
+
+VERDICT_STYLES = {
+    Verdict.FASTER: Style.GOOD,
+    Verdict.SLOWER: Style.BAD,
+    Verdict.UNDECIDED: Style.OPEN,
+    Verdict.DIFFERENT: Style.ALARM,
+}
+"""Of verdicts that are news; the others are soft."""
+
+
+def verdict_style(result: EffectResult) -> Style:
+    """The style of an effect's verdict."""
+    return VERDICT_STYLES.get(result.verdict, Style.SOFT) if result.verdict else Style.SOFT
+
+
+def _losses(result: EffectResult) -> str:
+    """How the trials behind an effect ended where they did not all end alike, which the verdict would say."""
+    return outcome_text(result.trials).replace(", ", "\n") if len(result.trials) > 1 else ""
+
+
+def _compile_text(result: EffectResult) -> str:
+    return f"{result.compile_s:.1f} s" if result.compile_s and result.compile_s >= 0.01 else ""
+
+
+def _warm_compile_text(result: EffectResult) -> str:
+    """Nothing where the arm compiles nothing."""
+    if not _compile_text(result) or result.warm_compile_s is None:
+        return ""
+    return f"{result.warm_compile_s:.1f} s"
+
+
+def _cpu_text(result: EffectResult) -> str:
+    return f"{percent(result.cpu[0])} ({bounds_text(*result.cpu)})" if result.cpu else ""
+
+
+EFFECTS: tuple[Column[EffectResult], ...] = (
+    Column("name", "toggle", text=effect_name, where=Where.PEOPLE, width=NAME_WIDTH),
+    file_column("design", lambda r: r.effect.design),
+    file_column("toggle", lambda r: r.effect.toggle),
+    file_column("level", lambda r: r.effect.level),
+    file_column("also", lambda r: ", ".join(r.effect.also)),
+    file_column("arm", lambda r: r.arm_label),
+    Column(
+        "ratio",
+        "time",
+        lambda r: r.ratio,
+        lambda r: percent(r.ratio),
+        doc="time of the arm against its base: less is faster",
+        kind=float,
+    ),
+    file_column("low", lambda r: r.low, float),
+    file_column("high", lambda r: r.high, float),
+    Column(
+        "interval",
+        "95 % interval",
+        text=lambda r: bounds_text(r.ratio, r.low, r.high),
+        where=Where.PEOPLE,
+        doc="where that ratio lies, from the pairs of each round",
+        kind=float,
+    ),
+    Column(
+        "verdict",
+        "verdict",
+        lambda r: r.verdict.value if r.verdict else None,
+        lambda r: r.word,
+        doc="what the interval says, or why there is no time",
+        width=10,
+        style=verdict_style,
+    ),
+    file_column("outcome", lambda r: r.outcome),
+    Column(
+        "parity",
+        "results",
+        lambda r: r.parity.verdict.value if r.parity else None,
+        lambda r: r.parity_text,
+        doc="parity with the base",
+        width=10,
+    ),
+    file_column(
+        "parity_worst", lambda r: r.parity.worst.value if r.parity and r.parity.worst else None, float
+    ),
+    file_column(
+        "parity_where",
+        lambda r: f"{r.parity.worst.check} {r.parity.worst.where}" if r.parity and r.parity.worst else None,
+    ),
+    Column(
+        "cpu_ratio",
+        "CPU time",
+        lambda r: r.cpu[0] if r.cpu else None,
+        _cpu_text,
+        where=Where.PAGES | Where.FILE,
+        doc="the same in processor time of the process, which holds still on a shared machine",
+        kind=float,
+        optional=True,
+    ),
+    file_column("cpu_low", lambda r: r.cpu[1] if r.cpu else None, float),
+    file_column("cpu_high", lambda r: r.cpu[2] if r.cpu else None, float),
+    Column(
+        "memory_bytes",
+        "memory",
+        lambda r: r.memory_bytes,
+        lambda r: megabytes_more(r.memory_bytes),
+        doc="change of peak memory",
+        kind=float,
+        drop=4,
+    ),
+    Column(
+        "compile_s",
+        "compile",
+        lambda r: r.compile_s,
+        _compile_text,
+        doc="seconds of compiling with nothing compiled yet",
+        kind=float,
+        optional=True,
+        drop=2,
+    ),
+    Column(
+        "warm_compile_s",
+        "warm",
+        lambda r: r.warm_compile_s,
+        _warm_compile_text,
+        doc="seconds of compiling in a process that finds on disk what the sweep has compiled",
+        kind=float,
+        optional=True,
+        drop=1,
+    ),
+    file_column("break_even_iterations", lambda r: r.break_even, float),
+    Column(
+        "base",
+        "base",
+        lambda r: r.base_label,
+        where=Where.PAGES | Where.FILE,
+        doc="the arm that it is measured against",
+        width=NAME_WIDTH,
+        style=soft,
+    ),
+    Column(
+        "rounds",
+        "rounds",
+        lambda r: r.rounds,
+        lambda r: str(r.rounds or ""),
+        where=Where.PAGES | Where.FILE,
+        doc="pairs that the interval rests on",
+        kind=int,
+    ),
+    Column(
+        "trials",
+        "trials",
+        text=lambda r: outcome_text(r.trials),
+        where=Where.PAGES,
+        doc="how the trials behind the row ended, of every kind and attempt",
+    ),
+    Column("losses", "trials", text=_losses, where=Where.TERMINAL, optional=True, width=9, drop=3),
+    Column(
+        "method",
+        "method",
+        lambda r: r.method,
+        where=Where.HTML | Where.FILE,
+        doc="how the interval was estimated",
+        style=soft,
+    ),
+    file_column("p", lambda r: r.p, float),
+    file_column("rulings", lambda r: "; ".join(f"{claim.section}: {ruling}" for claim, ruling in r.rulings)),
+    file_column("note", lambda r: r.note),
+    file_column("id", lambda r: r.effect.id),
+)
+"""Of one effect each row: an arm against its base, or an interaction."""
