@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -309,6 +309,15 @@ class Clock(Protocol):
     def phase(self, name: str) -> AbstractContextManager[Any]:
         """Mark a named part of the iteration; one level of nesting, never inside compiled code."""
         ...
+
+
+class NullClock:
+    """The clock of iterations that nobody measures: its marks do nothing."""
+
+    @staticmethod
+    def phase(name: str) -> AbstractContextManager[None]:
+        """A mark that does nothing."""
+        return nullcontext()
 
 
 class Workload:

@@ -1,22 +1,15 @@
-"""A small classifier of 8 x 8 images, its cost, and the two ways to run it."""
+"""A small classifier of 8 x 8 images, and what it costs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from workloads.digits.data import CLASSES, PIXELS
 
 # N examples, C channels (features of the mlp), S = 8 rows and columns of an image.
 SIDE = 8
 KERNEL = 3
-
-Forward = Callable[[Tensor], Tensor]
-"""Images [N, P] to logits [N, classes]."""
 
 
 class Block(nn.Module):
@@ -41,7 +34,7 @@ class Block(nn.Module):
 class Classifier(nn.Module):
     """Stem, residual blocks, linear head."""
 
-    def __init__(self, kind: str, width: int, depth: int, recompute: bool = False) -> None:
+    def __init__(self, kind: str, width: int, depth: int) -> None:
         super().__init__()
         self.kind = kind
         self.stem = (
@@ -49,7 +42,6 @@ class Classifier(nn.Module):
         )
         self.blocks = nn.ModuleList(Block(kind, width) for _ in range(depth))
         self.head = nn.Linear(width * SIDE * SIDE if kind == "conv" else width, CLASSES)
-        self.run_block: Callable[[nn.Module, Tensor], Tensor] = _recomputed if recompute else _kept
 
     def forward(self, images: Tensor) -> Tensor:
         """Images [N, P] to logits [N, classes]."""
@@ -57,17 +49,8 @@ class Classifier(nn.Module):
             images = images.view(-1, 1, SIDE, SIDE)  # [N, 1, S, S]
         x = self.stem(images)  # [N, C, S, S], or [N, C]
         for block in self.blocks:
-            x = self.run_block(block, x)
+            x = block(x)
         return self.head(x.flatten(start_dim=1))  # [N, C S S], or [N, C]
-
-
-def _kept(block: nn.Module, x: Tensor) -> Tensor:
-    return block(x)
-
-
-def _recomputed(block: nn.Module, x: Tensor) -> Tensor:
-    # Nothing in a block draws random numbers, so the generator's state need not be saved and put back.
-    return checkpoint(block, x, use_reentrant=False, preserve_rng_state=False)
 
 
 def training_flops(kind: str, width: int, depth: int) -> float:
@@ -83,23 +66,3 @@ def training_flops(kind: str, width: int, depth: int) -> float:
     blocks = depth * positions * taps * width * width
     head = positions * width * CLASSES
     return 2.0 * (2 * stem + 3 * blocks + 3 * head)
-
-
-def forward_path(network: Classifier, compile_level: str) -> Forward:
-    """The network as the arm runs it in training.
-
-    `fullgraph` makes an interruption of the compiled code an error: it would run on, slower, and nobody would
-    know why.
-    """
-    if compile_level == "off":
-        return network
-    if compile_level == "default":
-        return torch.compile(network, fullgraph=True)
-    graphed = torch.compile(network, fullgraph=True, mode="reduce-overhead")
-
-    def replay(images: Tensor) -> Tensor:
-        # what the replay before this one wrote may be overwritten from here on
-        torch.compiler.cudagraph_mark_step_begin()
-        return graphed(images)
-
-    return replay

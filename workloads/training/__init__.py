@@ -1,6 +1,22 @@
 """A training of your own with the shared toggles: say what is trained, and the loop does the rest."""
 
-from workloads.training.loop import Parts, Training
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from workloads.training.toggles import shared_toggles
 
+if TYPE_CHECKING:
+    from workloads.training.loop import Training
+    from workloads.training.parts import Parts
+
 __all__ = ["Parts", "Training", "shared_toggles"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the loop, and torch with it, when it is asked for: declarations of toggles need neither."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from workloads.training import loop
+
+    return getattr(loop, name)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def write(state: Mapping[str, Any], file: Path) -> None:
@@ -76,6 +76,28 @@ class AsyncWriter(SyncWriter):
             self.flush()
         finally:
             self._thread.shutdown()
+
+
+WRITERS: dict[str, Callable[[], SyncWriter]] = {"sync": SyncWriter, "async": AsyncWriter}
+"""Makes the writer of each level of the toggle `checkpoint`."""
+
+
+def error_of(
+    writer: SyncWriter, save: Callable[[], Mapping[str, Any]], model: nn.Module, file: Path
+) -> float:
+    """Largest difference between the parameters of `model` and a checkpoint of them, if training goes on
+    while it is written. The model is left as it was."""
+    before = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
+    state = save()
+    kept = snapshot(state)
+    writer.save(state, file)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    writer.flush()
+    saved = torch.load(file, map_location="cpu", weights_only=True)["model"]
+    model.load_state_dict(kept["model"])
+    return torch.stack([(saved[name] - value).abs().max() for name, value in before.items()]).max().item()
 
 
 def snapshot(value: Any) -> Any:

@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -82,18 +82,16 @@ def collate(rows: list[Any]) -> Batch:
     return Batch(tuple(tensors), os.getpid())
 
 
-def load_batches(
-    data: Dataset[Any], plan: EpochPlan, *, start: int, workers: int, pinned: bool
-) -> Iterator[Batch]:
-    """Batches without end, from iteration `start` of the training on.
+class Resumable(Protocol):
+    """A plan of batches whose next pass begins with batch `start` of the whole training."""
 
-    Worker processes start here and now, not with the first batch: a caller that has not touched CUDA yet can
-    be sure that they inherit none of it. They end when the iterator is dropped.
-    """
-    loader: DataLoader[Any] = DataLoader(
+    start: int
+
+
+def data_loader(data: Dataset[Any], *, workers: int, pinned: bool, **how: Any) -> DataLoader[Any]:
+    """PyTorch's loader at levels of the toggles `num_workers` and `pin_memory`; `how` goes on to it."""
+    return DataLoader(
         data,
-        batch_sampler=plan,
-        collate_fn=collate,
         num_workers=workers,
         pin_memory=pinned,
         # Otherwise every epoch starts its workers anew, which takes longer than the epoch.
@@ -102,20 +100,31 @@ def load_batches(
         # another server process. That holds too where this process was itself forked from a server.
         multiprocessing_context="fork" if workers else None,
         generator=torch.Generator(),  # the loader draws a seed for each epoch: not from the global generator
+        **how,
     )
-    plan.start = start
-    return _epochs(loader, plan, iter(loader), start)
 
 
-def _epochs(
-    loader: DataLoader[Any], plan: EpochPlan, epoch: Iterator[Batch], iteration: int
-) -> Iterator[Batch]:
+def endless_batches(loader: DataLoader[Any], plan: Resumable) -> Iterator[Any]:
+    """Batches of epoch after epoch, from ``plan.start`` on.
+
+    Worker processes start here and now, not with the first batch: a caller that has not touched CUDA yet can
+    be sure that they inherit none of it. They end when the iterator is dropped.
+    """
+    return _epochs(loader, plan, iter(loader), plan.start)
+
+
+def _epochs(loader: DataLoader[Any], plan: Resumable, epoch: Iterator[Any], number: int) -> Iterator[Any]:
     while True:
         for batch in epoch:
-            iteration += 1
+            number += 1
             yield batch
-        plan.start = iteration
+        plan.start = number
         epoch = iter(loader)
+
+
+def first_rows(data: Dataset[Any], count: int, device: torch.device) -> Tensors:
+    """The first `count` rows of `data` as one batch on `device`."""
+    return tuple(tensor.to(device) for tensor in collate([data[row] for row in range(count)]).tensors)
 
 
 @dataclass
@@ -135,35 +144,6 @@ class Mover:
         # Copies from pageable memory wait whatever they are asked for.
         self.counts["unwaited_copies"] += self.non_blocking and pinned
         return tuple(tensor.to(self.device, non_blocking=self.non_blocking) for tensor in batch.tensors)
-
-
-def move_in_line(batches: Iterator[Batch], move: Mover) -> Iterator[Tensors]:
-    """Each batch is copied when it is needed."""
-    return map(move, batches)
-
-
-def move_ahead(batches: Iterator[Batch], move: Mover) -> Iterator[Tensors]:
-    """Each batch is copied on a stream of its own while the one before it is computed."""
-    copies = torch.cuda.Stream(move.device)
-    ready: Tensors | None = None
-    while True:
-        computing = torch.cuda.current_stream(move.device)
-        if ready is None:
-            ready = _on_stream(copies, move, batches)
-        computing.wait_stream(copies)
-        current = ready
-        for tensor in current:
-            # It was allocated on the other stream: without this its memory could be handed out there while in
-            # use here.
-            tensor.record_stream(computing)
-        ready = _on_stream(copies, move, batches)
-        move.counts["prefetched_batches"] += 1
-        yield current
-
-
-def _on_stream(stream: torch.cuda.Stream, move: Mover, batches: Iterator[Batch]) -> Tensors:
-    with torch.cuda.stream(stream):
-        return move(next(batches))
 
 
 Pieces = Callable[[Tensors], Iterator[Tensors]]

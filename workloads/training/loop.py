@@ -1,8 +1,8 @@
 """A training loop that acts on the shared toggles: a subclass says what is trained, not how.
 
-One iteration loads a batch, runs it forwards and backwards, and updates. What each toggle does stands in
-`paths` and `loading`; evidence is one loss for each iteration, the gradient of the first batch, and the
-parameters at the end.
+One iteration loads a batch, runs it forwards and backwards, and updates; every so many of them it evaluates,
+collects garbage and saves. What each toggle does stands in the modules beside this one. Evidence is one loss
+for each iteration, the gradient of the first batch, and the parameters at the end.
 """
 
 from __future__ import annotations
@@ -11,20 +11,25 @@ import contextlib
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import Dataset
 
-from workloads.api import Check, Clock, Context, Evidence, Levels, Replayable, Toggle, Workload
+from workloads.api import Check, Clock, Context, Evidence, Levels, NullClock, Replayable, Toggle, Workload
 from workloads.errors import ConfigError, ContractError
-from workloads.training import loading, paths
+from workloads.training import checkpoints, loading, precision, prefetch
+from workloads.training.compilation import compile_model
+from workloads.training.garbage_collection import POLICIES, Collector
 from workloads.training.losses import LateLosses, Row
+from workloads.training.parts import ACTS_ON, Parts
+from workloads.training.recomputation import recompute
 from workloads.training.toggles import CHECKS, shared_toggles
+from workloads.training.updates import UPDATES
 
 DIGESTED_ROWS = 256
 """Rows that identify the data: the digest of all would read data sets that do not fit into memory."""
@@ -41,30 +46,20 @@ OFF: Levels = {
     "optimizer": "default",
     "zero_grad": "zero",
     "grad_checkpointing": "off",
+    "gc": "automatic",
+    "checkpoint": "sync",
 }
-"""What a toggle stands at that a workload does not declare: its baseline."""
+"""What a toggle stands at that a workload does not declare."""
 
-
-@dataclass(frozen=True)
-class Parts:
-    """What is trained.
-
-    Attributes
-    ----------
-    model : as built on the host; it is moved to the device, compiled and so on by the loop
-    data : a map-style data set whose rows are tensors, or tuples of tensors and numbers
-    loss : from the model, as the arm runs it, and the tensors of a batch [rows, ...] to the mean loss [] of
-        its rows
-    optimizer : makes the optimiser: called with the parameters and with the keywords `foreach` and `fused`,
-        which go to a class of torch.optim
-    blocks : parts of the model whose activations ``grad_checkpointing=on`` recomputes
-    """
-
-    model: nn.Module
-    data: Dataset[Any]
-    loss: Callable[..., Tensor]
-    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW
-    blocks: Sequence[nn.Module] = ()
+COUNTED = (
+    "iterations",
+    "examples",
+    "micro_steps",
+    "worker_batches",
+    "pinned_batches",
+    "unwaited_copies",
+    "prefetched_batches",
+)
 
 
 @dataclass
@@ -108,36 +103,43 @@ class Training(Workload):
 
     def setup(self, config: Any, levels: Levels, context: Context) -> None:
         """Build the parts, and choose each toggle's path: `step` never asks for a level."""
-        self.context, self.levels = context, {**OFF, **levels}
+        self.config, self.context, self.levels = config, context, {**OFF, **levels}
         self.device = torch.device(context.device.type)
         self.counts = Counter[str]()
-        paths.set_tf32(self.levels["tf32"] == "on", self._endings)
+        self.iteration = 0  # of the whole training, across resumptions
+        precision.set_tf32(self.levels["tf32"] == "on", self._endings, strict=context.kind == "evidence")
         torch.manual_seed(context.seed)
         self._parts = self.build(config, levels, context)
-        self._batch_size = int(config.batch_size)
-        self._start_loading(0)
+        self._refuse_levels_without_parts()
+        self._start_loading()
         self._endings.callback(self._stop_loading)
         self._choose_paths()
-        self._losses = LateLosses()
-        self._endings.callback(self._log_last)
+        self._begin_periodic_work()
         # Only where it is compared: the pass would compile, and move that cost out of the first iteration.
         self._first_gradient = self._gradient() if context.kind == "evidence" else None
 
-    def _start_loading(self, start: int) -> None:
-        """From an iteration on. Before the device is touched: worker processes are forked, and must not
+    def _refuse_levels_without_parts(self) -> None:
+        for toggle, part in ACTS_ON.items():
+            if self.levels[toggle] != OFF[toggle] and not getattr(self._parts, part):
+                raise ConfigError(
+                    f"toggles.{toggle}={self.levels[toggle]} changes nothing: let build() name"
+                    f" Parts({part}=...)"
+                )
+
+    def _start_loading(self) -> None:
+        """From this iteration on. Before the device is touched: worker processes are forked, and must not
         inherit any of it."""
         levels, data = self.levels, self._parts.data
-        self._plan = loading.EpochPlan(_rows(data), self._batch_size, self.context.seed)
-        batches = loading.load_batches(
-            data,
-            self._plan,
-            start=start,
-            workers=int(levels["num_workers"]),
-            pinned=levels["pin_memory"] == "on",
+        plan = loading.EpochPlan(_rows(data), int(self.config.batch_size), self.context.seed)
+        plan.start = self.iteration
+        pinned, workers = levels["pin_memory"] == "on", int(levels["num_workers"])
+        loader = loading.data_loader(
+            data, workers=workers, pinned=pinned, batch_sampler=plan, collate_fn=loading.collate
         )
         mover = loading.Mover(self.device, levels["non_blocking"] == "on", self.counts)
-        move = loading.move_ahead if levels["prefetch"] == "stream" else loading.move_in_line
-        self._batches = move(batches, mover)
+        self._batches = map(mover, loading.endless_batches(loader, plan))
+        if levels["prefetch"] == "stream":
+            self._batches = prefetch.ahead(self._batches, self.device, self.counts, tensors=iter)
 
     def _stop_loading(self) -> None:
         del self._batches  # the last reference: worker processes end with it
@@ -145,22 +147,37 @@ class Training(Workload):
     def _choose_paths(self) -> None:
         levels, parts = self.levels, self._parts
         if levels["grad_checkpointing"] == "on":
-            if not parts.blocks:
-                raise ConfigError(
-                    "toggles.grad_checkpointing=on recomputes nothing: let build() name Parts(blocks=...)"
-                )
-            paths.recompute(parts.blocks)
+            recompute(parts.blocks)
         self.model = parts.model.to(self.device)
-        self._forward = paths.compiled(self.model, str(levels["compile"]))
-        self._optimizer = parts.optimizer(self.model.parameters(), **paths.UPDATES[str(levels["optimizer"])])
-        self._autocast = paths.autocast(str(levels["amp"]), self.device)
-        self._scaler = paths.grad_scaler(str(levels["amp"]), self.device)
+        self._forward = compile_model(self.model, str(levels["compile"]), fullgraph=parts.fullgraph)
+        self._optimizer = parts.optimizer(self.model.parameters(), **UPDATES[str(levels["optimizer"])])
+        self._autocast = precision.autocast(str(levels["amp"]), self.device)
+        self._scaler = precision.grad_scaler(str(levels["amp"]), self.device)
         self._drop_gradients = levels["zero_grad"] == "none"
         size = levels["micro_batch"]
         self._pieces = loading.whole if size == "all" else loading.pieces_of(int(size))
 
+    def _begin_periodic_work(self) -> None:
+        parts, levels = self._parts, self.levels
+        self._losses = LateLosses()
+        self._endings.callback(self._log_last)
+        self._collector = Collector(**POLICIES[str(levels["gc"])])
+        self._endings.callback(self._collector.close)
+        self._writer = checkpoints.WRITERS[str(levels["checkpoint"])]()
+        self._endings.callback(self._writer.close)
+        # A collection at every tenth evaluation is periodic work as well: a region without one would flatter
+        # it.
+        self.cadence = math.lcm(
+            parts.evaluate_every * (self._collector.every or 1) or 1, parts.save_every or 1
+        )
+        held_out = parts.held_out
+        self._held_out = (
+            () if held_out is None else loading.first_rows(held_out, _rows(held_out), self.device)
+        )
+        self._figures = self._evaluate()
+
     def step(self, clock: Clock) -> None:
-        """One batch."""
+        """One batch, and the periodic work that is due after it."""
         with clock.phase("data"):
             batch = next(self._batches)
         with clock.phase("optimizer"):
@@ -169,9 +186,32 @@ class Training(Workload):
         with clock.phase("optimizer"):
             self._scaler.step(self._optimizer)
             self._scaler.update()
+        self.iteration += 1
         self.counts["iterations"] += 1
-        self.counts["examples"] += self._batch_size
-        self._log(self._losses.push(self.counts["iterations"], loss))
+        self.counts["examples"] += len(batch[0])
+        self._log(self._losses.push(self.iteration, loss))
+        self._collector.after_iteration(self.counts["iterations"])
+        self._periodic_work(clock)
+
+    def _periodic_work(self, clock: Clock) -> None:
+        parts = self._parts
+        if parts.evaluate_every and self.iteration % parts.evaluate_every == 0:
+            with clock.phase("evaluate"):
+                self._figures = self._evaluate()
+            with clock.phase("gc"):
+                self._collector.after_evaluation()
+        if parts.save_every and self.iteration % parts.save_every == 0:
+            with clock.phase("checkpoint"):
+                self._writer.save(self.state_dict(), self.checkpoint_file)
+
+    @torch.no_grad()
+    def _evaluate(self) -> dict[str, float]:
+        """Figures of the held-out rows. The model runs uncompiled: other shapes, and no gradients, would be
+        compiled for all over again."""
+        if self._parts.evaluate is None:
+            return {}
+        with self._autocast:
+            return dict(self._parts.evaluate(self.model, *self._held_out))
 
     def _forward_backward(self, batch: loading.Tensors, clock: Clock) -> Tensor:
         """Add the gradients of the mean loss over `batch`, piece by piece, and return that loss []."""
@@ -192,7 +232,7 @@ class Training(Workload):
         """Hand over the row of the previous iteration, which is the one that has arrived: see
         `LateLosses`."""
         if row is not None:
-            self.context.log(row._asdict())
+            self.context.log({**row._asdict(), **self._figures})
 
     def _log_last(self) -> None:
         self._log(self._losses.take())
@@ -204,25 +244,32 @@ class Training(Workload):
     def evidence(self) -> Evidence:
         """Losses, the first gradient and parameters; in other trials than evidence trials only numbers."""
         history = list(self._losses.history)
-        numbers = {"examples": self.progress(), "last_loss": history[-1].item() if history else math.nan}
+        last = history[-1].item() if history else math.nan
+        numbers = {"examples": self.progress(), "last_loss": last, **self._evaluate()}
         if self._first_gradient is None:
             return Evidence(numbers=numbers)
-        losses = torch.stack(history).float().cpu() if history else torch.zeros(0)
         tensors = {
-            "losses": losses,
+            "losses": torch.stack(history).float().cpu() if history else torch.zeros(0),
             "first_gradient": self._first_gradient,
-            "parameters": _flat(self.model.parameters()),
+            "parameters": flat(self.model.parameters()),
         }
+        if self._parts.save_every:
+            numbers["checkpoint_error"] = checkpoints.error_of(
+                self._writer, self.state_dict, self.model, self.checkpoint_file
+            )
         return Evidence(tensors, numbers)
 
+    def probe(self) -> loading.Tensors:
+        """The first rows of the data, the same in every arm; as many as a batch, so that compiled code meets
+        no new shape."""
+        return loading.first_rows(self._parts.data, int(self.config.batch_size), self.device)
+
     def _gradient(self) -> Tensor:
-        """Gradient [all parameters] of the mean loss of the first rows, along the path that the arm trains
-        on, unscaled."""
-        rows = [self._parts.data[row] for row in range(self._batch_size)]
-        batch = tuple(tensor.to(self.device) for tensor in loading.collate(rows).tensors)
+        """Gradient [all parameters] of the probe's mean loss, along the path that the arm trains on,
+        unscaled."""
         counts = Counter(self.counts)
-        self._forward_backward(batch, _Unclocked())
-        found = _flat(
+        self._forward_backward(self.probe(), NullClock())
+        found = flat(
             p.grad if p.grad is not None else torch.zeros_like(p)
             for p in self.model.parameters()
             if p.requires_grad
@@ -235,12 +282,16 @@ class Training(Workload):
     def counters(self) -> Mapping[str, float]:
         """Counts since `setup`, made where the work is done, not where a level is read. Add your own to
         them."""
-        named = ("iterations", "examples", "micro_steps")
-        loaded = ("worker_batches", "pinned_batches", "unwaited_copies", "prefetched_batches")
-        tf32 = torch.get_float32_matmul_precision() != "highest"
+        self._writer.flush()
+        collector, iterations = self._collector, self.counts["iterations"]
         return {
-            **{name: self.counts[name] for name in (*named, *loaded)},
-            "tf32_iterations": tf32 * self.counts["iterations"],
+            **{name: self.counts[name] for name in COUNTED},
+            "tf32_iterations": iterations if precision.tf32_is_on() else 0,
+            "evaluations": collector.evaluations,
+            "gc_runs": collector.runs,
+            "uncollected_evaluations": collector.evaluations - collector.runs,
+            "checkpoint_writes": self._writer.written,
+            "background_saves": self._writer.in_background,
         }
 
     def data_digest(self) -> str:
@@ -261,25 +312,27 @@ class Training(Workload):
     def state_dict(self) -> dict[str, Any]:
         """What a training needs to go on where it stopped."""
         parts = {"model": self.model, "optimizer": self._optimizer, "scaler": self._scaler}
-        return {
-            "iterations": self.counts["iterations"],
-            **{name: part.state_dict() for name, part in parts.items()},
-        }
+        return {"iteration": self.iteration, **{name: part.state_dict() for name, part in parts.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken; the loader jumps to the batch that comes next."""
-        self.counts["iterations"] = state["iterations"]
+        self.iteration = state["iteration"]
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
-        if (
-            state["scaler"] and self._scaler.is_enabled()
-        ):  # the state may be of a training that scales nothing
+        # the state may be of a training that scales nothing
+        if state["scaler"] and self._scaler.is_enabled():
             self._scaler.load_state_dict(state["scaler"])
         self._stop_loading()
-        self._start_loading(state["iterations"])
+        self._start_loading()
+
+    @property
+    def checkpoint_file(self) -> Path:
+        """Where the state is saved."""
+        return self.context.scratch_dir / "checkpoint.pt"
 
     def close(self) -> None:
-        """End worker processes, and put the process's settings back."""
+        """End worker processes and the writer, and put the process's settings back; raise what the writer
+        still has to say."""
         self._endings.close()
 
 
@@ -292,13 +345,6 @@ def _rows(data: Dataset[Any]) -> int:
     return int(length())
 
 
-def _flat(tensors: Any) -> Tensor:
+def flat(tensors: Iterable[Tensor]) -> Tensor:
     """All values of `tensors` in a row, on the host."""
     return torch.cat([tensor.detach().float().flatten().cpu() for tensor in tensors])
-
-
-class _Unclocked:
-    """Takes the marks of an iteration that nobody measures."""
-
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()

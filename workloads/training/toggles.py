@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from workloads import toggles as shared
-from workloads.api import Check, Comparator, Toggle
+from workloads.api import Check, Comparator, LevelValue, Toggle
 from workloads.errors import ContractError
 
 # Sixteen bits round to 8 significant bits (bfloat16) or 11 (fp16, TF32). Over the tens of iterations of an
@@ -22,11 +22,15 @@ GRAPHS_NEED = {"zero_grad": ("none",), "micro_batch": ("all",)}
 
 CHECKS = (
     Check("losses", Comparator.RELATIVE),  # one for each iteration so far
-    Check(
-        "first_gradient", Comparator.RELATIVE
-    ),  # one backward pass at the initial parameters: nothing has drifted yet
+    # one backward pass at the initial parameters: nothing has drifted yet
+    Check("first_gradient", Comparator.RELATIVE),
     Check("parameters", Comparator.RELATIVE),  # all of them, at the end
 )
+
+# A checkpoint must hold the moment it was asked for, however late it is written: compared bit by bit in the
+# workload.
+SAVED = Check("checkpoint_error", Comparator.AT_MOST, bound=0.0, against="oracle")
+"""The check of a training that saves."""
 
 Options = Mapping[str, Mapping[str, Any]]
 
@@ -36,8 +40,8 @@ def _compile(**own: Any) -> Toggle:
     return shared.compile("default", "reduce_overhead", **{"each": {"reduce_overhead": graphs}, **own})
 
 
-def _micro_batch(**own: Any) -> Toggle:
-    return shared.micro_batch("all", 16, **own)
+def _micro_batch(*sizes: LevelValue, **own: Any) -> Toggle:
+    return shared.micro_batch(*(sizes or ("all", 16)), **own)
 
 
 _MAKE: dict[str, tuple[Callable[..., Toggle], dict[str, Any]]] = {
@@ -52,25 +56,32 @@ _MAKE: dict[str, tuple[Callable[..., Toggle], dict[str, Any]]] = {
     "optimizer": (shared.optimizer, {"witness": "ops"}),
     "zero_grad": (shared.zero_grad, {"witness": "ops"}),
     "grad_checkpointing": (shared.grad_checkpointing, {"witness": "saved_bytes"}),
+    "gc": (shared.gc, {"witness": "uncollected_evaluations"}),
+    "checkpoint": (shared.checkpoint, {"witness": "background_saves"}),
+    "wandb_logging": (shared.wandb_logging, {}),
 }
 
 NAMES = tuple(_MAKE)
 """Toggles that `Training` knows how to act on."""
 
+ON_REQUEST = ("grad_checkpointing", "gc", "checkpoint", "wandb_logging")
+"""Those that act only where a training names `Parts` for them, or where its metrics are sent to W&B."""
+
 
 def shared_toggles(*names: str, **own: Mapping[str, Any]) -> tuple[Toggle, ...]:
-    """Toggles that `Training` acts on; all that do not need anything of the model where no name is given.
+    """Toggles that `Training` acts on; where no name is given, all but those `ON_REQUEST`.
 
     `own` changes single ones, as the functions of `workloads.toggles` take it:
-    ``shared_toggles("amp", "optimizer", amp={"keep": ("off", "bf16")})``. What a toggle requires must be
-    among the names: `non_blocking` needs `pin_memory`.
+    ``shared_toggles("amp", "optimizer", amp={"keep": ("off", "bf16")})``, and `micro_batch` and `num_workers`
+    with ``{"levels": (...)}``. What a toggle requires must be among the names: `non_blocking` needs
+    `pin_memory`.
 
     Raises
     ------
     ContractError
         There is no such toggle.
     """
-    chosen = names or tuple(name for name in NAMES if name != "grad_checkpointing")
+    chosen = names or tuple(name for name in NAMES if name not in ON_REQUEST)
     if unknown := [name for name in (*chosen, *own) if name not in _MAKE]:
         raise ContractError(f"Training does not know the toggle {unknown[0]}; it knows: {', '.join(NAMES)}")
     if unused := [name for name in own if name not in chosen]:
@@ -81,4 +92,5 @@ def shared_toggles(*names: str, **own: Mapping[str, Any]) -> tuple[Toggle, ...]:
 def _made(name: str, own: Mapping[str, Any]) -> Toggle:
     make, every = _MAKE[name]
     merged = {**every, **own.get("every", {})}
-    return make(**{**own, **({"every": merged} if merged else {})})
+    options = {name: value for name, value in own.items() if name != "levels"}
+    return make(*own.get("levels", ()), **{**options, **({"every": merged} if merged else {})})

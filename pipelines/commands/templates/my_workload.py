@@ -113,6 +113,7 @@ class MyWorkload(Training):
                 parameters, lr=config.lr, **how
             )  # `how` is the level of the toggle optimizer
 
+        # held_out, evaluate, evaluate_every and save_every are parts as well: see workloads/training/parts.py.
         return Parts(model, self.data, loss, optimizer)
 
     def counters(self) -> dict[str, float]:

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from workloads.api import Context, Device, Evidence
+from workloads.api import Context, Device, Evidence, NullClock
 from workloads.digits.config import DigitsConfig
-from workloads.digits.workload import Digits, Unclocked
+from workloads.digits.workload import Digits
 
 BASELINE = {toggle.name: toggle.levels[0].value for toggle in Digits.toggles}
 
@@ -63,7 +63,7 @@ def run() -> Run:
 
     def iterate(workload: Digits, iterations: int) -> None:
         for _ in range(iterations):
-            workload.step(Unclocked())
+            workload.step(NullClock())
 
     return iterate
 

@@ -7,7 +7,7 @@ import torch
 import torch._dynamo
 
 CONFIG = {"model": "mlp", "width": 16, "eval_every": 1, "checkpoint_every": 1}
-COMPARED = ("losses", "probe_grad", "probe_logits", "parameters")
+COMPARED = ("losses", "first_gradient", "probe_logits", "parameters")
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-COMPARED = ("losses", "probe_grad", "probe_logits", "parameters")
+COMPARED = ("losses", "first_gradient", "probe_logits", "parameters")
 
 
 def relative(arm: torch.Tensor, reference: torch.Tensor) -> float:

@@ -127,7 +127,7 @@ def test_two_workers_start_in_setup_and_end_with_close(start, run) -> None:
 
 def test_workers_end_when_setup_fails_after_they_have_started(start, monkeypatch) -> None:
     before = worker_ids()
-    monkeypatch.setattr("workloads.digits.model.Classifier", lambda *args, **kwargs: 1 / 0)
+    monkeypatch.setattr(torch.optim, "AdamW", lambda *args, **kwargs: 1 / 0)
     with pytest.raises(ZeroDivisionError) as failure:
         start(num_workers=2)
     workers = worker_ids() - before

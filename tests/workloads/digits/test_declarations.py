@@ -13,9 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from workloads.api import REPLAY, Device, Parity
 from workloads.contract import contract_problems
 from workloads.digits.config import DigitsConfig
-from workloads.digits.toggles import GRAPHS_NEED, TOGGLES
+from workloads.digits.toggles import TOGGLES
 from workloads.digits.workload import Digits
 from workloads.errors import ConfigError
+from workloads.training.toggles import GRAPHS_NEED
 
 LEVELS = {
     "amp": ["off", "bf16", "fp16"],

@@ -137,8 +137,8 @@ def test_scaling_protects_small_gradients_of_fp16(start, run) -> None:
 def test_an_update_whose_gradients_overflow_is_skipped_and_counted(start, run) -> None:
     workload = start(config={"model": "mlp", "width": 16}, amp="fp16")
     run(workload, 2)
-    before = [parameter.detach().clone() for parameter in workload._network.parameters()]
+    before = [parameter.detach().clone() for parameter in workload.model.parameters()]
     workload._scaler.update(1e30)  # no loss survives this scale in fp16
     run(workload, 1)
     assert workload.counters()["skipped_updates"] == 1
-    assert all(torch.equal(a, b) for a, b in zip(before, workload._network.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(before, workload.model.parameters(), strict=True))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from workloads.digits.collector import FREEZE_AT, Collector
 from workloads.training import checkpoints
 from workloads.training.checkpoints import AsyncWriter
+from workloads.training.garbage_collection import FREEZE_AT, Collector
 from workloads.training.losses import KEPT, LateLosses
 
 SMALL = {"width": 4}
@@ -149,24 +149,22 @@ def test_the_evidence_is_measured_at_the_initial_and_at_the_last_parameters(star
     workload = start(config=SMALL, kind="evidence")
     at_start = workload.evidence().tensors
     assert workload.counters()["micro_steps"] == 0  # the probe is no part of the training
-    assert [parameter.grad for parameter in workload._network.parameters()] == [None] * 8
+    assert [parameter.grad for parameter in workload.model.parameters()] == [None] * 8
     run(workload, 5)
     at_end = workload.evidence().tensors
-    assert torch.equal(at_start["probe_grad"], at_end["probe_grad"])
+    assert torch.equal(at_start["first_gradient"], at_end["first_gradient"])
     assert not torch.equal(at_start["probe_logits"], at_end["probe_logits"])
     assert not torch.equal(at_start["parameters"], at_end["parameters"])
     assert len(at_end["losses"]) == 5
 
 
-def test_the_probe_gradient_is_that_of_an_independent_calculation(start) -> None:
+def test_the_first_gradientient_is_that_of_an_independent_calculation(start) -> None:
     workload = start(config=SMALL, kind="evidence")
-    images, labels = workload._probe()
-    loss = torch.nn.functional.cross_entropy(workload._network(images), labels)
-    expected = torch.cat(
-        [g.flatten() for g in torch.autograd.grad(loss, list(workload._network.parameters()))]
-    )
+    images, labels = workload.probe()
+    loss = torch.nn.functional.cross_entropy(workload.model(images), labels)
+    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(workload.model.parameters()))])
     # float32: the mean is divided in another order, which moves the last bits.
-    assert torch.allclose(workload.evidence().tensors["probe_grad"], expected, rtol=1e-4, atol=1e-7)
+    assert torch.allclose(workload.evidence().tensors["first_gradient"], expected, rtol=1e-4, atol=1e-7)
 
 
 def test_closing_puts_back_what_the_process_had_set(start) -> None:
@@ -204,10 +202,10 @@ def test_both_writers_leave_the_same_checkpoint_of_a_training(start, run) -> Non
         workload = start(checkpoint=level, config={"width": 4, "checkpoint_every": 1})
         run(workload, 12)  # one epoch is 11 iterations: training goes on after the save
         workload.close()
-        saved.append(torch.load(workload._checkpoint_file, weights_only=True))
+        saved.append(torch.load(workload.checkpoint_file, weights_only=True))
     assert saved[0]["iteration"] == saved[1]["iteration"] == 11
-    for name, tensor in saved[0]["network"].items():
-        assert torch.equal(tensor, saved[1]["network"][name])
+    for name, tensor in saved[0]["model"].items():
+        assert torch.equal(tensor, saved[1]["model"][name])
 
 
 def test_a_writer_that_does_not_copy_is_caught_by_the_evidence(start, run, monkeypatch) -> None:

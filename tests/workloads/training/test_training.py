@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ from torch.utils.data import TensorDataset
 
 from pipelines.parity import comparison
 from pipelines.trial.counters import CompileCounting, Counting
-from workloads.api import Context, Device, Evidence, Level, Levels, Toggle
+from workloads.api import Context, Device, Evidence, Level, Levels, NullClock, Toggle
 from workloads.errors import ConfigError, ContractError
 from workloads.training import Parts, Training, shared_toggles
-from workloads.training.toggles import NAMES
+from workloads.training.toggles import CHECKS, NAMES, SAVED
 
 ROWS = 70
 
@@ -37,6 +36,7 @@ class Small(Training):
 
     Config = Config
     toggles = (*shared_toggles(*NAMES), Toggle("wide", (Level("no"), Level("yes")), "a toggle of its own"))
+    checks = (*CHECKS, SAVED)
 
     def build(self, config: Config, levels: Levels, context: Context) -> Parts:
         generator = torch.Generator().manual_seed(1)
@@ -52,15 +52,14 @@ class Small(Training):
             loss=lambda model, x, y: nn.functional.mse_loss(model(x), y),
             optimizer=lambda parameters, **how: torch.optim.AdamW(parameters, lr=1e-2, **how),
             blocks=blocks,
+            held_out=TensorDataset(inputs[:5], inputs[:5].sum(dim=1, keepdim=True)),
+            evaluate=lambda model, x, y: {"error": nn.functional.mse_loss(model(x), y).item()},
+            evaluate_every=2,
+            save_every=3,
         )
 
 
 BASELINE = {toggle.name: toggle.levels[0].value for toggle in Small.toggles}
-
-
-class Marks:
-    def phase(self, name: str) -> Any:
-        return nullcontext()
 
 
 Start = Callable[..., Small]
@@ -74,14 +73,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
         kind: str = "evidence", steps: int = 0, config: Config | None = None, log: Any = None, **levels: Any
     ) -> Small:
         facts = Device(cores=2, compiler=True)
+        scratch_dir = tmp_path / str(len(running))
+        scratch_dir.mkdir()
         context = Context(
-            facts, scratch_dir=tmp_path, cache_dir=tmp_path, kind=kind, log=log or (lambda row: None)
+            facts, scratch_dir=scratch_dir, cache_dir=tmp_path, kind=kind, log=log or (lambda row: None)
         )
         workload = Small()
         running.append(workload)
         workload.setup(config or Config(), {**BASELINE, **levels}, context)
         for _ in range(steps):
-            workload.step(Marks())
+            workload.step(NullClock())
         return workload
 
     yield make
@@ -103,12 +104,15 @@ ACTING = [
     {"optimizer": "fused"},
     {"zero_grad": "none"},
     {"grad_checkpointing": "on"},
+    {"gc": "rarely"},
+    {"gc": "frozen"},
+    {"checkpoint": "async"},
 ]
 
 
 def counters(workload: Small) -> dict[str, float | None]:
     with Counting() as counting:
-        workload.step(Marks())
+        workload.step(NullClock())
     return {**workload.counters(), **counting.result()}
 
 
@@ -181,7 +185,7 @@ def test_training_lowers_the_loss_and_counts_examples(start: Start) -> None:
     workload = start(kind="timing", steps=60, log=rows.append)
     assert workload.progress() == 60 * 24
     assert rows[-1]["loss"] < 0.5 * rows[0]["loss"]
-    assert set(workload.evidence().numbers) == {"examples", "last_loss"}
+    assert set(workload.evidence().numbers) == {"examples", "last_loss", "error"}
 
 
 def test_settings_of_the_process_are_put_back(start: Start) -> None:
@@ -220,11 +224,21 @@ def test_a_batch_larger_than_the_data_is_refused(start: Start) -> None:
         start(config=Config(batch_size=71))
 
 
-def test_recomputing_nothing_is_refused(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("toggle", "level", "part"),
+    [
+        ("grad_checkpointing", "on", "blocks"),
+        ("gc", "rarely", "evaluate_every"),
+        ("checkpoint", "async", "save_every"),
+    ],
+)
+def test_a_level_that_acts_on_a_missing_part_is_refused(
+    start: Start, monkeypatch: pytest.MonkeyPatch, toggle: str, level: str, part: str
+) -> None:
     build = Small.build
-    monkeypatch.setattr(Small, "build", lambda *args: Parts(**{**vars(build(*args)), "blocks": ()}))
-    with pytest.raises(ConfigError, match=r"Parts\(blocks=\.\.\.\)"):
-        start(grad_checkpointing="on")
+    monkeypatch.setattr(Small, "build", lambda *args: Parts(**{**vars(build(*args)), part: 0}))
+    with pytest.raises(ConfigError, match=rf"{toggle}={level} .*Parts\({part}=\.\.\.\)"):
+        start(**{toggle: level})
 
 
 def test_a_training_without_batch_size_or_build_is_refused_when_its_class_is_made() -> None:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass
+from typing import Any
 
 # What lives as long as the training is there by now, the optimiser's state and compiled code included, and
 # measurements have not begun: warm-up takes five iterations or more.
 FREEZE_AT = 3
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "automatic": {},
+    "each_eval": {"every": 1},
+    "rarely": {"every": 10},
+    "frozen": {"freeze_at": FREEZE_AT},
+}
+"""Fields of a `Collector` for each level of the toggle `gc`; automatic is what a training without it does."""
 
 
 @dataclass
@@ -33,8 +42,7 @@ class Collector:
         """Collect if it is time."""
         self.evaluations += 1
         if self.every and self.evaluations % self.every == 0:
-            gc.collect()
-            self.runs += 1
+            self.collect()
 
     def after_iteration(self, iteration: int) -> None:
         """Freeze if it is time; `iteration` counts from 1."""
@@ -42,16 +50,12 @@ class Collector:
             gc.collect()
             gc.freeze()
 
+    def collect(self) -> None:
+        """Collect now."""
+        gc.collect()
+        self.runs += 1
+
     def close(self) -> None:
         """Leave the process as it was found."""
         if self.freeze_at:
             gc.unfreeze()
-
-
-def collector_for(level: str) -> Collector:
-    """The collector of a level of the toggle `gc`."""
-    return {
-        "each_eval": Collector(every=1),
-        "rarely": Collector(every=10),
-        "frozen": Collector(freeze_at=FREEZE_AT),
-    }[level]
