@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import threading
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from pipelines.store.records import Outcome, TrialRecord, TrialSpec, read_eviden
 from pipelines.trial import process
 from pipelines.trial.parent import detach
 from workloads import registry
-from workloads.api import Workload
+from workloads.api import NullClock, Workload
 
 ELSEWHERE = "a second set-up in the same process ends elsewhere"
 
@@ -77,7 +76,7 @@ def _restarts(spec: TrialSpec, folder: Path) -> list[str]:
         found = []
         for _ in range(2):
             while not workload.done():
-                workload.step(_NoMarks())
+                workload.step(NullClock())
             found.append(workload.evidence())
             workload.reset()
     where = difference(found[0], found[1], registry.find(spec.workload).checks)
@@ -106,7 +105,7 @@ def _step(workload: Workload, iterations: int) -> None:
     for _ in range(iterations):
         if workload.done():
             workload.reset()
-        workload.step(_NoMarks())
+        workload.step(NullClock())
 
 
 def settings() -> dict[str, Any]:
@@ -137,8 +136,3 @@ def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, A
 def _made(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-class _NoMarks:
-    def phase(self, name: str) -> Any:
-        return nullcontext()

@@ -29,7 +29,7 @@ from pipelines.trial.process import Scene, classified, set_up
 from pipelines.trial.recorder import NO_TIME, Recorder, Series
 from pipelines.trial.regions import Timing
 from workloads import registry
-from workloads.api import Workload
+from workloads.api import NullClock, Workload
 from workloads.errors import ConfigError
 
 DEBUG_FIELD = "debug_log"
@@ -189,11 +189,11 @@ class Walk:
         wanted = self.slice.start - lead
         if not self._job:
             while self._at < wanted or (self._at - wanted) % self._workload.cadence:
-                self.step(_Silent())
+                self.step(NullClock())
             return lead
         self._begin_job()
         while self._at < self.slice.start - lead and not self._workload.done():
-            self.step(_Silent())
+            self.step(NullClock())
         if not self._workload.done():
             return lead
         if not self.slice.movable or self.slice.start == 0:
@@ -263,13 +263,6 @@ class Marks:
         else:
             self._recorder.stop()
             self.series = self._recorder.series()
-
-
-class _Silent:
-    """A clock for iterations between slices."""
-
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        return nullcontext()
 
 
 def phase_totals(series: Series | None) -> dict[str, float]:

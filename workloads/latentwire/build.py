@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +27,9 @@ from workloads.latentwire.maths.student import Student, StudentPath
 from workloads.latentwire.maths.teacher import Teacher
 from workloads.latentwire.maths.trained import Trained, trained_for
 from workloads.latentwire.presets import LMS, LMConfig
+from workloads.training.precision import autocast
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 LM_SEED = 100
 RECOMPILE_LIMIT = 64  # two models, and a static shape for every length of prefix and answer
 HOST_DRAWN = 100_000_000  # parameters up to which weights are drawn on the host, the same for every device
@@ -46,13 +44,6 @@ def model_shapes(config: LatentWireConfig) -> list[LMConfig]:
         config.require_depth(shapes)
         return shapes
     return [LMS[name] for name in config.sizes.lms[: config.models]]
-
-
-def autocast(levels: Levels, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
-    """Makes the context that forward passes run in."""
-    if levels["amp"] == "off":
-        return contextlib.nullcontext
-    return lambda: torch.autocast(device.type, AUTOCAST[str(levels["amp"])])
 
 
 class Builder:
@@ -80,7 +71,7 @@ class Builder:
             state_kd=config.state_kd,
             manifold=config.manifold,
             adaptive_first=config.adaptive_first,
-            autocast=autocast(levels, device),
+            autocast=lambda: autocast(str(levels["amp"]), device),
         )
         self._block = self._compiled_block()
 

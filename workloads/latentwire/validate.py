@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from workloads.api import Context, Device, LevelValue
+from workloads.api import Context, Device, LevelValue, NullClock
 from workloads.errors import ConfigError, PerfsweepError, UnsupportedHere
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.maths import scoring
@@ -29,11 +29,6 @@ from workloads.latentwire.workload import LatentWire
 
 LOSS_BOUND = {"exact": 1e-3, "rounded": 2e-2}
 SAVED_MIB = 2**20
-
-
-class _Unclocked:
-    def phase(self, name: str) -> Any:
-        return nullcontext()
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,7 @@ def train(config: LatentWireConfig, levels: dict[str, LevelValue], steps: int, f
         workload.setup(config, levels, Context(device, folder, folder, kind="evidence"))
         for step in range(steps):
             with saved if step == 0 and device.type == "cpu" else nullcontext():
-                workload.step(_Unclocked())
+                workload.step(NullClock())
         found = workload.evidence()
         scores = workload.evaluate(config.max_new)
     finally:

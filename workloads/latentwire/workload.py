@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.api import Clock, Context, Evidence, Levels, Replayable, Work, Workload
+from workloads.api import Clock, Context, Evidence, Levels, NullClock, Replayable, Work, Workload
 from workloads.errors import ConfigError
 from workloads.latentwire import evidence as probes
 from workloads.latentwire import presets
@@ -38,6 +38,7 @@ from workloads.latentwire.training.ranks import Ranks
 from workloads.latentwire.training.sharding import shard, split_layers
 from workloads.latentwire.training.updates import Updates
 from workloads.toggles import product_type
+from workloads.training import prefetch
 
 PRODUCTS = {"bf16": "half", "int8_wo": "half", "fp8": "fp8"}
 """Type of the frozen models' products, of the types of weights that decide it."""
@@ -116,7 +117,7 @@ class LatentWire(Workload):
         """
         self._config, self._levels, self._context = config, levels, context
         self._counts = Counter[str]()
-        self._clock: Clock | None = None
+        self._clock: Clock = NullClock()
         self._ranks = Ranks(str(levels["parallel"]), context.rank, context.world)
         self._device = self._own_device()
         self._step = 0
@@ -296,8 +297,9 @@ class LatentWire(Workload):
         else:
             host = map(self._collator.window, numbers)
         mover = moving.Mover(self._device, levels["non_blocking"] == "on", pin, counts)
-        stream = levels["prefetch"] == "stream"
-        self._windows = moving.ahead(host, mover, counts) if stream else moving.in_line(host, mover)
+        self._windows = map(mover, host)
+        if levels["prefetch"] == "stream":
+            self._windows = prefetch.ahead(self._windows, self._device, counts, Window.tensors)
 
     def _stop_loading(self) -> None:
         self._windows = iter(())
@@ -321,7 +323,7 @@ class LatentWire(Workload):
         self._evaluated = 0
 
     def _phase(self, name: str) -> AbstractContextManager[Any]:
-        return contextlib.nullcontext() if self._clock is None else self._clock.phase(name)
+        return self._clock.phase(name)
 
     def step(self, clock: Clock) -> None:
         """One optimiser step over one window, and the periodic work that is due."""
@@ -348,7 +350,7 @@ class LatentWire(Workload):
         if self._config.eval_every and self._step % self._config.eval_every == 0:
             with clock.phase("evaluate"):
                 self._greedy()
-        self._clock = None
+        self._clock = NullClock()
 
     def _drop_frozen_gradients(self) -> None:
         """What the control arm computed for the frozen weights and nobody applies."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from workloads.api import Clock, Context, Evidence, Levels, Work, Workload
+from workloads.api import Clock, Context, Evidence, Levels, NullClock, Work, Workload
 from workloads.probe1d import evidence as judging
 from workloads.probe1d.build import Choices
 from workloads.probe1d.claims import CLAIMS
@@ -60,7 +60,7 @@ class Probe1D(Workload):
         grid = sampled_classes(requested, SAMPLE_WIDTH, config.slabs, context.seed)
         self.sampled_share = grid.numel() / requested
         self._check_memory(data.x.latents, grid.numel())
-        self.clock: Clock | None = None
+        self.clock: Clock = NullClock()
         self.task = Task(
             data,
             grid.to(self.device),
@@ -81,7 +81,7 @@ class Probe1D(Workload):
         self.choices.check_memory(budget, latents, classes, self.choices.chunk_limit(CACHE_BYTES, classes))
 
     def _phase(self, name: str) -> AbstractContextManager[Any]:
-        return nullcontext() if self.clock is None else self.clock.phase(name)
+        return self.clock.phase(name)
 
     def _begin(self) -> None:
         self.job = Job(self.task, self.prepared)
@@ -99,7 +99,7 @@ class Probe1D(Workload):
             self.passes = None
             self.counts.add("jobs")
         finally:
-            self.clock = None
+            self.clock = NullClock()
 
     def done(self) -> bool:
         """Whether every slab is solved and described."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from workloads.api import NullClock
 from workloads.errors import ConfigError
 from workloads.prover.choices import Choices
 from workloads.prover.data.knowledge import KnowledgeBase
@@ -17,7 +18,7 @@ from workloads.prover.maths.rows import RowFactory
 from workloads.prover.maths.scoring import SCORERS, Scorer, Screen
 from workloads.prover.maths.selection import FLOAT32_DOUBT
 from workloads.prover.maths.slab_memory import SlabMemory
-from workloads.prover.maths.step import Expander, Phase, Step, TorchExpander, unmarked
+from workloads.prover.maths.step import Expander, Phase, Step, TorchExpander
 from workloads.prover.maths.unify import Unifier
 from workloads.prover.maths.values import EveryState, OncePerJob, OncePerStep, Untallied
 
@@ -82,7 +83,9 @@ def assemble(
     )
     scorer.screen = screen = _screen(weights, shape, choices, values)
     doubt = ROUNDED_DOUBT if choices.amp or choices.tf32 else FLOAT32_DOUBT
-    step = Step(expander(kb, choices), scorer, choices.ragged, doubt, unmarked if choices.static else phase)
+    # compiled code cannot hold a clock's marks
+    marks = NullClock.phase if choices.static else phase
+    step = Step(expander(kb, choices), scorer, choices.ragged, doubt, marks)
     memory = SlabMemory.of(
         kb,
         rules=choices.rules(kb),

@@ -7,14 +7,14 @@ import contextlib
 import hashlib
 import random
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from workloads.api import Clock, Context, Evidence, Levels, Work, Workload
+from workloads.api import Clock, Context, Evidence, Levels, NullClock, Work, Workload
 from workloads.errors import ConfigError
 from workloads.prover import evidence as judging
 from workloads.prover.build import assemble
@@ -33,6 +33,7 @@ from workloads.prover.maths.schedule import StepFunction, bucket_sizes
 from workloads.prover.maths.slab_memory import device_budget
 from workloads.prover.maths.slab_search import best_slab, cache_file
 from workloads.prover.toggles import CHECKS, TOGGLES
+from workloads.training.precision import set_tf32, tf32_is_on
 
 
 class Prover(Workload):
@@ -64,8 +65,8 @@ class Prover(Workload):
         self.config, self.context = config, context
         self.counts = Counts()
         self.choices = Choices.of(levels)
-        self.clock: Clock | None = None
-        self._set_tf32(self.choices.tf32)
+        self.clock: Clock = NullClock()
+        set_tf32(self.choices.tf32, self._endings)
         problem = load(config)
         self.kb = KnowledgeBase.build(problem, config.arity, context.device.type)
         self.queries = chosen_queries(problem, self.kb, config)
@@ -100,12 +101,8 @@ class Prover(Workload):
         file = self.context.cache_dir / f"prover-policy-{hashlib.sha256(key.encode()).hexdigest()[:16]}.pt"
         return trained(self.kb, weights, self.shape_of_policy, config.imitation, file)
 
-    def _set_tf32(self, on: bool) -> None:
-        self._endings.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
-        torch.set_float32_matmul_precision("high" if on else "highest")
-
     def _phase(self, name: str) -> AbstractContextManager[Any]:
-        return nullcontext() if self.clock is None else self.clock.phase(name)
+        return self.clock.phase(name)
 
     def _compiled(self) -> StepFunction:
         return CompiledStep(self.machinery.step, self.choices.compile)
@@ -187,7 +184,7 @@ class Prover(Workload):
         except StopIteration:
             self.passes = None
         finally:
-            self.clock = None
+            self.clock = NullClock()
 
     def done(self) -> bool:
         """Whether every candidate has an outcome."""
@@ -212,7 +209,7 @@ class Prover(Workload):
             counts["states_evaluated"] += machinery.screen.screened
         counts["store_hits"] = float(getattr(machinery.values, "hits", 0))
         counts["policy_macs"] = counts["states_evaluated"] * macs(self.shape_of_policy, folded)
-        if torch.get_float32_matmul_precision() != "highest":
+        if tf32_is_on():
             counts["tf32_products"] = counts["states_evaluated"]
         counts["kernel_rows"] = float(getattr(machinery.step.expand, "rows", 0))
         counts["fused_rows"] = float(getattr(machinery.policy, "fused_rows", 0))

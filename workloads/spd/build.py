@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -42,9 +41,9 @@ from workloads.spd.training.loop import Parts, Training
 from workloads.spd.training.metrics import DeferredMetrics, EagerMetrics
 from workloads.spd.training.profilers import profiler_for
 from workloads.spd.training.updates import Updates
-from workloads.training.checkpoints import AsyncWriter, SyncWriter
+from workloads.training import precision
+from workloads.training.checkpoints import WRITERS
 
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 EVALUATION_SEED = 977
 MASK_SEED = 7919  # apart from the seed of values and data
 
@@ -78,7 +77,7 @@ class Assembly:
         ConfigError
             Data, target and configuration do not fit one another; nothing has been written by then.
         """
-        self._set_tf32()
+        precision.set_tf32(self.on("tf32"), self.endings)
         saved = read(Path(self.config.resume).expanduser()) if self.config.resume else None
         target, self.spec = load_target(self.config, self.context.cache_dir, self.on("fused_target_ops"))
         self.sites = find_sites(target, self.recipe.modules)
@@ -109,14 +108,6 @@ class Assembly:
         down, up = (target.get_submodule(site.name) for site in self.sites)
         form = NativeTraining if self.on("gradients", "native") else FormulaTraining
         return form(parts, (down.weight, up.weight), up.bias)  # type: ignore[arg-type]
-
-    def _set_tf32(self) -> None:
-        """TF32 off for products and convolutions in the baseline."""
-        self.endings.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
-        self.endings.callback(setattr, torch.backends.cudnn, "allow_tf32", torch.backends.cudnn.allow_tf32)
-        on = self.on("tf32")
-        torch.set_float32_matmul_precision("high" if on else "highest")
-        torch.backends.cudnn.allow_tf32 = on
 
     def _feed(self, rows: Rows, start: int) -> Feed:
         config = self.config
@@ -256,16 +247,14 @@ class Assembly:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The arm's precision of products."""
-        if self.on("amp", "off"):
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, AUTOCAST[str(self.levels["amp"])])
+        return precision.autocast(str(self.levels["amp"]), self.device)
 
     def _parts(self, target: Target, decomposition: Decomposition, objective: Objective, feed: Feed) -> Parts:
         levels, recipe = self.levels, self.recipe
         joined = compiled.CompiledDeltas if self.on("compile", "full") else Deltas
         deltas = (CachedDeltas if self.on("delta", "cached_w") else joined)(target, self.sites, self.counts)
         multiplies = not self.on("delta", "folded")
-        writer = AsyncWriter() if self.on("checkpoint", "async") else SyncWriter()
+        writer = WRITERS[str(levels["checkpoint"])]()
         self.endings.callback(writer.close)
         collector = collector_for(str(levels["gc"]))
         self.endings.callback(collector.close)
@@ -300,7 +289,7 @@ class Assembly:
             decomposition.importance_parameters(),
             str(self.levels["optimizer"]),
             capturable=self.on("cuda_graph"),
-            scaled=self.on("amp", "fp16"),
+            amp=str(self.levels["amp"]),
         )
 
     def _evaluation(self, objective: Objective, deltas: Deltas | None) -> Evaluation:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from workloads.api import NullClock
 from workloads.spd.maths.adversary import FixedSteps
 from workloads.spd.maths.losses import faithfulness
 from workloads.spd.maths.objective import Objective
-from workloads.spd.training.evaluation import SILENT, ci_errors, one_feature_importances
+from workloads.spd.training.evaluation import ci_errors, one_feature_importances
 from workloads.spd.training.loop import Training
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Probe:
         reconstruction.steps = FixedSteps(0)
         training.parts.updates.zero()
         training.schedule()
-        terms, _ = training.gradients(assembly.first_batch(), SILENT)
+        terms, _ = training.gradients(assembly.first_batch(), NullClock())
         scale = training.parts.updates.scaler.get_scale()
         gradients = {
             name: grad / scale for name, grad in training.parts.decomposition.named_gradients().items()

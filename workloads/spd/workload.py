@@ -18,6 +18,7 @@ from workloads.spd.evidence import Probe, exact_faithfulness
 from workloads.spd.maths.cost import flops_per_position
 from workloads.spd.toggles import CHECKS, TOGGLES
 from workloads.toggles import product_type
+from workloads.training.precision import tf32_is_on
 
 COUNTED = (
     "iterations",
@@ -113,10 +114,9 @@ class Spd(Workload):
         parts = self.training.parts
         parts.writer.flush()
         counts = parts.counts
-        tf32 = torch.get_float32_matmul_precision() != "highest"
         return {
             **{name: float(counts[name]) for name in COUNTED},
-            "tf32_products": float(counts["iterations"] if tf32 else 0),
+            "tf32_products": float(counts["iterations"] if tf32_is_on() else 0),
             "collections": float(parts.collector.runs),
             "evaluations": float(parts.collector.evaluations),
             "background_saves": float(parts.writer.in_background),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,12 @@ import torch
 from torch import Tensor
 
 from pipelines.plan.arms import Space
-from workloads.api import Context, Device, Evidence, LevelValue
+from workloads.api import Context, Device, Evidence, LevelValue, NullClock
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.workload import LatentWire
 
 HERE = Device(compiler=True, cores=2)
 SMALL: dict[str, LevelValue] = {"effective_batch": 4, "micro_batch": 4}
-
-
-class NoClock:
-    """A clock nobody reads."""
-
-    def phase(self, name: str) -> Any:
-        return nullcontext()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -78,7 +70,7 @@ def start(cache_dir: Path, tmp_path: Path) -> Iterator[Callable[..., LatentWire]
 
 def iterate(workload: LatentWire, steps: int) -> LatentWire:
     for _ in range(steps):
-        workload.step(NoClock())
+        workload.step(NullClock())
     return workload
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,12 @@ import pytest
 import torch
 
 from pipelines.plan.arms import Space
-from workloads.api import Context, Device
+from workloads.api import Context, Device, NullClock
 from workloads.probe1d.config import Probe1DConfig
 from workloads.probe1d.data.problem import Labels, ProbeData, clean_csr
 from workloads.probe1d.workload import Probe1D
 
 HERE = Device(compiler=True)
-
-
-class NoClock:
-    """A clock nobody reads."""
-
-    def phase(self, name: str) -> Any:
-        return nullcontext()
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +76,7 @@ def solve(set_up: Callable[..., Probe1D]) -> Callable[..., Probe1D]:
 
 def finish(workload: Probe1D) -> Probe1D:
     while not workload.done():
-        workload.step(NoClock())
+        workload.step(NullClock())
     return workload
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 from pipelines.plan.arms import Space
-from workloads.api import Context, Device
+from workloads.api import Context, Device, NullClock
 from workloads.prover.config import ProverConfig
 from workloads.prover.data.formats import Problem
 from workloads.prover.data.generator import parsed_rules
@@ -23,13 +22,6 @@ from workloads.prover.workload import Prover
 HERE = Device(compiler=True)
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 """Where the real data sets lie beside a checkout, if they do."""
-
-
-class NoClock:
-    """A clock nobody reads."""
-
-    def phase(self, name: str) -> Any:
-        return nullcontext()
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +78,7 @@ def set_up(cache_dir: Path, tmp_path: Path) -> Callable[..., Prover]:
 def run_to_end() -> Callable[[Prover], Prover]:
     def finish(workload: Prover) -> Prover:
         while not workload.done():
-            workload.step(NoClock())
+            workload.step(NullClock())
         return workload
 
     return finish

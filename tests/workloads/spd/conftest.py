@@ -15,11 +15,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipelines.plan.arms import Space
-from workloads.api import Context, Device
+from workloads.api import Context, Device, NullClock
 from workloads.spd.config import SpdConfig
 from workloads.spd.data import targets
 from workloads.spd.presets import PRESETS
-from workloads.spd.training.evaluation import SILENT
 from workloads.spd.workload import Spd
 
 HERE = Device(type="cpu", cores=2, compiler=True)
@@ -107,7 +106,7 @@ def run() -> Callable[[Spd, int], None]:
 
     def iterate(workload: Spd, iterations: int) -> None:
         for _ in range(iterations):
-            workload.step(SILENT)
+            workload.step(NullClock())
 
     return iterate
 
@@ -122,7 +121,7 @@ def gradients_of(start: Start) -> Callable[..., dict[str, torch.Tensor]]:
         training = workload.training
         training.parts.updates.zero()
         training.schedule()
-        terms, _ = training.gradients(workload.assembly.first_batch(), SILENT)
+        terms, _ = training.gradients(workload.assembly.first_batch(), NullClock())
         found = {"total": training.total, **terms, **training.parts.decomposition.named_gradients()}
         return {name: value.detach().double().cpu() for name, value in found.items()}
 

@@ -18,11 +18,11 @@ SYNCHRONOUS = {"metrics": "deferred", "mask_checks": "off"}
 
 
 def losses_of(workload, iterations: int) -> list[float]:
-    from workloads.spd.training.evaluation import SILENT
+    from workloads.api import NullClock
 
     found = []
     for _ in range(iterations):
-        workload.step(SILENT)
+        workload.step(NullClock())
         found.append(workload.training.total.item())
     return found
 
@@ -99,8 +99,8 @@ def test_the_device_trains_as_the_host_does(start) -> None:
     workload, host = start(config=config, device=GPU), start(config=config)
     terms = []
     for each in (workload, host):
-        from workloads.spd.training.evaluation import SILENT
+        from workloads.api import NullClock
 
-        found, _ = each.training.gradients(each.assembly.first_batch(), SILENT)
+        found, _ = each.training.gradients(each.assembly.first_batch(), NullClock())
         terms.append([found[name].item() for name in ("unmasked", "ci_masked", "minimality", "faithfulness")])
     assert terms[0] == pytest.approx(terms[1], rel=1e-3)

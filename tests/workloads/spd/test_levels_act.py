@@ -13,10 +13,9 @@ import torch
 
 from pipelines.plan.arms import Space
 from pipelines.trial.counters import Counting
-from workloads.api import Device
+from workloads.api import Device, NullClock
 from workloads.spd.config import SpdConfig
 from workloads.spd.toggles import TOGGLES
-from workloads.spd.training.evaluation import SILENT
 from workloads.spd.workload import Spd
 
 HERE = Device(type="cpu", cores=2, compiler=True)
@@ -77,13 +76,13 @@ def counted(start):
     def count(name: str, config: dict[str, Any], iterations: int, **levels: Any) -> float:
         workload = start(config=config, **levels)
         if name in GENERIC:
-            workload.step(SILENT)
+            workload.step(NullClock())
             with Counting(iterations) as counting:
                 for _ in range(iterations):
-                    workload.step(SILENT)
+                    workload.step(NullClock())
             return counting.result()[name] or 0.0
         for _ in range(iterations):
-            workload.step(SILENT)
+            workload.step(NullClock())
         return workload.counters()[name]
 
     return count
@@ -131,7 +130,7 @@ def test_detached_searches_keep_no_graph_of_parameters(start, monkeypatch) -> No
             return loss
 
         monkeypatch.setattr(type(search), "_loss", looked_at)
-        workload.step(SILENT)
+        workload.step(NullClock())
         sizes[level] = max(found)
     assert adversary.DetachedSearch is not adversary.Search
     assert sizes["detached"] < 0.8 * sizes["full"]

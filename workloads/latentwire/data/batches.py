@@ -6,6 +6,7 @@ Dimensions: B rows of a piece, L bytes, T answer tokens, K early tokens, S teach
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,13 +15,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from workloads.latentwire.data.corpus import Corpus
 from workloads.latentwire.data.layout import Row
 from workloads.latentwire.maths.encoder import PAD_BYTE
 from workloads.latentwire.maths.losses import term_weights
 from workloads.latentwire.maths.teacher import Prompts
+from workloads.training.loading import data_loader
 
 GLOBAL_BLOCK = 8  # windows whose rows are sorted together by bucket=global
 
@@ -64,6 +66,13 @@ class Piece:
         ]
         return Piece(change(self.source), change(self.numbers), self.index, models)
 
+    def tensors(self) -> Iterator[Tensor]:
+        """All tensors."""
+        yield from (self.source, self.numbers)
+        for one in self.models:
+            prompts = one.prompts
+            yield from (one.answer, one.weights, prompts.ids, prompts.positions, prompts.numbers)
+
     def pin_memory(self) -> Piece:
         """As the loader's pinning calls it."""
         return self.map(lambda tensor: tensor.pin_memory())
@@ -93,6 +102,10 @@ class Window:
     examples: int
     tokenised: int = 0
     pinned: bool = False
+
+    def tensors(self) -> Iterator[Tensor]:
+        """All tensors of all pieces."""
+        return itertools.chain.from_iterable(piece.tensors() for piece in self.pieces)
 
     def pin_memory(self) -> Window:
         """As the loader's pinning calls it."""
@@ -273,16 +286,8 @@ class _Windows(Dataset[Window]):
 
 def load_windows(collator: Collator, numbers: Numbers, workers: int, pinned: bool) -> Iterator[Window]:
     """Windows from a DataLoader."""
-    loader: DataLoader[Window] = DataLoader(
-        _Windows(collator),
-        sampler=numbers,  # type: ignore[arg-type]
-        batch_size=None,
-        num_workers=workers,
-        pin_memory=pinned,
-        # Forked workers share tokenizers and data; they never touch the device.
-        multiprocessing_context="fork" if workers else None,
-        generator=torch.Generator(),
-    )
+    # Forked workers share tokenizers and data; they never touch the device.
+    loader = data_loader(_Windows(collator), workers=workers, pinned=pinned, sampler=numbers, batch_size=None)
     return iter(loader)
 
 

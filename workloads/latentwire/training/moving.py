@@ -40,38 +40,6 @@ def counted(windows: Iterator[Window], counts: Counter[str], *names: str) -> Ite
         yield window
 
 
-def in_line(windows: Iterator[Window], mover: Mover) -> Iterator[Window]:
-    """Copy a window when it is its turn."""
-    return map(mover, windows)
-
-
-def ahead(windows: Iterator[Window], mover: Mover, counts: Counter[str]) -> Iterator[Window]:
-    """Copy the next window on a stream of its own while this one is computed."""
-    side = torch.cuda.Stream()
-
-    def fetch() -> Window:
-        host = next(windows)
-        with torch.cuda.stream(side):
-            return mover(host)
-
-    coming = fetch()
-    while True:
-        torch.cuda.current_stream().wait_stream(side)
-        window = coming
-        for piece in window.pieces:
-            piece.map(_used_here)
-        counts["prefetched_batches"] += 1
-        coming = fetch()
-        yield window
-
-
-def _used_here(tensor: Tensor) -> Tensor:
-    """Tell the allocator that another stream uses this memory."""
-    if tensor.is_cuda:
-        tensor.record_stream(torch.cuda.current_stream())
-    return tensor
-
-
 class Picker:
     """Windows of rows that are on the device already.
 

@@ -10,11 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-UPDATES: dict[str, dict[str, Any]] = {
-    "default": {"foreach": False, "fused": False},
-    "foreach": {"foreach": True, "fused": False},
-    "fused": {"foreach": False, "fused": True},
-}
+from workloads.training.updates import UPDATES
+
 LAST_SHARE = 0.02  # of the learning rate, where the cosine ends
 GROWTH_INTERVAL = 2000
 

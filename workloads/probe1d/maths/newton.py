@@ -7,13 +7,14 @@ overshoot is let through and a larger one halved.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from workloads.api import NullClock
 from workloads.probe1d.counters import Counts
 from workloads.probe1d.data.grid import Reason, Solution
 from workloads.probe1d.maths.derivatives import Block, Derivatives, EventSums, combine, scaled_gradient
@@ -262,7 +263,7 @@ class NewtonSolver:
         solution: Solution,
         compact: bool,
         metric: Tensor | None = None,
-        phase: Callable[[str], AbstractContextManager[Any]] = lambda name: nullcontext(),
+        phase: Callable[[str], AbstractContextManager[Any]] = NullClock.phase,
         reach: Tensor | None = None,
         least: Tensor | None = None,
     ) -> None:

@@ -6,13 +6,14 @@ Sources: field report 000 and the solver it describes (OSU-NLP-Group/saev), rest
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from workloads.api import NullClock
 from workloads.probe1d.counters import Counts
 from workloads.probe1d.data.grid import Reason, Solution
 from workloads.probe1d.maths.derivatives import Block, Derivatives, EventSums, combine, scaled_gradient
@@ -84,7 +85,7 @@ class SlabSolver:
         hook: NoHook,
         counts: Counts,
         solution: Solution,
-        phase: Callable[[str], AbstractContextManager[Any]] = lambda name: nullcontext(),
+        phase: Callable[[str], AbstractContextManager[Any]] = NullClock.phase,
     ) -> None:
         self.phase = phase
         self.rules, self.options, self.evaluator, self.metric_scale = rules, options, evaluator, metric_scale

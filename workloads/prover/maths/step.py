@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from workloads.api import NullClock
 from workloads.prover.maths.packing import CAP, Lists, Packer, Tally
 from workloads.prover.maths.pairs import Pairs
 from workloads.prover.maths.rows import Move, Rows, advance
@@ -18,11 +19,6 @@ from workloads.prover.maths.unify import Unifier
 
 Phase = Callable[[str], AbstractContextManager[Any]]
 Pairing = Callable[[Tensor], Pairs]
-
-
-def unmarked(name: str) -> AbstractContextManager[None]:
-    """A phase that nobody times, as compiled code needs."""
-    return nullcontext()
 
 
 class TorchExpander:
@@ -71,7 +67,7 @@ class Step:
         scorer: Scorer,
         ragged: bool,
         doubt: float = FLOAT32_DOUBT,
-        phase: Phase = unmarked,
+        phase: Phase = NullClock.phase,
     ) -> None:
         self.expand, self.scorer, self.ragged = expand, scorer, ragged
         self.doubt, self.phase = doubt, phase

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
+from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 from workloads.spd.data.tokens import Rows
+from workloads.training import loading, prefetch
+from workloads.training.loading import data_loader, endless_batches
 
 
 class Loaded(NamedTuple):
@@ -120,32 +122,14 @@ def collate(rows: Any) -> Loaded:
 def by_data_loader(
     rows: Rows, plan: Plan, workers: int, pinned: bool, stream: bool, sharded: bool
 ) -> Iterator[Loaded]:
-    """Batches from PyTorch's loader, without end. Workers start with the first batch and end with the
-    iterator."""
-    common: dict[str, Any] = {
-        "num_workers": workers,
-        "pin_memory": pinned,
-        "persistent_workers": workers > 0,
-        "multiprocessing_context": "fork" if workers else None,
-        "generator": torch.Generator(),  # draws a seed each epoch: not from the global generator
-    }
+    """Batches from PyTorch's loader, without end. Workers start here and end with the iterator."""
+    common: dict[str, Any] = {"workers": workers, "pinned": pinned}
     if stream:
-        loader: DataLoader[Any] = DataLoader(StreamedBatches(rows, plan, sharded), batch_size=None, **common)
+        loader = data_loader(StreamedBatches(rows, plan, sharded), batch_size=None, **common)
     else:
         dataset = VectorBatches(rows) if rows.vectors else RowByRow(rows)
-        loader = DataLoader(dataset, batch_sampler=plan, collate_fn=collate, **common)
-    # The first epoch's workers start here and now: a caller that has not touched CUDA yet can be sure they
-    # inherit none of it.
-    return _epochs(loader, plan, iter(loader), plan.start)
-
-
-def _epochs(loader: DataLoader[Any], plan: Plan, epoch: Iterator[Any], number: int) -> Iterator[Loaded]:
-    while True:
-        for batch in epoch:
-            number += 1
-            yield Loaded(*batch)
-        plan.start = number
-        epoch = iter(loader)
+        loader = data_loader(dataset, batch_sampler=plan, collate_fn=collate, **common)
+    return endless_batches(loader, plan)
 
 
 def by_mapped_file(rows: Rows, plan: Plan, pinned: bool) -> Iterator[Loaded]:
@@ -178,17 +162,13 @@ class Mover:
     def __init__(
         self, device: torch.device, non_blocking: bool, counts: Counter[str], dtype: torch.dtype
     ) -> None:
-        self.device, self.non_blocking, self.counts, self.dtype = device, non_blocking, counts, dtype
+        self.device, self.counts, self.dtype = device, counts, dtype
+        self._move = loading.Mover(device, non_blocking, counts)
 
     def __call__(self, batch: Loaded) -> Tensor:
         """The batch on the device."""
-        values = batch.values
-        pinned = not values.is_cuda and self.device.type == "cuda" and values.is_pinned()
-        self.counts["worker_batches"] += batch.loaded_by != os.getpid()
         self.counts["row_fetches"] += batch.fetches
-        self.counts["pinned_batches"] += pinned
-        self.counts["unwaited_copies"] += self.non_blocking and pinned
-        moved = values.to(self.device, non_blocking=self.non_blocking)
+        (moved,) = self._move(loading.Batch((batch.values,), batch.loaded_by))
         return moved.to(self.dtype) if moved.is_floating_point() else moved
 
 
@@ -201,7 +181,7 @@ class Feed:
         is fetched again
     """
 
-    def __init__(self, batches: Iterator[Loaded], move: Mover, start: int) -> None:
+    def __init__(self, batches: Iterator[Any], move: Mover, start: int) -> None:
         self._batches, self._move = batches, move
         self.taken = start
 
@@ -227,24 +207,8 @@ class FeedAhead(Feed):
     """
 
     def __init__(self, batches: Iterator[Loaded], move: Mover, start: int) -> None:
-        super().__init__(batches, move, start)
-        self._copies = torch.cuda.Stream(move.device)
-        self._ready = self._ahead()
-
-    def _ahead(self) -> Tensor:
-        with torch.cuda.stream(self._copies):
-            return self._move(next(self._batches))
-
-    def fetch(self) -> Any:
-        """The batch that is on its way; the next one sets off."""
-        self.taken += 1
-        computing = torch.cuda.current_stream(self._move.device)
-        computing.wait_stream(self._copies)
-        current = self._ready
-        current.record_stream(computing)
-        self._ready = self._ahead()
-        self._move.counts["prefetched_batches"] += 1
-        return current
+        moved = prefetch.ahead(map(move, batches), move.device, move.counts, tensors=lambda batch: [batch])
+        super().__init__(moved, move, start)
 
     def move(self, fetched: Any) -> Tensor:
         """Nothing is left to do."""

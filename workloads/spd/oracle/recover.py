@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workloads.api import Context, Device, LevelValue
+from workloads.api import Context, Device, LevelValue, NullClock
 from workloads.errors import PerfsweepError
 from workloads.native import compiler_here
 from workloads.spd.config import SpdConfig
 from workloads.spd.toggles import TOGGLES
-from workloads.spd.training.evaluation import SILENT, WRONG, ci_errors, one_feature_importances
+from workloads.spd.training.evaluation import WRONG, ci_errors, one_feature_importances
 from workloads.spd.workload import Spd
 
 PRESET = "tms_5-2_test"
@@ -132,7 +132,7 @@ def train(seed: int, steps: int | None, folder: Path) -> tuple[Recovery, float]:
 
 
 def _loss_of_a_step(workload: Spd) -> float:
-    workload.step(SILENT)
+    workload.step(NullClock())
     return float(workload.training.total)
 
 

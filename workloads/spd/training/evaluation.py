@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from workloads.api import NullClock
 from workloads.spd.maths.adversary import Search, split
 from workloads.spd.maths.components import Operands
 from workloads.spd.maths.decomposition import Decomposition
@@ -27,22 +28,6 @@ WORST_CASE = LossSpec("pgd", 1.0, steps=20, step_size=0.1, scope="shared")
 BINS = 20
 FEATURE = 0.75  # value of the one active feature that shows a toy's components
 WRONG = 0.1
-
-
-class _Silent:
-    """A clock for work that nobody divides into phases."""
-
-    def phase(self, name: str) -> _Silent:
-        return self
-
-    def __enter__(self) -> _Silent:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        return None
-
-
-SILENT = _Silent()
 
 
 class Evaluation:
@@ -96,7 +81,7 @@ class Evaluation:
 
     def _of_batch(self, batch: Tensor) -> dict[str, Tensor]:
         with torch.no_grad():
-            moment = self.objective.moment(batch, self._operands(), SILENT)
+            moment = self.objective.moment(batch, self._operands(), NullClock())
             found = {f"eval/l0/{name}": count for name, count in needed(moment.lower).items()}
             for name, ci in unstack(moment.lower).items():
                 found[f"eval/ci_histogram/{name}"] = torch.histc(ci, BINS, 0.0, 1.0) / ci.numel()
@@ -209,7 +194,7 @@ def one_feature_importances(objective: Objective) -> dict[str, np.ndarray]:
     first = next(iter(objective.decomposition.named_tensors().values()))
     features = objective.recipe.target.features
     batch = FEATURE * torch.eye(features, device=first.device, dtype=first.dtype)
-    moment = objective.moment(batch, objective.decomposition.operands(), SILENT)
+    moment = objective.moment(batch, objective.decomposition.operands(), NullClock())
     return {name: ci.double().cpu().numpy() for name, ci in unstack(moment.lower).items()}
 
 

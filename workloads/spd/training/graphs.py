@@ -12,9 +12,8 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from workloads.api import Clock
+from workloads.api import Clock, NullClock
 from workloads.spd.maths.stacks import Stacks
-from workloads.spd.training.evaluation import SILENT
 from workloads.spd.training.loop import Training
 
 EAGER_ITERATIONS = (
@@ -55,7 +54,7 @@ class Replay:
     def _eager(self, batch: Tensor) -> tuple[dict[str, Tensor], Stacks]:
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            found = self._training.advance(batch, SILENT)
+            found = self._training.advance(batch, NullClock())
         torch.cuda.current_stream().wait_stream(self._stream)
         return found
 
@@ -66,5 +65,5 @@ class Replay:
         graph.register_generator_state(self._training.parts.objective.reconstruction.draws.generator)
         self._training.parts.updates.zero()  # gradients of the capture must come from the graph's own memory
         with torch.cuda.graph(graph, stream=self._stream):
-            self._found = self._training.advance(self._batch, SILENT)
+            self._found = self._training.advance(self._batch, NullClock())
         self._graph = graph

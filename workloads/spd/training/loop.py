@@ -21,7 +21,7 @@ from workloads.spd.maths.objective import Objective
 from workloads.spd.maths.passes import Moment
 from workloads.spd.maths.stacks import Stacks
 from workloads.spd.presets import Recipe
-from workloads.spd.training.collector import Collector
+from workloads.spd.training.collector import EmptyingCollector
 from workloads.spd.training.evaluation import Evaluation
 from workloads.spd.training.metrics import EagerMetrics
 from workloads.spd.training.profilers import NoProfiler
@@ -50,7 +50,7 @@ class Parts:
     feed: Feed
     metrics: EagerMetrics
     evaluation: Evaluation
-    collector: Collector
+    collector: EmptyingCollector
     writer: SyncWriter
     profiler: NoProfiler
     counts: Counter[str]

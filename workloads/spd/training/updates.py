@@ -10,13 +10,8 @@ from torch import Tensor, nn
 
 from workloads.spd.maths.losses import learning_rate
 from workloads.spd.presets import Recipe
-
-UPDATES: dict[str, dict[str, Any]] = {
-    # PyTorch by itself takes `foreach` on CUDA and the loop elsewhere; the baseline is the loop everywhere.
-    "default": {"foreach": False, "fused": False},
-    "foreach": {"foreach": True, "fused": False},
-    "fused": {"foreach": False, "fused": True},
-}
+from workloads.training.precision import grad_scaler
+from workloads.training.updates import UPDATES
 
 
 class Updates:
@@ -25,7 +20,7 @@ class Updates:
     Parameters
     ----------
     capturable : learning rate and step counts live on the device, as CUDA graphs need
-    scaled : gradients of fp16 underflow unless the loss is scaled up
+    amp : level of the toggle
     """
 
     def __init__(
@@ -35,7 +30,7 @@ class Updates:
         importance: list[nn.Parameter],
         level: str,
         capturable: bool = False,
-        scaled: bool = False,
+        amp: str = "off",
     ) -> None:
         self.recipe = recipe
         self.groups = {"components": components, "importance": importance}
@@ -48,7 +43,7 @@ class Updates:
             capturable=capturable,
             **UPDATES[level],
         )
-        self.scaler = torch.amp.GradScaler(device.type, enabled=scaled)
+        self.scaler = grad_scaler(amp, device)
         self.norms: dict[str, Tensor] = {}
 
     def schedule(self, step: int) -> float:

@@ -19,13 +19,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from pipelines.plan.arms import Space
-from workloads.api import Context, Device
+from workloads.api import Context, Device, NullClock
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.workload import LatentWire
-
-class NoClock:
-    def phase(self, name):
-        return nullcontext()
 
 torch.set_num_threads(1)
 folder, rank, world, levels = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
@@ -39,7 +35,7 @@ levels = Space(LatentWire.toggles, config, here).closure({"effective_batch": 4, 
 workload = LatentWire()
 workload.setup(config, levels, Context(here, folder, folder, rank=rank, world=world, kind="evidence"))
 for _ in range(3):
-    workload.step(NoClock())
+    workload.step(NullClock())
 found = workload.evidence()
 counters = workload.counters()
 if rank == 0:

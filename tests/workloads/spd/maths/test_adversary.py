@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from workloads.api import NullClock
 from workloads.spd.maths.adversary import DetachedSearch, FixedSteps, LargerSteps, Search, split
 from workloads.spd.maths.components import Operands
 from workloads.spd.maths.divergence import SquaredError
@@ -19,7 +20,6 @@ from workloads.spd.maths.products import UnmaskedForm
 from workloads.spd.maths.sites import find_sites
 from workloads.spd.maths.target import Target
 from workloads.spd.presets import LossSpec
-from workloads.spd.training.evaluation import SILENT
 
 COUNT, ROWS = 4, 6
 
@@ -111,11 +111,11 @@ def test_no_steps_leave_the_stochastic_loss_of_a_shared_source(start) -> None:
     workload = start(config={"losses": "all", "pgd_steps": 0, "dtype": "float64"})
     objective = workload.training.parts.objective
     draws = objective.reconstruction.draws
-    from workloads.spd.training.evaluation import SILENT
+    from workloads.api import NullClock
 
     deltas = workload.training.parts.deltas.all(objective.decomposition.operands())
     moment = objective.moment(
-        workload.assembly.first_batch(), objective.decomposition.operands(deltas), SILENT
+        workload.assembly.first_batch(), objective.decomposition.operands(deltas), NullClock()
     )
     spec = next(spec for spec in workload.config.recipe.losses if spec.kind == "pgd")
     state = draws.generator.get_state()
@@ -177,7 +177,7 @@ def test_larger_steps_are_what_sources_move_by(start) -> None:
     reconstruction.search = lambda moment, about, sources, spec, steps: (
         seen.append((steps, spec.step_size)) or search(moment, about, sources, spec, steps)
     )
-    workload.step(SILENT)
+    workload.step(NullClock())
     assert seen == [(1, 1.0)]  # two steps of 1 would reach no further than one
 
 

@@ -10,12 +10,11 @@ import torch
 
 from pipelines.plan.arms import Space
 from pipelines.trial.counters import Counting
-from workloads.api import Device
+from workloads.api import Device, NullClock
 from workloads.errors import ConfigError
 from workloads.spd.config import SpdConfig
 from workloads.spd.kernels.native import PARTS, ToyKernel
 from workloads.spd.maths import formulas
-from workloads.spd.training.evaluation import SILENT
 from workloads.spd.workload import Spd
 
 HERE = Device(type="cpu", cores=2, compiler=True)
@@ -66,7 +65,7 @@ def saturated(start, level: str, shift: float) -> dict[str, torch.Tensor]:
                 value += shift
     training.parts.updates.zero()
     training.schedule()
-    training.gradients(workload.assembly.first_batch(), SILENT)
+    training.gradients(workload.assembly.first_batch(), NullClock())
     return training.parts.decomposition.named_gradients()
 
 
@@ -125,9 +124,9 @@ def operations(start):
 
     def count(**levels: Any) -> float:
         workload = start(config={**TOY, "log_every": 1000, "eval_every": 1000, "save_every": 1000}, **levels)
-        workload.step(SILENT)
+        workload.step(NullClock())
         with Counting(1) as counting:
-            workload.step(SILENT)
+            workload.step(NullClock())
         return counting.result()["ops"] or 0.0
 
     return count

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from workloads.api import NullClock
 from workloads.spd.maths.importance import ImportanceFn
 from workloads.spd.maths.passes import Masking
 from workloads.spd.training import compiled
-from workloads.spd.training.evaluation import SILENT
 
 TOY = {
     "preset": "tms_5-2_test",
@@ -108,7 +108,7 @@ def test_a_compiled_target_still_sees_masks_and_fills_its_cache(start, patching)
         objective = each.training.parts.objective
         deltas = each.training.parts.deltas.all(objective.decomposition.operands())
         moment = objective.moment(
-            each.assembly.first_batch(), objective.decomposition.operands(deltas), SILENT
+            each.assembly.first_batch(), objective.decomposition.operands(deltas), NullClock()
         )
         assert len(moment.inputs) == 2
         masked = objective.passes.divergence(
