@@ -106,7 +106,7 @@ def test_two_modules_that_import_each_other_end(tmp_path: Path) -> None:
 
 
 def test_the_code_of_digits_includes_the_shared_loading() -> None:
-    assert {"loading.py", "losses.py", "paths.py", "model.py"} <= names_of("digits")
+    assert {"loading.py", "losses.py", "precision.py", "model.py"} <= names_of("digits")
 
 
 def test_the_digest_is_the_same_wherever_the_files_lie(tmp_path: Path) -> None:
