@@ -4,6 +4,7 @@ on."""
 from __future__ import annotations
 
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -21,8 +22,13 @@ _PACKAGES = ("torch", "hydra-core", "wandb", "numpy", "scipy", "polars")
 def sweep_yaml(cfg: DictConfig) -> str:
     """The text of sweep.yaml: resolved configuration, command, versions, commit and uncommitted changes."""
     values = OmegaConf.to_container(cfg, resolve=True)
-    facts = OmegaConf.create({"configuration": values, "provenance": provenance()})
-    return OmegaConf.to_yaml(facts)
+    texts = {name: _literal(fact) if isinstance(fact, str) else fact for name, fact in provenance().items()}
+    return OmegaConf.to_yaml(OmegaConf.create({"configuration": values, "provenance": texts}))
+
+
+def _literal(text: str) -> str:
+    """Escape what OmegaConf would take for an interpolation: a diff may hold ``${``, and need not be one."""
+    return re.sub(r"(\\*)\$\{", lambda match: match[1] * 2 + r"\${", text)
 
 
 def provenance() -> dict[str, Any]:
