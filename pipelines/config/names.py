@@ -1,0 +1,104 @@
+"""Names that a configuration may choose from: workloads, named sweeps, and the files of each group.
+
+Read from folders and metadata alone, so that a wrong name is refused, and a right one completed, before Hydra
+or torch is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from importlib.resources import files
+from pathlib import Path
+
+from pipelines.config import external_workload, home
+from workloads import registry
+from workloads.errors import ConfigError
+
+DEFAULT_WORKLOAD = "digits"
+
+
+def groups(command: str) -> tuple[str, ...]:
+    """Groups of configuration files that a command chooses from: the defaults of its file in ``conf/``."""
+    return tuple(re.findall(r"^  - (\w+):", files("conf").joinpath(f"{command}.yaml").read_text(), re.M))
+
+
+def choices(group: str, workload: str) -> list[str]:
+    """Names that `group` may have beside this workload."""
+    if group == "workload":
+        return list(dict.fromkeys([*_files(group), *workloads()]))
+    return sweeps(workload) if group == "sweep" else _files(group)
+
+
+def workloads() -> list[str]:
+    """Workloads that are registered, and those in modules of the current folder that lie beside a YAML."""
+    modules = [file for file in sorted(Path().glob("*.py")) if file.with_suffix(".yaml").is_file()]
+    return [*registry.names(), *(f"{file.stem}:{name}" for file in modules for name in _classes(file))]
+
+
+def sweeps(workload: str) -> list[str]:
+    """Named sweeps of a workload, from its own folder and the YAML beside its module, then those for any."""
+    own = files("conf").joinpath("sweep", workload)
+    folder = sorted(entry.name.removesuffix(".yaml") for entry in own.iterdir()) if own.is_dir() else []
+    return list(dict.fromkeys([*external_workload.read(workload).sweeps, *folder, *_files("sweep")]))
+
+
+def workload_of(overrides: list[str]) -> str:
+    """The workload that overrides name, or the default."""
+    chosen = [text.partition("=")[2] for text in overrides if text.startswith("workload=")]
+    return chosen[-1] if chosen else DEFAULT_WORKLOAD
+
+
+def refuse_unknown(command: str, overrides: list[str]) -> None:
+    """Refuse a workload, a named sweep or a file of another group that does not exist.
+
+    Raises
+    ------
+    ConfigError
+        One does not; the message lists those that do.
+    """
+    workload, having = workload_of(overrides), groups(command)
+    if "workload" in having:
+        refuse_unknown_workload(workload)
+    for group, _, name in (text.partition("=") for text in overrides):
+        if group not in having or group == "workload" or not re.fullmatch(r"[\w.-]+", name):
+            continue  # Hydra's own syntax, such as a list or a path, is Hydra's to judge
+        if name not in (known := choices(group, workload)):
+            raise ConfigError(f"{group}={name} is unknown; choose from: {', '.join(known)}")
+
+
+def refuse_unknown_workload(name: str) -> None:
+    """Refuse a workload that is neither registered, nor a configuration, nor ``package.module:Class``.
+
+    Raises
+    ------
+    ConfigError
+        It is none of these; the message lists those that are registered.
+    """
+    if name not in _files("workload"):
+        registry.module_of(name)
+
+
+def _files(group: str) -> list[str]:
+    """Configurations of a group: perfsweep's own, and those of the folder that perfsweep.yaml names."""
+    own = home.conf_folder()
+    places = [files("conf").joinpath(group), *([own / group] if own and (own / group).is_dir() else [])]
+    return sorted(
+        entry.name.removesuffix(".yaml")
+        for place in places
+        for entry in place.iterdir()
+        if entry.name.endswith(".yaml")
+    )
+
+
+def _classes(file: Path) -> list[str]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # half written: nothing to offer yet
+        return []
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return [
+        node.name
+        for node in classes
+        if {one.name for one in node.body if isinstance(one, ast.FunctionDef)} & {"build", "step"}
+    ]
