@@ -4,8 +4,10 @@ from __future__ import annotations
 
 DONE = 0
 SOME_FAILED = 1
-"""Some trials, packs or publications failed, or an arm became slower; 2 is argparse's for a wrong command
-line."""
+"""Some trials, packs or publications failed, or an arm became slower."""
+
+MISTAKE = 2
+"""In the command or its input."""
 
 ATTENTION = 3
 """Nothing more will happen by itself: a job is held, or cannot start."""

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from pipelines.config import types as config
 from pipelines.config.types import DoctorCommand
+from pipelines.store import code_snapshot
 from pipelines.terminal import console_here
 from slurm.diagnosis import Diagnosis, diagnose
 from slurm.errors import ClusterError
@@ -34,56 +35,48 @@ def doctor(cfg: DictConfig) -> int:
         )
         return FINE
     try:
-        found = diagnose(command.cluster, command.cluster.slurm_conf)
+        site = diagnose(command.cluster, command.cluster.slurm_conf)
     except ClusterError as error:
         console.print(f"Slurm does not answer: {str(error).splitlines()[0]}", style="red", highlight=False)
         return REFUSED
-    _show(console, command, found)
-    return REFUSED if found.refused else FINE
+    _show(console, command, site)
+    return REFUSED if site.refused else FINE
 
 
 def shadowed() -> list[str]:
     """Our packages that another installed package of the same name hides from new processes."""
     own = Path(__file__).parents[2]
-    found = []
-    for name in ("pipelines", "workloads", "slurm", "conf"):
+    hidden = []
+    for name in code_snapshot.PACKAGES:
         spec = importlib.util.find_spec(name)
         place = Path(spec.origin).parents[1] if spec and spec.origin else None
         if place is not None and place != own:
-            found.append(
+            hidden.append(
                 f"package {name} is imported from {place}, and perfsweep lies in {own}: remove one of them"
             )
-    return found
+    return hidden
 
 
-def _show(console: Console, command: DoctorCommand, found: Diagnosis) -> None:
-    console.print(
-        f"Slurm {found.version}; accounting (sacct)"
-        f" {'works' if found.accounting else 'is not available: not needed'}"
-    )
+def _show(console: Console, command: DoctorCommand, site: Diagnosis) -> None:
+    accounting = "works" if site.accounting else "is not available: not needed"
+    console.print(f"Slurm {site.version}; accounting (sacct) {accounting}")
+    console.print(_partitions(site))
+    console.print(", ".join(f"{name} {value}" for name, value in site.limits.items()), highlight=False)
+    asked = command.cluster.resources(Shape.of(command.cluster))
+    console.print(f"\nthis profile asks for {asked}", highlight=False)
+    for text in site.warnings:
+        console.print(f"beware: {text}", style="yellow", highlight=False)
+    if site.refused:
+        console.print(f"refused: {site.refused}", style="red", highlight=False)
+    else:
+        console.print(site.accepted, style="green", highlight=False)
+
+
+def _partitions(site: Diagnosis) -> Table:
     table = Table(title="partitions", title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("partition", "time limit", "nodes", "state", "cores", "memory", "gres", "features"):
         table.add_column(heading)
-    for p in found.partitions:
-        name = f"{p.name} (default)" if p.default else p.name
-        table.add_row(
-            name,
-            p.limit,
-            p.nodes,
-            p.state if p.up else "down",
-            p.cores,
-            f"{p.memory_mb} MB",
-            p.gres,
-            p.features,
-        )
-    console.print(table)
-    console.print(", ".join(f"{name} {value}" for name, value in found.limits.items()), highlight=False)
-    console.print(
-        f"\nthis profile asks for {command.cluster.resources(Shape.of(command.cluster))}", highlight=False
-    )
-    for text in found.warnings:
-        console.print(f"beware: {text}", style="yellow", highlight=False)
-    if found.refused:
-        console.print(f"refused: {found.refused}", style="red", highlight=False)
-    else:
-        console.print(found.accepted, style="green", highlight=False)
+    for p in site.partitions:
+        name, state = f"{p.name} (default)" if p.default else p.name, p.state if p.up else "down"
+        table.add_row(name, p.limit, p.nodes, state, p.cores, f"{p.memory_mb} MB", p.gres, p.features)
+    return table

@@ -10,7 +10,8 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.commands.publish import prepare_tracking
+from pipelines import api
+from pipelines.commands.sweep import Display
 from pipelines.config import types as config
 from pipelines.config.types import FrontierCommand
 from pipelines.execution import launch
@@ -35,27 +36,31 @@ def frontier(cfg: DictConfig) -> int:
     command: FrontierCommand = config.typed(cfg, FrontierCommand)
     console = console_here()
     take_memory(command, "frontier", command.frontier.memory_gib)
-    toggles = {toggle.name: toggle for toggle in plan.load_workload(command.workload)[0].toggles}
-    toggle = chosen(toggles, command.frontier.toggle)
-    sizes = ladders.sizes_of(toggle, command.frontier.sizes)
-    own = command.toggles.get(toggle.name)
-    start = sizes[0] if own is None else toggle.level(own).value
-    bench = Bench(console, command, cfg, Limits(), command.frontier.rounds, {toggle.name: start})
+    factor = _ladder(command)
+    start = {factor.name: factor.values[factor.start]}
+    bench = Bench(console, command, cfg, Limits(), command.frontier.rounds, start)
     refuse_too_much_memory("frontier", command.measure.memory_gib, bench.device.memory_bytes)
-    grid = Grid(
-        bench.space, bench.reference.levels, [_legal(bench, ladder_factor(toggle.name, sizes, start))]
-    )
+    grid = Grid(bench.space, bench.reference.levels, [_legal(bench, factor)])
     hunt = Hunt(console, bench, grid)
     limit = budget(command, bench.device.memory_bytes)
     _show(console, bench, grid.factors[0], limit)
     if command.dry_run:
         return DONE
-    prepare_tracking(console, command)
+    Display(console).notices(api.prepare_tracking(command))
     with launch.locked(bench.folder):
         status = hunt.run(explore(grid.factors[0], limit, command.frontier.measurements))
     if status is not None:
         return status
-    return report(console, toggle.name, hunt.found, bench)
+    return report(console, factor.name, hunt.found, bench)
+
+
+def _ladder(command: FrontierCommand) -> Factor:
+    """The ladder to climb, from the level that the command has set, else from its first size."""
+    toggles = {toggle.name: toggle for toggle in plan.load_workload(command.workload)[0].toggles}
+    toggle = chosen(toggles, command.frontier.toggle)
+    sizes = ladders.sizes_of(toggle, command.frontier.sizes)
+    own = command.toggles.get(toggle.name)
+    return ladder_factor(toggle.name, sizes, sizes[0] if own is None else toggle.level(own).value)
 
 
 def chosen(toggles: Mapping[str, Toggle], name: str | None) -> Toggle:

@@ -6,58 +6,53 @@ import dataclasses
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from pipelines.config import external_workload
-from pipelines.plan import plan
+from pipelines.config import external_workload, names
+from pipelines.exits import DONE
+from pipelines.terminal import console_here
 from pipelines.trial import environment
 from workloads import registry
 from workloads.api import Choices, Device, Level, Toggle, Workload
 
 
-def list_names(console: Console) -> int:
-    """Workloads, and the named sweeps of each."""
+def list_names() -> int:
+    """Print workloads, and the named sweeps of each."""
+    console = console_here()
     for name, target in sorted(registry.names().items()):
         console.print(f"[bold]{name}[/]  ({target})", highlight=False)
-        console.print(f"  sweeps: {', '.join(_sweeps(name))}", highlight=False)
-    console.print(
-        "your own: workload=package.module:Class, written by `perfsweep new my_workload`", highlight=False
-    )
-    return 0
+        console.print(f"  sweeps: {', '.join(names.sweeps(name))}", highlight=False)
+    own = "your own: workload=package.module:Class, written by `perfsweep new my_workload`"
+    console.print(own, highlight=False)
+    return DONE
 
 
-def describe(console: Console, name: str) -> int:
-    """Configuration and toggles of a workload with levels, parity class, requirements, and what does not act
+def describe(workload: str) -> int:
+    """Print configuration and toggles of a workload: levels, parity class, requirements, what cannot act
     here."""
-    own = external_workload.read(name)
-    cls = registry.find(name)
-    device = environment.device_facts()
+    console, cls = console_here(), registry.find(workload)
+    own = external_workload.read(workload).workload
+    sweeps = ", ".join(names.sweeps(workload))
     console.print(
-        f"[bold]{name}[/]: unit {cls.unit}, {cls.shape}-shaped; sweeps: {', '.join(_sweeps(name))}",
-        highlight=False,
+        f"[bold]{workload}[/]: unit {cls.unit}, {cls.shape}-shaped; sweeps: {sweeps}", highlight=False
     )
-    console.print(f"workload.FIELD=VALUE: {', '.join(_fields(cls, dict(own.workload)))}", highlight=False)
-    console.print(_toggles(cls.toggles, device))
+    console.print(f"workload.FIELD=VALUE: {', '.join(_fields(cls, dict(own)))}", highlight=False)
+    console.print(_toggles(cls.toggles, environment.device_facts()))
     for claim in cls.claims:
         console.print(f"claim ({claim.source}, {claim.section}): {claim.text}", highlight=False)
-    return 0
-
-
-def _sweeps(name: str) -> list[str]:
-    return list(dict.fromkeys([*external_workload.read(name).sweeps, *plan.named_sweeps(name)]))
+    return DONE
 
 
 def _fields(cls: type[Workload], own: dict[str, Any]) -> list[str]:
     """The fields of a workload's configuration with what they are unless said otherwise."""
-    found = []
+    fields = []
     for field in dataclasses.fields(cls.Config):
         default = (
             field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
         )
         value = own.get(field.name, default)
-        found.append(field.name if value is dataclasses.MISSING else f"{field.name}={value}")
-    return found
+        fields.append(field.name if value is dataclasses.MISSING else f"{field.name}={value}")
+    return fields
 
 
 def _toggles(toggles: tuple[Toggle, ...], device: Device) -> Table:

@@ -8,6 +8,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from pipelines.store import code_snapshot
 from workloads.errors import ConfigError
 
 MODULE, CLASS = "my_workload", "MyWorkload"
@@ -29,7 +30,7 @@ def new(name: str) -> int:
             f"{name} is no name for a module: use lower case letters, digits and underscores, such as"
             " my_workload"
         )
-    if name in ("conf", "pipelines", "slurm", "workloads"):
+    if name in code_snapshot.PACKAGES:
         raise ConfigError(
             f"{name} is a package of perfsweep: choose another name, or neither could be imported"
         )

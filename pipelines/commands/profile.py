@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from omegaconf import DictConfig
 from rich.console import Console
 
-from pipelines.commands.sweep import rebuild_report
+from pipelines import api
+from pipelines.config import composition
 from pipelines.config import types as config
 from pipelines.config.types import ProfileCommand, ProfileConfig, SweepCommand, SweepConfig
 from pipelines.execution import launch
@@ -27,6 +29,9 @@ from workloads.errors import ConfigError
 
 TOP = 20
 """Lines of a difference that are shown."""
+
+SETTLED = re.compile(r"(workload|toggles|measure|tracking|runs)[.=]")
+"""Overrides that mean nothing beside the folder of a sweep."""
 
 
 def profile(cfg: DictConfig) -> int:
@@ -48,6 +53,34 @@ def profile(cfg: DictConfig) -> int:
     )
 
 
+def profile_folder(
+    overrides: Sequence[str], arm: str | None, diff: tuple[str, str] | None, tool: str | None
+) -> int:
+    """Profile an arm of the sweep in a folder, or compare two profiles; `overrides` are a folder
+    and ``profile.FIELD=VALUE``.
+
+    Raises
+    ------
+    ConfigError
+        One of them is something else, or the folder of the sweep is missing.
+    """
+    own = [word for word in overrides if word.startswith("profile.")]
+    folders = [word for word in overrides if word not in own]
+    if settled := [*filter(SETTLED.match, folders), *folders[1:]]:
+        raise ConfigError(
+            f"{settled[0]}: the sweep has settled that; beside the folder of a sweep give profile.FIELD=VALUE"
+            " only"
+        )
+    if diff:
+        return show_difference(folders[0] if folders else None, diff, tool)
+    if not folders:
+        raise ConfigError(
+            "--arm needs the folder of the sweep that the arm is of: perfsweep profile runs/SWEEP --arm ARM"
+        )
+    options = config.typed(composition.compose("profile", own), ProfileCommand).profile
+    return profile_arm(folders[0], arm, options)
+
+
 def profile_arm(path: str, name: str | None, options: ProfileConfig) -> int:
     """Profile an arm of a sweep as the sweep measured it, in the sweep's folder; its report then links the
     profile."""
@@ -57,14 +90,14 @@ def profile_arm(path: str, name: str | None, options: ProfileConfig) -> int:
         raise ConfigError(f"--arm is missing; say which arm of {manifest.sweep.name} to profile: {arms}")
     status = _profiled(folder, manifest, arm_called(manifest, name), options, lambda: None)
     if status != INTERRUPTED and folder.report_file.exists():
-        rebuild_report(folder, manifest)
+        api.Sweep(folder, manifest).report()
         console_here().print(
             f"report: {folder.report_file} links these profiles", highlight=False, soft_wrap=True
         )
     return status
 
 
-def diff(sweep: str | None, names: Sequence[str], tool: str | None) -> int:
+def show_difference(sweep: str | None, names: Sequence[str], tool: str | None) -> int:
     """Show where the time went between two arms of a sweep, or between two folders of profiles."""
     sides = [_of_arm(sweep, name) if sweep else profile_diff.profiles_at(name) for name in names]
     console = console_here()
@@ -102,11 +135,8 @@ def _profiled(
     for one in refused:
         console.print(one.reason, style="yellow", highlight=False, soft_wrap=True)
     place = arm_folder(folder, arm)
-    console.print(
-        f"profiling {arm.label} of {manifest.sweep.workload}; profiles: {place}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    subject = f"{arm.label} of {manifest.sweep.workload}"
+    console.print(f"profiling {subject}; profiles: {place}", highlight=False, soft_wrap=True)
     with launch.locked(folder):
         prepare()
         profiling = Profiling(folder, manifest, arm)
@@ -115,11 +145,8 @@ def _profiled(
         try:
             return _each(console, profiling, asked, options.top)
         except KeyboardInterrupt:
-            console.print(
-                f"\ninterrupted; profiles that were whole are kept in {place}",
-                highlight=False,
-                soft_wrap=True,
-            )
+            kept = f"\ninterrupted; profiles that were whole are kept in {place}"
+            console.print(kept, highlight=False, soft_wrap=True)
             return INTERRUPTED
 
 

@@ -18,10 +18,12 @@ from pipelines.analysis import collect
 from pipelines.analysis.judge import EffectResult, Judge
 from pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
 from pipelines.execution import launch, progress_display
+from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan import plan
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.progress import read_progress
 from pipelines.store.records import AA, Manifest, SweepFolder
+from pipelines.terminal import console_here
 from pipelines.trial import environment
 from workloads import registry
 from workloads.api import Device
@@ -59,6 +61,11 @@ class Resolution:
         """Whether the interval holds the delay that was injected."""
         low, high = self.result.low, self.result.high
         return low is not None and high is not None and low <= 1 + self.delay / 100 <= high
+
+
+def selftest(budget: float) -> int:
+    """Say whether this machine resolves a delay that is known; status 1 if not."""
+    return DONE if run(console_here(), budget) else SOME_FAILED
 
 
 def run(console: Console, budget_s: float = BUDGET_S) -> bool:

@@ -4,7 +4,7 @@ it."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -17,58 +17,45 @@ from pipelines.execution import detach, launch, progress_display
 from pipelines.execution.events import POLL_S, Held, Tail, until_over
 from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from pipelines.store.progress import Progress, read_progress
-from pipelines.store.records import Manifest, Outcome, SweepFolder, opened
+from pipelines.store.records import Manifest, Outcome, Pack, SweepFolder, opened
 from pipelines.terminal import console_here
 from slurm.executor import SlurmExecutor
 from slurm.jobs import JobState
 from slurm.journal import Journal
 from workloads.errors import ConfigError
 
+JOB = ("job", "note")
+"""Headings of a sweep on Slurm."""
 
-def status(path: str) -> int:
-    """Rounds finished in each pack, trials by outcome, and where its job stands."""
-    folder, manifest = opened(path)
+
+def status(sweep: str) -> int:
+    """Print rounds finished in each pack, trials by outcome, and where its job stands."""
+    folder, manifest = opened(sweep)
     progress = read_progress(folder, manifest)
     executor = _attached(folder, manifest)
-    states = executor.look() if executor else {}
-    notes = executor.notes() if executor else {}
     table = Table(title=f"{manifest.sweep.name}: {manifest.sweep.workload}", title_justify="left")
-    for heading in (
-        "pack",
-        "arms",
-        "rounds finished",
-        "trials",
-        "not ok",
-        *(["job", "note"] if executor else []),
-    ):
+    for heading in ("pack", "arms", "rounds finished", "trials", "not ok", *(JOB if executor else ())):
         table.add_column(heading)
-    unfinished = 0
+    jobs = _jobs(executor, manifest) if executor else {}
+    rounds = {pack.id: _rounds(progress, pack) for pack in manifest.packs}
     for pack in manifest.packs:
-        wanted = progress.rounds_wanted(pack)
-        finished = [n for n in range(wanted) if progress.finished_attempt(pack.id, n, pack.arms) is not None]
-        unfinished += wanted - len(finished)
-        trials, bad = _counts(progress, pack.id)
-        job = (
-            [states[pack.id].value if pack.id in states else "not submitted", notes.get(pack.id, "")]
-            if executor
-            else []
-        )
-        table.add_row(
-            pack.id, str(len(pack.arms)), f"{len(finished)} of {wanted}", str(trials), str(bad), *job
-        )
+        done, planned = rounds[pack.id]
+        trials = map(str, _counts(progress, pack.id))
+        table.add_row(pack.id, str(len(pack.arms)), f"{done} of {planned}", *trials, *jobs.get(pack.id, ()))
     console_here().print(table)
     for message in progress.damaged:
         print(f"skipped: {message}")
     if executor and executor.held():
         return ATTENTION
-    return SOME_FAILED if unfinished else DONE
+    return SOME_FAILED if any(done < planned for done, planned in rounds.values()) else DONE
 
 
-def wait(path: str) -> int:
+def wait(sweep: str) -> int:
     """Follow a sweep to its end, submit again what may be, and conclude as the sweep command would."""
-    from pipelines.commands.sweep import conclude  # brings torch along
+    from pipelines.api import Sweep  # brings the report's libraries along
+    from pipelines.commands.sweep import conclude
 
-    folder, manifest = opened(path)
+    folder, manifest = opened(sweep)
     console = console_here()
     try:
         with launch.locked(folder):
@@ -82,31 +69,31 @@ def wait(path: str) -> int:
         return ATTENTION
     except KeyboardInterrupt:
         executor = _attached(folder, manifest)
-        detach.detach(console, path, executor.cancel if executor else lambda: 0)
+        detach.detach(console, sweep, executor.cancel if executor else lambda: 0)
         return INTERRUPTED
-    return conclude(console, folder, manifest, broken)
+    return conclude(console, Sweep(folder, manifest), broken)
 
 
-def cancel(path: str, packs: list[str]) -> int:
+def cancel(sweep: str, packs: Sequence[str]) -> int:
     """Cancel the sweep's jobs on Slurm, or those of some packs; what they finished stays."""
-    folder, manifest = opened(path)
+    folder, manifest = opened(sweep)
     executor = _attached(folder, manifest)
     if executor is None:
         raise ConfigError(
-            f"{path} has nothing on Slurm; a sweep on this machine is stopped with Ctrl-C where it was"
+            f"{sweep} has nothing on Slurm; a sweep on this machine is stopped with Ctrl-C where it was"
             " started"
         )
     known = [pack.id for pack in manifest.packs]
     if unknown := sorted(set(packs) - set(known)):
-        raise ConfigError(f"{unknown[0]} is no pack of {path}; choose from: {', '.join(known)}")
-    cancelled = executor.cancel(packs or None)
-    console_here().print(f"cancelled {cancelled} jobs; finished rounds are kept in {path}", highlight=False)
+        raise ConfigError(f"{unknown[0]} is no pack of {sweep}; choose from: {', '.join(known)}")
+    cancelled = executor.cancel(list(packs) or None)
+    console_here().print(f"cancelled {cancelled} jobs; finished rounds are kept in {sweep}", highlight=False)
     return DONE
 
 
-def logs(path: str, packs: list[str], follow: bool) -> int:
+def logs(sweep: str, packs: Sequence[str], follow: bool) -> int:
     """Print the logs of a sweep's packs, and go on printing while their jobs run."""
-    folder, manifest = opened(path)
+    folder, manifest = opened(sweep)
     names = packs or [pack.id for pack in manifest.packs]
     executor = _attached(folder, manifest) if follow else None
     files = {name: folder.pack_dir(name) / "log.txt" for name in names}
@@ -190,6 +177,19 @@ def _cluster(folder: SweepFolder) -> ClusterConfig:
         raise ConfigError(
             f"{folder.config_file} does not say which cluster the sweep runs on ({error})"
         ) from error
+
+
+def _jobs(executor: SlurmExecutor, manifest: Manifest) -> dict[str, tuple[str, str]]:
+    """State and note of each pack's job."""
+    states, notes = executor.look(), executor.notes()
+    names = {name: state.value for name, state in states.items()}
+    return {pack.id: (names.get(pack.id, "not submitted"), notes.get(pack.id, "")) for pack in manifest.packs}
+
+
+def _rounds(progress: Progress, pack: Pack) -> tuple[int, int]:
+    """Rounds of a pack that are finished, and that it is to have."""
+    planned = progress.rounds_wanted(pack)
+    return sum(progress.finished_attempt(pack.id, n, pack.arms) is not None for n in range(planned)), planned
 
 
 def _counts(progress: Progress, pack: str) -> tuple[int, int]:

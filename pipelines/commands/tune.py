@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from pipelines.commands.publish import prepare_tracking
+from pipelines import api
+from pipelines.commands.sweep import Display, measured
 from pipelines.config import types as config
 from pipelines.config.types import TuneCommand
 from pipelines.execution import launch
@@ -36,11 +37,12 @@ def tune(cfg: DictConfig) -> int:
     hunt.show(command)
     if command.dry_run:
         return DONE
-    prepare_tracking(console, command)
+    Display(console).notices(api.prepare_tracking(command))
     with launch.locked(bench.folder):
         status = hunt.run(
             search(planned.factors, hunt.grid.legal, budget(command, bench.device.memory_bytes))
         )
     if status is not None:
         return status
-    return Conclusion(console, command, hunt, provenance.sweep_yaml(cfg)).run()
+    text = provenance.sweep_yaml(cfg)
+    return Conclusion(console, command, hunt, lambda sweep: measured(console, sweep, text)).run()

@@ -7,7 +7,6 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from pipelines.config.types import DesignConfig, SweepCommand, as_measure, workload_config
@@ -103,15 +102,6 @@ def alone(manifest: Manifest, command: SweepCommand) -> Manifest:
     to run."""
     own = {"name": sweep_name(command), "tracking": dataclasses.asdict(command.tracking)}
     return manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update=own), "packs": ()})
-
-
-def named_sweeps(workload: str) -> list[str]:
-    """Named sweeps of a workload: its own, then those for any workload."""
-    root = files("conf").joinpath("sweep")
-    own = root.joinpath(workload)
-    found = sorted(f.name for f in own.iterdir()) if own.is_dir() else []
-    found += sorted(f.name for f in root.iterdir() if f.name.endswith(".yaml"))
-    return list(dict.fromkeys(name.removesuffix(".yaml") for name in found))
 
 
 def load_workload(given: Mapping[str, Any]) -> tuple[type[Workload], Any]:

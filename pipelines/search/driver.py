@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines.commands import sweep
+from pipelines import api
 from pipelines.config.types import TuneCommand
 from pipelines.execution import detach, progress_display
 from pipelines.execution.events import Held
@@ -177,7 +177,7 @@ class Hunt:
         folder, manifest = self.bench.folder, self.bench.manifest
         if not folder.manifest_file.exists() or not manifest.packs:
             return
-        sweep.rebuild_report(folder, manifest)
+        api.Sweep(folder, manifest).report()
         done = publishing.Publication(folder).finish()
         if done.notice or done.warning:
             self.console.print(published_line(done, folder), style="yellow", highlight=False, soft_wrap=True)

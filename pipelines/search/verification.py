@@ -6,14 +6,13 @@ import dataclasses
 import math
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 from rich.console import Console
 
-from pipelines.commands import sweep
 from pipelines.config import presets
 from pipelines.config.types import DesignConfig, SweepCommand, SweepConfig, TuneCommand
 from pipelines.exits import DONE, SOME_FAILED
@@ -65,8 +64,10 @@ NAIVE, ALL_ON, TUNED = "naive", "all_on", "tuned"
 class Conclusion:
     """What follows a search: fresh rounds of the winner, what each of its levels is worth, the preset."""
 
-    def __init__(self, console: Console, command: TuneCommand, hunt: Hunt, config_text: str) -> None:
-        self.console, self.command, self.hunt, self.config_text = console, command, hunt, config_text
+    def __init__(
+        self, console: Console, command: TuneCommand, hunt: Hunt, measure: Callable[[SweepCommand], int]
+    ) -> None:
+        self.console, self.command, self.hunt, self.measure = console, command, hunt, measure
         self.answer: Answer = hunt.found
         self.factors = hunt.grid.factors
         self.useless: dict[str, str] = {}
@@ -86,7 +87,7 @@ class Conclusion:
             return self._nothing_better()
         for number in range(1, TRIES + 1):
             name = f"{self.hunt.bench.manifest.sweep.name}-verified" + (f"-{number}" if number > 1 else "")
-            status = sweep.measured(self.console, self._verification(best, name), self.config_text)
+            status = self.measure(self._verification(best, name))
             if status not in (DONE, SOME_FAILED):
                 self.hunt.learnt()
                 return status

@@ -9,14 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
-import conf
-import pipelines
-import slurm
-import workloads
+PACKAGES = ("conf", "perfsweep", "pipelines", "slurm", "workloads")
+"""All of perfsweep; a user's script may import the door, so jobs need it too."""
 
-_PACKAGES = (conf, pipelines, slurm, workloads)
 _HALF_COMPILED = shutil.ignore_patterns("*.pyc.*")
 """Names under which Python writes what it compiles before it renames it."""
 
@@ -38,7 +36,8 @@ def take(code_dir: Path) -> Path:
 
 
 def _sources() -> list[Path]:
-    return [Path(str(package.__file__)).parent for package in _PACKAGES]
+    specs = [find_spec(name) for name in PACKAGES]
+    return [Path(spec.origin).parent for spec in specs if spec and spec.origin]
 
 
 def _digest() -> str:

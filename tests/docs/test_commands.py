@@ -14,7 +14,8 @@ import pytest
 from documented import PAGES, ROOT, blocks, commands
 
 from pipelines import cli
-from pipelines.config import home
+from pipelines.commands.catalog import COMMANDS, Composed
+from pipelines.config import composition
 from pipelines.config import types as config
 from pipelines.config.types import FrontierCommand, RunCommand, SweepCommand, TuneCommand
 from pipelines.plan.arms import Space
@@ -55,48 +56,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-class Understood(Exception):
-    """The arguments of a plain command were right."""
-
-
 @pytest.mark.parametrize(("page", "words"), PERFSWEEP, ids=shown)
-def test_a_documented_command_is_understood(
-    page: Path, words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_documented_command_is_understood(page: Path, words: list[str], folder: Path) -> None:
     """Composed commands are planned whole, for a machine with a GPU; of others the arguments are parsed."""
     command, rest = words[0], words[1:]
     if command.startswith("-"):
         assert command in ("--help", "--version")
         return
-    assert command in cli.COMMANDS
+    known = COMMANDS.commands[command]
     if not rest:
         return  # a mention of the command, not a call
-    if cli.is_composed(command, rest):
+    words = [word for word in rest if word not in ("|", "source")]
+    context = known.make_context(command, words)
+    if isinstance(known, Composed) and known.is_composed(**context.params):
         plan(command, [word for word in rest if not re.match(r"-|job$", word)])
-        return
-    monkeypatch.setattr("argparse.ArgumentParser.parse_args", _parse_only(_parse()))
-    with pytest.raises(Understood):
-        cli._plain(command, [word.replace("SWEEP", "runs/x") for word in rest if word not in ("|", "source")])
-
-
-def _parse():
-    import argparse
-
-    return argparse.ArgumentParser.parse_args
-
-
-def _parse_only(parse):
-    def only(self, arguments=None, namespace=None):
-        parse(self, arguments, namespace)
-        raise Understood
-
-    return only
 
 
 def plan(command: str, words: list[str]) -> None:
-    config.register()
-    given = [*home.overrides(config.parts(command), words), *words]
-    cfg = cli._compose(command, cli._spelled_out(command, given))
+    cfg = composition.compose(command, words)
     if command == "sweep":
         assert make_plan(config.typed(cfg, SweepCommand), GPU).effects
     elif command == "run":
@@ -128,14 +105,10 @@ def space_of(command: SweepCommand) -> Space:
 
 
 def test_the_site_profiles_of_the_guide_compose_and_ask_slurm_for_something(folder: Path) -> None:
-    config.register()
     profiles = [path.stem for path in (folder / "configs/cluster").glob("*.yaml")]
     assert {"site", "university", "centre", "container"} <= set(profiles)
     for name in profiles:
-        words = [f"cluster={name}"]
-        cfg = cli._compose(
-            "doctor", cli._spelled_out("doctor", [*home.overrides(config.parts("doctor"), words), *words])
-        )
+        cfg = composition.compose("doctor", [f"cluster={name}"])
         cluster = config.typed(cfg, config.DoctorCommand).cluster
         options = cluster.options(Shape.of(cluster))
         assert cluster.executor == "slurm"

@@ -18,9 +18,9 @@ SECONDS, GIBIBYTES = 20.0, 2.0
 COMPARE = """
 import json, re, sys, time
 from pathlib import Path
-from pipelines import commands
+from pipelines.commands.compare import compare
 start = time.process_time()
-status = commands.compare(sys.argv[1])
+status = compare(sys.argv[1])
 # Not ru_maxrss: across fork and exec it keeps the size of the process that runs the tests.
 peak_kb = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 print(json.dumps({"status": status, "seconds": time.process_time() - start, "gibibytes": peak_kb / 2**20}))

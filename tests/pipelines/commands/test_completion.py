@@ -16,6 +16,7 @@ import pytest
 
 from pipelines import cli
 from pipelines.commands import completion
+from pipelines.commands.catalog import COMMANDS
 from workloads.errors import ConfigError
 
 
@@ -26,6 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "runs" / sweep).mkdir(parents=True)
         (tmp_path / "runs" / sweep / "manifest.jsonl").write_text("")
     (tmp_path / "runs/empty").mkdir()
+    (tmp_path / "baseline.json").write_text("{}")
     (tmp_path / "mine.py").write_text(
         "class Data(dict): ...\nclass Mine(Training):\n    def build(self): ...\n"
     )
@@ -33,9 +35,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+SWEEPS = ["runs/digits-demo", "runs/digits-other"]
 OFFERED = [
     ("perfsweep com", ["compare", "completion"]),
-    ("perfsweep compare ", ["runs/digits-demo", "runs/digits-other"]),
+    ("perfsweep compare ", SWEEPS),
     ("perfsweep compare runs/digits-d", ["runs/digits-demo"]),
     ("perfsweep sweep wor", ["workload="]),
     ("perfsweep sweep workload=dig", ["workload=digits"]),
@@ -44,30 +47,51 @@ OFFERED = [
     ("perfsweep sweep workload=mine:Mine sweep=", ["sweep=ablation", "sweep=quick", "sweep=slow"]),
     ("perfsweep sweep cluster=slurm_", ["cluster=slurm_preemptible"]),
     ("perfsweep run cluster=", []),
-    ("perfsweep profile ", ["measure=", "runs/digits-demo", "runs/digits-other", "tracking=", "workload="]),
+    ("perfsweep profile ", ["measure=", *SWEEPS, "toggles=", "tracking=", "workload="]),
     ("perfsweep profile workload=dig", ["workload=digits"]),
     ("perfsweep describe mi", ["mine:Mine"]),
     ("perfsweep completion z", ["zsh"]),
+    ("perfsweep history ", ["baseline.json", "runs/", *SWEEPS]),
+    ("perfsweep history runs/digits-demo ba", ["baseline.json"]),
+    ("perfsweep compare runs/digits-demo --against runs/digits-o", SWEEPS[1:]),
+    ("perfsweep compare runs/digits-demo --store=ba", ["--store=baseline.json"]),
+    ("perfsweep compare --st", ["--store"]),
+    ("perfsweep publish --o", ["--offline"]),
+    ("perfsweep tune tune=d", ["tune=digits"]),
     ("perfsweep nonsense ", []),
 ]
 
 
 @pytest.mark.parametrize(("line", "offered"), OFFERED, ids=[line for line, _ in OFFERED])
 def test_what_is_offered(line: str, offered: list[str]) -> None:
-    assert completion.candidates(line, cli.COMMANDS) == offered
+    assert completion.candidates(line) == offered
 
 
 def test_a_half_written_module_offers_nothing_and_breaks_nothing(folder: Path) -> None:
     (folder / "mine.py").write_text("class Mine(:")
-    assert completion.candidates("perfsweep describe mi", cli.COMMANDS) == []
+    assert completion.candidates("perfsweep describe mi") == []
 
 
 def test_profiles_of_the_folder_are_offered(folder: Path) -> None:
     (folder / "mine/cluster").mkdir(parents=True)
     (folder / "mine/cluster/site.yaml").write_text("")
-    assert "cluster=site" not in completion.candidates("perfsweep sweep cluster=", cli.COMMANDS)
+    assert "cluster=site" not in completion.candidates("perfsweep sweep cluster=")
     (folder / "perfsweep.yaml").write_text("conf: mine")
-    assert "cluster=site" in completion.candidates("perfsweep sweep cluster=", cli.COMMANDS)
+    assert "cluster=site" in completion.candidates("perfsweep sweep cluster=")
+
+
+def test_every_command_with_arguments_offers_something_for_the_first() -> None:
+    free = {"new", "selftest", "list", "complete-line"}  # a name of one's own, or nothing
+    offers = {name: completion.candidates(f"perfsweep {name} ") for name in COMMANDS.list_commands(None)}
+    assert {name for name, offered in offers.items() if not offered} == free
+
+
+def test_completing_imports_nothing_heavy() -> None:
+    code = "import sys; from pipelines.commands import completion\n"
+    code += "completion.candidates('perfsweep sweep workload=probe1d sweep=')\nprint(*sys.modules)"
+    command = [sys.executable, "-c", code]
+    modules = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "hydra", "omegaconf", "pydantic", "numpy", "rich"} & set(modules)
 
 
 def test_an_unknown_shell_is_a_mistake() -> None:

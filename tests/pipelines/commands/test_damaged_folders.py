@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from measured import change, compared, cost, simulated
 
-from pipelines.commands import sweep as commands
+from pipelines.commands.compare import compare
 from pipelines.config.types import DesignConfig
 from pipelines.store.records import Manifest, SweepFolder
 from workloads.errors import RecordError
@@ -23,7 +23,7 @@ OOM = {"outcome": "oom", "failure": {"type": "OutOfMemoryError", "message": "CUD
 
 def reported(folder: SweepFolder) -> str:
     """The Markdown answer of a sweep; the page must have come out beside it."""
-    commands.compare(str(folder.path))
+    compare(str(folder.path))
     assert folder.report_file.stat().st_size > 10_000
     return folder.markdown_file.read_text()
 
@@ -79,7 +79,7 @@ def test_arms_of_different_data_are_not_compared_and_the_digests_are_named(comma
     assert "MB" not in row(text, "work=single").replace("same", "")
     assert "data differs" in text and "feed" in text
     assert NUMBER.search(row(text, "slab=2"))
-    assert commands.compare(str(folder.path)) == 1, "nobody should take this for a success"
+    assert compare(str(folder.path)) == 1, "nobody should take this for a success"
 
 
 def test_rounds_of_another_machine_are_left_out_by_name(sweep) -> None:

@@ -4,22 +4,18 @@ asked."""
 from __future__ import annotations
 
 import os
-from io import StringIO
 
 import pytest
 from loopback import Loopback
-from rich.console import Console
 
-from pipelines.commands.publish import prepare_tracking
+from pipelines.api import prepare_tracking
 from pipelines.config.types import SweepCommand, TrackingConfig
 
 
 def said(**tracking: object) -> tuple[list[str], TrackingConfig]:
-    """Lines that are printed, and the tracking that results."""
+    """Lines for a person, and the tracking that results."""
     command = SweepCommand(tracking=TrackingConfig(**tracking))  # type: ignore[arg-type]
-    out = StringIO()
-    prepare_tracking(Console(file=out, width=80), command)
-    return out.getvalue().splitlines(), command.tracking
+    return prepare_tracking(command), command.tracking
 
 
 def test_offline_says_nothing_and_asks_nobody(backend: Loopback) -> None:

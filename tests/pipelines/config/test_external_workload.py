@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from pipelines import cli
-from pipelines.config import external_workload, home
+from pipelines.config import composition, external_workload
 from pipelines.config import types as config
 from workloads.errors import ConfigError
 
@@ -61,8 +61,7 @@ def write(folder: Path, name: str, yaml: str = YAML) -> None:
 
 
 def composed(command: str, *arguments: str) -> dict:
-    overrides = cli._spelled_out(command, [*home.overrides(config.parts(command), arguments), *arguments])
-    values = OmegaConf.to_container(cli._compose(command, overrides))
+    values = OmegaConf.to_container(composition.compose(command, arguments))
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}
 

@@ -10,6 +10,7 @@ from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
+from pipelines.config import names
 from pipelines.config import types as config
 from pipelines.config.types import RunCommand, SweepCommand
 from pipelines.plan import plan
@@ -71,7 +72,7 @@ def test_the_yaml_of_a_workload_lists_exactly_the_fields_of_its_config(name: str
 
 @pytest.mark.parametrize("workload", sorted(registry.BUILT_IN))
 def test_every_named_sweep_of_a_workload_can_be_planned(workload: str) -> None:
-    for name in plan.named_sweeps(workload):
+    for name in names.sweeps(workload):
         group = f"{workload}/{name}" if name != "ablation" or workload == "" else name
         try:
             cfg = compose("sweep", [f"workload={workload}", f"sweep={group}"])

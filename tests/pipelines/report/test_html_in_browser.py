@@ -12,7 +12,7 @@ import pytest
 from browser import Browser, Page
 from measured import with_everything
 
-from pipelines.commands import sweep
+from pipelines import api
 
 READABLE = 4.5
 """Contrast of text to its ground that the Web Content Accessibility Guidelines 2.1 ask for (section 1.4.3).
@@ -71,7 +71,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def report(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Page]:
     """The report of a sweep with everything, opened once for each screen and colour scheme."""
     folder, _ = with_everything(tmp_path_factory.mktemp("shown"))
-    sweep.compare(str(folder.path))
+    api.open_sweep(folder.path).report()
     return functools.cache(
         lambda screen="desk", dark=False: browser.open(
             folder.report_file.as_uri(), dark=dark, **SCREENS[screen]

@@ -1,0 +1,267 @@
+"""The Python interface: plan a sweep, measure it, compare it, open it again.
+
+What these functions know they return; a caller who wants to hear of it meanwhile passes a `Watch`. Commands
+print.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pipelines.analysis import collect, versions
+from pipelines.analysis import compare as comparing
+from pipelines.analysis.compare import Comparison
+from pipelines.config import composition
+from pipelines.config import types as config
+from pipelines.config.tracking import Tracking, contradictions, filled
+from pipelines.config.types import MeasureConfig, SweepCommand
+from pipelines.execution import executor_choice, launch
+from pipelines.plan import plan as planning
+from pipelines.plan import power
+from pipelines.publish import publish as publishing
+from pipelines.report import html, markdown
+from pipelines.store import progress as stored
+from pipelines.store import provenance as origin
+from pipelines.store.progress import Progress
+from pipelines.store.provenance import Provenance
+from pipelines.store.records import Event, Manifest, Outcome, SweepFolder, opened
+from pipelines.trial import environment
+from workloads import registry
+from workloads.api import Device
+from workloads.errors import ConfigError, PerfsweepError
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep in its folder, as far as it is measured.
+
+    Everything is read once, since a large sweep is thousands of small files: open it again to see what was
+    measured since.
+    """
+
+    folder: SweepFolder
+    manifest: Manifest
+
+    @cached_property
+    def progress(self) -> Progress:
+        """Which trials there are."""
+        return stored.read_progress(self.folder, self.manifest)
+
+    @cached_property
+    def trials(self) -> pl.DataFrame:
+        """One row for each trial; also written as ``tables/trials.parquet``."""
+        return collect.collect(self.folder, self.manifest, self.progress)
+
+    @cached_property
+    def comparison(self) -> Comparison:
+        """Effects with their verdicts, parity and rulings; also written below ``tables/``."""
+        return comparing.compare(self.folder, self.manifest, self.trials, self.progress)
+
+    @cached_property
+    def provenance(self) -> Provenance:
+        """Command, commit, versions and machine."""
+        return origin.read_provenance(self.folder.config_file, _environments(self.progress))
+
+    @property
+    def effects(self) -> pl.DataFrame:
+        """One row for each effect: ratio of times, 95 % interval, verdict, parity, memory in bytes."""
+        assert self.comparison  # writes the table
+        return pl.read_parquet(self.folder.tables_dir / "effects.parquet")
+
+    @property
+    def snapshot(self) -> versions.Snapshot:
+        """What other sweeps can be compared with."""
+        unit = registry.find(self.manifest.sweep.workload).unit
+        return versions.snapshot(self.manifest, unit, self.trials, self.provenance)
+
+    def report(self) -> Path:
+        """Write report.html and report.md anew, and return the path of the first."""
+        html.write_html(self.folder, self.manifest, self.comparison, self.trials, self.provenance)
+        markdown.write_markdown(self.folder, self.comparison, self.provenance)
+        return self.folder.report_file
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A sweep that may be measured: where, on what device, and what a person should hear before.
+
+    `config_text` is kept as its sweep.yaml; `notices` say where something will not be as asked.
+    """
+
+    sweep: Sweep
+    command: SweepCommand
+    config_text: str
+    place: executor_choice.Place
+    device: Device
+    notices: tuple[str, ...]
+
+    def unfinished(self) -> dict[str, int]:
+        """Count unfinished rounds by pack.
+
+        On another machine records of any device count, as only the nodes know theirs.
+        """
+        keys = None if self.place.remote else environment.comparison_keys(self.device)
+        progress = stored.read_progress(self.sweep.folder, self.sweep.manifest, keys)
+        outcomes = frozenset(map(Outcome, self.command.retry))
+        packs = self.sweep.manifest.packs
+        return {pack.id: len(progress.unfinished_rounds(pack, outcomes)) for pack in packs}
+
+
+class Watch:
+    """What is told of a sweep while it is measured; this one keeps silent."""
+
+    def begins(self, planned: Planned, unfinished: Mapping[str, int]) -> None:
+        """Hear what will be measured: unfinished rounds by pack."""
+
+    def trials(
+        self, planned: Planned, unfinished: Mapping[str, int]
+    ) -> AbstractContextManager[Callable[[Event], None]]:
+        """Open what hears of each trial that ends, for as long as packs run."""
+        return nullcontext(lambda event: None)
+
+    def notice(self, text: str) -> None:
+        """Hear a sentence, such as that a job was submitted again."""
+
+
+def plan(command: SweepCommand, config_text: str) -> Planned:
+    """Plan a sweep: choose where it runs, and which arms it measures. Writes nothing.
+
+    Raises
+    ------
+    ConfigError
+        The workload, a toggle, a level or a design cannot be used, or the rounds could decide nothing.
+    """
+    cluster = command.cluster
+    place = executor_choice.choose(cluster)
+    crowded = executor_choice.crowded(cluster, command.measure.threads) if place.remote else None
+    cluster.executor = place.executor
+    device = executor_choice.planning_device(cluster, place, environment.device_facts())
+    notices = (place.line, crowded, *prepare_tracking(command))
+    manifest = planning.make_plan(command, device)
+    power.refuse_undecidable(manifest)
+    sweep = Sweep(SweepFolder(Path(command.runs) / manifest.sweep.name), manifest)
+    return Planned(sweep, command, config_text, place, device, tuple(filter(None, notices)))
+
+
+def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
+    """Measure what is missing of a sweep; the packs that broke off, each with the end of its log.
+
+    Ctrl-C passes through: packs of this machine end after their last finished round, those on Slurm go on.
+
+    Raises
+    ------
+    ConfigError
+        Another command measures the sweep, or another plan of it is still on Slurm.
+    Held
+        What is left waits for something that will not come by itself.
+    """
+    watch = watch or Watch()
+    folder, manifest, command = planned.sweep.folder, planned.sweep.manifest, planned.command
+    with launch.locked(folder):
+        launch.refuse_other_plan(folder, manifest)
+        launch.prepare(folder, manifest, planned.config_text)
+        unfinished = planned.unfinished()
+        watch.begins(planned, unfinished)
+        packs = [pack for pack in manifest.packs if unfinished[pack.id]]
+        if not packs:
+            return {}
+        retry = tuple(command.retry)
+        with watch.trials(planned, unfinished) as hear:
+            done = launch.launch(
+                folder, manifest, packs, command.cluster, planned.device, retry, hear, watch.notice
+            )
+    return done.broken
+
+
+def prepare_tracking(command: SweepCommand) -> list[str]:
+    """Take from the shell what the configuration leaves open; lines on what will not work as asked."""
+    command.tracking = dataclasses.replace(command.tracking, **filled(command.tracking, os.environ))
+    if command.tracking.mode == "disabled":
+        return []
+    _, notice = publishing.target(Tracking.of(dataclasses.asdict(command.tracking)))
+    return [f"W&B: {line}" for line in (*contradictions(command.tracking, os.environ), notice) if line]
+
+
+def sweep(*overrides: str, watch: Watch | None = None, **options: Any) -> Sweep:
+    """Plan, measure, compare and publish a sweep, as ``perfsweep sweep`` does, and open it.
+
+    Parameters
+    ----------
+    overrides : as on the command line, such as ``"tracking=disabled"``
+    options : the same by name; the fields of `measure` need no prefix: ``workload="digits", rounds=8``
+
+    Raises
+    ------
+    ConfigError
+        An option is unknown, or the sweep cannot be planned.
+    PerfsweepError
+        A pack broke off; what the others measured is in the report.
+    """
+    cfg = composition.compose("sweep", [*overrides, *_as_overrides(options)])
+    planned = plan(config.typed(cfg, SweepCommand), origin.sweep_yaml(cfg))
+    broken = measure(planned, watch)
+    publication = publishing.Publication(planned.sweep.folder)
+    try:
+        planned.sweep.report()
+    finally:
+        publication.finish()
+    for pack, log in broken.items():
+        raise PerfsweepError(f"pack {pack} broke off; the end of its log: {log}")
+    return planned.sweep
+
+
+def open_sweep(path: str | Path) -> Sweep:
+    """Open the sweep in a folder, such as ``runs/digits-demo``.
+
+    Raises
+    ------
+    ConfigError
+        There is none.
+    """
+    return Sweep(*opened(str(path)))
+
+
+def compare(path: str | Path) -> Comparison:
+    """Compare what is measured of the sweep in a folder.
+
+    Raises
+    ------
+    ConfigError
+        There is no sweep.
+    """
+    return open_sweep(path).comparison
+
+
+def _as_overrides(options: Mapping[str, Any]) -> list[str]:
+    """Options by name as Hydra's overrides."""
+    own = {field.name for field in dataclasses.fields(MeasureConfig)}
+    known = [*config.parts("sweep"), *sorted(own)]
+    if unknown := [name for name in options if name not in known]:
+        raise ConfigError(f"{unknown[0]} is unknown; choose from: {', '.join(known)}")
+    prefixed = [(f"measure.{name}" if name in own else name, value) for name, value in options.items()]
+    return [text for name, value in prefixed for text in _as_override(name, value)]
+
+
+def _as_override(name: str, value: Any) -> list[str]:
+    """One option as overrides: a mapping is spelled out, a text stands as it would on the command line."""
+    if isinstance(value, Mapping):
+        return [text for key, inner in value.items() for text in _as_override(f"{name}.{key}", inner)]
+    return [f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
+
+
+def _environments(progress: Progress) -> list[dict[str, Any]]:
+    """Facts about the machine from every trial that recorded them, the first trial's first."""
+    arms = [arms for attempts in progress.timing.values() for arms in attempts.values()]
+    trials = [*progress.other.values(), *(trial for by_arm in arms for trial in by_arm.values())]
+    records = sorted((trial.record for trial in trials), key=lambda record: record.started)
+    return [record.environment for record in records if record.environment]

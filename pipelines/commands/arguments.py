@@ -1,0 +1,124 @@
+"""Kinds of arguments: what a word may be, what is offered for it at TAB, and which mistakes in it are found
+before anything heavy is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from pipelines.commands.completion import SHELLS
+from pipelines.config import names
+
+Offer = Callable[[click.Context, str], Iterable[str]]
+"""Words for what was typed so far; those that do not begin like it are dropped."""
+
+
+class Kind(click.ParamType[str]):
+    """What an argument is, with what is offered for it and what of it is checked at once."""
+
+    name = "text"
+
+    def __init__(self, offer: Offer, check: Callable[[str], object] = lambda value: None) -> None:
+        self._offer, self._check = offer, check
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Take the word as it is; raises what the check raises."""
+        self._check(value)
+        return value
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        """Offer the words that begin with what was typed."""
+        offered = dict.fromkeys(self._offer(ctx, incomplete))
+        return [CompletionItem(word) for word in sorted(offered) if word.startswith(incomplete)]
+
+
+class Number(click.ParamType[float]):
+    """A number between two bounds, the lower one included where it is zero."""
+
+    name = "number"
+
+    def __init__(self, low: float, high: float, meaning: str) -> None:
+        self._low, self._high, self._meaning = low, high, meaning
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Turn the text into a number; a usage error where it is none, or beyond the bounds."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = float("nan")
+        if not self._low <= number < self._high:
+            self.fail(f"{value} is no {self._meaning}", param, ctx)
+        return number
+
+
+def _sweep_folders(ctx: click.Context, typed: str) -> list[str]:
+    """Folders of sweeps, under `runs` unless another folder has been typed."""
+    root = Path(typed).parent if "/" in typed else Path("runs")
+    return [str(path.parent) for path in sorted(root.glob("*/manifest.jsonl"))]
+
+
+def _files(ctx: click.Context, typed: str) -> list[str]:
+    """Files and folders that begin as what was typed."""
+    parent, start = typed.rpartition("/")[:2]
+    there = Path(f"{parent}{start}" or ".")
+    if not there.is_dir():
+        return []
+    return [f"{parent}{start}{path.name}{'/' * path.is_dir()}" for path in there.iterdir()]
+
+
+def _measured(ctx: click.Context, typed: str) -> list[str]:
+    """Sweeps, stored baselines, and folders that may hold either."""
+    sweeps = _sweep_folders(ctx, typed)
+    rest = [name for name in _files(ctx, typed) if name.endswith((".json", "/"))]
+    return [*sweeps, *(name for name in rest if name.rstrip("/") not in sweeps)]
+
+
+def _overrides(ctx: click.Context, typed: str) -> list[str]:
+    """Groups of configuration files, and the names in the group that was typed; where the command also reads
+    sweeps, their folders."""
+    command = str(ctx.info_name)
+    group, equals, _ = typed.partition("=")
+    if not equals:
+        folders = _sweep_folders(ctx, typed) if command == "profile" else []
+        return [*(f"{name}=" for name in names.groups(command)), *folders]
+    if group not in names.groups(command):
+        return []
+    workload = names.workload_of(list(ctx.params.get("overrides") or ()))
+    return [f"{group}={name}" for name in names.choices(group, workload)]
+
+
+SWEEP_FOLDER = Kind(_sweep_folders)
+FILE = Kind(_files)
+MEASURED = Kind(_measured)
+WORKLOAD = Kind(lambda ctx, typed: names.workloads(), names.refuse_unknown_workload)
+OVERRIDE = Kind(_overrides)
+SHELL = Kind(lambda ctx, typed: SHELLS)
+NAME = Kind(lambda ctx, typed: ())
+SHARE = Number(0, 10, "share such as 0.05")
+SECONDS = Number(1e-9, float("inf"), "positive number of seconds")
+
+
+def word(name: str, kind: Kind | click.Choice[str], text: str, **rest: Any) -> click.Argument:
+    """An argument by position."""
+    return click.Argument([name], type=kind, help=text, **rest)
+
+
+def words(name: str, kind: Kind, text: str, **rest: Any) -> click.Argument:
+    """All further arguments by position."""
+    return click.Argument([name], type=kind, help=text, nargs=-1, **rest)
+
+
+def option(names: Sequence[str] | str, text: str, **rest: Any) -> click.Option:
+    """An option, with its default in the help where it has one."""
+    given = [names] if isinstance(names, str) else list(names)
+    return click.Option(given, help=text, show_default="default" in rest and not rest.get("is_flag"), **rest)
+
+
+SWEEP = word("sweep", SWEEP_FOLDER, "Folder of a sweep, such as runs/digits-demo.")
+PACKS = words("packs", NAME, "Packs, such as p000; all by default.")

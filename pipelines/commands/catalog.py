@@ -1,0 +1,208 @@
+"""The one list of commands: dispatch, ``--help`` and completion are all read from it."""
+
+from __future__ import annotations
+
+import click
+
+from pipelines.commands.arguments import (
+    FILE,
+    MEASURED,
+    NAME,
+    PACKS,
+    SECONDS,
+    SHARE,
+    SHELL,
+    SWEEP,
+    WORKLOAD,
+    option,
+    word,
+    words,
+)
+from pipelines.commands.dispatch import SETTINGS, Commands, Composed, Plain, show_version
+
+EPILOG = """SWEEP is a folder such as runs/digits-demo. `perfsweep COMMAND --help` says what a command takes.
+
+Status: 0 done; 1 something failed, is unfinished, or became slower; 2 a mistake in the command or its
+input; 3 jobs need attention; 130 interrupted or detached. NO_COLOR=1 switches colours off; output to a file
+or a pipe has none."""
+
+VERSION = click.Option(
+    ["-V", "--version"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Show the version.",
+)
+
+COMMANDS = Commands(
+    "perfsweep",
+    context_settings=SETTINGS,
+    help="Measure which PyTorch optimisation buys how much, without changing results.",
+    epilog=EPILOG,
+    params=[VERSION],
+    commands=[
+        Composed(
+            "run",
+            "one trial here and now, with its phases",
+            "run:run",
+            example="workload=digits toggles.amp=bf16",
+        ),
+        Composed(
+            "sweep",
+            "every arm of a sweep, compared with its base",
+            "sweep:sweep",
+            example="workload=digits sweep=demo",
+        ),
+        Composed(
+            "tune",
+            "the fastest arm within limits, verified, and kept as a preset",
+            "tune:tune",
+            example="workload=digits",
+        ),
+        Composed(
+            "frontier",
+            "the fastest size of a toggle, the cliff, the largest that fits",
+            "frontier:frontier",
+            example="workload=prover frontier.toggle=slab_size",
+        ),
+        Composed(
+            "profile",
+            "where the time of an arm goes: functions, operators, phases, graphs",
+            "profile:profile",
+            option(
+                "--arm",
+                "Of a sweep's folder: name, label or id of the arm, profiled as the sweep measured it.",
+            ),
+            option(
+                "--diff",
+                "Two arms of the sweep, or two folders of profiles.",
+                nargs=2,
+                type=FILE,
+                metavar="A B",
+            ),
+            option("--tool", "Of a difference: torch, pyinstrument or roofline; all by default."),
+            example="workload=digits",
+            of_folder="profile:profile_folder",
+        ),
+        Plain("status", "what of a sweep is done", "sessions:status", SWEEP),
+        Plain("wait", "follow a sweep on Slurm to its end, from any shell", "sessions:wait", SWEEP),
+        Plain(
+            "logs",
+            "what the packs of a sweep print",
+            "sessions:logs",
+            SWEEP,
+            PACKS,
+            option(["-f", "--follow"], "Go on while their jobs run.", is_flag=True),
+        ),
+        Plain("cancel", "end the jobs of a sweep; what they finished stays", "sessions:cancel", SWEEP, PACKS),
+        Plain(
+            "compare",
+            "effects, parity and rulings; what became slower than in others",
+            "compare:compare",
+            SWEEP,
+            words("others", MEASURED, "Further sweeps or baselines after --against."),
+            option(
+                "--against",
+                "Another sweep, or a stored baseline; several may follow.",
+                multiple=True,
+                type=MEASURED,
+                metavar="OTHER...",
+            ),
+            option("--store", "Keep this sweep's times as a baseline.", type=FILE, metavar="FILE"),
+            option("--margin", "Growth of time that is no regression.", type=SHARE, default=0.05),
+        ),
+        Plain(
+            "history",
+            "an arm over code versions: kept sweeps or baselines, oldest first",
+            "history:history",
+            words(
+                "versions",
+                MEASURED,
+                "Sweeps or stored baselines, oldest first.",
+                required=True,
+                metavar="SWEEP...",
+            ),
+            option(
+                "--arm",
+                "Label of an arm, several times if need be; all of the newest by default.",
+                multiple=True,
+            ),
+            option("--margin", "Change that is none.", type=SHARE, default=0.05),
+        ),
+        Plain(
+            "claims",
+            "every claim of the reports with its ruling here",
+            "claims:claims",
+            word("workload", WORKLOAD, "A name from `perfsweep list`; all by default.", required=False),
+            option("--runs", "Folder of the measured sweeps.", type=FILE, default="runs"),
+        ),
+        Plain(
+            "publish",
+            "copy the records of a sweep to W&B, and mend what W&B lost",
+            "publish:publish",
+            SWEEP,
+            option("--offline", "Write run folders and ask no server.", is_flag=True),
+        ),
+        Plain(
+            "dashboard",
+            "build a W&B workspace for a sweep",
+            "publish:dashboard",
+            SWEEP,
+            option("--entity", "Team or user; the sweep's by default, else the account's."),
+            option("--project", "The sweep's by default."),
+            option("--file", "Write the specification there and ask no server.", type=FILE),
+        ),
+        Composed(
+            "doctor",
+            "what a cluster offers, and what of a site profile it would refuse",
+            "doctor:doctor",
+            example="cluster=slurm",
+        ),
+        Plain(
+            "selftest",
+            "whether this machine resolves a known delay",
+            "selftest:selftest",
+            option("--budget", "Seconds of trials after which no round begins.", type=SECONDS, default=130.0),
+        ),
+        Plain("list", "workloads and named sweeps", "list:list_names"),
+        Plain(
+            "describe",
+            "configuration, toggles, levels, requirements and claims of a workload",
+            "list:describe",
+            word("workload", WORKLOAD, "A name from `perfsweep list`, or package.module:Class."),
+        ),
+        Plain(
+            "new",
+            "write a workload of your own to start from",
+            "new:new",
+            word("name", NAME, "Of the module, such as my_workload."),
+        ),
+        Plain(
+            "check",
+            "run a workload briefly, and say which rules it breaks",
+            "check:check",
+            word("workload", WORKLOAD, "package.module:Class, or a name from `perfsweep list`."),
+            words("values", NAME, "Configuration of the workload.", metavar="[workload.FIELD=VALUE]..."),
+        ),
+        Plain(
+            "init",
+            "a folder with a configuration, a site profile, a Makefile fragment",
+            "new:init",
+            word("folder", FILE, "Made where it does not exist.", default="."),
+        ),
+        Plain(
+            "completion",
+            'lines that switch completion on: eval "$(perfsweep completion bash)"',
+            "completion:completion",
+            word("shell", SHELL, "bash, zsh or fish."),
+        ),
+        Plain(
+            "complete-line",
+            "words that the end of a line may become",
+            "completion:complete_line",
+            word("line", NAME, "What was typed, up to the cursor."),
+            hidden=True,
+        ),
+    ],
+)

@@ -1,0 +1,49 @@
+"""`perfsweep compare`: effects, parity and rulings of what is done, and what became slower than in others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines import api
+from pipelines.analysis import versions
+from pipelines.analysis.versions import Snapshot
+from pipelines.commands.sweep import show_comparison
+from pipelines.exits import DONE, SOME_FAILED
+from pipelines.report import versions as changes
+from pipelines.terminal import console_here
+from workloads.errors import ConfigError
+
+
+def compare(
+    sweep: str,
+    others: Sequence[str] = (),
+    against: Sequence[str] = (),
+    store: str | None = None,
+    margin: float = 0.05,
+) -> int:
+    """Compare a sweep; where others are named, status 1 says that an arm became slower.
+
+    Raises
+    ------
+    ConfigError
+        Others are named without ``--against``.
+    """
+    if others and not against:
+        raise ConfigError(f"{others[0]}: write --against before the sweeps to compare with")
+    console, opened = console_here(), api.open_sweep(sweep)
+    status = show_comparison(console, opened)
+    if store:
+        versions.store(opened.snapshot, Path(store))
+        console.print(f"baseline: {store}", highlight=False)
+    if not against:
+        return status
+    slower = changes.show(
+        console, opened.snapshot, [snapshot_at(path) for path in (*against, *others)], margin
+    )
+    return max(status, SOME_FAILED if slower else DONE)
+
+
+def snapshot_at(path: str) -> Snapshot:
+    """Read a stored baseline, or what the folder of a sweep can be compared by."""
+    return changes.opened(path) or api.open_sweep(path).snapshot

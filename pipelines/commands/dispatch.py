@@ -1,0 +1,120 @@
+"""What stands behind an entry of the list of commands: the function is imported when the command runs, so
+that help, TAB and mistakes answer at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Any
+
+import click
+
+from pipelines.commands.arguments import OVERRIDE, words
+from pipelines.config import composition
+from workloads.errors import ConfigError
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+HYDRA_FLAGS = """Hydra's own options work too: --cfg job shows the configuration and runs nothing,
+--info defaults where it comes from, --hydra-help lists the rest."""
+
+
+class Plain(click.Command):
+    """A command whose arguments are all on the command line; `target` is ``module:function`` of
+    `pipelines.commands`, called with them by name."""
+
+    def __init__(self, name: str, summary: str, target: str, *params: click.Parameter, **rest: Any) -> None:
+        sentence = f"{summary[0].upper()}{summary[1:]}."
+        settings = {"context_settings": SETTINGS, **rest}
+        super().__init__(name, params=list(params), short_help=summary, help=sentence, **settings)
+        self.target = target
+
+    def function(self, target: str | None = None) -> Callable[..., int]:
+        """Import what the command does."""
+        module, _, name = (target or self.target).partition(":")
+        return getattr(import_module(f"pipelines.commands.{module}"), name)
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Call the function with the arguments that were parsed."""
+        return self.function()(**ctx.params)
+
+
+class Composed(Plain):
+    """A command whose configuration Hydra composes.
+
+    With one of its own options, or a folder as its first word, it is about what lies in that folder: then
+    nothing is composed, and `of_folder` is called with the words and the options.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        target: str,
+        *params: click.Parameter,
+        example: str,
+        of_folder: str | None = None,
+    ) -> None:
+        sentence = "GROUP=NAME and FIELD=VALUE, in any order."
+        overrides = words("overrides", OVERRIDE, sentence, metavar="[KEY=VALUE]...")
+        settings = {**SETTINGS, "ignore_unknown_options": True}
+        super().__init__(
+            name, summary, target, overrides, *params, context_settings=settings, epilog=HYDRA_FLAGS
+        )
+        self.example, self.of_folder = example, of_folder
+
+    def is_composed(self, overrides: tuple[str, ...], **options: Any) -> bool:
+        """Tell whether Hydra composes this call."""
+        folder = any("=" not in text and not text.startswith("-") for text in overrides[:1])
+        return not self.of_folder or not (folder or any(options.values()))
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Compose, and only then import what the command does; options of Hydra's are left to Hydra."""
+        name, overrides = str(self.name), ctx.params["overrides"]
+        if not self.is_composed(**ctx.params):
+            return self.function(self.of_folder)(**ctx.params)
+        if any(text.startswith("-") for text in overrides):
+            return composition.run_hydra(name, overrides, lambda cfg: self.function()(cfg))
+        cfg = composition.compose(name, overrides)
+        return self.function()(cfg)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Show an example, the options of the configuration, and how Hydra's own are found."""
+        with formatter.section("Example"):
+            formatter.write_text(f"perfsweep {self.name} {self.example}")
+        if find_spec("pipelines.config.reference"):
+            reference = import_module("pipelines.config.reference")
+            formatter.write(f"\n{reference.help_text(str(self.name)).rstrip()}\n")
+        super().format_epilog(ctx, formatter)
+
+
+class Commands(click.Group):
+    """The list, in the order in which a newcomer meets the commands."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands in the order of the list."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the first word names.
+
+        Raises
+        ------
+        ConfigError
+            There is none.
+        """
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            known = ", ".join(name for name, command in self.commands.items() if not command.hidden)
+            raise ConfigError(f"{args[0]} is no command; choose from: {known}")
+        return super().resolve_command(ctx, args)
+
+
+def show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Print the version and end, where it was asked for."""
+    if value:
+        click.echo(f"perfsweep {version('perfsweep')}")
+        ctx.exit()

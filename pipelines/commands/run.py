@@ -1,0 +1,97 @@
+"""`perfsweep run`: one trial of one arm, here and now."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+from pipelines import units
+from pipelines.config import types as config
+from pipelines.config.types import RunCommand, SweepCommand
+from pipelines.execution import launch, progress_display
+from pipelines.execution.pack import PackRun
+from pipelines.exits import DONE, SOME_FAILED
+from pipelines.plan import plan
+from pipelines.store import provenance
+from pipelines.store.progress import Found
+from pipelines.store.records import Manifest, SweepFolder, TrialRecord, read_iterations
+from pipelines.terminal import console_here
+from pipelines.trial import environment
+
+
+def run(cfg: DictConfig) -> int:
+    """Measure one arm once in a process of its own, and print its phases."""
+    command: RunCommand = config.typed(cfg, RunCommand)
+    console = console_here()
+    single = SweepCommand(
+        workload=command.workload, toggles=command.toggles, measure=command.measure, runs=command.runs
+    )
+    manifest = plan.single_arm(single, environment.device_facts())
+    folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
+    stage = progress_display.Stage(folder, manifest.arms[0])
+    with launch.locked(folder):
+        launch.prepare(folder, manifest, provenance.sweep_yaml(cfg))
+        with console.status(stage) if console.is_terminal else nullcontext():
+            trial = PackRun(folder, manifest, manifest.packs[0]).single()
+    return _show_trial(console, manifest, trial)
+
+
+def _show_trial(console: Console, manifest: Manifest, trial: Found) -> int:
+    record = trial.record
+    label = manifest.arms[0].label
+    if record.failure:
+        console.print(
+            f"{label}: {record.outcome.value}: {record.failure.message}", style="red", highlight=False
+        )
+        console.print(f"log: {trial.folder / 'log.txt'}", highlight=False)
+        return SOME_FAILED
+    console.print(_parts(f"{manifest.sweep.workload}: {label}", read_iterations(trial.folder)))
+    for line in _trial_lines(record, trial.folder):
+        console.print(line, highlight=False)
+    return DONE
+
+
+def _parts(title: str, arrays: dict[str, np.ndarray]) -> Table:
+    """How often each part of an iteration ran, how long it took, and its share of the time."""
+    table = Table(title=title, title_justify="left")
+    for heading in ("part", "in iterations", "median", "95th percentile", "share of time"):
+        table.add_column(heading, justify="left" if heading == "part" else "right")
+    total = float(arrays["wall_ns"].sum())
+    for name, values in [("iteration", arrays["wall_ns"]), *_phases(arrays)]:
+        ran = values[values > 0]  # periodic parts, such as evaluation, run in few iterations
+        times = [units.duration(float(np.percentile(ran, q))) for q in (50, 95)] if len(ran) else ["", ""]
+        table.add_row(name, f"{len(ran)} of {len(values)}", *times, f"{values.sum() / total:.0%}")
+    return table
+
+
+def _phases(arrays: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
+    return [
+        (f"  {name.removeprefix('host_')}", values)
+        for name, values in arrays.items()
+        if name.startswith("host_")
+    ]
+
+
+def _trial_lines(record: TrialRecord, folder: Path) -> list[str]:
+    lines = [
+        (
+            f"{units.duration(record.ns_per_unit)} per unit: {record.iterations} iterations, {record.units:g}"
+            " units"
+        ),
+        (
+            f"set-up {record.setup_s:.2f} s, warm-up {record.warmup_iterations} iterations in"
+            f" {record.warmup_s:.2f} s"
+        ),
+        f"compiling {record.compile_s:.1f} s, peak memory {record.peak_bytes / 2**20:.0f} MB",
+    ]
+    if record.mfu is not None:
+        lines.append(f"model FLOPs: {record.mfu:.2%} of the device's peak")
+    if not record.settled:
+        lines.append(f"not settled: {record.alarm or 'warm-up reached measure.warmup_max'}")
+    lines += [f"disturbed: {reason}" for reason in record.disturbed]
+    return [*lines, f"records: {folder}"]
