@@ -106,7 +106,7 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pyright & types=$$!; $(BIN)/pylint --score=n pipelines workloads slurm conf; twice=$$?; wait $$types && exit $$twice
+	$(BIN)/pyright & types=$$!; $(BIN)/pylint --score=n perfsweep pipelines workloads slurm conf; twice=$$?; wait $$types && exit $$twice
 
 $(VENV)/.lint: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"

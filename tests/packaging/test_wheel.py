@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("conf", "pipelines", "slurm", "workloads")
+PACKAGES = ("conf", "perfsweep", "pipelines", "slurm", "workloads")
 
 pytestmark = pytest.mark.slow
 
@@ -125,8 +125,8 @@ def test_metadata_declares_licence_pythons_and_version(wheel: Path) -> None:
 
 def test_the_installed_command_is_the_wheels(installed: Path, empty: Path) -> None:
     code = (
-        "import pipelines, workloads, slurm, conf; print(pipelines.__file__, workloads.__file__,"
-        " slurm.__file__, conf.__file__)"
+        "import perfsweep, pipelines, workloads, slurm, conf; print(perfsweep.__file__, pipelines.__file__,"
+        " workloads.__file__, slurm.__file__, conf.__file__)"
     )
     files = run(installed.with_name("python"), "-c", code, cwd=empty).split()
     assert all(str(installed.parents[1]) in file for file in files)

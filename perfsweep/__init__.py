@@ -1,0 +1,39 @@
+"""The door for users' own code: sweeps from Python.
+
+::
+
+    import perfsweep
+
+    sweep = perfsweep.sweep(workload="digits", sweep="demo", rounds=8)
+    sweep.effects                                    # a table
+    sweep.report()                                   # path of report.html
+    perfsweep.open("runs/digits-demo").comparison    # what is measured of a sweep so far
+
+Importing this package imports the standard library only, so that a training script may do so at no cost; what
+measures is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipelines.api import Comparison, Sweep, Watch, compare, sweep
+    from pipelines.api import open_sweep as open
+
+__all__ = ["Comparison", "Sweep", "Watch", "compare", "open", "sweep"]
+
+_INTERFACE = "pipelines.api"
+_OTHER_NAMES = {"open": "open_sweep"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the Python interface when one of its names is first used."""
+    if name not in __all__:
+        raise AttributeError(f"perfsweep has no {name}; it has: {', '.join(__all__)}")
+    return getattr(import_module(_INTERFACE), _OTHER_NAMES.get(name, name))
+
+
+def __dir__() -> list[str]:
+    return __all__
