@@ -79,10 +79,10 @@ class Sweep:
         return pl.read_parquet(self.folder.tables_dir / "effects.parquet")
 
     @property
-    def snapshot(self) -> versions.Snapshot:
+    def baseline(self) -> versions.Baseline:
         """What other sweeps can be compared with."""
         unit = registry.find(self.manifest.sweep.workload).unit
-        return versions.snapshot(self.manifest, unit, self.trials, self.provenance)
+        return versions.baseline_of(self.manifest, unit, self.trials, self.provenance)
 
     def report(self) -> Path:
         """Write report.html and report.md anew, and return the path of the first."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipelines import api
 from pipelines.analysis import versions
-from pipelines.analysis.versions import Snapshot
+from pipelines.analysis.versions import Baseline
 from pipelines.commands.sweep import show_comparison
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.report import versions as changes
@@ -34,16 +34,16 @@ def compare(
     console, opened = console_here(), api.open_sweep(sweep)
     status = show_comparison(console, opened)
     if store:
-        versions.store(opened.snapshot, Path(store))
+        versions.store(opened.baseline, Path(store))
         console.print(f"baseline: {store}", highlight=False)
     if not against:
         return status
     slower = changes.show(
-        console, opened.snapshot, [snapshot_at(path) for path in (*against, *others)], margin
+        console, opened.baseline, [baseline_at(path) for path in (*against, *others)], margin
     )
     return max(status, SOME_FAILED if slower else DONE)
 
 
-def snapshot_at(path: str) -> Snapshot:
+def baseline_at(path: str) -> Baseline:
     """Read a stored baseline, or what the folder of a sweep can be compared by."""
-    return changes.opened(path) or api.open_sweep(path).snapshot
+    return changes.stored_baseline(path) or api.open_sweep(path).baseline

@@ -113,7 +113,7 @@ class MyWorkload(Training):
                 parameters, lr=config.lr, **how
             )  # `how` is the level of the toggle optimizer
 
-        # held_out, evaluate, evaluate_every and save_every are parts as well: see workloads/training/parts.py.
+        # held_out, evaluate, evaluate_every and save_every are parts as well: see workloads.training.parts.
         return Parts(model, self.data, loss, optimizer)
 
     def counters(self) -> dict[str, float]:
