@@ -30,7 +30,8 @@ def reported(folder: SweepFolder) -> str:
 
 def row(text: str, start: str) -> str:
     """The row of the tables of effects that begins with a name."""
-    (found,) = [line for line in text.partition("## Arms")[0].splitlines() if line.startswith(f"| {start} |")]
+    effects = text.partition("## Claims")[0].partition("## Arms")[0]
+    (found,) = [line for line in effects.splitlines() if line.startswith(f"| {start} |")]
     return found
 
 
