@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipelines.statistics.estimates import Estimate, estimate
+from pipelines.statistics.estimates import Estimate, estimate_effect
 from pipelines.statistics.log_ratios import Rounds
-from pipelines.statistics.verdicts import Judged, Verdict, decide_verdicts
+from pipelines.statistics.verdicts import Judgement, Verdict, decide_verdicts
 from pipelines.store.records import AA, Effect
 
 
@@ -17,7 +17,7 @@ class Decisions:
     none."""
 
     estimates: dict[str, Estimate]
-    verdicts: dict[str, Judged]
+    verdicts: dict[str, Judgement]
     floor: float = 0.0
 
 
@@ -38,20 +38,21 @@ def decide(
     ratios = {effect.id: times.log_ratios(effect) for effect in effects}
     measured = [effect for effect in effects if len(ratios[effect.id])]
     comparisons = sum(effect.design != AA for effect in measured)
-    found = {
-        effect.id: estimate(
-            ratios[effect.id], 1 if effect.design == AA else comparisons, times.spread(effect)
+    estimates = {
+        effect.id: estimate_effect(
+            ratios[effect.id], 1 if effect.design == AA else comparisons, times.variance(effect)
         )
         for effect in measured
     }
-    control = {effect.id: found[effect.id] for effect in measured if effect.design == AA}
-    judged = {name: one for name, one in found.items() if name not in control}
-    floor = max((_reach(one) for one in control.values()), default=0.0)
-    withheld = {name: verdict for name, verdict in withheld.items() if name in judged}
-    verdicts = {**decide_verdicts(control, margin=margin), **decide_verdicts(judged, withheld, margin, floor)}
-    return Decisions(found, verdicts, floor)
+    control = {effect.id: estimates[effect.id] for effect in measured if effect.design == AA}
+    compared = {name: estimate for name, estimate in estimates.items() if name not in control}
+    floor = max(map(_reach, control.values()), default=0.0)
+    withheld = {name: verdict for name, verdict in withheld.items() if name in compared}
+    verdicts = decide_verdicts(compared, withheld, margin, floor)
+    return Decisions(estimates, {**decide_verdicts(control, margin=margin), **verdicts}, floor)
 
 
 def _reach(control: Estimate) -> float:
+    """How far from equal the interval of two equal arms reaches."""
     interval = control.interval
     return max(abs(interval.low), abs(interval.high)) if interval else 0.0

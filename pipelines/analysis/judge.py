@@ -19,9 +19,9 @@ from pipelines.analysis.outcomes import Counts
 from pipelines.config.types import workload_config
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.parity.evidence import Agreement
-from pipelines.statistics.estimates import Estimate, estimate
+from pipelines.statistics.estimates import Estimate, estimate_effect
 from pipelines.statistics.log_ratios import Cell, Rounds
-from pipelines.statistics.verdicts import Judged, Ruling, Verdict, rule_claim
+from pipelines.statistics.verdicts import Judgement, Ruling, Verdict, rule_claim
 from pipelines.store.progress import Progress
 from pipelines.store.records import Arm, Effect, Kind, Manifest, Outcome, TrialRecord, read_evidence
 from pipelines.trial.device_activity import bound_by
@@ -144,7 +144,7 @@ class Judge:
         )
 
     def _result(
-        self, effect: Effect, judged: ParityResult, found: Estimate | None, verdict: Judged | None
+        self, effect: Effect, judged: ParityResult, found: Estimate | None, verdict: Judgement | None
     ) -> EffectResult:
         arm, base = (self.manifest.arm(name) for name in effect.pairs[0])
         outcome = self._why_no_time(effect)
@@ -188,7 +188,7 @@ class Judge:
     def _cpu(self, effect: Effect) -> tuple[float, float, float] | None:
         """The effect in process CPU time: on a shared host it holds still where wall time does not."""
         ratios = self.cpu_times.log_ratios(effect)
-        found = estimate(ratios, 1, self.cpu_times.spread(effect)) if len(ratios) else None
+        found = estimate_effect(ratios, 1, self.cpu_times.variance(effect)) if len(ratios) else None
         if found is None or found.interval is None:
             return None
         return math.exp(found.log_ratio), math.exp(found.interval.low), math.exp(found.interval.high)
@@ -233,7 +233,7 @@ class Judge:
         with_it, without_it = (found.get(level.witness) for found in counters if found is not None)
         return level.witness if with_it is not None and with_it == without_it else None
 
-    def _note(self, arm: Arm, judged: ParityResult, verdict: Judged | None) -> str:
+    def _note(self, arm: Arm, judged: ParityResult, verdict: Judgement | None) -> str:
         records = [record for record in self._timings(arm.id) if record.outcome is Outcome.OK]
         notes = (
             [judged.reason]
@@ -266,7 +266,7 @@ class Judge:
             return f"{Ruling.UNDECIDED.value}: the arm computes something different"
         holds = None
         if claim.kind == "memory":
-            found = estimate(self.peaks.log_ratios(result.effect))
+            found = estimate_effect(self.peaks.log_ratios(result.effect))
         elif claim.kind == "predicate":
             holds = self._holds(claim, result.effect.pairs[0][0])
         return rule_claim(

@@ -42,10 +42,10 @@ def _bounds(judge: Judge) -> list[str]:
 
 def _power(judge: Judge) -> list[str]:
     """What the rounds that are there can show, from the spread they have."""
-    spread = judge.times.spread()
-    if spread is None or spread.mean_square == 0:
+    variance = judge.times.variance()
+    if variance is None or variance.mean_square == 0:
         return []
-    return [str(power(judge.manifest, math.sqrt(2 * spread.mean_square), judge.times.replications))]
+    return [str(power(judge.manifest, math.sqrt(2 * variance.mean_square), judge.times.replications))]
 
 
 def _isolation(manifest: Manifest, used: pl.DataFrame) -> list[str]:

@@ -12,7 +12,7 @@ from pipelines.statistics.estimates import ALPHA, HL_ERROR_FACTOR, signed_rank_d
 POWER = 0.8
 
 _SAMPLES = 4000
-"""Simulated sweeps; the standard error of what is found is about one per cent of it."""
+"""Simulated sweeps; the standard error of the effect is about one per cent of it."""
 
 
 def detectable_effect(n: int, pair_sd: float, comparisons: int = 1, degrees: int | None = None) -> float:
@@ -29,6 +29,7 @@ def detectable_effect(n: int, pair_sd: float, comparisons: int = 1, degrees: int
         return math.inf
     from scipy.special import stdtrit
 
+    # The interval must clear zero, and 80 % of estimates must lie that far out: two quantiles add up.
     quantiles = stdtrit(degrees, 1 - alpha / 2) + stdtrit(degrees, POWER)
     return pair_sd * HL_ERROR_FACTOR / math.sqrt(n) * float(quantiles)
 
@@ -48,6 +49,7 @@ def _signed_rank_sd(n: int, k: int) -> float:
     samples = np.random.default_rng(0).standard_normal((_SAMPLES if n <= 40 else _SAMPLES // 8, n))
     first, second = np.triu_indices(n)
     walsh = (samples[:, first] + samples[:, second]) / 2
+    # Shifted by s the k-th Walsh mean is above zero where it was above -s: the effect is a quantile of -it.
     return float(np.quantile(-np.partition(walsh, k - 1, axis=1)[:, k - 1], POWER))
 
 

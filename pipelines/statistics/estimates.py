@@ -46,25 +46,22 @@ class Interval:
         return (self.high - self.low) / 2
 
     @property
+    def ratios(self) -> tuple[float, float]:
+        """Bounds of time of the arm / time of the base: 0.5 is half the time."""
+        return math.exp(self.low), math.exp(self.high)
+
+    @property
     def speed(self) -> tuple[float, float]:
         """Bounds of the speed ratio, time of the base / time of the arm: 2.0 is twice as fast."""
         return math.exp(-self.high), math.exp(-self.low)
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Variance of one log time within a round, pooled over arms."""
+class PooledVariance:
+    """Variance of one log time within a round, pooled over arms, and its degrees of freedom."""
 
     mean_square: float
     degrees: int
-
-
-@dataclass(frozen=True)
-class LogRatios:
-    """Log ratios of the complete pairs, and how many pairs were not."""
-
-    values: np.ndarray
-    dropped: int
 
 
 @dataclass(frozen=True)
@@ -73,9 +70,9 @@ class Estimate:
 
     Attributes
     ----------
-    log_ratio : Hodges-Lehmann estimate; nan without a complete pair
+    log_ratio : Hodges-Lehmann estimate; nan without a pair
     interval, p : at the plain level, and two-sided against no effect; None where too little was measured
-    n, dropped : pairs used, and pairs left out because one side was missing
+    n : pairs used
     reason : in words, why there is no interval
     """
 
@@ -84,62 +81,24 @@ class Estimate:
     p: float | None
     method: Method
     n: int
-    dropped: int = 0
     reason: str = ""
     log_ratios: tuple[float, ...] = ()
-    spread: Spread | None = None
-
-    @property
-    def speed_ratio(self) -> float:
-        """Time of the base / time of the arm."""
-        return math.exp(-self.log_ratio)
+    variance: PooledVariance | None = None
 
     def at(self, level: float) -> Interval | None:
         """The interval at another level, by the same method; None where the level cannot be reached."""
         if self.method is Method.SIGNED_RANK:
             return signed_rank_interval(self.log_ratios, level)
-        if self.spread is None:
+        if self.variance is None:
             return None
-        return _student_interval(
-            self.log_ratio, _ratio_error(self.spread, self.n), self.spread.degrees, level
-        )
-
-
-def log_ratios(arm_times: ArrayLike, base_times: ArrayLike) -> LogRatios:
-    """Log ratios of pairs of times [n]; pairs that are not finite are left out and counted.
-
-    Raises
-    ------
-    ValueError
-        The two differ in length, or a time is zero or negative.
-    """
-    arm, base = np.asarray(arm_times, float), np.asarray(base_times, float)
-    if arm.shape != base.shape or arm.ndim != 1:
-        raise ValueError(
-            f"times must come in pairs, and there are {arm.size} of the arm and {base.size} of its base"
-        )
-    if (arm <= 0).any() or (base <= 0).any():
-        raise ValueError(
-            "a time is zero or negative, so its trial did not measure; leave that trial out or repeat it"
-        )
-    complete = np.isfinite(arm) & np.isfinite(base)
-    return LogRatios(np.log(arm[complete] / base[complete]), int(np.sum(~complete)))
+        error = _standard_error(self.variance, self.n)
+        return _student_interval(self.log_ratio, error, self.variance.degrees, level)
 
 
 def hodges_lehmann(d: ArrayLike) -> float:
     """Median of the pairwise means of d [n] (Hodges and Lehmann 1963); nan of nothing."""
     values = _finite(d)
     return float(np.median(_walsh(values))) if len(values) else math.nan
-
-
-def generation_ratios(d: ArrayLike, generations: ArrayLike) -> np.ndarray:
-    """[G] Hodges-Lehmann estimate of each process generation, from d [n] and the generation [n] of each.
-
-    Pairs of one process share what that process drew (addresses, placement, autotuning), so generations, not
-    pairs, are what an interval may count.
-    """
-    values, labels = np.asarray(d, float), np.asarray(generations)
-    return np.array([hodges_lehmann(values[labels == label]) for label in np.unique(labels)])
 
 
 def signed_rank_interval(d: ArrayLike, level: float = LEVEL) -> Interval | None:
@@ -149,6 +108,8 @@ def signed_rank_interval(d: ArrayLike, level: float = LEVEL) -> Interval | None:
     k = signed_rank_order(len(values), level)
     if k == 0:
         return None
+    # The test rejects a shift m when few Walsh means lie on one side of m: inverted, its bounds are the k-th
+    # Walsh means from either end (Hollander and Wolfe, Nonparametric Statistical Methods, section 3.3).
     walsh = _walsh(values)
     return Interval(float(walsh[k - 1]), float(walsh[-k]), level)
 
@@ -165,89 +126,64 @@ def signed_rank_p(d: ArrayLike) -> float:
     zero."""
     values = _finite(d)
     walsh = _walsh(values)
+    # The signed rank sum is the number of Walsh means on one side of zero; those at zero count for both
+    # sides, so that ties never make an effect look surer.
     rarer = min(np.count_nonzero(walsh <= 0), np.count_nonzero(walsh >= 0))
     return min(1.0, 2 * float(np.sum(_signed_rank_distribution(len(values))[: rarer + 1])))
 
 
 def signed_rank_decides(n: int, comparisons: int = 1) -> bool:
     """Whether n pairs that all agree are enough for the smallest of `comparisons` p values under Holm."""
+    # Of the 2^n sign patterns two have all signs alike, so no p is below 2 / 2^n.
     return n > 0 and 2.0 ** (1 - n) <= ALPHA / comparisons
 
 
-def t_interval(d: ArrayLike, level: float = LEVEL) -> Interval | None:
-    """Student's interval of the mean of d [n]; None below two values."""
-    values = _finite(d)
-    if len(values) < 2:
-        return None
-    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return _student_interval(float(np.mean(values)), error, len(values) - 1, level)
-
-
-def residual_spread(*packs: ArrayLike) -> Spread | None:
+def pooled_variance(*packs: ArrayLike) -> PooledVariance | None:
     """Residual mean square of log times [arms, rounds] after arm and round means, pooled over packs.
 
-    A pack holds its base as one of its arms. Cells that are not finite are missing: the means are then fitted
-    by least squares to the others. None when no degree of freedom remains.
+    A pack holds its base as one of its arms. None when no degree of freedom remains. The mean square is used
+    as it is: clipped residuals and their median deviation cover less than they say (.88 and .75 for .95 with
+    spikes).
     """
-    sums, degrees = 0.0, 0
-    for pack in packs:
-        pack_sum, pack_degrees = _two_way_residuals(np.asarray(pack, float))
-        sums, degrees = sums + pack_sum, degrees + pack_degrees
-    return Spread(sums / degrees, degrees) if degrees > 0 else None
+    tables = [np.asarray(pack, float) for pack in packs]
+    degrees = sum((table.shape[0] - 1) * (table.shape[1] - 1) for table in tables if table.size)
+    if degrees == 0:
+        return None
+    return PooledVariance(sum(map(_residual_squares, tables)) / degrees, degrees)
 
 
-def pooled_interval(log_times: ArrayLike, arm: int, base: int, level: float = LEVEL) -> Interval | None:
-    """Hodges-Lehmann of arm against base +- t times a standard error pooled over all arms of the pack.
-
-    `log_times` is [arms with the base, rounds]; the standard error is 1.023 sqrt(2 s2 / n). The mean square
-    is used as it is: clipped residuals and their median deviation cover less than they say (.88 and .75 for
-    .95 with spikes).
-    """
-    spread = residual_spread(log_times)
-    return (
-        estimate(_differences(log_times, arm, base), spread=spread, rank=False).at(level) if spread else None
-    )
-
-
-def pooled_p(log_times: ArrayLike, arm: int, base: int) -> float | None:
-    """Two-sided p of no effect that belongs to `pooled_interval`."""
-    spread = residual_spread(log_times)
-    return estimate(_differences(log_times, arm, base), spread=spread, rank=False).p if spread else None
-
-
-def estimate(
-    d: ArrayLike, comparisons: int = 1, spread: Spread | None = None, *, rank: bool = True
-) -> Estimate:
-    """Judge the log ratios d [n] of one comparison among `comparisons` of a sweep.
+def estimate_effect(d: ArrayLike, comparisons: int = 1, variance: PooledVariance | None = None) -> Estimate:
+    """Estimate one comparison among `comparisons` of a sweep from its log ratios d [n].
 
     The exact signed rank wherever it can decide under Holm; else the variance pooled over the arms of the
     sweep; else that of the pairs themselves. One round never has an interval.
 
     Parameters
     ----------
-    d : one log ratio per round, or per process generation; those that are not finite are left out and counted
+    d : one log ratio per round, or per process generation
     comparisons : effects of the sweep, this one included
-    spread : from `residual_spread`, with rounds (or generations) as its rounds
-    rank : whether the signed rank may be used
+    variance : from `pooled_variance`, with rounds (or generations) as its rounds
     """
-    values = np.asarray(d, float)
-    found = Estimate(math.nan, None, None, Method.NONE, 0, int(np.sum(~np.isfinite(values))))
-    values = values[np.isfinite(values)]
+    values = _finite(d)
     n = len(values)
+    point = Estimate(hodges_lehmann(values), None, None, Method.NONE, n, log_ratios=tuple(values.tolist()))
     if n == 0:
-        return replace(found, reason="no round measured both the arm and its base")
-    found = replace(found, log_ratio=hodges_lehmann(values), n=n, log_ratios=tuple(values.tolist()))
+        return replace(point, reason="no round measured both the arm and its base")
     if n == 1:
-        return replace(found, reason="one round has no interval; measure at least two")
-    if rank and signed_rank_decides(n, comparisons):
-        found = replace(found, method=Method.SIGNED_RANK, p=signed_rank_p(values))
+        return replace(point, reason="one round has no interval; measure at least two")
+    if signed_rank_decides(n, comparisons):
+        found = replace(point, method=Method.SIGNED_RANK, p=signed_rank_p(values))
     else:
-        method = Method.POOLED if spread else Method.OWN_VARIANCE
-        # Of two arms alone the residual mean square is half the variance of their differences.
-        spread = spread or Spread(float(np.var(values, ddof=1)) / 2, n - 1)
-        p = _student_p(found.log_ratio, _ratio_error(spread, n), spread.degrees)
-        found = replace(found, method=method, spread=spread, p=p)
+        found = _by_variance(point, variance)
     return replace(found, interval=found.at(LEVEL))
+
+
+def _by_variance(point: Estimate, variance: PooledVariance | None) -> Estimate:
+    method = Method.POOLED if variance else Method.OWN_VARIANCE
+    # Of two arms alone the residual mean square is half the variance of their differences.
+    variance = variance or PooledVariance(float(np.var(point.log_ratios, ddof=1)) / 2, point.n - 1)
+    p = _student_p(point.log_ratio, _standard_error(variance, point.n), variance.degrees)
+    return replace(point, method=method, variance=variance, p=p)
 
 
 @dataclass(frozen=True)
@@ -256,61 +192,55 @@ class HolmStep:
 
     Attributes
     ----------
-    rank : 1 for the smallest p
-    level : confidence at which the interval of this rank is read
-    adjusted : p adjusted for all comparisons
+    level : confidence at which the interval of this comparison is read
     rejected : whether no effect is rejected, which needs all smaller p to be rejected too
     """
 
-    rank: int
     level: float
-    adjusted: float
     rejected: bool
 
 
 def holm(ps: Sequence[float | None], alpha: float = ALPHA) -> list[HolmStep]:
     """Holm's procedure (1979) over all comparisons of a sweep, in the order given; None is a comparison
     without a p."""
-    values = [1.0 if p is None or math.isnan(p) else p for p in ps]
-    count = len(values)
-    steps: list[HolmStep | None] = [None] * count
-    largest, rejecting = 0.0, True
-    for rank, index in enumerate(sorted(range(count), key=lambda i: values[i]), start=1):
-        remaining = count - rank + 1
-        largest = max(largest, min(1.0, values[index] * remaining))
-        rejecting = rejecting and values[index] <= alpha / remaining
-        steps[index] = HolmStep(rank, 1 - alpha / remaining, largest, rejecting)
-    return [step for step in steps if step is not None]
+    values = [1.0 if p is None else p for p in ps]
+    steps: dict[int, HolmStep] = {}
+    rejecting = True
+    for done, index in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
+        # Where the smallest k are true effects only m - k nulls are left to guard against: no power is lost.
+        share = alpha / (len(values) - done)
+        rejecting = rejecting and values[index] <= share
+        steps[index] = HolmStep(1 - share, rejecting)
+    return [steps[index] for index in range(len(values))]
 
 
-def rounds_to_decide(found: Estimate, margin: float) -> int | None:
+def rounds_to_decide(estimate: Estimate, margin: float) -> int | None:
     """Rounds after which the interval would clear the margin's nearer edge, if the estimate stayed: n
     (half-width / distance)^2.
 
     None where no number of rounds would: no interval yet, or an estimate on the edge itself.
     """
-    distance = abs(abs(found.log_ratio) - margin)
-    if found.interval is None or distance == 0:
+    distance = abs(abs(estimate.log_ratio) - margin)
+    if estimate.interval is None or distance == 0:
         return None
-    return max(found.n + 1, math.ceil(found.n * (found.interval.half_width / distance) ** 2))
+    # A half-width shrinks with the square root of the rounds.
+    return max(estimate.n + 1, math.ceil(estimate.n * (estimate.interval.half_width / distance) ** 2))
 
 
-def precise_enough(found: Estimate, target: float) -> bool:
+def precise_enough(estimate: Estimate, target: float) -> bool:
     """Whether rounds may stop: the half-width, and nothing else, has reached the target.
 
     Stopping on it costs the 95 % interval at most two points of coverage, where the target is reached only
     after many rounds. Never stop on the verdict or its p: at p < 0.05 two equal arms would differ in 23 % of
     sweeps.
     """
-    return found.interval is not None and found.interval.half_width <= target
+    return estimate.interval is not None and estimate.interval.half_width <= target
 
 
 def _finite(d: ArrayLike) -> np.ndarray:
     values = np.asarray(d, float)
     if not np.isfinite(values).all():
-        raise ValueError(
-            "a log ratio is not finite; pairs with a missing side are left out, and counted, before this"
-        )
+        raise ValueError("a log ratio is not finite; leave pairs with a missing side out before this")
     return values
 
 
@@ -332,6 +262,7 @@ def _signed_rank_distribution(n: int) -> np.ndarray:
     chances = np.zeros(n * (n + 1) // 2 + 1)
     chances[0] = 1.0
     for rank in range(1, n + 1):
+        # Halved rank by rank: 2^n patterns counted first would leave the range of floats for many rounds.
         chances[rank:] += chances[:-rank].copy()
         chances /= 2
     return chances
@@ -343,32 +274,18 @@ def _tail(level: float) -> float:
     return (1 - level) / 2 * (1 + 1e-12)
 
 
-def _two_way_residuals(log_times: np.ndarray) -> tuple[float, int]:
-    """Sum of squared residuals of [arms, rounds] and its degrees of freedom."""
-    present = np.isfinite(log_times)
-    if present.all() and log_times.size:
-        residuals = (
-            log_times - log_times.mean(axis=1, keepdims=True) - log_times.mean(axis=0) + log_times.mean()
-        )
-        return float(np.sum(residuals**2)), (log_times.shape[0] - 1) * (log_times.shape[1] - 1)
-    arm, round_ = np.nonzero(present)
-    if len(arm) == 0:
-        return 0.0, 0
-    design = np.hstack(
-        [arm[:, None] == np.arange(log_times.shape[0]), round_[:, None] == np.arange(log_times.shape[1])]
-    )
-    observed = log_times[present]
-    fitted, _, rank, _ = np.linalg.lstsq(design.astype(float), observed, rcond=None)
-    return float(np.sum((observed - design @ fitted) ** 2)), int(len(observed) - rank)
+def _residual_squares(log_times: np.ndarray) -> float:
+    """Sum of squares of [arms, rounds] less its arm and round means."""
+    if not log_times.size:
+        return 0.0
+    # Round means take the machine's drift out, arm means the effects: what is left is noise.
+    fitted = log_times.mean(axis=1, keepdims=True) + log_times.mean(axis=0) - log_times.mean()
+    return float(np.sum((log_times - fitted) ** 2))
 
 
-def _differences(log_times: ArrayLike, arm: int, base: int) -> np.ndarray:
-    values = np.asarray(log_times, float)
-    return values[arm] - values[base]
-
-
-def _ratio_error(spread: Spread, n: int) -> float:
-    return HL_ERROR_FACTOR * math.sqrt(2 * spread.mean_square / n)
+def _standard_error(variance: PooledVariance, n: int) -> float:
+    # A log ratio is a difference of two log times: twice the variance of one.
+    return HL_ERROR_FACTOR * math.sqrt(2 * variance.mean_square / n)
 
 
 def _student_interval(centre: float, error: float, degrees: int, level: float) -> Interval:

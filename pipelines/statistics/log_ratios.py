@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pipelines.statistics.estimates import Spread, hodges_lehmann, residual_spread
+from pipelines.statistics.estimates import PooledVariance, hodges_lehmann, pooled_variance
 from workloads.errors import RecordError
 
 
@@ -75,38 +75,39 @@ class Rounds:
         weights = effect.weights
         values = []
         for rounds in self._replications.values():
-            found = [
+            contrasts = [
                 sum(weight * math.log(times[arm]) for arm, weight in weights.items())
                 for times in rounds.values()
                 if all(arm in times for arm in weights)
             ]
-            if found:
-                values.append(hodges_lehmann(found))
+            if contrasts:
+                values.append(hodges_lehmann(contrasts))
         return np.asarray(values)
 
-    def spread(self, effect: Contrast | None = None) -> Spread | None:
+    def variance(self, effect: Contrast | None = None) -> PooledVariance | None:
         """Variance of log times, pooled over each pack's arms that are there in every one of its
         replications.
 
         With an effect it is scaled to that effect's error: a mean over many pairs scatters less than one
         pair, whose two arms have a squared weight of one each.
         """
-        found = self._spread
-        if found is None or effect is None:
-            return found
+        pooled = self._variance
+        if pooled is None or effect is None:
+            return pooled
         squares = sum(weight**2 for weight in effect.weights.values())
-        return Spread(found.mean_square * squares / 2, found.degrees)
+        return PooledVariance(pooled.mean_square * squares / 2, pooled.degrees)
 
     @functools.cached_property
-    def _spread(self) -> Spread | None:
-        return residual_spread(*self._tables())
+    def _variance(self) -> PooledVariance | None:
+        return pooled_variance(*self._tables())
 
     def _tables(self) -> Iterator[np.ndarray]:
-        """[arms, replications] log times of each pack that can tell a spread."""
+        """[arms, replications] log times of each pack that can tell a variance: two of each at least."""
         for pack in {pack for pack, _, _ in self._replications}:
             columns = [
                 _log_times(rounds) for (owner, _, _), rounds in self._replications.items() if owner == pack
             ]
+            # Arms that failed somewhere would need a fit with missing cells; the others tell the variance.
             complete = sorted(set.intersection(*(set(column) for column in columns)))
             table = np.array([[column[arm] for column in columns] for arm in complete])
             if table.ndim == 2 and min(table.shape) > 1:

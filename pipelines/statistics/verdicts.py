@@ -24,20 +24,11 @@ class Verdict(StrEnum):
     NO_DIFFERENCE = "no difference"
     UNDECIDED = "undecided"
     DIFFERENT = "different"
-    UNCHECKED = "unchecked"
-    UNSETTLED = "unsettled"
     FEWER_UNITS = "fewer units"
-    INVALID_BASELINE = "invalid baseline"
-    INERT = "inert"
-
-    @property
-    def ranks(self) -> bool:
-        """Whether the comparison takes part in a ranking by speed."""
-        return self in (Verdict.FASTER, Verdict.SLOWER, Verdict.NO_DIFFERENCE, Verdict.UNDECIDED)
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     """A verdict with what it rests on.
 
     Attributes
@@ -60,7 +51,7 @@ def decide_verdicts(
     withheld: Mapping[str, Verdict] | None = None,
     margin: float = MARGIN,
     floor: float = 0.0,
-) -> dict[str, Judged]:
+) -> dict[str, Judgement]:
     """Verdicts of a whole sweep, corrected by Holm over all of its comparisons.
 
     Parameters
@@ -82,25 +73,25 @@ def decide_verdicts(
         raise ValueError(f"verdicts are withheld from comparisons without an estimate: {', '.join(unknown)}")
     open_names = [name for name in estimates if name not in withheld]
     steps = dict(zip(open_names, holm([estimates[name].p for name in open_names]), strict=True))
-    judged = {}
-    for name, found in estimates.items():
-        if name in withheld:
-            judged[name] = Judged(withheld[name], found.interval)
-        else:
-            judged[name] = _judge(found, steps[name], margin, max(margin, floor))
-    return judged
+    return {
+        name: Judgement(withheld[name], estimate.interval)
+        if name in withheld
+        else _judge(estimate, steps[name], margin, max(margin, floor))
+        for name, estimate in estimates.items()
+    }
 
 
-def _judge(found: Estimate, step: HolmStep, margin: float, called: float) -> Judged:
-    corrected = found.at(step.level) if step.rejected else None
+def _judge(estimate: Estimate, step: HolmStep, margin: float, called: float) -> Judgement:
+    # A comparison that Holm does not reject is read at the plain level, which can only say "no difference".
+    corrected = estimate.at(step.level) if step.rejected else None
     if corrected and corrected.high < -called:
-        return Judged(Verdict.FASTER, corrected, step)
+        return Judgement(Verdict.FASTER, corrected, step)
     if corrected and corrected.low > called:
-        return Judged(Verdict.SLOWER, corrected, step)
-    plain = found.interval
+        return Judgement(Verdict.SLOWER, corrected, step)
+    plain = estimate.interval
     if plain and -margin < plain.low and plain.high < margin:
-        return Judged(Verdict.NO_DIFFERENCE, plain, step)
-    return Judged(Verdict.UNDECIDED, plain, step, rounds_to_decide(found, margin), found.reason)
+        return Judgement(Verdict.NO_DIFFERENCE, plain, step)
+    return Judgement(Verdict.UNDECIDED, plain, step, rounds_to_decide(estimate, margin), estimate.reason)
 
 
 class Ruling(StrEnum):
@@ -137,7 +128,7 @@ class Obstacle(StrEnum):
 
 ANY_GAIN = (1.0, math.inf)
 ANY_LOSS = (0.0, 1.0)
-WORDS: dict[str, tuple[float, float]] = {
+SIZE_WORDS: dict[str, tuple[float, float]] = {
     "none": (1 / 1.02, 1.02),
     "negligible": (1 / 1.02, 1.02),
     "helps": ANY_GAIN,
@@ -183,7 +174,7 @@ def rule_claim(
     kind : of the claim
     low, high : claimed speed ratio, or, for ``memory``, peak memory of the arm / that of its base (0.5 is
         half of it); of a bound that the report does not give, the side of 1 is taken that the other lies on
-    word : of a ``qualitative`` claim, one of `WORDS`
+    word : of a ``qualitative`` claim, one of `SIZE_WORDS`
     interval : log ratio of time, or of peak memory, of the arm to its base; None where nothing was measured
     holds : of a ``predicate``, whether the counters bear it out; None where they were not counted
 
@@ -202,26 +193,10 @@ def rule_claim(
     return _rule_effect(claimed, interval.speed)
 
 
-def rule_not_measurable(obstacle: Obstacle, device: Device) -> Ruling:
-    """The ruling of a claim that cannot be measured on this device.
-
-    Raises
-    ------
-    ValueError
-        The device's facts contradict the obstacle.
-    """
-    if not obstacle.stands(device):
-        raise ValueError(
-            f"a claim was called not measurable because it {obstacle}, and {device.name or device.type} does"
-            " not lack that"
-        )
-    return Ruling.NOT_MEASURABLE
-
-
 def _word_bounds(word: str | None) -> tuple[float, float]:
-    if word not in WORDS:
-        raise ValueError(f"a qualitative claim uses the word {word!r}; choose from: {', '.join(WORDS)}")
-    return WORDS[word]
+    if word not in SIZE_WORDS:
+        raise ValueError(f"a qualitative claim uses the word {word!r}; choose from: {', '.join(SIZE_WORDS)}")
+    return SIZE_WORDS[word]
 
 
 def _bounds(kind: str, low: float | None, high: float | None) -> tuple[float, float]:
@@ -241,7 +216,7 @@ def _bounds(kind: str, low: float | None, high: float | None) -> tuple[float, fl
 
 def _rule_effect(claimed: tuple[float, float], measured: tuple[float, float]) -> Ruling:
     (low, high), (a, b) = claimed, measured
-    if high <= 1:
+    if high <= 1:  # a claimed loss: upside down, so that a larger one exceeds it
         low, high = 1 / high, (1 / low if low else math.inf)
         a, b = 1 / b, 1 / a
     if a > high:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pipelines.statistics.estimates import estimate, precise_enough
+from pipelines.statistics.estimates import estimate_effect, precise_enough
 from pipelines.statistics.log_ratios import Cell, Rounds
 from pipelines.store.records import Manifest, Outcome, Pack, TrialRecord
 
@@ -98,7 +98,7 @@ class StopRule:
             ratios = table.log_ratios(effect)
             # An effect without rounds has failed or cannot run: it will not become precise by waiting.
             if len(ratios) and not precise_enough(
-                estimate(ratios, len(self._manifest.effects), table.spread(effect)), target
+                estimate_effect(ratios, len(self._manifest.effects), table.variance(effect)), target
             ):
                 return False
         return True

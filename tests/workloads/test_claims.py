@@ -15,7 +15,7 @@ import pytest
 from pipelines import trial
 from pipelines.analysis import claim_refusals
 from pipelines.analysis.claim_ledger import promise
-from pipelines.statistics.verdicts import WORDS, Obstacle
+from pipelines.statistics.verdicts import SIZE_WORDS, Obstacle
 from workloads import registry
 from workloads.api import Claim, Device, Workload
 from workloads.errors import ConfigError
@@ -56,7 +56,7 @@ def problems(claim: Claim, cls: type[Workload], counted: str) -> list[str]:
         found += [
             f"nothing counts {part}" for part in parts if part not in known and f'"{part}"' not in counted
         ]
-    if claim.kind == "qualitative" and claim.word not in WORDS:
+    if claim.kind == "qualitative" and claim.word not in SIZE_WORDS:
         found.append(f"unknown word {claim.word}")
     if claim.kind != "qualitative" and not bounded:
         found.append("no bounds")

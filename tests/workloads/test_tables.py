@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tables import latentwire, probe1d, prover, spd
 
-from pipelines.statistics.verdicts import WORDS
+from pipelines.statistics.verdicts import SIZE_WORDS
 from workloads.api import Evidence, Parity, Toggle, Workload
 
 TABLES: dict[str, ModuleType] = {"probe1d": probe1d, "spd": spd, "prover": prover, "latentwire": latentwire}
@@ -239,7 +239,7 @@ def test_every_claim_can_be_ruled_by_numbers_a_known_word_or_a_figure(table: str
         bounded = claim.low is not None or claim.high is not None
         match claim.kind:
             case "qualitative":
-                assert claim.word in WORDS and claim.arms, claim
+                assert claim.word in SIZE_WORDS and claim.arms, claim
             case "predicate":
                 assert bounded or not claim.arms, claim  # a claim about no arm is a rule, not a result
             case _:

@@ -10,7 +10,7 @@ import pytest
 from pipelines.cli import main
 from pipelines.config.types import DesignConfig
 from pipelines.plan import plan, power
-from pipelines.statistics.estimates import estimate, residual_spread
+from pipelines.statistics.estimates import estimate_effect, pooled_variance
 from pipelines.statistics.verdicts import Verdict, decide_verdicts
 from pipelines.store.records import Manifest
 from workloads.api import Device
@@ -41,8 +41,8 @@ def test_an_effect_of_the_planned_size_is_found_in_four_sweeps_of_five(command, 
     for _ in range(600):
         times = rng.normal(0, found.pair_sd / math.sqrt(2), (7, rounds))
         times[1] += found.effect
-        spread = residual_spread(times)
-        estimates = {str(i): estimate(times[i] - times[0], 6, spread) for i in range(1, 7)}
+        variance = pooled_variance(times)
+        estimates = {str(i): estimate_effect(times[i] - times[0], 6, variance) for i in range(1, 7)}
         hits.append(decide_verdicts(estimates, margin=0.0)["1"].verdict is Verdict.SLOWER)
     # .80, with the error of 600 sweeps (.016) and of an approximate formula.
     assert 0.74 < np.mean(hits) < 0.88

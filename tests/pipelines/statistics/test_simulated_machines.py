@@ -16,14 +16,12 @@ from machines import CALM, PROCESSES, SHARED, Machine
 
 from pipelines.statistics.estimates import (
     Method,
-    Spread,
-    estimate,
-    generation_ratios,
+    PooledVariance,
+    estimate_effect,
     hodges_lehmann,
     holm,
-    log_ratios,
+    pooled_variance,
     precise_enough,
-    residual_spread,
     signed_rank_interval,
     signed_rank_p,
 )
@@ -42,7 +40,7 @@ def covers(interval, truth: float) -> bool:
 def test_two_equal_arms_in_fresh_processes_differ_in_five_percent_of_sweeps() -> None:
     times = PROCESSES.sweep(np.random.default_rng(1), 1000, [0.0], rounds=10)
     # .05 +- two standard errors of 1000 sweeps.
-    assert 0.03 < false_positives(times, lambda d: (estimate(d).p or 1) <= 0.05) < 0.07
+    assert 0.03 < false_positives(times, lambda d: (estimate_effect(d).p or 1) <= 0.05) < 0.07
 
 
 def resident(
@@ -52,17 +50,18 @@ def resident(
 
 
 def by_generation(d: np.ndarray, generations: int = 5) -> np.ndarray:
-    return generation_ratios(d, np.repeat(np.arange(generations), len(d) // generations))
+    """[generations] one estimate for each process generation: its pairs share what it drew."""
+    return np.array([hodges_lehmann(own) for own in np.split(d, generations)])
 
 
 def test_two_equal_resident_arms_differ_in_five_percent_of_sweeps_when_generations_count() -> None:
     times = resident(np.random.default_rng(2), 1000)
-    assert 0.03 < false_positives(times, lambda d: (estimate(by_generation(d)).p or 1) <= 0.05) < 0.07
+    assert 0.03 < false_positives(times, lambda d: (estimate_effect(by_generation(d)).p or 1) <= 0.05) < 0.07
 
 
 def test_mutant_pairs_of_one_process_taken_for_rounds_find_differences_that_are_not_there() -> None:
     times = resident(np.random.default_rng(2), 1000)
-    assert false_positives(times, lambda d: (estimate(d).p or 1) <= 0.05) > 0.15
+    assert false_positives(times, lambda d: (estimate_effect(d).p or 1) <= 0.05) > 0.15
 
 
 @pytest.mark.parametrize("generations", [3, 5, 10])
@@ -70,7 +69,8 @@ def test_the_interval_over_generations_covers(generations: int) -> None:
     times = resident(np.random.default_rng(3), 1000, 0.05, generations, pairs=30 // generations)
     hits = []
     for base, arm in times:
-        found = estimate(by_generation(np.log(arm / base), generations), rank=False)
+        too_many = 10**6  # comparisons for the signed rank to decide among
+        found = estimate_effect(by_generation(np.log(arm / base), generations), too_many)
         assert found.method is Method.OWN_VARIANCE
         hits.append(covers(found.interval, 0.05))
     assert 0.93 < np.mean(hits) < 0.97
@@ -112,9 +112,9 @@ def test_the_pooled_interval_covers_nulls_and_planted_effects(machine: Machine, 
     log_times = np.log(machine.sweep(np.random.default_rng(6), 400, POOLED_EFFECTS, rounds=5))
     hits = []
     for sweep in log_times:
-        spread = residual_spread(sweep)
+        variance = pooled_variance(sweep)
         for arm, truth in enumerate(POOLED_EFFECTS, start=1):
-            found = estimate(sweep[arm] - sweep[0], 6, spread)
+            found = estimate_effect(sweep[arm] - sweep[0], 6, variance)
             assert found.method is Method.POOLED
             hits.append(covers(found.interval, truth))
     # Spikes make it conservative. The six arms of a sweep share a base, so 2400 intervals count for about
@@ -122,12 +122,14 @@ def test_the_pooled_interval_covers_nulls_and_planted_effects(machine: Machine, 
     assert 0.93 < np.mean(hits) < most
 
 
-def any_false_claim(log_times: np.ndarray, spread_of: Callable[[np.ndarray], Spread | None]) -> float:
+def any_false_claim(
+    log_times: np.ndarray, variance_of: Callable[[np.ndarray], PooledVariance | None]
+) -> float:
     """Share of sweeps [sweeps, arms, rounds] of nulls in which Holm rejects one."""
     wrong = []
     for sweep in log_times:
-        spread, nulls = spread_of(sweep), len(sweep) - 1
-        ps = [estimate(sweep[arm] - sweep[0], nulls, spread, rank=False).p for arm in range(1, nulls + 1)]
+        variance, nulls = variance_of(sweep), len(sweep) - 1
+        ps = [estimate_effect(sweep[arm] - sweep[0], nulls, variance).p for arm in range(1, nulls + 1)]
         wrong.append(any(step.rejected for step in holm(ps)))
     return float(np.mean(wrong))
 
@@ -137,19 +139,19 @@ def test_six_nulls_by_the_pooled_variance_make_a_false_claim_in_at_most_seven_pe
     machine: Machine,
 ) -> None:
     log_times = np.log(machine.sweep(np.random.default_rng(7), 700, [0.0] * 6, rounds=6))
-    assert any_false_claim(log_times, residual_spread) <= 0.07
+    assert any_false_claim(log_times, pooled_variance) <= 0.07
 
 
-def median_spread(log_times: np.ndarray) -> Spread:
-    """Mutant: the spread as median absolute residual, so that spikes do not widen it."""
+def median_variance(log_times: np.ndarray) -> PooledVariance:
+    """Mutant: the variance by the median absolute residual, so that spikes do not widen it."""
     residuals = log_times - log_times.mean(1, keepdims=True) - log_times.mean(0) + log_times.mean()
     scale = 1.4826 * np.median(np.abs(residuals))
-    return Spread(float(scale**2), (log_times.shape[0] - 1) * (log_times.shape[1] - 1))
+    return PooledVariance(float(scale**2), (log_times.shape[0] - 1) * (log_times.shape[1] - 1))
 
 
-def test_mutant_a_robust_spread_makes_false_claims_when_there_are_spikes() -> None:
+def test_mutant_a_robust_variance_makes_false_claims_when_there_are_spikes() -> None:
     log_times = np.log(SHARED.sweep(np.random.default_rng(7), 300, [0.0] * 6, rounds=6))
-    assert any_false_claim(log_times, median_spread) > 0.15
+    assert any_false_claim(log_times, median_variance) > 0.15
 
 
 NULLS = {f"null {i}": i for i in range(1, 13)}
@@ -157,9 +159,9 @@ NULLS = {f"null {i}": i for i in range(1, 13)}
 
 def verdicts_of(times: np.ndarray) -> dict[str, Verdict]:
     """Verdicts of a sweep [arms, rounds] about every arm against the first."""
-    spread = residual_spread(np.log(times))
+    variance = pooled_variance(np.log(times))
     estimates = {
-        name: estimate(log_ratios(times[arm], times[0]).values, len(NULLS), spread)
+        name: estimate_effect(np.log(times[arm] / times[0]), len(NULLS), variance)
         for name, arm in NULLS.items()
     }
     return {name: judged.verdict for name, judged in decide_verdicts(estimates, margin=0.0).items()}
@@ -207,7 +209,7 @@ def rounds_until(d: np.ndarray, stop: Callable[[np.ndarray], bool]) -> np.ndarra
 def stopped_on_precision(times: np.ndarray) -> list[np.ndarray]:
     """The rounds of each sweep [sweeps, 2, rounds] until the half-width is 2 %."""
     return [
-        rounds_until(np.log(arm / base), lambda d: precise_enough(estimate(d), math.log(1.02)))
+        rounds_until(np.log(arm / base), lambda d: precise_enough(estimate_effect(d), math.log(1.02)))
         for base, arm in times
     ]
 
@@ -258,4 +260,4 @@ def test_pooled_nulls_hold_the_error_at_few_rounds(arms: int, rounds: int) -> No
     log_times = np.log(SHARED.sweep(np.random.default_rng(200 + rounds), 1500, [0.0] * arms, rounds=rounds))
     # With spikes the t distribution is an approximation, worst for many arms: .07 and two standard errors of
     # .0066.
-    assert any_false_claim(log_times, residual_spread) <= 0.085
+    assert any_false_claim(log_times, pooled_variance) <= 0.085

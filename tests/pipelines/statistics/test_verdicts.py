@@ -7,27 +7,26 @@ import math
 import numpy as np
 import pytest
 
-from pipelines.statistics.estimates import Estimate, Interval, Method, estimate, holm
+from pipelines.statistics.estimates import Estimate, Interval, Method, estimate_effect, holm
 from pipelines.statistics.verdicts import (
     MARGIN,
-    WORDS,
-    Judged,
+    SIZE_WORDS,
+    Judgement,
     Obstacle,
     Ruling,
     Verdict,
     decide_verdicts,
     rule_claim,
-    rule_not_measurable,
 )
 from workloads.api import Device
 
 
 def rounds(log_ratio: float, scatter: float, n: int = 12) -> Estimate:
     """n rounds spread evenly around an effect."""
-    return estimate(log_ratio + scatter * np.linspace(-1, 1, n))
+    return estimate_effect(log_ratio + scatter * np.linspace(-1, 1, n))
 
 
-def judge(log_ratio: float, scatter: float, margin: float = MARGIN, floor: float = 0.0) -> Judged:
+def judge(log_ratio: float, scatter: float, margin: float = MARGIN, floor: float = 0.0) -> Judgement:
     return decide_verdicts({"effect": rounds(log_ratio, scatter)}, margin=margin, floor=floor)["effect"]
 
 
@@ -55,7 +54,7 @@ def test_an_undecided_effect_says_how_many_rounds_would_decide() -> None:
 
 
 def test_an_effect_of_one_round_is_undecided_with_the_reason_in_words() -> None:
-    judged = decide_verdicts({"effect": estimate([-0.5])})["effect"]
+    judged = decide_verdicts({"effect": estimate_effect([-0.5])})["effect"]
     assert judged.verdict is Verdict.UNDECIDED
     assert "one round has no interval" in judged.reason
 
@@ -63,7 +62,7 @@ def test_an_effect_of_one_round_is_undecided_with_the_reason_in_words() -> None:
 def test_the_sweep_as_a_whole_is_corrected() -> None:
     # Eight rounds that agree have p = 2 / 2^8: enough for six comparisons and not for seven. Two effects that
     # agree are decided among seven all the same when a third one, with more rounds, comes before them.
-    agreeing = estimate(np.linspace(-0.3, -0.2, 8))
+    agreeing = estimate_effect(np.linspace(-0.3, -0.2, 8))
     nulls = {f"null {i}": rounds(0.0, 0.1) for i in range(6)}
     alone = decide_verdicts({"effect": agreeing})
     six = decide_verdicts({"effect": agreeing, **dict(list(nulls.items())[:5])})
@@ -87,7 +86,9 @@ def test_the_decided_interval_is_holms_and_the_undecided_one_is_plain() -> None:
 
 def test_without_holm_twenty_nulls_would_make_a_claim() -> None:
     # A null that is the luckiest of twenty: p of about 0.02, which its own 95 % interval would call faster.
-    lucky = estimate(np.array([-0.05, -0.04, -0.06, -0.045, -0.055, -0.05, -0.03, 0.012, 0.004, -0.02]))
+    lucky = estimate_effect(
+        np.array([-0.05, -0.04, -0.06, -0.045, -0.055, -0.05, -0.03, 0.012, 0.004, -0.02])
+    )
     assert lucky.interval is not None and lucky.interval.high < -MARGIN
     nulls = {f"null {i}": rounds(0.0, 0.1) for i in range(19)}
     assert decide_verdicts({"lucky": lucky, **nulls})["lucky"].verdict is Verdict.UNDECIDED
@@ -104,7 +105,7 @@ def test_the_margin_can_be_chosen() -> None:
 
 
 def test_a_withheld_comparison_keeps_its_verdict_and_is_not_counted() -> None:
-    agreeing = estimate(np.linspace(-0.3, -0.2, 8))
+    agreeing = estimate_effect(np.linspace(-0.3, -0.2, 8))
     others = {f"different {i}": rounds(-0.02, 0.1) for i in range(10)}
     assert decide_verdicts({"effect": agreeing, **others})["effect"].verdict is Verdict.UNDECIDED
     results = decide_verdicts({"effect": agreeing, **others}, dict.fromkeys(others, Verdict.DIFFERENT))
@@ -118,17 +119,8 @@ def test_withholding_from_an_unknown_comparison_is_refused() -> None:
         decide_verdicts({"effect": rounds(0, 0.1)}, {"typo": Verdict.DIFFERENT})
 
 
-def test_only_verdicts_about_speed_rank() -> None:
-    assert {verdict for verdict in Verdict if verdict.ranks} == {
-        Verdict.FASTER,
-        Verdict.SLOWER,
-        Verdict.NO_DIFFERENCE,
-        Verdict.UNDECIDED,
-    }
-
-
 def test_a_comparison_without_p_counts_among_the_others() -> None:
-    assert [step.rank for step in holm([None, 0.2])] == [2, 1]
+    assert [step.level for step in holm([None, 0.2])] == pytest.approx([0.95, 0.975])
 
 
 def measured(a: float, b: float) -> Interval:
@@ -207,9 +199,9 @@ def test_a_word_is_ruled_by_its_sign_and_size(word: str, a: float, b: float, rul
     assert rule_claim("qualitative", None, None, word, measured(a, b)) is ruling
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", SIZE_WORDS)
 def test_every_word_has_bounds_that_some_measurement_confirms(word: str) -> None:
-    low, high = WORDS[word]
+    low, high = SIZE_WORDS[word]
     assert 0 <= low < high
     middle = math.sqrt(max(low, 0.25) * min(high, 4.0))
     assert (
@@ -244,15 +236,10 @@ CPU = Device(type="cpu", cores=2, compiler=True)
 GPU = Device(type="cuda", count=1, name="H200", capability=(9, 0))
 
 
-@pytest.mark.parametrize("obstacle", [Obstacle.NO_CUDA, Obstacle.NO_TENSOR_CORES, Obstacle.ONE_DEVICE])
-def test_a_claim_about_gpus_is_not_measurable_on_a_cpu(obstacle: Obstacle) -> None:
-    assert rule_not_measurable(obstacle, CPU) is Ruling.NOT_MEASURABLE
-
-
-@pytest.mark.parametrize("obstacle", [Obstacle.NO_CUDA, Obstacle.NO_TENSOR_CORES, Obstacle.NO_COMPILER])
-def test_an_obstacle_that_the_device_contradicts_is_refused(obstacle: Obstacle) -> None:
-    with pytest.raises(ValueError, match="H200 does not lack that"):
-        rule_not_measurable(obstacle, GPU)
+@pytest.mark.parametrize("obstacle", [Obstacle.NO_CUDA, Obstacle.NO_TENSOR_CORES])
+def test_what_only_a_gpu_has_stands_in_the_way_of_claims_on_a_cpu(obstacle: Obstacle) -> None:
+    assert obstacle.stands(CPU)
+    assert not obstacle.stands(GPU)
 
 
 def test_a_missing_compiler_stands_on_a_cpu_without_one() -> None:
