@@ -54,7 +54,7 @@ def arm_results(
     manifest = judge.manifest
     phases, unreadable = phase_table(trials)
     write_parquet(folder.tables_dir / "phases.parquet", phases)
-    counters = {arm.id: judge.counters_of(arm.id) for arm in manifest.arms}
+    counters = {arm.id: judge.records.counters(arm.id) for arm in manifest.arms}
     write_parquet(folder.tables_dir / "counters.parquet", counter_table(manifest.arms, counters))
     first, names = counters[next(iter(manifest.sweep.references.values()))], short_names(manifest)
     results = []

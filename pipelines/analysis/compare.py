@@ -14,7 +14,8 @@ from pipelines.analysis.arm_results import ArmResult, arm_results, short_names
 from pipelines.analysis.columns import parquet_table
 from pipelines.analysis.combinations import AloneAndBeside, Corners, alone_and_beside, interaction_corners
 from pipelines.analysis.comparable import comparable_trials
-from pipelines.analysis.judge import BASE, OTHER_DATA, EffectResult, Judge
+from pipelines.analysis.exclusions import BASE, OTHER_DATA
+from pipelines.analysis.judge import EffectResult, Judge
 from pipelines.analysis.notes import comparison_notes
 from pipelines.analysis.oracles import Quality, judge_quality
 from pipelines.analysis.outcomes import Counts, outcome_counts, sum_counts

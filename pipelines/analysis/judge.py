@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import polars as pl
 
 from pipelines.analysis import claim_refusals
+from pipelines.analysis.arm_records import ArmRecords
 from pipelines.analysis.comparable import differing_data
-from pipelines.analysis.counters import counters_of
-from pipelines.analysis.decisions import decide
+from pipelines.analysis.decisions import Decisions, decide
+from pipelines.analysis.exclusions import Exclusion, Exclusions
 from pipelines.analysis.outcomes import Counts
 from pipelines.config.types import workload_config
 from pipelines.parity.comparison import ParityResult, ParityVerdict
@@ -23,15 +23,11 @@ from pipelines.statistics.estimates import Estimate, estimate_effect
 from pipelines.statistics.log_ratios import Cell, Rounds
 from pipelines.statistics.verdicts import Judgement, Ruling, Verdict, rule_claim
 from pipelines.store.progress import Progress
-from pipelines.store.records import Arm, Effect, Kind, Manifest, Outcome, TrialRecord, read_evidence
+from pipelines.store.records import Arm, Effect, Manifest, Outcome, read_evidence
 from pipelines.trial.device_activity import bound_by
 from pipelines.trial.steady import break_even
 from workloads.api import Claim, Device, Evidence, Workload
 
-BASE = "base "
-"""Before an outcome: the arm may well have run, but what it is measured against did not."""
-OTHER_DATA = "other data"
-"""Instead of an outcome: the arms did not work on the same data."""
 SHOWN_ROUNDS = 100
 """An undecided effect that needs more rounds than this is not worth deciding."""
 
@@ -61,7 +57,7 @@ class EffectResult:
     outcome: str = ""  # why there is no time: unsupported, inert, failed ...
     note: str = ""
     rulings: tuple[tuple[Claim, str], ...] = ()
-    trials: Counts = dataclasses.field(default_factory=dict)  # how those behind it ended, its base's apart
+    trials: Counts = field(default_factory=dict)  # how those behind it ended, its base's apart
 
     @property
     def word(self) -> str:
@@ -97,7 +93,15 @@ def rounds_of(used: pl.DataFrame, figure: str) -> Rounds:
 
 
 class Judge:
-    """Judges the effects of one sweep against one another, by a column of the table of trials."""
+    """Judges the effects of one sweep against one another, by a column of the table of trials.
+
+    Parameters
+    ----------
+    used : the timing trials that count
+    figure : the column
+    data : digest of the data that each arm (id) worked on
+    left_out : folders of timing trials that do not count
+    """
 
     def __init__(
         self,
@@ -109,12 +113,12 @@ class Judge:
         data: Mapping[str, str] | None = None,
         left_out: frozenset[str] = frozenset(),
     ) -> None:
-        self.data, self.left_out = data or {}, left_out
-        self.manifest = manifest
-        self.cls = cls
+        self.manifest, self.cls = manifest, cls
         self.config = workload_config(cls, manifest.sweep.config)
         self.agreement = Agreement(manifest, cls, progress, read_evidence)
-        self.progress = progress
+        self.records = ArmRecords(progress, left_out=left_out)
+        self.data = data or {}
+        self.exclusions = Exclusions(manifest, self.records, self.agreement, self.data)
         self.times = rounds_of(used, figure)
         self.cpu_times = rounds_of(used.filter(pl.col("cpu_ns_per_unit") > 0), "cpu_ns_per_unit")
         self.peaks = rounds_of(used.filter(pl.col("peak_bytes") > 0), "peak_bytes")
@@ -122,133 +126,101 @@ class Judge:
 
     def effects(self) -> tuple[EffectResult, ...]:
         """All effects, verdicts corrected for their number."""
-        counted = [effect for effect in self.manifest.effects if self._why_no_time(effect) is None]
-        parities = {effect.id: self.agreement.of(effect) for effect in self.manifest.effects}
-        withheld = {effect.id: Verdict.FEWER_UNITS for effect in counted if self._did_less(effect)}
+        effects = self.manifest.effects
+        excluded = {effect.id: self.exclusions.of_effect(effect) for effect in effects}
+        parities = {effect.id: self.agreement.of(effect) for effect in effects}
+        compared = [effect for effect in effects if excluded[effect.id] is None]
+        withheld = {effect.id: Verdict.FEWER_UNITS for effect in compared if self._did_less(effect)}
         withheld |= {
-            name: Verdict.DIFFERENT
-            for name, found in parities.items()
-            if found.verdict is ParityVerdict.DIFFERENT
+            effect.id: Verdict.DIFFERENT
+            for effect in effects
+            if parities[effect.id].verdict is ParityVerdict.DIFFERENT
         }
-        decided = decide(self.times, counted, withheld, math.log1p(self.manifest.sweep.margin))
-        if decided.floor:
-            apart = math.expm1(decided.floor)
+        decisions = decide(self.times, compared, withheld, math.log1p(self.manifest.sweep.margin))
+        if decisions.floor:
+            apart = math.expm1(decisions.floor)
             self.notes.append(
                 f"two equal arms lie within {apart:.2%} of one another: no smaller effect is called"
             )
         return tuple(
-            self._result(
-                effect, parities[effect.id], decided.estimates.get(effect.id), decided.verdicts.get(effect.id)
-            )
-            for effect in self.manifest.effects
+            self._result(effect, excluded[effect.id], parities[effect.id], decisions) for effect in effects
         )
 
     def _result(
-        self, effect: Effect, judged: ParityResult, found: Estimate | None, verdict: Judgement | None
+        self, effect: Effect, excluded: Exclusion | None, parity: ParityResult, decisions: Decisions
     ) -> EffectResult:
         arm, base = (self.manifest.arm(name) for name in effect.pairs[0])
-        outcome = self._why_no_time(effect)
-        ratio = math.exp(found.log_ratio) if found else None
-        bounds = (
-            (math.exp(found.interval.low), math.exp(found.interval.high))
-            if found and found.interval
-            else None
-        )
+        estimate, judgement = decisions.estimates.get(effect.id), decisions.verdicts.get(effect.id)
         result = EffectResult(
             effect=effect,
             arm_label=arm.label,
             base_label=base.label,
-            verdict=verdict.verdict if verdict else None,
-            ratio=ratio,
-            low=bounds[0] if bounds else None,
-            high=bounds[1] if bounds else None,
-            p=found.p if found else None,
-            rounds=found.n if found else 0,
-            method=found.method if found else "",
-            cpu=self._cpu(effect) if found else None,
-            parity=judged,
+            verdict=judgement.verdict if judgement else None,
+            parity=parity,
             memory_bytes=self._memory(effect),
-            compile_s=self._cold_compile_s(arm.id) if found and not effect.contrast else None,
-            warm_compile_s=self._median(arm.id, "compile_s") if found and not effect.contrast else None,
-            break_even=(
-                self._break_even(arm.id, base.id)
-                if found and verdict and verdict.verdict is Verdict.FASTER and not effect.contrast
-                else None
-            ),
-            rounds_needed=verdict.rounds if verdict else None,
-            outcome=outcome[0] if outcome else "",
-            note=outcome[1] if outcome else self._note(arm, judged, verdict),
+            rounds_needed=judgement.rounds if judgement else None,
+            outcome=excluded.outcome if excluded else "",
+            note=excluded.reason if excluded else self._note(arm, parity, judgement),
         )
-        claims = (
-            [] if effect.contrast else self._claims(arm, base)
-        )  # a report's claim is about one pair of arms
-        rulings = tuple((claim, self._ruling(claim, result, found)) for claim in claims)
-        return dataclasses.replace(result, rulings=rulings)
+        if estimate:
+            result = self._with_times(result, estimate)
+        if effect.contrast:  # what compiling costs, and a report's claim, are about one pair of arms
+            return result
+        if estimate:
+            result = self._with_compiling(result)
+        rulings = tuple((claim, self._ruling(claim, result, estimate)) for claim in self._claims(arm, base))
+        return replace(result, rulings=rulings)
+
+    def _with_times(self, result: EffectResult, estimate: Estimate) -> EffectResult:
+        low, high = estimate.interval.ratios if estimate.interval else (None, None)
+        return replace(
+            result,
+            ratio=math.exp(estimate.log_ratio),
+            low=low,
+            high=high,
+            p=estimate.p,
+            rounds=estimate.n,
+            method=estimate.method,
+            cpu=self._cpu(result.effect),
+        )
+
+    def _with_compiling(self, result: EffectResult) -> EffectResult:
+        arm, base = result.effect.pairs[0]
+        return replace(
+            result,
+            compile_s=self.records.cold_compile_s(arm),
+            warm_compile_s=self.records.median(arm, "compile_s"),
+            break_even=self._break_even(arm, base) if result.verdict is Verdict.FASTER else None,
+        )
 
     def _cpu(self, effect: Effect) -> tuple[float, float, float] | None:
         """The effect in process CPU time: on a shared host it holds still where wall time does not."""
         ratios = self.cpu_times.log_ratios(effect)
-        found = estimate_effect(ratios, 1, self.cpu_times.variance(effect)) if len(ratios) else None
-        if found is None or found.interval is None:
+        if not len(ratios):
             return None
-        return math.exp(found.log_ratio), math.exp(found.interval.low), math.exp(found.interval.high)
-
-    def _why_no_time(self, effect: Effect) -> tuple[str, str] | None:
-        """Outcome and reason of an arm that has no time to compare."""
-        for arm in effect.weights:
-            ok = [record for record in self._timings(arm) if record.outcome is Outcome.OK]
-            bad = [
-                record
-                for record in [*self._timings(arm), *self._others(arm)]
-                if record.outcome is not Outcome.OK
-            ]
-            if bad and not ok:
-                reason = bad[0].failure.message.partition("\n")[0] if bad[0].failure else ""
-                if not effect.contrast and all(arm != own for own, _ in effect.pairs):
-                    return (
-                        f"{BASE}{bad[0].outcome.value}",
-                        f"its base {self.manifest.arm(arm).label}: {reason}",
-                    )
-                return bad[0].outcome.value, reason
-        if apart := differing_data(self.data, effect.weights):
-            return OTHER_DATA, apart
-        if len(effect.pairs) == 1 and not effect.contrast and (witness := self._unmoved_witness(effect)):
-            return Outcome.INERT.value, f"{witness} is the same with and without it"
-        return None
+        cpu = estimate_effect(ratios, 1, self.cpu_times.variance(effect))
+        return (math.exp(cpu.log_ratio), *cpu.interval.ratios) if cpu.interval else None
 
     def _did_less(self, effect: Effect) -> bool:
         """Whether timed jobs of the arm ended with fewer units than those of its base."""
         if self.cls.shape != "job":
             return False  # iterations of steps are counted by cadence, which levels may change
-        units = [[(self._median(name, "units") or 0.0) for name in pair] for pair in effect.pairs]
+        units = [[(self.records.median(name, "units") or 0.0) for name in pair] for pair in effect.pairs]
         return any(arm < base * (1 - 1e-9) for arm, base in units)
 
-    def _unmoved_witness(self, effect: Effect) -> str | None:
-        """The counter that should have changed and did not: the level provably does nothing here."""
-        arm, base = effect.pairs[0]
-        counters = [self.counters_of(name) for name in (arm, base)]
-        level = self.agreement.levels(self.manifest.arm(arm)).get(effect.toggle)
-        if level is None or level.witness is None or None in counters:
-            return None
-        with_it, without_it = (found.get(level.witness) for found in counters if found is not None)
-        return level.witness if with_it is not None and with_it == without_it else None
+    def _note(self, arm: Arm, parity: ParityResult, judgement: Judgement | None) -> str:
+        doubtful = parity.verdict in (ParityVerdict.DIFFERENT, ParityVerdict.UNCHECKED)
+        notes = [parity.reason if doubtful else "", judgement.reason if judgement else ""]
+        return "; ".join(note for note in [*notes, self._unsettled(arm.id)] if note)
 
-    def _note(self, arm: Arm, judged: ParityResult, verdict: Judgement | None) -> str:
-        records = [record for record in self._timings(arm.id) if record.outcome is Outcome.OK]
-        notes = (
-            [judged.reason]
-            if judged.verdict in (ParityVerdict.DIFFERENT, ParityVerdict.UNCHECKED) and judged.reason
-            else []
-        )
-        if verdict and verdict.reason:
-            notes.append(verdict.reason)
+    def _unsettled(self, arm: str) -> str:
+        """A note where most timing trials of an arm began before their iterations took equally long."""
+        records = self.records.timed(arm)
         unsettled = [record for record in records if not record.settled]
-        if len(unsettled) * 2 > len(records):
-            notes.append(
-                f"iterations did not settle in {len(unsettled)} of {len(records)} rounds"
-                f" ({unsettled[0].alarm or 'warm-up'})"
-            )
-        return "; ".join(notes)
+        if len(unsettled) * 2 <= len(records):
+            return ""
+        why = unsettled[0].alarm or "warm-up"
+        return f"iterations did not settle in {len(unsettled)} of {len(records)} rounds ({why})"
 
     def _claims(self, arm: Arm, base: Arm) -> list[Claim]:
         """Claims about exactly the levels that set the arm apart from its base."""
@@ -257,7 +229,7 @@ class Judge:
         about = [claim for claim in claims if any(dict(levels) == moved for levels in claim.arms)]
         return [claim for claim in about if claim.against.items() <= base.levels.items()]
 
-    def _ruling(self, claim: Claim, result: EffectResult, found: Estimate | None) -> str:
+    def _ruling(self, claim: Claim, result: EffectResult, estimate: Estimate | None) -> str:
         if in_the_way := claim_refusals.obstacles(claim, self.cls.toggles, self.device()):
             return f"{Ruling.NOT_MEASURABLE.value}: {claim_refusals.obstacle_text(in_the_way)}"
         if result.outcome:
@@ -266,12 +238,11 @@ class Judge:
             return f"{Ruling.UNDECIDED.value}: the arm computes something different"
         holds = None
         if claim.kind == "memory":
-            found = estimate_effect(self.peaks.log_ratios(result.effect))
+            estimate = estimate_effect(self.peaks.log_ratios(result.effect))
         elif claim.kind == "predicate":
             holds = self._holds(claim, result.effect.pairs[0][0])
-        return rule_claim(
-            claim.kind, claim.low, claim.high, claim.word, found.interval if found else None, holds=holds
-        ).value
+        interval = estimate.interval if estimate else None
+        return rule_claim(claim.kind, claim.low, claim.high, claim.word, interval, holds=holds).value
 
     def _holds(self, claim: Claim, arm: str) -> bool | None:
         """Whether the counter or number that a predicate speaks of lies within its bounds."""
@@ -282,14 +253,14 @@ class Judge:
 
     def figure_of(self, arm: str, figure: str | None) -> float | None:
         """What a claim's figure is for an arm; None where it was not measured."""
-        timings = [record for record in self._timings(arm) if record.outcome is Outcome.OK]
-        return claim_refusals.figure_value(figure or "", functools.partial(self._counted, arm), timings)
+        lookup = functools.partial(self._counted, arm)
+        return claim_refusals.figure_value(figure or "", lookup, self.records.timed(arm))
 
     def _counted(self, arm: str, name: str) -> float | None:
         """A counter of an arm, a number of its evidence, or whether it kept the reference's results."""
         if name == claim_refusals.RESULTS_KEPT:
             return self._results_kept(arm)
-        value = (self.counters_of(arm) or {}).get(name)
+        value = (self.records.counters(arm) or {}).get(name)
         if value is None and (evidence := self.evidence_of(arm)):
             value = evidence.numbers.get(name)
         return value
@@ -303,81 +274,44 @@ class Judge:
 
     def device(self) -> Device:
         """The device that the trials ran on, as they recorded it."""
-        for found in self.progress.other.values():
-            if facts := found.record.environment.get("device"):
-                return Device(**{**facts, "capability": tuple(facts["capability"])})
-        return Device()
+        return self.records.device()
 
     def _break_even(self, arm: str, base: str) -> float | None:
         """Iterations after which the arm's set-up and its compilation, with nothing compiled yet, are
         repaid."""
-        found = [self._timings(name) for name in (arm, base)]
-        cold = [self._cold_compile_s(name) or 0.0 for name in (arm, base)]
-        one_off = [
-            median([r.setup_s + r.first_iteration_s + max(0.0, compile_s - r.compile_s) for r in records])
-            for records, compile_s in zip(found, cold, strict=True)
+        once_s = [self.records.one_off_s(name) or 0.0 for name in (arm, base)]
+        each_s = [
+            median([r.region_ns / 1e9 / max(r.iterations, 1) for r in self.records.timed(name)])
+            for name in (arm, base)
         ]
-        each = [median([r.region_ns / 1e9 / max(r.iterations, 1) for r in records]) for records in found]
-        return break_even(one_off[0], one_off[1], each[0], each[1])
+        return break_even(*once_s, *each_s)
 
     def bound_by(self, arm: str) -> str | None:
         """Whether an arm waits for its host or its device; None where the device's work was not seen."""
-        records = [
-            record for record in self._timings(arm) if record.outcome is Outcome.OK and record.units > 0
-        ]
-        wall_ns = median([record.ns_per_unit for record in records]) if records else None
-        return bound_by((self.counters_of(arm) or {}).get("device_busy_ns"), wall_ns)
-
-    def _cold_compile_s(self, arm: str) -> float | None:
-        """Seconds of compilation in the counting trial, which starts with nothing compiled."""
-        counted = (self.counters_of(arm) or {}).get("compile_s")
-        return counted if counted is not None else self._median(arm, "compile_s")
+        times_ns = [record.ns_per_unit for record in self.records.timed(arm) if record.units > 0]
+        busy_ns = (self.records.counters(arm) or {}).get("device_busy_ns")
+        return bound_by(busy_ns, median(times_ns) if times_ns else None)
 
     def _memory(self, effect: Effect) -> float | None:
         """Median over the pairs of the arm's peak memory less the base's, in bytes; none of an
         interaction."""
         if differing_data(self.data, effect.weights):
             return None
+        peaks = {arm: self.records.median(arm, "peak_bytes") for arm in effect.weights}
         if effect.contrast:
-            peaks = {arm: self._median(arm, "peak_bytes") for arm in effect.contrast}
-            whole = (
-                sum(weight for weight in effect.contrast.values() if weight > 0) < 1.5
-                and None not in peaks.values()
-            )
-            return (
-                sum(weight * (peaks[arm] or 0.0) for arm, weight in effect.contrast.items())
-                if whole
-                else None
-            )
-        differences = []
-        for arm, base in effect.pairs:
-            peaks = [self._median(name, "peak_bytes") for name in (arm, base)]
-            if peaks[0] is not None and peaks[1] is not None:
-                differences.append(peaks[0] - peaks[1])
+            return self._contrast_memory(effect, peaks)
+        pairs = [(peaks[arm], peaks[base]) for arm, base in effect.pairs]
+        differences = [arm - base for arm, base in pairs if arm is not None and base is not None]
         return median(differences) if differences else None
 
-    def _median(self, arm: str, field: str) -> float | None:
-        values = [
-            float(getattr(record, field)) for record in self._timings(arm) if record.outcome is Outcome.OK
-        ]
-        return median(values) if values else None
-
-    def _timings(self, arm: str) -> list[TrialRecord]:
-        latest = [attempts[max(attempts)] for attempts in self.progress.timing.values() if attempts]
-        found = [trials[arm] for trials in latest if arm in trials]
-        return [one.record for one in found if str(one.folder) not in self.left_out]
-
-    def _others(self, arm: str) -> list[TrialRecord]:
-        return [found.record for (name, _), found in self.progress.other.items() if name == arm]
-
-    def counters_of(self, arm: str) -> Mapping[str, float | None] | None:
-        """What the arm's trials counted; None without a counting trial."""
-        found = self.progress.other.get((arm, Kind.COUNTING))
-        if found is None or found.record.outcome is not Outcome.OK:
+    @staticmethod
+    def _contrast_memory(effect: Effect, peaks: Mapping[str, float | None]) -> float | None:
+        known = {arm: peak for arm, peak in peaks.items() if peak is not None}
+        # The positive weights of a main effect add up to one, those of an interaction to two.
+        is_interaction = sum(weight for weight in effect.contrast.values() if weight > 0) >= 1.5
+        if is_interaction or len(known) < len(peaks):
             return None
-        return counters_of(
-            found.record, [record for record in self._timings(arm) if record.outcome is Outcome.OK]
-        )
+        return sum(weight * known[arm] for arm, weight in effect.contrast.items())
 
     def evidence_of(self, arm: str) -> Evidence | None:
         """What the arm's evidence trial kept; None without one."""

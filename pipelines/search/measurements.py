@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,31 +21,21 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from pipelines.analysis import collect
+from pipelines.analysis.arm_records import ArmRecords
 from pipelines.analysis.comparable import comparable_trials
-from pipelines.analysis.counters import counters_of
+from pipelines.analysis.exclusions import Exclusion, Exclusions
 from pipelines.config.types import SweepCommand, as_measure
 from pipelines.execution import executor_choice, launch, progress_display
-from pipelines.parity.comparison import ParityVerdict
 from pipelines.parity.evidence import Agreement
 from pipelines.plan import plan
 from pipelines.plan.arms import Space
 from pipelines.plan.designs import Assignment
-from pipelines.search.arm_times import log_times
+from pipelines.search.arm_times import LogTime, log_times
 from pipelines.search.search import Seen
 from pipelines.statistics.log_ratios import Cell
 from pipelines.store import provenance
-from pipelines.store.progress import Progress, read_progress
-from pipelines.store.records import (
-    Arm,
-    Effect,
-    Kind,
-    Manifest,
-    Outcome,
-    Pack,
-    SweepFolder,
-    TrialRecord,
-    read_evidence,
-)
+from pipelines.store.progress import read_progress
+from pipelines.store.records import Arm, Effect, Manifest, Outcome, Pack, SweepFolder, read_evidence
 from pipelines.trial import environment
 from pipelines.trial.identity import arm_id
 from workloads import registry
@@ -110,7 +99,6 @@ class Bench:
         self.space, self.manifest = _beginning(self._planned, self.device, reference)
         self.folder = SweepFolder(Path(command.runs) / self.manifest.sweep.name)
         self.reference = self.manifest.arms[0]
-        self._numbers: dict[str, str] = {}
 
     def measure(self, wanted: Sequence[Wanted]) -> None:
         """Add a step to the sweep and measure what is missing of it.
@@ -162,69 +150,25 @@ class Bench:
         """What is known of every arm (id) that has been asked for."""
         progress = read_progress(self.folder, self.manifest)
         trials = collect.collect(self.folder, self.manifest, progress)
-        sound = trials.filter(pl.col("used") & (pl.col("outcome") == Outcome.OK.value))
-        used = comparable_trials(sound).trials
-        agreement = Agreement(
-            self.manifest, registry.find(self.manifest.sweep.workload), progress, read_evidence
-        )
-        facts = _facts(progress, {pack.id for pack in self.manifest.packs})
-        cells = _costs(used, facts, self.reference.id, self._limits)
+        sound = comparable_trials(trials.filter(pl.col("used") & (pl.col("outcome") == Outcome.OK.value)))
+        # Packs of later steps do not count: a search that is started anew must see what it saw.
+        packs = {pack.id for pack in self.manifest.packs}
+        records = ArmRecords(progress, packs, sound.left_out)
+        cls = registry.find(self.manifest.sweep.workload)
+        agreement = Agreement(self.manifest, cls, progress, read_evidence)
+        exclusions = Exclusions(self.manifest, records, agreement, sound.data, self._limits.compile_s)
+        cells = _costs(sound.trials, records, self.reference.id, self._limits.iterations)
         times = log_times(cells, self.reference.id)
-        found = {}
-        for arm in self.manifest.arms:
-            outcome, reason = self._ruled_out(arm, facts, agreement)
-            peaks = used.filter(pl.col("arm") == arm.id)["peak_bytes"].to_list()
-            peak = max(peaks) if peaks else None
-            time = times.get(arm.id)
-            if outcome or time is None:
-                found[arm.id] = Seen(None, 0.0, reason or "no finished round", outcome or "unfinished", peak)
-            else:
-                found[arm.id] = Seen(time.value, time.variance, peak_bytes=peak)
-        return found
+        peaks = dict(sound.trials.group_by("arm").agg(pl.col("peak_bytes").max()).iter_rows())
+        return {
+            arm.id: _seen(exclusions.of_arm(arm.id), times.get(arm.id), peaks.get(arm.id))
+            for arm in self.manifest.arms
+        }
 
     @property
     def trials(self) -> int:
         """Timing trials that the search has planned."""
         return sum(len(order) for pack in self.manifest.packs for order in pack.orders)
-
-    def _ruled_out(
-        self, arm: Arm, facts: Mapping[str, list[TrialRecord]], agreement: Agreement
-    ) -> tuple[str, str]:
-        """Outcome and reason of an arm that is out of the question, or nothing."""
-        records = facts.get(arm.id, [])
-        bad = [record for record in records if record.outcome is not Outcome.OK]
-        ok = [record for record in records if record.outcome is Outcome.OK and record.kind is Kind.TIMING]
-        if bad and not ok:
-            return bad[-1].outcome.value, (
-                bad[-1].failure.message.partition("\n")[0] if bad[-1].failure else ""
-            )
-        if worse := [record for record in bad if record.outcome is Outcome.OOM]:
-            return Outcome.OOM.value, worse[0].failure.message.partition("\n")[0] if worse[0].failure else ""
-        cold = _cold_compile_s(records)
-        if self._limits.compile_s is not None and cold > self._limits.compile_s:
-            return "compile_s", f"compiles for {cold:.1f} s, and tune.compile_s={self._limits.compile_s:g}"
-        if arm.id == self.reference.id or not records:
-            return "", ""
-        if witness := self._inert(arm, facts, agreement):
-            return Outcome.INERT.value, f"{witness} is the same with and without it"
-        judged = agreement.between(arm.id, self.reference.id)
-        if judged.verdict is ParityVerdict.DIFFERENT:
-            return "different", f"changes results: {judged.reason}" if judged.reason else "changes results"
-        if judged.verdict is ParityVerdict.UNCHECKED:
-            return "unchecked", f"its results could not be checked: {judged.reason}"
-        return "", ""
-
-    def _inert(self, arm: Arm, facts: Mapping[str, list[TrialRecord]], agreement: Agreement) -> str:
-        """The counter that should have changed and did not, of an arm that is a level by itself; or
-        nothing."""
-        for effect in self.manifest.effects:
-            if effect.design != "one_at_a_time" or effect.pairs[0][0] != arm.id:
-                continue
-            witness = agreement.levels(arm)[effect.toggle].witness
-            counts = [_counters(facts.get(name, [])).get(witness or "") for name in effect.pairs[0]]
-            if witness is not None and counts[0] is not None and counts[0] == counts[1]:
-                return witness
-        return ""
 
     def _todo(self) -> dict[str, int]:
         here = None if self.where.remote else environment.comparison_keys(self.device)
@@ -316,58 +260,25 @@ def _effect(one: Wanted, arm: str, base: str) -> Effect:
     )
 
 
-def _facts(progress: Progress, packs: set[str]) -> dict[str, list[TrialRecord]]:
-    """All records of each arm (id). Packs of later steps do not count: a search that is started anew must see
-    what it saw."""
-    found: dict[str, list[TrialRecord]] = {}
-    for (arm, _), one in progress.other.items():
-        found.setdefault(arm, []).append(one.record)
-    timings = [attempts for (pack, _), attempts in progress.timing.items() if pack in packs]
-    for arms in (arms for attempts in timings for arms in attempts.values()):
-        for arm, one in arms.items():
-            found.setdefault(arm, []).append(one.record)
-    return found
+def _seen(exclusion: Exclusion | None, time: LogTime | None, peak_bytes: int | None) -> Seen:
+    """What is known of an arm that may be ruled out, or have no time yet."""
+    if exclusion is None and time is not None:
+        return Seen(time.value, time.variance, peak_bytes=peak_bytes)
+    exclusion = exclusion or Exclusion("unfinished")
+    return Seen(None, 0.0, exclusion.reason or "no finished round", exclusion.outcome, peak_bytes)
 
 
-def _counters(records: Sequence[TrialRecord]) -> Mapping[str, float | None]:
-    counting = next((record for record in records if record.kind is Kind.COUNTING), None)
-    return (
-        counters_of(counting, [record for record in records if record.kind is Kind.TIMING])
-        if counting
-        else {}
-    )
-
-
-def _cold_compile_s(records: Sequence[TrialRecord]) -> float:
-    """Seconds of compiling with nothing compiled yet."""
-    return max(
-        (record.counters.get("compile_s") or 0.0 for record in records if record.kind is Kind.COUNTING),
-        default=0.0,
-    )
-
-
-def _costs(
-    used: pl.DataFrame, facts: Mapping[str, list[TrialRecord]], reference: str, limits: Limits
-) -> list[Cell]:
+def _costs(used: pl.DataFrame, records: ArmRecords, reference: str, iterations: float | None) -> list[Cell]:
     """What each arm costs in each round: its time per unit, or the seconds of the stated work with set-up and
     compiling."""
+    rows = used.select("pack", "round", "generation", "arm", "ns_per_unit").iter_rows()
+    cells = [Cell(*row) for row in rows]
+    if iterations is None:
+        return cells
     own = used.filter(pl.col("arm") == reference)
-    per_iteration = median((own["units"] / own["iterations"]).to_list()) if own.height else 1.0
-    cells = []
-    for pack, number, generation, arm, value in used.select(
-        "pack", "round", "generation", "arm", "ns_per_unit"
-    ).iter_rows():
-        if limits.iterations is not None:
-            value = _one_off_s(facts.get(arm, [])) + limits.iterations * per_iteration * value / 1e9
-        cells.append(Cell(pack, number, generation, arm, value))
-    return cells
-
-
-def _one_off_s(records: Sequence[TrialRecord]) -> float:
-    """Set-up and first iteration, with what compiling takes while nothing is compiled yet."""
-    cold = _cold_compile_s(records)
-    timed = [record for record in records if record.kind is Kind.TIMING and record.outcome is Outcome.OK]
-    one_off = [
-        record.setup_s + record.first_iteration_s + max(0.0, cold - record.compile_s) for record in timed
+    units = iterations * (median((own["units"] / own["iterations"]).to_list()) if own.height else 1.0)
+    once_s = {cell.arm: records.one_off_s(cell.arm) for cell in cells}
+    return [
+        dataclasses.replace(cell, value=(once_s[cell.arm] or 0.0) + units * cell.value / 1e9)
+        for cell in cells
     ]
-    return median(one_off) if one_off else math.inf

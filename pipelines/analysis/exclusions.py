@@ -1,0 +1,131 @@
+"""What rules arms and effects out of a comparison of times: the one place that comparing and tuning ask.
+
+Pure: records and parity go in, a reason or nothing comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pipelines.analysis.arm_records import ArmRecords
+from pipelines.analysis.comparable import differing_data
+from pipelines.parity.comparison import ParityVerdict
+from pipelines.parity.evidence import Agreement
+from pipelines.store.records import Effect, Manifest, Outcome, TrialRecord
+
+BASE = "base "
+"""Before an outcome: the arm may well have run, but what it is measured against did not."""
+OTHER_DATA = "other data"
+"""Instead of an outcome: the arms did not work on the same data."""
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Why there is no time to compare: how a trial ended, or a word in its place, and the reason in words."""
+
+    outcome: str
+    reason: str = ""
+
+
+class Exclusions:
+    """Rules arms and effects of one sweep out.
+
+    Parameters
+    ----------
+    data : digest of the data that each arm (id) worked on
+    compile_s : seconds that an arm may compile for with nothing compiled yet; None: any
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        records: ArmRecords,
+        agreement: Agreement,
+        data: Mapping[str, str] | None = None,
+        compile_s: float | None = None,
+    ) -> None:
+        self._manifest, self._records, self._agreement = manifest, records, agreement
+        self._data, self._compile_s = data or {}, compile_s
+
+    def of_effect(self, effect: Effect) -> Exclusion | None:
+        """Why an effect has no time: an arm of it never ran, the data differ, or the level does nothing.
+
+        An arm that changes results keeps its times, and gets a verdict in their place.
+        """
+        for arm in effect.weights:
+            if failure := self._failure(arm):
+                return failure if _own(effect, arm) else self._of_base(arm, failure)
+        if differing := differing_data(self._data, effect.weights):
+            return Exclusion(OTHER_DATA, differing)
+        return self._inert(effect)
+
+    def of_arm(self, arm: str) -> Exclusion | None:
+        """Why a search may not recommend an arm: it fails, breaks a limit, does nothing, or may compute
+        something else than the first reference.
+
+        Stricter than a comparison: a single round without memory is enough, and so are unchecked results.
+        """
+        if broken := self._failure(arm) or self._out_of_memory(arm) or self._compiles_too_long(arm):
+            return broken
+        reference = next(iter(self._manifest.sweep.references.values()))
+        if arm == reference or not self._records.all(arm):
+            return None
+        by_itself = (e for e in self._manifest.effects if e.design == "one_at_a_time" and _own(e, arm))
+        return _first(map(self._inert, by_itself)) or self._other_results(arm, reference)
+
+    def _failure(self, arm: str) -> Exclusion | None:
+        """An arm of which no timing trial ended well."""
+        failed = self._records.failed(arm)
+        return _ended(failed[0]) if failed and not self._records.timed(arm) else None
+
+    def _of_base(self, arm: str, failure: Exclusion) -> Exclusion:
+        label = self._manifest.arm(arm).label
+        return Exclusion(BASE + failure.outcome, f"its base {label}: {failure.reason}")
+
+    def _out_of_memory(self, arm: str) -> Exclusion | None:
+        return _first(_ended(one) for one in self._records.failed(arm) if one.outcome is Outcome.OOM)
+
+    def _compiles_too_long(self, arm: str) -> Exclusion | None:
+        cold_s = self._records.cold_compile_s(arm) or 0.0
+        if self._compile_s is None or cold_s <= self._compile_s:
+            return None
+        return Exclusion("compile_s", f"compiles for {cold_s:.1f} s, and tune.compile_s={self._compile_s:g}")
+
+    def _inert(self, effect: Effect) -> Exclusion | None:
+        """A level whose witness, the counter that it is declared to change, did not change."""
+        if len(effect.pairs) != 1 or effect.contrast:
+            return None
+        arm, base = effect.pairs[0]
+        level = self._agreement.levels(self._manifest.arm(arm)).get(effect.toggle)
+        if level is None or level.witness is None:
+            return None
+        with_it, without_it = (
+            (self._records.counters(name) or {}).get(level.witness) for name in (arm, base)
+        )
+        if with_it is None or with_it != without_it:
+            return None
+        return Exclusion(Outcome.INERT.value, f"{level.witness} is the same with and without it")
+
+    def _other_results(self, arm: str, reference: str) -> Exclusion | None:
+        parity = self._agreement.between(arm, reference)
+        if parity.verdict is ParityVerdict.DIFFERENT:
+            why = f"changes results: {parity.reason}" if parity.reason else "changes results"
+            return Exclusion("different", why)
+        if parity.verdict is ParityVerdict.UNCHECKED:
+            return Exclusion("unchecked", f"its results could not be checked: {parity.reason}")
+        return None
+
+
+def _own(effect: Effect, arm: str) -> bool:
+    """Whether an effect is about this arm, and not measured against it."""
+    return bool(effect.contrast) or any(arm == own for own, _ in effect.pairs)
+
+
+def _ended(record: TrialRecord) -> Exclusion:
+    reason = record.failure.message.partition("\n")[0] if record.failure else ""
+    return Exclusion(record.outcome.value, reason)
+
+
+def _first(exclusions: Iterable[Exclusion | None]) -> Exclusion | None:
+    return next((exclusion for exclusion in exclusions if exclusion), None)

@@ -1,0 +1,117 @@
+"""What rules an arm out: the same records, as a comparison and as a search judges them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from measured import change, cost, simulated, spec_of, write
+from toys.spinner import Spinner
+
+from pipelines.analysis.arm_records import ArmRecords
+from pipelines.analysis.exclusions import BASE, OTHER_DATA, Exclusions
+from pipelines.config.types import DesignConfig
+from pipelines.parity.evidence import Agreement
+from pipelines.store.progress import read_progress
+from pipelines.store.records import Kind, Manifest, SweepFolder, read_evidence, write_evidence
+from workloads.api import Evidence
+
+OOM = {"outcome": "oom", "failure": {"type": "OutOfMemoryError", "message": "no memory\nfor a matrix"}}
+
+
+class Sweep:
+    """A sweep of one level, measured, whose records a test changes."""
+
+    def __init__(self, folder: SweepFolder, manifest: Manifest) -> None:
+        self.folder, self.manifest = folder, manifest
+        (self.effect,) = manifest.effects
+        ((self.arm, self.base),) = self.effect.pairs
+
+    def timings(self, arm: str) -> list[Path]:
+        return sorted(self.folder.path.glob(f"trials/{arm}/*-r*/record.json"))
+
+    def count(self, arm: str, **counters: float) -> None:
+        write(self.folder, spec_of(self.manifest, arm, "p000", None, Kind.COUNTING), counters=counters)
+
+    def exclusions(self, **limits) -> Exclusions:
+        progress = read_progress(self.folder, self.manifest)
+        agreement = Agreement(self.manifest, Spinner, progress, read_evidence)
+        return Exclusions(self.manifest, ArmRecords(progress), agreement, **limits)
+
+
+@pytest.fixture
+def measured(command) -> Sweep:
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+    return Sweep(*simulated(command(design, measure={"rounds": 4}), cost))
+
+
+def test_nothing_rules_out_an_arm_that_ran_and_agrees(measured: Sweep) -> None:
+    assert measured.exclusions().of_effect(measured.effect) is None
+    assert measured.exclusions().of_arm(measured.arm) is None
+
+
+def test_an_arm_that_never_ran_is_out_with_the_first_line_of_its_failure(measured: Sweep) -> None:
+    for record in measured.timings(measured.arm):
+        change(record, **OOM)
+    exclusions = measured.exclusions()
+    for exclusion in (exclusions.of_effect(measured.effect), exclusions.of_arm(measured.arm)):
+        assert exclusion is not None
+        assert (exclusion.outcome, exclusion.reason) == ("oom", "no memory")
+
+
+def test_an_arm_whose_base_never_ran_has_no_effect_and_may_still_be_recommended(measured: Sweep) -> None:
+    for record in measured.timings(measured.base):
+        change(record, **OOM)
+    exclusion = measured.exclusions().of_effect(measured.effect)
+    assert exclusion is not None
+    assert exclusion.outcome == BASE + "oom"
+    assert measured.exclusions().of_arm(measured.arm) is None
+
+
+def test_one_round_without_memory_is_compared_without_it_and_never_recommended(measured: Sweep) -> None:
+    change(measured.timings(measured.arm)[0], **OOM)
+    assert measured.exclusions().of_effect(measured.effect) is None
+    exclusion = measured.exclusions().of_arm(measured.arm)
+    assert exclusion is not None and exclusion.outcome == "oom"
+
+
+def test_arms_of_different_data_have_no_effect(measured: Sweep) -> None:
+    data = {measured.arm: "one", measured.base: "other"}
+    exclusion = measured.exclusions(data=data).of_effect(measured.effect)
+    assert exclusion is not None and exclusion.outcome == OTHER_DATA
+
+
+@pytest.mark.parametrize(("moved", "outcome"), [(0.0, "inert"), (1.0, None)])
+def test_a_level_whose_witness_does_not_move_is_inert(
+    measured: Sweep, moved: float, outcome: str | None
+) -> None:
+    measured.count(measured.base, products=3.0)
+    measured.count(measured.arm, products=3.0 + moved)
+    exclusions = measured.exclusions()
+    for exclusion in (exclusions.of_effect(measured.effect), exclusions.of_arm(measured.arm)):
+        assert (exclusion.outcome if exclusion else None) == outcome
+
+
+@pytest.mark.parametrize(("limit_s", "out"), [(10.0, True), (60.0, False), (None, False)])
+def test_a_search_may_limit_the_seconds_of_compiling(
+    measured: Sweep, limit_s: float | None, out: bool
+) -> None:
+    measured.count(measured.arm, compile_s=30.0)
+    exclusion = measured.exclusions(compile_s=limit_s).of_arm(measured.arm)
+    assert (exclusion is not None) is out
+
+
+def test_other_results_leave_the_times_and_rule_out_a_recommendation(measured: Sweep) -> None:
+    trial = measured.folder.trial_dir(spec_of(measured.manifest, measured.arm, "p000", None, Kind.EVIDENCE))
+    evidence = read_evidence(trial)
+    write_evidence(trial, Evidence({"trace": -evidence.tensors["trace"]}, evidence.numbers))
+    assert measured.exclusions().of_effect(measured.effect) is None
+    exclusion = measured.exclusions().of_arm(measured.arm)
+    assert exclusion is not None and exclusion.outcome == "different"
+
+
+def test_results_that_could_not_be_checked_are_never_recommended(measured: Sweep) -> None:
+    trial = measured.folder.trial_dir(spec_of(measured.manifest, measured.arm, "p000", None, Kind.EVIDENCE))
+    (trial / "evidence.npz").unlink()
+    exclusion = measured.exclusions().of_arm(measured.arm)
+    assert exclusion is not None and exclusion.outcome == "unchecked"
