@@ -18,11 +18,11 @@ from pipelines.execution import launch
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan import plan
 from pipelines.search import ladders
-from pipelines.search.driver import Hunt
+from pipelines.search.driver import SearchDriver
 from pipelines.search.factors import Grid, ladder_factor
-from pipelines.search.ladders import Frontier, Rung
+from pipelines.search.ladders import LadderResult, SizeResult
 from pipelines.search.limits import budget, refuse_too_much_memory, take_memory
-from pipelines.search.measurements import Bench, Limits
+from pipelines.search.measurements import Limits, SearchSweep
 from pipelines.search.search import explore
 from pipelines.search.surrogate import Factor
 from pipelines.terminal import console_here
@@ -38,20 +38,20 @@ def frontier(cfg: DictConfig) -> int:
     take_memory(command, "frontier", command.frontier.memory_gib)
     factor = _ladder(command)
     start = {factor.name: factor.values[factor.start]}
-    bench = Bench(console, command, cfg, Limits(), command.frontier.rounds, start)
-    refuse_too_much_memory("frontier", command.measure.memory_gib, bench.device.memory_bytes)
-    grid = Grid(bench.space, bench.reference.levels, [_legal(bench, factor)])
-    hunt = Hunt(console, bench, grid)
-    limit = budget(command, bench.device.memory_bytes)
-    _show(console, bench, grid.factors[0], limit)
+    sweep = SearchSweep(console, command, cfg, Limits(), command.frontier.rounds, start)
+    refuse_too_much_memory("frontier", command.measure.memory_gib, sweep.device.memory_bytes)
+    grid = Grid(sweep.space, sweep.reference.levels, [_legal(sweep, factor)])
+    driver = SearchDriver(console, sweep, grid)
+    limit = budget(command, sweep.device.memory_bytes)
+    _show(console, sweep, grid.factors[0], limit)
     if command.dry_run:
         return DONE
     Display(console).notices(api.prepare_tracking(command))
-    with launch.locked(bench.folder):
-        status = hunt.run(explore(grid.factors[0], limit, command.frontier.measurements))
+    with launch.locked(sweep.folder):
+        status = driver.run(explore(grid.factors[0], limit, command.frontier.measurements))
     if status is not None:
         return status
-    return report(console, factor.name, hunt.found, bench)
+    return report(console, factor.name, driver.result, sweep)
 
 
 def _ladder(command: FrontierCommand) -> Factor:
@@ -82,54 +82,55 @@ def chosen(toggles: Mapping[str, Toggle], name: str | None) -> Toggle:
     return toggles[name]
 
 
-def report(console: Console, name: str, found: Frontier, bench: Bench) -> int:
+def report(console: Console, name: str, result: LadderResult, sweep: SearchSweep) -> int:
     """Print what the ladder showed."""
-    console.print(_table(name, found))
-    for line in lines(name, found):
+    console.print(_table(name, result))
+    for line in lines(name, result):
         console.print(f"- {line}", highlight=False, markup=False)
-    console.print(f"report: {bench.folder.report_file}", highlight=False)
-    return DONE if found.fastest else SOME_FAILED
+    console.print(f"report: {sweep.folder.report_file}", highlight=False)
+    return DONE if result.fastest else SOME_FAILED
 
 
-def lines(name: str, found: Frontier) -> list[str]:
+def lines(name: str, result: LadderResult) -> list[str]:
     """The answer in words."""
-    if found.fastest is None or found.largest is None:
-        reasons = "; ".join(f"{rung.size}: {rung.reason}" for rung in found.rungs)
+    if result.fastest is None or result.largest is None:
+        reasons = "; ".join(f"{one.size}: {one.reason}" for one in result.measured)
         return [f"no size of {name} runs: {reasons}"]
-    said = [
-        f"fastest: {name}={found.fastest.size}, {_time(found.fastest)} against {name}={found.rungs[0].size}"
-    ]
-    if found.cliff:
-        before, after = found.cliff
+    best, smallest = result.fastest, result.measured[0]
+    sentences = [f"fastest: {name}={best.size}, {_time(best)} against {name}={smallest.size}"]
+    if result.cliff:
+        before, after = result.cliff
         jump = math.exp((after.log_time or 0.0) - (before.log_time or 0.0))
-        said.append(f"cliff: from {before.size} to {after.size} the time per unit changes by {percent(jump)}")
-    said.append(f"largest that fits: {name}={found.largest.size}{_beyond(found)}")
-    if found.memory and found.memory.each > 0:
-        fixed, each = found.memory.fixed / 2**20, found.memory.each / 2**20
-        said.append(f"peak memory: {fixed:.0f} MB + {each:.3g} MB for each")
-    return [*said, f"{len(found.rungs)} sizes measured"]
+        sentences.append(
+            f"cliff: from {before.size} to {after.size} the time per unit changes by {percent(jump)}"
+        )
+    sentences.append(f"largest that fits: {name}={result.largest.size}{_beyond(result)}")
+    if result.memory and result.memory.each > 0:
+        fixed, each = result.memory.fixed / 2**20, result.memory.each / 2**20
+        sentences.append(f"peak memory: {fixed:.0f} MB + {each:.3g} MB for each")
+    return [*sentences, f"{len(result.measured)} sizes measured"]
 
 
-def _beyond(found: Frontier) -> str:
+def _beyond(result: LadderResult) -> str:
     """Why nothing larger."""
-    assert found.largest is not None
-    worse = next((rung for rung in found.rungs if rung.size > found.largest.size), None)
+    assert result.largest is not None
+    worse = next((one for one in result.measured if one.size > result.largest.size), None)
     if worse is not None:
         return f"; {worse.size} does not run: {worse.reason}"
-    if found.skipped:
-        size, peak = min(found.skipped.items())
+    if result.skipped:
+        size, peak = min(result.skipped.items())
         return (
-            f"; {size} is predicted to need {peak / 2**30:.2f} of {(found.budget or 0) / 2**30:.2f} GiB and"
+            f"; {size} is predicted to need {peak / 2**30:.2f} of {(result.budget or 0) / 2**30:.2f} GiB and"
             " was not tried"
         )
     return (
         ", where the ladder ends"
-        if found.sure
+        if result.sure
         else "; larger sizes were not tried: raise frontier.measurements"
     )
 
 
-def _table(name: str, found: Frontier) -> Table:
+def _table(name: str, result: LadderResult) -> Table:
     table = Table(title=f"\nfrontier of {name}", title_justify="left")
     for heading, justify in (
         (name, "right"),
@@ -138,19 +139,19 @@ def _table(name: str, found: Frontier) -> Table:
         ("", "left"),
     ):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]  # rich's own literal
-    for rung in found.rungs:
-        peak = f"{rung.peak_bytes / 2**20:.0f} MB" if rung.peak_bytes else ""
-        table.add_row(str(rung.size), _time(rung), peak, rung.reason)
-    for size, predicted in found.skipped.items():
+    for one in result.measured:
+        peak = f"{one.peak_bytes / 2**20:.0f} MB" if one.peak_bytes else ""
+        table.add_row(str(one.size), _time(one), peak, one.reason)
+    for size, predicted in result.skipped.items():
         table.add_row(str(size), "", f"{predicted / 2**20:.0f} MB", "predicted, not tried", style="dim")
     return table
 
 
-def _time(rung: Rung) -> str:
-    return "" if rung.log_time is None else f"{percent(math.exp(rung.log_time))} (+-{2 * rung.error:.1%})"
+def _time(one: SizeResult) -> str:
+    return "" if one.log_time is None else f"{percent(math.exp(one.log_time))} (+-{2 * one.error:.1%})"
 
 
-def _legal(bench: Bench, factor: Factor) -> Factor:
+def _legal(sweep: SearchSweep, factor: Factor) -> Factor:
     """The sizes that a legal arm can have beside everything else.
 
     Raises
@@ -158,21 +159,21 @@ def _legal(bench: Bench, factor: Factor) -> Factor:
     ConfigError
         There is none but the first.
     """
-    grid = Grid(bench.space, bench.reference.levels, [factor])
+    grid = Grid(sweep.space, sweep.reference.levels, [factor])
     numbers: Sequence[int] = [n for n in range(len(factor.values)) if grid.legal((n,))]
     if len(numbers) < 2:
         raise ConfigError(
-            f"{factor.name} has fewer than two sizes that may stand beside {bench.reference.label}"
+            f"{factor.name} has fewer than two sizes that may stand beside {sweep.reference.label}"
         )
     values = tuple(factor.values[n] for n in numbers)
     return Factor(factor.name, values, tuple(factor.sizes[n] for n in numbers), numbers.index(factor.start))
 
 
-def _show(console: Console, bench: Bench, factor: Factor, limit: int | None) -> None:
+def _show(console: Console, sweep: SearchSweep, factor: Factor, limit: int | None) -> None:
     sizes = ", ".join(str(value) for value in factor.values)
-    console.print(f"[bold]{bench.manifest.sweep.name}[/]: {factor.name} in {sizes}", highlight=False)
+    console.print(f"[bold]{sweep.manifest.sweep.name}[/]: {factor.name} in {sizes}", highlight=False)
     memory = f"{limit / 2**30:.2f} GiB" if limit else "not known"
     console.print(
-        f"memory: {memory}; beside it {bench.reference.label}\nrecords: {bench.folder.path}\n",
+        f"memory: {memory}; beside it {sweep.reference.label}\nrecords: {sweep.folder.path}\n",
         highlight=False,
     )

@@ -12,12 +12,12 @@ from pipelines.config.types import TuneCommand
 from pipelines.execution import launch
 from pipelines.exits import DONE
 from pipelines.search import factors
-from pipelines.search.driver import Hunt
+from pipelines.search.driver import SearchDriver
 from pipelines.search.factors import Grid
 from pipelines.search.limits import budget, refuse_too_much_memory, take_memory
-from pipelines.search.measurements import Bench, Limits
+from pipelines.search.measurements import Limits, SearchSweep
 from pipelines.search.search import search
-from pipelines.search.verification import Conclusion
+from pipelines.search.verification import Verification
 from pipelines.store import provenance
 from pipelines.terminal import console_here
 
@@ -28,21 +28,21 @@ def tune(cfg: DictConfig) -> int:
     console = console_here()
     take_memory(command, "tune", command.tune.memory_gib)
     limits = Limits(command.tune.iterations, command.tune.compile_s)
-    bench = Bench(console, command, cfg, limits, command.tune.rounds, command.tune.reference)
-    refuse_too_much_memory("tune", command.measure.memory_gib, bench.device.memory_bytes)
-    planned = factors.plan(bench.space, bench.reference.levels, command.tune)
-    hunt = Hunt(console, bench, Grid(bench.space, bench.reference.levels, planned.factors))
+    sweep = SearchSweep(console, command, cfg, limits, command.tune.rounds, command.tune.reference)
+    refuse_too_much_memory("tune", command.measure.memory_gib, sweep.device.memory_bytes)
+    planned = factors.search_factors(sweep.space, sweep.reference.levels, command.tune)
+    driver = SearchDriver(console, sweep, Grid(sweep.space, sweep.reference.levels, planned.factors))
     for (name, value), why in planned.left_out.items():
         console.print(f"left out: {name}={value}: {why}", style="yellow", highlight=False)
-    hunt.show(command)
+    driver.print_space(command)
     if command.dry_run:
         return DONE
     Display(console).notices(api.prepare_tracking(command))
-    with launch.locked(bench.folder):
-        status = hunt.run(
-            search(planned.factors, hunt.grid.legal, budget(command, bench.device.memory_bytes))
+    with launch.locked(sweep.folder):
+        status = driver.run(
+            search(planned.factors, driver.grid.legal, budget(command, sweep.device.memory_bytes))
         )
     if status is not None:
         return status
     text = provenance.sweep_yaml(cfg)
-    return Conclusion(console, command, hunt, lambda sweep: measured(console, sweep, text)).run()
+    return Verification(console, command, driver, lambda again: measured(console, again, text)).run()

@@ -10,11 +10,11 @@ import numpy as np
 
 from pipelines.statistics.log_ratios import Cell
 
-SCATTER = 0.005
+LEAST_SD = 0.005
 """Least standard deviation of one log time: a few rounds may agree by luck."""
-OUTLYING = 2.0
+HUBER_THRESHOLD = 2.0
 """Residuals beyond so many scales lose weight (Huber 1964)."""
-SWEEPS = 20
+REWEIGHTINGS = 20
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,17 @@ def _huber(design: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, float]:
     """Coefficients and the standard deviation of one value, by reweighted least squares."""
     weights = np.ones(len(values))
     fitted = np.zeros(design.shape[1])
-    for _ in range(SWEEPS):
+    for _ in range(REWEIGHTINGS):
         root = np.sqrt(weights)
         fitted = np.linalg.lstsq(design * root[:, None], values * root, rcond=None)[0]
         off = np.abs(values - design @ fitted)
-        scale = max(SCATTER, 1.483 * float(np.median(off)))
-        weights = np.minimum(1.0, OUTLYING * scale / np.maximum(off, 1e-12))
+        # 1.483 times the median deviation of normal values is their standard deviation.
+        scale = max(LEAST_SD, 1.483 * float(np.median(off)))
+        weights = np.minimum(1.0, HUBER_THRESHOLD * scale / np.maximum(off, 1e-12))
+    # Arms and rounds overlap in one column: the rank, not the number of columns, counts what was fitted.
     free = len(values) - np.linalg.matrix_rank(design)
     square = float((weights * (values - design @ fitted) ** 2).sum())
-    return fitted, max(SCATTER, float(np.sqrt(square / free)) if free > 0 else SCATTER)
+    return fitted, max(LEAST_SD, float(np.sqrt(square / free)) if free > 0 else LEAST_SD)
 
 
 def _alone(cells: Sequence[Cell]) -> set[str]:

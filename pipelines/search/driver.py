@@ -1,5 +1,4 @@
-"""A search as it is driven: what it asks for is measured, what is known is sent back, and a person sees how
-it goes."""
+"""Drive a search: measure what it proposes, send back what was observed, and print how it goes."""
 
 from __future__ import annotations
 
@@ -18,163 +17,158 @@ from pipelines.publish import publish as publishing
 from pipelines.publish.published import published_line
 from pipelines.search.factors import Grid
 from pipelines.search.limits import limit_words
-from pipelines.search.measurements import Bench, PackBroke, Wanted
-from pipelines.search.search import Seen, Step, exhaustive
+from pipelines.search.measurements import Candidate, PackBroke, SearchSweep
+from pipelines.search.search import Observation, Proposal, exhaustive
 from pipelines.search.surrogate import Point
 from pipelines.units import percent
 
 DESIGNS = {"ladder": "ladder", "alone": "one_at_a_time"}
-"""How the report calls what a step compares; of other steps the arms have names."""
+"""How the report calls what a proposal compares; of other proposals the arms have names."""
 
 
-class Hunt:
-    """One search over a grid of arms, and what it knows so far."""
+class SearchDriver:
+    """One search over a grid of arms, with all observations so far."""
 
-    def __init__(self, console: Console, bench: Bench, grid: Grid) -> None:
-        self.console, self.bench, self.grid = console, bench, grid
-        self.view: dict[Point, Seen] = {}
-        self.found: Any = None  # what the search returned
-        self._asked: dict[Point, str] = {grid.point({}): bench.reference.id}
+    def __init__(self, console: Console, search_sweep: SearchSweep, grid: Grid) -> None:
+        self.console, self.sweep, self.grid = console, search_sweep, grid
+        self.observations: dict[Point, Observation] = {}
+        self.result: Any = None  # what the search returned
+        self._arms: dict[Point, str] = {grid.point({}): search_sweep.reference.id}
 
     @property
     def origin(self) -> Point:
         """The reference."""
         return self.grid.point({})
 
-    def show(self, command: TuneCommand) -> None:
+    def print_space(self, command: TuneCommand) -> None:
         """Print what is searched, within which limits."""
         names = [
             f"{f.name} ({', '.join(str(v) for v in f.values if v is not None)})" for f in self.grid.factors
         ]
         self.console.print(
-            f"[bold]{self.bench.manifest.sweep.name}[/]: workload {self.bench.manifest.sweep.workload}, "
-            f"{exhaustive(self.grid.factors, self.grid.legal)} arms from {self.bench.reference.label}",
+            f"[bold]{self.sweep.manifest.sweep.name}[/]: workload {self.sweep.manifest.sweep.workload}, "
+            f"{exhaustive(self.grid.factors, self.grid.legal)} arms from {self.sweep.reference.label}",
             highlight=False,
         )
         for name in names:
             self.console.print(f"  {name}", highlight=False, markup=False)
         self.console.print(f"limits: {'; '.join(limit_words(command))}", highlight=False)
-        self.console.print(f"records: {self.bench.folder.path}\n", highlight=False)
+        self.console.print(f"records: {self.sweep.folder.path}\n", highlight=False)
 
-    def run(self, steps: Any) -> int | None:
-        """Measure until the search has its answer; a status where it ended before.
+    def run(self, proposals: Any) -> int | None:
+        """Measure until the search has its result; a status where it ended before.
 
-        What is known when it ends early is said, with how to go on.
+        What is known when it ends early is printed, with how to go on.
         """
         try:
-            step = next(steps)
-            while True:
-                self.step(step)
-                step = steps.send(self.view)
-        except StopIteration as end:
-            self.found = end.value
-        except KeyboardInterrupt:
-            if self.bench.where.remote:
-                detach.detach(self.console, str(self.bench.folder.path), self.bench.cancel_jobs)
-            else:
-                self.console.print(
-                    f"\nstopped; finished rounds are kept in {self.bench.folder.path}", highlight=False
-                )
-            self.learnt()
-            return INTERRUPTED
-        except PackBroke as broken:
-            self.console.print(str(broken), style="red", highlight=False, markup=False)
-            self.learnt()
-            return SOME_FAILED
-        except Held as held:
-            self.console.print(f"nothing more will happen by itself: {held}", style="yellow", highlight=False)
-            self.console.print(
-                progress_display.how_to_come_back(str(self.bench.folder.path)), highlight=False
-            )
-            self.learnt()
-            return ATTENTION
+            self._drive(proposals)
+        except (KeyboardInterrupt, PackBroke, Held) as end:
+            status = self._ended_early(end)
+            self.print_best_so_far()
+            return status
         finally:
-            self.write()
+            self.write_report()
         return None
 
-    def step(self, step: Step) -> None:
-        """Measure the arms of a step, and print what became of each."""
-        new = [point for point in step.points if point not in self._asked]
-        known = [point for point in step.points if point in self.view]
-        suffix = f", beside {self.name(step.base)}" if step.base and step.base != self.origin else ""
+    def _drive(self, proposals: Any) -> None:
+        proposal = next(proposals)
+        while True:
+            self.measure(proposal)
+            try:
+                proposal = proposals.send(self.observations)
+            except StopIteration as end:
+                self.result = end.value
+                return
+
+    def _ended_early(self, end: BaseException) -> int:
+        """Print why a search stopped before its result; the status of the command."""
+        folder = str(self.sweep.folder.path)
+        if isinstance(end, PackBroke):
+            self.console.print(str(end), style="red", highlight=False, markup=False)
+            return SOME_FAILED
+        if isinstance(end, Held):
+            self.console.print(f"nothing more will happen by itself: {end}", style="yellow", highlight=False)
+            self.console.print(progress_display.how_to_come_back(folder), highlight=False)
+            return ATTENTION
+        if self.sweep.where.remote:
+            detach.detach(self.console, folder, self.sweep.cancel_jobs)
+        else:
+            self.console.print(f"\nstopped; finished rounds are kept in {folder}", highlight=False)
+        return INTERRUPTED
+
+    def measure(self, proposal: Proposal) -> None:
+        """Measure the arms of a proposal, and print what became of each."""
+        new = [point for point in proposal.points if point not in self._arms]
+        known = [point for point in proposal.points if point in self.observations]
+        beside = proposal.base if proposal.base != self.origin else None
+        suffix = f", beside {self.name(beside)}" if beside else ""
         count = len(new) or len(known)
         self.console.print(
-            f"[bold]{step.name}[/]: {count} {'arm' if count == 1 else 'arms'}{suffix}", highlight=False
+            f"[bold]{proposal.name}[/]: {count} {'arm' if count == 1 else 'arms'}{suffix}", highlight=False
         )
-        self.bench.measure([self.wanted(step, point) for point in step.points])
-        self._asked |= {point: self.bench.arm(self._levels(point)) for point in step.points}
-        self.look()
+        self.sweep.measure([self.candidate(proposal, point) for point in proposal.points])
+        self._arms |= {point: self.sweep.arm(self._levels(point)) for point in proposal.points}
+        self.refresh()
         for point in new:
-            self.console.print(f"  {self.name(point)}: {self.words(point)}", highlight=False, markup=False)
+            self._print_arm(point)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read what is known of all arms so far."""
-        seen = self.bench.seen()
-        self.view = {point: seen[arm] for point, arm in self._asked.items() if arm in seen}
+        observations = self.sweep.observations()
+        self.observations = {
+            point: observations[arm] for point, arm in self._arms.items() if arm in observations
+        }
 
-    def wanted(self, step: Step, point: Point) -> Wanted:
-        """An arm of a step, as the sweep and its report call it."""
-        base = self._levels(step.base) if step.base else self.bench.reference.levels
-        design, levels = DESIGNS.get(step.name, "arms"), self._levels(point)
-        moved = [i for i, factor in enumerate(self.grid.factors) if point[i] != (step.base or self.origin)[i]]
-        if design != "arms" and len(moved) == 1:
-            name = self.grid.factors[moved[0]].name
-            return Wanted(levels, base, design, name, str(levels[name]))
-        return Wanted(
-            levels,
-            base,
-            "arms",
-            self.bench.space.label(levels),
-            "vs naive" if base == self.bench.reference.levels else "vs the best so far",
-        )
+    def candidate(self, proposal: Proposal, point: Point) -> Candidate:
+        """An arm of a proposal, as the sweep and its report call it."""
+        start, levels = proposal.base or self.origin, self._levels(point)
+        base = self._levels(proposal.base) if proposal.base else self.sweep.reference.levels
+        design = DESIGNS.get(proposal.name, "arms")
+        changed = [factor for factor, n, m in zip(self.grid.factors, point, start, strict=True) if n != m]
+        if design != "arms" and len(changed) == 1:
+            name = changed[0].name
+            return Candidate(levels, base, design, name, str(levels[name]))
+        against = "vs naive" if base == self.sweep.reference.levels else "vs the best so far"
+        return Candidate(levels, base, "arms", self.sweep.space.label(levels), against)
 
     def name(self, point: Point) -> str:
         """What of an arm differs from the reference."""
         off = [(f, n) for f, n in zip(self.grid.factors, point, strict=True) if n != f.start]
         return ", ".join(f"{f.name}={f.values[n]}" for f, n in off) or "the reference"
 
-    def words(self, point: Point) -> str:
-        """What is known of an arm."""
-        seen = self.view.get(point)
-        if seen is None:
+    def describe(self, point: Point) -> str:
+        """What is known of an arm: its cost against the reference, or why it is out of the question."""
+        one = self.observations.get(point)
+        if one is None:
             return "not measured"
-        if seen.value is None:
-            return (
-                f"out: {seen.reason}"
-                if seen.outcome == "different"
-                else f"out: {seen.outcome}: {seen.reason}"
-            )
-        return f"{percent(math.exp(seen.value))} (+-{2 * math.sqrt(seen.variance):.1%})"
+        if one.value is not None:
+            return f"{percent(math.exp(one.value))} (+-{2 * math.sqrt(one.variance):.1%})"
+        return f"out: {one.reason}" if one.outcome == "different" else f"out: {one.outcome}: {one.reason}"
 
-    def learnt(self) -> None:
+    def print_best_so_far(self) -> None:
         """Print the best of what is there, and how to go on."""
-        fits = {
-            point: seen.value
-            for point, seen in self.view.items()
-            if seen.value is not None and point != self.origin
+        costs = {
+            point: one.value
+            for point, one in self.observations.items()
+            if one.value is not None and point != self.origin
         }
-        if fits:
-            best = min(fits, key=lambda point: fits[point] or 0.0)
-            self.console.print(
-                f"learnt so far: of {len(self.view)} arms the best is {self.name(best)}: {self.words(best)},"
-                " not verified",
-                highlight=False,
-                markup=False,
-            )
-        else:
-            self.console.print(
-                "learnt so far: no arm beside the reference has finished its rounds", highlight=False
-            )
-        for point, seen in self.view.items():
-            if seen.value is None:
-                self.console.print(
-                    f"  {self.name(point)}: {self.words(point)}", highlight=False, markup=False
-                )
+        learnt = "no arm beside the reference has finished its rounds"
+        if costs:
+            best = min(costs, key=lambda point: costs[point])
+            learnt = f"of {len(self.observations)} arms the best is {self.name(best)}: {self.describe(best)}"
+            learnt += ", not verified"
+        self.console.print(f"learnt so far: {learnt}", highlight=False, markup=False)
+        for point, one in self.observations.items():
+            if one.value is None:
+                self._print_arm(point)
         self.console.print("The same command continues where it stopped.")
 
-    def write(self) -> None:
+    def _print_arm(self, point: Point) -> None:
+        self.console.print(f"  {self.name(point)}: {self.describe(point)}", highlight=False, markup=False)
+
+    def write_report(self) -> None:
         """Tables and page of the search, from whatever is there."""
-        folder, manifest = self.bench.folder, self.bench.manifest
+        folder, manifest = self.sweep.folder, self.sweep.manifest
         if not folder.manifest_file.exists() or not manifest.packs:
             return
         api.Sweep(folder, manifest).report()

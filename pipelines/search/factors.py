@@ -20,8 +20,8 @@ ORDER = (Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Factors with the levels that never entered the search, each with the reason."""
+class SearchFactors:
+    """The factors of a search, and the levels that never enter it, each with the reason."""
 
     factors: tuple[Factor, ...]
     left_out: Mapping[tuple[str, LevelValue], str]
@@ -41,7 +41,7 @@ class Grid:
         the quiet.
         """
         if point not in self._levels:
-            self._levels[point] = self._found(point)
+            self._levels[point] = self._closed(point)
         return self._levels[point]
 
     def legal(self, point: Point) -> bool:
@@ -52,7 +52,7 @@ class Grid:
         """The reference with some factors at other values."""
         return tuple(changes.get(factor.name, factor.start) for factor in self.factors)
 
-    def _found(self, point: Point) -> Assignment | None:
+    def _closed(self, point: Point) -> Assignment | None:
         moved = {f.name: f.values[n] for f, n in zip(self.factors, point, strict=True) if n != f.start}
         try:
             levels = self.space.closure(
@@ -65,7 +65,7 @@ class Grid:
         return levels if all(levels[n] == self.reference[n] or n not in off for n in resting) else None
 
 
-def plan(space: Space, reference: Levels, tune: TuneConfig) -> Plan:
+def search_factors(space: Space, reference: Levels, tune: TuneConfig) -> SearchFactors:
     """The factors that the configuration of a search names.
 
     Raises
@@ -94,23 +94,21 @@ def plan(space: Space, reference: Levels, tune: TuneConfig) -> Plan:
     if not factors:
         reasons = "; ".join(f"{name}={value}: {why}" for (name, value), why in left_out.items())
         raise ConfigError(f"the limits leave nothing to search: {reasons}")
-    return Plan(tuple(factors), left_out)
+    return SearchFactors(tuple(factors), left_out)
 
 
 def _levels(space: Space, reference: Levels, name: str, tune: TuneConfig) -> list[LevelValue]:
     """Levels of a toggle that the reference does not have already."""
     toggle = space.toggle(name)
-    given = tune.levels.get(name)
-    wanted = (
-        [toggle.level(value).value for value in given] if given else [level.value for level in toggle.levels]
-    )
-    found = [value for value in dict.fromkeys(wanted) if value != reference[name]]
-    if not found:
+    named = tune.levels.get(name)
+    values = [toggle.level(value).value for value in named or [level.value for level in toggle.levels]]
+    untried = [value for value in dict.fromkeys(values) if value != reference[name]]
+    if not untried:
         raise ConfigError(
             f"{name} has no level to try but {reference[name]}, which the reference has; choose from:"
             f" {toggle.choices}"
         )
-    return found
+    return untried
 
 
 def _excluded(

@@ -1,33 +1,33 @@
 """Which sizes of a ladder to measure next, and what those that are there say: the fastest, the cliff, the
 largest.
 
-Pure: sizes go out, rungs come back. A search is a generator that yields sizes and is sent all rungs known so
-far.
+Pure: sizes go out, results come back. A search is a generator that yields sizes and is sent the results of
+all sizes measured so far.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from workloads.api import LevelValue, Toggle
+from workloads.api import LevelValue, Numbers, Toggle
 from workloads.errors import ConfigError
 
 CLIFF = 0.10
 """A size whose unit takes so much longer than at the best smaller size lies beyond the cliff."""
-HOPELESS = 1.1
+MEMORY_SLACK = 1.1
 """Sizes predicted to need more than this share of the budget are not tried."""
 TIE_LEAST, TIE_MOST = math.log(1.01), math.log(1.03)
 """Sizes closer than their error are equal, within these bounds, and the smaller one is taken."""
-COARSE = 5
-"""Rungs, about, that a first look at a long ladder takes."""
+COARSE_SIZES = 5
+"""Sizes, about, that a first look at a long ladder takes."""
 
 
 @dataclass(frozen=True)
-class Rung:
+class SizeResult:
     """One size: log time per unit against the reference with its standard error, or why there is none."""
 
     size: int
@@ -37,8 +37,13 @@ class Rung:
     reason: str = ""
     out_of_memory: bool = False
 
+    @property
+    def ran(self) -> bool:
+        """Whether the size has a time."""
+        return self.log_time is not None
 
-Rungs = Mapping[int, Rung]
+
+SizeResults = Mapping[int, SizeResult]
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class MemoryModel:
 
 
 @dataclass(frozen=True)
-class Frontier:
+class LadderResult:
     """What is known of a ladder.
 
     Attributes
@@ -64,10 +69,10 @@ class Frontier:
     skipped : sizes never tried, with the peak that was predicted for them, in bytes
     """
 
-    rungs: tuple[Rung, ...]
-    fastest: Rung | None
-    cliff: tuple[Rung, Rung] | None
-    largest: Rung | None
+    measured: tuple[SizeResult, ...]
+    fastest: SizeResult | None
+    cliff: tuple[SizeResult, SizeResult] | None
+    largest: SizeResult | None
     sure: bool
     memory: MemoryModel | None
     budget: int | None
@@ -94,13 +99,15 @@ def sizes_of(toggle: Toggle, given: Sequence[int] = (), most: int = 20) -> list[
         raise ConfigError(
             f"{toggle.name} is no ladder: it has no range of sizes; its levels are: {toggle.choices}"
         )
-    powers: list[int] = []
-    if toggle.numbers is not None:
-        low, high = max(1, int(toggle.numbers.low)), toggle.numbers.high or math.inf
-        powers = [
-            size for size in (2 ** (math.ceil(math.log2(low)) + i) for i in range(most)) if size <= high
-        ]
-    return sorted({*declared, *powers})
+    return sorted({*declared, *_powers_of_two(toggle.numbers, most)})
+
+
+def _powers_of_two(numbers: Numbers | None, most: int) -> list[int]:
+    if numbers is None:
+        return []
+    low, high = max(1, int(numbers.low)), numbers.high or math.inf
+    first = math.ceil(math.log2(low))
+    return [2**power for power in range(first, first + most) if 2**power <= high]
 
 
 def _size(toggle: Toggle, given: LevelValue) -> int:
@@ -118,171 +125,153 @@ def is_ladder(toggle: Toggle) -> bool:
         return False
 
 
-def climb(sizes: Sequence[int], budget: int | None, limit: int) -> Generator[list[int], Rungs, None]:
+def climb(sizes: Sequence[int], budget: int | None, limit: int) -> Generator[list[int], SizeResults, None]:
     """Find the fastest size: upwards until it gets worse by a tenth or does not fit, then closer around the
     best and the cliff.
 
     A long ladder is climbed in large steps first. Sizes that the memory of smaller ones predicts not to fit
     are skipped.
     """
-    step = 1 if len(sizes) <= COARSE + 3 else 2 ** max(0, math.floor(math.log2(len(sizes) / COARSE)))
-    known: Rungs = {}
-    for first in range(0, len(sizes), 2 * step):
-        wanted = _worth(sizes, [first, first + step], known, budget, limit)
-        if not wanted:
+    stride = _stride(len(sizes))
+    known: SizeResults = {}
+    for first in range(0, len(sizes), 2 * stride):
+        chosen = _untried(sizes, [first, first + stride], known, budget, limit)
+        if not chosen:
             break
-        known = yield wanted
-        if _over_the_top(known):
+        known = yield chosen
+        if _past_the_best(known):
             break
-    while step > 1:
-        step //= 2
-        if (best := fastest(known)) is None:
-            around = [0]
-        else:
-            middle = sizes.index(best.size)
-            around = [middle - step, middle + step]
-        if wanted := _worth(sizes, around, known, budget, limit):
-            known = yield wanted
+    while stride > 1:
+        stride //= 2
+        best = fastest(known)
+        middle = sizes.index(best.size) if best else 0
+        around = [middle - stride, middle + stride] if best else [0]
+        if chosen := _untried(sizes, around, known, budget, limit):
+            known = yield chosen
     while (cliff := _cliff(_fitting(known))) is not None:
-        low, high = (sizes.index(rung.size) for rung in cliff)
-        wanted = _worth(sizes, [(low + high) // 2], known, budget, limit)
-        if not wanted:
+        low, high = (sizes.index(side.size) for side in cliff)
+        chosen = _untried(sizes, [(low + high) // 2], known, budget, limit)
+        if not chosen:
             return
-        known = yield wanted
+        known = yield chosen
+
+
+def _stride(count: int) -> int:
+    """A power of two that leaves a first look at about `COARSE_SIZES` sizes; short ladders are climbed one by
+    one."""
+    return 1 if count <= COARSE_SIZES + 3 else 2 ** max(0, math.floor(math.log2(count / COARSE_SIZES)))
 
 
 def largest_feasible(
-    sizes: Sequence[int], known: Rungs, budget: int | None, limit: int
-) -> Generator[list[int], Rungs, None]:
+    sizes: Sequence[int], known: SizeResults, budget: int | None, limit: int
+) -> Generator[list[int], SizeResults, None]:
     """Find the largest size that fits: where memory predicts it first, then by halving what is left."""
     trusted = True
     while len(known) < limit:
         low, high = _bracket(sizes, known, budget)
         if high - low <= 1:
             return
-        model = memory_model(known)
         middle = (low + high) // 2
-        if trusted and (model is not None or budget is None):
-            fits = [
-                i
-                for i in range(low + 1, high)
-                if model is None or budget is None or model.peak_bytes(sizes[i]) <= budget
-            ]
-            middle = max(fits, default=low + 1)
+        if trusted and (memory_model(known) is not None or budget is None):
+            may_fit = _memory_test(known, budget)
+            middle = max((i for i in range(low + 1, high) if may_fit(sizes[i])), default=low + 1)
         known = yield [sizes[middle]]
-        trusted = known[sizes[middle]].log_time is not None
+        trusted = known[sizes[middle]].ran  # a prediction that failed once is not asked again
 
 
-def frontier(sizes: Sequence[int], known: Rungs, budget: int | None) -> Frontier:
-    """What the rungs that are there say."""
-    rungs = tuple(known[size] for size in sorted(known))
-    fits = _fitting(known)
-    model = memory_model(known)
-    skipped = {
-        size: model.peak_bytes(size)
-        for size in sizes
-        if size not in known and model is not None and budget is not None and model.peak_bytes(size) > budget
-    }
+def summary(sizes: Sequence[int], known: SizeResults, budget: int | None) -> LadderResult:
+    """What the sizes measured so far say."""
+    fits, model, may_fit = _fitting(known), memory_model(known), _memory_test(known, budget)
+    skipped = [size for size in sizes if size not in known and not may_fit(size)]
     low, high = _bracket(sizes, known, budget)
-    return Frontier(
-        rungs=rungs,
+    return LadderResult(
+        measured=tuple(known[size] for size in sorted(known)),
         fastest=fastest(known),
         cliff=_cliff(fits),
         largest=fits[-1] if fits else None,
         sure=bool(fits) and high - low <= 1,
         memory=model,
         budget=budget,
-        skipped=skipped,
+        skipped={size: model.peak_bytes(size) for size in skipped} if model else {},
     )
 
 
-def fastest(known: Rungs) -> Rung | None:
+def fastest(known: SizeResults) -> SizeResult | None:
     """The size with the shortest time per unit; of equal ones the smallest."""
     fits = _fitting(known)
     if not fits:
         return None
-    best = min(fits, key=lambda rung: rung.log_time or 0.0)
-    return next(rung for rung in fits if (rung.log_time or 0.0) - (best.log_time or 0.0) <= _tie(rung, best))
+    best = min(fits, key=_log_time)
+    return next(one for one in fits if _log_time(one) - _log_time(best) <= _tie(one, best))
 
 
-def _fitting(known: Rungs) -> list[Rung]:
+def _fitting(known: SizeResults) -> list[SizeResult]:
     """Sizes that ran, in order."""
-    return sorted((rung for rung in known.values() if rung.log_time is not None), key=lambda rung: rung.size)
+    return sorted((one for one in known.values() if one.ran), key=lambda one: one.size)
 
 
-def memory_model(known: Rungs) -> MemoryModel | None:
+def _log_time(one: SizeResult) -> float:
+    assert one.log_time is not None, "only sizes that ran are compared"
+    return one.log_time
+
+
+def memory_model(known: SizeResults) -> MemoryModel | None:
     """Least squares through the peaks that are there; None with fewer than two sizes."""
-    peaks = {
-        rung.size: rung.peak_bytes for rung in known.values() if rung.peak_bytes and rung.log_time is not None
-    }
+    peaks = {one.size: float(one.peak_bytes) for one in known.values() if one.peak_bytes and one.ran}
     if len(peaks) < 2:
         return None
-    each, fixed = np.polyfit(list(peaks), [float(peak) for peak in peaks.values()], 1)
-    return (
-        MemoryModel(float(fixed), float(each)) if each > 0 else MemoryModel(float(max(peaks.values())), 0.0)
-    )
+    each, fixed = np.polyfit(list(peaks), list(peaks.values()), 1)
+    # A slope downwards is noise: the best guess is that size does not matter.
+    return MemoryModel(float(fixed), float(each)) if each > 0 else MemoryModel(max(peaks.values()), 0.0)
 
 
-def _tie(one: Rung, best: Rung) -> float:
+def _memory_test(known: SizeResults, budget: int | None, slack: float = 1.0) -> Callable[[int], bool]:
+    """Whether a size is predicted to fit into the budget; everything may while there is no prediction."""
+    model = memory_model(known)
+    if model is None or budget is None:
+        return lambda size: True
+    return lambda size: model.peak_bytes(size) <= slack * budget
+
+
+def _tie(one: SizeResult, best: SizeResult) -> float:
     if one.size == best.size:
         return 0.0
     return min(max(TIE_LEAST, 2 * math.hypot(one.error, best.error)), TIE_MOST)
 
 
-def _worth(
-    sizes: Sequence[int], numbers: Sequence[int], known: Rungs, budget: int | None, limit: int
+def _untried(
+    sizes: Sequence[int], indices: Sequence[int], known: SizeResults, budget: int | None, limit: int
 ) -> list[int]:
-    """Of some rungs those that exist, are not known, may fit, and that the limit leaves room for."""
-    model = memory_model(known)
-    found = [sizes[i] for i in numbers if 0 <= i < len(sizes) and sizes[i] not in known]
-    hopeful = [
-        size
-        for size in found
-        if model is None or budget is None or model.peak_bytes(size) <= HOPELESS * budget
-    ]
-    broken = min((rung.size for rung in known.values() if rung.out_of_memory), default=math.inf)
-    return [size for size in hopeful if size < broken][: max(0, limit - len(known))]
+    """The sizes at these indices that exist, are not known, may fit, and that the limit leaves room for."""
+    may_fit = _memory_test(known, budget, MEMORY_SLACK)
+    too_large = min((one.size for one in known.values() if one.out_of_memory), default=math.inf)
+    untried = [sizes[i] for i in indices if 0 <= i < len(sizes) and sizes[i] not in known]
+    hopeful = [size for size in untried if may_fit(size) and size < too_large]
+    return hopeful[: max(0, limit - len(known))]
 
 
-def _over_the_top(known: Rungs) -> bool:
+def _past_the_best(known: SizeResults) -> bool:
     """Whether the largest size so far does not run, or is a tenth slower than the best."""
-    top = known[max(known)]
-    times = [rung.log_time for rung in known.values() if rung.log_time is not None]
-    if top.log_time is None:
-        return bool(times) or top.out_of_memory
-    return top.log_time > min(times) + math.log1p(CLIFF)
+    top, fits = known[max(known)], _fitting(known)
+    if not top.ran:
+        return bool(fits) or top.out_of_memory
+    return _log_time(top) > min(map(_log_time, fits)) + math.log1p(CLIFF)
 
 
-def _cliff(fits: Sequence[Rung]) -> tuple[Rung, Rung] | None:
-    """The largest jump upwards between neighbours that leads a tenth above the best smaller size."""
-    jumps = []
+def _cliff(fits: Sequence[SizeResult]) -> tuple[SizeResult, SizeResult] | None:
+    """The first jump between neighbours that leads a tenth above the best smaller size."""
     for number in range(1, len(fits)):
-        before = min(rung.log_time or 0.0 for rung in fits[:number])
-        rise = (fits[number].log_time or 0.0) - before
-        if rise > math.log1p(CLIFF):
-            jumps.append((fits[number - 1], fits[number]))
-    return jumps[0] if jumps else None
+        best_before = min(map(_log_time, fits[:number]))
+        if _log_time(fits[number]) - best_before > math.log1p(CLIFF):
+            return fits[number - 1], fits[number]
+    return None
 
 
-def _bracket(sizes: Sequence[int], known: Rungs, budget: int | None) -> tuple[int, int]:
-    """Numbers of the largest size that fits (-1: none) and of the smallest that does not, or is predicted
-    hopeless."""
-    low = max(
-        (i for i, size in enumerate(sizes) if size in known and known[size].log_time is not None), default=-1
-    )
-    model = memory_model(known)
-    beyond = [
-        i
-        for i, size in enumerate(sizes)
-        if i > low
-        and (
-            (size in known and known[size].log_time is None)
-            or (
-                size not in known
-                and model is not None
-                and budget is not None
-                and model.peak_bytes(size) > HOPELESS * budget
-            )
-        )
-    ]
+def _bracket(sizes: Sequence[int], known: SizeResults, budget: int | None) -> tuple[int, int]:
+    """Indices of the largest size that fits (-1: none) and of the smallest above that does not, or is
+    predicted not to."""
+    may_fit = _memory_test(known, budget, MEMORY_SLACK)
+    low = max((i for i, size in enumerate(sizes) if size in known and known[size].ran), default=-1)
+    above = range(low + 1, len(sizes))
+    beyond = [i for i in above if not (known[sizes[i]].ran if sizes[i] in known else may_fit(sizes[i]))]
     return low, min(beyond, default=len(sizes))

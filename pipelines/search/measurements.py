@@ -1,8 +1,7 @@
-"""Steps of a search as packs of one sweep: measures what a step asks for, and reads what is known of every
-arm so far.
+"""A search as one sweep: measures what it proposes, and reads what was observed of every arm so far.
 
-The sweep grows by a pack with each step; what is measured already is found again, so that the same search,
-started anew, comes to where it was.
+The sweep grows by a pack with each proposal; what is measured already is read again, so that the same
+search, started anew, comes to where it was.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from pipelines.plan import plan
 from pipelines.plan.arms import Space
 from pipelines.plan.designs import Assignment
 from pipelines.search.arm_times import LogTime, log_times
-from pipelines.search.search import Seen
+from pipelines.search.search import Observation
 from pipelines.statistics.log_ratios import Cell
 from pipelines.store import provenance
 from pipelines.store.progress import read_progress
@@ -47,8 +46,8 @@ class PackBroke(PerfsweepError):
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """An arm that a step asks for: levels, what it is compared with, and how the report calls the
+class Candidate:
+    """An arm that a search proposes: levels, what it is compared with, and how the report calls the
     comparison."""
 
     levels: Assignment
@@ -73,8 +72,8 @@ class Limits:
     compile_s: float | None = None
 
 
-class Bench:
-    """A sweep that grows while a search goes on."""
+class SearchSweep:
+    """The sweep of a search: it grows with every proposal."""
 
     def __init__(
         self,
@@ -96,12 +95,12 @@ class Bench:
             command.measure, rounds=rounds, precision=None, budget_s=None, aa=False, repeats=0
         )
         self._planned = dataclasses.replace(command, measure=measure)
-        self.space, self.manifest = _beginning(self._planned, self.device, reference)
+        self.space, self.manifest = _alone(self._planned, self.device, reference)
         self.folder = SweepFolder(Path(command.runs) / self.manifest.sweep.name)
         self.reference = self.manifest.arms[0]
 
-    def measure(self, wanted: Sequence[Wanted]) -> None:
-        """Add a step to the sweep and measure what is missing of it.
+    def measure(self, candidates: Sequence[Candidate]) -> None:
+        """Add candidates to the sweep and measure what is missing of them.
 
         Raises
         ------
@@ -110,7 +109,7 @@ class Bench:
         KeyboardInterrupt
             Finished rounds stay.
         """
-        self.manifest = extended(self.manifest, wanted, self.space, self._command.cluster.arms_per_pack)
+        self.manifest = extended(self.manifest, candidates, self.space, self._command.cluster.arms_per_pack)
         todo = self._todo()
         packs = [pack for pack in self.manifest.packs if todo[pack.id]]
         if not packs:
@@ -137,7 +136,7 @@ class Bench:
             )
 
     def cancel_jobs(self) -> int:
-        """End the jobs of the step that is running; how many there were."""
+        """End the jobs that are running; how many there were."""
         return launch.resume(self.folder, self.manifest, self._command.cluster).cancel()
 
     def arm(self, levels: Assignment) -> str:
@@ -146,12 +145,12 @@ class Bench:
         config = plan.load_workload(self._command.workload)[1]
         return arm_id(sweep.workload, config, levels, sweep.code)
 
-    def seen(self) -> dict[str, Seen]:
+    def observations(self) -> dict[str, Observation]:
         """What is known of every arm (id) that has been asked for."""
         progress = read_progress(self.folder, self.manifest)
         trials = collect.collect(self.folder, self.manifest, progress)
         sound = comparable_trials(trials.filter(pl.col("used") & (pl.col("outcome") == Outcome.OK.value)))
-        # Packs of later steps do not count: a search that is started anew must see what it saw.
+        # Packs of later proposals do not count: a search that is started anew must see what it saw.
         packs = {pack.id for pack in self.manifest.packs}
         records = ArmRecords(progress, packs, sound.left_out)
         cls = registry.find(self.manifest.sweep.workload)
@@ -161,7 +160,7 @@ class Bench:
         times = log_times(cells, self.reference.id)
         peaks = dict(sound.trials.group_by("arm").agg(pl.col("peak_bytes").max()).iter_rows())
         return {
-            arm.id: _seen(exclusions.of_arm(arm.id), times.get(arm.id), peaks.get(arm.id))
+            arm.id: _observation(exclusions.of_arm(arm.id), times.get(arm.id), peaks.get(arm.id))
             for arm in self.manifest.arms
         }
 
@@ -187,13 +186,12 @@ class Bench:
         self._console.print(text, style="yellow", highlight=False)
 
 
-def _beginning(command: SweepCommand, device: Any, reference: Mapping[str, Any]) -> tuple[Space, Manifest]:
+def _alone(command: SweepCommand, device: Any, reference: Mapping[str, Any]) -> tuple[Space, Manifest]:
     """The reference alone, with nothing to measure yet."""
     cls, config = plan.load_workload(command.workload)
     space = Space(cls.toggles, config, device)
-    levels = space.closure(
-        {**command.toggles, **reference}
-    )  # a size may need another toggle's level beside it
+    # A size may need another toggle's level beside it.
+    levels = space.closure({**command.toggles, **reference})
     alone = plan.single_arm(dataclasses.replace(command, toggles=levels), device)
     sweep = alone.sweep.model_copy(
         update={
@@ -207,39 +205,44 @@ def _beginning(command: SweepCommand, device: Any, reference: Mapping[str, Any])
     return space, alone.model_copy(update={"sweep": sweep, "packs": ()})
 
 
-def extended(manifest: Manifest, wanted: Sequence[Wanted], space: Space, arms_per_pack: int) -> Manifest:
-    """A manifest with one step more, whose arms stand in packs of their own beside the reference."""
+def extended(
+    manifest: Manifest, candidates: Sequence[Candidate], space: Space, arms_per_pack: int
+) -> Manifest:
+    """A manifest with some candidates more, which stand in packs of their own beside the reference."""
     sweep, reference = manifest.sweep, next(iter(manifest.sweep.references.values()))
     config = registry_config(manifest)
     arms = {arm.id: arm for arm in manifest.arms}
 
-    def known(levels: Assignment) -> str:
+    def identified(levels: Assignment) -> str:
         identity = arm_id(sweep.workload, config, levels, sweep.code)
         arms.setdefault(identity, Arm(id=identity, label=space.label(levels), levels=levels))
         return identity
 
+    pairs = [(identified(one.levels), identified(one.base)) for one in candidates]
     effects = {effect.id: effect for effect in manifest.effects}
-    new: dict[str, None] = {}
-    bases: dict[str, None] = {reference: None}
-    for one in wanted:
-        arm, base = known(one.levels), known(one.base)
-        new.setdefault(arm)
-        bases.setdefault(base)
+    for one, (arm, base) in zip(candidates, pairs, strict=True):
         if arm != base:
             effect = _effect(one, arm, base)
             effects.setdefault(effect.id, effect)
-    packs = list(manifest.packs)
-    rest = [arm for arm in new if arm not in bases]
+    bases = dict.fromkeys([reference, *(base for _, base in pairs)])
+    rest = [arm for arm in dict.fromkeys(arm for arm, _ in pairs) if arm not in bases]
+    extended = manifest.model_copy(update={"arms": tuple(arms.values()), "effects": tuple(effects.values())})
+    packs = _packs(extended, list(bases), rest, space, arms_per_pack)
+    return extended.model_copy(update={"packs": (*manifest.packs, *packs)})
+
+
+def _packs(
+    manifest: Manifest, bases: Sequence[str], rest: Sequence[str], space: Space, arms_per_pack: int
+) -> list[Pack]:
+    """Packs for the rest of some arms, each with all bases; one at least."""
+    measure, packs = manifest.sweep.measure, []
     room = max(1, arms_per_pack - len(bases))
-    for start in range(0, max(1, len(rest)), room):
-        members = [*bases, *rest[start : start + room]]
-        name = f"p{len(packs):03d}"
-        orders = plan.balanced_orders(members, sweep.measure.rounds, f"{sweep.measure.seed}-{name}")
-        by_exec = any(plan.needs_exec(space, arms[arm]) for arm in members)
+    for number, start in enumerate(range(0, max(1, len(rest)), room), start=len(manifest.packs)):
+        members, name = [*bases, *rest[start : start + room]], f"p{number:03d}"
+        orders = plan.balanced_orders(members, measure.rounds, f"{measure.seed}-{name}")
+        by_exec = any(plan.needs_exec(space, manifest.arm(arm)) for arm in members)
         packs.append(Pack(id=name, orders=orders, start="exec" if by_exec else "fork"))
-    return manifest.model_copy(
-        update={"arms": tuple(arms.values()), "effects": tuple(effects.values()), "packs": tuple(packs)}
-    )
+    return packs
 
 
 def registry_config(manifest: Manifest) -> Any:
@@ -247,7 +250,7 @@ def registry_config(manifest: Manifest) -> Any:
     return plan.load_workload({"name": manifest.sweep.workload, **manifest.sweep.config})[1]
 
 
-def _effect(one: Wanted, arm: str, base: str) -> Effect:
+def _effect(one: Candidate, arm: str, base: str) -> Effect:
     identity = json.dumps([one.design, one.toggle, one.level, arm, base])
     number = hashlib.sha256(identity.encode()).hexdigest()[:12]
     return Effect(
@@ -260,12 +263,12 @@ def _effect(one: Wanted, arm: str, base: str) -> Effect:
     )
 
 
-def _seen(exclusion: Exclusion | None, time: LogTime | None, peak_bytes: int | None) -> Seen:
+def _observation(exclusion: Exclusion | None, time: LogTime | None, peak_bytes: int | None) -> Observation:
     """What is known of an arm that may be ruled out, or have no time yet."""
     if exclusion is None and time is not None:
-        return Seen(time.value, time.variance, peak_bytes=peak_bytes)
+        return Observation(time.value, time.variance, peak_bytes=peak_bytes)
     exclusion = exclusion or Exclusion("unfinished")
-    return Seen(None, 0.0, exclusion.reason or "no finished round", exclusion.outcome, peak_bytes)
+    return Observation(None, 0.0, exclusion.reason or "no finished round", exclusion.outcome, peak_bytes)
 
 
 def _costs(used: pl.DataFrame, records: ArmRecords, reference: str, iterations: float | None) -> list[Cell]:

@@ -18,9 +18,9 @@ from pipelines.config.types import DesignConfig, SweepCommand, SweepConfig, Tune
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan.designs import Assignment
 from pipelines.plan.plan import short_name
-from pipelines.search.driver import Hunt
+from pipelines.search.driver import SearchDriver
 from pipelines.search.limits import limit_words
-from pipelines.search.search import Answer, exhaustive
+from pipelines.search.search import SearchResult, exhaustive
 from pipelines.search.surrogate import Factor, Point
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.records import Outcome, SweepFolder
@@ -34,8 +34,8 @@ SURELY = 1.5
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of a verification: an effect as its file has it."""
+class VerifiedEffect:
+    """An effect of the verification, as its file has it."""
 
     design: str
     toggle: str
@@ -59,60 +59,68 @@ class Row:
 
 
 NAIVE, ALL_ON, TUNED = "naive", "all_on", "tuned"
+NO_GAIN = (Verdict.SLOWER.value, Verdict.DIFFERENT.value, Verdict.NO_DIFFERENCE.value)
+"""Verdicts on the winner that contradict the search."""
 
 
-class Conclusion:
+class Verification:
     """What follows a search: fresh rounds of the winner, what each of its levels is worth, the preset."""
 
     def __init__(
-        self, console: Console, command: TuneCommand, hunt: Hunt, measure: Callable[[SweepCommand], int]
+        self,
+        console: Console,
+        command: TuneCommand,
+        driver: SearchDriver,
+        measure: Callable[[SweepCommand], int],
     ) -> None:
-        self.console, self.command, self.hunt, self.measure = console, command, hunt, measure
-        self.answer: Answer = hunt.found
-        self.factors = hunt.grid.factors
+        self.console, self.command, self.driver, self.measure = console, command, driver, measure
+        self.result: SearchResult = driver.result
+        self.factors = driver.grid.factors
         self.useless: dict[str, str] = {}
 
     def run(self) -> int:
         """Verify and write; once more where fresh rounds say that another arm is better."""
-        best = self.answer.best
+        best = self.result.best
         self._account()
         if best is None:
             self.console.print(
-                f"no feasible arm: not even the reference: {self.hunt.words(self.hunt.origin)}",
+                f"no feasible arm: not even the reference: {self.driver.describe(self.driver.origin)}",
                 style="red",
                 highlight=False,
             )
             return SOME_FAILED
-        if best == self.hunt.origin:
+        if best == self.driver.origin:
             return self._nothing_better()
         for number in range(1, TRIES + 1):
-            name = f"{self.hunt.bench.manifest.sweep.name}-verified" + (f"-{number}" if number > 1 else "")
+            name = f"{self.driver.sweep.manifest.sweep.name}-verified" + (f"-{number}" if number > 1 else "")
             status = self.measure(self._verification(best, name))
             if status not in (DONE, SOME_FAILED):
-                self.hunt.learnt()
+                self.driver.print_best_so_far()
                 return status
-            rows = _rows(SweepFolder(Path(self.command.runs) / name))
-            mended = self._mended(best, rows) if number < TRIES else None
+            effects = _effects(SweepFolder(Path(self.command.runs) / name))
+            mended = self._mended(best, effects) if number < TRIES else None
             if mended is None:
-                return self._finish(best, rows, name, status)
+                return self._finish(best, effects, name, status)
             best = mended
         return DONE
 
-    def _mended(self, best: Point, rows: Sequence[Row]) -> Point | None:
+    def _mended(self, best: Point, effects: Sequence[VerifiedEffect]) -> Point | None:
         """The arm that fresh rounds say is better than the winner of the search; None where they bear it
         out."""
-        against = next((row for row in rows if row.toggle == TUNED and row.level == f"vs {ALL_ON}"), None)
+        against = next(
+            (effect for effect in effects if effect.toggle == TUNED and effect.level == f"vs {ALL_ON}"), None
+        )
         # For a stated number of iterations set-up and compiling count too, which these rounds leave out.
         by_time = self.command.tune.iterations is None
         if by_time and against is not None and against.low is not None and against.low > 1:
             self.console.print("\neverything on is faster: once more with it")
             return self._everything(best)
-        useless = {factor.name: why for factor in self.factors if (why := _useless(rows, factor))}
+        useless = {factor.name: why for factor in self.factors if (why := _useless(effects, factor))}
         without = tuple(
             factor.start if factor.name in useless else n
             for factor, n in zip(self.factors, best, strict=True)
         )
-        if not useless or not self.hunt.grid.legal(without) or without == self.hunt.origin:
+        if not useless or not self.driver.grid.legal(without) or without == self.driver.origin:
             return None
         for toggle, why in useless.items():
             self.console.print(f"\n{toggle} {why} beside the others: once more without", highlight=False)
@@ -120,18 +128,19 @@ class Conclusion:
         return without
 
     def _account(self) -> None:
-        bench, grid = self.hunt.bench, self.hunt.grid
-        arms, rounds = exhaustive(grid.factors, grid.legal), self.command.tune.rounds
+        searched, grid = self.driver.sweep, self.driver.grid
+        arms, trials = exhaustive(grid.factors, grid.legal), searched.trials
+        every_trial = arms * self.command.tune.rounds
         self.console.print(
-            f"\nsearched {len(self.hunt.view)} of {arms} arms in {bench.trials} timing trials; all of them"
-            f" would take {arms * rounds} ({bench.trials / (arms * rounds):.0%})",
+            f"\nsearched {len(self.driver.observations)} of {arms} arms in {trials} timing trials;"
+            f" all of them would take {every_trial} ({trials / every_trial:.0%})",
             highlight=False,
         )
-        self.console.print(f"the search's report: {bench.folder.report_file}", highlight=False)
+        self.console.print(f"the search's report: {searched.folder.report_file}", highlight=False)
 
     def _nothing_better(self) -> int:
-        ruled_out = [point for point, seen in self.hunt.view.items() if seen.value is None]
-        every = len(ruled_out) == len(self.hunt.view) - 1
+        observations = self.driver.observations
+        every = sum(one.value is None for one in observations.values()) == len(observations) - 1
         why = (
             "every other arm was ruled out"
             if every
@@ -145,11 +154,15 @@ class Conclusion:
     def _verification(self, best: Point, name: str) -> SweepCommand:
         """Winner, reference and everything on in one ordinary sweep, each level of the winner left out in
         turn."""
-        references = {NAIVE: self._levels(self.hunt.origin)}
+        references = {NAIVE: self._levels(self.driver.origin)}
         left: list[str] = []
         for i, factor in enumerate(self.factors):
             without = (*best[:i], factor.start, *best[i + 1 :])
-            if best[i] == factor.start or without == self.hunt.origin or not self.hunt.grid.legal(without):
+            if (
+                best[i] == factor.start
+                or without == self.driver.origin
+                or not self.driver.grid.legal(without)
+            ):
                 continue
             if self._levels(without) == self._baseline(best, factor):
                 left.append(factor.name)
@@ -167,7 +180,7 @@ class Conclusion:
     def _baseline(self, best: Point, factor: Factor) -> Assignment | None:
         """The arm that leaving a toggle out gives; None where no legal arm has it at its baseline."""
         try:
-            return self.hunt.bench.space.without(self._levels(best), factor.name)
+            return self.driver.sweep.space.without(self._levels(best), factor.name)
         except ConfigError:
             return None
 
@@ -181,72 +194,64 @@ class Conclusion:
         for i, factor in enumerate(self.factors):
             if factor.name in self.useless:
                 continue
-            high = self.answer.highs.get(factor.name, factor.start)
+            high = self.result.best_levels.get(factor.name, factor.start)
             changed = (*point[:i], high, *point[i + 1 :])
-            if not factor.sizes and point[i] == factor.start and self.hunt.grid.legal(changed):
+            if not factor.sizes and point[i] == factor.start and self.driver.grid.legal(changed):
                 point = changed
-        seen = self.hunt.view.get(point)
-        return None if point in (best, self.hunt.origin) or (seen and seen.value is None) else point
+        observed = self.driver.observations.get(point)
+        ruled_out = observed is not None and observed.value is None
+        return None if ruled_out or point in (best, self.driver.origin) else point
 
-    def _finish(self, best: Point, rows: Sequence[Row], name: str, status: int) -> int:
-        lines = self._explained(best, rows)
-        against = {row.level: row for row in rows if row.toggle == TUNED}
-        first = against[f"vs {NAIVE}"]
-        self.console.print(f"\n[bold]tuned[/]: {self.hunt.name(best)}", highlight=False)
-        self.console.print(f"against the reference: {first.text}", highlight=False)
-        if everything := against.get(f"vs {ALL_ON}"):
+    def _finish(self, best: Point, effects: Sequence[VerifiedEffect], name: str, status: int) -> int:
+        """Print the verdict and, where it bears the search out, keep the preset; the command's status."""
+        lines = self._explained(best, effects)
+        against = {effect.level: effect for effect in effects if effect.toggle == TUNED}
+        tuned, everything = against[f"vs {NAIVE}"], against.get(f"vs {ALL_ON}")
+        self.console.print(f"\n[bold]tuned[/]: {self.driver.name(best)}", highlight=False)
+        self.console.print(f"against the reference: {tuned.text}", highlight=False)
+        if everything:
             self.console.print(f"against everything on: {everything.text}", highlight=False)
-        if self.command.tune.iterations is not None:
-            self.console.print(
-                f"for {self.command.tune.iterations:g} iterations: {self.hunt.words(best)} by the search",
-                highlight=False,
-            )
+        if (iterations := self.command.tune.iterations) is not None:
+            by_search = f"{self.driver.describe(best)} by the search"
+            self.console.print(f"for {iterations:g} iterations: {by_search}", highlight=False)
         for line in lines:
             self.console.print(f"- {line}", highlight=False, markup=False)
-        if first.ratio is None or first.verdict in (
-            Verdict.SLOWER.value,
-            Verdict.DIFFERENT.value,
-            Verdict.NO_DIFFERENCE.value,
-        ):
-            self.console.print(
-                "the comparison does not bear the search out: no preset is written",
-                style="yellow",
-                highlight=False,
-            )
+        if tuned.ratio is None or tuned.verdict in NO_GAIN:
+            refused = "the comparison does not bear the search out: no preset is written"
+            self.console.print(refused, style="yellow", highlight=False)
             return SOME_FAILED
-        bench, device = self.hunt.bench, self.hunt.bench.device
-        workload = bench.manifest.sweep.workload
+        self._keep(best, [f"{tuned.text} against the reference", *lines], name)
+        return status
+
+    def _keep(self, best: Point, findings: Sequence[str], name: str) -> None:
+        """Write the preset, with what was found and how, and print the command that uses it."""
+        searched, device = self.driver.sweep, self.driver.sweep.device
+        workload = searched.manifest.sweep.workload
         place = presets.place(presets.preset_name(short_name(workload), device), Path(self.command.runs))
+        verdict, *reasons = findings
         facts = [
-            f"{workload} on {device.name or device.type}: {first.text} against the reference",
+            f"{workload} on {device.name or device.type}: {verdict}",
             f"limits: {'; '.join(limit_words(self.command))}",
-            *lines,
+            *reasons,
             f"by: {shlex.join(['perfsweep', *sys.argv[1:]])}",
             f"evidence: {Path(self.command.runs) / name}",
         ]
-        presets.write(place, bench.space.choices(self._levels(best)), facts)
+        presets.write(place, searched.space.choices(self._levels(best)), facts)
         self.console.print(f"preset: {place.file}", highlight=False)
-        self.console.print(
-            f"use it: perfsweep run workload={workload} {place.override}",
-            highlight=False,
-            soft_wrap=True,
-            markup=False,
-        )
-        return status
+        use = f"use it: perfsweep run workload={workload} {place.override}"
+        self.console.print(use, highlight=False, soft_wrap=True, markup=False)
 
-    def _explained(self, best: Point, rows: Sequence[Row]) -> list[str]:
-        """Why each level is in the tuned arm."""
+    def _explained(self, best: Point, effects: Sequence[VerifiedEffect]) -> list[str]:
+        """Why each level is in the tuned arm, and why the others are not."""
+        changed = [(f, n) for f, n in zip(self.factors, best, strict=True) if n != f.start]
         lines = []
-        alone = sum(n != factor.start for n, factor in zip(best, self.factors, strict=True)) == 1
-        for i, factor in enumerate(self.factors):
-            if best[i] == factor.start:
-                continue
-            row = next(row for row in rows if row.toggle == TUNED) if alone else _row_of(rows, factor)
-            worth = (
-                row.text if row and row.ratio is not None else self._guess(factor, factor.start, invert=True)
-            )
-            lines.append(f"kept {factor.name}={factor.values[best[i]]}: {worth}")
-        return [*lines, *self._dropped([f.name for i, f in enumerate(self.factors) if best[i] != f.start])]
+        for factor, n in changed:
+            # Without its only level the winner is the reference, which it is compared with anyway.
+            effect = _effect_of(effects, factor) if len(changed) > 1 else _first_of(effects, TUNED)
+            measured = effect.text if effect and effect.ratio is not None else ""
+            worth = measured or self._guess(factor, factor.start, invert=True)
+            lines.append(f"kept {factor.name}={factor.values[n]}: {worth}")
+        return [*lines, *self._dropped([factor.name for factor, _ in changed])]
 
     def _dropped(self, kept: Sequence[str]) -> list[str]:
         """Why each toggle that the tuned arm does not have is not in it."""
@@ -254,10 +259,10 @@ class Conclusion:
         for factor in self.factors:
             if factor.name in kept:
                 continue
-            high = self.answer.highs.get(
+            high = self.result.best_levels.get(
                 factor.name, next(n for n in range(len(factor.values)) if n != factor.start)
             )
-            if why := self.answer.dropped.get(factor.name):
+            if why := self.result.dropped.get(factor.name):
                 lines.append(f"dropped {factor.name}: {why}")
             elif why := self.useless.get(factor.name):
                 lines.append(f"dropped {factor.name}: {why} beside the others")
@@ -269,40 +274,44 @@ class Conclusion:
 
     def _guess(self, factor: Factor, number: int, invert: bool = False) -> str:
         """What a change of the best arm would cost, by all that the search measured."""
-        found = self.answer.expected.get((factor.name, number))
-        if found is None:
+        expected = self.result.expected.get((factor.name, number))
+        if expected is None:
             return "not legal beside the others"
-        cost, error = (-found[0], found[1]) if invert else found
+        cost, error = (-expected[0], expected[1]) if invert else expected
         sure = "" if abs(cost) > SURELY * error else ", which is within the noise"
         return f"{percent(math.exp(cost))} (+-{2 * error:.1%}) by the search{sure}"
 
     def _levels(self, point: Point) -> Assignment:
-        levels = self.hunt.grid.levels(point)
+        levels = self.driver.grid.levels(point)
         assert levels is not None, "only legal arms come this far"
         return levels
 
 
-def _rows(folder: SweepFolder) -> list[Row]:
-    names = [field.name for field in dataclasses.fields(Row)]
+def _effects(folder: SweepFolder) -> list[VerifiedEffect]:
+    names = [field.name for field in dataclasses.fields(VerifiedEffect)]
     return [
-        Row(*values)
+        VerifiedEffect(*values)
         for values in pl.read_parquet(folder.tables_dir / "effects.parquet").select(names).iter_rows()
     ]
 
 
-def _row_of(rows: Sequence[Row], factor: Factor) -> Row | None:
+def _first_of(effects: Sequence[VerifiedEffect], toggle: str) -> VerifiedEffect | None:
+    return next((effect for effect in effects if effect.toggle == toggle), None)
+
+
+def _effect_of(effects: Sequence[VerifiedEffect], factor: Factor) -> VerifiedEffect | None:
     """What a level of the tuned arm buys beside the others: against the arm without it."""
-    for row in rows:
-        if row.design == "leave_one_out" and row.toggle == factor.name:
-            return row
-        if row.toggle == TUNED and row.level.startswith(f"vs {factor.name} at "):
-            return row
+    for effect in effects:
+        if effect.design == "leave_one_out" and effect.toggle == factor.name:
+            return effect
+        if effect.toggle == TUNED and effect.level.startswith(f"vs {factor.name} at "):
+            return effect
     return None
 
 
-def _useless(rows: Sequence[Row], factor: Factor) -> str:
+def _useless(effects: Sequence[VerifiedEffect], factor: Factor) -> str:
     """Why a level of the winner is better left out; empty where it is not."""
-    row = _row_of(rows, factor)
-    if row is not None and row.outcome == Outcome.INERT.value:
+    effect = _effect_of(effects, factor)
+    if effect is not None and effect.outcome == Outcome.INERT.value:
         return "does nothing"
-    return "costs time" if row is not None and row.verdict == Verdict.SLOWER.value else ""
+    return "costs time" if effect is not None and effect.verdict == Verdict.SLOWER.value else ""

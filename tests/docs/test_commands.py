@@ -90,7 +90,9 @@ def plan(command: str, words: list[str]) -> None:
     elif command == "tune":
         tune = config.typed(cfg, TuneCommand)
         space = space_of(tune)
-        assert factors.plan(space, space.closure({**tune.toggles, **tune.tune.reference}), tune.tune).factors
+        assert factors.search_factors(
+            space, space.closure({**tune.toggles, **tune.tune.reference}), tune.tune
+        ).factors
     elif command == "frontier":
         frontier = config.typed(cfg, FrontierCommand)
         toggle = space_of(frontier).toggle(str(frontier.frontier.toggle))

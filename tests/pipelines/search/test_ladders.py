@@ -8,8 +8,8 @@ import math
 import pytest
 
 from pipelines.search.factors import ladder_factor
-from pipelines.search.ladders import Frontier, Rung, fastest, memory_model, sizes_of
-from pipelines.search.search import Seen, explore
+from pipelines.search.ladders import LadderResult, SizeResult, fastest, memory_model, sizes_of
+from pipelines.search.search import Observation, explore
 from workloads.api import Level, Numbers, Toggle
 from workloads.errors import ConfigError
 
@@ -24,14 +24,14 @@ def climbed(
     there: int | None = None,
     budget: int | None = None,
     limit: int = 10,
-) -> tuple[Frontier, list[int]]:
+) -> tuple[LadderResult, list[int]]:
     """A search over a machine whose times and memory are known, and the sizes that it measured in order.
 
     `there` is the memory that the machine has, `budget` what the search knows of it.
     """
     factor = ladder_factor("size", sizes, sizes[0])
     steps = explore(factor, budget, limit)
-    view, measured = {}, []
+    observations, measured = {}, []
     step = next(steps)
     while True:
         for point in step.points:
@@ -39,13 +39,13 @@ def climbed(
             measured.append(size)
             peak = memory_of(size)
             fits = there is None or peak <= there
-            view[point] = (
-                Seen(math.log(time_of(size) / time_of(sizes[0])), 1e-6, peak_bytes=peak)
+            observations[point] = (
+                Observation(math.log(time_of(size) / time_of(sizes[0])), 1e-6, peak_bytes=peak)
                 if fits
-                else Seen(None, reason="no memory", outcome="oom")
+                else Observation(None, reason="no memory", outcome="oom")
             )
         try:
-            step = steps.send(view)
+            step = steps.send(observations)
         except StopIteration as end:
             return end.value, measured
 
@@ -103,13 +103,15 @@ def test_where_nothing_fits_there_is_no_fastest_size() -> None:
 
 
 def test_of_equal_sizes_the_smallest_is_taken_but_never_one_far_from_the_best() -> None:
-    rungs = {size: Rung(size, value, 0.05) for size, value in ((1, 0.0), (2, -0.10), (4, -0.12), (8, -0.125))}
-    best = fastest(rungs)
+    results = {
+        size: SizeResult(size, value, 0.05) for size, value in ((1, 0.0), (2, -0.10), (4, -0.12), (8, -0.125))
+    }
+    best = fastest(results)
     assert best is not None and best.size == 2
 
 
 def test_memory_is_a_fixed_part_and_a_part_for_each_unit() -> None:
-    model = memory_model({size: Rung(size, 0.0, peak_bytes=100 + 3 * size) for size in (1, 2, 8)})
+    model = memory_model({size: SizeResult(size, 0.0, peak_bytes=100 + 3 * size) for size in (1, 2, 8)})
     assert model is not None
     assert model.peak_bytes(100) == pytest.approx(400)
 

@@ -12,8 +12,8 @@ import pytest
 from machines import Machine
 
 from pipelines.search.arm_times import log_times
-from pipelines.search.search import Answer, Seen, View, exhaustive, search
-from pipelines.search.surrogate import Factor, Known, Point, predict
+from pipelines.search.search import Observation, Observations, SearchResult, exhaustive, search
+from pipelines.search.surrogate import Factor, Measured, Point, predict
 from pipelines.statistics.log_ratios import Cell
 
 ROUNDS = 3
@@ -48,7 +48,7 @@ def planted(rng: np.random.Generator, toggles: int) -> TrueTime:
 class Simulated:
     """A search on a simulated machine: what it found, and what it took."""
 
-    answer: Answer
+    result: SearchResult
     trials: int
     steps: list[str]
 
@@ -87,15 +87,15 @@ def simulated(
             for n, t in enumerate(row)
         ]
         known = log_times([cell for cell in cells if not ruled_out(_point(cell.arm))], str(origin))
-        view: View = {
-            point: Seen(None, reason=why, outcome=why)
+        observations: Observations = {
+            point: Observation(None, reason=why, outcome=why)
             if (why := ruled_out(point))
-            else Seen(known[str(point)].value, known[str(point)].variance)
+            else Observation(known[str(point)].value, known[str(point)].variance)
             for point in asked
             if ruled_out(point) or str(point) in known
         }
         try:
-            step = steps.send(view)
+            step = steps.send(observations)
         except StopIteration as end:
             return Simulated(end.value, len(cells), names)
 
@@ -117,7 +117,7 @@ def test_five_toggles_and_a_ladder_are_tuned_within_three_percent_by_a_quarter_o
         log_time = planted(rng, 5)
         factors = factors_of(5, int(rng.integers(0, SIZES)))
         done = simulated(factors, log_time, rng)
-        regrets.append(regret(factors, log_time, done.answer.best))
+        regrets.append(regret(factors, log_time, done.result.best))
         shares.append(done.trials / (ROUNDS * exhaustive(factors, lambda point: True)))
     assert max(shares) <= 0.25
     # One of eight may miss: a search within 3 % in nineteen of twenty cases misses twice in 6 % of such
@@ -153,8 +153,8 @@ def test_arms_that_break_a_limit_never_win_and_leave_with_their_reason() -> None
     done = simulated(
         factors, log_time, np.random.default_rng(3), ruled_out=lambda point: "different" if point[1] else ""
     )
-    assert done.answer.best == (3, 0, 1, 0, 0)
-    assert done.answer.dropped == {"t0": "different"}
+    assert done.result.best == (3, 0, 1, 0, 0)
+    assert done.result.dropped == {"t0": "different"}
 
 
 def test_illegal_combinations_are_never_asked_for_and_a_level_that_needs_another_is_found() -> None:
@@ -166,21 +166,21 @@ def test_illegal_combinations_are_never_asked_for_and_a_level_that_needs_another
     done = simulated(
         factors, log_time, np.random.default_rng(5), legal=lambda point: not point[2] or bool(point[1])
     )
-    assert done.answer.best == (2, 1, 1, 0)
+    assert done.result.best == (2, 1, 1, 0)
 
 
 def test_the_best_of_three_levels_is_found() -> None:
     factors = [Factor("mode", (None, "slow", "quick")), Factor("other", (None, "on"))]
     costs = {0: 0.0, 1: 0.2, 2: -0.3}
     done = simulated(factors, lambda point: costs[point[0]] - 0.1 * point[1], np.random.default_rng(1))
-    assert done.answer.best == (2, 1)
+    assert done.result.best == (2, 1)
 
 
 def test_equal_arms_leave_the_reference_where_it_is() -> None:
     factors = [Factor(f"t{i}", (None, "on")) for i in range(3)]
     quiet = Machine(node=0, drift=0, noise=0.001, spikes=0)
     kept = [
-        simulated(factors, lambda point: 0.0, np.random.default_rng(seed), machine=quiet).answer.best
+        simulated(factors, lambda point: 0.0, np.random.default_rng(seed), machine=quiet).result.best
         for seed in range(5)
     ]
     assert kept == [(0, 0, 0)] * 5
@@ -190,7 +190,7 @@ def test_a_reference_that_breaks_a_limit_ends_the_search_at_once() -> None:
     done = simulated(
         factors_of(5, 0), lambda point: 0.0, np.random.default_rng(0), ruled_out=lambda point: "oom"
     )
-    assert done.answer.best is None
+    assert done.result.best is None
     assert set(done.steps) == {"ladder"}
 
 
@@ -230,6 +230,6 @@ def test_what_few_noisy_arms_suggest_counts_for_less_than_what_many_agree_on() -
     points = list(itertools.product((0, 1), repeat=4))
     values = np.array([-0.2 * point[0] for point in points])
     values[points.index((0, 1, 1, 1))] -= 0.15  # a lucky arm
-    means, _ = predict(factors, Known(points, values, np.full(16, 0.05**2)), points)
+    means, _ = predict(factors, Measured(points, values, np.full(16, 0.05**2)), points)
     assert points[int(np.argmin(means))][0] == 1
     assert means[points.index((0, 1, 1, 1))] > -0.12
