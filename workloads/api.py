@@ -74,6 +74,8 @@ class Level:
     loosened : another class than `parity` where a workload configuration and the other levels demand it, or
         None
     witness : counter that changes against the base when the level acts; unchanged means *inert*
+    commit_every : rows of metrics between two commits to W&B from inside the loop; None keeps rows in memory
+        until the measurement is over
     """
 
     value: LevelValue
@@ -90,6 +92,7 @@ class Level:
     per_gpu: bool = False
     loosened: Callable[[Any, Levels], Parity | None] = lambda config, levels: None
     witness: str | None = None
+    commit_every: int | None = None
 
     def processes(self, device: Device) -> int:
         """Number of processes that form one trial on `device`."""
@@ -131,8 +134,11 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Toggle:
-    """One optimisation choice. The first level is the baseline, the naive path, unless `baselines` says
-    else."""
+    """One optimisation choice. The first level is the baseline, the naive path, unless `baselines` says else.
+
+    The pipelines know a toggle by what it declares here, never by its name. `owns_collector` says that its
+    levels decide when Python's collector runs: no trial of the workload then settles or freezes it.
+    """
 
     name: str
     levels: tuple[Level, ...]
@@ -140,6 +146,7 @@ class Toggle:
     source: str = ""
     numbers: Numbers | None = None
     baselines: tuple[Baseline, ...] = ()
+    owns_collector: bool = False
 
     def level(self, value: LevelValue | bool) -> Level:
         """The level written as `value` in YAML or on the command line.

@@ -204,7 +204,8 @@ def gc(*more: str, **own: Any) -> Toggle:
     `more` are occasions that only this workload has.
     """
     names = ("each_eval", "rarely", "frozen", *more)
-    return _toggle("gc", [Level(name) for name in names], "collect garbage less often", **own)
+    toggle = _toggle("gc", [Level(name) for name in names], "collect garbage less often", **own)
+    return dataclasses.replace(toggle, owns_collector=True)
 
 
 def empty_cache(**own: Any) -> Toggle:
@@ -228,7 +229,8 @@ def wandb_logging(**own: Any) -> Toggle:
     """Metrics kept in memory until after the measurement, or sent to W&B from inside the loop."""
     levels = [
         Level("buffered"),
-        Level("each", witness="wandb_calls"),
-        Level("commit_false", witness="wandb_calls"),
+        Level("each", witness="wandb_calls", commit_every=1),
+        # As a report advises: of fifty rows with the same keys W&B keeps the last.
+        Level("commit_false", witness="wandb_calls", commit_every=50),
     ]
     return _toggle("wandb_logging", levels, "send metrics to W&B from inside the loop", **own)

@@ -28,9 +28,6 @@ from workloads.errors import ConfigError
 RUNS_SHOWN = 50
 """Runs in a panel; W&B's default of 10 would hide most arms."""
 
-SLAB = "slab_size"
-"""The shared toggle whose levels are numbers that memory limits: its frontier gets a section of its own."""
-
 
 @dataclass(frozen=True)
 class Panel:
@@ -89,12 +86,11 @@ def build(
 
 
 def view_of(manifest: Manifest) -> View:
-    """What is worth seeing of a sweep: its curves, effects, toggles, and the frontier of slab sizes where it
-    has one."""
+    """Choose what is worth seeing of a sweep: curves, effects, toggles, and the frontier of each toggle whose
+    levels are numbers."""
     varied = _varied(manifest)
     sections = [("iteration time", _curves()), ("effects", _effects(manifest)), ("toggles", _toggles(varied))]
-    if SLAB in varied:
-        sections.append(("slab size", _frontier()))
+    sections += [(f"frontier of {name}", _frontier(name)) for name in varied if _is_ladder(manifest, name)]
     sections.append(("detail", (Panel("comparer", "what differs between runs"),)))
     return View(f"perfsweep {manifest.sweep.name}", manifest.sweep.name, tuple(sections))
 
@@ -128,11 +124,15 @@ def _toggles(varied: Sequence[str]) -> tuple[Panel, ...]:
     )
 
 
-def _frontier() -> tuple[Panel, ...]:
-    slab = f"config.toggles.{SLAB}"
+def _is_ladder(manifest: Manifest, name: str) -> bool:
+    return any(isinstance(arm.levels.get(name), (int, float)) for arm in manifest.arms)
+
+
+def _frontier(name: str) -> tuple[Panel, ...]:
+    level = f"config.toggles.{name}"
     return (
-        Panel("scatter", "units per second by slab size", ("bench_items_per_s",), x=slab),
-        Panel("scatter", "peak memory by slab size, MB", ("bench_peak_mem_mb",), x=slab, log_y=True),
+        Panel("scatter", f"units per second by {name}", ("bench_items_per_s",), x=level),
+        Panel("scatter", f"peak memory by {name}, MB", ("bench_peak_mem_mb",), x=level, log_y=True),
     )
 
 

@@ -194,7 +194,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     device = environment.device_facts()
     _refuse_unsupported(levels, device)
     _prepare_process(spec, device, rank, folder)
-    log = _log(spec, folder, rank)
+    log = log_of(levels, spec, folder, rank)
     context = _context(spec, folder, device, rank, log)
     prepare_collector(cls)
     workload = cls()
@@ -244,13 +244,12 @@ def _prepare_process(spec: TrialSpec, device: Device, rank: int, folder: Path) -
         )
 
 
-def _log(spec: TrialSpec, folder: Path, rank: int) -> BufferedLog | LiveLog:
-    """Where rows of metrics go: into memory, unless sending them from inside the loop is the toggle under
-    test."""
-    level = spec.arm.levels.get("wandb_logging", "buffered")
-    if level == "buffered" or spec.kind is Kind.EVIDENCE or rank > 0:
+def log_of(levels: dict[str, Level], spec: TrialSpec, folder: Path, rank: int) -> BufferedLog | LiveLog:
+    """Choose where rows of metrics go: into memory, unless a level sends them from inside the loop."""
+    intervals = [level.commit_every for level in levels.values() if level.commit_every]
+    if not intervals or spec.kind is Kind.EVIDENCE or rank > 0:
         return BufferedLog()
-    return LiveLog(str(level), folder / "scratch")
+    return LiveLog(min(intervals), folder / "scratch")
 
 
 def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: BufferedLog | LiveLog) -> Context:

@@ -349,7 +349,7 @@ def _settle_collector(workload: Workload) -> None:
 
 
 def _measures_collector(workload: type[Workload]) -> bool:
-    return any(toggle.name == "gc" for toggle in workload.toggles)
+    return any(toggle.owns_collector for toggle in workload.toggles)
 
 
 def _agreed(over: bool, world: int) -> bool:

@@ -13,9 +13,6 @@ from typing import Any
 import numpy as np
 
 from pipelines.config.wandb_settings import own_environment, settings
-from workloads.errors import ConfigError
-
-_COMMIT_EVERY = {"each": 1, "commit_false": 50}
 
 
 class BufferedLog:
@@ -49,28 +46,18 @@ class BufferedLog:
 
 
 class LiveLog:
-    """Sends rows of metrics to W&B from inside the loop: what the toggle `wandb_logging` measures.
-
-    Level `each` commits every row. Level `commit_false` commits every fiftieth, as a report advises; W&B
-    merges uncommitted rows, so that of fifty rows with the same keys the last one stays.
+    """Sends rows of metrics to W&B from inside the loop, where that is what an arm measures.
 
     Parameters
     ----------
+    commit_every : of this many rows one is committed. W&B merges uncommitted rows, so that of those with the
+        same keys the last one stays.
     scratch_dir : the offline run goes there
-
-    Raises
-    ------
-    ConfigError
-        The level is not one that logs.
     """
 
-    def __init__(self, level: str, scratch_dir: Path) -> None:
-        if level not in _COMMIT_EVERY:
-            raise ConfigError(
-                f"toggles.wandb_logging={level} does not log to W&B; choose from: {', '.join(_COMMIT_EVERY)}"
-            )
+    def __init__(self, commit_every: int, scratch_dir: Path) -> None:
         self.calls = 0
-        self._commit_every = _COMMIT_EVERY[level]
+        self._commit_every = commit_every
         scratch_dir.mkdir(parents=True, exist_ok=True)
         with own_environment(scratch_dir):
             import wandb

@@ -36,20 +36,20 @@ def panels(view: View) -> dict[str, list[str]]:
     return {name: [panel.kind for panel in shown] for name, shown in view.sections}
 
 
-def test_it_shows_curves_effects_toggles_slab_sizes_and_a_comparer(manifest: Manifest) -> None:
+def test_it_shows_curves_effects_toggles_frontiers_and_a_comparer(manifest: Manifest) -> None:
     assert panels(view_of(manifest)) == {
         "iteration time": ["line", "line", "line"],
         "effects": ["bar", "scatter", "media"],
         "toggles": ["parallel", "importance"],
-        "slab size": ["scatter", "scatter"],
+        "frontier of slab_size": ["scatter", "scatter"],
         "detail": ["comparer"],
     }
 
 
-def test_a_sweep_without_slab_sizes_has_no_section_for_them(manifest: Manifest) -> None:
+def test_a_sweep_without_numbers_has_no_frontier(manifest: Manifest) -> None:
     arms = tuple(arm.model_copy(update={"levels": {"amp": arm.levels["amp"]}}) for arm in manifest.arms)
     view = view_of(manifest.model_copy(update={"arms": arms}))
-    assert "slab size" not in panels(view)
+    assert "frontier of slab_size" not in panels(view)
     (toggles,) = [shown for name, shown in view.sections if name == "toggles"]
     assert toggles[0].metrics == ("config.toggles.amp", "bench_median_ms")
 

@@ -14,11 +14,10 @@ import torch
 
 from pipelines.publish.wandb_file import read_run
 from pipelines.trial.step_logging import BufferedLog, LiveLog
-from workloads.errors import ConfigError
 
 
-def live_rows(level: str, folder: Path, count: int) -> tuple[list[dict[str, Any]], int]:
-    log = LiveLog(level, folder)
+def live_rows(commit_every: int, folder: Path, count: int) -> tuple[list[dict[str, Any]], int]:
+    log = LiveLog(commit_every, folder)
     for index in range(count):
         log({"loss": torch.tensor(index / 8), "index": index})  # what a training loop hands over
     log.close()
@@ -26,14 +25,14 @@ def live_rows(level: str, folder: Path, count: int) -> tuple[list[dict[str, Any]
     return read_run(path).history, log.calls
 
 
-def test_level_each_commits_every_row(tmp_path: Path) -> None:
-    rows, calls = live_rows("each", tmp_path / "scratch", 60)
+def test_committing_every_row_keeps_every_row(tmp_path: Path) -> None:
+    rows, calls = live_rows(1, tmp_path / "scratch", 60)
     assert [(row["index"], row["loss"]) for row in rows] == [(index, index / 8) for index in range(60)]
     assert calls == 60
 
 
-def test_level_commit_false_keeps_the_last_of_fifty_rows(tmp_path: Path) -> None:
-    rows, calls = live_rows("commit_false", tmp_path / "scratch", 120)
+def test_committing_every_fiftieth_keeps_the_last_of_fifty_rows(tmp_path: Path) -> None:
+    rows, calls = live_rows(50, tmp_path / "scratch", 120)
     assert [row["index"] for row in rows] == [
         49,
         99,
@@ -48,7 +47,7 @@ def test_a_live_log_ignores_the_shell_and_keeps_to_its_folder(
     monkeypatch.setenv("WANDB_MODE", "disabled")
     monkeypatch.setenv("WANDB_RUN_ID", "stolen")
     monkeypatch.setenv("WANDB_RUN_GROUP", "stolen")  # no setting of ours would hide it
-    rows, _ = live_rows("each", tmp_path / "scratch", 2)
+    rows, _ = live_rows(1, tmp_path / "scratch", 2)
     assert len(rows) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["scratch"]
     (path,) = tmp_path.rglob("offline-run-*")
@@ -57,7 +56,7 @@ def test_a_live_log_ignores_the_shell_and_keeps_to_its_folder(
 
 
 def test_what_a_trial_prints_stays_out_of_its_run(tmp_path: Path) -> None:
-    log = LiveLog("each", tmp_path)
+    log = LiveLog(1, tmp_path)
     print("a line of the workload")
     log({"loss": 1.0})
     log.close()
@@ -66,13 +65,6 @@ def test_what_a_trial_prints_stays_out_of_its_run(tmp_path: Path) -> None:
         for path in tmp_path.rglob("*")
         if path.is_file() and b"a line of the workload" in path.read_bytes()
     ]
-
-
-def test_a_level_that_does_not_log_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match="wandb_logging=buffered does not log to W&B; choose from: each, commit_false"
-    ):
-        LiveLog("buffered", tmp_path)
 
 
 def test_a_buffered_log_gives_one_array_for_each_key_with_gaps_marked() -> None:

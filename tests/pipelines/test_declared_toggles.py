@@ -1,0 +1,134 @@
+"""The pipelines know a toggle by what it declares: a user's toggle may have any name."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from recorded import build
+from toys.renamed import OtherNames, SameNames
+
+import pipelines
+from pipelines.publish.dashboard import view_of
+from pipelines.store.records import Arm, Kind, Manifest, Measure, TrialSpec
+from pipelines.trial import process, regions, step_logging
+from workloads import toggles as shared
+from workloads.api import Level, Levels, Toggle, Workload
+
+SHARED = {
+    name
+    for name, made in vars(shared).items()
+    if getattr(made, "__annotations__", {}).get("return") == "Toggle"
+}
+
+OTHERWISE = {
+    ("report", "compile"),  # a column: what compiling costs
+    ("profiling", "tf32"),  # a type of product in workloads.peaks
+}
+"""Literals that are no toggle's name, by package."""
+
+WORKLOADS = "templates"
+"""Folder of a workload that `perfsweep new` copies: workloads may know their toggles."""
+
+
+def literals(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_no_literal_of_the_pipelines_is_a_shared_toggles_name() -> None:
+    root = Path(inspect.getfile(pipelines)).parent
+    known = {
+        (file.relative_to(root).parts[0], text)
+        for file in root.rglob("*.py")
+        if WORKLOADS not in file.parts
+        for text in literals(file)
+        if text.removeprefix("toggles.").partition("=")[0] in SHARED
+    }
+    assert {"gc", "slab_size", "wandb_logging", "compile"} <= SHARED
+    assert known <= OTHERWISE
+
+
+@pytest.fixture
+def frozen() -> Iterator[None]:
+    """The collector as a fork server leaves it to its trials."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize(("cls", "left_alone"), [(SameNames, False), (OtherNames, True)])
+def test_the_collector_is_left_to_a_toggle_that_owns_it(
+    cls: type[Workload], left_alone: bool, frozen: None
+) -> None:
+    regions.prepare_collector(cls)
+    assert (gc.get_freeze_count() == 0) == left_alone
+
+
+def levels_of(cls: type[Workload], chosen: Levels) -> dict[str, Level]:
+    toggles: dict[str, Toggle] = {toggle.name: toggle for toggle in cls.toggles}
+    return {name: toggles[name].level(value) for name, value in chosen.items()}
+
+
+def timing(tmp_path: Path, levels: Levels) -> TrialSpec:
+    measure = Measure(
+        rounds=1,
+        iterations=1,
+        jobs=1,
+        warmup_max=1,
+        evidence_iterations=1,
+        counting_iterations=1,
+        threads=1,
+        timeout_s=1,
+        seed=0,
+    )
+    arm = Arm(id="a" * 16, label="arm", levels=dict(levels))
+    return TrialSpec(
+        sweep="s",
+        workload="w",
+        config={},
+        arm=arm,
+        kind=Kind.TIMING,
+        pack="p000",
+        round=0,
+        attempt=0,
+        measure=measure,
+        code="",
+        cache_dir=str(tmp_path),
+    )
+
+
+@pytest.mark.parametrize(
+    ("cls", "chosen", "commits"),
+    [
+        (SameNames, {"wandb_logging": "each"}, []),
+        (OtherNames, {"reporting": "late"}, []),
+        (OtherNames, {"reporting": "at_once"}, [2]),
+    ],
+)
+def test_rows_go_to_w_and_b_where_a_level_declares_it(
+    cls: type[Workload], chosen: Levels, commits: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    monkeypatch.setattr(process, "LiveLog", lambda commit_every, folder: opened.append(commit_every))
+    log = process.log_of(levels_of(cls, chosen), timing(tmp_path, chosen), tmp_path, rank=0)
+    assert opened == commits
+    assert isinstance(log, step_logging.BufferedLog) == (not commits)
+
+
+def frontiers(manifest: Manifest, name: str, *values: str | int) -> list[str]:
+    pairs = zip(manifest.arms, values, strict=True)
+    arms = tuple(arm.model_copy(update={"levels": {name: value}}) for arm, value in pairs)
+    view = view_of(manifest.model_copy(update={"arms": arms}))
+    return [section for section, _ in view.sections if section.startswith("frontier")]
+
+
+def test_a_toggle_with_numbers_has_a_frontier_whatever_its_name(tmp_path: Path) -> None:
+    manifest = build(tmp_path / "demo").manifest
+    assert frontiers(manifest, "slab_size", "small", "large") == []
+    assert frontiers(manifest, "portion", 1, 8) == ["frontier of portion"]
