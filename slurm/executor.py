@@ -6,14 +6,15 @@ over what Slurm says; no answer changes nothing.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from slurm.client import Sighting, SlurmClient
 from slurm.errors import ClusterError
-from slurm.jobs import Job, JobState
+from slurm.jobs import Executor, ExecutorContext, Job, JobState, Refusal
 from slurm.journal import Journal, Submission, Verdict
 from slurm.judge import Own, Patience, Standing, judge
 from slurm.ownwords import mentions_memory, read_own
@@ -30,7 +31,7 @@ SETTLE_S = 5.0
 Key = tuple[str, int]
 
 
-class SlurmExecutor:
+class SlurmExecutor(Executor):
     """Follows the arrays of one sweep.
 
     Parameters
@@ -39,6 +40,8 @@ class SlurmExecutor:
         found
     say : takes sentences for the person who watches
     """
+
+    remote = True
 
     def __init__(
         self,
@@ -62,6 +65,33 @@ class SlurmExecutor:
         self._strange: set[str] = set()
         self._patience = Patience(site.fs_delay_s, site.heartbeat_s)
 
+    @classmethod
+    def of(cls, context: ExecutorContext) -> SlurmExecutor:
+        """Make one whose journal is in the sweep's folder and whose nodes run the snapshot."""
+        site, client = context.site, SlurmClient(context.site.slurm_conf)
+        journal = Journal(context.folder / JOURNAL)
+        files = context.folder / "submissions"
+        submitter = Submitter(site, files, context.name, context.code, client, journal, time.time)
+        return cls(site, submitter, client, journal, context.advanced, context.say)
+
+    @classmethod
+    def refusal(cls, site: SiteProfile, environ: Mapping[str, str]) -> Refusal | None:
+        """Refuse inside a job, without sbatch, and while the controller is silent."""
+        if job := environ.get("SLURM_JOB_ID"):
+            return Refusal(f"inside Slurm job {job}: measuring in this allocation")
+        if shutil.which("sbatch") is None:
+            return Refusal("no Slurm is installed here: measuring on this machine", installed=False)
+        if not SlurmClient(site.slurm_conf).reachable():
+            return Refusal("Slurm's controller does not answer: measuring on this machine")
+        return None
+
+    @classmethod
+    def submitted(cls, folder: Path) -> dict[str, bool]:
+        """Read the journal in the sweep's folder."""
+        journal = Journal(folder / JOURNAL)
+        alive = journal.open_names()
+        return {name: name in alive for s in journal.submissions.values() for name in s.names}
+
     def submit(self, jobs: Sequence[Job]) -> None:
         """Submit what no live submission carries already; the rest is followed.
 
@@ -80,26 +110,21 @@ class SlurmExecutor:
                 self._waiting.append(job)
         self._submit_waiting()
 
-    def follow(self, jobs: Sequence[Job]) -> None:
-        """Follow what was submitted earlier, and try again what may be tried again."""
-        known = {name for s in self.journal.submissions.values() for name in s.names}
+    def follow(self, names: Collection[str]) -> None:
+        """Take over jobs as they were submitted last, and try again what may be tried again."""
         alive = self.journal.open_names()
-        for job in jobs:
-            if job.name in known:
+        for job in self._submitter.submitted_jobs():
+            if job.name in names:
                 self._jobs[job.name] = job
                 verdict = self.journal.verdicts.get(job.name)
                 if verdict and verdict.action is Action.RETRY and job.name not in alive:
                     self._waiting.append(job)  # whoever followed before went away in between
 
-    def submitted_jobs(self) -> list[Job]:
-        """Every job of earlier submissions, as it was submitted last."""
-        return self._submitter.submitted_jobs()
-
     def texts(self, jobs: Sequence[Job]) -> list[str]:
         """The batch scripts that `submit` would hand over."""
         return self._submitter.texts(jobs)
 
-    def collect_afterwards(self, job: Job) -> None:
+    def submit_last(self, job: Job) -> None:
         """Submit a job that starts when everything open has ended, unless one waits already.
 
         Raises
@@ -330,19 +355,3 @@ class SlurmExecutor:
 
 
 _STATES = {End.DONE: JobState.ENDED, End.CANCELLED: JobState.CANCELLED}
-
-
-def executor(
-    site: SiteProfile,
-    folder: Path,
-    name: str,
-    code: Path,
-    advanced: Callable[[str, End], bool] = lambda name, end: False,
-    say: Callable[[str], None] = lambda text: None,
-) -> SlurmExecutor:
-    """A Slurm executor for the sweep in `folder`, whose journal is ``submissions.jsonl`` and whose nodes run
-    `code`."""
-    client = SlurmClient(site.slurm_conf)
-    journal = Journal(folder / JOURNAL)
-    submitter = Submitter(site, folder / "submissions", name, code, client, journal, time.time)
-    return SlurmExecutor(site, submitter, client, journal, advanced, say)

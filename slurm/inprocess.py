@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from slurm.jobs import Job, JobState
+from slurm.jobs import Executor, ExecutorContext, Job, JobState
 
 
-class InProcessExecutor:
+class InProcessExecutor(Executor):
     """Runs one waiting job in each `poll`.
 
     Parameters
@@ -20,6 +20,11 @@ class InProcessExecutor:
         self._call = call
         self._waiting: deque[Job] = deque()
         self._states: dict[str, JobState] = {}
+
+    @classmethod
+    def of(cls, context: ExecutorContext) -> InProcessExecutor:
+        """Make one that does what jobs' commands would do."""
+        return cls(context.call)
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Queue jobs in order."""
@@ -35,11 +40,10 @@ class InProcessExecutor:
             self._states[job.name] = JobState.ENDED
         return dict(self._states)
 
-    def notes(self) -> dict[str, str]:
-        """Nothing: a failing job raises."""
-        return {}
-
-    def cancel(self) -> None:
-        """Drop what has not run."""
-        self._states.update({job.name: JobState.CANCELLED for job in self._waiting})
-        self._waiting.clear()
+    def cancel(self, names: Iterable[str] | None = None) -> int:
+        """Drop jobs that have not run, all by default; how many that were."""
+        chosen = set(self._states if names is None else names)
+        dropped = [job for job in self._waiting if job.name in chosen]
+        self._waiting = deque(job for job in self._waiting if job.name not in chosen)
+        self._states.update({job.name: JobState.CANCELLED for job in dropped})
+        return len(dropped)

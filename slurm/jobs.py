@@ -1,12 +1,16 @@
-"""What every executor understands: a job is a command with a name, and has a state."""
+"""Jobs, and what a place to run them must do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar
+
+from slurm.site import SiteProfile
+from slurm.states import End
 
 
 class JobState(StrEnum):
@@ -42,21 +46,103 @@ class Job:
     ranks: int = 1
 
 
-class Executor(Protocol):
-    """A place to run jobs."""
+@dataclass(frozen=True)
+class Refusal:
+    """Why an executor cannot be used here; `installed` False: nobody who did not ask for it need know."""
 
+    reason: str
+    installed: bool = True
+
+
+@dataclass(frozen=True)
+class ExecutorContext:
+    """What executors are made from; each takes what it needs.
+
+    Attributes
+    ----------
+    site : how the place is asked for resources
+    folder : of the sweep: executors that outlive a command keep their files in it
+    name : of the sweep
+    code : snapshot of the sources that jobs import
+    slots, gpus : jobs at once on this machine (None: one for each GPU, or one on CPU), and its GPUs
+    call : does in this process what a job's command would do
+    advanced : told a job's name and how a try of it ended, says whether that try finished more
+    say : takes sentences for the person who watches
+    """
+
+    site: SiteProfile
+    folder: Path
+    name: str
+    code: Path
+    slots: int | None = None
+    gpus: int = 0
+    call: Callable[[Job], None] = lambda job: None
+    advanced: Callable[[str, End], bool] = lambda name, end: False
+    say: Callable[[str], None] = lambda text: None
+
+
+class Executor(ABC):
+    """A place to run jobs.
+
+    What is not abstract answers for a place that is always usable and forgets its jobs with the process.
+    """
+
+    remote: ClassVar[bool] = False
+    """Whether jobs run elsewhere, and go on when the process that submitted them ends."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, context: ExecutorContext) -> Executor:
+        """Make one for a sweep.
+
+        Raises
+        ------
+        ClusterError
+            The place does not have what the sweep asks for; the message names the field.
+        """
+
+    @classmethod
+    def refusal(cls, site: SiteProfile, environ: Mapping[str, str]) -> Refusal | None:
+        """Say why nothing can be submitted from here now, or None."""
+        return None
+
+    @classmethod
+    def submitted(cls, folder: Path) -> Mapping[str, bool]:
+        """Read from a sweep's folder which jobs were ever submitted, and whether each may still be alive."""
+        return {}
+
+    @abstractmethod
     def submit(self, jobs: Sequence[Job]) -> None:
         """Queue jobs in order."""
-        ...
 
+    @abstractmethod
     def poll(self) -> dict[str, JobState]:
-        """State of every job submitted here, by name."""
-        ...
+        """Act on what has happened; the state of every job, by name."""
+
+    @abstractmethod
+    def cancel(self, names: Iterable[str] | None = None) -> int:
+        """Ask jobs to end, all by default, and see that they do; how many that were."""
+
+    def follow(self, names: Collection[str]) -> None:
+        """Take over jobs that earlier processes submitted, and try again what may be tried again."""
+        return
+
+    def look(self) -> dict[str, JobState]:
+        """State of every job by one look that changes nothing."""
+        return {}
 
     def notes(self) -> dict[str, str]:
         """What a person should know about a job beyond its state, by name."""
-        ...
+        return {}
 
-    def cancel(self) -> object:
-        """Ask all jobs to end, and see that they do."""
-        ...
+    def held(self) -> list[str]:
+        """Jobs that will not start until somebody does something."""
+        return []
+
+    def texts(self, jobs: Sequence[Job]) -> list[str]:
+        """The batch scripts that `submit` would hand over."""
+        return []
+
+    def submit_last(self, job: Job) -> None:
+        """Submit a job that starts when everything submitted so far has ended, unless one waits already."""
+        return

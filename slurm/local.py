@@ -7,15 +7,16 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from slurm.jobs import Job, JobState
+from slurm.errors import ClusterError
+from slurm.jobs import Executor, ExecutorContext, Job, JobState
 
 GRACE_S = 10.0
 """Time between asking a job to end and killing its process group."""
 
 
-class LocalExecutor:
+class LocalExecutor(Executor):
     """Runs jobs as processes, at most one on each slot.
 
     Parameters
@@ -28,6 +29,17 @@ class LocalExecutor:
         self._waiting: deque[Job] = deque()
         self._running: dict[str, tuple[subprocess.Popen[bytes], Mapping[str, str]]] = {}
         self._states: dict[str, JobState] = {}
+
+    @classmethod
+    def of(cls, context: ExecutorContext) -> LocalExecutor:
+        """Make one with the slots that were asked for.
+
+        Raises
+        ------
+        ClusterError
+            There are fewer GPUs.
+        """
+        return cls(slots_here(context.slots, context.gpus, os.environ.get("CUDA_VISIBLE_DEVICES", "")))
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Queue jobs in order and start as many as there are slots."""
@@ -46,27 +58,21 @@ class LocalExecutor:
         self._start_waiting()
         return dict(self._states)
 
-    def notes(self) -> dict[str, str]:
-        """Nothing: a local job's log says it all."""
-        return {}
-
-    def cancel(self) -> None:
-        """Drop waiting jobs, end running ones: SIGTERM first, SIGKILL to the process group after a grace
-        period."""
-        for job in self._waiting:
-            self._states[job.name] = JobState.CANCELLED
-        self._waiting.clear()
-        for process, _ in self._running.values():
+    def cancel(self, names: Iterable[str] | None = None) -> int:
+        """Drop waiting jobs and end running ones, all by default: SIGTERM first, SIGKILL to the process group
+        after a grace period; how many that were."""
+        chosen = set(self._states if names is None else names)
+        cancelled = [job.name for job in self._waiting if job.name in chosen]
+        self._waiting = deque(job for job in self._waiting if job.name not in chosen)
+        running = {name: self._running.pop(name) for name in chosen & self._running.keys()}
+        for process, _ in running.values():
             process.terminate()
         deadline = time.monotonic() + GRACE_S
-        for name, (process, _) in self._running.items():
-            try:
-                process.wait(timeout=max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            self._states[name] = JobState.CANCELLED
-        self._running.clear()
+        for process, slot in running.values():
+            _end(process, deadline)
+            self._free.append(slot)
+        self._states.update(dict.fromkeys([*cancelled, *running], JobState.CANCELLED))
+        return len(cancelled) + len(running)
 
     def _start_waiting(self) -> None:
         while self._waiting and self._free:
@@ -84,3 +90,35 @@ class LocalExecutor:
                 )
             self._running[job.name] = (process, slot)
             self._states[job.name] = JobState.RUNNING
+
+
+def slots_here(asked: int | None, gpus: int, visible: str) -> list[dict[str, str]]:
+    """Additional environment of each slot of this machine: one for each of its GPUs that is ours, else one.
+
+    Parameters
+    ----------
+    asked : slots to make, None: as many as there are
+    visible : ``CUDA_VISIBLE_DEVICES`` of this process
+
+    Raises
+    ------
+    ClusterError
+        There are fewer GPUs.
+    """
+    if not gpus:
+        # More than one slot on CPU makes trials disturb one another; whoever asks for it gets it.
+        return [{} for _ in range(asked or 1)]
+    count = asked or gpus
+    if count > gpus:
+        raise ClusterError(f"cluster.slots={count} is more than the {gpus} GPUs of this machine")
+    # An allocation on a shared node names the GPUs that are ours; counting from 0 would take somebody else's.
+    names = visible.split(",") if visible else [str(number) for number in range(gpus)]
+    return [{"CUDA_VISIBLE_DEVICES": name.strip()} for name in names[:count]]
+
+
+def _end(process: subprocess.Popen[bytes], deadline: float) -> None:
+    try:
+        process.wait(timeout=max(0.1, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

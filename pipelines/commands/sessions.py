@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -19,9 +20,7 @@ from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from pipelines.store.progress import Progress, read_progress
 from pipelines.store.records import Manifest, Outcome, Pack, SweepFolder, opened
 from pipelines.terminal import console_here
-from slurm.executor import SlurmExecutor
-from slurm.jobs import JobState
-from slurm.journal import Journal
+from slurm.jobs import Executor, JobState
 from workloads.errors import ConfigError
 
 JOB = ("job", "note")
@@ -148,18 +147,17 @@ def _elsewhere(console: Console, folder: SweepFolder) -> bool:
         return False
 
 
-def _attached(
-    folder: SweepFolder, manifest: Manifest, console: Console | None = None
-) -> SlurmExecutor | None:
-    """An executor on what the sweep has on Slurm; None where nothing of it ever was."""
-    if not Journal(folder.submissions_file).submissions:
+def _attached(folder: SweepFolder, manifest: Manifest, console: Console | None = None) -> Executor | None:
+    """Follow what the sweep has elsewhere; None where nothing of it ever was."""
+    name = launch.submitted_with(folder)
+    if name is None:
         return None
 
     def say(text: str) -> None:
         if console:
             console.print(text, style="yellow", highlight=False)
 
-    return launch.resume(folder, manifest, _cluster(folder), say)
+    return launch.resume(folder, manifest, replace(_cluster(folder), executor=name), say)
 
 
 def _cluster(folder: SweepFolder) -> ClusterConfig:

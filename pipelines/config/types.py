@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pipelines.config import slice_range, tracking
 from pipelines.store.records import Measure
 from slurm.dev.settings import Settings, default_root
+from slurm.executors import EXECUTORS
 from slurm.site import SiteProfile
 from workloads.api import Parity, Workload
 from workloads.errors import ConfigError
@@ -302,7 +303,7 @@ def as_measure(config: MeasureConfig) -> Measure:
 
 
 def _check_cluster(cluster: ClusterConfig) -> None:
-    _check_choice("cluster.executor", cluster.executor, ("auto", "slurm", "local", "inprocess"))
+    _check_choice("cluster.executor", cluster.executor, ("auto", *EXECUTORS))
     cluster.check()
     if cluster.slots is not None:
         _check_least("cluster.slots", cluster.slots, 1)

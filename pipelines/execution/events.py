@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pipelines.store.records import Event, SweepFolder
-from slurm.executor import SlurmExecutor
 from slurm.jobs import Executor, JobState
 
 POLL_S = 0.25
@@ -64,16 +63,12 @@ def until_over(
         left = [name for name, state in states.items() if not state.over]
         if not left:
             return states
-        held = _held(executor)
+        held = executor.held()
         held_for = held_for + 1 if held and set(left) <= set(held) else 0
         if held_for >= HELD_POLLS:
             notes = executor.notes()
             raise Held({name: notes.get(name, "held") for name in held})
         time.sleep(POLL_S)
-
-
-def _held(executor: Executor) -> list[str]:
-    return executor.held() if isinstance(executor, SlurmExecutor) else []
 
 
 def _size(file: Path) -> int:

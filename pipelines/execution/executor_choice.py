@@ -4,18 +4,20 @@ reason to wait."""
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pipelines.config.types import ClusterConfig
-from slurm.client import SlurmClient
+from slurm import executors
 from workloads.api import Device
+
+FALLBACK = "local"
+"""The executor that is always there."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """The executor chosen, and a line for the person where it is not the one asked for."""
+class Choice:
+    """An executor by name, and a line for the person where it is not the one asked for."""
 
     executor: str
     line: str | None = None
@@ -23,22 +25,19 @@ class Place:
     @property
     def remote(self) -> bool:
         """Whether packs run elsewhere, so that this machine's facts say nothing about them."""
-        return self.executor == "slurm"
+        return executors.find(self.executor).remote
 
 
-def choose(cluster: ClusterConfig, environ: Mapping[str, str] | None = None) -> Place:
-    """The place for a sweep, asking the controller only where that matters."""
-    environ = os.environ if environ is None else environ
-    if cluster.executor not in ("auto", "slurm"):
-        return Place(cluster.executor)
-    if job := environ.get("SLURM_JOB_ID"):
-        return Place("local", f"inside Slurm job {job}: measuring in this allocation")
-    if shutil.which("sbatch") is None:
-        asked = cluster.executor == "slurm"
-        return Place("local", "no Slurm is installed here: measuring on this machine" if asked else None)
-    if not SlurmClient(cluster.slurm_conf).reachable():
-        return Place("local", "Slurm's controller does not answer: measuring on this machine")
-    return Place("slurm")
+def choose(cluster: ClusterConfig, environ: Mapping[str, str] | None = None) -> Choice:
+    """Choose the executor that was asked for, or with `auto` the first one, unless it refuses."""
+    asked, line = cluster.executor, None
+    for name in executors.EXECUTORS if asked == "auto" else [asked]:
+        refusal = executors.find(name).refusal(cluster, os.environ if environ is None else environ)
+        if refusal is None:
+            return Choice(name, line)
+        if refusal.installed or asked != "auto":
+            line = refusal.reason
+    return Choice(FALLBACK, line)
 
 
 def crowded(cluster: ClusterConfig, threads: int) -> str | None:
@@ -52,9 +51,9 @@ def crowded(cluster: ClusterConfig, threads: int) -> str | None:
     )
 
 
-def planning_device(cluster: ClusterConfig, place: Place, here: Device) -> Device:
+def planning_device(cluster: ClusterConfig, choice: Choice, here: Device) -> Device:
     """The device to plan for: a login node without a GPU may submit to nodes that have some."""
-    if not place.remote or not cluster.gpus:
+    if not choice.remote or not cluster.gpus:
         return here
     if here.type == "cuda":
         return replace(here, count=cluster.gpus)

@@ -21,13 +21,8 @@ from pipelines.execution.pack import PackRun
 from pipelines.store import attempts, code_snapshot
 from pipelines.store.files import append_line
 from pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder
-from slurm.errors import ClusterError
-from slurm.executor import SlurmExecutor
-from slurm.executor import executor as slurm_executor
-from slurm.inprocess import InProcessExecutor
-from slurm.jobs import Executor, Job, JobState
-from slurm.journal import Journal
-from slurm.local import LocalExecutor
+from slurm import executors
+from slurm.jobs import Executor, ExecutorContext, Job, JobState
 from slurm.site import Shape
 from slurm.states import End
 from workloads import registry
@@ -111,42 +106,45 @@ def launch(
 ) -> Launched:
     """Run packs to their end.
 
-    Ctrl-C is passed on: before that, packs of this machine end after their last finished round; those on
-    Slurm go on.
+    Ctrl-C is passed on: before that, packs of this machine end after their last finished round; those
+    elsewhere go on.
 
     Raises
     ------
     ClusterError
-        There is no such slot, or Slurm refuses the sweep; the message names the field.
+        There is no such slot, or the site refuses the sweep; the message names the field.
     Held
-        What is left on Slurm waits for something that will not come by itself.
+        What is left waits for something that will not come by itself.
     """
     code = code_snapshot.take(folder.code_dir)
     jobs = [_job(folder, manifest, pack, retry, code) for pack in packs]
-    executor = _executor(folder, manifest, cluster, device, retry, code, say)
+    executor = _executor(folder, manifest, cluster, code, say, device, retry)
     tails = [Tail(folder, pack.id) for pack in packs]
-    if isinstance(executor, SlurmExecutor):
+    if executor.remote:
         executor.submit(jobs)
         if cluster.collect:
-            _collect_afterwards(folder, executor, _env(manifest, code))
+            executor.submit_last(_collect_job(folder, _env(manifest, code)))
         states = until_over(executor, tails, on_event)
     else:
         _note_local(folder, jobs, cluster.executor)
         states = _run_here(executor, jobs, tails, on_event)
     notes = executor.notes()
-    broken = {
-        name: _why(folder, name, notes) for name, state in states.items() if state is not JobState.ENDED
-    }
-    return Launched(broken)
+    failed = [name for name, state in states.items() if state is not JobState.ENDED]
+    return Launched({name: _why(folder, name, notes) for name in failed})
+
+
+def submitted_with(folder: SweepFolder) -> str | None:
+    """Name the executor that has jobs of this sweep elsewhere, or had; None where nothing ever was."""
+    return next((name for name, cls in _remote_executors() if cls.submitted(folder.path)), None)
 
 
 def resume(
     folder: SweepFolder, manifest: Manifest, cluster: ClusterConfig, say: Say = lambda text: None
-) -> SlurmExecutor:
-    """An executor that follows what is on Slurm already, from the files of the sweep alone."""
+) -> Executor:
+    """Follow what was submitted already, from the files of the sweep alone."""
     code = max(folder.code_dir.iterdir(), key=lambda path: path.stat().st_mtime, default=folder.code_dir)
-    executor = _on_slurm(folder, manifest, cluster, code, say)
-    executor.follow([job for job in executor.submitted_jobs() if job.name != COLLECT])
+    executor = _executor(folder, manifest, cluster, code, say)
+    executor.follow(executor.submitted(folder.path).keys() - {COLLECT})
     return executor
 
 
@@ -158,7 +156,8 @@ def refuse_other_plan(folder: SweepFolder, manifest: Manifest) -> None:
     ConfigError
         Jobs of the sweep may be alive, and `manifest` is not theirs.
     """
-    alive = sorted(Journal(folder.submissions_file).open_names() - {COLLECT})
+    submitted = [cls.submitted(folder.path) for _, cls in _remote_executors()]
+    alive = sorted(name for jobs in submitted for name in jobs if jobs[name] and name != COLLECT)
     if not alive or not folder.manifest_file.exists() or folder.read_manifest() == manifest:
         return
     raise ConfigError(
@@ -168,28 +167,23 @@ def refuse_other_plan(folder: SweepFolder, manifest: Manifest) -> None:
     )
 
 
+def _remote_executors() -> list[tuple[str, type[Executor]]]:
+    every = [(name, executors.find(name)) for name in executors.EXECUTORS]
+    return [(name, cls) for name, cls in every if cls.remote]
+
+
 def _executor(
     folder: SweepFolder,
     manifest: Manifest,
     cluster: ClusterConfig,
-    device: Device,
-    retry: tuple[str, ...],
     code: Path,
-    say: Say,
+    say: Say = lambda text: None,
+    device: Device | None = None,
+    retry: tuple[str, ...] = (),
 ) -> Executor:
-    if cluster.executor == "slurm":
-        return _on_slurm(folder, manifest, cluster, code, say)
-    if cluster.executor == "inprocess":
-        outcomes = frozenset(map(Outcome, retry))
-        return InProcessExecutor(
-            lambda job: PackRun(folder, manifest, manifest.pack(job.name), outcomes).run()
-        )
-    return LocalExecutor(_slots(cluster, device))
+    def call(job: Job) -> None:
+        PackRun(folder, manifest, manifest.pack(job.name), frozenset(map(Outcome, retry))).run()
 
-
-def _on_slurm(
-    folder: SweepFolder, manifest: Manifest, cluster: ClusterConfig, code: Path, say: Say
-) -> SlurmExecutor:
     def advanced(name: str, end: End) -> bool:
         if name == COLLECT:
             return False
@@ -197,7 +191,11 @@ def _on_slurm(
         out_of_memory = end is End.OOM and attempts.record_oom(folder, pack)
         return out_of_memory or attempts.advanced(folder, manifest, pack)
 
-    return slurm_executor(cluster, folder.path, manifest.sweep.name, code, advanced, say)
+    gpus = device.count if device and device.type == "cuda" else 0
+    context = ExecutorContext(
+        cluster, folder.path, manifest.sweep.name, code, cluster.slots, gpus, call, advanced, say
+    )
+    return executors.find(cluster.executor).of(context)
 
 
 def batch_texts(
@@ -205,7 +203,7 @@ def batch_texts(
 ) -> list[str]:
     """The batch scripts that `launch` would submit."""
     code = folder.code_dir / "DIGEST"
-    executor = _on_slurm(folder, manifest, cluster, code, lambda text: None)
+    executor = _executor(folder, manifest, cluster, code)
     return executor.texts([_job(folder, manifest, pack, retry, code) for pack in packs])
 
 
@@ -246,26 +244,11 @@ def _note_local(folder: SweepFolder, jobs: list[Job], executor: str) -> None:
         )
 
 
-def _collect_afterwards(folder: SweepFolder, executor: SlurmExecutor, env: dict[str, str]) -> None:
-    """Have Slurm write the comparison when the last pack has ended, with nobody logged in."""
-    command = (sys.executable, "-m", "pipelines.cli", "compare", str(folder.path.absolute()))
-    executor.collect_afterwards(
-        Job(COLLECT, command, folder.path.absolute() / "packs" / COLLECT / "log.txt", env)
-    )
-
-
-def _slots(cluster: ClusterConfig, device: Device) -> list[dict[str, str]]:
-    if device.type == "cuda":
-        count = cluster.slots or device.count
-        if count > device.count:
-            raise ClusterError(f"cluster.slots={count} is more than the {device.count} GPUs of this machine")
-        # An allocation on a shared node names the GPUs that are ours; counting from 0 would take somebody
-        # else's.
-        given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        names = given.split(",") if given else [str(number) for number in range(device.count)]
-        return [{"CUDA_VISIBLE_DEVICES": name.strip()} for name in names[:count]]
-    # More than one slot on CPU makes trials disturb one another; whoever asks for it gets it.
-    return [{} for _ in range(cluster.slots or 1)]
+def _collect_job(folder: SweepFolder, env: dict[str, str]) -> Job:
+    """The job that writes the comparison when the last pack has ended, with nobody logged in."""
+    path = folder.path.absolute()
+    command = (sys.executable, "-m", "pipelines.cli", "compare", str(path))
+    return Job(COLLECT, command, path / "packs" / COLLECT / "log.txt", env)
 
 
 def _job(folder: SweepFolder, manifest: Manifest, pack: Pack, retry: tuple[str, ...], code: Path) -> Job:

@@ -7,8 +7,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from slurm.errors import ClusterError
 from slurm.jobs import Job, JobState
-from slurm.local import LocalExecutor
+from slurm.local import LocalExecutor, slots_here
 
 DEADLINE_S = 60
 
@@ -84,3 +87,37 @@ def test_a_job_that_ignores_being_asked_is_killed(tmp_path: Path, monkeypatch) -
     until(executor, lambda _: (tmp_path / "stubborn" / "log.txt").read_text() == "up\n")
     executor.cancel()
     assert executor.poll() == {"stubborn": JobState.CANCELLED}
+
+
+def test_cancelling_one_job_leaves_its_slot_to_the_next(tmp_path: Path) -> None:
+    executor = LocalExecutor()
+    executor.submit(
+        [python("long", "import time; time.sleep(600)", tmp_path), python("short", "pass", tmp_path)]
+    )
+    assert executor.cancel(["long"]) == 1
+    assert until(executor, ended) == {"long": JobState.CANCELLED, "short": JobState.ENDED}
+
+
+def test_a_cpu_has_one_slot_unless_more_are_asked_for() -> None:
+    assert slots_here(None, 0, "") == [{}]
+    assert slots_here(2, 0, "") == [{}, {}]
+
+
+def visible(slots: list[dict[str, str]]) -> list[str]:
+    return [slot["CUDA_VISIBLE_DEVICES"] for slot in slots]
+
+
+def test_every_gpu_has_a_slot() -> None:
+    assert visible(slots_here(None, 2, "")) == ["0", "1"]
+
+
+@pytest.mark.parametrize("ours", ["4,6", "GPU-aa, GPU-bb"])
+def test_only_the_gpus_of_the_allocation_are_used(ours: str) -> None:
+    names = [name.strip() for name in ours.split(",")]
+    assert visible(slots_here(None, 2, ours)) == names
+    assert visible(slots_here(1, 2, ours)) == names[:1]
+
+
+def test_more_slots_than_gpus_are_refused() -> None:
+    with pytest.raises(ClusterError, match=r"cluster\.slots=3 is more than the 2 GPUs"):
+        slots_here(3, 2, "")

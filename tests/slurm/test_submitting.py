@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from slurm.client import SlurmClient
 from slurm.errors import ClusterError
-from slurm.executor import executor
-from slurm.jobs import Job
+from slurm.executor import SlurmExecutor
+from slurm.jobs import ExecutorContext, Job
 from slurm.site import Shape, SiteProfile, option_name
 
 ROOT = Path(__file__).parents[2]
@@ -23,8 +23,12 @@ def job(name: str = "p000", ranks: int = 1) -> Job:
     return Job(name, ("true",), Path("log.txt"), {}, ranks)
 
 
+def _executor(site: SiteProfile, folder: Path) -> SlurmExecutor:
+    return SlurmExecutor.of(ExecutorContext(site, folder, "demo", ROOT))
+
+
 def text(site: SiteProfile, folder: Path, *jobs: Job) -> str:
-    return "\n".join(executor(site, folder, "demo", ROOT).texts(jobs or [job()]))
+    return "\n".join(_executor(site, folder).texts(jobs or [job()]))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +161,7 @@ class Clock:
 
 
 def on_stand_ins(tmp_path: Path, **fields: object):
-    ex = executor(SiteProfile(poll_min_s=0.01, fs_delay_s=1.0, **fields), tmp_path / "sweep", "demo", ROOT)  # type: ignore[arg-type]
+    ex = _executor(SiteProfile(poll_min_s=0.01, fs_delay_s=1.0, **fields), tmp_path / "sweep")  # type: ignore[arg-type]
     clock = Clock()
     ex._clock = ex._submitter._clock = clock
     return ex, clock

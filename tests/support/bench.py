@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm.dev.cluster import DevCluster
-from slurm.executor import SlurmExecutor, executor
-from slurm.jobs import Job, JobState
+from slurm.executor import SlurmExecutor
+from slurm.jobs import ExecutorContext, Job, JobState
 from slurm.site import SiteProfile
 from slurm.states import End
 
@@ -69,7 +69,9 @@ class Bench:
         """A new executor on this folder, as another process would make one."""
         site = self.site(**changes)
         site.check()
-        return executor(site, self.folder, "bench", ROOT, advanced, self.said.append)
+        return SlurmExecutor.of(
+            ExecutorContext(site, self.folder, "bench", ROOT, advanced=advanced, say=self.said.append)
+        )
 
     def job(self, name: str, shell: str, **env: str) -> Job:
         """A job of shell commands, which run in the bench's folder."""

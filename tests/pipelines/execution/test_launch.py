@@ -1,38 +1,86 @@
-"""Where packs of a local sweep run: one slot for each GPU that is ours, or one on CPU."""
+"""Executors by name: a new one is one class and one entry."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
 import pytest
+from recorded import build
 
 from pipelines.config.types import ClusterConfig
-from pipelines.execution import launch
-from slurm.errors import ClusterError
+from pipelines.execution import executor_choice, launch
+from pipelines.execution.executor_choice import Choice
+from slurm import executors
+from slurm.jobs import Executor, ExecutorContext, Job, JobState, Refusal
+from slurm.site import SiteProfile
 from workloads.api import Device
 
-TWO_GPUS = Device("cuda", 2, "H200")
+
+class Elsewhere(Executor):
+    """A place that keeps a list of what it was handed, in the sweep's folder."""
+
+    remote = True
+    closed: ClassVar[str | None] = None
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.names = file, list[str]()
+
+    @classmethod
+    def of(cls, context: ExecutorContext) -> Elsewhere:
+        return cls(context.folder / "elsewhere.txt")
+
+    @classmethod
+    def refusal(cls, site: SiteProfile, environ: Mapping[str, str]) -> Refusal | None:
+        return Refusal(cls.closed) if cls.closed else None
+
+    @classmethod
+    def submitted(cls, folder: Path) -> Mapping[str, bool]:
+        file = folder / "elsewhere.txt"
+        return dict.fromkeys(file.read_text().split(), False) if file.exists() else {}
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        self.file.write_text(" ".join(job.name for job in jobs))
+        self.follow([job.name for job in jobs])
+
+    def follow(self, names: Iterable[str]) -> None:
+        self.names = list(names)
+
+    def poll(self) -> dict[str, JobState]:
+        return dict.fromkeys(self.names, JobState.ENDED)
+
+    def cancel(self, names: Iterable[str] | None = None) -> int:
+        return len(self.names)
 
 
-def visible(slots: list[dict[str, str]]) -> list[str]:
-    return [slot["CUDA_VISIBLE_DEVICES"] for slot in slots]
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> ClusterConfig:
+    """The entry of another executor, before the ones there are."""
+    monkeypatch.setitem(vars(executors), "Elsewhere", Elsewhere)
+    entries = {"elsewhere": "slurm.executors:Elsewhere", **executors.EXECUTORS}
+    monkeypatch.setattr(executors, "EXECUTORS", entries)
+    return ClusterConfig(executor="elsewhere")
 
 
-def test_a_cpu_has_one_slot_unless_more_are_asked_for() -> None:
-    assert launch._slots(ClusterConfig(), Device()) == [{}]
-    assert launch._slots(ClusterConfig(slots=2), Device()) == [{}, {}]
+def test_a_sweep_runs_where_the_entry_says_and_is_found_again(
+    elsewhere: ClusterConfig, tmp_path: Path
+) -> None:
+    demo = build(tmp_path / "demo")
+    arms = tuple(arm.model_copy(update={"levels": {}}) for arm in demo.manifest.arms)
+    folder, manifest = demo.folder, demo.manifest.model_copy(update={"arms": arms})
+    assert launch.submitted_with(folder) is None
+    assert launch.launch(folder, manifest, list(manifest.packs), elsewhere, Device()).complete
+    assert launch.submitted_with(folder) == "elsewhere"
+    assert launch.resume(folder, manifest, elsewhere).cancel() == len(manifest.packs)
 
 
-def test_every_gpu_has_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert visible(launch._slots(ClusterConfig(), TWO_GPUS)) == ["0", "1"]
-
-
-@pytest.mark.parametrize("given", ["4,6", "GPU-aa, GPU-bb"])
-def test_only_the_gpus_of_the_allocation_are_used(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
-    assert visible(launch._slots(ClusterConfig(), TWO_GPUS)) == [name.strip() for name in given.split(",")]
-    assert len(launch._slots(ClusterConfig(slots=1), TWO_GPUS)) == 1
-
-
-def test_more_slots_than_gpus_are_refused() -> None:
-    with pytest.raises(ClusterError, match=r"cluster\.slots=3 is more than the 2 GPUs"):
-        launch._slots(ClusterConfig(slots=3), TWO_GPUS)
+def test_auto_takes_the_first_executor_that_does_not_refuse(
+    elsewhere: ClusterConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = ClusterConfig(executor="auto", slurm_conf="/nowhere/slurm.conf")
+    assert executor_choice.choose(cluster, {}) == Choice("elsewhere")
+    assert executor_choice.choose(cluster, {}).remote
+    monkeypatch.setattr(Elsewhere, "closed", "closed today: measuring on this machine")
+    assert executor_choice.choose(elsewhere, {}) == Choice("local", Elsewhere.closed)
+    assert not executor_choice.choose(elsewhere, {}).remote

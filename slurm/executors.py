@@ -1,0 +1,20 @@
+"""The executors there are, imported when somebody uses them."""
+
+from __future__ import annotations
+
+import importlib
+
+from slurm.jobs import Executor
+
+EXECUTORS = {
+    "slurm": "slurm.executor:SlurmExecutor",
+    "local": "slurm.local:LocalExecutor",
+    "inprocess": "slurm.inprocess:InProcessExecutor",
+}
+"""Classes by the name that `cluster.executor` takes; `auto` takes the first that does not refuse."""
+
+
+def find(name: str) -> type[Executor]:
+    """Import the executor called `name`."""
+    module, _, cls = EXECUTORS[name].partition(":")
+    return getattr(importlib.import_module(module), cls)
