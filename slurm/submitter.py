@@ -50,7 +50,6 @@ class Submitter:
         clock: Callable[[], float],
     ) -> None:
         self.folder = folder
-        self.refused_at_once: str | None = None
         self._site, self._code, self._client, self._journal, self._clock = site, code, client, journal, clock
         self._name = re.sub(r"[^\w.-]", "_", name)
         self._arrays: batch.ArrayExecutor | None = None

@@ -10,6 +10,9 @@ import polars as pl
 
 from pipelines.store.records import Arm, TrialRecord
 
+HOST_BOUND = 0.8
+"""Below this share of the time the device waits for the host rather than the other way round."""
+
 SCHEMA: dict[str, type[pl.DataType]] = {
     "arm": pl.String,
     "label": pl.String,
@@ -67,3 +70,13 @@ def counter_changes(reference: Counters | None, own: Counters | None) -> tuple[C
         if before is not None and value is not None and before != value
     ]
     return tuple(sorted(changes, key=lambda one: (-one.size, one.counter)))
+
+
+def bound_by(busy_ns: float | None, wall_ns: float | None) -> str | None:
+    """In words, what an arm waits for: the device's work against the time of the same work; None where either
+    is unknown."""
+    if not busy_ns or not wall_ns:
+        return None
+    share = min(busy_ns / wall_ns, 1.0)
+    who = "host-bound" if share < HOST_BOUND else "device-bound"
+    return f"{who}: the device works {share:.0%} of the time"

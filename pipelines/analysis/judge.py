@@ -13,19 +13,18 @@ import polars as pl
 from pipelines.analysis import claim_refusals
 from pipelines.analysis.arm_records import ArmRecords
 from pipelines.analysis.comparable import differing_data
+from pipelines.analysis.counters import bound_by
 from pipelines.analysis.decisions import Decisions, decide
 from pipelines.analysis.exclusions import Exclusion, Exclusions
 from pipelines.analysis.outcomes import Counts
 from pipelines.config.types import workload_config
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.parity.evidence import Agreement
-from pipelines.statistics.estimates import Estimate, estimate_effect
+from pipelines.statistics.estimates import Estimate, break_even, estimate_effect
 from pipelines.statistics.log_ratios import Cell, Rounds
 from pipelines.statistics.verdicts import Judgement, Ruling, Verdict, rule_claim
 from pipelines.store.progress import Progress
 from pipelines.store.records import Arm, Effect, Manifest, Outcome, read_evidence
-from pipelines.trial.device_activity import bound_by
-from pipelines.trial.steady import break_even
 from workloads.api import Claim, Device, Evidence, Workload
 
 SHOWN_ROUNDS = 100

@@ -38,11 +38,6 @@ class Term:
         first, *rest = [(" x ".join(names), sign) for names, sign in self.members]
         return " = ".join([first[0], *(text if sign > 0 else f"-({text})" for text, sign in rest)])
 
-    @property
-    def aliased(self) -> bool:
-        """Whether several interactions share this term."""
-        return len(self.members) > 1
-
 
 def main_effects_and_interactions(signs: np.ndarray, names: Sequence[str]) -> list[Term]:
     """The terms that a design [arms, toggles] of +-1 estimates; interactions that it cannot tell apart are

@@ -15,8 +15,7 @@ from pydantic import ValidationError
 
 from pipelines.publish.content import RunContent
 from pipelines.publish.published import PublishedRun
-from pipelines.publish.wandb_file import extent
-from pipelines.publish.wandb_rows import insert_rows
+from pipelines.publish.wandb_file import extent, insert_rows
 from pipelines.publish.write import write_run
 from pipelines.store.files import write_atomically
 from pipelines.store.records import Row, SweepFolder

@@ -2,21 +2,26 @@
 
 Run as ``python -m pipelines.publish.worker <sweep folder> <offline|online> [<address>]``. Whatever W&B does
 in it, hang and die included, happens here and not in the process that measures or prints.
+
+Publishers are kept apart by a lock for each run, and by a folder aside for each publisher that later ones
+clear away. Locks are the kernel's: they end with the process that holds them, however it ends.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.config.wandb_settings import guarded, own_environment
 from pipelines.publish.content import RunContent
-from pipelines.publish.locks import held, staging
 from pipelines.publish.offline import published_before, write_offline
 from pipelines.publish.published import PublishedRun
 from pipelines.publish.runs import RunKey, SweepRuns
@@ -28,6 +33,9 @@ READY = "ready"
 """First line of an answer: everything is imported, and deadlines can be counted from here."""
 
 BUSY = "another publisher is writing it"
+
+_ASIDE = ".publishing-"
+_ALIVE = "alive"
 
 
 class Publisher:
@@ -44,7 +52,7 @@ class Publisher:
             return None
         problems: list[str] = []
         done = None
-        with guarded(problems), held(self._runs.folder, content.run_id) as ours:
+        with guarded(problems), run_lock(self._runs.folder, content.run_id) as ours:
             done = self._deliver(content) if ours else missing(content, BUSY)
         return done or missing(content, problems[0] if problems else "not published")
 
@@ -73,6 +81,47 @@ def publisher(runs: SweepRuns, server: str | None) -> Iterator[Publisher]:
             if "wandb" in sys.modules:
                 with guarded([]):
                     sys.modules["wandb"].teardown()
+
+
+@contextmanager
+def run_lock(folder: SweepFolder, run_id: str) -> Iterator[bool]:
+    """Hold the lock of one run, so that two publishers never write it at once; False where another one has
+    it."""
+    place = folder.wandb_dir / ".locks"
+    place.mkdir(parents=True, exist_ok=True)
+    with _locked(place / run_id) as ours:
+        yield ours
+
+
+@contextmanager
+def staging(place: Path) -> Iterator[Path]:
+    """A folder below `place` for a publisher's own files; folders of publishers that were killed go first."""
+    place.mkdir(parents=True, exist_ok=True)
+    for left in place.glob(f"{_ASIDE}*"):
+        _clear(left)
+    with tempfile.TemporaryDirectory(prefix=_ASIDE, dir=place, ignore_cleanup_errors=True) as aside:
+        taken = Path(aside) / f"{_ALIVE}.tmp"
+        with _locked(taken):
+            taken.replace(taken.with_suffix(""))  # nobody sees the name before the lock is held
+            yield Path(aside)
+
+
+def _clear(left: Path) -> None:
+    if (left / _ALIVE).exists():
+        with _locked(left / _ALIVE) as dead:
+            if dead:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[bool]:
+    with file.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
 
 
 def main(arguments: list[str]) -> int:

@@ -227,6 +227,15 @@ def rounds_to_decide(estimate: Estimate, margin: float) -> int | None:
     return max(estimate.n + 1, math.ceil(estimate.n * (estimate.interval.half_width / distance) ** 2))
 
 
+def break_even(one_off_arm_s: float, one_off_base_s: float, t_arm_s: float, t_base_s: float) -> float | None:
+    """Iterations after which what an arm costs once is repaid by what it saves each time.
+
+    None where nothing is to be repaid: the arm costs no more than its base, or saves nothing.
+    """
+    cost, saving = one_off_arm_s - one_off_base_s, t_base_s - t_arm_s
+    return cost / saving if cost > 0 and saving > 0 else None
+
+
 def precise_enough(estimate: Estimate, target: float) -> bool:
     """Whether rounds may stop: the half-width, and nothing else, has reached the target.
 

@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-HOST_BOUND = 0.8
-"""Below this share of the time the device waits for the host rather than the other way round."""
-
 
 class DeviceActivity:
     """Counts kernels while entered, copies and fills included, and the time in which any of them runs."""
@@ -58,13 +55,3 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
             total += end - max(start, reached)
             reached = end
     return total
-
-
-def bound_by(busy_ns: float | None, wall_ns: float | None) -> str | None:
-    """In words, what an arm waits for: the device's work against the time of the same work; None where either
-    is unknown."""
-    if not busy_ns or not wall_ns:
-        return None
-    share = min(busy_ns / wall_ns, 1.0)
-    who = "host-bound" if share < HOST_BOUND else "device-bound"
-    return f"{who}: the device works {share:.0%} of the time"

@@ -23,10 +23,7 @@ class Flag(IntFlag):
     LIMIT = 4
     GRAPH_SKIP = 8
     GC = 16
-    ALLOC = 32
-    WORKER = 64
     FLUSH = 128
-    OOM_BACKOFF = 256
 
 
 @dataclass(frozen=True)
@@ -63,24 +60,6 @@ class Series:
     def iterations(self) -> int:
         """N."""
         return len(self.wall_ns)
-
-    @property
-    def gap_ns(self) -> np.ndarray | None:
-        """[N] wall time less device time, 0 where the device's is missing; None without a device."""
-        if self.device_ns is None:
-            return None
-        return np.where(self.device_ns == NO_TIME, 0, self.wall_ns - self.device_ns)
-
-    @property
-    def device_mismatch(self) -> float | None:
-        """How far the device's intervals are from adding up to the region, as a share of it; None if any is
-        missing.
-
-        Above 0.03 the host slept, waited or worked where the device's marks do not see it.
-        """
-        if self.device_ns is None or self.dropped or not self.region_ns:
-            return None
-        return abs(int(self.device_ns.sum()) - self.region_ns) / self.region_ns
 
 
 @dataclass(frozen=True)

@@ -175,12 +175,3 @@ def _halves(log_times: np.ndarray) -> tuple[float, float]:
         for means in (_batch_means(earlier, block), _batch_means(later, block))
     ]
     return float(np.median(later) - np.median(earlier)), math.sqrt(sum(variances))
-
-
-def break_even(one_off_arm_s: float, one_off_base_s: float, t_arm_s: float, t_base_s: float) -> float | None:
-    """Iterations after which what an arm costs once is repaid by what it saves each time.
-
-    None where nothing is to be repaid: the arm costs no more than its base, or saves nothing.
-    """
-    cost, saving = one_off_arm_s - one_off_base_s, t_base_s - t_arm_s
-    return cost / saving if cost > 0 and saving > 0 else None

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from run_file import RunFile, read_run
 
 from pipelines.publish.published import Published, warning
 from pipelines.publish.runs import SweepRuns
-from pipelines.publish.wandb_file import RunFile, read_run
 from pipelines.publish.worker import publisher
 from pipelines.store.files import read_arrays, write_arrays
 from pipelines.store.records import (

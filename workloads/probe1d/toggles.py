@@ -6,10 +6,8 @@ names a *witness*, a counter that differs from the baseline's when the level act
 
 from __future__ import annotations
 
-from typing import Any
-
 from workloads import toggles as shared
-from workloads.api import Baseline, Check, Comparator, Device, Level, Levels, Numbers, Parity, Toggle
+from workloads.api import Baseline, Check, Comparator, Device, Level, Numbers, Parity, Toggle
 from workloads.probe1d.claims import CONTEXT, IDEAS, OPEN, PLAN, SUSPECTED
 
 DAMPED = {"solver": ("naive", "late")}
@@ -23,12 +21,6 @@ def needs_native_compiler(device: Device) -> str | None:
     if device.type == "cuda" or device.compiler:
         return None
     return "the native kernel needs a C++ compiler on CPU and none is on PATH"
-
-
-def cast_is_nothing(config: Any, levels: Levels) -> bool:
-    """Whether activations are stored in the type that events are evaluated in."""
-    compute = "float64" if levels.get("precision") == "f64" else "float32"
-    return config is not None and config.storage_dtype == compute
 
 
 SOLVER = Toggle(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.analysis.counters import counter_changes, counter_table, counters_of
+from pipelines.analysis.counters import bound_by, counter_changes, counter_table, counters_of
 from pipelines.store.records import Arm, Kind, Outcome, TrialRecord
 
 COUNTERS = st.dictionaries(st.sampled_from("abcdef"), st.none() | st.floats(0, 1e9))
@@ -37,3 +38,18 @@ def test_what_only_timing_trials_can_count_takes_the_place_of_what_the_counting_
     timings = [TrialRecord(**shared, kind=Kind.TIMING, counters={"cache_hits": hits}) for hits in (1.0, 7.0)]
     assert counters_of(counting, timings) == {"passes": 10.0, "cache_hits": 7.0}
     assert counters_of(counting, []) == counting.counters
+
+
+@pytest.mark.parametrize(
+    ("busy_ns", "wall_ns", "words"),
+    [
+        (43.0, 100.0, "host-bound: the device works 43% of the time"),
+        (79.0, 100.0, "host-bound: the device works 79% of the time"),
+        (80.0, 100.0, "device-bound: the device works 80% of the time"),
+        (120.0, 100.0, "device-bound: the device works 100% of the time"),
+        (None, 100.0, None),
+        (50.0, None, None),
+    ],
+)
+def test_an_arm_is_bound_by_what_is_busy_most_of_the_time(busy_ns, wall_ns, words: str | None) -> None:
+    assert bound_by(busy_ns, wall_ns) == words

@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 from loopback import Loopback
 from recorded import IDENTITY, Built, build, publish_here
+from run_file import read_run
 
 from pipelines.publish.comparison_run import speedup_bars
-from pipelines.publish.wandb_file import read_run
 from pipelines.store.files import write_parquet
 
 EFFECTS: list[dict[str, Any]] = [

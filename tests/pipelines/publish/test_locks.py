@@ -9,14 +9,13 @@ from pathlib import Path
 
 from recorded import FAST, IDENTITY, NAIVE, Built, publish_here
 
-from pipelines.publish.locks import held, staging
 from pipelines.publish.publish import publish
-from pipelines.publish.worker import BUSY
+from pipelines.publish.worker import BUSY, run_lock, staging
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from pipelines.publish.locks import staging
+from pipelines.publish.worker import staging
 with staging(Path(sys.argv[1])) as aside:
     print(aside, flush=True)
     time.sleep(600)
@@ -24,7 +23,7 @@ with staging(Path(sys.argv[1])) as aside:
 
 
 def test_a_run_that_another_publisher_writes_is_left_alone_and_named(sweep: Built) -> None:
-    with held(sweep.folder, f"{IDENTITY}-{FAST.id}-p000") as ours:
+    with run_lock(sweep.folder, f"{IDENTITY}-{FAST.id}-p000") as ours:
         assert ours
         done = publish_here(sweep)
     assert [(run.arm, run.complete) for run in done.runs] == [(NAIVE.id, True), (FAST.id, False)]

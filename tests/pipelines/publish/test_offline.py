@@ -21,8 +21,7 @@ from pipelines.publish import offline
 from pipelines.publish.history import HistoryRow
 from pipelines.publish.publish import publish
 from pipelines.publish.published import Published
-from pipelines.publish.wandb_file import extent
-from pipelines.publish.wandb_rows import insert_rows
+from pipelines.publish.wandb_file import extent, insert_rows
 from pipelines.store.files import write_arrays
 from pipelines.store.records import Kind, SweepFolder
 from workloads.errors import RecordError

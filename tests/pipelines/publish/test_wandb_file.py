@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leet import inspected
+from run_file import read_run
 
 from pipelines.config.wandb_settings import own_environment
 from pipelines.config.wandb_settings import settings as wandb_settings
-from pipelines.publish.wandb_file import Extent, extent, framed, payloads, read_run
+from pipelines.publish.wandb_file import Extent, extent, framed, payloads
 from workloads.errors import RecordError
 
 HEADER = b":W&B" + struct.pack("<HB", 0xBEE1, 0)

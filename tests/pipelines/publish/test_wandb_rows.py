@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from leet import inspected
+from run_file import RunFile, read_run
 
 from pipelines.config.wandb_settings import own_environment, settings
-from pipelines.publish.wandb_file import RunFile, framed, payloads, read_records, read_run
-from pipelines.publish.wandb_rows import insert_rows
+from pipelines.publish.wandb_file import framed, insert_rows, payloads, read_records
 from workloads.errors import RecordError
 
 BEGAN = 1_700_000_000.25

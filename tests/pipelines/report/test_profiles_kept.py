@@ -6,9 +6,9 @@ from pathlib import Path
 
 from loopback import Loopback
 from recorded import FAST, IDENTITY, NAIVE, Built, build, publish_here
+from run_file import read_run
 
 from pipelines.analysis.compare import Comparison, Reference
-from pipelines.publish.wandb_file import read_run
 from pipelines.report.html import write_html
 from pipelines.report.markdown import write_markdown
 from pipelines.report.profile_links import linked_profiles

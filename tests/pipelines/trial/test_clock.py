@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks import FakeClock
 
 from pipelines.trial import clock as clock_module
-from pipelines.trial.clock import DeviceClock, FakeClock, HostClock, clock_for
+from pipelines.trial.clock import DeviceClock, HostClock, clock_for
 from workloads.api import Device
 from workloads.errors import UnsupportedHere
 

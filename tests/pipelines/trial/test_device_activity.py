@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.trial.clock import DeviceClock
-from pipelines.trial.device_activity import DeviceActivity, bound_by, covered, summary
+from pipelines.trial.device_activity import DeviceActivity, covered, summary
 from pipelines.trial.recorder import Recorder
 
 
@@ -31,21 +31,6 @@ def test_the_union_is_what_counting_points_says(spans: list[tuple[int, int]]) ->
 
 def test_nothing_seen_is_unknown_and_not_zero() -> None:
     assert DeviceActivity().result(4, 8.0) == {"kernel_launches": None, "device_busy_ns": None}
-
-
-@pytest.mark.parametrize(
-    ("busy_ns", "wall_ns", "words"),
-    [
-        (43.0, 100.0, "host-bound: the device works 43% of the time"),
-        (79.0, 100.0, "host-bound: the device works 79% of the time"),
-        (80.0, 100.0, "device-bound: the device works 80% of the time"),
-        (120.0, 100.0, "device-bound: the device works 100% of the time"),
-        (None, 100.0, None),
-        (50.0, None, None),
-    ],
-)
-def test_an_arm_is_bound_by_what_is_busy_most_of_the_time(busy_ns, wall_ns, words: str | None) -> None:
-    assert bound_by(busy_ns, wall_ns) == words
 
 
 @pytest.mark.gpu

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from clocks import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.trial import recorder as recorder_module
-from pipelines.trial.clock import EventClock, FakeClock, HostClock
+from pipelines.trial.clock import EventClock, HostClock
 from pipelines.trial.recorder import NO_TIME, Flag, Recorder, Series
 
 
@@ -286,21 +287,6 @@ def test_a_series_of_an_unfinished_region_is_refused(clock: FakeClock) -> None:
 def test_a_capacity_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="capacity is 0"):
         Recorder(HostClock(), 0)
-
-
-@pytest.mark.parametrize(("sleep_ns", "mismatch"), [(0, 0.0), (1000, 0.5)])
-def test_time_that_the_device_does_not_see_shows_as_mismatch(sleep_ns: int, mismatch: float) -> None:
-    class Sleepy(FakeClock):
-        def synchronize(self) -> None:
-            super().synchronize()
-            self.advance(sleep_ns if self.synchronisations == 2 else 0)
-
-    clock = Sleepy(events=100)
-    series = record([(Part("a", 250, 0),)] * 2, clock, Recorder(clock))
-    # Two iterations of 500 ns, and a wait after the last event that only the host sees.
-    assert series.device_mismatch == mismatch
-    assert series.gap_ns is not None
-    assert series.gap_ns.tolist() == [0, sleep_ns]
 
 
 def test_phases_are_made_once_per_name() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks import FakeClock
 from toys.odd import Endless, EndsInWarmUp, NoJob
 
 from pipelines.store.records import Arm, Kind, Measure, TrialSpec
 from pipelines.trial import regions
-from pipelines.trial.clock import FakeClock
 from pipelines.trial.step_logging import BufferedLog
 from workloads.api import Context, Device, Workload
 from workloads.errors import ContractError, RecordError

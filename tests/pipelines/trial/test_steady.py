@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines.trial import steady
 from pipelines.trial.recorder import Flag
-from pipelines.trial.steady import WarmUp, break_even, mser5, region_alarm
+from pipelines.trial.steady import WarmUp, mser5, region_alarm
 
 MS = 1_000_000
 COMPILING = [200.0, 80.0, 3.0, 2.0, 1.5, 1.25, 1.1, 1.05, 1.02, 1.01]
@@ -113,7 +113,7 @@ def test_a_warm_up_of_equal_iterations_ends_after_five() -> None:
 
 
 def test_a_warm_up_waits_for_three_iterations_without_a_flag() -> None:
-    flags = {4: Flag.COMPILE, 6: Flag.RECOMPILE, 8: Flag.WORKER}
+    flags = {4: Flag.COMPILE, 6: Flag.RECOMPILE, 8: Flag.FLUSH}
     assert observe(np.full(50, MS), flags).iterations == 12
 
 
@@ -185,7 +185,7 @@ def test_a_compilation_inside_the_region_is_an_alarm_by_itself() -> None:
 
 def test_other_flags_and_foreseen_recompilations_are_no_alarm() -> None:
     flags = QUIET.copy()
-    flags[[3, 4]] = [Flag.GC | Flag.WORKER, Flag.RECOMPILE]
+    flags[[3, 4]] = [Flag.GC | Flag.FLUSH, Flag.RECOMPILE]
     assert region_alarm(np.full(200, MS), flags, foreseen=Flag.RECOMPILE) is None
 
 
@@ -204,19 +204,3 @@ def test_a_region_of_fewer_than_twenty_iterations_is_only_doubted_for_compiling(
     assert region_alarm(times, np.zeros(19)) is None
     assert region_alarm(times, np.full(19, Flag.COMPILE)) is not None
     assert region_alarm(slow_start(20, [3.0] * 10), np.zeros(20)) is not None
-
-
-@pytest.mark.parametrize(
-    ("one_off_arm_s", "one_off_base_s", "t_arm_s", "t_base_s", "iterations"),
-    [
-        (12.0, 2.0, 0.5, 1.0, 20.0),
-        (12.0, 2.0, 1.0, 1.0, None),
-        (12.0, 2.0, 2.0, 1.0, None),
-        (2.0, 12.0, 0.5, 1.0, None),
-        (2.0, 2.0, 0.5, 1.0, None),
-    ],
-)
-def test_break_even_needs_a_cost_and_a_saving(
-    one_off_arm_s: float, one_off_base_s: float, t_arm_s: float, t_base_s: float, iterations: float | None
-) -> None:
-    assert break_even(one_off_arm_s, one_off_base_s, t_arm_s, t_base_s) == iterations

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from run_file import read_run
 
-from pipelines.publish.wandb_file import read_run
 from pipelines.trial.step_logging import BufferedLog, LiveLog
 
 

@@ -56,11 +56,6 @@ class Score:
     wall_s: float
 
 
-def wire_bytes(latents: int, width: int, bits: int) -> int:
-    """Bytes that one example's latents take on the wire."""
-    return latents * width * bits // 8
-
-
 @torch.no_grad()
 def evaluate(
     objective: Objective,

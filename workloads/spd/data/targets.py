@@ -12,7 +12,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from workloads.errors import ConfigError
 from workloads.spd.config import SpdConfig
 from workloads.spd.data.corpus import corpus_file
 from workloads.spd.data.loading import Plan
@@ -127,17 +126,3 @@ def train_toy(spec: TargetSpec, activity: float) -> Target:
         loss.backward()
         optimizer.step()
     return target
-
-
-def refuse_misfit(config: SpdConfig, spec: TargetSpec) -> None:
-    """Refuse a window beyond the context of a target that was only now looked at.
-
-    Raises
-    ------
-    ConfigError
-        Rows are longer than the context.
-    """
-    if not spec.toy and config.recipe.seq > spec.context:
-        raise ConfigError(
-            f"workload.seq_len={config.recipe.seq} is longer than the target's context of {spec.context}"
-        )

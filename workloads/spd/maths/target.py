@@ -6,7 +6,7 @@ Dimensions: B rows, S positions, d width, v vocabulary, f features of a toy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -245,8 +245,3 @@ def set_star(target: Superposition) -> None:
 def freeze(target: Target) -> Target:
     """In evaluation mode and without gradients."""
     return target.eval().requires_grad_(False)
-
-
-def names_of(target: Target, kinds: Sequence[type[nn.Module]]) -> list[str]:
-    """Names of all sub-modules of these kinds, in the order of the network."""
-    return [name for name, module in target.named_modules() if isinstance(module, tuple(kinds))]

@@ -1,0 +1,98 @@
+"""What an arm's identity covers: the folder of the measured process, the contract, the workload and what it
+imports; nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+STUDY = {
+    "study/__init__.py": "",
+    "study/workload.py": """from study.maths import one
+from toys.odd import Endless
+from workloads import native
+
+class Study(Endless):
+    each = one
+""",
+    "study/maths.py": "one = 1.0\n",
+    "toys/odd.py": (ROOT / "tests/support/toys/odd.py").read_text(),
+    "toys/__init__.py": "",
+}
+
+IDENTIFY = """
+import json, sys
+from pathlib import Path
+from pipelines.trial.identity import arm_id, code_digest
+from workloads import registry
+
+cls = registry.find("study.workload:Study")
+
+def identity():
+    return arm_id("study", cls.Config(), {"units": "one"}, code_digest(cls))
+
+before, moved = identity(), {}
+for line in sys.stdin.read().splitlines():
+    file = Path(line)
+    text = file.read_bytes()
+    file.write_bytes(text + b"# another line\\n")
+    moved[line] = identity() != before
+    file.write_bytes(text)
+assert identity() == before
+print(json.dumps(moved))
+"""
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bool]:
+    """For files of a copy of the sources: whether another line in it gives an arm another identity."""
+    copy = tmp_path_factory.mktemp("sources")
+    for package in ("pipelines", "workloads", "slurm", "conf"):
+        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in STUDY.items():
+        (copy / name).parent.mkdir(exist_ok=True)
+        (copy / name).write_text(text)
+    packages = [one for one in (copy / "pipelines").iterdir() if one.is_dir()]
+    files = [sorted(one.glob("[a-z]*.py"))[0] for one in packages if list(one.glob("[a-z]*.py"))]
+    files += [*(copy / "pipelines" / "trial").glob("*.py"), *(copy / "workloads").glob("*.py")]
+    files += [copy / name for name in STUDY] + [*(copy / "slurm").glob("*.py")][:1]
+    names = [str(file.relative_to(copy)) for file in dict.fromkeys(files)]
+    env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", IDENTIFY],
+        input="\n".join(names),
+        cwd=copy,
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_line_in_any_file_of_the_measured_process_changes_every_arm(moved: dict[str, bool]) -> None:
+    trial = {name: changes for name, changes in moved.items() if name.startswith("pipelines/trial/")}
+    assert len(trial) == len(list((ROOT / "pipelines" / "trial").glob("*.py")))
+    assert set(trial.values()) == {True}
+
+
+def test_a_line_of_the_contract_of_the_workload_or_of_what_it_imports_changes_its_arms(
+    moved: dict[str, bool],
+) -> None:
+    contract = ("workloads/api.py", "workloads/toggles.py", "workloads/errors.py", "workloads/native.py")
+    for name in (*contract, *STUDY):
+        assert moved[name], name
+
+
+def test_a_comment_anywhere_else_in_the_pipelines_changes_no_arm(moved: dict[str, bool]) -> None:
+    others = {name for name in moved if name.startswith(("pipelines/", "slurm/")) and "/trial/" not in name}
+    assert any(name.startswith("pipelines/statistics/") for name in others)
+    assert not [name for name in others if moved[name]]
