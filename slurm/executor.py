@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from slurm.client import Sighting, SlurmClient
+from slurm.element_records import mentions_memory, read_records
 from slurm.errors import ClusterError
 from slurm.jobs import Executor, ExecutorContext, Job, JobState, Refusal
 from slurm.journal import Journal, Submission, Verdict
-from slurm.judge import Own, Patience, Standing, judge
-from slurm.ownwords import mentions_memory, read_own
+from slurm.judge import ElementRecords, Patience, Standing, judge
 from slurm.retry import Action, decide
 from slurm.site import SiteProfile
 from slurm.states import LIVE, End, end_of
@@ -224,10 +224,14 @@ class SlurmExecutor(Executor):
         for submission in [s for s in self.journal.submissions.values() if s.open]:
             if act:
                 self._settle_fate(submission, seen, now)
-            own = read_own(self._submitter.folder / submission.token)
+            own = read_records(self._submitter.folder / submission.token)
             for index in submission.open:
                 self._element(
-                    submission, index, seen.get((submission.token, index)), own.get(index, Own({})), now
+                    submission,
+                    index,
+                    seen.get((submission.token, index)),
+                    own.get(index, ElementRecords({})),
+                    now,
                 )
                 standing = self._standings.get((submission.token, index), Standing())
                 if act and standing.end is not None:
@@ -287,7 +291,7 @@ class SlurmExecutor(Executor):
             self._waiting.extend(self._jobs[name] for name in submission.names if name in self._jobs)
 
     def _element(
-        self, submission: Submission, index: int, sighting: Sighting | None, own: Own, now: float
+        self, submission: Submission, index: int, sighting: Sighting | None, own: ElementRecords, now: float
     ) -> None:
         key = (submission.token, index)
         if submission.refused is not None or submission.array is None:
@@ -301,9 +305,9 @@ class SlurmExecutor(Executor):
         since, polls = self._silent.get(key, (now, 0))
         self._standings[key] = judge(sighting, own, now - since, polls, now, self._patience)
 
-    def _with_oom(self, own: Own, submission: Submission, index: int) -> Own:
+    def _with_oom(self, own: ElementRecords, submission: Submission, index: int) -> ElementRecords:
         output = self._submitter.folder / f"{submission.array}_{index}_0_log.out"
-        return Own(own.words, own.starts, own.alive_at, mentions_memory(output))
+        return ElementRecords(own.exits, own.starts, own.alive_at, mentions_memory(output))
 
     def _ended(self, submission: Submission, index: int, standing: Standing, node: str) -> None:
         name = submission.names[index]

@@ -12,7 +12,7 @@ from slurm.states import End, end_of, needs_attention
 
 
 @dataclass(frozen=True)
-class Word:
+class ExitRecord:
     """What one start of a job wrote when it ended."""
 
     status: int
@@ -20,11 +20,10 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Own:
-    """A job's own records: how its starts ended, by number of restarts, and when it last gave a sign of
-    life."""
+class ElementRecords:
+    """What a job has written itself: how its starts ended, by number of restarts, and its last sign of life."""
 
-    words: Mapping[int, Word]
+    exits: Mapping[int, ExitRecord]
     starts: int = 0
     alive_at: float | None = None  # seconds since the epoch
     oom: bool = False  # Slurm's own output mentions memory
@@ -32,12 +31,12 @@ class Own:
     @property
     def done(self) -> bool:
         """Whether one start did all there was to do."""
-        return any(word.status == 0 for word in self.words.values())
+        return any(record.status == 0 for record in self.exits.values())
 
     @property
-    def last(self) -> Word | None:
+    def last(self) -> ExitRecord | None:
         """What the latest start wrote, None if it ended without a word."""
-        return self.words.get(max(self.starts - 1, 0))
+        return self.exits.get(max(self.starts - 1, 0))
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,12 @@ class Standing:
 
 
 def judge(
-    seen: Sighting | None, own: Own, silent_s: float, silent_polls: int, now: float, patience: Patience
+    seen: Sighting | None,
+    own: ElementRecords,
+    silent_s: float,
+    silent_polls: int,
+    now: float,
+    patience: Patience,
 ) -> Standing:
     """How an element stands after an answer of Slurm.
 
@@ -88,39 +92,41 @@ def judge(
         return Standing(
             end, f"{end.value} by Slurm's word ({seen.state} {seen.reason})".replace(" None)", ")")
         )
-    return _by_its_own_word(own, silent_s, seen.state, patience)
+    return _by_its_records(own, silent_s, seen.state, patience)
 
 
-def _unknown(own: Own, silent_s: float, silent_polls: int, now: float, patience: Patience) -> Standing:
+def _unknown(
+    own: ElementRecords, silent_s: float, silent_polls: int, now: float, patience: Patience
+) -> Standing:
     """Slurm does not know the job, or not any more."""
     if silent_polls < patience.polls or silent_s < patience.file_s:
         return Standing(None, "not in Slurm's answer")
     if own.last is not None:
-        return _by_its_own_word(own, silent_s, "gone", patience)
+        return _by_its_records(own, silent_s, "gone", patience)
     if own.alive_at is not None and now - own.alive_at < 2 * patience.heartbeat_s + patience.file_s:
         return Standing(None, "unknown to Slurm, and alive", running=True)
     return Standing(End.VANISHED, "unknown to Slurm, and without a sign of life")
 
 
-def _by_its_own_word(own: Own, silent_s: float, state: str, patience: Patience) -> Standing:
+def _by_its_records(own: ElementRecords, silent_s: float, state: str, patience: Patience) -> Standing:
     """Slurm says only that it ended."""
-    word = own.last
-    if word is None:
+    last = own.last
+    if last is None:
         if silent_s < patience.file_s:
             return Standing(None, f"{state.lower()}, waiting for its own record")
         if own.oom:
             return Standing(End.OOM, "Slurm ended it because memory ran out")
         return Standing(End.NO_RESULT, "it ended without a word")
-    if "SIGUSR2" in word.signals and word.status in (TRY_AGAIN, STUCK):
+    if "SIGUSR2" in last.signals and last.status in (TRY_AGAIN, STUCK):
         return Standing(End.TIMEOUT, "stopped before its time limit")
-    if word.status in (TRY_AGAIN, STUCK, 128 + signal.SIGTERM):
-        return Standing(End.STOPPED, f"stopped by {word.signals[-1] if word.signals else 'SIGTERM'}")
-    if word.status == 137:
+    if last.status in (TRY_AGAIN, STUCK, 128 + signal.SIGTERM):
+        return Standing(End.STOPPED, f"stopped by {last.signals[-1] if last.signals else 'SIGTERM'}")
+    if last.status == 137:
         return (
             Standing(End.OOM, "memory ran out")
             if own.oom
             else Standing(End.NO_RESULT, "its process was killed")
         )
-    if word.status > 128:
-        return Standing(End.NO_RESULT, f"its process was ended by signal {word.status - 128}")
-    return Standing(End.FAILED, f"it ended with status {word.status}")
+    if last.status > 128:
+        return Standing(End.NO_RESULT, f"its process was ended by signal {last.status - 128}")
+    return Standing(End.FAILED, f"it ended with status {last.status}")

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from types import FrameType
 
-from pipelines.execution.resident import Generation, Told, TooLarge
+from pipelines.execution.resident import Generation, TooLarge, Turn
 from pipelines.execution.spawn import Exec, ForkServer, fix_imports, wait
 from pipelines.publish.between_rounds import Feeder
 from pipelines.store.attempts import Superseded, claim, stop_if_superseded
@@ -165,23 +165,23 @@ class PackRun:
             ) as generation:
                 for arm_id in self.pack.orders[number]:
                     if arm_id not in retired or self.retry:
-                        generation.start(self._told(arm_id, number))
+                        generation.start(self._turn_of(arm_id, number))
                 for n in self._together(number):
                     for arm_id in self.pack.orders[n]:
                         if arm_id not in retired or self.retry:
                             stop_if_superseded(self.folder, self.pack.id, self.attempt)
-                            told = self._told(arm_id, n)
-                            self._note(Found(told.folder, generation.turn(told)))
+                            turn = self._turn_of(arm_id, n)
+                            self._note(Found(turn.folder, generation.run(turn)))
             self.advanced = True
         except TooLarge as reason:
             print(f"{reason}: every arm runs in a fresh process instead", flush=True)
             self._stays = False
             self._rounds(number)
 
-    def _told(self, arm_id: str, number: int) -> Told:
+    def _turn_of(self, arm_id: str, number: int) -> Turn:
         spec, env = self._spec(self.manifest.arm(arm_id), Kind.TIMING, number)
         spec = spec.model_copy(update={"generation": number // self.progress.stride})
-        return Told(spec, self.folder.trial_dir(spec), env)
+        return Turn(spec, self.folder.trial_dir(spec), env)
 
     @cached_property
     def _cls(self) -> type[Workload]:
@@ -200,7 +200,7 @@ class PackRun:
     def _spec(
         self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0
     ) -> tuple[TrialSpec, dict[str, str]]:
-        """What a trial is told, and the variables its levels need."""
+        """Build a trial's spec, and the variables its levels need."""
         levels = self._levels(arm)
         own = {"round": number, "attempt": self.attempt, "replicate": replicate}
         world = max((level.processes(self._device) for level in levels), default=1)
@@ -216,10 +216,14 @@ class PackRun:
         if kind is Kind.EVIDENCE and not replicate:
             spec = spec.model_copy(update={"replay": self._states(arm, folder)})
         started = time.time()
-        ending = wait(self._starter.start(write_spec(folder, spec), spec.world, env), spec.measure.timeout_s)
+        termination = wait(
+            self._starter.start(write_spec(folder, spec), spec.world, env), spec.measure.timeout_s
+        )
         record = _record_of(folder)
         if record is None:
-            outcome, failure = (ending.outcome, ending.failure) if ending else (Outcome.FAILED, None)
+            outcome, failure = (
+                (termination.outcome, termination.failure) if termination else (Outcome.FAILED, None)
+            )
             record = TrialRecord.of(spec, started, outcome=outcome, failure=failure)
             write_record(folder, record)
         found = Found(folder, record)

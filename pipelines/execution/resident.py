@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pipelines.execution.spawn import Child, Ending, end, hear
+from pipelines.execution.spawn import Child, Termination, end, receive
 from pipelines.store.records import (
     Failure,
     Outcome,
@@ -23,7 +23,7 @@ from pipelines.store.records import (
     write_record,
     write_spec,
 )
-from pipelines.trial.parent import Answer
+from pipelines.trial.parent import Reply
 from workloads.errors import RecordError
 
 MEMORY_SHARE = 0.9
@@ -43,7 +43,7 @@ class TooLarge(Exception):
 
 
 @dataclass(frozen=True)
-class Told:
+class Turn:
     """One turn of one arm: its spec, the folder it writes to, and the variables its levels need."""
 
     spec: TrialSpec
@@ -66,7 +66,7 @@ class Generation:
         self._memory_bytes = memory_bytes
         self._timeout_s = timeout_s
         self._alive: dict[str, list[Child]] = {}
-        self._ended: dict[str, Ending] = {}
+        self._ended: dict[str, Termination] = {}
         self._taken_bytes = 0
 
     def __enter__(self) -> Generation:
@@ -77,7 +77,7 @@ class Generation:
             end(children)
         self._alive.clear()
 
-    def start(self, told: Told) -> None:
+    def start(self, turn: Turn) -> None:
         """Start an arm and wait until it is warm; a failure is kept for its turns.
 
         Raises
@@ -85,32 +85,34 @@ class Generation:
         TooLarge
             With this arm the generation takes more than 0.9 of the memory.
         """
-        arm = told.spec.arm.id
+        arm = turn.spec.arm.id
         children = self._starter.start(
-            write_spec(told.folder, told.spec), told.spec.world, told.env, stay=True
+            write_spec(turn.folder, turn.spec), turn.spec.world, turn.env, stay=True
         )
         self._alive[arm] = children
-        self._taken_bytes += sum(answer.peak_bytes for answer in self._heard(arm))
+        self._taken_bytes += sum(reply.peak_bytes for reply in self._replies(arm))
         if self._memory_bytes and self._taken_bytes > MEMORY_SHARE * self._memory_bytes:
             raise TooLarge(
                 f"the arms take {self._taken_bytes / 2**30:.1f} GiB together, more than {MEMORY_SHARE:g} "
                 f"of {self._memory_bytes / 2**30:.1f} GiB"
             )
 
-    def turn(self, told: Told) -> TrialRecord:
+    def run(self, turn: Turn) -> TrialRecord:
         """Let one arm work while all others wait; its record, written here where the process could not."""
-        arm, started = told.spec.arm.id, time.time()
+        arm, started = turn.spec.arm.id, time.time()
         children = self._alive.get(arm, ())
         if children:
-            file = write_spec(told.folder, told.spec)
+            file = write_spec(turn.folder, turn.spec)
             self._tell(arm, lambda child: child.pipe.send(str(file)) if child.pipe else None)
-            self._heard(arm)
-        record = _record_of(told.folder)
+            self._replies(arm)
+        record = _record_of(turn.folder)
         if record is None:
-            ending = self._ended[arm]
-            record = TrialRecord.of(told.spec, started, outcome=ending.outcome, failure=ending.failure)
-            told.folder.mkdir(parents=True, exist_ok=True)
-            write_record(told.folder, record)
+            termination = self._ended[arm]
+            record = TrialRecord.of(
+                turn.spec, started, outcome=termination.outcome, failure=termination.failure
+            )
+            turn.folder.mkdir(parents=True, exist_ok=True)
+            write_record(turn.folder, record)
         return record
 
     def _tell(self, arm: str, say: Callable[[Child], None]) -> None:
@@ -118,26 +120,26 @@ class Generation:
             try:
                 say(child)
             except OSError:
-                return  # it has died; `hear` says how
+                return  # it has died; `receive` says how
 
-    def _heard(self, arm: str) -> list[Answer]:
-        """What the ranks of an arm say; one that fails, or says that it failed, is ended."""
-        said = hear(self._alive[arm], self._timeout_s)
-        if isinstance(said, Ending):
+    def _replies(self, arm: str) -> list[Reply]:
+        """Receive what the ranks of an arm reply; one that fails, or replies that it failed, is ended."""
+        replies = receive(self._alive[arm], self._timeout_s)
+        if isinstance(replies, Termination):
             del self._alive[arm]
-            self._ended[arm] = said
+            self._ended[arm] = replies
             return []
-        for answer in said:
-            if answer.outcome is not Outcome.OK:
+        for reply in replies:
+            if reply.outcome is not Outcome.OK:
                 end(self._alive.pop(arm))
-                failure = answer.failure or Failure(type="NoReason", message="the process gave no reason")
-                self._ended[arm] = Ending(answer.outcome, failure)
+                failure = reply.failure or Failure(type="NoReason", message="the process gave no reason")
+                self._ended[arm] = Termination(reply.outcome, failure)
                 return []
-        return said
+        return replies
 
 
 def _record_of(folder: Path) -> TrialRecord | None:
     try:
         return read_record(folder)
     except RecordError:
-        return None  # a damaged record is no record: the ending of the process says what happened
+        return None  # a damaged record is no record: the termination of the process says what happened

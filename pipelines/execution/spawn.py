@@ -20,13 +20,13 @@ from types import ModuleType
 from typing import Protocol
 
 from pipelines.store.records import Failure, Outcome
-from pipelines.trial.parent import Answer, forked
+from pipelines.trial.parent import Reply, forked
 
 _OOM_COUNTER = Path("/sys/fs/cgroup/memory.events")
 
 
 @dataclass(frozen=True)
-class Ending:
+class Termination:
     """How a process group ended that left no record."""
 
     outcome: Outcome
@@ -154,9 +154,8 @@ class Exec:
         return children
 
 
-def wait(children: Sequence[Child], timeout_s: float) -> Ending | None:
-    """Sleep until all processes have ended or the time is over; how they ended if not by themselves with
-    status 0.
+def wait(children: Sequence[Child], timeout_s: float) -> Termination | None:
+    """Sleep until all processes have ended or the time is over; how they ended, if not all with status 0.
 
     Whatever happens, an exception out of a signal handler included, no process outlives this call.
     """
@@ -168,49 +167,49 @@ def wait(children: Sequence[Child], timeout_s: float) -> Ending | None:
             left = deadline - time.monotonic()
             ready = connection.wait(list(waiting), timeout=max(0.0, left)) if left > 0 else []
             if not ready:
-                return Ending(
+                return Termination(
                     Outcome.TIMEOUT, Failure(type="Timeout", message=f"did not end within {timeout_s:g} s")
                 )
             for handle in ready:
                 child = waiting.pop(handle)  # type: ignore[call-overload]
                 code = child.code()
                 if code != 0:  # the other ranks would wait for this one for ever
-                    return _classified(code, oom_kills)
+                    return _termination(code, oom_kills)
         return None
     finally:
         for child in children:
             _end(child)
 
 
-def hear(children: Sequence[Child], timeout_s: float) -> list[Answer] | Ending:
-    """Sleep until each of several processes that stay has said something; what they said, or how one of them
-    failed to.
+def receive(children: Sequence[Child], timeout_s: float) -> list[Reply] | Termination:
+    """Sleep until each of several processes that stay has replied; their replies, or how one of them ended
+    instead.
 
     They are left running, except after an ending.
     """
     oom_kills = _oom_kills()
     deadline = time.monotonic() + timeout_s
-    said: dict[int, Answer] = {}
-    while len(said) < len(children):
+    replies: dict[int, Reply] = {}
+    while len(replies) < len(children):
         waiting = {
-            child.pipe: child for child in children if child.pid not in said and child.pipe is not None
+            child.pipe: child for child in children if child.pid not in replies and child.pipe is not None
         }
         ready = connection.wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
         for pipe in ready:
             child = waiting[pipe]  # type: ignore[index]
             try:
-                said[child.pid] = pipe.recv()  # type: ignore[union-attr]
+                replies[child.pid] = pipe.recv()  # type: ignore[union-attr]
             except (EOFError, OSError):
                 connection.wait([child.handle], timeout=10)
                 code = child.code()
                 end(children)
-                return _classified(code, oom_kills)
+                return _termination(code, oom_kills)
         if not ready:
             end(children)
-            return Ending(
+            return Termination(
                 Outcome.TIMEOUT, Failure(type="Timeout", message=f"did not end within {timeout_s:g} s")
             )
-    return [said[child.pid] for child in children]
+    return [replies[child.pid] for child in children]
 
 
 def end(children: Sequence[Child]) -> None:
@@ -221,16 +220,16 @@ def end(children: Sequence[Child]) -> None:
         _end(child)
 
 
-def _classified(code: int | None, oom_kills_before: int) -> Ending:
+def _termination(code: int | None, oom_kills_before: int) -> Termination:
     if code == -signal.SIGKILL and _oom_kills() > oom_kills_before:
-        return Ending(
+        return Termination(
             Outcome.OOM,
             Failure(type="Killed", message="the kernel killed the process because memory ran out"),
         )
     if code is not None and code < 0:
         name = signal.Signals(-code).name
-        return Ending(Outcome.FAILED, Failure(type=name, message=f"the process was ended by {name}"))
-    return Ending(
+        return Termination(Outcome.FAILED, Failure(type=name, message=f"the process was ended by {name}"))
+    return Termination(
         Outcome.FAILED,
         Failure(type="NoRecord", message=f"the process ended with status {code} and left no record"),
     )

@@ -25,7 +25,7 @@ from pipelines.store.profiles import Profile, ProfileSpec, read_spec, write_prof
 from pipelines.store.records import Outcome, TrialRecord, write_record, write_status
 from pipelines.trial.clock import HostClock, clock_for
 from pipelines.trial.parent import detach, die_with_parent
-from pipelines.trial.process import Scene, classified, set_up
+from pipelines.trial.process import Scene, classify, set_up
 from pipelines.trial.recorder import NO_TIME, Recorder, Series
 from pipelines.trial.regions import Timing
 from workloads import registry
@@ -46,7 +46,7 @@ def run(spec: ProfileSpec, folder: Path, rank: int = 0) -> TrialRecord:
         if rank == 0:
             write_profile(folder, profile)
     except Exception as error:  # noqa: BLE001 - the workload's code is not ours: whatever it raises is an outcome
-        outcome, failure = classified(error)
+        outcome, failure = classify(error)
         found = {"outcome": outcome, "failure": failure}
     record = TrialRecord.of(spec.trial, started, **found)
     if rank == 0:

@@ -119,7 +119,7 @@ def can_compile() -> bool:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class HostUsage:
     """What may disturb a trial, at one moment. CPU times are of the whole node since it started.
 
     `busy_s` is what all processes used of it, `own_s` what this one did, at `at_s` of a clock that never
@@ -136,12 +136,12 @@ class Snapshot:
     at_s: float = 0.0
 
 
-def snapshot() -> Snapshot:
+def host_usage() -> HostUsage:
     """Take one before and one after a trial."""
     times = _cpu_times()
     load = os.getloadavg()[0]
     own = os.times()
-    return Snapshot(
+    return HostUsage(
         cpu_s=sum(times),
         steal_s=times[7] if len(times) > 7 else 0.0,
         load=load,
@@ -154,7 +154,7 @@ def snapshot() -> Snapshot:
 
 
 def disturbance(
-    before: Snapshot, after: Snapshot, wall_s: float, cpu_s: float, threads: int | None
+    before: HostUsage, after: HostUsage, wall_s: float, cpu_s: float, threads: int | None
 ) -> tuple[str, ...]:
     """Reasons to distrust the times of a trial, as phrases; empty where it was undisturbed.
 
@@ -181,7 +181,7 @@ def disturbance(
     return (*reasons, *_gpu_disturbance(before.gpus, after.gpus, wall_s))
 
 
-def foreign_cores(before: Snapshot, after: Snapshot) -> float | None:
+def foreign_cores(before: HostUsage, after: HostUsage) -> float | None:
     """Cores' worth of time that other processes used between two moments; None where that is unknown or too
     short a time.
 

@@ -14,7 +14,7 @@ from pipelines.store.records import Failure, Outcome
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """What a process that stays says when it has warmed up, and after each turn."""
 
     outcome: Outcome = Outcome.OK

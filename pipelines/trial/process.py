@@ -39,8 +39,8 @@ from pipelines.store.records import (
 from pipelines.trial import compile_cache, environment
 from pipelines.trial.identity import code_digest
 from pipelines.trial.memory_snapshot import is_oom, keep_on_oom
-from pipelines.trial.parent import Answer, die_with_parent
-from pipelines.trial.regions import Timing, counted, evidenced, prepare_collector, timed
+from pipelines.trial.parent import Reply, die_with_parent
+from pipelines.trial.regions import Timing, counting_trial, evidence_trial, prepare_collector, timing_trial
 from pipelines.trial.step_logging import BufferedLog, LiveLog
 from workloads import registry
 from workloads.api import Context, Device, Level, Workload
@@ -52,7 +52,7 @@ def run(spec: TrialSpec, folder: Path, rank: int = 0) -> TrialRecord:
 
     All ranks of a process group run the same iterations; rank 0 alone writes.
     """
-    record = _recorded(spec, folder, rank, lambda: _run(spec, folder, rank))
+    record = _record(spec, folder, rank, lambda: _run(spec, folder, rank))
     if rank == 0:
         shutil.rmtree(folder / "scratch", ignore_errors=True)
     return record
@@ -63,7 +63,7 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
     closed.
 
     Waiting for a turn is a blocking read: it costs the other arms nothing. Each turn is a record of its own.
-    The answer to each message is an `Answer`; after one that is not ok the process ends, because its state is
+    Each message is answered by a `Reply`; after one that is not ok the process ends, because its state is
     unknown.
     """
     try:
@@ -72,14 +72,14 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
             Timing(scene.workload, spec, scene.device, scene.log) as timing,
         ):
             timing.warm_up(folder)
-            pipe.send(Answer(peak_bytes=timing.peak_bytes))
+            pipe.send(Reply(peak_bytes=timing.peak_bytes))
             while (file := _next_turn(pipe)) is not None:
                 record = _turn(scene, timing, read_spec(file), file.parent, rank)
-                pipe.send(Answer(record.outcome, record.failure))
+                pipe.send(Reply(record.outcome, record.failure))
                 if record.outcome is not Outcome.OK:
                     return
-    except Exception as error:  # noqa: BLE001 - see `_recorded`
-        pipe.send(Answer(*_ended_by(error, folder, rank)))
+    except Exception as error:  # noqa: BLE001 - see `_record`
+        pipe.send(Reply(*_outcome_of(error, folder, rank)))
     finally:
         if rank == 0:
             shutil.rmtree(folder / "scratch", ignore_errors=True)
@@ -96,15 +96,15 @@ def _turn(scene: Scene, timing: Timing, spec: TrialSpec, folder: Path, rank: int
     # The first iteration finds caches full of the other arms' data; a turn of one iteration has none to
     # spare.
     discarded = int(spec.measure.iterations > 1)
-    return _recorded(spec, folder, rank, lambda: scene.measured(spec, lambda: timing.turn(folder, discarded)))
+    return _record(spec, folder, rank, lambda: scene.measure(spec, lambda: timing.turn(folder, discarded)))
 
 
-def _recorded(spec: TrialSpec, folder: Path, rank: int, work: Callable[[], dict[str, Any]]) -> TrialRecord:
+def _record(spec: TrialSpec, folder: Path, rank: int, work: Callable[[], dict[str, Any]]) -> TrialRecord:
     started = time.time()
     try:
         found = work()
     except Exception as error:  # noqa: BLE001 - the workload's code is not ours: whatever it raises is an outcome
-        outcome, failure = _ended_by(error, folder, rank)
+        outcome, failure = _outcome_of(error, folder, rank)
         found = {"outcome": outcome, "failure": failure}
     record = TrialRecord.of(spec, started, **found)
     if rank == 0:
@@ -112,15 +112,15 @@ def _recorded(spec: TrialSpec, folder: Path, rank: int, work: Callable[[], dict[
     return record
 
 
-def _ended_by(error: Exception, folder: Path, rank: int) -> tuple[Outcome, Failure]:
+def _outcome_of(error: Exception, folder: Path, rank: int) -> tuple[Outcome, Failure]:
     """The outcome that an exception is; what held the memory is kept while the exception still holds it."""
-    outcome, failure = classified(error)
+    outcome, failure = classify(error)
     if outcome is Outcome.OOM and rank == 0:
         keep_on_oom(folder)
     return outcome, failure
 
 
-def classified(error: Exception) -> tuple[Outcome, Failure]:
+def classify(error: Exception) -> tuple[Outcome, Failure]:
     """The outcome that an exception is, and why."""
     if isinstance(error, UnsupportedHere):
         return Outcome.UNSUPPORTED, Failure(type="UnsupportedHere", message=str(error))
@@ -136,8 +136,10 @@ def as_failure(error: BaseException) -> Failure:
 def _run(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
     """Everything between start and record, as fields of the record."""
     with set_up(spec, folder, rank) as scene:
-        measure = {Kind.TIMING: timed, Kind.COUNTING: counted, Kind.EVIDENCE: evidenced}[spec.kind]
-        return scene.measured(spec, lambda: measure(scene.workload, spec, folder, scene.device, scene.log))
+        measure = {Kind.TIMING: timing_trial, Kind.COUNTING: counting_trial, Kind.EVIDENCE: evidence_trial}[
+            spec.kind
+        ]
+        return scene.measure(spec, lambda: measure(scene.workload, spec, folder, scene.device, scene.log))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,11 +151,11 @@ class Scene:
     log: BufferedLog | LiveLog
     setup_s: float
 
-    def measured(self, spec: TrialSpec, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def measure(self, spec: TrialSpec, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What `measure` found, with the facts around it."""
-        before = environment.snapshot()
+        before = environment.host_usage()
         found = measure()
-        after = environment.snapshot()
+        after = environment.host_usage()
         if spec.kind is Kind.TIMING:
             wall_s, cpu_s = found["region_ns"] / 1e9, found["region_cpu_ns"] / 1e9
             threads = _busy_threads(spec, self.device)

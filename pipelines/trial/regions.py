@@ -40,7 +40,7 @@ class MetricLog(Protocol):
         ...
 
 
-def timed(
+def timing_trial(
     workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
 ) -> dict[str, Any]:
     """Warm up, then time whole cadences of iterations, or whole jobs; returns fields of the record."""
@@ -140,7 +140,7 @@ def _refuse_nothing(series: Sequence[Series], units: float) -> None:
             )
 
 
-def counted(
+def counting_trial(
     workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
 ) -> dict[str, Any]:
     """Count, in two passes: first undisturbed, for compile and workload counters; then under dispatch modes.
@@ -183,7 +183,7 @@ def _device_activity(workload: Workload, spec: TrialSpec) -> dict[str, float | N
     return activity.result(iterations, workload.progress() - before)
 
 
-def evidenced(
+def evidence_trial(
     workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
 ) -> dict[str, Any]:
     """Run a fixed number of iterations, or one job, deterministically, and keep what was computed."""

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from pipelines.trial import environment
 from pipelines.trial.environment import (
-    Snapshot,
+    HostUsage,
     comparison_keys,
     device_facts,
     disturbance,
     facts,
     foreign_cores,
-    snapshot,
+    host_usage,
 )
 from pipelines.trial.gpus import Gpu
 from workloads.api import Device
@@ -102,7 +102,7 @@ def test_ranges_of_cores_lose_none(cores: set[int]) -> None:
     assert {core for part in parts for core in range(int(part[0]), int(part[-1]) + 1)} == cores
 
 
-QUIET = Snapshot(cpu_s=1000.0, steal_s=1.0, load=1.0, node_cores=4, gpus=())
+QUIET = HostUsage(cpu_s=1000.0, steal_s=1.0, load=1.0, node_cores=4, gpus=())
 
 
 LATER = replace(QUIET, cpu_s=1040.0)
@@ -143,7 +143,7 @@ def test_a_quiet_trial_is_not_disturbed() -> None:
         ),
     ],
 )
-def test_each_disturbance_is_named(before: Snapshot, after: Snapshot, words: str) -> None:
+def test_each_disturbance_is_named(before: HostUsage, after: HostUsage, words: str) -> None:
     (reason,) = disturbance(before, after, wall_s=10.0, cpu_s=9.9, threads=1)
     assert words in reason
 
@@ -164,7 +164,7 @@ def test_each_disturbance_is_named(before: Snapshot, after: Snapshot, words: str
         ),
     ],
 )
-def test_what_a_trial_does_to_itself_is_no_disturbance(after: Snapshot) -> None:
+def test_what_a_trial_does_to_itself_is_no_disturbance(after: HostUsage) -> None:
     assert disturbance(replace(QUIET, gpus=(GPU,)), after, wall_s=10.0, cpu_s=9.9, threads=1) == ()
 
 
@@ -174,10 +174,10 @@ def test_wall_against_cpu_time_judges_single_threaded_arms_only(threads: int | N
     assert disturbance(QUIET, LATER, wall_s=10.0, cpu_s=8.5, threads=threads) == ()
 
 
-def test_snapshots_move_on() -> None:
-    before = snapshot()
+def test_usage_grows() -> None:
+    before = host_usage()
     total = sum(number * number for number in range(3_000_000))  # some tenths of a second of CPU time
-    after = snapshot()
+    after = host_usage()
     assert total and after.cpu_s > before.cpu_s and after.steal_s >= before.steal_s
 
 
@@ -256,13 +256,13 @@ def test_an_arm_that_waits_for_other_processes_is_judged_by_the_load_average() -
 
 
 def test_a_busy_neighbour_is_seen_on_this_machine() -> None:
-    before = snapshot()
+    before = host_usage()
     burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         deadline, seen = time.monotonic() + 20, 0.0
         while seen < 0.05 and time.monotonic() < deadline:
             time.sleep(0.3)
-            seen = foreign_cores(before, snapshot()) or 0.0
+            seen = foreign_cores(before, host_usage()) or 0.0
     finally:
         burner.kill()
         burner.wait()

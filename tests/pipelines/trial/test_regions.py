@@ -68,7 +68,7 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timed:
         workload = cls()
         workload.setup(cls.Config(), chosen, Context(Device(), tmp_path, tmp_path))
         monkeypatch.setattr(regions, "clock_for", lambda device: clock)
-        return regions.timed(workload, spec, tmp_path, Device(), BufferedLog())
+        return regions.timing_trial(workload, spec, tmp_path, Device(), BufferedLog())
 
     return run
 

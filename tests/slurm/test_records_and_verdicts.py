@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm.client import Sighting, indices, out_of_reach, parse_accounting, parse_queue
+from slurm.element_records import read_records
 from slurm.journal import Journal, Verdict
-from slurm.judge import Own, Patience, Word, judge
-from slurm.ownwords import read_own
+from slurm.judge import ElementRecords, ExitRecord, Patience, judge
 from slurm.retry import Action, Tries, decide
 from slurm.states import LIVE, TERMINAL, End, needs_attention
 
@@ -24,8 +24,8 @@ def seen(state: str, reason: str = "None") -> Sighting:
     return Sighting("7", 0, "7", state, reason)
 
 
-def own(*words: Word, alive_at: float | None = None, oom: bool = False) -> Own:
-    return Own(dict(enumerate(words)), max(len(words), 1), alive_at, oom)
+def own(*words: ExitRecord, alive_at: float | None = None, oom: bool = False) -> ElementRecords:
+    return ElementRecords(dict(enumerate(words)), max(len(words), 1), alive_at, oom)
 
 
 @pytest.mark.parametrize(
@@ -87,43 +87,43 @@ def test_a_controller_out_of_reach_is_recognised(message: str) -> None:
 @pytest.mark.parametrize(
     ("sighting", "words", "silent_s", "end"),
     [
-        (seen("RUNNING"), own(Word(0)), 0, End.DONE),  # our own word wins over Slurm's
-        (seen("FAILED"), own(Word(0)), 0, End.DONE),
-        (None, own(Word(0)), 0, End.DONE),
+        (seen("RUNNING"), own(ExitRecord(0)), 0, End.DONE),  # our own word wins over Slurm's
+        (seen("FAILED"), own(ExitRecord(0)), 0, End.DONE),
+        (None, own(ExitRecord(0)), 0, End.DONE),
         (seen("COMPLETED"), own(), 5, None),  # its file may be late
         (seen("COMPLETED"), own(), 31, End.NO_RESULT),
-        (seen("FAILED"), own(Word(3)), 0, End.FAILED),
-        (seen("FAILED"), own(Word(75, ("SIGUSR2",))), 0, End.TIMEOUT),
-        (seen("FAILED"), own(Word(79, ("SIGUSR2",))), 0, End.TIMEOUT),
-        (seen("FAILED"), own(Word(75, ("SIGTERM",))), 0, End.STOPPED),
-        (seen("FAILED"), own(Word(143)), 0, End.STOPPED),
-        (seen("FAILED"), own(Word(137)), 0, End.NO_RESULT),
-        (seen("FAILED"), own(Word(137), oom=True), 0, End.OOM),
+        (seen("FAILED"), own(ExitRecord(3)), 0, End.FAILED),
+        (seen("FAILED"), own(ExitRecord(75, ("SIGUSR2",))), 0, End.TIMEOUT),
+        (seen("FAILED"), own(ExitRecord(79, ("SIGUSR2",))), 0, End.TIMEOUT),
+        (seen("FAILED"), own(ExitRecord(75, ("SIGTERM",))), 0, End.STOPPED),
+        (seen("FAILED"), own(ExitRecord(143)), 0, End.STOPPED),
+        (seen("FAILED"), own(ExitRecord(137)), 0, End.NO_RESULT),
+        (seen("FAILED"), own(ExitRecord(137), oom=True), 0, End.OOM),
         (seen("FAILED"), own(oom=True), 31, End.OOM),
         (seen("PREEMPTED"), own(), 0, End.PREEMPTED),
         (seen("NODE_FAIL"), own(), 0, End.NODE_FAIL),
-        (seen("TIMEOUT"), own(Word(143, ("SIGTERM",))), 0, End.TIMEOUT),
+        (seen("TIMEOUT"), own(ExitRecord(143, ("SIGTERM",))), 0, End.TIMEOUT),
         (seen("OUT_OF_MEMORY"), own(), 0, End.OOM),
-        (seen("CANCELLED"), own(Word(75, ("SIGTERM",))), 0, End.CANCELLED),
+        (seen("CANCELLED"), own(ExitRecord(75, ("SIGTERM",))), 0, End.CANCELLED),
         (seen("DEADLINE"), own(), 0, End.DEADLINE),
         (
             seen("PENDING", "BeginTime"),
-            own(Word(75, ("SIGTERM",))),
+            own(ExitRecord(75, ("SIGTERM",))),
             0,
             None,
         ),  # requeued: an earlier start's word is history
-        (seen("RUNNING"), Own({0: Word(75)}, starts=2), 0, None),
+        (seen("RUNNING"), ElementRecords({0: ExitRecord(75)}, starts=2), 0, None),
         (seen("WARP_DRIVE"), own(), 99, None),  # a word of a later Slurm
         (None, own(alive_at=995), 99, None),  # unknown to Slurm, and alive
         (None, own(alive_at=500), 99, End.VANISHED),
         (None, own(), 99, End.VANISHED),
         (None, own(), 5, None),
-        (None, own(Word(3)), 99, End.FAILED),
+        (None, own(ExitRecord(3)), 99, End.FAILED),
     ],
     ids=lambda value: value.state if isinstance(value, Sighting) else None,
 )
 def test_what_slurm_says_and_what_a_job_wrote_give_one_verdict(
-    sighting: Sighting | None, words: Own, silent_s: float, end: End | None
+    sighting: Sighting | None, words: ElementRecords, silent_s: float, end: End | None
 ) -> None:
     assert judge(sighting, words, silent_s, 3, 1000.0, PATIENCE).end is end
 
@@ -138,13 +138,13 @@ STATES = st.sampled_from([*sorted(LIVE), *sorted(TERMINAL), "NEW_WORD"])
 @given(st.lists(st.one_of(st.none(), STATES), max_size=20), st.integers(1, 255))
 def test_no_sequence_of_slurms_words_makes_a_job_done(states: list[str | None], status: int) -> None:
     for number, state in enumerate(states):
-        words = own(Word(status)) if number % 2 else own()
+        words = own(ExitRecord(status)) if number % 2 else own()
         assert judge(seen(state) if state else None, words, 1000.0, 9, 1e6, PATIENCE).end is not End.DONE
 
 
 @given(STATES.filter(lambda state: state in LIVE), st.floats(0, 1e6), st.integers(0, 99))
 def test_a_job_that_slurm_calls_alive_never_ends(state: str, silent_s: float, polls: int) -> None:
-    assert judge(seen(state), own(Word(75)), silent_s, polls, 1e6, PATIENCE).end is None
+    assert judge(seen(state), own(ExitRecord(75)), silent_s, polls, 1e6, PATIENCE).end is None
 
 
 @pytest.mark.parametrize(
@@ -231,11 +231,11 @@ def test_a_second_copys_end_takes_success_back_from_nobody(tmp_path: Path) -> No
 def test_the_latest_start_speaks_for_a_job_unless_an_earlier_one_finished_it(tmp_path: Path) -> None:
     (tmp_path / "3.start-0.json").write_text("{}")
     (tmp_path / "3.end-0.json").write_text('{"status": 75, "signals": ["SIGTERM"]}')
-    assert read_own(tmp_path)[3].last == Word(75, ("SIGTERM",))
+    assert read_records(tmp_path)[3].last == ExitRecord(75, ("SIGTERM",))
     (tmp_path / "3.start-1.json").write_text("{}")
-    assert read_own(tmp_path)[3].last is None
+    assert read_records(tmp_path)[3].last is None
     (tmp_path / "3.end-0.json").write_text('{"status": 0, "signals": []}')
-    assert read_own(tmp_path)[3].done
+    assert read_records(tmp_path)[3].done
 
 
 def test_looking_at_a_thousand_jobs_costs_less_than_a_third_of_a_second(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_looking_at_a_thousand_jobs_costs_less_than_a_third_of_a_second(tmp_path
     text = "\n".join(f"62|{i}|{100 + i}|RUNNING|None|n1|perfsweep:abc|demo.abc" for i in range(1000))
     start = time.process_time()
     rows = {row.index: row for row in parse_queue(text)}
-    records = read_own(tmp_path)
+    records = read_records(tmp_path)
     standings = [judge(rows[i], records[i], 0, 0, 1000.0, PATIENCE) for i in range(1000)]
     assert time.process_time() - start < 0.3
     assert all(standing.running for standing in standings)

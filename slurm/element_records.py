@@ -1,5 +1,4 @@
-"""Reading what elements of an array have written about themselves: one look into one folder for each
-array."""
+"""Read what elements of an array have written about themselves: one look into one folder for each array."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from slurm.judge import Own, Word
+from slurm.judge import ElementRecords, ExitRecord
 
 _NAME = re.compile(r"^(?P<index>\d+)\.(?P<what>start|end|beat)(-(?P<restarts>\d+)\.json)?$")
 
@@ -21,9 +20,9 @@ _OOM_SIGNS = (
 )
 
 
-def read_own(folder: Path) -> dict[int, Own]:
-    """Own records of every element of an array; leftovers under temporary names mean nothing."""
-    words: dict[int, dict[int, Word]] = defaultdict(dict)
+def read_records(folder: Path) -> dict[int, ElementRecords]:
+    """Read the records of every element of an array; leftovers under temporary names mean nothing."""
+    exits: dict[int, dict[int, ExitRecord]] = defaultdict(dict)
     starts: dict[int, int] = defaultdict(int)
     alive: dict[int, float] = {}
     for file in folder.iterdir() if folder.is_dir() else ():
@@ -34,10 +33,13 @@ def read_own(folder: Path) -> dict[int, Own]:
             alive[index] = _modified(file)
         elif match["what"] == "start":
             starts[index] = max(starts[index], restarts + 1)
-        elif (word := _word(file)) is not None:
-            words[index][restarts] = word
-    found = {*words, *starts, *alive}
-    return {i: Own(words[i], max(starts[i], max(words[i], default=-1) + 1), alive.get(i)) for i in found}
+        elif (record := _exit_record(file)) is not None:
+            exits[index][restarts] = record
+    indices = {*exits, *starts, *alive}
+    return {
+        i: ElementRecords(exits[i], max(starts[i], max(exits[i], default=-1) + 1), alive.get(i))
+        for i in indices
+    }
 
 
 def mentions_memory(output: Path) -> bool:
@@ -56,9 +58,9 @@ def _modified(file: Path) -> float:
         return 0.0
 
 
-def _word(file: Path) -> Word | None:
+def _exit_record(file: Path) -> ExitRecord | None:
     try:
         values = json.loads(file.read_text())
-        return Word(int(values["status"]), tuple(values["signals"]))
+        return ExitRecord(int(values["status"]), tuple(values["signals"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None  # not ours, or not whole yet
