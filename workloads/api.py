@@ -7,245 +7,54 @@ only through this module: they never branch on a workload's name.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
-from workloads.errors import ConfigError, ContractError
+from workloads.contract import declaration_problems
+from workloads.declarations import (
+    REPLAY,
+    REPLAYED,
+    Baseline,
+    Check,
+    Choices,
+    Claim,
+    Comparator,
+    Device,
+    Level,
+    Levels,
+    LevelValue,
+    Numbers,
+    Parity,
+    Toggle,
+)
+from workloads.errors import ContractError
 
-LevelValue = str | int | float
-Levels = Mapping[str, LevelValue]
-"""One level for each toggle, by toggle name."""
-Choices = Mapping[str, tuple[LevelValue, ...]]
-"""Some toggles with the levels that are meant."""
-
-
-class Parity(StrEnum):
-    """How far a level may move the results."""
-
-    EXACT = "exact"
-    TOLERANCE = "tolerance"
-    STOCHASTIC = "stochastic"
-
-
-class Comparator(StrEnum):
-    """How a check turns two pieces of evidence into one deviation that must not exceed its bound."""
-
-    IDENTICAL = "identical"  # number of differing entries
-    RELATIVE = "relative"  # ||a - r|| / ||r||, in float64
-    ABSOLUTE = "absolute"  # max |a - r|
-    COSINE = "cosine"  # 1 - cos(a, r), in float64
-    WORST_COSINE = "worst_cosine"  # the largest 1 - cos(a, r) over the rows of two matrices, in float64
-    AT_MOST = "at_most"  # always the arm's own value: an oracle inside the workload already compared
-
-
-@dataclass(frozen=True)
-class Device:
-    """Facts about where trials run, gathered without initialising an accelerator."""
-
-    type: str = "cpu"
-    count: int = 0
-    name: str = ""
-    memory_bytes: int = 0
-    capability: tuple[int, int] = (0, 0)
-    cores: int = 1
-    compiler: bool = False
-
-
-@dataclass(frozen=True)
-class Level:
-    """One value of a toggle and all that choosing it implies.
-
-    Attributes
-    ----------
-    parity, bounds : the class of the level, and bounds by check name where the class default is not meant
-    requires, conflicts : other toggles and the levels they must (must not) have beside this one
-    requires_any : other toggles of which one at least must have such a level
-    refused : reason why this level cannot go with a workload configuration and the other levels, or None
-    unsupported : reason why this level cannot act on a device, or None
-    env : variables set before the process starts importing; ``{scratch_dir}`` is filled in
-    compiles_anew : whether compiled code that other trials left is out of a trial's reach
-    ranks, per_gpu : number of processes that form one trial; `per_gpu` makes it one for each GPU where that
-        is more
-    loosened : another class than `parity` where a workload configuration and the other levels demand it, or
-        None
-    witness : counter that changes against the base when the level acts; unchanged means *inert*
-    commit_every : rows of metrics between two commits to W&B from inside the loop; None keeps rows in memory
-        until the measurement is over
-    """
-
-    value: LevelValue
-    parity: Parity = Parity.EXACT
-    bounds: Mapping[str, float] = field(default_factory=dict)
-    requires: Choices = field(default_factory=dict)
-    requires_any: Choices = field(default_factory=dict)
-    conflicts: Choices = field(default_factory=dict)
-    refused: Callable[[Any, Levels], str | None] = lambda config, levels: None
-    unsupported: Callable[[Device], str | None] = lambda device: None
-    env: Mapping[str, str] = field(default_factory=dict)
-    compiles_anew: bool = False
-    ranks: int = 1
-    per_gpu: bool = False
-    loosened: Callable[[Any, Levels], Parity | None] = lambda config, levels: None
-    witness: str | None = None
-    commit_every: int | None = None
-
-    def processes(self, device: Device) -> int:
-        """Number of processes that form one trial on `device`."""
-        return max(self.ranks, device.count) if self.per_gpu else self.ranks
-
-    def parity_with(self, config: Any, levels: Levels) -> Parity:
-        """The class of this level under `config` and beside `levels`."""
-        return self.loosened(config, levels) or self.parity
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Any number in [low, high] is a level too, with the attributes of `like`."""
-
-    low: float
-    high: float | None = None
-    like: Level = Level(0)
-    integer: bool = True
-
-    def holds(self, value: LevelValue) -> bool:
-        """Whether `value` is a number of this range."""
-        if isinstance(value, str) or (self.integer and value % 1 != 0):
-            return False
-        return self.low <= value and (self.high is None or value <= self.high)
-
-    def __str__(self) -> str:
-        kind = "integer" if self.integer else "number"
-        return f"any {kind} from {self.low:g}" + ("" if self.high is None else f" to {self.high:g}")
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """Another baseline level where other toggles, or the device, make the first level meaningless."""
-
-    value: LevelValue
-    given: Choices = field(default_factory=dict)
-    device: Callable[[Device], bool] = lambda device: True
-
-
-@dataclass(frozen=True)
-class Toggle:
-    """One optimisation choice. The first level is the baseline, the naive path, unless `baselines` says else.
-
-    The pipelines know a toggle by what it declares here, never by its name. `owns_collector` says that its
-    levels decide when Python's collector runs: no trial of the workload then settles or freezes it.
-    """
-
-    name: str
-    levels: tuple[Level, ...]
-    doc: str
-    source: str = ""
-    numbers: Numbers | None = None
-    baselines: tuple[Baseline, ...] = ()
-    owns_collector: bool = False
-
-    def level(self, value: LevelValue | bool) -> Level:
-        """The level written as `value` in YAML or on the command line.
-
-        Raises
-        ------
-        ConfigError
-            `value` is no level of this toggle; the message lists the valid ones.
-        """
-        # PyYAML reads on/off as booleans, and a quoted 8 is still the level 8.
-        text = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
-        number = _as_number(text)
-        for level in self.levels:
-            if str(level.value) == text or (number is not None and level.value == number):
-                return level
-        if self.numbers and number is not None and self.numbers.holds(number):
-            return dataclasses.replace(self.numbers.like, value=number)
-        raise ConfigError(
-            f"toggles.{self.name}={text} is not a level of {self.name}; choose from: {self.choices}"
-        )
-
-    def baseline(self, levels: Levels, device: Device) -> LevelValue:
-        """The baseline level beside `levels` on `device`."""
-        for other in self.baselines:
-            if other.device(device) and all(
-                levels.get(name) in values for name, values in other.given.items()
-            ):
-                return other.value
-        return self.levels[0].value
-
-    @property
-    def choices(self) -> str:
-        """The valid levels, as a person would type them."""
-        named = ", ".join(str(level.value) for level in self.levels)
-        return f"{named}, or {self.numbers}" if self.numbers else named
-
-
-def _as_number(text: str) -> int | float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    if not math.isfinite(number):
-        return None
-    return int(number) if number.is_integer() else number
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a report said, as data.
-
-    `arms` are the levels it speaks of, one mapping for each alternative; their base stands at the levels
-    `against` where the report compares with something else than the naive path. `low` and `high` bound the
-    speed ratio (2.0 = half the time), for ``memory`` the ratio of peak memory, for a ``predicate`` the
-    counter or number `figure` of the arm itself; `word` is the size word of a ``qualitative`` claim;
-    `unsupported` the reason why a device cannot decide it, or None. `setting` are fields of the workload's
-    configuration with the values that the claim speaks of: an absolute figure of a large problem is neither
-    confirmed nor refuted by a small one.
-    """
-
-    text: str
-    source: str
-    section: str
-    arms: tuple[Mapping[str, LevelValue], ...]
-    kind: Literal["speedup", "memory", "predicate", "qualitative"] = "speedup"
-    low: float | None = None
-    high: float | None = None
-    word: str | None = None
-    against: Levels = field(default_factory=dict)
-    figure: str | None = None
-    unsupported: Callable[[Device], str | None] = lambda device: None
-    setting: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-
-    def speaks_of(self, config: Any) -> bool:
-        """Whether a sweep with this workload configuration can say anything about the claim."""
-        return all(getattr(config, name) in values for name, values in self.setting.items())
-
-
-@dataclass(frozen=True)
-class Check:
-    """One piece of evidence that parity compares; ``grad/*`` names a family of tensors.
-
-    `bound` None means the rule of the level's class and the dtype. `against` an oracle: the evidence
-    ``<name>`` of the arm itself is judged. `excused` names a boolean tensor that marks legitimate deviations.
-    """
-
-    name: str
-    comparator: Comparator = Comparator.RELATIVE
-    bound: float | None = None
-    against: Literal["reference", "oracle"] = "reference"
-    excused: str | None = None
-
-
-REPLAYED = "replay/"
-"""Begins the names of tensors that come from single iterations, replayed from states of the reference."""
-
-REPLAY = Check(f"{REPLAYED}*")
-"""Gradients of single iterations from the reference's own states, where a workload is `replayable`: judged
-beside its checks, in every workload. Levels may state bounds for it."""
+__all__ = [
+    "REPLAY",
+    "REPLAYED",
+    "Baseline",
+    "Check",
+    "Choices",
+    "Claim",
+    "Clock",
+    "Comparator",
+    "Context",
+    "Device",
+    "Evidence",
+    "Level",
+    "LevelValue",
+    "Levels",
+    "Numbers",
+    "Parity",
+    "Replayable",
+    "Toggle",
+    "Work",
+    "Workload",
+    "contract_problems",
+]
 
 
 @dataclass
@@ -344,8 +153,6 @@ class Workload:
     cadence: int = 1
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        from workloads.contract import contract_problems
-
         super().__init_subclass__(**kwargs)
         problems = contract_problems(cls)
         if problems:
@@ -396,3 +203,22 @@ class Workload:
 
     def close(self) -> None:
         """Release what outlives the process otherwise: worker processes, writer threads, files."""
+
+
+def contract_problems(cls: type[Workload]) -> list[str]:
+    """Everything in the class `cls` that cannot be meant, as phrases."""
+    problems = []
+    if not dataclasses.is_dataclass(getattr(cls, "Config", None)):
+        problems.append("Config must be a dataclass")
+    problems += [
+        f"{name} must be a tuple"
+        for name in ("toggles", "checks")
+        if not isinstance(getattr(cls, name, None), tuple)
+    ]
+    methods = ("setup", "step", "progress", "evidence")
+    problems += [f"{name}() is missing" for name in methods if getattr(cls, name) is getattr(Workload, name)]
+    if cls.shape not in ("steps", "job"):
+        problems.append(f"shape is {cls.shape!r}, not 'steps' or 'job'")
+    if cls.shape == "job" and (cls.done is Workload.done or cls.reset is Workload.reset):
+        problems.append("a job needs done() and reset()")
+    return problems or declaration_problems(cls.toggles, cls.claims, cls.checks)

@@ -3,44 +3,29 @@ phrases."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
-from workloads.api import REPLAY, Choices, Claim, Level, Toggle, Workload
+from workloads.declarations import REPLAY, Check, Choices, Claim, Level, Toggle
 from workloads.errors import ConfigError
 
 
-def contract_problems(cls: type[Workload]) -> list[str]:
-    """Everything in the declarations of `cls` that cannot be meant, as phrases."""
-    problems = []
-    if not dataclasses.is_dataclass(getattr(cls, "Config", None)):
-        problems.append("Config must be a dataclass")
-    problems += [
-        f"{name} must be a tuple"
-        for name in ("toggles", "checks")
-        if not isinstance(getattr(cls, name, None), tuple)
+def declaration_problems(
+    toggles: tuple[Toggle, ...], claims: tuple[Claim, ...], checks: tuple[Check, ...]
+) -> list[str]:
+    """Everything in declarations that cannot be meant, as phrases."""
+    return [*toggle_problems(toggles), *claim_problems(claims, toggles), *bound_problems(toggles, checks)]
+
+
+def bound_problems(toggles: tuple[Toggle, ...], checks: tuple[Check, ...]) -> list[str]:
+    """Bounds of levels for checks that do not exist."""
+    known = {check.name for check in (REPLAY, *checks)}
+    return [
+        f"toggle {toggle.name} bounds {name}, which is no check"
+        for toggle in toggles
+        for level in _all_levels(toggle)
+        for name in level.bounds
+        if name not in known
     ]
-    methods = ("setup", "step", "progress", "evidence")
-    problems += [f"{name}() is missing" for name in methods if getattr(cls, name) is getattr(Workload, name)]
-    if cls.shape not in ("steps", "job"):
-        problems.append(f"shape is {cls.shape!r}, not 'steps' or 'job'")
-    if cls.shape == "job" and (cls.done is Workload.done or cls.reset is Workload.reset):
-        problems.append("a job needs done() and reset()")
-    if not problems:
-        problems += toggle_problems(cls.toggles) + claim_problems(cls.claims, cls.toggles)
-        checks = {check.name for check in (REPLAY, *cls.checks)}
-        bounds = [
-            (toggle.name, name)
-            for toggle in cls.toggles
-            for level in _all_levels(toggle)
-            for name in level.bounds
-        ]
-        problems += [
-            f"toggle {toggle} bounds {name}, which is no check"
-            for toggle, name in bounds
-            if name not in checks
-        ]
-    return problems
 
 
 def toggle_problems(toggles: tuple[Toggle, ...]) -> list[str]:

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from workloads.api import REPLAY, Device, Parity
-from workloads.contract import contract_problems
+from workloads.api import REPLAY, Device, Parity, contract_problems
 from workloads.digits.config import DigitsConfig
 from workloads.digits.toggles import TOGGLES
 from workloads.digits.workload import Digits

@@ -11,8 +11,7 @@ import torch
 
 from pipelines.plan.arms import Space
 from pipelines.trial.counters import Counting
-from workloads.api import Device
-from workloads.contract import contract_problems
+from workloads.api import Device, contract_problems
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.workload import LatentWire
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 import pytest
 
 from pipelines.plan.arms import Space
-from workloads.api import Device
-from workloads.contract import contract_problems
+from workloads.api import Device, contract_problems
 from workloads.errors import ConfigError
 from workloads.probe1d.config import Probe1DConfig
 from workloads.probe1d.workload import Probe1D

@@ -9,8 +9,7 @@ import pytest
 
 from pipelines.plan.arms import Space
 from workloads import registry
-from workloads.api import Device
-from workloads.contract import contract_problems
+from workloads.api import Device, contract_problems
 from workloads.spd.config import SpdConfig
 from workloads.spd.maths.cost import flops_per_position
 from workloads.spd.presets import PRESETS

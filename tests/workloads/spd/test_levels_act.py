@@ -115,7 +115,7 @@ def graph_depth(loss: torch.Tensor) -> int:
 
 
 def test_detached_searches_keep_no_graph_of_parameters(start, monkeypatch) -> None:
-    from workloads.spd.maths import adversary
+    from workloads.spd.maths import adversarial_search
 
     sizes = {}
     for level in ("full", "detached"):
@@ -132,7 +132,7 @@ def test_detached_searches_keep_no_graph_of_parameters(start, monkeypatch) -> No
         monkeypatch.setattr(type(search), "_loss", looked_at)
         workload.step(NullClock())
         sizes[level] = max(found)
-    assert adversary.DetachedSearch is not adversary.Search
+    assert adversarial_search.DetachedSearch is not adversarial_search.Search
     assert sizes["detached"] < 0.8 * sizes["full"]
 
 
