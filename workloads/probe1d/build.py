@@ -1,16 +1,47 @@
-"""One arm's levels as typed values: the only place that reads level strings."""
+"""From levels to paths: every choice of an arm is read here, once, and nowhere else."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from workloads.api import Levels
 from workloads.errors import ConfigError
 from workloads.probe1d.config import Probe1DConfig
-from workloads.probe1d.maths.levenberg_marquardt import LATE, NAIVE, LmRules
+from workloads.probe1d.counters import Counts
+from workloads.probe1d.data.problem import Constants, Csr, Labels, ProbeData, constants, rms_scale
+from workloads.probe1d.maths.blocks import Block
+from workloads.probe1d.maths.buckets import Layout, build_layout, reorder, to_csc
+from workloads.probe1d.maths.certify import Certifier, CscGradient, PassGradient
+from workloads.probe1d.maths.chunks import CachedChunks, Chunker, EventChunks, PlannedChunks, RebuiltChunks
+from workloads.probe1d.maths.compress import compress_layout
+from workloads.probe1d.maths.confusion import ScannedConfusion, SearchedConfusion
+from workloads.probe1d.maths.derivatives import Evaluator
+from workloads.probe1d.maths.event_sums import BucketKernel, CompiledKernel, EagerKernel
+from workloads.probe1d.maths.levenberg_marquardt import LATE, NAIVE, DampingRules
+from workloads.probe1d.maths.levenberg_marquardt_solver import DampingOptions, LevenbergMarquardtSolver
+from workloads.probe1d.maths.newton import FLOAT32_MARGIN, NewtonRules, NewtonSolver
+from workloads.probe1d.maths.pass_log import DeviceLog, WaitingLog
+from workloads.probe1d.maths.pass_timing import NoHook
 from workloads.probe1d.maths.precision import PRECISIONS, Precision
+from workloads.probe1d.maths.prepared_rows import Prepared, PreparedRows, labelled_constants
+from workloads.probe1d.maths.scale_statistics import metric_scale, rms_by_pass
+from workloads.probe1d.maths.separable import binary_start
+from workloads.probe1d.maths.solution import Solution
+from workloads.probe1d.maths.sums_by_latent import CscEvaluator
+from workloads.probe1d.maths.sums_by_row import LabelFreeCsr, LabelledCsr
 
+CACHE_BYTES = 2**21
+"""Second-level cache of one core that chunk_events=auto fills; 2 MiB is common on servers."""
+GPU_CHUNK_EVENTS = 2**22
+NODE_TOL = 0.1
+"""Share of the tolerance to which pairs are solved on nodes: what is left to the nodes' own error."""
 STATE_ARRAYS = 35
 """Arrays of [L, slab] that the report-time solver keeps at once."""
 CHUNK_ARRAYS = 12
@@ -72,7 +103,7 @@ class Choices:
             confusion_search=on["confusion_search"],
         )
 
-    def rules(self, config: Probe1DConfig) -> LmRules:
+    def rules(self, config: Probe1DConfig) -> DampingRules:
         """Constants of the naive or the late form, with the configured number of passes."""
         rules = LATE if self.solver == "late" else NAIVE
         return rules if config.max_iter is None else dataclasses.replace(rules, max_iter=config.max_iter)
@@ -118,3 +149,222 @@ class Choices:
             f"toggles.slab_size={self.slab_size} needs {needed / 2**20:.1f} MiB for {latents} latents and the"
             f" budget is {budget / 2**20:.1f} MiB (workload.memory_mb); {advice}"
         )
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Makes the paths of one arm.
+
+    Attributes
+    ----------
+    sink : takes one row of metrics per pass
+    hook, phase : what marks passes and phases
+    """
+
+    choices: Choices
+    config: Probe1DConfig
+    counts: Counts
+    sink: Callable[[Mapping[str, float]], None]
+    hook: NoHook
+    phase: Callable[[str], AbstractContextManager[Any]]
+
+    def prepare(self, data: ProbeData, grid: Tensor) -> Prepared:
+        """Make sums that are made once, sort, and compress."""
+        with self.phase("prepare"):
+            train = self._rows(data.x, data.labels, grid)
+        held_out = None
+        if self.config.metrics and data.x_val is not None and data.labels_val is not None:
+            with self.phase("prepare_held_out"):
+                uncounted = dataclasses.replace(self, counts=Counts())
+                held_out = uncounted._rows(data.x_val, data.labels_val, grid)
+        with self.phase("compress"):
+            solving = self._compressed(train) if self.choices.compress else train
+        return Prepared(train, solving, held_out)
+
+    def _rows(self, x: Csr, labels: Labels, grid: Tensor) -> PreparedRows:
+        choices = self.choices
+        sums = self._constants(x, labels, grid)
+        metric = metric_scale(x, choices.qx_stat, sums.count, sums.sum_xx, self.counts)
+        if choices.csc_layout:
+            return self._by_latent(x, labels, grid, sums, metric)
+        chunker = self._chunker(x, grid.numel())
+        dense = None if choices.label_free else labels.dense(grid)
+        evaluator = self._row_evaluator(x, dense, chunker, choices.precision)
+        return PreparedRows(x, labels, grid, sums, metric, evaluator, sums.count, chunker, dense=dense)
+
+    def _by_latent(
+        self, x: Csr, labels: Labels, grid: Tensor, sums: Constants, metric: Tensor
+    ) -> PreparedRows:
+        layout = build_layout(to_csc(x), self.choices.precision.compute)
+        self.counts.add("padded_slots", layout.padded)
+        self.counts.add("stored_events", x.nnz)
+        evaluator = self._bucket_evaluator(layout, self.choices.precision, x)
+        sums, metric = reorder(sums, layout.order), metric[layout.order]
+        return PreparedRows(x, labels, grid, sums, metric, evaluator, layout.slots, layout=layout)
+
+    def _constants(self, x: Csr, labels: Labels, grid: Tensor) -> Constants:
+        make = constants if self.choices.label_free else labelled_constants
+        sums = make(x, labels, grid)
+        if self.choices.qx_stat != "rms":
+            return sums
+        number, squares = rms_by_pass(x, self.counts)
+        return dataclasses.replace(
+            sums, count=number.double(), sum_xx=squares.double(), scale=rms_scale(number, squares)
+        )
+
+    def _compressed(self, train: PreparedRows) -> PreparedRows:
+        """Nodes in place of events. Nodes are few, so they are summed in float64."""
+        assert train.layout is not None
+        layout = compress_layout(train.layout, train.constants.count, self.choices.compress)
+        self.counts.add("nodes", layout.padded)
+        evaluator = self._bucket_evaluator(layout, PRECISIONS["f64"], train.x)
+        return dataclasses.replace(train, layout=layout, evaluator=evaluator, slots=layout.slots)
+
+    def _chunker(self, x: Csr, classes: int) -> Chunker:
+        """How an arm walks over events stored by row."""
+        choices = self.choices
+        limit = choices.chunk_limit(CACHE_BYTES, classes)
+        if x.values.is_cuda and choices.chunk_events == "auto":
+            limit = GPU_CHUNK_EVENTS
+        if choices.label_free:
+            return EventChunks(x, limit)
+        if choices.cache_row_idx:
+            return CachedChunks(x, limit, self.counts)
+        return (PlannedChunks if choices.solver == "late" else RebuiltChunks)(x, limit, self.counts)
+
+    def _row_evaluator(
+        self, x: Csr, dense: Tensor | None, chunker: Chunker, precision: Precision
+    ) -> Evaluator:
+        """The pass over activations stored by row, with labels where `dense` holds them."""
+        if dense is None:
+            return LabelFreeCsr(x, chunker, precision, self.choices.cast_once, self.counts)
+        return LabelledCsr(x, dense, chunker, precision, self.choices.cast_once, self.counts)
+
+    def _bucket_evaluator(self, layout: Layout, precision: Precision, x: Csr) -> CscEvaluator:
+        kernel = self._kernel(precision, x.values.device.type)
+        return CscEvaluator(layout, kernel, precision, self.counts)
+
+    def _kernel(self, precision: Precision, device: str) -> BucketKernel:
+        """Operators one by one, one generated loop, or a hand-written kernel."""
+        if not self.choices.fused_kernel:
+            return (CompiledKernel if self.choices.compile else EagerKernel)(precision, self.counts)
+        if device == "cuda":
+            from workloads.probe1d.kernels.triton_kernel import TritonKernel
+
+            return TritonKernel(precision, self.counts)
+        from workloads.probe1d.kernels.native import NativeKernel
+
+        return NativeKernel(precision, self.counts)
+
+    def solver(self, prepared: Prepared, solution: Solution) -> Callable[[int, Tensor], Iterator[None]]:
+        """The passes over the slab of a number, whose classes stand at given columns of the grid."""
+        newton = self.choices.solver == "newton"
+        solver = (self._newton if newton else self._damped)(prepared, solution)
+        rows, flat = prepared.solving, self.choices.active_set == "pair"
+        dtype = torch.float64 if newton else rows.evaluator.precision.sums
+
+        def solve(number: int, columns: Tensor) -> Iterator[None]:
+            block = rows.block(columns, dtype, flat=flat)
+            return solver.solve(number, block, *self._start(rows, block))
+
+        return solve
+
+    def _start(self, rows: PreparedRows, block: Block) -> tuple[Tensor, Tensor]:
+        """Where the solver begins: the prior, or the binary solution."""
+        if self.choices.warm_start == "off":
+            return block.prior.clone(), torch.zeros_like(block.prior)
+        self.counts.add("warm_pairs", block.pair.numel())
+        # In float64 throughout: shares close to one have no logit in float32.
+        sum_x = rows.constants.sum_x[block.latent].unsqueeze(1)
+        b, w = binary_start(block.double(), sum_x, self.config.tol)
+        return b.to(block.prior.dtype), w.to(block.prior.dtype)
+
+    def _log(self) -> WaitingLog | DeviceLog:
+        if self.choices.no_sync_log:
+            return DeviceLog(self.counts, self.sink)
+        return WaitingLog(self.counts, self.sink, self.config.debug_log)
+
+    def _damped(self, prepared: Prepared, solution: Solution) -> LevenbergMarquardtSolver:
+        """The report-time form or the later one."""
+        choices, rows = self.choices, prepared.solving
+        options = DampingOptions(
+            scaled=choices.scaled_stop,
+            skip_zero=choices.skip_zero_grad,
+            freeze_after=choices.freeze_failed,
+            compact=choices.active_set != "off",
+            tol=self.config.tol * (NODE_TOL if choices.compress else 1),
+        )
+        return LevenbergMarquardtSolver(
+            choices.rules(self.config),
+            options,
+            rows.evaluator,
+            rows.metric,
+            self._log(),
+            self.hook,
+            self.counts,
+            solution,
+            self.phase,
+        )
+
+    def _newton(self, prepared: Prepared, solution: Solution) -> NewtonSolver:
+        """The optimised solver."""
+        choices, rows = self.choices, prepared.solving
+        tol, limit = self.config.tol * self._margin(), self.config.max_iter or 100
+        return NewtonSolver(
+            NewtonRules(tol, max_iter=limit, tails=choices.tail_steps),
+            rows.evaluator,
+            self._log(),
+            self.hook,
+            self.counts,
+            solution,
+            compact=choices.active_set != "off",
+            metric=rows.metric,
+            phase=self.phase,
+            # Only where every pair is evaluated once more anyway is the bound on its last step enough.
+            reach=rows.reach() if self._certifies() else None,
+            least=rows.least() if choices.label_free else None,
+        )
+
+    def _margin(self) -> float:
+        """Share of the tolerance at which lanes stop, so that certification rarely fails."""
+        if self.choices.compress:
+            return NODE_TOL
+        return 1.0 if self.choices.precision.compute == torch.float64 else FLOAT32_MARGIN
+
+    def _certifies(self) -> bool:
+        """Whether pairs are evaluated once more: after the optimised solver unless it worked in float64
+        already, and after every use of compression."""
+        choices = self.choices
+        rounded = choices.precision.compute != torch.float64
+        return bool(choices.compress) or (rounded and choices.solver == "newton")
+
+    def certifier(self, prepared: Prepared, solution: Solution) -> Certifier | None:
+        """What has the last word on every pair, None where the solver has it; by the arm's own pass in
+        float64."""
+        if not self._certifies():
+            return None
+        train, precision = prepared.train, PRECISIONS["f64"]
+        if train.layout is not None:
+            evaluator = self._bucket_evaluator(train.layout, precision, train.x)
+            source = CscGradient(evaluator)
+        else:
+            assert train.chunker is not None
+            evaluator = self._row_evaluator(train.x, train.dense, train.chunker, precision)
+            source = PassGradient(evaluator)
+        separable = train.layout is not None
+        return Certifier(source, evaluator, solution, self.counts, self.config.tol, separable)
+
+    def confusion(self, train: PreparedRows) -> ScannedConfusion | SearchedConfusion:
+        """What counts true and false positives of a slab."""
+        x, labels, grid = train.x, train.labels, train.grid
+        if self.choices.confusion_search:
+            return SearchedConfusion(x, labels, grid, self.counts)
+        # With labels dropped from the passes the walk by rows is still needed here: predictions meet labels.
+        kind = CachedChunks if self.choices.cache_row_idx else RebuiltChunks
+        limit = self.choices.chunk_limit(CACHE_BYTES, grid.numel())
+
+        def chunker() -> Chunker:
+            walked = train.chunker if train.dense is not None else None
+            return walked or kind(x, limit, self.counts)
+
+        return ScannedConfusion(x, labels, grid, train.dense, chunker, self.counts)

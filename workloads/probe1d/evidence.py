@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from workloads.api import Evidence
-from workloads.probe1d.data.grid import Reason
-from workloads.probe1d.maths.derivatives import Block, combine
+from workloads.probe1d.maths.blocks import Block
+from workloads.probe1d.maths.derivatives import combine
 from workloads.probe1d.maths.job import Job, Task
-from workloads.probe1d.maths.view import View
+from workloads.probe1d.maths.prepared_rows import PreparedRows
+from workloads.probe1d.maths.solution import Reason
 from workloads.probe1d.oracle import minimiser
 
 PROBE_CLASSES = 8
@@ -38,7 +39,7 @@ def full(task: Task, job: Job, results: dict[str, np.ndarray], minimum_file: Pat
     return Evidence(tensors, found.numbers)
 
 
-def probe(view: View, grid: Tensor) -> tuple[np.ndarray, np.ndarray]:
+def probe(rows: PreparedRows, grid: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Mean gradient [L, c, 2] and Hessian [L, c, 3] of the first classes by the arm's own pass, at fixed
     parameters.
 
@@ -47,16 +48,16 @@ def probe(view: View, grid: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """
     classes = min(PROBE_CLASSES, grid.numel())
     columns = torch.arange(classes, device=grid.device)
-    block = view.block(columns, view.evaluator.precision.sums)
-    b, w = _probe_point(block, view.order)
-    view.evaluator.begin(columns)
-    found = combine(block, b, w, view.evaluator.sums(block, b, w), 1.0 / block.rows, clip=1e-8)
+    block = rows.block(columns, rows.evaluator.precision.sums)
+    b, w = _probe_point(block, rows.order)
+    rows.evaluator.begin(columns)
+    found = combine(block, b, w, rows.evaluator.sums(block, b, w), 1.0 / block.rows, clip=1e-8)
     # In units of each latent's scale: otherwise one latent with large values would drown all others in the
     # norm.
     scale = block.scale
     gradient = torch.stack([found.g0, found.g1 / scale], -1)
     hessian = torch.stack([found.h0, found.h1 / scale, found.h2 / scale**2], -1)
-    return _original_order(gradient, view.order), _original_order(hessian, view.order)
+    return _original_order(gradient, rows.order), _original_order(hessian, rows.order)
 
 
 def _probe_point(block: Block, order: Tensor | None) -> tuple[Tensor, Tensor]:

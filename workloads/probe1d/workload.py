@@ -13,17 +13,16 @@ import numpy as np
 
 from workloads.api import Clock, Context, Evidence, Levels, NullClock, Work, Workload
 from workloads.probe1d import evidence as judging
-from workloads.probe1d.build import Choices
+from workloads.probe1d.build import CACHE_BYTES, Builder, Choices
 from workloads.probe1d.claims import CLAIMS
 from workloads.probe1d.config import SAMPLE_WIDTH, Probe1DConfig
 from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.grid import sampled_classes
 from workloads.probe1d.data.npz import save_probes
-from workloads.probe1d.data.sources import load_data, place, requested_classes
-from workloads.probe1d.maths.hooks import make_hook
-from workloads.probe1d.maths.job import Job, Prepared, Task, prepare
-from workloads.probe1d.maths.summary import intercept_only_loss, summarise
-from workloads.probe1d.maths.view import CACHE_BYTES
+from workloads.probe1d.data.sources import load_data, place, requested_classes, sampled_classes
+from workloads.probe1d.maths.fit_quality import intercept_only_loss, summarise
+from workloads.probe1d.maths.job import Job, Task
+from workloads.probe1d.maths.pass_timing import make_hook
+from workloads.probe1d.maths.prepared_rows import Prepared
 from workloads.probe1d.toggles import CHECKS, TOGGLES
 
 
@@ -61,17 +60,11 @@ class Probe1D(Workload):
         self.sampled_share = grid.numel() / requested
         self._check_memory(data.x.latents, grid.numel())
         self.clock: Clock = NullClock()
-        self.task = Task(
-            data,
-            grid.to(self.device),
-            config,
-            self.choices,
-            self.counts,
-            make_hook(self.choices.timing_hook, self.counts, self.device),
-            self._phase,
-            context.log,
-        )
-        self.prepared: Prepared | None = None if config.sort_in_job else prepare(self.task)
+        hook = make_hook(self.choices.timing_hook, self.counts, self.device)
+        paths = Builder(self.choices, config, self.counts, context.log, hook, self._phase)
+        slab_size = self.choices.slab_size
+        self.task = Task(data, grid.to(self.device), config, paths, slab_size, hook, self._phase)
+        self.prepared: Prepared | None = None if config.sort_in_job else paths.prepare(data, self.task.grid)
         self._begin()
 
     def _check_memory(self, latents: int, classes: int) -> None:
@@ -143,8 +136,8 @@ class Probe1D(Workload):
         if self.context.kind != "evidence":
             return Evidence(numbers=numbers)
         self._write(results)
-        found = judging.full(self.task, self.job, results, self._minimum_file())
-        return Evidence(found.tensors, {**numbers, **found.numbers, **self._class_summary(results)})
+        judged = judging.full(self.task, self.job, results, self._minimum_file())
+        return Evidence(judged.tensors, {**numbers, **judged.numbers, **self._class_summary(results)})
 
     def _write(self, results: dict[str, np.ndarray]) -> None:
         if self.config.output is not None:
@@ -159,11 +152,8 @@ class Probe1D(Workload):
         base = intercept_only_loss(held_out.constants.prior, held_out)
         train_prior = self.job.prepared.train.constants.prior if self.job.prepared else base
         base = intercept_only_loss(train_prior, held_out).cpu().numpy()
-        found = summarise(results["loss"], results["loss_val"], base)
-        return {
-            "explained_mean": float(found.explained.mean()),
-            "explained_max": float(found.explained.max()),
-        }
+        explained = summarise(results["loss"], results["loss_val"], base).explained
+        return {"explained_mean": float(explained.mean()), "explained_max": float(explained.max())}
 
     def _minimum_file(self) -> Path:
         """Where the minimiser of this problem is kept between trials: it depends on data and grid alone."""

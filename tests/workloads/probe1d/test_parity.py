@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.probe1d.kernels import event_sums
-from workloads.probe1d.maths import derivatives
+from workloads.probe1d.maths import derivatives, event_sums
 from workloads.probe1d.toggles import MAX_EXCESS, MAX_GRADIENT, MEAN_EXCESS, PROBE_BOUND
 
 BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
@@ -75,22 +74,22 @@ def wrong_slope(monkeypatch):
         mu, mu_x, *rest = right(x, b, w, kind)
         return (mu * (1 + 1e-4), mu_x, *rest)
 
-    monkeypatch.setattr("workloads.probe1d.kernels.event_sums.event_terms", wrong)
+    monkeypatch.setattr("workloads.probe1d.maths.event_sums.event_terms", wrong)
 
 
 def lax_certificate(monkeypatch):
     """A solver that stops too early and a certifier that lets it."""
-    monkeypatch.setattr("workloads.probe1d.maths.job.FLOAT32_MARGIN", 20.0)
+    monkeypatch.setattr("workloads.probe1d.build.FLOAT32_MARGIN", 20.0)
     monkeypatch.setattr(
         "workloads.probe1d.maths.certify.true_gradient", lambda source, block, b, w: torch.zeros_like(b)
     )
 
 
 def lost_last_slab(monkeypatch):
-    from workloads.probe1d.data import grid
+    from workloads.probe1d.maths import blocks
 
     monkeypatch.setattr(
-        "workloads.probe1d.maths.job.slabs", lambda classes, size: list(grid.slabs(classes, 3))[:-1]
+        "workloads.probe1d.maths.job.slabs", lambda classes, size: list(blocks.slabs(classes, 3))[:-1]
     )
 
 
@@ -135,7 +134,7 @@ def test_a_pass_that_is_wrong_by_a_thousandth_is_told_apart(solve, monkeypatch):
     naive = probes(solve({}, data="test", max_iter=1, metrics=False))
     right = event_sums.event_terms
     monkeypatch.setattr(
-        "workloads.probe1d.kernels.event_sums.event_terms",
+        "workloads.probe1d.maths.event_sums.event_terms",
         lambda *given: tuple(1.001 * term for term in right(*given)),
     )
     other = probes(solve({"csc_layout": "on"}, data="test", max_iter=1, metrics=False))

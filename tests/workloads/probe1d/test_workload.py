@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from workloads.errors import ConfigError
 from workloads.probe1d.config import Probe1DConfig
-from workloads.probe1d.data.grid import sampled_classes
+from workloads.probe1d.data.sources import sampled_classes
 
 BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
 

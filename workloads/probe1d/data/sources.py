@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from workloads.errors import ConfigError
 from workloads.probe1d.data import dictionary, generator, npz
@@ -59,6 +61,21 @@ def requested_classes(source: str, classes: int) -> int:
     """How many leading classes of a source are asked for."""
     used = generator.PRESETS[source].used if source in generator.PRESETS else None
     return used or classes
+
+
+def sampled_classes(classes: int, width: int, number: int | None, seed: int) -> Tensor:
+    """Classes of the requested grid: all, or `number` blocks of `width` drawn one from each equal stratum of
+    blocks.
+
+    The rule looks at nothing but sizes and seed, so that every arm of a comparison solves the same pairs.
+    """
+    blocks = torch.arange(classes).split(width)
+    if number is None or number >= len(blocks):
+        return torch.arange(classes)
+    generator = torch.Generator().manual_seed(seed)
+    edges = [round(i * len(blocks) / number) for i in range(number + 1)]
+    picks = [int(torch.randint(low, high, (1,), generator=generator)) for low, high in pairwise(edges)]
+    return torch.cat([blocks[pick] for pick in picks])
 
 
 def place(data: ProbeData, device: str, storage: str) -> ProbeData:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from workloads.native import library
 from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.layout import Bucket
-from workloads.probe1d.kernels.event_sums import Sums
+from workloads.probe1d.maths.buckets import Bucket
+from workloads.probe1d.maths.event_sums import Sums
 from workloads.probe1d.maths.precision import Precision
 
 SOURCE = Path(__file__).with_name("native.cpp")

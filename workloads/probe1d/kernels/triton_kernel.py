@@ -14,8 +14,8 @@ import triton.language as tl  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
 from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.layout import Bucket
-from workloads.probe1d.kernels.event_sums import Sums
+from workloads.probe1d.maths.buckets import Bucket
+from workloads.probe1d.maths.event_sums import Sums
 from workloads.probe1d.maths.precision import Precision
 
 BLOCK_P, BLOCK_K = 16, 64

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.grid import Reason, Solution
 from workloads.probe1d.data.problem import RIDGE
-from workloads.probe1d.maths.csc import CscEvaluator
-from workloads.probe1d.maths.derivatives import Block, scaled_gradient
-from workloads.probe1d.maths.hooks import NoHook
+from workloads.probe1d.maths.blocks import Block
+from workloads.probe1d.maths.derivatives import Evaluator, scaled_gradient
 from workloads.probe1d.maths.newton import NewtonRules, NewtonSolver
-from workloads.probe1d.maths.passlog import WaitingLog
-from workloads.probe1d.maths.slabs import Evaluator
+from workloads.probe1d.maths.pass_log import WaitingLog
+from workloads.probe1d.maths.pass_timing import NoHook
+from workloads.probe1d.maths.solution import Reason, Solution
+from workloads.probe1d.maths.sums_by_latent import CscEvaluator
 
 
 class GradientSource(Protocol):
@@ -58,6 +58,7 @@ class PassGradient:
 def true_gradient(source: GradientSource, block: Block, b: Tensor, w: Tensor) -> Tensor:
     """G of every pair of a float64 block."""
     m0, slope = source.slope(block, b, w)
+    # A padding slot has x = 0 and is summed in m0 as the zero row it is; `zeros` are the others.
     g0 = (m0 + block.zeros * torch.sigmoid(b) - block.positives) / block.rows + RIDGE * (b - block.prior)
     return scaled_gradient(block, g0, slope / block.rows + RIDGE * w)
 
@@ -88,6 +89,7 @@ class Certifier:
         dead = (block.count == 0).expand_as(gmax)
         solved = (gmax <= self.tol) | dead
         reason = torch.where(solved, int(Reason.CONVERGED), int(Reason.BUDGET))
+        # A dead latent has no data for w: it keeps its start, whatever its gradient.
         reason = torch.where(dead, int(Reason.DEAD), reason)
         self.solution.store(block.pair, gmax=gmax, reason=reason)
         failed = self.counts.read((~solved).sum())

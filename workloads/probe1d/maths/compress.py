@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workloads.probe1d.data.layout import Bucket, Layout, bucket_width
+from workloads.probe1d.maths.buckets import Bucket, Layout, bucket_width
 
 KEEP_EVENTS_PER_BIN = 3
 """A latent with at most this many events per bin would gain nothing: its nodes would be as many."""
@@ -79,6 +79,7 @@ def bin_edges(x: Tensor, counts: Tensor, bins: int) -> Tensor:
     share = torch.arange(bins + 1, device=x.device, dtype=torch.float64) / bins
     quantiles = (counts[:, None] * share).round().long()
     half = bins // 2
+    # Quantiles alone would leave the few large values in one wide bin, and a logit moves by w x.
     log_share = torch.arange(1, bins - half + 1, device=x.device, dtype=torch.float64) / (bins - half + 1)
     low, high = x[:, :1].double(), x.gather(1, (counts[:, None] - 1).long()).double()
     positive = low > 0
@@ -105,12 +106,8 @@ def gauss_nodes(x: Tensor, counts: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     shifted = torch.where(slot < counts[:, None], real - centre, 0.0)
     start, stop = edges[:, :-1], edges[:, 1:]
     size = (stop - start).double()
-    p1, p2, p3 = (_range_sums(shifted**power, start, stop) for power in (1, 2, 3))
-    c = size.clamp(min=1)
-    mean = p1 / c
-    s2 = (p2 / c - mean**2).clamp(min=0)
-    s3 = p3 / c - 3 * mean * p2 / c + 2 * mean**3
-    low, high, weight_low, weight_high = two_point_rule(mean, s2, s3, size)
+    low, high, weight_low, weight_high = two_point_rule(*_moments(shifted, start, stop), size)
+    # One or two events are their own nodes, exactly.
     small = size <= 2
     first = torch.where(small, _pick(shifted, start), low)
     second = torch.where(small, _pick(shifted, start + 1), high)
@@ -138,6 +135,17 @@ def two_point_rule(
     high = torch.where(flat, mean, mean + t2)
     weight_low = torch.where(flat, size, size * t2 / spread)
     return low, high, weight_low, size - weight_low
+
+
+def _moments(shifted: Tensor, start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and second and third central moment per event of values[start:stop], [l, bins] each."""
+    p1, p2, p3 = (_range_sums(shifted**power, start, stop) for power in (1, 2, 3))
+    # Empty bins divide by one and end with weight zero.
+    c = (stop - start).double().clamp(min=1)
+    mean = p1 / c
+    # A difference of prefix sums can fall below zero by rounding.
+    s2 = (p2 / c - mean**2).clamp(min=0)
+    return mean, s2, p3 / c - 3 * mean * p2 / c + 2 * mean**3
 
 
 def _range_sums(values: Tensor, start: Tensor, stop: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ searches that evaluate the predicate itself give exact integers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -86,6 +87,7 @@ class SortedEvents:
 
 def sort_events(x: Csr, labels: Labels, grid: Tensor) -> SortedEvents:
     """Sort once; every later query is two binary searches per pair."""
+    # Two stable sorts, by value and then by latent, leave values ascending within each latent.
     values, order = torch.sort(x.values.float())
     latent = x.indices[order]
     latent, by_latent = torch.sort(latent, stable=True)
@@ -136,6 +138,7 @@ def fired(values: Tensor, start: Tensor, stop: Tensor, b: Tensor, w: Tensor) -> 
     rising = w >= 0
     low, high = start.clone(), stop.clone()
     longest = int((stop - start).max())
+    # As many halvings as the longest run needs; shorter runs stand still once low meets high.
     for _ in range(longest.bit_length()):
         middle = (low + high) // 2
         x = values[middle.clamp(max=values.numel() - 1)]
@@ -144,3 +147,44 @@ def fired(values: Tensor, start: Tensor, stop: Tensor, b: Tensor, w: Tensor) -> 
         high = torch.where(open_run & past, middle, high)
         low = torch.where(open_run & ~past, middle + 1, low)
     return torch.where(rising, stop - low, low - start)
+
+
+class ScannedConfusion:
+    """Counts by one more pass over all events for every slab, which brings predictions and labels together.
+
+    Parameters
+    ----------
+    dense : label matrix [N, C], where the solver's passes have one
+    chunker : makes the walk over events anew for each slab
+    """
+
+    def __init__(
+        self,
+        x: Csr,
+        labels: Labels,
+        grid: Tensor,
+        dense: Tensor | None,
+        chunker: Callable[[], Chunker],
+        counts: Counts,
+    ) -> None:
+        self.x, self.labels, self.grid, self.dense = x, labels, grid, dense
+        self.chunker, self.counts = chunker, counts
+
+    def __call__(self, columns: Tensor, positives: Tensor, b: Tensor, w: Tensor) -> Confusion:
+        """Counts of the classes at `columns`."""
+        labels = self.labels.dense(self.grid[columns]) if self.dense is None else self.dense[:, columns]
+        return confusion_by_events(self.x, labels, positives, self.chunker(), b, w, self.counts)
+
+
+class SearchedConfusion:
+    """Counts by binary search in values that are sorted once, when the first slab asks."""
+
+    def __init__(self, x: Csr, labels: Labels, grid: Tensor, counts: Counts) -> None:
+        self.x, self.labels, self.grid, self.counts = x, labels, grid, counts
+        self.events: SortedEvents | None = None
+
+    def __call__(self, columns: Tensor, positives: Tensor, b: Tensor, w: Tensor) -> Confusion:
+        """Counts of the classes at `columns`."""
+        if self.events is None:
+            self.events = sort_events(self.x, self.labels, self.grid)
+        return confusion_by_search(self.events, columns, self.x.rows, positives, b, w, self.counts)

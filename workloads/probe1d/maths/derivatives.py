@@ -1,52 +1,20 @@
 """From sums over non-zeros to loss, gradient and Hessian of every pair of a block.
 
-All zeros of a latent share one logit, so they enter as a group. Blocks are [R, c]: R rows of pair state, each
-one latent, by c classes; a flat list of pairs is a block with c = 1.
+All zeros of a latent share one logit, so they enter as a group. Blocks are [R, c], see `blocks`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from workloads.probe1d.data.problem import RIDGE
-
-
-@dataclass(frozen=True)
-class Block:
-    """Constants of a block of pairs, all [R, c] or broadcastable to it, in the type of its sums.
-
-    `latent` int64 [R] is the row's latent, `pair` int64 [R, c] its index in the grid of all pairs.
-    """
-
-    latent: Tensor
-    pair: Tensor
-    count: Tensor
-    zeros: Tensor
-    positives: Tensor
-    prior: Tensor
-    hits: Tensor
-    hit_sum: Tensor
-    scale: Tensor
-    rows: int
-
-    def select(self, keep: Tensor) -> Block:
-        """The rows named by the int64 index `keep`."""
-        names = ("latent", "pair", *_CONSTANTS)
-        return Block(*(getattr(self, name).index_select(0, keep) for name in names), rows=self.rows)
-
-    def double(self) -> Block:
-        """The same constants in float64."""
-        return Block(
-            self.latent, self.pair, *(getattr(self, name).double() for name in _CONSTANTS), rows=self.rows
-        )
-
-
-_CONSTANTS = ("count", "zeros", "positives", "prior", "hits", "hit_sum", "scale")
+from workloads.probe1d.maths.blocks import Block
+from workloads.probe1d.maths.precision import Precision
 
 
 @dataclass(frozen=True)
@@ -75,6 +43,20 @@ class EventSums:
         return EventSums(**parts)
 
 
+class Evaluator(Protocol):
+    """Sums over non-zeros of the pairs in a block."""
+
+    precision: Precision
+
+    def begin(self, columns: Tensor) -> None:
+        """Prepare for blocks over the classes at grid positions `columns`."""
+        ...
+
+    def sums(self, block: Block, b: Tensor, w: Tensor, with_loss: bool = True) -> EventSums:
+        """Sums at (b, w), both [R, c]."""
+        ...
+
+
 @dataclass(frozen=True)
 class Derivatives:
     """Loss, gradient and Hessian of each pair, [R, c]."""
@@ -97,6 +79,7 @@ def combine(block: Block, b: Tensor, w: Tensor, sums: EventSums, unit: float, cl
     mu0 = torch.sigmoid(b).clamp(clip, min(1 - clip, 1 - torch.finfo(b.dtype).eps))
     s0 = mu0 * (1 - mu0)
     g0 = (sums.m0 + block.zeros * mu0 - block.positives) * unit + RIDGE * (b - block.prior)
+    # Paths that gathered labels summed (mu - y) x; the others subtract the constant sum of y x.
     slope = sums.residual if sums.residual is not None else sums.m1 - block.hit_sum  # pyright: ignore
     g1 = slope * unit + RIDGE * w
     h0 = (sums.a0 + block.zeros * s0) * unit + RIDGE
@@ -108,8 +91,11 @@ def _loss(block: Block, b: Tensor, w: Tensor, sums: EventSums, mu0: Tensor, unit
     penalty = RIDGE / 2 * (w * w + (b - block.prior) ** 2)
     assert sums.loss is not None
     if sums.labels is None:
+        # Cross-entropy is softplus(eta) - y eta, and the sums of y and y x over all rows are constants.
         total = sums.loss + block.zeros * softplus(b) - b * block.positives - w * block.hit_sum
         return total * unit + penalty
+    # Positive rows that are not among the non-zeros stand in the zero group. Labels were counted in
+    # float32, hence the clamps.
     positive = torch.minimum((block.positives - sums.labels).clamp(min=0), block.zeros)
     group = -(positive * torch.log(mu0) + (block.zeros - positive) * torch.log1p(-mu0))
     return (sums.loss + group) * unit + penalty

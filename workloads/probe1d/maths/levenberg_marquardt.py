@@ -22,7 +22,7 @@ NOISE_OF_PREDICTION = 1e-8
 
 
 @dataclass(frozen=True)
-class LmRules:
+class DampingRules:
     """Constants in which the report-time form and the later form differ."""
 
     name: str
@@ -37,12 +37,14 @@ class LmRules:
     skip_small: bool  # leave out pairs whose unscaled gradient is small
 
 
-NAIVE = LmRules("naive", True, 1e-4, 100, 1e-7, 6, 8.0, rms_metric=False, pin_dead=False, skip_small=False)
-LATE = LmRules("late", False, 1e-6, 30, 1e-8, 5, 6.0, rms_metric=True, pin_dead=True, skip_small=True)
+NAIVE = DampingRules(
+    "naive", True, 1e-4, 100, 1e-7, 6, 8.0, rms_metric=False, pin_dead=False, skip_small=False
+)
+LATE = DampingRules("late", False, 1e-6, 30, 1e-8, 5, 6.0, rms_metric=True, pin_dead=True, skip_small=True)
 
 
 @dataclass
-class LmState:
+class DampingState:
     """Parameters and damping of a block, all [R, c] in the type of the sums."""
 
     b: Tensor
@@ -54,7 +56,7 @@ class LmState:
     failures: Tensor
 
     @classmethod
-    def start(cls, b: Tensor, w: Tensor) -> LmState:
+    def start(cls, b: Tensor, w: Tensor) -> DampingState:
         """The state before the first pass: no prediction to compare a loss with."""
         return cls(
             b=b,
@@ -66,9 +68,11 @@ class LmState:
             failures=torch.zeros_like(b, dtype=torch.int32),
         )
 
-    def select(self, keep: Tensor) -> LmState:
+    def select(self, keep: Tensor) -> DampingState:
         """The rows named by the int64 index `keep`."""
-        return LmState(*(getattr(self, name).index_select(0, keep) for name in self.__dataclass_fields__))
+        return DampingState(
+            *(getattr(self, name).index_select(0, keep) for name in self.__dataclass_fields__)
+        )
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ class Step:
     failed: Tensor
 
 
-def step_metric(rules: LmRules, grad: Derivatives, scale: Tensor) -> Tensor:
+def step_metric(rules: DampingRules, grad: Derivatives, scale: Tensor) -> Tensor:
     """Weight of w against b in damping and in the step budget, [R, c]."""
     if rules.rms_metric:
         return (scale * scale).expand_as(grad.h0)
@@ -93,12 +97,13 @@ def step_metric(rules: LmRules, grad: Derivatives, scale: Tensor) -> Tensor:
     return torch.minimum(torch.maximum(ratio, low), scale * scale)
 
 
-def adapt_damping(state: LmState, loss: Tensor, ignore_noise: bool) -> Tensor:
+def adapt_damping(state: DampingState, loss: Tensor, ignore_noise: bool) -> Tensor:
     """Raise or lower lambda by the gain ratio of the *previous* step; returns the new lambda.
 
     `ignore_noise` leaves out ratios whose prediction is below float32 rounding and relaxes the damping there
     instead.
     """
+    # Before the first step there is no prediction to hold a loss against.
     known = torch.isfinite(state.predicted)
     ratio = (state.loss - loss) / state.predicted.clamp(min=1e-18)
     down = (ratio >= 0.75) & ~state.clipped
@@ -116,6 +121,7 @@ def attempt(
     grad: Derivatives, lam: Tensor, metric: Tensor, budget: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Solve one damped system by Cramer's rule: step, predicted decrease, clipped, succeeded."""
+    # The metric gives lambda one unit, logits, for b and for w, whatever the unit of x.
     d00, d11 = grad.h0 + lam, grad.h2 + lam * metric
     det = d00 * d11 - grad.h1 * grad.h1
     db = (d11 * grad.g0 - grad.h1 * grad.g1) / det
@@ -133,7 +139,7 @@ def attempt(
 class Retries:
     """The retry loop; `any_left` reads whether any pair is left, which on a GPU makes the host wait."""
 
-    def __init__(self, rules: LmRules, any_left: Callable[[Tensor], bool]) -> None:
+    def __init__(self, rules: DampingRules, any_left: Callable[[Tensor], bool]) -> None:
         self.rules, self.any_left = rules, any_left
 
     def __call__(self, grad: Derivatives, lam: Tensor, metric: Tensor, wanted: Tensor) -> tuple[Step, int]:

@@ -16,24 +16,21 @@ from torch import Tensor
 
 from workloads.api import NullClock
 from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.grid import Reason, Solution
-from workloads.probe1d.maths.derivatives import Block, Derivatives, EventSums, combine, scaled_gradient
-from workloads.probe1d.maths.hooks import NoHook
-from workloads.probe1d.maths.passlog import DeviceLog, PassFacts, WaitingLog
-from workloads.probe1d.maths.slabs import Evaluator
+from workloads.probe1d.maths.blocks import Block
+from workloads.probe1d.maths.derivatives import Derivatives, Evaluator, combine, scaled_gradient
+from workloads.probe1d.maths.pass_log import DeviceLog, PassFacts, WaitingLog
+from workloads.probe1d.maths.pass_timing import NoHook
+from workloads.probe1d.maths.separable import stretch, tail_is_paid, tail_metric
+from workloads.probe1d.maths.solution import Reason, Solution
 
 STEP_BUDGET = 6.0
-TAIL_BUDGET = 12.0
-"""Longest lengthened step in logits of a separable pair: most of the way from the prior to a gradient of
-1e-6."""
-TAIL_DECAY = (0.25, 0.6)
-"""Share of the slope that a full step leaves in an exponential tail: about 1/e."""
-TAIL_LOSS = 2e-6
-"""Loss that the non-zeros of a separable pair may have left when it counts as solved."""
+"""Longest step in logits: the quadratic model of a logistic loss is worth little beyond."""
 STEP_LIMIT = 6.0
 """Logits beyond which nothing is foreseen of a step: the bound is useless long before, and exp must not
 overflow."""
 OVERSHOOT = 0.9
+"""Share of the old slope that may turn up on the far side of the minimum before a step is halved: ending with
+less slope than it began with, a step has lowered anything near a parabola."""
 DECREMENT_TOL = 1e-6
 FLOAT32_MARGIN = 0.75
 """Share of the tolerance at which float32 lanes stop, so that their float64 certification rarely fails."""
@@ -89,72 +86,16 @@ def solve_damped(grad: Derivatives, lam: Tensor, scale: Tensor) -> tuple[Tensor,
     # pair.
     weak = det <= 1e-9 * d00 * d11
     det = torch.where(weak, det.clamp(min=0) + 1e-3 * d00 * d11, det)
-    db = (d11 * grad.g0 - grad.h1 * grad.g1) / det
+    db = (d11 * grad.g0 - grad.h1 * grad.g1) / det  # Cramer's rule
     dw = (d00 * grad.g1 - grad.h1 * grad.g0) / det
     length = torch.sqrt(db * db + (scale * dw) ** 2)
     shrink = (STEP_BUDGET / length).clamp(max=1)
     return db * shrink, dw * shrink
 
 
-def separable_pairs(block: Block) -> Tensor:
-    """Pairs whose non-zeros all have one label, bool [R, c]; the block must hold its label sums."""
-    return (block.hits == 0) | (block.hits == block.count)
-
-
-def tail_is_paid(
-    block: Block, b: Tensor, sums: EventSums, grad: Derivatives, least: Tensor, tol: float
-) -> Tensor:
-    """Whether the non-zeros of separable pairs have little loss left, bool [R, c]; true for all other pairs.
-
-    Once events with large x are saturated, gradient and decrement, which they dominate, say nothing about a
-    small one whose tail is still ahead. What is left is bounded by the mean probability of the wrong label,
-    or, where the ridge holds the optimum itself short of that, shown by a slope that is small even for
-    `least`, the smallest |x| of each row.
-    """
-    padding = block.rows - block.zeros - block.count
-    wrong = (sums.m0 - padding * torch.sigmoid(b) - block.hits).abs() / block.rows
-    return ~separable_pairs(block) | (wrong <= TAIL_LOSS) | (grad.g1.abs() <= tol * least)
-
-
-def tail_metric(block: Block, grad: Derivatives, scale: Tensor) -> Tensor:
-    """Scale of w for the step budget, [R, c]: of separable pairs the mean x of the events whose weight is
-    left.
-
-    Events with large x saturate first. Measured by them, the small ones that still count could move by only a
-    fraction of a logit per step.
-    """
-    left = grad.h2 / grad.h1.abs().clamp(min=1e-300)
-    return torch.where(separable_pairs(block), torch.minimum(scale.expand_as(left), left), scale)
-
-
-def stretch(
-    block: Block,
-    state: NewtonState,
-    grad: Derivatives,
-    step: tuple[Tensor, Tensor],
-    metric: Tensor,
-    gmax: Tensor,
-    tol: float,
-) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Steps of separable pairs made as long as their exponential tail asks for; also returns which were.
-
-    Where all non-zeros of a pair have one label its gradient falls by e per logit, and Newton advances one
-    logit per step: a full step that left about 1/e of the slope says so. ln(G / goal) such steps lead to the
-    goal at once; where other events matter after all, the slope rejects the step as any other.
-    """
-    db, dw = step
-    left = (grad.g0 * state.db + grad.g1 * state.dw) / (state.g0 * state.db + state.g1 * state.dw).clamp(
-        min=1e-300
-    )
-    tail = separable_pairs(block) & (state.lam == 0) & (left > TAIL_DECAY[0]) & (left < TAIL_DECAY[1])
-    steps = (gmax / (FAR * tol)).clamp(min=1).log().clamp(min=1)
-    room = (TAIL_BUDGET / torch.sqrt(db * db + (metric * dw) ** 2).clamp(min=1e-300)).clamp(min=1)
-    factor = torch.where(tail, torch.minimum(steps, room), 1.0)
-    return (db * factor, dw * factor), factor > 1
-
-
 def newton_decrement(grad: Derivatives) -> Tensor:
     """g' H^-1 g / 2: the excess loss that the quadratic model sees."""
+    # Cauchy-Schwarz keeps the determinant from being negative; rounding does not.
     det = (grad.h0 * grad.h2 - grad.h1 * grad.h1).clamp(min=1e-12 * grad.h0 * grad.h2)
     form = grad.h2 * grad.g0 * grad.g0 - 2 * grad.h1 * grad.g0 * grad.g1 + grad.h0 * grad.g1 * grad.g1
     return form / det / 2
@@ -178,12 +119,14 @@ class Foresight:
         - 1 - r) / r, in the norm of H^-1.
         """
         logits = (db.abs() + self.reach * dw.abs()).clamp(max=STEP_LIMIT)
+        # phi(r) = r/2 + O(r^2): below 1e-4 the difference cancels, and r itself is bound enough.
         phi = torch.where(logits < 1e-4, logits, (torch.expm1(logits) - logits) / logits.clamp(min=1e-4))
         phi = torch.where(logits < STEP_LIMIT, phi, torch.inf)
         drift = phi * (grad.h0 * db * db + 2 * grad.h1 * db * dw + grad.h2 * dw * dw).clamp(min=0).sqrt()
         left = replace(
             grad, g0=grad.g0 - grad.h0 * db - grad.h1 * dw, g1=grad.g1 - grad.h1 * db - grad.h2 * dw
         )
+        # |drift|_H^-1 reaches a single component by at most the root of its diagonal entry of H.
         g0 = left.g0.abs() + grad.h0.sqrt() * drift
         g1 = left.g1.abs() + grad.h2.sqrt() * drift
         norm = (2 * newton_decrement(left)).clamp(min=0).sqrt() + drift
@@ -210,37 +153,59 @@ def advance(
     bound to lower its gradient.
     """
     before = state.g0 * state.db + state.g1 * state.dw
-    after = -(grad.g0 * state.db + grad.g1 * state.dw)
+    along = grad.g0 * state.db + grad.g1 * state.dw
     fine = paid & (gmax <= rules.tol) & (newton_decrement(grad) <= rules.decrement)
     done = state.done | fine
-    halve = (after > OVERSHOOT * before.abs()) & ~done
-    lam = torch.where(state.lam * 0.1 < 1e-9, 0.0, state.lam * 0.1)
+    # The slope behind the step, -along, has turned uphill by more than is let through.
+    halve = (-along > OVERSHOOT * before.abs()) & ~done
     metric = tail_metric(block, grad, scale) if rules.tails else scale
+    lam = torch.where(state.lam * 0.1 < 1e-9, 0.0, state.lam * 0.1)
     db, dw = solve_damped(grad, lam, metric)
     lengthened = torch.zeros_like(halve)
     if rules.tails:
-        (db, dw), lengthened = stretch(block, state, grad, (db, dw), metric, gmax, rules.tol)
-    move_b = torch.where(halve, -state.db / 2, db)
-    move_w = torch.where(halve, -state.dw / 2, dw)
-    bound, decrement = (
-        (torch.full_like(gmax, torch.inf),) * 2 if foresight is None else foresight.bounds(grad, db, dw)
-    )
+        left = along / before.clamp(min=1e-300)
+        (db, dw), lengthened = stretch(block, left, state.lam == 0, (db, dw), metric, gmax, rules.tol)
+    bound, decrement = _foreseen(foresight, grad, db, dw, gmax)
     foreseen = paid & ~done & ~halve & (bound <= rules.tol) & (decrement <= rules.decrement)
     last = foreseen | (fine & ~state.done & (bound < gmax) & (decrement <= newton_decrement(grad)))
-    stay = done & ~last
-    new = NewtonState(
+    new = _moved(state, grad, (lam, db, dw), halve, stay=done & ~last)
+    new.done = done | foreseen
+    new.gmax = torch.where(state.done, state.gmax, torch.where(last, bound, gmax))
+    return new, torch.stack([halve.sum(), (lengthened & ~halve & ~done).sum()])
+
+
+def _foreseen(
+    foresight: Foresight | None, grad: Derivatives, db: Tensor, dw: Tensor, gmax: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Bounds of gradient and decrement after the step; without foresight, infinite ones that promise
+    nothing."""
+    if foresight is None:
+        nothing = torch.full_like(gmax, torch.inf)
+        return nothing, nothing
+    return foresight.bounds(grad, db, dw)
+
+
+def _moved(
+    state: NewtonState, grad: Derivatives, step: tuple[Tensor, Tensor, Tensor], halve: Tensor, stay: Tensor
+) -> NewtonState:
+    """Parameters after the new `step` (lam, db, dw), or half of the old one taken back where it went too
+    far."""
+    lam, db, dw = step
+    # The state stands where the old step led: taking half of it back is a move by -(-db / 2).
+    move_b = torch.where(halve, -state.db / 2, db)
+    move_w = torch.where(halve, -state.dw / 2, dw)
+    return replace(
+        state,
         b=torch.where(stay, state.b, state.b - move_b),
         w=torch.where(stay, state.w, state.w - move_w),
         lam=torch.where(halve, (8 * state.lam).clamp(min=1e-3), lam),
         db=torch.where(halve, state.db / 2, db),
         dw=torch.where(halve, state.dw / 2, dw),
+        # A halved step is judged again from where it started, so the gradient there is kept.
         g0=torch.where(halve, state.g0, grad.g0),
         g1=torch.where(halve, state.g1, grad.g1),
-        done=done | foreseen,
         evals=state.evals + (~state.done).int(),
-        gmax=torch.where(state.done, state.gmax, torch.where(last, bound, gmax)),
     )
-    return new, torch.stack([halve.sum(), (lengthened & ~halve & ~done).sum()])
 
 
 class NewtonSolver:
@@ -292,15 +257,17 @@ class NewtonSolver:
             with self.phase("log"):
                 self.log.write(PassFacts(None, grad.g0, grad.g1, state.lam, None))
                 stopped = self.log.stopped(state.done.all())
-            self.counts.add("slab_passes")
-            self.counts.add("newton_passes")
-            self.counts.add("scaled_tests")
+            for name in ("slab_passes", "newton_passes", "scaled_tests"):
+                self.counts.add(name)
             if stopped:
                 break
             if self.compact:
                 block, state = self._compact(block, state)
                 if not block.latent.numel():
                     break
+        self._end_slab(block, state, tally)
+
+    def _end_slab(self, block: Block, state: NewtonState, tally: Tensor) -> None:
         self._store(block, state)
         self.hook.slab_ends()
         self.log.finish()
@@ -346,37 +313,3 @@ class NewtonSolver:
         self.solution.store(
             block.pair, b=state.b, w=state.w, evals=state.evals, gmax=state.gmax, reason=reason
         )
-
-
-PSEUDO_ROWS = 0.02
-"""Rows of prior share that smooth the start. A half, the usual choice, leaves pairs without a hit several
-logits short."""
-FAR = 0.3
-"""Share of the tolerance that the non-zeros of a separable pair may still contribute to the gradient at the
-start."""
-
-
-def binary_start(block: Block, sum_x: Tensor, tol: float) -> tuple[Tensor, Tensor]:
-    """Start that treats x as present or absent: smoothed shares of positives among zeros and among non-zeros.
-
-    A pair whose non-zeros all have one label has its optimum far out, bounded only by the ridge, and Newton
-    advances about a logit per step: it starts where its gradient is already below `tol`. A pair that has all
-    its positives among some of its non-zeros starts cold: zeros without a single positive would put b far
-    below any optimum. `sum_x` is the sum of x over non-zeros, broadcastable to [R, c].
-    """
-    absent = block.rows - block.count
-    share = (block.positives / block.rows).clamp(1e-8, 1 - 1e-8)
-    p0 = ((block.positives - block.hits + share * PSEUDO_ROWS) / (absent + 2 * PSEUDO_ROWS)).clamp(
-        1e-8, 1 - 1e-8
-    )
-    p1 = ((block.hits + share * PSEUDO_ROWS) / (block.count + PSEUDO_ROWS)).clamp(1e-8, 1 - 1e-8)
-    far = (FAR * tol * block.rows / block.count.clamp(min=1)).clamp(max=0.5)
-    p1 = torch.where(block.hits == 0, torch.minimum(p1, far), p1)
-    p1 = torch.where(block.hits == block.count, torch.maximum(p1, 1 - far), p1)
-    b = torch.logit(p0)
-    mean = sum_x / block.count.clamp(min=1)
-    reach = torch.where(mean.abs() <= 0.3 * block.scale, block.scale, mean)
-    w = (torch.logit(p1) - b) / reach
-    inside = (block.hits == block.positives) & (block.hits > 0) & (block.hits < block.count)
-    cold = (block.count == 0) | inside
-    return torch.where(cold, block.prior, b), torch.where(cold, torch.zeros_like(w), w)

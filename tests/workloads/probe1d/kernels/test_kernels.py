@@ -11,10 +11,10 @@ import torch
 from scipy.special import expit, log_expit
 
 from workloads.probe1d.counters import Counts
-from workloads.probe1d.data import layout as layouts
-from workloads.probe1d.data.layout import Bucket, bucket_edges, bucket_width, build_layout, to_csc
 from workloads.probe1d.data.problem import Csr
-from workloads.probe1d.kernels.event_sums import CompiledKernel, EagerKernel
+from workloads.probe1d.maths import buckets as layouts
+from workloads.probe1d.maths.buckets import Bucket, bucket_edges, bucket_width, build_layout, to_csc
+from workloads.probe1d.maths.event_sums import CompiledKernel, EagerKernel
 from workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS
 
 # A float32 event is good to 1e-7; up to 128 of them are added one after the other, with errors that partly

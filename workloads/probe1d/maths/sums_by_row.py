@@ -10,8 +10,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from workloads.probe1d.counters import Counts
 from workloads.probe1d.data.problem import Csr
+from workloads.probe1d.maths.blocks import Block
 from workloads.probe1d.maths.chunks import Chunk, Chunker
-from workloads.probe1d.maths.derivatives import Block, EventSums
+from workloads.probe1d.maths.derivatives import EventSums
 from workloads.probe1d.maths.precision import Precision
 
 LABELLED_SUMS = 7
@@ -88,6 +89,7 @@ class LabelledCsr(CsrEvaluator):
             self.counts.add("kernel_launches", KERNELS_PER_LABELLED_CHUNK)
             eta = b.index_select(0, columns) + w.index_select(0, columns) * x
             mu = torch.sigmoid(eta)
+            # As the report has it: 1 - mu has no digits left where mu rounds to one.
             s = mu * (1 - mu)
             sx = s * x
             entropy = binary_cross_entropy_with_logits(eta, y, reduction="none")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.layout import WIDE_LANE, Bucket
+from workloads.probe1d.maths.buckets import WIDE_LANE, Bucket
 from workloads.probe1d.maths.precision import BLOCK_EVENTS, Precision
 
 EAGER_EVENTS_CPU = 2**18

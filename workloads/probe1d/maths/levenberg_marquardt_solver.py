@@ -8,44 +8,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from workloads.api import NullClock
 from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.grid import Reason, Solution
-from workloads.probe1d.maths.derivatives import Block, Derivatives, EventSums, combine, scaled_gradient
-from workloads.probe1d.maths.hooks import NoHook
+from workloads.probe1d.maths.blocks import Block
+from workloads.probe1d.maths.derivatives import Derivatives, Evaluator, combine, scaled_gradient
 from workloads.probe1d.maths.levenberg_marquardt import (
-    LmRules,
-    LmState,
+    DampingRules,
+    DampingState,
     Retries,
     Step,
     adapt_damping,
     step_metric,
 )
-from workloads.probe1d.maths.passlog import DeviceLog, PassFacts, WaitingLog
-from workloads.probe1d.maths.precision import Precision
-
-
-class Evaluator(Protocol):
-    """Sums over non-zeros of the pairs in a block."""
-
-    precision: Precision
-
-    def begin(self, columns: Tensor) -> None:
-        """Prepare for blocks over the classes at grid positions `columns`."""
-        ...
-
-    def sums(self, block: Block, b: Tensor, w: Tensor, with_loss: bool = True) -> EventSums:
-        """Sums at (b, w), both [R, c]."""
-        ...
+from workloads.probe1d.maths.pass_log import DeviceLog, PassFacts, WaitingLog
+from workloads.probe1d.maths.pass_timing import NoHook
+from workloads.probe1d.maths.solution import Reason, Solution
 
 
 @dataclass(frozen=True)
-class LmOptions:
+class DampingOptions:
     """Toggles of the passes.
 
     `scaled`: activity and stop by the scaled gradient; `skip_zero` off, exact or tol; `freeze_after` failures
@@ -67,18 +53,24 @@ class Bookkeeping:
     evals: Tensor
     gmax: Tensor
 
+    @classmethod
+    def start(cls, like: Tensor) -> Bookkeeping:
+        """Before the first pass, in the shape of `like`."""
+        no = torch.zeros_like(like, dtype=torch.bool)
+        return cls(no, torch.zeros_like(like, dtype=torch.int32), torch.zeros_like(like))
+
     def select(self, keep: Tensor) -> Bookkeeping:
         """The rows named by `keep`."""
         return Bookkeeping(self.frozen[keep], self.evals[keep], self.gmax[keep])
 
 
-class SlabSolver:
+class LevenbergMarquardtSolver:
     """Runs `rules` on one slab until its stop test holds or `max_iter` passes are over."""
 
     def __init__(
         self,
-        rules: LmRules,
-        options: LmOptions,
+        rules: DampingRules,
+        options: DampingOptions,
         evaluator: Evaluator,
         metric_scale: Tensor,
         log: WaitingLog | DeviceLog,
@@ -94,34 +86,14 @@ class SlabSolver:
 
     def solve(self, number: int, block: Block, b: Tensor, w: Tensor) -> Iterator[None]:
         """Passes over a slab starting from (b, w); yields before each."""
-        unit = 1.0 if self.rules.sums else 1.0 / block.rows
-        state = LmState.start(b, w)
-        notes = Bookkeeping(
-            torch.zeros_like(b, dtype=torch.bool), torch.zeros_like(b, dtype=torch.int32), torch.zeros_like(b)
-        )
+        state, notes = DampingState.start(b, w), Bookkeeping.start(b)
         over = torch.zeros((), dtype=torch.bool, device=b.device)
         tally = _Tally(b.device)
         self.log.begin(self.rules.max_iter, b.device)
         for _ in range(self.rules.max_iter):
             yield
             self.hook.pass_begins(number)
-            with self.phase("statistics"):
-                grad = self._evaluate(block, state, unit)
-            with self.phase("lm_step"):
-                gradient = scaled_gradient(block, grad.g0, grad.g1) / (unit * block.rows)
-                notes.evals += ~over
-                notes.gmax = torch.where(over, notes.gmax, gradient)
-                over = over | self._stops_before_step(gradient, notes)
-                wanted, skipped = self._wanted(block, grad, gradient, notes)
-                step = self._step(block, state, grad, wanted & ~over)
-                self._freeze(state, step, notes)
-                tally.see(step.lam, block.count, skipped)
-            with self.phase("log"):
-                self.log.write(PassFacts(grad.loss, grad.g0, grad.g1, step.lam, step.failed))
-                over = over | self._stops_after_step(grad, step)
-                stopped = self.log.stopped(over)
-            self.counts.add("slab_passes")
-            self.counts.add(f"{self.rules.name}_passes")
+            over, stopped = self._pass(block, state, notes, over, tally)
             if stopped:
                 break
             if self.options.compact:
@@ -134,7 +106,34 @@ class SlabSolver:
         tally.publish(self.counts)
         self.counts.add("slabs")
 
-    def _evaluate(self, block: Block, state: LmState, unit: float) -> Derivatives:
+    def _pass(
+        self, block: Block, state: DampingState, notes: Bookkeeping, over: Tensor, tally: _Tally
+    ) -> tuple[Tensor, bool]:
+        """Evaluate, step and log; returns whether the slab is over, on the device, and what the host knows.
+
+        The host may learn it some passes late: once `over`, everything is masked and nothing moves.
+        """
+        unit = 1.0 if self.rules.sums else 1.0 / block.rows
+        with self.phase("statistics"):
+            grad = self._evaluate(block, state, unit)
+        with self.phase("lm_step"):
+            gradient = scaled_gradient(block, grad.g0, grad.g1) / (unit * block.rows)
+            notes.evals += ~over
+            notes.gmax = torch.where(over, notes.gmax, gradient)
+            over = over | self._stops_before_step(gradient, notes)
+            wanted, skipped = self._wanted(block, grad, gradient, notes)
+            step = self._step(block, state, grad, wanted & ~over)
+            self._freeze(state, step, notes)
+            tally.see(step.lam, block.count, skipped)
+        with self.phase("log"):
+            self.log.write(PassFacts(grad.loss, grad.g0, grad.g1, step.lam, step.failed))
+            over = over | self._stops_after_step(grad, step)
+            stopped = self.log.stopped(over)
+        self.counts.add("slab_passes")
+        self.counts.add(f"{self.rules.name}_passes")
+        return over, stopped
+
+    def _evaluate(self, block: Block, state: DampingState, unit: float) -> Derivatives:
         self.counts.add("pair_evaluations", state.b.numel())
         sums = self.evaluator.sums(block, state.b, state.w)
         return combine(block, state.b, state.w, sums, unit, self.rules.clip)
@@ -172,7 +171,7 @@ class SlabSolver:
             idle = idle | (gradient <= self.options.tol)
         return wanted & ~idle, wanted & idle
 
-    def _step(self, block: Block, state: LmState, grad: Derivatives, wanted: Tensor) -> Step:
+    def _step(self, block: Block, state: DampingState, grad: Derivatives, wanted: Tensor) -> Step:
         """Adapt the damping, find a step for every wanted pair, and take it, uphill or not."""
         assert grad.loss is not None
         lam = adapt_damping(state, grad.loss, ignore_noise=self.options.scaled and not self.rules.sums)
@@ -189,15 +188,15 @@ class SlabSolver:
         state.loss, state.clipped = grad.loss, step.clipped
         return step
 
-    def _freeze(self, state: LmState, step: Step, notes: Bookkeeping) -> None:
+    def _freeze(self, state: DampingState, step: Step, notes: Bookkeeping) -> None:
         if not self.options.freeze_after:
             return
         state.failures = torch.where(step.failed, state.failures + 1, torch.zeros_like(state.failures))
         notes.frozen = notes.frozen | (state.failures >= self.options.freeze_after)
 
     def _compact(
-        self, block: Block, state: LmState, notes: Bookkeeping
-    ) -> tuple[Block, LmState, Bookkeeping]:
+        self, block: Block, state: DampingState, notes: Bookkeeping
+    ) -> tuple[Block, DampingState, Bookkeeping]:
         """Store and drop rows none of whose pairs is still open."""
         still = (notes.gmax > self.options.tol) & ~notes.frozen
         if self.rules.pin_dead:
@@ -211,7 +210,7 @@ class SlabSolver:
         self.counts.add("compacted_pairs", gone * notes.evals.shape[1])
         return block.select(keep), state.select(keep), notes.select(keep)
 
-    def _store(self, block: Block, state: LmState, notes: Bookkeeping) -> None:
+    def _store(self, block: Block, state: DampingState, notes: Bookkeeping) -> None:
         reason = torch.full_like(notes.evals, Reason.BUDGET)
         reason[notes.gmax <= self.options.tol] = Reason.CONVERGED
         reason[notes.frozen] = Reason.FROZEN

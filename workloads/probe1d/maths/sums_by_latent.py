@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.layout import Layout
-from workloads.probe1d.kernels.event_sums import BucketKernel, Sums
-from workloads.probe1d.maths.derivatives import Block, EventSums
+from workloads.probe1d.maths.blocks import Block
+from workloads.probe1d.maths.buckets import Layout
+from workloads.probe1d.maths.derivatives import EventSums
+from workloads.probe1d.maths.event_sums import BucketKernel, Sums
 from workloads.probe1d.maths.precision import Precision
 
 NUMBER_OF_SUMS = {"gradient": 2, "hessian": 5, "loss": 6}
@@ -46,6 +47,7 @@ class CscEvaluator:
     def _run(self, latent: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
         splits = self.splits(latent)
         b, w = b.to(self.precision.compute), w.to(self.precision.compute)
+        # Ranks without events come first and lie in no bucket.
         pieces = [tuple(self._zeros(splits[0], b) for _ in range(NUMBER_OF_SUMS[kind]))]
         for bucket, start, stop in zip(self.layout.buckets, splits, splits[1:], strict=False):
             if stop > start:

@@ -10,23 +10,23 @@ from torch import Tensor
 
 from workloads.probe1d.data.problem import RIDGE, class_totals
 from workloads.probe1d.maths.derivatives import combine
-from workloads.probe1d.maths.view import View
+from workloads.probe1d.maths.prepared_rows import PreparedRows
 
 
-def mean_loss(view: View, columns: Tensor, b: Tensor, w: Tensor) -> Tensor:
-    """Mean negative log-likelihood without ridge, [L, c] in the view's order of latents."""
-    view.evaluator.begin(columns)
-    block = view.block(columns, view.evaluator.precision.sums)
+def mean_loss(rows: PreparedRows, columns: Tensor, b: Tensor, w: Tensor) -> Tensor:
+    """Mean negative log-likelihood without ridge, [L, c] in the order of latents of `rows`."""
+    rows.evaluator.begin(columns)
+    block = rows.block(columns, rows.evaluator.precision.sums)
     b, w = b.to(block.prior.dtype), w.to(block.prior.dtype)
-    found = combine(block, b, w, view.evaluator.sums(block, b, w), 1.0 / block.rows, clip=1e-8)
+    found = combine(block, b, w, rows.evaluator.sums(block, b, w), 1.0 / block.rows, clip=1e-8)
     assert found.loss is not None
     return found.loss - RIDGE / 2 * (w * w + (b - block.prior) ** 2)
 
 
-def intercept_only_loss(prior: Tensor, view: View) -> Tensor:
-    """Mean negative log-likelihood on the rows of `view` of a model that knows only the training prior,
+def intercept_only_loss(prior: Tensor, rows: PreparedRows) -> Tensor:
+    """Mean negative log-likelihood on some rows of a model that knows only the training prior,
     [C]."""
-    share = class_totals(view.labels, view.grid) / view.x.rows
+    share = class_totals(rows.labels, rows.grid) / rows.x.rows
     return torch.nn.functional.softplus(prior) - share * prior
 
 

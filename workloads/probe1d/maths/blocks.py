@@ -1,0 +1,100 @@
+"""Blocks of pairs: a slab's constants in the shape that evaluators and solvers take, [R, c].
+
+R rows of pair state, each one latent, by c classes; a flat list of pairs is a block with c = 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workloads.probe1d.data.problem import Constants
+
+
+def slabs(classes: int, size: int | str) -> Iterator[Tensor]:
+    """Grid columns in slabs of `size` classes ("all": one slab); the last slab may be shorter."""
+    width = classes if size == "all" else min(int(size), classes)
+    return iter(torch.arange(classes).split(width))
+
+
+@dataclass(frozen=True)
+class Block:
+    """Constants of a block of pairs, all [R, c] or broadcastable to it, in the type of its sums.
+
+    `latent` int64 [R] is the row's latent, `pair` int64 [R, c] its index in the grid of all pairs.
+    """
+
+    latent: Tensor
+    pair: Tensor
+    count: Tensor
+    zeros: Tensor
+    positives: Tensor
+    prior: Tensor
+    hits: Tensor
+    hit_sum: Tensor
+    scale: Tensor
+    rows: int
+
+    def select(self, keep: Tensor) -> Block:
+        """The rows named by the int64 index `keep`."""
+        names = ("latent", "pair", *_CONSTANTS)
+        return Block(*(getattr(self, name).index_select(0, keep) for name in names), rows=self.rows)
+
+    def double(self) -> Block:
+        """The same constants in float64."""
+        return Block(
+            self.latent, self.pair, *(getattr(self, name).double() for name in _CONSTANTS), rows=self.rows
+        )
+
+
+_CONSTANTS = ("count", "zeros", "positives", "prior", "hits", "hit_sum", "scale")
+
+
+def make_block(
+    constants: Constants,
+    columns: Tensor,
+    slots: Tensor,
+    dtype: torch.dtype,
+    *,
+    flat: bool = False,
+    first: int = 0,
+) -> Block:
+    """The block of the latents from `first` on by the classes at `columns`.
+
+    Rectangular [latents, classes], or `flat`: one pair per row, which lets single pairs be left out later.
+    `slots` [L] is the number of events that an evaluator visits: a padding event with x = 0 *is* a zero row,
+    so padding needs no mask, only a smaller zero group.
+    """
+    latents, classes = constants.count.numel() - first, columns.numel()
+    device = constants.count.device
+    columns = columns.to(device)
+    rank = torch.arange(first, first + latents, device=device)
+    shape = (latents, classes)
+    pair = rank[:, None] * constants.positives.numel() + columns
+
+    def by_latent(values: Tensor) -> Tensor:
+        return values[first:].to(dtype)[:, None].expand(shape)
+
+    def by_class(values: Tensor) -> Tensor:
+        return values.index_select(0, columns).to(dtype)[None, :].expand(shape)
+
+    def by_pair(values: Tensor) -> Tensor:
+        return values[first:].index_select(1, columns).to(dtype)
+
+    parts = [
+        pair,
+        by_latent(constants.count),
+        by_latent(constants.rows - slots),
+        by_class(constants.positives),
+        by_class(constants.prior),
+        by_pair(constants.hits),
+        by_pair(constants.hit_sum),
+        by_latent(constants.scale),
+    ]
+    if flat:
+        parts = [part.reshape(-1, 1) for part in parts]
+        rank = rank.repeat_interleave(classes)
+    return Block(rank, *parts, rows=constants.rows)

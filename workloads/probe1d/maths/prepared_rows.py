@@ -1,0 +1,95 @@
+"""Data as an arm's passes see it: constants, evaluator, and the order of latents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workloads.probe1d.data.problem import (
+    Constants,
+    Csr,
+    Labels,
+    class_totals,
+    power_sums,
+    prior_logit,
+    rms_scale,
+)
+from workloads.probe1d.maths.blocks import Block, make_block
+from workloads.probe1d.maths.buckets import Layout
+from workloads.probe1d.maths.chunks import Chunker
+from workloads.probe1d.maths.derivatives import Evaluator
+
+
+@dataclass(frozen=True)
+class PreparedRows:
+    """Rows prepared for an arm.
+
+    `constants` and everything the evaluator takes or gives are in rank order where there is a layout;
+    `order[rank]` is the latent then. `slots` [L] are the events an evaluator visits for each latent.
+    """
+
+    x: Csr
+    labels: Labels
+    grid: Tensor
+    constants: Constants
+    metric: Tensor
+    evaluator: Evaluator
+    slots: Tensor
+    chunker: Chunker | None = None
+    layout: Layout | None = None
+    dense: Tensor | None = None
+
+    @property
+    def order(self) -> Tensor | None:
+        """Latent at each rank, None where latents keep their order."""
+        return None if self.layout is None else self.layout.order
+
+    def reach(self) -> Tensor:
+        """Largest |x| of each latent (of its nodes where compressed), float64 [L], in the order of the
+        latents here."""
+        found = torch.zeros(self.x.latents, dtype=torch.float64, device=self.x.values.device)
+        if self.layout is None:
+            return found.scatter_reduce(0, self.x.indices.long(), self.x.values.double().abs(), "amax")
+        for bucket in self.layout.buckets:
+            found[bucket.first : bucket.last] = torch.linalg.vector_norm(bucket.x, torch.inf, dim=1).double()
+        return found
+
+    def least(self) -> Tensor:
+        """Smallest |x| of the non-zeros of each latent, infinite without any, float64 [L], in the order of
+        the latents here."""
+        found = torch.full((self.x.latents,), torch.inf, dtype=torch.float64, device=self.x.values.device)
+        if self.layout is None:
+            return found.scatter_reduce(0, self.x.indices.long(), self.x.values.double().abs(), "amin")
+        for bucket in self.layout.buckets:
+            found[bucket.first : bucket.last] = (
+                bucket.x.abs().masked_fill(bucket.x == 0, torch.inf).amin(1).double()
+            )
+        return found
+
+    def block(self, columns: Tensor, dtype: torch.dtype, flat: bool = False) -> Block:
+        """The block of all latents by the classes at `columns`."""
+        return make_block(self.constants, columns, self.slots, dtype, flat=flat)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything made once per job (or once per process, where sorting is amortised).
+
+    `solving` stands for `train` in the solver's passes: compressed to nodes where the arm wants that.
+    """
+
+    train: PreparedRows
+    solving: PreparedRows
+    held_out: PreparedRows | None
+
+
+def labelled_constants(x: Csr, labels: Labels, grid: Tensor) -> Constants:
+    """Constants of a path that sums labels on every pass: the label sums are left at zero, and nothing reads
+    them."""
+    count, sum_x, sum_xx = power_sums(x)
+    totals = class_totals(labels, grid)
+    empty = torch.zeros(x.latents, grid.numel(), dtype=torch.float64, device=x.values.device)
+    prior = prior_logit(totals, x.rows)
+    return Constants(x.rows, count, sum_x, sum_xx, totals, prior, empty, empty, rms_scale(count, sum_xx))

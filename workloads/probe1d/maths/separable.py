@@ -1,0 +1,119 @@
+"""Separable pairs: all non-zeros of the latent carry one label, so the optimum lies far out, held by the
+ridge alone.
+
+Along the way out the gradient falls by e per logit and Newton advances one logit per step. What shortens that
+way, and what tells when enough of it is behind, is here: the start, the metric, the stretched step, the test.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from workloads.probe1d.maths.blocks import Block
+from workloads.probe1d.maths.derivatives import Derivatives, EventSums
+
+TAIL_BUDGET = 12.0
+"""Longest lengthened step in logits of a separable pair: most of the way from the prior to a gradient of
+1e-6."""
+TAIL_DECAY = (0.25, 0.6)
+"""Share of the slope that a full step leaves in an exponential tail: about 1/e."""
+TAIL_LOSS = 2e-6
+"""Loss that the non-zeros of a separable pair may have left when it counts as solved."""
+PSEUDO_ROWS = 0.02
+"""Rows of prior share that smooth the start. A half, the usual choice, leaves pairs without a hit several
+logits short."""
+FAR = 0.3
+"""Share of the tolerance that the non-zeros of a separable pair may still contribute to the gradient at the
+start."""
+
+
+def binary_start(block: Block, sum_x: Tensor, tol: float) -> tuple[Tensor, Tensor]:
+    """Start that treats x as present or absent: smoothed shares of positives among zeros and among non-zeros.
+
+    A pair whose non-zeros all have one label has its optimum far out, bounded only by the ridge, and Newton
+    advances about a logit per step: it starts where its gradient is already below `tol`. A pair that has all
+    its positives among some of its non-zeros starts cold: zeros without a single positive would put b far
+    below any optimum. `sum_x` is the sum of x over non-zeros, broadcastable to [R, c].
+    """
+    absent = block.rows - block.count
+    # Clipped at both ends: a class that never, or always, occurs has no finite logit.
+    share = (block.positives / block.rows).clamp(1e-8, 1 - 1e-8)
+    p0 = ((block.positives - block.hits + share * PSEUDO_ROWS) / (absent + 2 * PSEUDO_ROWS)).clamp(
+        1e-8, 1 - 1e-8
+    )
+    p1 = ((block.hits + share * PSEUDO_ROWS) / (block.count + PSEUDO_ROWS)).clamp(1e-8, 1 - 1e-8)
+    far = (FAR * tol * block.rows / block.count.clamp(min=1)).clamp(max=0.5)
+    p1 = torch.where(block.hits == 0, torch.minimum(p1, far), p1)
+    p1 = torch.where(block.hits == block.count, torch.maximum(p1, 1 - far), p1)
+    b = torch.logit(p0)
+    mean = sum_x / block.count.clamp(min=1)
+    # Where values of either sign cancel, their mean says nothing of how far w moves a logit.
+    reach = torch.where(mean.abs() <= 0.3 * block.scale, block.scale, mean)
+    w = (torch.logit(p1) - b) / reach
+    inside = (block.hits == block.positives) & (block.hits > 0) & (block.hits < block.count)
+    cold = (block.count == 0) | inside
+    return torch.where(cold, block.prior, b), torch.where(cold, torch.zeros_like(w), w)
+
+
+def separable_pairs(block: Block) -> Tensor:
+    """Pairs whose non-zeros all have one label, bool [R, c]; the block must hold its label sums."""
+    return (block.hits == 0) | (block.hits == block.count)
+
+
+def tail_is_paid(
+    block: Block, b: Tensor, sums: EventSums, grad: Derivatives, least: Tensor, tol: float
+) -> Tensor:
+    """Whether the non-zeros of separable pairs have little loss left, bool [R, c]; true for all other pairs.
+
+    Once events with large x are saturated, gradient and decrement, which they dominate, say nothing about a
+    small one whose tail is still ahead. What is left is bounded by the mean probability of the wrong label,
+    or, where the ridge holds the optimum itself short of that, shown by a slope that is small even for
+    `least`, the smallest |x| of each row.
+    """
+    # Padding slots are zero rows that the sums hold and `zeros` leaves out; they are no non-zeros.
+    padding = block.rows - block.zeros - block.count
+    wrong = (sums.m0 - padding * torch.sigmoid(b) - block.hits).abs() / block.rows
+    return ~separable_pairs(block) | (wrong <= TAIL_LOSS) | (grad.g1.abs() <= tol * least)
+
+
+def tail_metric(block: Block, grad: Derivatives, scale: Tensor) -> Tensor:
+    """Scale of w for the step budget, [R, c]: of separable pairs the mean x of the events whose weight is
+    left.
+
+    Events with large x saturate first. Measured by them, the small ones that still count could move by only a
+    fraction of a logit per step.
+    """
+    # sum s x^2 / sum s x: saturated events have s = 0 and drop out of both.
+    left = grad.h2 / grad.h1.abs().clamp(min=1e-300)
+    return torch.where(separable_pairs(block), torch.minimum(scale.expand_as(left), left), scale)
+
+
+def stretch(
+    block: Block,
+    left: Tensor,
+    undamped: Tensor,
+    step: tuple[Tensor, Tensor],
+    metric: Tensor,
+    gmax: Tensor,
+    tol: float,
+) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Steps of separable pairs made as long as their exponential tail asks for; also returns which were.
+
+    A full step that left about 1/e of the slope says that the pair is in its tail. ln(G / goal) such steps
+    lead to the goal at once; where other events matter after all, the slope rejects the step as any other.
+
+    Parameters
+    ----------
+    left : share of its slope that the last step left [R, c]
+    undamped : whether that step was a full one, bool [R, c]
+    step : the Newton step (db, dw), [R, c] each
+    metric : scale of w for the step budget [R, c]
+    """
+    db, dw = step
+    tail = separable_pairs(block) & undamped & (left > TAIL_DECAY[0]) & (left < TAIL_DECAY[1])
+    # One logit divides the gradient by e, hence the logarithm; never shorter than Newton's own step.
+    steps = (gmax / (FAR * tol)).clamp(min=1).log().clamp(min=1)
+    room = (TAIL_BUDGET / torch.sqrt(db * db + (metric * dw) ** 2).clamp(min=1e-300)).clamp(min=1)
+    factor = torch.where(tail, torch.minimum(steps, room), 1.0)
+    return (db * factor, dw * factor), factor > 1
