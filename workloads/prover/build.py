@@ -1,56 +1,125 @@
-"""From levels to the objects that do the work. Every choice between paths is made here, once."""
+"""From levels to paths: every choice of an arm is read here, once, and nowhere else."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from workloads.api import NullClock
+from workloads.api import Levels, NullClock
 from workloads.errors import ConfigError
-from workloads.prover.choices import Choices
-from workloads.prover.data.knowledge import KnowledgeBase
+from workloads.prover.data.knowledge import ATOMS, PREDICATE_RULES, KnowledgeBase
+from workloads.prover.maths.clause_pairing import fact_pairing, rule_pairing
+from workloads.prover.maths.episodes import RowFactory
+from workloads.prover.maths.greedy_choice import FLOAT32_DOUBT
+from workloads.prover.maths.job import Machinery
 from workloads.prover.maths.packing import Packer
-from workloads.prover.maths.pairs import fact_pairing, rule_pairing
 from workloads.prover.maths.policy import Policy, PolicyShape, Weights, constant_states
-from workloads.prover.maths.rows import RowFactory
-from workloads.prover.maths.scoring import SCORERS, Scorer, Screen
-from workloads.prover.maths.selection import FLOAT32_DOUBT
-from workloads.prover.maths.slab_memory import SlabMemory
+from workloads.prover.maths.schedule import (
+    AllRows,
+    CompactRows,
+    ExitTest,
+    MaskedRows,
+    Slab,
+    StepFunction,
+    queue_fed,
+    slab_by_slab,
+)
+from workloads.prover.maths.scoring import SCORERS, Screen
+from workloads.prover.maths.slab_size import SlabMemory
+from workloads.prover.maths.state_values import EveryState, OncePerJob, OncePerStep, Untallied
 from workloads.prover.maths.step import Expander, Phase, Step, TorchExpander
 from workloads.prover.maths.unify import Unifier
-from workloads.prover.maths.values import EveryState, OncePerJob, OncePerStep, Untallied
 
 STORE_STATES = 2**17
 """States whose values are kept for a whole job at most: 134 MB at full width."""
 ROUNDED_DOUBT = 10 * FLOAT32_DOUBT
 """Of products in TF32 or bfloat16."""
+DTYPES = {"int64": torch.int64, "int32": torch.int32, "int16": torch.int16}
+WIDE_BODIES = 10
+"""Bodies' worth of padding that upstream packed: A + 10 Bmax slots, 26 for bodies of two atoms."""
 
 
 @dataclass(frozen=True)
-class Machinery:
-    """One arm, ready to run.
+class Choices:
+    """How an arm evaluates: names follow the toggles."""
 
-    Attributes
-    ----------
-    values : evaluates states in float32 (or the arm's type); `screen` is there where 16 bits come first
-    """
+    slab_size: int | str
+    pad_to_slab: str
+    warmup_exact: bool
+    early_exit: str
+    skip_done: str
+    refill: bool
+    compile: str
+    corruptions: str
+    indexed: bool
+    tight: bool
+    rule_pairs: str
+    dtype: torch.dtype
+    policy_rows: str
+    obs_reuse: bool
+    const_states: bool
+    forced_skip: bool
+    fold: bool
+    dedup: str
+    tf32: bool
+    amp: bool
+    scan: bool
+    screen16: bool
+    expand_kernel: str
+    fused_trunk: bool
 
-    kb: KnowledgeBase
-    choices: Choices
-    policy: Policy
-    values: EveryState
-    scorer: Scorer
-    factory: RowFactory
-    step: Step
-    screen: Screen | None
-    memory: SlabMemory
+    @classmethod
+    def of(cls, levels: Levels) -> Choices:
+        """The choices of a complete, legal set of levels."""
+        on = {name: value == "on" for name, value in levels.items()}
+        slab = levels["slab_size"]
+        return cls(
+            slab_size=slab if slab in ("all", "auto") else int(slab),
+            pad_to_slab=str(levels["pad_to_slab"]),
+            warmup_exact=levels["warmup"] == "exact",
+            early_exit=str(levels["early_exit_all"]),
+            skip_done=str(levels["skip_done"]),
+            refill=levels["refill"] == "queue",
+            compile=str(levels["compile"]),
+            corruptions=str(levels["corruptions"]),
+            indexed=levels["fact_index"] == "csr",
+            tight=levels["pack_width"] == "tight",
+            rule_pairs=str(levels["rule_pairs"]),
+            dtype=DTYPES[str(levels["index_dtype"])],
+            policy_rows=str(levels["policy_rows"]),
+            obs_reuse=on["obs_reuse"],
+            const_states=on["const_states"],
+            forced_skip=on["forced_skip"],
+            fold=on["fold"],
+            dedup=str(levels["dedup"]),
+            tf32=on["tf32"],
+            amp=levels["amp"] == "bf16",
+            scan=levels["compaction"] == "scan",
+            screen16=on["screen16"],
+            expand_kernel=str(levels["expand_kernel"]),
+            fused_trunk=on["fused_trunk"],
+        )
 
-    def begin_job(self) -> None:
-        """Forget what the last job kept."""
-        self.values.forget()
-        self.scorer.begin()
+    @property
+    def ragged(self) -> bool:
+        """Whether lists are kept behind one another, and not in grids."""
+        return self.policy_rows == "ragged"
+
+    @property
+    def static(self) -> bool:
+        """Whether shapes must not depend on the data."""
+        return self.compile != "off"
+
+    def slots(self, kb: KnowledgeBase) -> int:
+        """W: slots of a raw successor."""
+        return kb.raw_atoms if self.tight else ATOMS + WIDE_BODIES * max(kb.longest_body, 2)
+
+    def rules(self, kb: KnowledgeBase) -> int:
+        """Rules a row is paired with at most."""
+        return kb.largest_group if self.rule_pairs != "pad100" else max(PREDICATE_RULES, kb.largest_group)
 
 
 def assemble(
@@ -63,11 +132,7 @@ def assemble(
     ConfigError
         Ids do not fit the arm's integer type.
     """
-    if kb.largest_id > torch.iinfo(choices.dtype).max:
-        narrow = str(choices.dtype).removeprefix("torch.")
-        raise ConfigError(
-            f"toggles.index_dtype={narrow}: ids reach {kb.largest_id}; use toggles.index_dtype=int32"
-        )
+    _refuse_wide_ids(kb, choices)
     device = kb.facts.device
     weights = {name: tensor.to(device) for name, tensor in weights.items()}
     policy = make_policy(weights, shape, choices, low=choices.amp)
@@ -86,7 +151,32 @@ def assemble(
     # compiled code cannot hold a clock's marks
     marks = NullClock.phase if choices.static else phase
     step = Step(expander(kb, choices), scorer, choices.ragged, doubt, marks)
-    memory = SlabMemory.of(
+    factory = _factory(kb, choices, values)
+    return Machinery(
+        policy,
+        values,
+        scorer,
+        factory,
+        step,
+        screen,
+        _memory(kb, shape, choices),
+        choices.corruptions,
+        choices.pad_to_slab,
+        choices.static,
+        lambda slab, step: _schedule(choices, factory, slab, step),
+    )
+
+
+def _refuse_wide_ids(kb: KnowledgeBase, choices: Choices) -> None:
+    if kb.largest_id > torch.iinfo(choices.dtype).max:
+        narrow = str(choices.dtype).removeprefix("torch.")
+        raise ConfigError(
+            f"toggles.index_dtype={narrow}: ids reach {kb.largest_id}; use toggles.index_dtype=int32"
+        )
+
+
+def _memory(kb: KnowledgeBase, shape: PolicyShape, choices: Choices) -> SlabMemory:
+    return SlabMemory.of(
         kb,
         rules=choices.rules(kb),
         indexed=choices.indexed,
@@ -95,7 +185,16 @@ def assemble(
         states=121 if choices.policy_rows == "padded" else 16,
         width=max(shape.width, shape.embedding),
     )
-    return Machinery(kb, choices, policy, values, scorer, _factory(kb, choices, values), step, screen, memory)
+
+
+def _schedule(choices: Choices, factory: RowFactory, slab: Slab, step: StepFunction) -> Iterator[None]:
+    """The steps of a slab: candidates in turn or from a queue, finished rows stepped on or left out."""
+    if choices.refill:
+        return queue_fed(slab, AllRows(step))
+    iterate = {"none": AllRows(step), "where_mask": MaskedRows(step), "compact": CompactRows(step, factory)}[
+        choices.skip_done
+    ]
+    return slab_by_slab(slab, iterate, ExitTest(choices.early_exit))
 
 
 def make_policy(weights: Weights, shape: PolicyShape, choices: Choices, low: bool) -> Policy:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from workloads.prover.maths.packing import Tally
+Tally = dict[str, float | Tensor]
+"""Counts of one step by name; tensors are read when the job is over."""
 
 NAMES = (
     *(

@@ -17,8 +17,7 @@ from torch import Tensor
 from workloads.api import Clock, Context, Evidence, Levels, NullClock, Work, Workload
 from workloads.errors import ConfigError
 from workloads.prover import evidence as judging
-from workloads.prover.build import assemble
-from workloads.prover.choices import Choices
+from workloads.prover.build import Choices, assemble
 from workloads.prover.claims import CLAIMS
 from workloads.prover.config import GENERATORS, ProverConfig
 from workloads.prover.counters import Counts
@@ -26,13 +25,12 @@ from workloads.prover.data.formats import Problem, read_problem
 from workloads.prover.data.generator import generate
 from workloads.prover.data.knowledge import KnowledgeBase
 from workloads.prover.maths.compiled import CompiledStep
-from workloads.prover.maths.imitation import trained
 from workloads.prover.maths.job import Job, Task
 from workloads.prover.maths.policy import PolicyShape, Weights, macs, make_weights, weights_digest
 from workloads.prover.maths.schedule import StepFunction, bucket_sizes
-from workloads.prover.maths.slab_memory import device_budget
-from workloads.prover.maths.slab_search import best_slab, cache_file
+from workloads.prover.maths.slab_size import best_slab, cache_file, device_budget
 from workloads.prover.toggles import CHECKS, TOGGLES
+from workloads.prover.training.imitation import trained
 from workloads.training.precision import set_tf32, tf32_is_on
 
 

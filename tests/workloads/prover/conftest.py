@@ -15,8 +15,8 @@ from workloads.prover.config import ProverConfig
 from workloads.prover.data.formats import Problem
 from workloads.prover.data.generator import parsed_rules
 from workloads.prover.data.knowledge import KnowledgeBase
-from workloads.prover.evidence import resolver_of
 from workloads.prover.oracle.resolution import Resolver, Scorer
+from workloads.prover.training.imitation import resolver_of
 from workloads.prover.workload import Prover
 
 HERE = Device(compiler=True)

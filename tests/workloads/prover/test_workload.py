@@ -205,7 +205,7 @@ def test_a_kept_value_is_used_only_for_the_very_same_state(set_up):
     states = torch.zeros(2, 6, 3, dtype=torch.int64)
     states[:, 0] = workload.kb.facts[:2]
     right = workload.machinery.policy.values(states)
-    import workloads.prover.maths.values as module
+    import workloads.prover.maths.state_values as module
 
     original, module.hash_states = (
         module.hash_states,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from workloads.prover.data.hashing import mix, mix_int
 from workloads.prover.data.knowledge import KnowledgeBase
-from workloads.prover.maths.hashing import mix, mix_int
 
 SIGN = -(2**63)
 VECTOR_CELLS = 4_000_000

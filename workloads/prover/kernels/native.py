@@ -11,10 +11,11 @@ from torch import Tensor
 
 from workloads import native
 from workloads.errors import ConfigError
+from workloads.prover.counters import Tally
 from workloads.prover.data.factset import FactSet
 from workloads.prover.data.knowledge import ATOMS, KnowledgeBase
-from workloads.prover.maths.packing import CAP, Lists, Tally
-from workloads.prover.maths.rows import Rows
+from workloads.prover.maths.episodes import Rows
+from workloads.prover.maths.packing import CAP, Lists
 
 SOURCE = Path(__file__).with_name("native.cpp")
 NAMES = {

@@ -15,10 +15,11 @@ import triton.language as tl  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
 from workloads.errors import ConfigError
+from workloads.prover.counters import Tally
 from workloads.prover.data.factset import FactSet
 from workloads.prover.data.knowledge import ATOMS, MAX_DEPTH, KnowledgeBase
-from workloads.prover.maths.packing import CAP, Lists, Tally
-from workloads.prover.maths.rows import Rows
+from workloads.prover.maths.episodes import Rows
+from workloads.prover.maths.packing import CAP, Lists
 
 SLOTS = 16
 """Atoms of a raw successor that a program holds: A + Bmax - 1 at most, as a power of two."""

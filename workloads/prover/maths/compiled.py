@@ -7,8 +7,8 @@ import time
 
 import torch
 
-from workloads.prover.maths.packing import Tally
-from workloads.prover.maths.rows import Rows
+from workloads.prover.counters import Tally
+from workloads.prover.maths.episodes import Rows
 from workloads.prover.maths.step import Step
 
 MODES = {"default": "default", "reduce_overhead": "reduce-overhead", "max_autotune": "max-autotune"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,24 +12,48 @@ from torch import Tensor
 
 from workloads.api import Context
 from workloads.errors import ConfigError
-from workloads.prover.build import Machinery
 from workloads.prover.config import ProverConfig
-from workloads.prover.counters import Counts
+from workloads.prover.counters import Counts, Tally
 from workloads.prover.data.corruption import Corruptor, Source
 from workloads.prover.data.knowledge import KnowledgeBase
-from workloads.prover.maths.packing import Tally
+from workloads.prover.maths.episodes import RowFactory, Rows
+from workloads.prover.maths.policy import Policy
 from workloads.prover.maths.results import Results
-from workloads.prover.maths.rows import Rows
-from workloads.prover.maths.schedule import (
-    AllRows,
-    CompactRows,
-    ExitTest,
-    MaskedRows,
-    Slab,
-    StepFunction,
-    queue_fed,
-    slab_by_slab,
-)
+from workloads.prover.maths.schedule import Slab, StepFunction
+from workloads.prover.maths.scoring import Scorer, Screen
+from workloads.prover.maths.slab_size import SlabMemory
+from workloads.prover.maths.state_values import EveryState
+from workloads.prover.maths.step import Step
+
+
+@dataclass(frozen=True)
+class Machinery:
+    """One arm, ready to run: what `build` makes of its levels.
+
+    Attributes
+    ----------
+    values : evaluates states in float32 (or the arm's type); `screen` is there where 16 bits come first
+    corruptions, pad : levels of the toggles `corruptions` and `pad_to_slab`
+    fixed : whether a slab keeps its size to the end, as compiled steps need
+    schedule : runs the steps of a slab
+    """
+
+    policy: Policy
+    values: EveryState
+    scorer: Scorer
+    factory: RowFactory
+    step: Step
+    screen: Screen | None
+    memory: SlabMemory
+    corruptions: str
+    pad: str
+    fixed: bool
+    schedule: Callable[[Slab, StepFunction], Iterator[None]]
+
+    def begin_job(self) -> None:
+        """Forget what the last job kept."""
+        self.values.forget()
+        self.scorer.begin()
 
 
 @dataclass
@@ -94,9 +118,9 @@ class Job:
     def _mode(self, mode: str) -> Iterator[None]:
         task = self.task
         corruptor = Corruptor(task.kb, mode, task.config.corruptions, task.config.corruption_seed)
-        source = Source(corruptor, task.queries, task.machinery.choices.corruptions)
+        source = Source(corruptor, task.queries, task.machinery.corruptions)
         self.running = Results(task.device, traces=task.context.kind == "evidence")
-        yield from self._schedule(self._slab(source, self.running))
+        yield from task.machinery.schedule(self._slab(source, self.running), self._timed)
         task.counts.add("corruption_batches", corruptor.batches)
         sizes = source.owners.cpu().numpy()
         self.finished += self.running.finished
@@ -109,28 +133,17 @@ class Job:
             )
 
     def _slab(self, source: Source, results: Results) -> Slab:
-        task, choices = self.task, self.task.machinery.choices
+        task, machinery = self.task, self.task.machinery
         return Slab(
-            factory=task.machinery.factory,
+            factory=machinery.factory,
             source=source,
             results=results,
-            log=self.task.counts.iteration,
-            check=lambda rows: task.machinery.memory.check(rows, task.budget),
+            log=task.counts.iteration,
+            check=lambda rows: machinery.memory.check(rows, task.budget),
             size=task.slab,
-            pad=choices.pad_to_slab,
-            fixed=choices.static,
+            pad=machinery.pad,
+            fixed=machinery.fixed,
         )
-
-    def _schedule(self, slab: Slab) -> Iterator[None]:
-        choices = self.task.machinery.choices
-        if choices.refill:
-            return queue_fed(slab, AllRows(self._timed))
-        iterate = {
-            "none": AllRows(self._timed),
-            "where_mask": MaskedRows(self._timed),
-            "compact": CompactRows(self._timed, self.task.machinery.factory),
-        }[choices.skip_done]
-        return slab_by_slab(slab, iterate, ExitTest(choices.early_exit))
 
     def _timed(self, rows: Rows) -> tuple[Rows, Tally]:
         active = (~rows.done).sum()

@@ -11,15 +11,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from workloads.prover.counters import Tally
 from workloads.prover.data.factset import FactSet
+from workloads.prover.data.hashing import hash_states
 from workloads.prover.data.knowledge import ATOMS, SUCCESSORS, KnowledgeBase
-from workloads.prover.maths.hashing import hash_states
-from workloads.prover.maths.rows import Rows
+from workloads.prover.maths.episodes import Rows
 from workloads.prover.maths.unify import Raw
 
 CAP = SUCCESSORS - 1
-Tally = dict[str, float | Tensor]
-"""Counts of one step by name; tensors are read when the job is over."""
 
 
 class Lists(NamedTuple):
@@ -62,8 +61,10 @@ class Pruner:
         """Test all raw successors [M, W, 1+r] against facts; `excluded` [B, 1+r]."""
         atoms = raw.states[:, : self.kb.raw_atoms]
         real = atoms[..., 0] != 0
+        # Ids of constants come first: anything above is a variable.
         ground = real & (atoms[..., 1:] <= self.constants).all(2)
         known = ground & self.facts.holds(self.kb.key(atoms))
+        # A query must not be its own proof: among facts its own atom stays a goal.
         own = (self.kb.key(atoms) == self.kb.key(excluded)[raw.owner][:, None]) & known
         keep = real & (~known | own)
         atoms_left = keep.sum(1)
@@ -77,6 +78,8 @@ def rank_by_scan(alive: list[Tensor], owners: list[Tensor], rows: int) -> tuple[
     ranks, total = [], torch.zeros(rows, dtype=torch.int64, device=alive[0].device)
     for part, owner in zip(alive, owners, strict=True):
         count = torch.zeros_like(total).index_add_(0, owner, part.to(torch.int64))
+        # Owners ascend within a part: the place of a survivor is its number in the part, less those of the
+        # rows before its own, plus what its row has from earlier parts.
         before = count.cumsum(0) - count - total
         ranks.append(part.cumsum(0) - 1 - before[owner])
         total = total + count
@@ -98,6 +101,7 @@ def rank_by_sort(alive: list[Tensor], owners: list[Tensor], rows: int) -> tuple[
 
 def left_aligned_by_scan(states: Tensor, keep: Tensor) -> Tensor:
     """Kept atoms moved to the left by prefix sums: [n, W, 1+r] to [n, A, 1+r]."""
+    # What is dropped, and what lies beyond A, goes to one more slot, which is cut off.
     target = torch.where(keep, keep.cumsum(1) - 1, ATOMS).clamp(max=ATOMS)
     packed = states.new_zeros(states.shape[0], ATOMS + 1, states.shape[2])
     packed.scatter_(1, target[..., None].expand_as(states), states)
@@ -115,6 +119,7 @@ def canonical(states: Tensor, constants: int) -> Tensor:
     """Variables renamed to C+1, C+2, ... by first appearance: [n, A, 1+r]."""
     terms = states[..., 1:].flatten(1)
     free = terms > constants
+    # argmax gives the first of equal maxima: where each term appears first.
     first = (terms[:, :, None] == terms[:, None, :]).to(torch.uint8).argmax(2)
     place = torch.arange(terms.shape[1], device=terms.device)
     number = (free & (first == place)).cumsum(1)
@@ -194,6 +199,7 @@ class Packer:
         shape = (rows.count, CAP)
         hashes, mask = hashes.view(shape), mask.view(shape)
         same = (hashes[:, :, None] == hashes[:, None, :]) & mask[:, None, :]
+        # The first of equals stays: only those with an equal before them go.
         repeated = same.tril(-1).any(2)
         mask = mask & ~repeated & ~_in_history(hashes, rows.history[:, None], rows.stored[:, None])
         empty = torch.zeros(0, dtype=torch.int64, device=mask.device)
@@ -204,6 +210,7 @@ class Packer:
     def _ragged_lists(
         self, rows: Rows, states: Tensor, hashes: Tensor, owner: Tensor, proof: Tensor, overflow: Tensor
     ) -> Lists:
+        # Two stable sorts, by hash and then by owner, bring equals of a row together, the first in front.
         by_hash = torch.sort(hashes, stable=True).indices
         order = by_hash[torch.sort(owner[by_hash], stable=True).indices]
         repeated = torch.zeros_like(owner, dtype=torch.bool)

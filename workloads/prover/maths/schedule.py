@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from workloads.prover.counters import Tally
 from workloads.prover.data.corruption import Source
 from workloads.prover.data.knowledge import MAX_DEPTH
-from workloads.prover.maths.packing import Tally
+from workloads.prover.maths.episodes import RowFactory, Rows
 from workloads.prover.maths.results import Results
-from workloads.prover.maths.rows import RowFactory, Rows
 
 SMALLEST_BUCKET = 16
 EVERY_K = 4

@@ -12,10 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from workloads.prover.maths.packing import CAP, Lists, Tally
+from workloads.prover.counters import Tally
+from workloads.prover.maths.episodes import Rows
+from workloads.prover.maths.packing import CAP, Lists
 from workloads.prover.maths.policy import Policy
-from workloads.prover.maths.rows import Rows
-from workloads.prover.maths.values import EveryState
+from workloads.prover.maths.state_values import EveryState
 
 BUDGET_PER_ROW = 16
 """States per row of the static budget; the lists of all rows share it."""
@@ -144,6 +145,7 @@ class BudgetScorer(Scorer):
         budget = max(BUDGET_PER_ROW * rows.count, 128)
         place = wanted.flatten().cumsum(0).view_as(wanted) - 1
         deferred = place[:, -1] >= budget
+        # What has no room goes to one more row, which is cut off.
         place = torch.where(wanted & ~deferred[:, None], place, budget)
         packed = grid.new_zeros(budget + 1, *grid.shape[2:])
         packed = packed.index_copy(0, place.flatten(), grid.flatten(0, 1))[:budget]
@@ -236,6 +238,7 @@ class Screen:
         not `real` [n] are -inf.
         """
         low = torch.where(real, self.low.state_logits(states, keys, offset, owner), -torch.inf)
+        # The best is taken among the specials too, whose logits are exact.
         top = last.scatter_reduce(0, owner, low, "amax")
         near = (low >= top[owner] - DELTA).nonzero()[:, 0]
         values = self.values(states[near])

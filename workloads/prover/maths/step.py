@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from workloads.api import NullClock
-from workloads.prover.maths.packing import CAP, Lists, Packer, Tally
-from workloads.prover.maths.pairs import Pairs
-from workloads.prover.maths.rows import Move, Rows, advance
+from workloads.prover.counters import Tally
+from workloads.prover.maths.clause_pairing import Pairs
+from workloads.prover.maths.episodes import Move, Rows, advance
+from workloads.prover.maths.greedy_choice import FLOAT32_DOUBT, choose
+from workloads.prover.maths.packing import CAP, Lists, Packer
 from workloads.prover.maths.scoring import Scorer, specials
-from workloads.prover.maths.selection import FLOAT32_DOUBT, choose
 from workloads.prover.maths.unify import Unifier
 
 Phase = Callable[[str], AbstractContextManager[Any]]

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from workloads.prover.data.knowledge import KnowledgeBase
-from workloads.prover.maths.pairs import Pairs
+from workloads.prover.maths.clause_pairing import Pairs
 
 
 class Raw(NamedTuple):
@@ -45,6 +45,7 @@ def match_facts(goals: Tensor, facts: Tensor, constants: int) -> tuple[Tensor, S
             # A variable that stands twice must end with one value.
             twice = free[:, later] & (goals[:, later] == goals[:, earlier])
             matches = matches & ~(twice & (facts[:, later] != facts[:, earlier]))
+    # Facts are ground: every variable takes a constant, and no occurs check is needed.
     sources = torch.where(free, goals, 0)
     return matches, list(zip(sources.unbind(1), facts.unbind(1), strict=True))
 
@@ -63,9 +64,12 @@ def match_heads(goals: Tensor, heads: Tensor, constants: int) -> tuple[Tensor, T
             a, b = goals[:, earlier], goals[:, later]
             matches = matches & (~same | (a == b) | (a > constants) | (b > constants))
             forced = same & (a != b)
+            # Of a variable and a constant the variable is bound; of two variables the later takes the name of
+            # the earlier.
             source = torch.where(forced & (b > constants), b, torch.where(forced & (a > constants), a, 0))
             target = torch.where(b > constants, a, b)
             sigma.append((source, target))
+            # At once: the next pair of places must see what this one has merged.
             goals = substituted(goals, sigma[-1:])
     # An argument that only one of the two atoms has never matches.
     return matches & ((heads == 0) == (goals == 0)).all(1), goals, sigma
@@ -113,6 +117,7 @@ class Unifier:
     def _instantiated(self, bodies: Tensor, heads: Tensor, goals: Tensor) -> Tensor:
         """Bodies [M, Bmax, 1+r] with terms of the goal for head variables and fresh names for the others."""
         terms = bodies[..., 1:]
+        # Names above all of a canonical state cannot capture one of its variables.
         new = torch.where(terms != 0, terms + self.fresh_from, 0)
         for place in range(heads.shape[1]):
             head, goal = heads[:, place, None, None], goals[:, place, None, None]

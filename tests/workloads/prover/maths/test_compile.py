@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.prover.maths.hashing import hash_states
+from workloads.prover.data.hashing import hash_states
 
 pytestmark = pytest.mark.slow
 

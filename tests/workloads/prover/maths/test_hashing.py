@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.prover.maths.hashing import FIRST, GOLDEN, SECOND, wrapping_product, wrapping_sum
+from workloads.prover.data.hashing import FIRST, GOLDEN, SECOND, wrapping_product, wrapping_sum
 
 WORDS = st.integers(-(2**63), 2**63 - 1)
 

@@ -10,17 +10,15 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from workloads.prover.build import expander
-from workloads.prover.choices import Choices
+from workloads.prover.build import Choices, expander
 from workloads.prover.data.formats import Problem, Rule
+from workloads.prover.data.hashing import hash_states, mix_int
 from workloads.prover.data.knowledge import MAX_DEPTH, KnowledgeBase
-from workloads.prover.evidence import resolver_of
-from workloads.prover.maths.hashing import hash_states, mix_int
-from workloads.prover.maths.imitation import as_tensor
+from workloads.prover.maths.episodes import Rows
 from workloads.prover.maths.packing import canonical
-from workloads.prover.maths.rows import Rows
 from workloads.prover.oracle.resolution import Resolver, mix
 from workloads.prover.toggles import TOGGLES
+from workloads.prover.training.imitation import as_tensor, resolver_of
 
 BASELINE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
 NATIVE = {"expand_kernel": "native", "policy_rows": "ragged"}

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workloads.prover.maths.greedy_choice import TAU, choose
 from workloads.prover.maths.results import metrics, ranked
-from workloads.prover.maths.selection import TAU, choose
 from workloads.prover.oracle import resolution
 
 INF = float("inf")

@@ -10,7 +10,7 @@ import pytest
 
 from workloads.prover.data.formats import read_problem
 from workloads.prover.data.knowledge import KnowledgeBase
-from workloads.prover.evidence import resolver_of
+from workloads.prover.training.imitation import resolver_of
 
 
 def stated_depths(folder: str, kb: KnowledgeBase) -> dict[tuple[int, ...], int]:

@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from workloads.prover.data.knowledge import ATOMS, KnowledgeBase
-from workloads.prover.evidence import resolver_of
 from workloads.prover.maths.policy import Policy, PolicyShape, Weights
 from workloads.prover.oracle.resolution import Atom, Resolver, State
 
@@ -94,3 +93,17 @@ def as_tensor(states: list[State]) -> Tensor:
     for number, state in enumerate(states):
         found[number, : len(state)] = torch.tensor(state)
     return found
+
+
+def resolver_of(kb: KnowledgeBase) -> Resolver:
+    """The oracle for the same facts and rules, from plain numbers."""
+    rules = []
+    for head, body, length in zip(
+        kb.heads.tolist(), kb.bodies.tolist(), kb.body_length.tolist(), strict=True
+    ):
+        rules.append((tuple(head), tuple(tuple(atom) for atom in body[:length])))
+    vocabulary = kb.vocabulary
+    facts = [tuple(fact) for fact in kb.facts.tolist()]
+    return Resolver(
+        facts, rules, len(vocabulary.constants), len(vocabulary.predicates), arity=vocabulary.arity
+    )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from workloads.prover.maths.hashing import hash_states
+from workloads.prover.data.hashing import hash_states
 from workloads.prover.maths.policy import CHUNK
 
 Values = Callable[[Tensor], Tensor]
@@ -79,6 +79,7 @@ def distinct(states: Tensor, base: int) -> tuple[Tensor, Tensor]:
     order = torch.sort(hashes, stable=True).indices
     ordered = hashes[order]
     new = torch.ones_like(ordered, dtype=torch.bool)
+    # The full comparison costs a gather; a collision of hashes would cost a wrong value.
     new[1:] = (ordered[1:] != ordered[:-1]) | (states[order[1:]] != states[order[:-1]]).flatten(1).any(1)
     group = torch.empty_like(order)
     group[order] = new.cumsum(0) - 1

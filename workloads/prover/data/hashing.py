@@ -50,6 +50,7 @@ def wrapping_sum(x: Tensor, y: int) -> Tensor:
 def wrapping_product(x: Tensor, y: int) -> Tensor:
     """x * y modulo 2^64 without an operation that overflows: schoolbook in base 2^16."""
     a, b = [(x >> by) & QUARTER for by in (0, 16, 32, 48)], [y >> by & QUARTER for by in (0, 16, 32, 48)]
+    # a[1] b[3] and everything beyond are multiples of 2^64 and drop out.
     low = a[0] * b[0] + (((a[0] * b[1] + a[1] * b[0]) & HALF) << 16)
     high = (low >> 32) + ((a[0] * b[1] + a[1] * b[0]) >> 32 << 16)
     high = high + a[0] * b[2] + a[1] * b[1] + a[2] * b[0]
@@ -70,6 +71,7 @@ def mix_int(value: int) -> int:
 
 def hash_states(states: Tensor, base: int) -> Tensor:
     """Order-dependent hash of states [..., A, 1+r]: h = mix(h xor key) atom by atom; padding adds nothing."""
+    # Ids lie below `base`, so that equal keys are equal atoms.
     key = states[..., 0].to(torch.int64)
     for place in range(1, states.shape[-1]):
         key = key * base + states[..., place]

@@ -1,13 +1,21 @@
-"""What a slab is predicted to need, and the refusal that stands for an out-of-memory error."""
+"""How many rows a slab can have and how many it should: predicted memory, the refusal that stands for an
+out-of-memory error, and the search for the size that takes the least time per row."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from workloads.prover.data.knowledge import SUCCESSORS, KnowledgeBase
+from workloads.prover.maths.episodes import RowFactory
+from workloads.prover.maths.schedule import StepFunction
 
 LIVE_RAW = 5
 """Tensors as large as the raw successors that exist at once: parts, their join, and what is gathered from it.
@@ -16,6 +24,11 @@ LIVE_STATES = 6
 """Activations of one state that exist at once, in widths of the network."""
 NARROW_PAIRS = 24
 """Pairs of a row where an index finds them, on the generous side of what data sets show."""
+
+LADDER = tuple(2**power for power in range(3, 14))
+"""Sizes that are tried."""
+STEPS = 3
+"""Timed steps of each size."""
 
 
 class PredictedOutOfMemory(MemoryError):
@@ -87,3 +100,67 @@ def device_budget(memory_gb: float | None, given: int | None, device: str) -> in
     else:
         limits.append(int(0.9 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
     return min(limits)
+
+
+def best_slab(
+    *,
+    step: StepFunction,
+    factory: RowFactory,
+    queries: torch.Tensor,
+    most: int,
+    memory: SlabMemory,
+    budget: int,
+    file: Path,
+) -> tuple[int, int]:
+    """The best size of the ladder that fits the budget, and the number of steps the choice rests on.
+
+    Sizes beyond `most` candidates, of which the smallest is still tried, could not be filled.
+
+    `file` keeps the answer: later trials of a sweep must choose the same slab.
+    """
+    if not file.exists():
+        times = _climb(lambda size: _probe(step, factory, queries, size), most, memory, budget)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_suffix(f".{time.time_ns()}.part")
+        part.write_text(json.dumps(times))
+        part.replace(file)
+    times = {int(size): found for size, found in json.loads(file.read_text()).items()}
+    return min(times, key=lambda size: times[size]), STEPS * len(times)
+
+
+def _climb(probe: Callable[[int], float], most: int, memory: SlabMemory, budget: int) -> dict[int, float]:
+    """Seconds per row and step by size, smallest first; two rungs in a row far above the best end the
+    climb."""
+    times: dict[int, float] = {}
+    for size in LADDER:
+        if times and (memory.peak_bytes(size) > budget or size >= 2 * most):
+            break
+        times[size] = probe(size)
+        if list(times.values())[-2:] > [1.5 * min(times.values())] * 2:
+            break
+    return times
+
+
+def _probe(step: StepFunction, factory: RowFactory, queries: torch.Tensor, size: int) -> float:
+    atoms = queries.repeat(-(-size // len(queries)), 1)[:size]
+    rows = factory.start(atoms, torch.full((size,), -1, device=atoms.device))
+    rows, _ = step(rows)  # compiles, fills caches
+    start = processor_seconds(rows.done)
+    for _ in range(STEPS):
+        rows, _ = step(rows)
+    return (processor_seconds(rows.done) - start) / (STEPS * size)
+
+
+def processor_seconds(like: torch.Tensor) -> float:
+    """Seconds on the clock of the device of `like`, once its queue is empty: of this process where that is a
+    CPU."""
+    if like.is_cuda:
+        torch.cuda.synchronize()
+        return time.perf_counter()
+    return time.process_time()
+
+
+def cache_file(folder: Path, *dimensions: object) -> Path:
+    """Where the answer for a device and these dimensions is kept."""
+    key = hashlib.sha256(json.dumps([str(value) for value in dimensions]).encode()).hexdigest()[:16]
+    return folder / f"prover-slab-{key}.json"

@@ -1,0 +1,1 @@
+"""Training the policy before it is evaluated."""
