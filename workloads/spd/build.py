@@ -16,19 +16,26 @@ from torch import Tensor
 from workloads.api import Context, Levels
 from workloads.spd.config import SpdConfig
 from workloads.spd.data.loading import Feed, FeedAhead, Mover, Plan, by_data_loader, by_mapped_file, on_device
-from workloads.spd.data.targets import load_rows, load_target
+from workloads.spd.data.rows import load_rows
 from workloads.spd.data.tokens import Rows
-from workloads.spd.maths import adversary, losses
+from workloads.spd.maths import losses
+from workloads.spd.maths.adversarial_search import (
+    DetachedSearch,
+    EverySteps,
+    LargerSteps,
+    PersistentSources,
+    ScheduledSteps,
+    Search,
+    Steps,
+)
 from workloads.spd.maths.components import CachedDeltas, Deltas
 from workloads.spd.maths.decomposition import Decomposition
 from workloads.spd.maths.divergence import CachedKl, ChunkedKl, Divergence, RecomputedKl, SquaredError
-from workloads.spd.maths.draws import Draws
-from workloads.spd.maths.formulas import FormulaTraining, NativeTraining
-from workloads.spd.maths.masks import CHECKS
+from workloads.spd.maths.masked_passes import Passes
+from workloads.spd.maths.masked_products import CHECKS, UnmaskedForm
 from workloads.spd.maths.objective import Functions, Objective
-from workloads.spd.maths.passes import Passes
 from workloads.spd.maths.patching import Patching, PersistentHooks, TemporaryHooks, Wrappers
-from workloads.spd.maths.products import UnmaskedForm
+from workloads.spd.maths.random_draws import Draws
 from workloads.spd.maths.reconstruction import Reconstruction
 from workloads.spd.maths.sites import Site, find_sites
 from workloads.spd.maths.target import Target
@@ -39,8 +46,10 @@ from workloads.spd.training.collector import collector_for
 from workloads.spd.training.evaluation import Evaluation
 from workloads.spd.training.loop import Parts, Training
 from workloads.spd.training.metrics import DeferredMetrics, EagerMetrics
-from workloads.spd.training.profilers import profiler_for
+from workloads.spd.training.profiling import profiler_for
+from workloads.spd.training.targets import load_target
 from workloads.spd.training.updates import Updates
+from workloads.spd.training.written_gradients import FormulaTraining, NativeTraining
 from workloads.training import precision
 from workloads.training.checkpoints import WRITERS
 
@@ -49,7 +58,7 @@ MASK_SEED = 7919  # apart from the seed of values and data
 
 
 @dataclass
-class Assembly:
+class Builder:
     """One arm's choices and the parts that they lead to."""
 
     config: SpdConfig
@@ -97,7 +106,7 @@ class Assembly:
         else:
             self._warm_up_faithfulness(training)
         if self.on("cuda_graph"):
-            from workloads.spd.training.graphs import Replay
+            from workloads.spd.training.cuda_graph import Replay
 
             training.replace_advance(Replay(training, self.counts))
         return training
@@ -202,20 +211,15 @@ class Assembly:
         canonical, batch = self.config.canonical_draws, self.recipe.batch
         return Draws(self.sites, order, decomposition.groups, generator, self.dtype, canonical, frozen, batch)
 
-    def _search(self, passes: Passes) -> adversary.Search:
+    def _search(self, passes: Passes) -> Search:
         detached = self.on("pgd_inner", "detached")
-        return (adversary.DetachedSearch if detached else adversary.Search)(passes, self.counts)
+        return (DetachedSearch if detached else Search)(passes, self.counts)
 
-    def _steps(self) -> adversary.Steps:
+    def _steps(self) -> Steps:
         level = self.levels["pgd_steps"]
         if level == "schedule":
-            return adversary.ScheduledSteps(self.recipe.steps)
-        choices = {
-            "n": adversary.Steps,
-            "larger": adversary.LargerSteps,
-            "every_k": adversary.EverySteps,
-            "persistent": adversary.PersistentSources,
-        }
+            return ScheduledSteps(self.recipe.steps)
+        choices = {"n": Steps, "larger": LargerSteps, "every_k": EverySteps, "persistent": PersistentSources}
         return choices[str(level)]()
 
     def _functions(self, patching: Patching, decomposition: Decomposition, passes: Passes) -> Functions:
@@ -269,7 +273,7 @@ class Assembly:
             updates=self._updates(decomposition),
             feed=feed,
             metrics=DeferredMetrics() if self.on("metrics", "deferred") else EagerMetrics(),
-            evaluation=self._evaluation(objective, deltas if multiplies else None),
+            evaluate=self._evaluation(objective, deltas if multiplies else None).run,
             collector=collector,
             writer=writer,
             profiler=profiler,

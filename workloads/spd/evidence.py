@@ -4,21 +4,19 @@ in every arm."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from workloads.api import NullClock
-from workloads.spd.maths.adversary import FixedSteps
+from workloads.spd.maths.adversarial_search import FixedSteps
 from workloads.spd.maths.losses import faithfulness
 from workloads.spd.maths.objective import Objective
 from workloads.spd.training.evaluation import ci_errors, one_feature_importances
 from workloads.spd.training.loop import Training
-
-if TYPE_CHECKING:
-    from workloads.spd.build import Assembly
 
 RANK = 48  # of the factorisation that faithfulness is tried on
 
@@ -36,15 +34,15 @@ class Probe:
     objective: Objective
 
     @staticmethod
-    def of(assembly: Assembly, training: Training) -> Probe:
-        """Run the probe and leave the training as it was."""
+    def of(training: Training, batch: Tensor) -> Probe:
+        """Run the probe on a batch and leave the training as it was."""
         reconstruction = training.parts.objective.reconstruction
         generator = reconstruction.draws.generator
         kept, steps = generator.get_state(), reconstruction.steps
         reconstruction.steps = FixedSteps(0)
         training.parts.updates.zero()
         training.schedule()
-        terms, _ = training.gradients(assembly.first_batch(), NullClock())
+        terms, _ = training.gradients(batch, NullClock())
         scale = training.parts.updates.scaler.get_scale()
         gradients = {
             name: grad / scale for name, grad in training.parts.decomposition.named_gradients().items()
@@ -95,15 +93,15 @@ def importance_rows(gradients: Mapping[str, Tensor]) -> Tensor:
     )
 
 
-def exact_faithfulness(assembly: Assembly) -> float:
+def exact_faithfulness(device: torch.device, autocast: AbstractContextManager[Any]) -> float:
     """Faithfulness of a factorisation that leaves nothing over, under the arm's own precision.
 
     V and U hold multiples of 1/8, whose products float32 adds up exactly: whatever is left over is rounding
     that autocast or TF32 brought in.
     """
     generator = torch.Generator().manual_seed(0)
-    V = torch.randint(-8, 9, (2 * RANK, RANK), generator=generator).float().to(assembly.device) / 8
-    U = torch.randint(-8, 9, (RANK, 3 * RANK), generator=generator).float().to(assembly.device) / 8
+    V = torch.randint(-8, 9, (2 * RANK, RANK), generator=generator).float().to(device) / 8
+    U = torch.randint(-8, 9, (RANK, 3 * RANK), generator=generator).float().to(device) / 8
     weight = (V.double() @ U.double()).float().T
-    with assembly.autocast(), torch.autocast(assembly.device.type, enabled=False):
+    with autocast, torch.autocast(device.type, enabled=False):
         return float(faithfulness({"exact": weight - (V @ U).T}))

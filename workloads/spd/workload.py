@@ -11,33 +11,15 @@ import torch
 from torch import Tensor
 
 from workloads.api import Clock, Context, Evidence, Levels, Replayable, Work, Workload
-from workloads.spd.build import Assembly
+from workloads.spd.build import Builder
 from workloads.spd.claims import CLAIMS
 from workloads.spd.config import SpdConfig
+from workloads.spd.counters import COUNTED
 from workloads.spd.evidence import Probe, exact_faithfulness
 from workloads.spd.maths.cost import flops_per_position
 from workloads.spd.toggles import CHECKS, TOGGLES
 from workloads.toggles import product_type
 from workloads.training.precision import tf32_is_on
-
-COUNTED = (
-    "iterations",
-    "positions",
-    "worker_batches",
-    "row_fetches",
-    "pinned_batches",
-    "unwaited_copies",
-    "prefetched_batches",
-    "hook_registrations",
-    "weight_fetches",
-    "masked_passes",
-    "masked_modules",
-    "pgd_passes",
-    "softmax_rows",
-    "vocabulary_bytes",
-    "held_bytes",
-    "graph_replays",
-)
 
 
 class Spd(Workload):
@@ -65,8 +47,8 @@ class Spd(Workload):
             The configuration, the data and the target do not fit one another.
         """
         self.config, self.levels, self.context = config, levels, context
-        self.assembly = Assembly(config, levels, context, self._endings)
-        self.training = self.assembly.training()
+        self.builder = Builder(config, levels, context, self._endings)
+        self.training = self.builder.training()
         recipe, collector = config.recipe, self.training.parts.collector
         self.cadence = math.lcm(
             recipe.log_every, recipe.eval_every * (collector.every or 1), recipe.save_every
@@ -74,7 +56,7 @@ class Spd(Workload):
         self._totals: list[Tensor] = []
         self._probe: Probe | None = None
         if context.kind == "evidence":
-            self._probe = Probe.of(self.assembly, self.training)
+            self._probe = Probe.of(self.training, self.builder.first_batch())
         self.training.parts.counts.clear()
 
     def step(self, clock: Clock) -> None:
@@ -100,12 +82,12 @@ class Spd(Workload):
         numbers = {
             "positions": self.progress(),
             "last_loss": float(self.training.total),
-            "exact_faithfulness": exact_faithfulness(self.assembly),
+            "exact_faithfulness": exact_faithfulness(self.builder.device, self.builder.autocast()),
             "pgd_steps": float(max((loss.steps for loss in parts.recipe.losses), default=0)),
         }
         if self._probe is None:
             return Evidence(numbers=numbers)
-        losses = torch.stack(self._totals).to(self.assembly.dtype).cpu() if self._totals else torch.zeros(0)
+        losses = torch.stack(self._totals).to(self.builder.dtype).cpu() if self._totals else torch.zeros(0)
         tensors = {"losses": losses, **self._probe.tensors()}
         return Evidence(tensors, {**numbers, **self._probe.numbers()})
 
@@ -126,12 +108,12 @@ class Spd(Workload):
     def work(self) -> Work:
         """Products of one position by the formula of `cost`."""
         folds = self.levels["delta"] == "folded"
-        flops = flops_per_position(self.assembly.sites, self.assembly.spec, self.config.recipe, folds)
+        flops = flops_per_position(self.builder.sites, self.builder.spec, self.config.recipe, folds)
         return Work(flops, products=product_type(self.levels, self.config.dtype))
 
     def data_digest(self) -> str:
         """Identity of the training rows."""
-        return self.assembly.rows.digest
+        return self.builder.rows.digest
 
     def state_dict(self) -> dict[str, Any]:
         """What a training needs to go on where it stopped."""
@@ -140,7 +122,7 @@ class Spd(Workload):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken, the data included."""
         self.training.load(state)
-        self.assembly.restart_feed(self.training.parts, int(state["taken"]))
+        self.builder.restart_feed(self.training.parts, int(state["taken"]))
 
     def replayable(self) -> Replayable | None:
         """What parity replays single iterations with; None where sources are searched for.

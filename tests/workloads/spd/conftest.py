@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pipelines.plan.arms import Space
 from workloads.api import Context, Device, NullClock
 from workloads.spd.config import SpdConfig
-from workloads.spd.data import targets
 from workloads.spd.presets import PRESETS
+from workloads.spd.training import targets
 from workloads.spd.workload import Spd
 
 HERE = Device(type="cpu", cores=2, compiler=True)
@@ -121,7 +121,7 @@ def gradients_of(start: Start) -> Callable[..., dict[str, torch.Tensor]]:
         training = workload.training
         training.parts.updates.zero()
         training.schedule()
-        terms, _ = training.gradients(workload.assembly.first_batch(), NullClock())
+        terms, _ = training.gradients(workload.builder.first_batch(), NullClock())
         found = {"total": training.total, **terms, **training.parts.decomposition.named_gradients()}
         return {name: value.detach().double().cpu() for name, value in found.items()}
 

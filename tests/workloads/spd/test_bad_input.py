@@ -15,7 +15,7 @@ from workloads.api import Device
 from workloads.errors import ConfigError
 from workloads.spd.config import SpdConfig
 from workloads.spd.data.tokens import read_tokens, token_rows, write_tokens
-from workloads.spd.data.weights import load_gpt2, read_safetensors, write_safetensors
+from workloads.spd.maths.local_models import load_gpt2, read_safetensors, write_safetensors
 from workloads.spd.maths.target import Gpt2, draw_values
 from workloads.spd.presets import TargetSpec
 from workloads.spd.training import checkpoints
@@ -229,4 +229,4 @@ def test_a_local_gpt2_is_decomposed(start, tmp_path) -> None:
         "seq_len": 16,
     }
     workload = start(config=config)
-    assert [site.kind for site in workload.assembly.sites] == ["conv1d"] * 3
+    assert [site.kind for site in workload.builder.sites] == ["conv1d"] * 3

@@ -101,6 +101,6 @@ def test_the_device_trains_as_the_host_does(start) -> None:
     for each in (workload, host):
         from workloads.api import NullClock
 
-        found, _ = each.training.gradients(each.assembly.first_batch(), NullClock())
+        found, _ = each.training.gradients(each.builder.first_batch(), NullClock())
         terms.append([found[name].item() for name in ("unmasked", "ci_masked", "minimality", "faithfulness")])
     assert terms[0] == pytest.approx(terms[1], rel=1e-3)

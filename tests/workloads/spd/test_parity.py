@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from workloads.spd.maths import adversary, divergence, products, reconstruction, stacks
+from workloads.spd.maths import adversarial_search, divergence, masked_products, reconstruction, sites
 
 # fp64: rounding of sums in another order. fp32: 1e-5 relative, far from a mistake and above what was seen
 # (7e-7).
@@ -173,8 +173,8 @@ def reversed_unstack(stacked):
     [
         ("workloads.spd.maths.patching", "folded", forget_delta, {"delta": "folded"}),
         ("workloads.spd.maths.patching", "folded", add_delta_twice, {"delta": "folded"}),
-        ("workloads.spd.maths.passes", "unstack", reversed_unstack, {"stack_modules": "stacked"}),
-        ("workloads.spd.maths.adversary", "ascend", step_down, {"pgd_inner": "detached"}),
+        ("workloads.spd.maths.masked_passes", "unstack", reversed_unstack, {"stack_modules": "stacked"}),
+        ("workloads.spd.maths.adversarial_search", "ascend", step_down, {"pgd_inner": "detached"}),
     ],
     ids=["no delta", "wrong sign", "wrong order", "descent"],
 )
@@ -199,7 +199,7 @@ def test_rows_of_another_module_are_rejected(gradients_of, naive, monkeypatch) -
 
 
 def test_a_prefix_that_begins_a_stage_late_is_rejected(gradients_of, naive, monkeypatch) -> None:
-    from workloads.spd.maths.passes import Passes, Where
+    from workloads.spd.maths.masked_passes import Passes, Where
 
     config = configuration("layerwise")
     base, where = naive(**config), Passes.where
@@ -228,4 +228,9 @@ def test_a_hundred_iterations_of_all_exact_levels_follow_the_naive_losses(start,
 
 def test_the_mutants_above_stand_in_code_that_runs() -> None:
     # The names that are replaced exist where they are looked up.
-    assert products.folded and stacks.unstack and adversary.ascend and reconstruction.Reconstruction
+    assert (
+        masked_products.folded
+        and sites.unstack
+        and adversarial_search.ascend
+        and reconstruction.Reconstruction
+    )

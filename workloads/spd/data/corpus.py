@@ -1,7 +1,5 @@
-"""Texts that need no download: stories from a grammar, the standard library, and sequences of known entropy.
-
-The tokeniser is bytes and three special ids.
-"""
+"""Texts that need no download: stories from a grammar, the standard library, and sequences of known
+entropy."""
 
 from __future__ import annotations
 
@@ -12,12 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from workloads.spd.data.tokens import TokenFile, read_tokens, write_tokens
-
-BYTES = 256
-BOS, EOS, PAD = 256, 257, 258
-BYTE_VOCAB = 259
-BYTES_SHA256 = hashlib.sha256(b"bytes, bos 256, eos 257, pad 258").hexdigest()
+from workloads.spd.data.tokens import (
+    BOS,
+    BYTE_VOCAB,
+    BYTES_SHA256,
+    EOS,
+    TokenFile,
+    encode,
+    read_tokens,
+    write_tokens,
+)
 
 NAMES = [
     "Ada",
@@ -50,16 +52,6 @@ TEMPLATES = (
     "{name} and {other} {deed} the {thing} together. ",
     "In the end everyone in the {place} was {feeling}. ",
 )
-
-
-def encode(text: str) -> np.ndarray:
-    """Bytes of a text as ids [n]."""
-    return np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(np.uint16)
-
-
-def decode(tokens: np.ndarray) -> str:
-    """The text of ids; special ids vanish."""
-    return bytes(int(token) for token in tokens if token < BYTES).decode("utf-8", errors="replace")
 
 
 def stories(count: int, seed: int = 0) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Token files: flat little-endian integers beside a JSON file that says what they are; and rows of vectors
 for toys.
 
-Nothing here knows a hub: data come from this machine's disk or from the generators of `corpus`.
+Nothing here knows a hub: data come from this machine's disk or from the generators of `corpus`. Texts are
+tokenised as bytes, with three special ids behind them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ import numpy as np
 from workloads.errors import ConfigError
 
 DTYPES = {"uint16": "<u2", "uint32": "<u4"}
+BYTES = 256
+BOS, EOS, PAD = 256, 257, 258
+BYTE_VOCAB = 259
+BYTES_SHA256 = hashlib.sha256(b"bytes, bos 256, eos 257, pad 258").hexdigest()
 HELD_OUT_SHARE = 20  # one row in so many is for evaluation
 HASHED_BYTES = 2**20
 
@@ -54,6 +59,16 @@ class Rows:
     def vectors(self) -> bool:
         """Whether rows are vectors instead of token ids."""
         return self.values.dtype == np.float32
+
+
+def encode(text: str) -> np.ndarray:
+    """Bytes of a text as ids [n]."""
+    return np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(np.uint16)
+
+
+def decode(tokens: np.ndarray) -> str:
+    """The text of ids; special ids vanish."""
+    return bytes(int(token) for token in tokens if token < BYTES).decode("utf-8", errors="replace")
 
 
 def write_tokens(
@@ -113,8 +128,6 @@ def _open(path: Path) -> TokenFile:
     if path.suffix == ".npy":
         return _in_memory(_load_array(path), "")
     if path.suffix == ".txt":
-        from workloads.spd.data.corpus import BYTES_SHA256, encode
-
         return _in_memory(encode(path.read_text(encoding="utf-8")), BYTES_SHA256)
     meta = _sidecar(path)
     dtype = np.dtype(DTYPES[meta["dtype"]])

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from workloads.spd.maths.components import Components, Operands, check_same_shape
 from workloads.spd.maths.importance import READS_ACTIVATIONS, ImportanceSet, StackedImportanceSet
-from workloads.spd.maths.sigmoids import FORMS
-from workloads.spd.maths.sites import Site
-from workloads.spd.maths.stacks import Names, Stacks, by_width, each, one_by_one
+from workloads.spd.maths.masked_products import FORMS
+from workloads.spd.maths.sites import Names, Site, Stacks, by_width, each, one_by_one
 from workloads.spd.presets import Recipe
 
 

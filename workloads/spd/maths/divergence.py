@@ -125,6 +125,7 @@ class _KlOfLogits(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *incoming: Tensor) -> tuple[Tensor | None, ...]:
         logits, p, scale = ctx.saved_tensors
+        # The gradient of logsumexp(logits) - <p, logits> is softmax(logits) - p.
         grad = (logits - scale).exp_().sub_(p).mul_(incoming[0])
         return grad.to(logits.dtype), None, None
 
@@ -190,6 +191,7 @@ class _ChunkedSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *incoming: Tensor) -> tuple[Tensor | None, ...]:
+        # The forward pass made the gradient while the logits were there; the chain rule only scales it.
         return ctx.saved_tensors[0] * incoming[0], None
 
 

@@ -10,21 +10,12 @@ features, d bottleneck.
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workloads.api import Clock
-from workloads.spd.kernels.native import ToyKernel
 from workloads.spd.maths.components import Operands
 from workloads.spd.maths.importance import StackedImportanceFn
-from workloads.spd.maths.losses import TINY, annealed_p, minimality
-from workloads.spd.maths.sigmoids import LEAK, lower_leaky_gradient, upper_leaky
-from workloads.spd.maths.stacks import Names, Stacks
-from workloads.spd.toggles import WRITTEN_TERMS
-from workloads.spd.training.loop import Parts, Training
 
 
 class ImportanceFormulas:
@@ -111,6 +102,7 @@ class PassFormulas:
         self._middle = self._read @ self._second.V
         self._outer = weights[:, 1] * self._middle
         replaced = torch.addcmul(self._outer @ self._second.U, deltas[:, 1], self._read @ self._up.T)
+        # The pass that replaces the first module alone: its output meets the second one's own weights.
         kept = after[1] @ self._up.T
         self._before = torch.cat([replaced, kept.unsqueeze(0)]).add_(self._bias)
         return self._before.clamp(min=0.0).sub_(self._output)
@@ -122,6 +114,7 @@ class PassFormulas:
         and those of U of both modules and V of the second. The first module's V waits for what importances
         add to its activations.
         """
+        # Through the ReLU at the end of the toy.
         raw = gradient * (self._before > 0)
         towards_outer = raw[:2] @ self._second.U.T
         towards_middle = towards_outer * self._weights[:, 1]
@@ -129,6 +122,7 @@ class PassFormulas:
         after = torch.stack([both, raw[2] @ self._up])
         towards_inner = after @ self._first.U.T
         towards = torch.stack([towards_inner * self._a[0], towards_outer * self._middle], 1)
+        # Both draws read the same activations, so their gradients add up.
         activations = (towards_inner * self._weights[:, 0]).sum(0)
         found = (
             _product(self._inner, after),
@@ -145,129 +139,3 @@ class PassFormulas:
 def _product(rows: Tensor, gradients: Tensor) -> Tensor:
     """Sum over draws and rows of outer products, [P, B, i] and [P, B, o] to [i, o]."""
     return rows.flatten(0, 1).T @ gradients.flatten(0, 1)
-
-
-class WrittenTraining(Training):
-    """A training of a toy without a graph: what its forms share.
-
-    Parameters
-    ----------
-    weights : W1 [d, f] and W2 [f, d] of the frozen target
-    bias : behind the second module [f]
-    """
-
-    def __init__(self, parts: Parts, weights: tuple[Tensor, Tensor], bias: Tensor) -> None:
-        super().__init__(parts)
-        decomposition = parts.decomposition
-        self._names: Names = decomposition.groups[0]
-        first, second = (decomposition.operands()[name] for name in self._names)
-        self._weights, self._bias, self._pairs = weights, bias, (first, second)
-        self._function: StackedImportanceFn = decomposition.importance.stacks[0]  # type: ignore[assignment, union-attr, index]
-        factors = {spec.kind: spec.coeff for spec in parts.recipe.losses}
-        alone = factors["stochastic_layerwise"] / len(self._names)
-        self._minimality = factors["minimality"]
-        # Of the squared errors of both modules replaced, the second alone, the first alone.
-        self._coefficients = factors["stochastic"], alone, alone
-
-    def _draw(self, lead: torch.Size) -> tuple[list[Tensor], list[Tensor]]:
-        """Sources s [K, B, C] and mu [K, B] of each draw, in the order in which any other path draws them."""
-        reconstruction = self.parts.objective.reconstruction
-        reconstruction.draws.begin()
-        drawn = [
-            reconstruction.draws.stochastic(lead, routed=False, binomial=reconstruction.binomial)
-            for _ in range(2)
-        ]
-        self.parts.counts["masked_passes"] += 3
-        self.parts.counts["masked_modules"] += 4
-        return [one.components[self._names] for one in drawn], [one.deltas[self._names] for one in drawn]
-
-    def _exponent(self) -> float | Tensor:
-        return (
-            annealed_p(self.parts.recipe, self.step) if self.parts.p_tensor is None else self.parts.p_tensor
-        )
-
-
-class NativeTraining(WrittenTraining):
-    """Terms and gradients in C++."""
-
-    def __init__(self, parts: Parts, weights: tuple[Tensor, Tensor], bias: Tensor) -> None:
-        super().__init__(parts, weights, bias)
-        self._kernel = ToyKernel(
-            weights, bias, self._pairs, self._function, (*self._coefficients, self._minimality)
-        )
-
-    @torch.no_grad()
-    def gradients(self, batch: Tensor, clock: Clock) -> tuple[dict[str, Tensor], Stacks]:
-        """Set every gradient; the terms [] of the objective, and importances for masks."""
-        with clock.phase("draws"):
-            sources, deltas = self._draw(batch.shape[:1])
-        with clock.phase("loss_passes"):
-            found, lower = self._kernel.forward(
-                batch, sources, deltas, float(self._exponent()), self.parts.recipe.beta
-            )
-        with clock.phase("backward"):
-            self._kernel.backward()
-            for parameter, gradient in zip(self._kernel.parameters, self._kernel.gradients, strict=True):
-                parameter.grad = gradient
-        *terms, self.total = found.unbind(0)
-        return dict(zip(WRITTEN_TERMS, terms, strict=True)), {self._names: lower}
-
-
-class FormulaTraining(WrittenTraining):
-    """Terms and gradients by operations on tensors."""
-
-    def __init__(self, parts: Parts, weights: tuple[Tensor, Tensor], bias: Tensor) -> None:
-        super().__init__(parts, weights, bias)
-        self._passes = PassFormulas(weights, bias, self._pairs)
-        self._importance = ImportanceFormulas(self._function)
-        self._scale = bias.new_tensor(self._coefficients).view(3, 1, 1)
-
-    @torch.no_grad()
-    def gradients(self, batch: Tensor, clock: Clock) -> tuple[dict[str, Tensor], Stacks]:
-        """Set every gradient; the terms [] of the objective, and importances for masks."""
-        parts, passes, p = self.parts, self._passes, self._exponent()
-        with clock.phase("target"):
-            activations = passes.target(batch)
-        with clock.phase("importance"):
-            g = self._importance.forward(activations)
-            lower, upper = g.clamp(0.0, 1.0), upper_leaky(g)
-        with clock.phase("loss_passes"):
-            sources, deltas = (torch.stack(drawn) for drawn in self._draw(batch.shape[:1]))
-            deltas = deltas.unsqueeze(-1)
-            apart = passes.forward(torch.lerp(lower, torch.ones_like(lower), sources).sub_(deltas), deltas)
-            terms = self._terms(apart, upper, p)
-        with clock.phase("backward"):
-            towards, first, found = passes.backward(apart * (2 * self._scale / batch.numel()))
-            masks = (towards * (1 - sources)).sum(0)
-            self._descend(lower_leaky_gradient(masks, g) + self._of_minimality(g, upper, p), first, found)
-        self.total = parts.objective.total(terms)
-        return terms, {self._names: lower}
-
-    def _terms(self, apart: Tensor, upper: Tensor, p: float | Tensor) -> dict[str, Tensor]:
-        both, second, first = (apart.square().sum((1, 2)) / apart[0].numel()).unbind(0)
-        return {
-            "minimality": minimality(upper, p, self.parts.recipe.beta, stacked=True),
-            "stochastic": both,
-            "stochastic_layerwise": (first + second) / len(self._names),
-        }
-
-    def _of_minimality(self, g: Tensor, upper: Tensor, p: float | Tensor) -> Tensor:
-        """Gradient of the weighted minimality towards g [K, B, C]."""
-        beta, rows = self.parts.recipe.beta, g.shape[1]
-        powers = p * (upper + TINY).pow(p - 1)
-        if beta:
-            sums = (upper + TINY).pow(p).sum(1, keepdim=True)
-            powers = powers * (1 + beta * (torch.log2(1 + sums) + sums / ((1 + sums) * math.log(2))))
-        slope = torch.where(g > 1, LEAK, (g >= 0).to(g.dtype))
-        return powers * slope * (self._minimality / rows)
-
-    def _descend(self, importances: Tensor, first: Tensor, found: tuple[Tensor, Tensor, Tensor]) -> None:
-        """From the gradient towards g to those of all parameters."""
-        towards, of_functions = self._importance.backward(importances)
-        towards[0] += first
-        of_first, of_second = self._passes.of_activations(towards)
-        for parameter, gradient in zip(self._importance.parameters, of_functions, strict=True):
-            parameter.grad = gradient
-        one, other = self._pairs
-        one.U.grad, other.U.grad = found[0], found[1]
-        one.V.grad, other.V.grad = of_first, of_second.add_(found[2])

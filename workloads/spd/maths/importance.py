@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from workloads.errors import ConfigError
 from workloads.spd.maths.components import normal
-from workloads.spd.maths.sites import Site
-from workloads.spd.maths.stacks import Names, Stacks
+from workloads.spd.maths.sites import Names, Site, Stacks
 
 READS_ACTIVATIONS = frozenset({"mlp"})
 
@@ -53,6 +52,7 @@ class ImportanceFn(nn.Module):
         self.kind = kind
         self.count = site.count
         shapes = layer_shapes(kind, site, hidden)
+        # Variance is kept through the activations (He et al. 2015); the last layer has none.
         gains = [math.sqrt(2.0)] * (len(shapes) - 1) + [1.0]
         self.weights = nn.ParameterList(
             nn.Parameter(normal(weight, fan, generator, dtype, gain))
@@ -77,6 +77,7 @@ def layer_shapes(
     shapes: list[tuple[tuple[int, ...], tuple[int, ...], int]] = [
         ((C, i, o), (C, o), i) for i, o in pairwise(sizes)
     ]
+    # All components read the same input: their first layers are one product.
     if kind == "vector_mlp":
         shapes[0] = ((site.d_in, C * sizes[1]), (C, sizes[1]), site.d_in)
     return shapes

@@ -31,6 +31,7 @@ def minimality(upper: Tensor, p: float | Tensor, beta: float, stacked: bool) -> 
     upper : u [..., C] of one module, or [K, ..., C]
     p : exponent; a tensor where compiled code must not be built anew for every value
     """
+    # TINY: with p below one the slope at zero would be infinite.
     powers = (upper + TINY).pow(p)
     positions = powers.shape[1:-1] if stacked else powers.shape[:-1]
     sums = powers.flatten(1, -2).sum(1) if stacked else powers.flatten(0, -2).sum(0)

@@ -15,10 +15,10 @@ from workloads.spd.maths import losses
 from workloads.spd.maths.components import Operands
 from workloads.spd.maths.decomposition import Decomposition
 from workloads.spd.maths.divergence import Divergence
-from workloads.spd.maths.passes import Moment, Passes
+from workloads.spd.maths.masked_passes import Moment, Passes
 from workloads.spd.maths.patching import Patching
 from workloads.spd.maths.reconstruction import Reconstruction
-from workloads.spd.maths.stacks import Stacks
+from workloads.spd.maths.sites import Stacks
 from workloads.spd.presets import Recipe
 
 TargetPass = Callable[..., tuple[Tensor, dict[str, Tensor]]]

@@ -19,8 +19,16 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.hooks import RemovableHandle
 
 from workloads.spd.maths.components import Operands
-from workloads.spd.maths.masks import Call, Check, SiteMask
-from workloads.spd.maths.products import UnmaskedForm, folded, folded_rows, with_bias, with_delta
+from workloads.spd.maths.masked_products import (
+    Call,
+    Check,
+    SiteMask,
+    UnmaskedForm,
+    folded,
+    folded_rows,
+    with_bias,
+    with_delta,
+)
 from workloads.spd.maths.sites import Site
 from workloads.spd.maths.target import Target
 

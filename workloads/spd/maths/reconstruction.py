@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from workloads.spd.maths.adversary import Search, Steps, split
-from workloads.spd.maths.draws import Draws, Routes
-from workloads.spd.maths.masks import SiteMask
-from workloads.spd.maths.passes import Masking, Moment, Passes, chosen, masks_of, rows_of
-from workloads.spd.maths.stacks import Stacks, unstack
+from workloads.spd.maths.adversarial_search import Search, Steps, split
+from workloads.spd.maths.masked_passes import Masking, Moment, Passes, chosen, masks_of, rows_of
+from workloads.spd.maths.masked_products import SiteMask
+from workloads.spd.maths.random_draws import Draws, Routes
+from workloads.spd.maths.sites import Stacks, unstack
 from workloads.spd.presets import LossSpec
 
 

@@ -1,12 +1,16 @@
-"""Which modules are decomposed, and how each of them reads its input.
+"""Which modules are decomposed, how each of them reads its input, and tensors of several of them.
 
 A site is one decomposed module: W [out, in], b [out] or none, C subcomponents. Its kind only says where W is
 stored and how an input meets it; everything else treats all sites alike.
+
+Tensors of several sites stand in stacks, keyed by the names of their sites. One site: the tensor as it is;
+more: a leading dimension K, one entry each. Elementwise code works on either form, so that stacking changes
+how many operations run and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -122,3 +126,52 @@ def _site(target: Target, name: str, leaf: nn.Module, count: int, identity_width
 def _kind(leaf: nn.Module) -> str | None:
     kinds = {nn.Linear: "linear", Conv1D: "conv1d", nn.Embedding: "embedding", nn.Identity: "identity"}
     return next((kind for cls, kind in kinds.items() if isinstance(leaf, cls)), None)
+
+
+Names = tuple[str, ...]
+Stacks = dict[Names, Tensor]
+
+
+def one_by_one(sites: Sequence[Site]) -> tuple[Names, ...]:
+    """Every module for itself."""
+    return tuple((site.name,) for site in sites)
+
+
+def by_width(sites: Sequence[Site]) -> tuple[Names, ...]:
+    """Modules with equally many subcomponents together; token ids stay apart, their positions have another
+    rank."""
+    groups: dict[int, list[str]] = {}
+    for site in sites:
+        groups.setdefault(site.count, []).append(site.name)
+    return tuple(tuple(names) for names in groups.values())
+
+
+def unstack(stacks: Mapping[Names, Tensor]) -> dict[str, Tensor]:
+    """One tensor for each module. Unbinding is one node of the graph for all; indexing would fill a zero
+    tensor for each."""
+    found: dict[str, Tensor] = {}
+    for names, tensor in stacks.items():
+        found |= {names[0]: tensor} if len(names) == 1 else dict(zip(names, tensor.unbind(0), strict=True))
+    return found
+
+
+def stack(tensors: Mapping[str, Tensor], groups: Sequence[Names]) -> Stacks:
+    """Tensors of modules, put together by group."""
+    return {
+        names: tensors[names[0]] if len(names) == 1 else torch.stack([tensors[name] for name in names])
+        for names in groups
+    }
+
+
+def each(function: Callable[..., Tensor], *stacks: Mapping[Names, Tensor]) -> Stacks:
+    """`function` of the tensors that stand at the same names."""
+    return {names: function(*(other[names] for other in stacks)) for names in stacks[0]}
+
+
+def slots(stacks: Mapping[Names, Tensor]) -> dict[str, Tensor]:
+    """Views into each module's part, to write into."""
+    return {
+        name: tensor if len(names) == 1 else tensor[k]
+        for names, tensor in stacks.items()
+        for k, name in enumerate(names)
+    }

@@ -18,12 +18,11 @@ from workloads.spd.maths.components import Deltas, Operands
 from workloads.spd.maths.decomposition import Decomposition
 from workloads.spd.maths.divergence import CachedKl, Divergence, RecomputedKl, SquaredError, kl_sum
 from workloads.spd.maths.losses import minimality
-from workloads.spd.maths.masks import Call, SiteMask
-from workloads.spd.maths.passes import Masking, Moment, Passes
+from workloads.spd.maths.masked_passes import Masking, Moment, Passes
+from workloads.spd.maths.masked_products import Call, SiteMask
 from workloads.spd.maths.patching import Wrappers
 from workloads.spd.maths.reconstruction import Drawn, evaluate
-from workloads.spd.maths.sites import Site
-from workloads.spd.maths.stacks import Names, Stacks
+from workloads.spd.maths.sites import Names, Site, Stacks
 from workloads.spd.maths.target import Target
 from workloads.spd.presets import LossSpec
 

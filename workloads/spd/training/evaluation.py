@@ -8,26 +8,25 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from workloads.api import NullClock
-from workloads.spd.maths.adversary import Search, split
+from workloads.spd.maths.adversarial_search import Search, split
 from workloads.spd.maths.components import Operands
 from workloads.spd.maths.decomposition import Decomposition
-from workloads.spd.maths.draws import Draws
-from workloads.spd.maths.masks import SiteMask
+from workloads.spd.maths.masked_passes import Masking, Moment, masks_of
+from workloads.spd.maths.masked_products import SiteMask
 from workloads.spd.maths.objective import Objective
-from workloads.spd.maths.passes import Masking, Moment, masks_of
+from workloads.spd.maths.random_draws import Draws
 from workloads.spd.maths.reconstruction import hidden_acts
-from workloads.spd.maths.stacks import unstack
+from workloads.spd.maths.sites import unstack
+from workloads.spd.oracle.recovery import ci_errors
 from workloads.spd.presets import LossSpec
 from workloads.spd.training.metrics import needed
 
 WORST_CASE = LossSpec("pgd", 1.0, steps=20, step_size=0.1, scope="shared")
 BINS = 20
 FEATURE = 0.75  # value of the one active feature that shows a toy's components
-WRONG = 0.1
 
 
 class Evaluation:
@@ -196,15 +195,3 @@ def one_feature_importances(objective: Objective) -> dict[str, np.ndarray]:
     batch = FEATURE * torch.eye(features, device=first.device, dtype=first.dtype)
     moment = objective.moment(batch, objective.decomposition.operands(), NullClock())
     return {name: ci.double().cpu().numpy() for name, ci in unstack(moment.lower).items()}
-
-
-def ci_errors(importances: np.ndarray) -> int:
-    """Entries that are off by more than 0.1 once columns are assigned to features as well as they can be.
-
-    The target is the identity: one component for each feature, and the others silent.
-    """
-    features, count = importances.shape
-    rows, columns = linear_sum_assignment(-importances)
-    target = np.zeros((features, count))
-    target[rows, columns] = 1.0
-    return int((np.abs(importances - target) > WRONG).sum())

@@ -17,24 +17,24 @@ from workloads.spd.data.loading import Feed
 from workloads.spd.maths.components import Deltas, Operands
 from workloads.spd.maths.decomposition import Decomposition
 from workloads.spd.maths.losses import annealed_p
+from workloads.spd.maths.masked_passes import Moment
 from workloads.spd.maths.objective import Objective
-from workloads.spd.maths.passes import Moment
-from workloads.spd.maths.stacks import Stacks
+from workloads.spd.maths.sites import Stacks
 from workloads.spd.presets import Recipe
 from workloads.spd.training.collector import EmptyingCollector
-from workloads.spd.training.evaluation import Evaluation
 from workloads.spd.training.metrics import EagerMetrics
-from workloads.spd.training.profilers import NoProfiler
+from workloads.spd.training.profiling import NoProfiler
 from workloads.spd.training.updates import Updates
 from workloads.training.checkpoints import SyncWriter
 
 
 @dataclass
 class Parts:
-    """What a training is put together from; `assembly` chooses each part.
+    """What a training is put together from; `build` chooses each part.
 
     Attributes
     ----------
+    evaluate : figures of the decomposition at a step
     microbatches : pieces of a batch, one after the other
     multiplies_deltas : masked passes multiply with D instead of folding it
     p_tensor : the exponent as a tensor [], where compiled code or a graph must not be made anew for each
@@ -49,7 +49,7 @@ class Parts:
     updates: Updates
     feed: Feed
     metrics: EagerMetrics
-    evaluation: Evaluation
+    evaluate: Callable[[int], Mapping[str, float]]
     collector: EmptyingCollector
     writer: SyncWriter
     profiler: NoProfiler
@@ -114,7 +114,7 @@ class Training:
                 self.log_row(lr)
         if self.step % recipe.eval_every == 0:
             with clock.phase("evaluate"):
-                self.parts.log(self.parts.evaluation.run(self.step))
+                self.parts.log(self.parts.evaluate(self.step))
             with clock.phase("gc"):
                 self.parts.collector.after_evaluation()
         if self.step % recipe.save_every == 0:

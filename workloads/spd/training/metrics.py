@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from workloads.errors import PerfsweepError
-from workloads.spd.maths.stacks import Stacks, unstack
+from workloads.spd.maths.sites import Stacks, unstack
 
 ALIVE = 0.1  # an importance above this counts as needed
 

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.spd.data.corpus import (
+from workloads.spd.data.corpus import corpus_file, induction, markov, standard_library, stories
+from workloads.spd.data.loading import Feed, Mover, Plan, by_data_loader, by_mapped_file, on_device
+from workloads.spd.data.tokens import (
     BOS,
     BYTE_VOCAB,
     EOS,
-    corpus_file,
+    Rows,
     decode,
     encode,
-    induction,
-    markov,
-    standard_library,
-    stories,
+    feature_rows,
+    read_tokens,
+    token_rows,
+    write_tokens,
 )
-from workloads.spd.data.loading import Feed, Mover, Plan, by_data_loader, by_mapped_file, on_device
-from workloads.spd.data.tokens import Rows, feature_rows, read_tokens, token_rows, write_tokens
 
 CPU = torch.device("cpu")
 

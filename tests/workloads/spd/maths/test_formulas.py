@@ -15,6 +15,7 @@ from workloads.errors import ConfigError
 from workloads.spd.config import SpdConfig
 from workloads.spd.kernels.native import PARTS, ToyKernel
 from workloads.spd.maths import formulas
+from workloads.spd.training import written_gradients
 from workloads.spd.workload import Spd
 
 HERE = Device(type="cpu", cores=2, compiler=True)
@@ -65,7 +66,7 @@ def saturated(start, level: str, shift: float) -> dict[str, torch.Tensor]:
                 value += shift
     training.parts.updates.zero()
     training.schedule()
-    training.gradients(workload.assembly.first_batch(), NullClock())
+    training.gradients(workload.builder.first_batch(), NullClock())
     return training.parts.decomposition.named_gradients()
 
 
@@ -97,12 +98,13 @@ def first_draw_only(rows, gradients):
 
 
 @pytest.mark.parametrize(
-    ("name", "mutant"), [("lower_leaky_gradient", upside_down), ("_product", first_draw_only)]
+    ("module", "name", "mutant"),
+    [(written_gradients, "lower_leaky_gradient", upside_down), (formulas, "_product", first_draw_only)],
 )
-def test_a_planted_mistake_is_rejected(gradients_of, monkeypatch, name, mutant) -> None:
+def test_a_planted_mistake_is_rejected(gradients_of, monkeypatch, module, name, mutant) -> None:
     config = {**TOY, "dtype": "float64"}
     base = gradients_of(config=config)
-    monkeypatch.setattr(formulas, name, mutant)
+    monkeypatch.setattr(module, name, mutant)
     assert worst(gradients_of(config=config, gradients="formulas"), base) > 1e-6
 
 

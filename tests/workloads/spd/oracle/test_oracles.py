@@ -16,14 +16,18 @@ from workloads.spd.maths import losses
 from workloads.spd.maths.components import Operands
 from workloads.spd.maths.divergence import CachedKl, ChunkedKl, RecomputedKl
 from workloads.spd.maths.layers import Conv1D
-from workloads.spd.maths.masks import SiteMask, check_waiting
+from workloads.spd.maths.masked_products import (
+    SiteMask,
+    UnmaskedForm,
+    check_waiting,
+    lower_leaky,
+    upper_leaky,
+)
 from workloads.spd.maths.patching import PersistentHooks, TemporaryHooks, Wrappers
-from workloads.spd.maths.products import UnmaskedForm
-from workloads.spd.maths.sigmoids import lower_leaky, upper_leaky
 from workloads.spd.maths.sites import find_sites
 from workloads.spd.maths.target import Target
+from workloads.spd.oracle.recovery import ci_errors
 from workloads.spd.presets import PRESETS
-from workloads.spd.training.evaluation import ci_errors
 
 WIDTH, COUNT, VOCAB = 6, 9, 11
 

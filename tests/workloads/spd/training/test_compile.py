@@ -9,7 +9,7 @@ import torch
 
 from workloads.api import NullClock
 from workloads.spd.maths.importance import ImportanceFn
-from workloads.spd.maths.passes import Masking
+from workloads.spd.maths.masked_passes import Masking
 from workloads.spd.training import compiled
 
 TOY = {
@@ -108,7 +108,7 @@ def test_a_compiled_target_still_sees_masks_and_fills_its_cache(start, patching)
         objective = each.training.parts.objective
         deltas = each.training.parts.deltas.all(objective.decomposition.operands())
         moment = objective.moment(
-            each.assembly.first_batch(), objective.decomposition.operands(deltas), NullClock()
+            each.builder.first_batch(), objective.decomposition.operands(deltas), NullClock()
         )
         assert len(moment.inputs) == 2
         masked = objective.passes.divergence(

@@ -11,8 +11,9 @@ import torch
 
 from workloads.api import NullClock
 from workloads.spd.maths.components import CachedDeltas, Operands
+from workloads.spd.oracle.recovery import ci_errors
 from workloads.spd.training import checkpoints
-from workloads.spd.training.evaluation import ci_errors, one_feature_importances
+from workloads.spd.training.evaluation import one_feature_importances
 from workloads.spd.training.metrics import DeferredMetrics, DivergedError, EagerMetrics
 from workloads.training.checkpoints import SyncWriter
 
@@ -186,7 +187,7 @@ def test_clipping_limits_each_group_by_itself(start) -> None:
     from dataclasses import replace
 
     updates.recipe = replace(updates.recipe, clip_components=0.01)
-    workload.training.gradients(workload.assembly.first_batch(), NullClock())
+    workload.training.gradients(workload.builder.first_batch(), NullClock())
     before = {
         name: torch.nn.utils.get_total_norm([p.grad for p in group]).item()
         for name, group in updates.groups.items()

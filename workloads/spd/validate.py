@@ -1,6 +1,6 @@
 """Whether a decomposition finds the features of a toy whose answer is known.
 
-``python -m workloads.spd.oracle.recover --seeds 0 1 2`` trains the recipe ``tms_5-2_test`` and prints how far
+``python -m workloads.spd.validate --seeds 0 1 2`` trains the recipe ``tms_5-2_test`` and prints how far
 each seed is from one subcomponent for each feature. Values to begin with decide whether two features that
 point nearly opposite ways end up in one subcomponent; it costs more loss than keeping them apart, so of
 several seeds the one with the lowest loss is believed.
@@ -11,11 +11,9 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,8 +21,9 @@ from workloads.api import Context, Device, LevelValue, NullClock
 from workloads.errors import PerfsweepError
 from workloads.native import compiler_here
 from workloads.spd.config import SpdConfig
+from workloads.spd.oracle.recovery import Recovery, judge
 from workloads.spd.toggles import TOGGLES
-from workloads.spd.training.evaluation import WRONG, ci_errors, one_feature_importances
+from workloads.spd.training.evaluation import one_feature_importances
 from workloads.spd.workload import Spd
 
 PRESET = "tms_5-2_test"
@@ -42,73 +41,6 @@ FAST: dict[str, LevelValue] = {
     "loader": "memmap_batched",
     "gradients": "native" if compiler_here() else "formulas",
 }
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """How a decomposition stands to the toy's own columns.
-
-    Attributes
-    ----------
-    ci_errors : importances of single features that are off by more than 0.1
-    distinct : different subcomponents that the features use, of each module
-    most_active : the most subcomponents that one feature uses, of each module
-    cosine : of the worst feature, between its row of its subcomponent and its true column
-    low, high : smallest and largest ratio of the two norms
-    elsewhere : largest share of a subcomponent's energy that lies on other features
-    """
-
-    ci_errors: int
-    distinct: tuple[int, int]
-    most_active: tuple[int, int]
-    cosine: float
-    low: float
-    high: float
-    elsewhere: float
-
-    @property
-    def found(self) -> bool:
-        """Whether each feature has a subcomponent of its own, in its own direction; the second module's may
-        be shared."""
-        alone = self.ci_errors == 0 and self.distinct[1] >= 3 and self.most_active[1] <= 2
-        return alone and self.cosine > 0.99 and self.low >= 0.9 and self.high <= 1.1 and self.elsewhere < 0.02
-
-    def __str__(self) -> str:
-        return (
-            f"{_word(self)}: {self.ci_errors} importances off, "
-            f"{self.distinct[0]} and {self.distinct[1]} distinct subcomponents, cosine >= {self.cosine:.4f}, "
-            f"norm ratio {self.low:.3f} to {self.high:.3f}, energy elsewhere <= {100 * self.elsewhere:.2f} %"
-        )
-
-
-def _word(recovery: Recovery) -> str:
-    return "found" if recovery.found else "NOT FOUND"
-
-
-def judge(importances: Mapping[str, np.ndarray], V: Tensor, U: Tensor, columns: Tensor) -> Recovery:
-    """Figures of a decomposition.
-
-    Parameters
-    ----------
-    importances : [f, C] of both modules, of one feature at a time
-    V, U : of the first module, [f, C] and [C, d]
-    columns : what each feature is in the target [f, d]
-    """
-    used = {name: ci.argmax(1) for name, ci in importances.items()}
-    active = [int((importances[name] > WRONG).sum(1).max()) for name in ("linear1", "linear2")]
-    outer = torch.stack([torch.outer(V[:, c], U[c]) for c in used["linear1"].tolist()])  # [f, f, d]
-    own = outer.diagonal(dim1=0, dim2=1).T
-    ratios = own.norm(dim=1) / columns.norm(dim=1)
-    elsewhere = 1 - own.square().sum(1) / outer.square().sum((1, 2))
-    return Recovery(
-        ci_errors(importances["linear1"]),
-        (len(set(used["linear1"].tolist())), len(set(used["linear2"].tolist()))),
-        (active[0], active[1]),
-        float(torch.nn.functional.cosine_similarity(own, columns, dim=1).min()),
-        float(ratios.min()),
-        float(ratios.max()),
-        float(elsewhere.max()),
-    )
 
 
 def train(seed: int, steps: int | None, folder: Path) -> tuple[Recovery, float]:
@@ -138,7 +70,7 @@ def _loss_of_a_step(workload: Spd) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for each seed, and the one to believe; 1 where that has not found the features."""
-    parser = argparse.ArgumentParser(prog="python -m workloads.spd.oracle.recover", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m workloads.spd.validate", description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(8)))
     parser.add_argument("--steps", type=int, default=None, help="iterations, instead of the recipe's")
     given = parser.parse_args(arguments)
@@ -155,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     believed, loss = trained[best]
     print(
         f"{count} of {len(trained)} seeds found; the lowest loss, {loss:.4g}, is seed {best}'s:"
-        f" {_word(believed)}"
+        f" {believed.word}"
     )
     return 0 if believed.found else 1
 

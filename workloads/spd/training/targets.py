@@ -15,18 +15,15 @@ import torch.nn.functional as F
 from workloads.spd.config import SpdConfig
 from workloads.spd.data.corpus import corpus_file
 from workloads.spd.data.loading import Plan
-from workloads.spd.data.tokens import Rows, TokenFile, feature_rows, read_tokens, token_rows
-from workloads.spd.data.weights import load_gpt2, read_safetensors, write_safetensors
+from workloads.spd.data.rows import DRAW_SEED, TOKENS, VECTORS
+from workloads.spd.data.tokens import feature_rows, token_rows
+from workloads.spd.maths.local_models import load_gpt2, read_safetensors, write_safetensors
 from workloads.spd.maths.target import Superposition, Target, build, draw_values, freeze, set_star
 from workloads.spd.presets import TargetSpec
 
-# Rows that training draws from. Bytes of stories, or ids of a chain; and vectors for toys.
-TOKENS = 400_000
-VECTORS = 2**17
 LM_TRAINING = {"steps": 400, "batch": 32, "lr": 3e-3}
 TOY_TRAINING = {"steps": 2000, "batch": 1024, "lr": 5e-3}
 INIT_STD = 0.02
-DRAW_SEED = 11  # of targets and toy data: the same network whatever the training's seed
 
 
 def load_target(config: SpdConfig, cache_dir: Path, fused: bool) -> tuple[Target, TargetSpec]:
@@ -43,31 +40,6 @@ def load_target(config: SpdConfig, cache_dir: Path, fused: bool) -> tuple[Target
     else:
         draw_values(target, DRAW_SEED)
     return freeze(target), spec
-
-
-def load_rows(config: SpdConfig, spec: TargetSpec, cache_dir: Path) -> tuple[Rows, Rows]:
-    """Training and held-out rows.
-
-    Raises
-    ------
-    ConfigError
-        The data do not fit the target; see `read_tokens` and `token_rows`.
-    """
-    recipe = config.recipe
-    if recipe.toy:
-        return tuple(
-            feature_rows(spec.features, VECTORS, recipe.activity, DRAW_SEED + part) for part in (0, 1)
-        )  # type: ignore[return-value]
-    return token_rows(_tokens(config, spec, cache_dir), recipe.seq, spec.context, recipe.batch)
-
-
-def _tokens(config: SpdConfig, spec: TargetSpec, cache_dir: Path) -> TokenFile:
-    if config.tokens_path is not None:
-        return read_tokens(Path(config.tokens_path).expanduser(), spec.vocab, config.tokenizer_sha256)
-    recipe = config.recipe
-    # Every iteration of a short run finds rows of its own; longer ones go over them again.
-    wanted = max(TOKENS, 64 * recipe.batch * recipe.seq)
-    return corpus_file(spec.corpus, spec.vocab, wanted, cache_dir)
 
 
 def _trained_values(config: SpdConfig, cache_dir: Path) -> dict[str, torch.Tensor]:

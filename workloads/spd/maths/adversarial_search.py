@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from workloads.spd.maths.components import Operands
-from workloads.spd.maths.passes import Masking, Moment, Passes
-from workloads.spd.maths.stacks import Stacks, each
+from workloads.spd.maths.masked_passes import Masking, Moment, Passes
+from workloads.spd.maths.sites import Stacks, each
 from workloads.spd.presets import LossSpec
 
 
@@ -27,6 +27,7 @@ def split(sources: Stacks) -> tuple[Stacks, Stacks]:
 
 def ascend(sources: Stacks, gradients: Mapping[tuple[str, ...], Tensor], size: float) -> Stacks:
     """One step of the search."""
+    # The sign makes a step as long where the gradient is tiny (PGD: Madry et al. 2018).
     return {
         names: (s.detach() + size * gradients[names].sign()).clamp_(0.0, 1.0) for names, s in sources.items()
     }
@@ -169,6 +170,7 @@ class PersistentSources(Steps):
     def _moved(self, key: tuple[str, tuple[str, ...]], s: Tensor, gradient: Tensor) -> Tensor:
         first, second, count = self._moments.get(key, (torch.zeros_like(s), torch.zeros_like(s), 0))
         count += 1
+        # Adam with its bias corrections (Kingma and Ba 2015), uphill.
         first = first.lerp(gradient, 1 - self.BETAS[0])
         second = second.lerp(gradient.square(), 1 - self.BETAS[1])
         self._moments[key] = (first.detach(), second.detach(), count)

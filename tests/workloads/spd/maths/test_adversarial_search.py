@@ -10,13 +10,12 @@ import torch
 from torch import nn
 
 from workloads.api import NullClock
-from workloads.spd.maths.adversary import DetachedSearch, FixedSteps, LargerSteps, Search, split
+from workloads.spd.maths.adversarial_search import DetachedSearch, FixedSteps, LargerSteps, Search, split
 from workloads.spd.maths.components import Operands
 from workloads.spd.maths.divergence import SquaredError
-from workloads.spd.maths.masks import check_nothing
-from workloads.spd.maths.passes import Masking, Moment, Passes
+from workloads.spd.maths.masked_passes import Masking, Moment, Passes
+from workloads.spd.maths.masked_products import UnmaskedForm, check_nothing
 from workloads.spd.maths.patching import TemporaryHooks, Wrappers
-from workloads.spd.maths.products import UnmaskedForm
 from workloads.spd.maths.sites import find_sites
 from workloads.spd.maths.target import Target
 from workloads.spd.presets import LossSpec
@@ -115,7 +114,7 @@ def test_no_steps_leave_the_stochastic_loss_of_a_shared_source(start) -> None:
 
     deltas = workload.training.parts.deltas.all(objective.decomposition.operands())
     moment = objective.moment(
-        workload.assembly.first_batch(), objective.decomposition.operands(deltas), NullClock()
+        workload.builder.first_batch(), objective.decomposition.operands(deltas), NullClock()
     )
     spec = next(spec for spec in workload.config.recipe.losses if spec.kind == "pgd")
     state = draws.generator.get_state()

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.spd.maths.sites import Site
-from workloads.spd.maths.stacks import Names, Stacks, slots
+from workloads.spd.maths.sites import Names, Site, Stacks, slots
 from workloads.spd.presets import LossSpec
 
 Routes = dict[str, Tensor]

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from workloads.spd.maths.components import Operands
 from workloads.spd.maths.divergence import Divergence
-from workloads.spd.maths.draws import Routes
-from workloads.spd.maths.masks import SiteMask
+from workloads.spd.maths.masked_products import SiteMask
 from workloads.spd.maths.patching import Patching
-from workloads.spd.maths.stacks import Stacks, each, unstack
+from workloads.spd.maths.random_draws import Routes
+from workloads.spd.maths.sites import Stacks, each, unstack
 
 
 @dataclass

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from workloads.spd.oracle import recover
+from workloads.spd import validate
+from workloads.spd.oracle import recovery
 
 
 def star() -> torch.Tensor:
@@ -32,7 +33,7 @@ def right() -> dict:
 
 
 def test_a_right_decomposition_is_found_and_its_figures_are_exact() -> None:
-    found = recover.judge(**right())
+    found = recovery.judge(**right())
     assert found.found
     assert (found.ci_errors, found.distinct, found.most_active) == (0, (5, 5), (1, 1))
     assert (found.cosine, found.low, found.high) == pytest.approx((1.0, 1.0, 1.0), abs=1e-6)
@@ -65,11 +66,11 @@ def spoil_second_module(case: dict) -> None:
 def test_a_decomposition_that_is_wrong_in_one_way_is_not_found(spoil) -> None:
     case = right()
     spoil(case)
-    assert not recover.judge(**case).found
+    assert not recovery.judge(**case).found
 
 
-def spread_out(loss: float, importances: int) -> tuple[recover.Recovery, float]:
-    return recover.Recovery(importances, (5, 5), (1, 1), 1.0, 1.0, 1.0, 0.0), loss
+def spread_out(loss: float, importances: int) -> tuple[recovery.Recovery, float]:
+    return recovery.Recovery(importances, (5, 5), (1, 1), 1.0, 1.0, 1.0, 0.0), loss
 
 
 @pytest.mark.parametrize(
@@ -79,8 +80,8 @@ def test_the_seed_with_the_lowest_loss_is_believed(monkeypatch, capsys, errors, 
     results = {
         seed: spread_out(loss, count) for seed, loss, count in zip((3, 4), (2e-3, 1e-3), errors, strict=True)
     }
-    monkeypatch.setattr(recover, "train", lambda seed, steps, folder: results[seed])
-    assert recover.main(["--seeds", "3", "4"]) == status
+    monkeypatch.setattr(validate, "train", lambda seed, steps, folder: results[seed])
+    assert validate.main(["--seeds", "3", "4"]) == status
     assert (
         capsys.readouterr()
         .out.splitlines()[-1]
@@ -90,10 +91,10 @@ def test_the_seed_with_the_lowest_loss_is_believed(monkeypatch, capsys, errors, 
 
 @pytest.mark.slow
 def test_features_that_share_a_subcomponent_cost_loss(real_presets, capsys) -> None:
-    assert recover.main(["--seeds", "1", "2", "8"]) == 0
+    assert validate.main(["--seeds", "1", "2", "8"]) == 0
     assert "is seed 1's: found" in capsys.readouterr().out
 
 
 def test_an_untrained_toy_has_found_nothing_and_the_command_says_so(capsys) -> None:
-    assert recover.main(["--seeds", "0", "--steps", "1"]) == 1
+    assert validate.main(["--seeds", "0", "--steps", "1"]) == 1
     assert capsys.readouterr().out.startswith("seed 0: NOT FOUND: ")

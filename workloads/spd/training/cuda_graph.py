@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from workloads.api import Clock, NullClock
-from workloads.spd.maths.stacks import Stacks
+from workloads.spd.maths.sites import Stacks
 from workloads.spd.training.loop import Training
 
 EAGER_ITERATIONS = (

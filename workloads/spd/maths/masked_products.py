@@ -1,0 +1,273 @@
+"""From a pre-sigmoid importance to a mask, and from a mask to the output of a decomposed module.
+
+Plain form: ``comp = (m * x V) U + mu (x D^T) + b`` and ``out = where(r, comp, y + b)`` with y = x W^T.
+Folded: x D^T is y - (x V) U, hence ``z = ((m - mu) * x V) U + mu y`` and ``out = where(r, z, y) + b``: no D,
+no product with it, and no gradient through it. With m = mu = 1 the folded form is y + b to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from workloads.spd.maths.components import Operands
+from workloads.spd.maths.sites import Site, bias_of
+
+LEAK = 0.01
+"""Slope of a leaky clamp outside [0, 1]."""
+BETA = 10.0
+"""Steepness of the swishes."""
+
+Sigmoid = Callable[[Tensor], Tensor]
+
+
+class _LowerLeaky(torch.autograd.Function):
+    """clamp(g, 0, 1) whose gradient leaks below 0 where a step would raise g: a dead component can come
+    back."""
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor) -> Tensor:
+        ctx.save_for_backward(g)
+        return g.clamp(0.0, 1.0)
+
+    @staticmethod
+    def backward(ctx: Any, *incoming: Tensor) -> Tensor:
+        (g,) = ctx.saved_tensors
+        return lower_leaky_gradient(incoming[0], g)
+
+
+def lower_leaky_gradient(incoming: Tensor, g: Tensor) -> Tensor:
+    """What `lower_leaky` hands on of a gradient, at g."""
+    return torch.where(g <= 0, LEAK * incoming.clamp(max=0.0), torch.where(g <= 1, incoming, 0.0))
+
+
+class _Clamped(torch.autograd.Function):
+    """Values between 0 and 1, the gradient as if they were not clamped."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clamp(0.0, 1.0)
+
+    @staticmethod
+    def backward(ctx: Any, *incoming: Tensor) -> Tensor:
+        return incoming[0]
+
+
+def lower_leaky(g: Tensor) -> Tensor:
+    """For masks."""
+    return _LowerLeaky.apply(g)  # type: ignore[return-value]
+
+
+def upper_leaky(g: Tensor) -> Tensor:
+    """For the minimality loss: leaks above 1, so that a saturated importance can come down."""
+    return torch.where(g > 1, 1 + LEAK * (g - 1), g.clamp(min=0.0))
+
+
+def hard(g: Tensor) -> Tensor:
+    """clamp(g, 0, 1)"""
+    return g.clamp(0.0, 1.0)
+
+
+def leaky_hard(g: Tensor) -> Tensor:
+    """The clamp with a slope of 0.01 on either side."""
+    return torch.where(g < 0, LEAK * g, torch.where(g > 1, 1 + LEAK * (g - 1), g))
+
+
+def swish_hard(g: Tensor) -> Tensor:
+    """A smooth clamp: the difference of two swishes, one unit apart."""
+    return g * torch.sigmoid(BETA * g) - (g - 1) * torch.sigmoid(BETA * (g - 1))
+
+
+def _masked(form: Sigmoid) -> Sigmoid:
+    """Masks must lie in [0, 1], and these forms overshoot a little."""
+
+    def clamped(g: Tensor) -> Tensor:
+        return _Clamped.apply(form(g))  # type: ignore[return-value]
+
+    return clamped
+
+
+FORMS: dict[str, tuple[Sigmoid, Sigmoid]] = {
+    "leaky": (lower_leaky, upper_leaky),
+    "normal": (torch.sigmoid, torch.sigmoid),
+    "hard": (hard, hard),
+    "leaky_hard": (_masked(leaky_hard), leaky_hard),
+    "swish_hard": (_masked(swish_hard), swish_hard),
+}
+"""Lower and upper form by name."""
+
+
+@dataclass
+class SiteMask:
+    """How one module computes in a masked pass.
+
+    Attributes
+    ----------
+    mask : m [..., C] in [0, 1]; None for all ones
+    source : s [..., C]; where given, `mask` holds importances ci, and m = ci + (1 - ci) s is made inside the
+        product
+    delta : mu [...] in [0, 1]; None where the delta takes no part
+    route : r [...] bool, positions that run through components; None for all
+    rows : the routed positions as numbers [R] into the flattened ones. `mask` and `delta` then hold these
+        rows only, [R, C] and [R], and the module multiplies nothing else
+    """
+
+    mask: Tensor | None
+    delta: Tensor | None = None
+    route: Tensor | None = None
+    rows: Tensor | None = None
+    source: Tensor | None = None
+
+
+@dataclass
+class Call:
+    """State of one pass.
+
+    Attributes
+    ----------
+    masks, operands : by module, for the modules that are replaced
+    inputs : takes what modules read, in execution order; None where nobody asked
+    """
+
+    masks: Mapping[str, SiteMask] = field(default_factory=dict)
+    operands: Mapping[str, Operands] = field(default_factory=dict)
+    inputs: dict[str, Tensor] | None = None
+
+
+Check = Callable[[Tensor], None]
+
+
+def check_waiting(mask: Tensor) -> None:
+    """Refuse values outside [0, 1]; the host waits twice, once for each end.
+
+    The upstream project compares ``t.all() <= 1``, which is true of any mask. What is no number passes: it
+    makes a loss that is none, which is refused with its name and step.
+
+    Raises
+    ------
+    ValueError
+        A value is out of range.
+    """
+    if bool((mask < 0).any()) or bool((mask > 1).any()):
+        raise ValueError("a mask must lie in [0, 1]; its sources or importances are out of range")
+
+
+def check_on_device(mask: Tensor) -> None:
+    """The same test where the device finds out by itself: a violation ends the program later, and nobody
+    waits."""
+    inside = ~((mask < 0) | (mask > 1)).any()
+    torch._assert_async(inside, "a mask must lie in [0, 1]")  # pyright: ignore[reportPrivateImportUsage]
+
+
+def check_nothing(mask: Tensor) -> None:
+    """No test."""
+
+
+CHECKS: dict[str, Check] = {"sync": check_waiting, "async_assert": check_on_device, "off": check_nothing}
+
+
+class WeightedActivation(torch.autograd.Function):
+    """(ci + (1 - ci) s - mu) * a as one node: four operations instead of ten, and each gradient by one or
+    two.
+
+    Shapes: a, ci [..., C]; s [..., C] and mu [..., 1], which broadcast over positions where sources are
+    shared.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, ci: Tensor, s: Tensor, mu: Tensor) -> Tensor:
+        # lerp(ci, 1, s) is ci + (1 - ci) s without two tensors between.
+        weight = torch.lerp(ci, ci.new_ones(()), s.to(ci.dtype)).sub_(mu)
+        ctx.save_for_backward(a, ci, s, weight)
+        ctx.delta_shape = mu.shape
+        return weight * a
+
+    @staticmethod
+    def backward(ctx: Any, *incoming: Tensor) -> tuple[Tensor | None, ...]:
+        a, ci, s, weight = ctx.saved_tensors
+        wants_a, wants_ci, wants_s, wants_mu = ctx.needs_input_grad
+        grad = incoming[0]
+        inner = grad * a if wants_ci or wants_s or wants_mu else grad
+        return (
+            (grad * weight).to(a.dtype) if wants_a else None,
+            torch.addcmul(inner, inner, s, value=-1) if wants_ci else None,
+            torch.addcmul(inner, inner, ci, value=-1).sum_to_size(s.shape) if wants_s else None,
+            -inner.sum(-1, keepdim=True).sum_to_size(ctx.delta_shape) if wants_mu else None,
+        )
+
+
+class UnmaskedForm:
+    """Components without a mask: by two products, by one with V U, or by what costs less.
+
+    Two products cost C (in + out) multiplications a position, one in*out and once for all positions C*in*out.
+    """
+
+    def __init__(self, level: str) -> None:
+        self.level = level
+
+    def __call__(self, x: Tensor, site: Site, operands: Operands) -> Tensor:
+        """x V U [..., out]."""
+        if self._fuses(site, site.positions(x).numel()):
+            return site.read(x, operands.V @ operands.U)
+        return site.read(x, operands.V) @ operands.U
+
+    def _fuses(self, site: Site, positions: int) -> bool:
+        if self.level == "by_cost":
+            one = site.d_in * site.d_out * (1 + site.count / positions)
+            return one < site.count * (site.d_in + site.d_out)
+        return self.level == "fused"
+
+
+def with_delta(x: Tensor, site: Site, operands: Operands, mask: SiteMask, unmasked: UnmaskedForm) -> Tensor:
+    """(m * x V) U + mu (x D^T), without bias [..., out]."""
+    out = _components(x, site, operands, mask.mask, unmasked)
+    if mask.delta is not None and operands.delta is not None:
+        out = out + mask.delta.unsqueeze(-1) * site.read(x, operands.delta.T)
+    return out
+
+
+def _components(
+    x: Tensor, site: Site, operands: Operands, mask: Tensor | None, unmasked: UnmaskedForm
+) -> Tensor:
+    if mask is None:
+        return unmasked(x, site, operands)
+    return (mask * site.read(x, operands.V)) @ operands.U
+
+
+def folded(
+    x: Tensor, y: Tensor | None, site: Site, operands: Operands, mask: SiteMask, unmasked: UnmaskedForm
+) -> Tensor:
+    """((m - mu) * x V) U + mu y, without bias [..., out]. `y` may be missing where there is no mu."""
+    if mask.delta is None or y is None:
+        return with_delta(x, site, Operands(operands.V, operands.U), SiteMask(mask.mask), unmasked)
+    mu = mask.delta.unsqueeze(-1)
+    if mask.source is not None and mask.mask is not None:
+        weight = WeightedActivation.apply(site.read(x, operands.V), mask.mask, mask.source, mu)
+        return torch.addcmul(weight @ operands.U, mu.to(y.dtype), y)
+    weight = (1 - mu if mask.mask is None else mask.mask - mu) * site.read(x, operands.V)
+    return weight @ operands.U + mu * y
+
+
+def folded_rows(
+    x: Tensor, y: Tensor, site: Site, operands: Operands, mask: SiteMask, unmasked: UnmaskedForm
+) -> Tensor:
+    """The folded form at the routed rows only, and y everywhere else, without bias [..., out].
+
+    Under a random subset of modules little more than half of all positions are routed at a module: the
+    products of the rest would be computed and thrown away.
+    """
+    assert mask.rows is not None
+    flat = y.flatten(0, -2)
+    inputs = (x.flatten() if site.kind == "embedding" else x.flatten(0, -2)).index_select(0, mask.rows)
+    z = folded(inputs, flat.index_select(0, mask.rows), site, operands, mask, unmasked)
+    return flat.index_copy(0, mask.rows, z.to(flat.dtype)).unflatten(0, y.shape[:-1])
+
+
+def with_bias(out: Tensor, leaf: nn.Module) -> Tensor:
+    """out + b"""
+    bias = bias_of(leaf)
+    return out if bias is None else out + bias
