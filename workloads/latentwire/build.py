@@ -15,9 +15,9 @@ from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.data import cache
 from workloads.latentwire.data.cache import TeacherCache
 from workloads.latentwire.data.corpus import Corpus
-from workloads.latentwire.data.layout import Layout
+from workloads.latentwire.data.row_layout import Layout
 from workloads.latentwire.kernels import native_attention, native_layers
-from workloads.latentwire.maths import fused, local_models
+from workloads.latentwire.maths import joined_layers, local_models
 from workloads.latentwire.maths.attention import KERNELS
 from workloads.latentwire.maths.encoder import LatentEncoder, table_rms
 from workloads.latentwire.maths.lm import CausalLM, LayerPath, run_layer, store_as
@@ -25,7 +25,7 @@ from workloads.latentwire.maths.lm import Path as PassPath
 from workloads.latentwire.maths.objective import Model, Options
 from workloads.latentwire.maths.student import Student, StudentPath
 from workloads.latentwire.maths.teacher import Teacher
-from workloads.latentwire.maths.trained import Trained, trained_for
+from workloads.latentwire.maths.trainables import Trained, trained_for
 from workloads.latentwire.presets import LMS, LMConfig
 from workloads.training.precision import autocast
 
@@ -102,9 +102,9 @@ class Builder:
         )
         encoder.bytes.recompute = self.levels["grad_checkpointing"] == "on"
         trained = trained_for(config, shapes)
-        encoder.native = self.levels["encoder_attn"] == "native"
-        if encoder.native:
+        if self.levels["encoder_attn"] == "native":
             native_attention.library()  # built now, not inside the first step
+            encoder.pack(native_attention.attention)
         return encoder.to(self.device, self.dtype), [one.to(self.device, self.dtype) for one in trained]
 
     def frozen(self, number: int, shape: LMConfig) -> tuple[CausalLM, torch.Tensor]:
@@ -127,9 +127,9 @@ class Builder:
             lm.requires_grad_(True)
         return lm, rho
 
-    def _pieces(self) -> fused.Pieces:
+    def _pieces(self) -> joined_layers.Pieces:
         if self.levels["lm_layers"] != "native":
-            return fused.PIECES
+            return joined_layers.PIECES
         native_layers.library()  # built now, not inside the first step
         return native_layers.PIECES
 

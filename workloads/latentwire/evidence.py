@@ -12,8 +12,8 @@ from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.data import batches
 from workloads.latentwire.data.batches import Piece, Window
 from workloads.latentwire.data.corpus import Corpus
-from workloads.latentwire.data.layout import Layout
-from workloads.latentwire.maths.decode import Decoder
+from workloads.latentwire.data.row_layout import Layout
+from workloads.latentwire.maths.greedy_decoding import Decoder
 from workloads.latentwire.maths.objective import Objective, Phase
 from workloads.latentwire.training.accumulate import Accumulator
 from workloads.latentwire.training.ranks import Ranks

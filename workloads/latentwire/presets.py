@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+PAD_BYTE = 256
+"""The id that fills rows of bytes up: the first behind those of bytes."""
+
 
 @dataclass(frozen=True)
 class RopeScaling:

@@ -22,7 +22,7 @@ import torch
 from workloads.api import Context, Device, LevelValue, NullClock
 from workloads.errors import ConfigError, PerfsweepError, UnsupportedHere
 from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.maths import scoring
+from workloads.latentwire.maths.answer_scores import bootstrap, resolvable
 from workloads.latentwire.toggles import PRESETS, TOGGLES
 from workloads.latentwire.training import evaluate
 from workloads.latentwire.workload import LatentWire
@@ -122,7 +122,7 @@ def compare(base: Side, arm: Side, rounded: bool) -> tuple[list[str], bool]:
     lost = False
     for before, after in zip(base.scores, arm.scores, strict=True):
         difference = [a - b for a, b in zip(after.f1_each, before.f1_each, strict=True)]
-        interval = scoring.bootstrap(difference)
+        interval = bootstrap(difference)
         lost |= interval.high < 0
         lines.append(
             f"model {before.model} {before.arm:12}: EM {before.em} and {after.em}, F1 {before.f1} and"
@@ -130,8 +130,7 @@ def compare(base: Side, arm: Side, rounded: bool) -> tuple[list[str], bool]:
         )
     n = len(base.scores[0].f1_each)
     lines.append(
-        f"{n} examples resolve differences of about {100 * scoring.resolvable(base.scores[0].f1_each):.0f}"
-        " points"
+        f"{n} examples resolve differences of about {100 * resolvable(base.scores[0].f1_each):.0f} points"
     )
     lines.append(f"verdict: {'the same' if same and not lost else 'different'}")
     return lines, same and not lost

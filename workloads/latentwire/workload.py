@@ -24,73 +24,25 @@ from workloads.latentwire import evidence as probes
 from workloads.latentwire import presets
 from workloads.latentwire.build import Builder, groups_of, model_shapes
 from workloads.latentwire.config import LatentWireConfig
+from workloads.latentwire.counters import COUNTED
 from workloads.latentwire.data import batches
 from workloads.latentwire.data.batches import Collator, Numbers, Resident, Shape, Window
 from workloads.latentwire.data.corpus import Corpus, layouts_for
-from workloads.latentwire.data.prepare import fill_caches
 from workloads.latentwire.maths.objective import Objective
 from workloads.latentwire.toggles import CHECKS, CLAIMS, TOGGLES
 from workloads.latentwire.training import evaluate, moving
 from workloads.latentwire.training.accumulate import Accumulator, Form
 from workloads.latentwire.training.metrics import Metrics
-from workloads.latentwire.training.micro import choose_rows
+from workloads.latentwire.training.micro_batch import choose_rows
 from workloads.latentwire.training.ranks import Ranks
 from workloads.latentwire.training.sharding import shard, split_layers
+from workloads.latentwire.training.teacher_caches import fill_caches
 from workloads.latentwire.training.updates import Updates
 from workloads.toggles import product_type
 from workloads.training import prefetch
 
 PRODUCTS = {"bf16": "half", "int8_wo": "half", "fp8": "fp8"}
 """Type of the frozen models' products, of the types of weights that decide it."""
-
-COUNTED = (
-    *(
-        "micro_steps",
-        "graphs_kept",
-        "backward_calls",
-        "student_passes",
-        "student_positions",
-        "head_rows",
-        "head_bytes",
-    ),
-    *(
-        "lm_flops",
-        "lm_positions",
-        "lm_bytes",
-        "lm_gradients",
-        "teacher_rows",
-        "teacher_head_rows",
-        "teacher_positions",
-    ),
-    *(
-        "padded_positions",
-        "encoder_positions",
-        "encoder_kernels",
-        "table_reads",
-        "attention_kernels",
-        "syncs",
-        "rows_tokenised",
-        "host_copies",
-    ),
-    *(
-        "loader_batches",
-        "worker_batches",
-        "pinned_batches",
-        "unwaited_copies",
-        "prefetched_batches",
-        "examples",
-    ),
-    *(
-        "graph_captures",
-        "cache_releases",
-        "devices_used",
-        "ranks",
-        "retries",
-        "decode_calls",
-        "examples_per_step",
-    ),
-    *("reduced_bytes", "gathered_bytes", "broken_terms"),
-)
 
 
 class LatentWire(Workload):

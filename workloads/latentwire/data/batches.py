@@ -18,13 +18,32 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from workloads.latentwire.data.corpus import Corpus
-from workloads.latentwire.data.layout import Row
-from workloads.latentwire.maths.encoder import PAD_BYTE
-from workloads.latentwire.maths.losses import term_weights
-from workloads.latentwire.maths.teacher import Prompts
+from workloads.latentwire.data.row_layout import Row
+from workloads.latentwire.data.term_weights import term_weights
+from workloads.latentwire.presets import PAD_BYTE
 from workloads.training.loading import data_loader
 
 GLOBAL_BLOCK = 8  # windows whose rows are sorted together by bucket=global
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Teacher rows of a piece.
+
+    Attributes
+    ----------
+    ids : [B, S + K - 1] scaffold and early answer, padded right
+    positions : [B, K] predictive positions
+    numbers : [B] numbers of the examples
+    lengths : tokens of each row, on the host
+    index : numbers of the examples, on the host
+    """
+
+    ids: Tensor
+    positions: Tensor
+    numbers: Tensor
+    lengths: tuple[int, ...]
+    index: tuple[int, ...]
 
 
 @dataclass

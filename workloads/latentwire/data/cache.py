@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from workloads.errors import RecordError
-from workloads.latentwire.data.layout import Row
+from workloads.latentwire.data.row_layout import Row
 
 
 def key_of(*parts: Any) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 from workloads.errors import ConfigError
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.data import cache, generator, readers
-from workloads.latentwire.data.layout import Layout, Row
 from workloads.latentwire.data.readers import Example
+from workloads.latentwire.data.row_layout import Layout, Row
 from workloads.latentwire.data.tokens import LEAST_IDS, Tokenizer, tokenizer_for
 from workloads.latentwire.presets import LMConfig
 

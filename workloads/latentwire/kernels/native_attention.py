@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from workloads import native
 from workloads.errors import UnsupportedHere
+from workloads.latentwire.maths.encoder import Packed
 
 SOURCE = Path(__file__).with_name("native_attention.cpp")
 TILES = Path(__file__).with_name("attention_tiles.cpp")
@@ -44,17 +45,6 @@ def _kernel(width: int, dtype: torch.dtype, low: bool) -> Callable[..., int]:
     if width == TILE_HEAD and dtype == torch.float32 and (by_tiles := tiles()) is not None:
         return by_tiles.attention_tiles_low if low else by_tiles.attention_tiles
     return getattr(library(), _ENTRIES[dtype])
-
-
-class Packed(NamedTuple):
-    """Rows behind one another: row b has `lengths[b]` positions, at least one, from `starts[b]` on; [B]
-    int64.
-
-    Behind the last row there may be more positions; nothing is computed for them, and they are zero.
-    """
-
-    starts: Tensor
-    lengths: Tensor
 
 
 class _Form(NamedTuple):

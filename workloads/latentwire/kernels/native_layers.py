@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from workloads import native
-from workloads.latentwire.maths import fused
+from workloads.latentwire.maths import joined_layers
 
 SOURCE = Path(__file__).with_name("native_layers.cpp")
 _NAMES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16"}
@@ -58,7 +58,7 @@ class _RmsNorm(torch.autograd.Function):
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x [.., d] -> [.., d]; statistics at least in single precision."""
     if weight.requires_grad or weight.dtype != x.dtype or x.dtype not in _NAMES:
-        return fused.rms_norm(x, weight, eps)
+        return joined_layers.rms_norm(x, weight, eps)
     return _RmsNorm.apply(x, weight, eps)  # type: ignore[no-any-return]
 
 
@@ -83,7 +83,7 @@ class _Gated(torch.autograd.Function):
 
 def gated(joined: Tensor) -> Tensor:
     """silu(gate) * up of joined [.., 2 ff] -> [.., ff]"""
-    return _Gated.apply(joined) if joined.dtype in _NAMES else fused.gated(joined)  # type: ignore[no-any-return]
+    return _Gated.apply(joined) if joined.dtype in _NAMES else joined_layers.gated(joined)  # type: ignore[no-any-return]
 
 
 class _Rotated(torch.autograd.Function):
@@ -112,8 +112,8 @@ def rotated(x: Tensor, turned: int, cos: Tensor, sin: Tensor) -> Tensor:
     """The first `turned` heads of x [B, S, H, e] turned by their position; cos and sin [S, e] or [B, S,
     e]."""
     if x.dtype not in _NAMES:
-        return fused.rotated(x, turned, cos, sin)
+        return joined_layers.rotated(x, turned, cos, sin)
     return _Rotated.apply(x, turned, cos.to(x.dtype).contiguous(), sin.to(x.dtype).contiguous())  # type: ignore[no-any-return]
 
 
-PIECES = fused.Pieces(rms_norm, gated, rotated)
+PIECES = joined_layers.Pieces(rms_norm, gated, rotated)

@@ -140,8 +140,10 @@ def varlen(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed) -> Tensor:
     )  # [total, h, e]
     if not q.is_cuda:
         return _segment_by_segment(q, k, v, ends).flatten(1).unsqueeze(0)
+    # The kernel multiplies 16-bit numbers only.
     kind = q.dtype if q.dtype in (torch.bfloat16, torch.float16) else torch.bfloat16
     wanted, (q, k, v) = v.dtype, (x.to(kind) for x in (q, k, v))
+    # The window has no end to the left and none to the right of the query: causal order.
     mixed: Any = varlen_attn(q, k, v, ends, ends, longest, longest, window_size=(-1, 0))
     return mixed.flatten(1).unsqueeze(0).to(wanted)
 

@@ -6,19 +6,35 @@ Dimensions: B rows, L bytes, M latents, d_z latent width, d width of a model.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from workloads.latentwire.kernels.native_attention import Packed, attention
+from workloads.latentwire.presets import PAD_BYTE
 
-PAD_BYTE = 256
 HEADS = 8
 SHAPE_STEP = 256
 """Packed bytes are filled up to a multiple of it for 16-bit products: oneDNN compiles a kernel for each new
 shape."""
+
+
+class Packed(NamedTuple):
+    """Rows behind one another: row b has `lengths[b]` positions, at least one, from `starts[b]` on; [B]
+    int64.
+
+    Behind the last row there may be more positions; nothing is computed for them, and they are zero.
+    """
+
+    starts: Tensor
+    lengths: Tensor
+
+
+PackedAttention = Callable[[Tensor, Tensor, Packed, int], Tensor]
+"""Attention of `HEADS` heads over rows without any padding; see `kernels.native_attention`."""
 
 Mask = Tensor | Packed
 """Which keys count [B, 1, 1, L], or rows without any padding."""
@@ -32,6 +48,7 @@ class Attention(nn.Module):
         self.q = nn.Linear(width, width)
         self.kv = nn.Linear(width, 2 * width)
         self.o = nn.Linear(width, width)
+        self.packed: PackedAttention | None = None
 
     def forward(self, asked: Tensor, held: Tensor, mask: Mask) -> Tensor:
         """asked [B, S, w], held [B, L, w], mask [B, 1, 1, L] true where a key counts -> [B, S, w]
@@ -39,7 +56,8 @@ class Attention(nn.Module):
         Packed rows come as [total, w]; `asked` may be they themselves.
         """
         if isinstance(mask, Packed):
-            return self.o(attention(self.q(asked), self.kv(held), mask, HEADS))
+            assert self.packed is not None
+            return self.o(self.packed(self.q(asked), self.kv(held), mask, HEADS))
         q = self.q(asked).unflatten(-1, (HEADS, -1)).transpose(1, 2)
         k, v = self.kv(held).unflatten(-1, (2 * HEADS, -1)).transpose(1, 2).chunk(2, dim=1)
         return self.o(F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2))
@@ -125,6 +143,13 @@ class LatentEncoder(nn.Module):
         self.native = False
         self.bytes = ByteEncoder(width, layers, max_bytes, norm, dropout)
         self.pooler = Pooler(width, latents)
+
+    def pack(self, attention: PackedAttention) -> None:
+        """Run rows without any padding, through a kernel that takes them so."""
+        self.native = True
+        for module in self.modules():
+            if isinstance(module, Attention):
+                module.packed = attention
 
     def forward(self, source: Tensor) -> Tensor:
         """source [B, L] -> z [B, M, d_z]"""

@@ -2,7 +2,7 @@
 
 ``modules`` keeps every projection to itself and writes norms and rotations out, as the upstream modules do;
 ``fused`` joins projections and has hand-written derivatives that keep less for the backward pass
-(`fused.py`).
+(`joined_layers`).
 
 Dimensions: B rows, S positions, d model width, h query heads, g key heads, e head width, V vocabulary.
 """
@@ -20,10 +20,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from workloads.latentwire.maths import fused, quantised
+from workloads.latentwire.maths import joined_layers
 from workloads.latentwire.maths.attention import Allowed, Attend, Mask, eager
 from workloads.latentwire.maths.lora import Lora, adapted
-from workloads.latentwire.presets import LMConfig, RopeScaling
+from workloads.latentwire.maths.rotary import rotate, rotations
+from workloads.latentwire.maths.stored_weights import Weight, quantise
+from workloads.latentwire.presets import LMConfig
 
 KeyValues = list[tuple[Tensor, Tensor]]
 """Keys and values [1 or B, g, S, e] of every layer, rotated already."""
@@ -37,23 +39,6 @@ def keys_in(past: KeyValues | None) -> int:
 def of_row(past: KeyValues | None, row: int) -> KeyValues | None:
     """Keys and values [1, g, S, e] of one row."""
     return None if past is None else [(k[row : row + 1], v[row : row + 1]) for k, v in past]
-
-
-class Weight(nn.Module):
-    """A frozen matrix [out, in] with an optional bias, in whatever type it is stored."""
-
-    def __init__(self, matrix: Tensor, bias: Tensor | None = None) -> None:
-        super().__init__()
-        self.matrix = nn.Parameter(matrix, requires_grad=False)
-        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x [.., in] -> [.., out]"""
-        return F.linear(x, self.matrix, self.bias)
-
-    def part(self, x: Tensor, first: int, end: int | None) -> Tensor:
-        """x [.., in] times outputs `first` to `end`"""
-        return F.linear(x, self.matrix[first:end], None if self.bias is None else self.bias[first:end])
 
 
 class Layer(nn.Module):
@@ -93,7 +78,7 @@ class LayerPath:
     attend: Attend
     joined: bool = False
     recompute: str = "off"
-    pieces: fused.Pieces = fused.PIECES
+    pieces: joined_layers.Pieces = joined_layers.PIECES
 
 
 @dataclass
@@ -180,6 +165,8 @@ class CausalLM(nn.Module):
         key = (0, like.device, like.dtype)
         held = self._tables.get(key)
         if held is None or held[0].shape[0] < start + length:
+            # Doubling keeps the number of tables small. Angles in float64, rounded once: far positions leave
+            # float32 no digits for them.
             size = max(256, 1 << (start + length - 1).bit_length())
             angles = torch.outer(torch.arange(size, dtype=torch.float64), self._angles)
             angles = torch.cat((angles, angles), dim=-1)
@@ -229,6 +216,7 @@ class CausalLM(nn.Module):
             x, kv = self._layer(layer, x, cos, sin, allowed, held, last, added)
             if keep is not None:
                 keep.append(kv)
+            # State distillation compares the first three layers.
             if states is not None and number < 3:
                 states.append(x)
         return self.final_norm(x.to(self.norm.device))
@@ -300,27 +288,11 @@ class CausalLM(nn.Module):
     def join(self) -> None:
         """Join the projections that read the same input."""
         for layer in self.layers:
-            fused.join(layer)
+            joined_layers.join(layer)
 
     def stored_bytes(self) -> int:
         """Bytes of all weights."""
         return sum(p.numel() * p.element_size() for p in [*self.parameters(), *self.buffers()])
-
-
-def rotations(config: LMConfig) -> Tensor:
-    """Radians per position of each pair of entries [e / 2], long wavelengths stretched where the model says
-    so."""
-    half = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
-    speed = config.rope_theta**-half
-    return speed if config.rope_scaling is None else _stretched(speed, config.rope_scaling)
-
-
-def _stretched(speed: Tensor, scaling: RopeScaling) -> Tensor:
-    """Llama 3's rule: leave short wavelengths, divide long ones, blend between."""
-    wavelength = 2 * math.pi / speed
-    ratio = scaling.original_max / wavelength
-    blend = ((ratio - scaling.low_freq) / (scaling.high_freq - scaling.low_freq)).clamp(0, 1)
-    return (1 - blend) * speed / scaling.factor + blend * speed
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -328,13 +300,6 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     wide = x if x.dtype == torch.float64 else x.float()
     wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
     return weight * wide.to(x.dtype)
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x [B, h, S, e] turned by its position: the second half of the entries is the imaginary part."""
-    half = x.shape[-1] // 2
-    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
-    return x * cos.to(x.dtype) + turned * sin.to(x.dtype)
 
 
 def run_layer(
@@ -356,7 +321,7 @@ def run_layer(
     norm = path.pieces.rms_norm if path.joined else rms_norm
     normed = norm(x, layer.norm1, config.rms_eps)
     if path.joined:
-        q, k, v = fused.queries_keys_values(path.pieces, layer, config, normed, cos, sin, rows)
+        q, k, v = joined_layers.queries_keys_values(path.pieces, layer, config, normed, cos, sin, rows)
     else:
         q, k, v = _queries_keys_values(layer, config, normed, cos, sin, rows)
     if past is not None:
@@ -417,4 +382,4 @@ def store_as(model: CausalLM, level: str) -> None:
         return
     model.to(torch.bfloat16)
     if level != "bf16":
-        quantised.quantise(model, level)
+        quantise(model, level)

@@ -7,10 +7,8 @@ another objective.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,29 +18,6 @@ FIRST_WEIGHT, EARLY_WEIGHT, DISTILL_WEIGHT = 0.5, 0.5, 1.0
 SCALE_WEIGHT = 0.05
 STATE_WEIGHT, MANIFOLD_WEIGHT = 0.1, 0.01
 TEMPERATURE = 2.0
-
-
-def term_weights(lengths: Sequence[int], answer_tokens: int, early_tokens: int) -> np.ndarray:
-    """Weight of every l_ij in the teacher-forced, first-token and early-token losses [3, B, T], float64.
-
-    `lengths` are the answers' of the whole effective batch, each with its end.
-    """
-    n = np.asarray(lengths)[:, None]
-    real = (np.arange(answer_tokens)[None] < n).astype(np.float64)
-    forced = real / real.sum()
-    first = np.zeros_like(real)
-    first[:, 0] = 1 / len(lengths)
-    return np.stack([forced, first, _early(real, early_tokens)])
-
-
-def _early(real: np.ndarray, early_tokens: int) -> np.ndarray:
-    """Mean over the early tokens that anybody has, of the mean over the rows that have it [B, T]."""
-    counts = real.sum(axis=0)
-    counts[early_tokens:] = 0
-    present = counts > 0
-    weights = np.zeros_like(real)
-    weights[:, present] = real[:, present] / counts[present] / present.sum()
-    return weights
 
 
 @dataclass
@@ -74,6 +49,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 def divergence(student: Tensor, teacher: Tensor) -> Tensor:
     """tau^2 KL(teacher || student) of logits [.., V] at temperature tau -> [..]"""
+    # tau^2 keeps gradients as large as at temperature one (Hinton et al. 2015).
     log_q = F.log_softmax(student / TEMPERATURE, dim=-1)
     log_p = F.log_softmax(teacher / TEMPERATURE, dim=-1)
     return TEMPERATURE**2 * F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1)
@@ -86,6 +62,7 @@ def sparse_divergence(student: Tensor, values: Tensor, ids: Tensor) -> Tensor:
     wide = values.to(log_q.dtype)
     if ids.shape[-1] == student.shape[-1]:
         return TEMPERATURE**2 * (wide.exp() * (wide - log_q)).sum(-1)
+    # 1 - sum p by expm1: the difference cancels where the top holds nearly everything.
     rest_p = (-torch.expm1(torch.logsumexp(wide, -1))).clamp(min=1e-12)
     rest_q = (-torch.expm1(torch.logsumexp(log_q, -1))).clamp(min=1e-12)
     head = (wide.exp() * (wide - log_q)).sum(-1)

@@ -19,7 +19,7 @@ from workloads.latentwire.maths.encoder import LatentEncoder, calibrated, table_
 from workloads.latentwire.maths.lm import CausalLM
 from workloads.latentwire.maths.student import Prefix, Student
 from workloads.latentwire.maths.teacher import Teacher
-from workloads.latentwire.maths.trained import Trained
+from workloads.latentwire.maths.trainables import Trained
 
 Phase = Callable[[str], AbstractContextManager[Any]]
 

@@ -106,6 +106,7 @@ class Student:
         read = slice(first, first + answer.shape[1])
         states: list[Tensor] | None = [] if self.path.keep_states else None
         rows = Rows(read) if self.path.pruned else None
+        # The last answer token is not given: nothing is predicted from it.
         hidden = self._pass(start, answer[:, :-1], rows=rows, states=states)
         hidden, inside = (hidden, slice(None)) if self.path.pruned else (hidden, read)
         early = slice(
@@ -162,6 +163,7 @@ class Student:
         """Head and cross entropy in one, never with all logits at once."""
         lm = self.lm
         rows = answer.numel()
+        # The fused form passes by `CausalLM.logits`, which counts for the others.
         self._counts["head_rows"] += rows
         self._counts["lm_flops"] += 4 * rows * lm.config.head_parameters
         flat = hidden.flatten(0, 1)

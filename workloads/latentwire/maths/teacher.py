@@ -15,32 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from workloads.latentwire.data.batches import Prompts
 from workloads.latentwire.data.cache import TeacherCache
 from workloads.latentwire.maths.attention import Mask, Segments
 from workloads.latentwire.maths.lm import CausalLM, KeyValues, Rows
 from workloads.latentwire.maths.losses import TEMPERATURE, divergence, sparse_divergence
 
 CHUNK = 4
-
-
-@dataclass(frozen=True)
-class Prompts:
-    """Teacher rows of a piece.
-
-    Attributes
-    ----------
-    ids : [B, S + K - 1] scaffold and early answer, padded right
-    positions : [B, K] predictive positions
-    numbers : [B] numbers of the examples
-    lengths : tokens of each row, on the host
-    index : numbers of the examples, on the host
-    """
-
-    ids: Tensor
-    positions: Tensor
-    numbers: Tensor
-    lengths: tuple[int, ...]
-    index: tuple[int, ...]
 
 
 @dataclass
@@ -165,6 +146,7 @@ class Teacher:
         """All rows one behind the other, without pads."""
         device = prompts.ids.device
         lengths = torch.tensor(prompts.lengths)
+        # Made on the host, where the lengths are known: reading them from the device would wait for it.
         ends = F.pad(lengths.cumsum(0), (1, 0))
         columns = torch.cat([torch.arange(n) for n in prompts.lengths])
         rows = torch.repeat_interleave(torch.arange(len(prompts.lengths)), lengths)

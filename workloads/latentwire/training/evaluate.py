@@ -15,17 +15,16 @@ import torch
 from torch import Tensor
 
 from workloads.latentwire.data import batches
-from workloads.latentwire.data.layout import Layout
 from workloads.latentwire.data.readers import Example
-from workloads.latentwire.maths import scoring
+from workloads.latentwire.data.row_layout import Layout
+from workloads.latentwire.maths.answer_scores import Interval, bootstrap, exact_match, f1
 from workloads.latentwire.maths.attention import Mask
-from workloads.latentwire.maths.decode import Decoder
-from workloads.latentwire.maths.encoder import PAD_BYTE
+from workloads.latentwire.maths.greedy_decoding import Decoder
 from workloads.latentwire.maths.lm import CausalLM, KeyValues, keys_in, of_row
 from workloads.latentwire.maths.lora import Lora
 from workloads.latentwire.maths.losses import cross_entropy
 from workloads.latentwire.maths.objective import Objective
-from workloads.latentwire.maths.scoring import Interval
+from workloads.latentwire.presets import PAD_BYTE
 
 ARMS = ("text", "latent", "token_budget", "no_context")
 
@@ -89,14 +88,22 @@ def _score(
     )
     wall_s = time.perf_counter() - started
     texts = [layout.tokenizer.decode(_until(row, layout.tokenizer.end)) for row in ids.tolist()]
-    exact = [
-        scoring.exact_match(text, example.answers) for text, example in zip(texts, examples, strict=True)
-    ]
-    overlap = [scoring.f1(text, example.answers) for text, example in zip(texts, examples, strict=True)]
+    exact = [exact_match(text, example.answers) for text, example in zip(texts, examples, strict=True)]
+    overlap = [f1(text, example.answers) for text, example in zip(texts, examples, strict=True)]
     nll, top1, top5 = _likelihood(lm, layout, read, examples)
     mean_length = sum(read.lengths) / len(read.lengths)
-    em, f1 = scoring.bootstrap(exact), scoring.bootstrap(overlap)
-    return Score(number, arm, em, f1, tuple(overlap), nll, top1, top5, mean_length, wall_s)
+    return Score(
+        number,
+        arm,
+        bootstrap(exact),
+        bootstrap(overlap),
+        tuple(overlap),
+        nll,
+        top1,
+        top5,
+        mean_length,
+        wall_s,
+    )
 
 
 def _until(ids: list[int], end: int) -> list[int]:

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from workloads.errors import ConfigError
-from workloads.latentwire.maths.lm import CausalLM, LayerPath, Weight, run_layer
+from workloads.latentwire.maths.lm import CausalLM, LayerPath, run_layer
+from workloads.latentwire.maths.stored_weights import Weight
 
 
 def split_layers(model: CausalLM, devices: list[torch.device]) -> None:

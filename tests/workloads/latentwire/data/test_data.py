@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from workloads.errors import ConfigError
 from workloads.latentwire.data import generator, readers
-from workloads.latentwire.data.layout import Layout
+from workloads.latentwire.data.row_layout import Layout
 from workloads.latentwire.data.tokens import A, B, bpe_available, bpe_tokenizer, byte_tokenizer
 
 

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from workloads.errors import UnsupportedHere
 from workloads.latentwire.kernels import native_attention
-from workloads.latentwire.kernels.native_attention import HEAD_WIDTHS, TILE_HEAD, Packed, attention, library
+from workloads.latentwire.kernels.native_attention import HEAD_WIDTHS, TILE_HEAD, attention, library
 from workloads.latentwire.maths import encoder
-from workloads.latentwire.maths.encoder import PAD_BYTE, LatentEncoder
+from workloads.latentwire.maths.encoder import LatentEncoder, Packed
+from workloads.latentwire.presets import PAD_BYTE
 
 HEADS = 3
 
@@ -166,7 +167,7 @@ def test_filling_shapes_up_for_16_bit_products_changes_no_latent(
     monkeypatch.setattr(encoder, "SHAPE_STEP", step)
     torch.manual_seed(0)
     made = LatentEncoder(width=32, layers=1, max_bytes=16, latents=4, norm="post", dropout=0.0)
-    made.native = True
+    made.pack(attention)
     lengths: list[int] = []
     made.bytes.register_forward_hook(lambda _module, _given, out: lengths.append(len(out)))
     source = torch.randint(0, PAD_BYTE, (3, 16))

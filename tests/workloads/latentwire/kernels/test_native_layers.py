@@ -11,7 +11,7 @@ from torch import Tensor
 
 from workloads.errors import UnsupportedHere
 from workloads.latentwire.kernels import native_layers
-from workloads.latentwire.maths import fused
+from workloads.latentwire.maths import joined_layers
 
 BOUNDS = {torch.float64: 1e-13, torch.float32: 2e-6, torch.bfloat16: 1e-2}
 EPS = 1e-5
@@ -154,4 +154,4 @@ def test_weights_that_want_gradients_get_them() -> None:
 
 def test_a_norm_of_another_type_than_its_weight_goes_the_other_way() -> None:
     x, weight = torch.randn(3, 16), torch.randn(16).bfloat16()
-    assert torch.equal(native_layers.rms_norm(x, weight, EPS), fused.rms_norm(x, weight, EPS))
+    assert torch.equal(native_layers.rms_norm(x, weight, EPS), joined_layers.rms_norm(x, weight, EPS))

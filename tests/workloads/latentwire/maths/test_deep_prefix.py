@@ -18,7 +18,7 @@ from workloads.latentwire.data.corpus import layouts_for
 from workloads.latentwire.maths.attention import Mask
 from workloads.latentwire.maths.encoder import table_rms
 from workloads.latentwire.maths.lm import KeyValues
-from workloads.latentwire.maths.trained import DeepPrefix
+from workloads.latentwire.maths.trainables import DeepPrefix
 from workloads.latentwire.presets import LMS
 
 PAST = 3

@@ -8,7 +8,7 @@ from added import BOTH, FORMS, build, derivatives, distance, inputs, learn, with
 from torch import Tensor
 
 from workloads.latentwire.maths import lora as lora_module
-from workloads.latentwire.maths import quantised
+from workloads.latentwire.maths import stored_weights
 from workloads.latentwire.maths.attention import Mask
 from workloads.latentwire.maths.lm import CausalLM, Rows
 from workloads.latentwire.maths.lora import Lora
@@ -80,7 +80,7 @@ def test_an_addition_to_the_wrong_part_of_joined_weights_is_told_apart(monkeypat
 @pytest.mark.parametrize("joined", [False, True])
 def test_eight_bit_weights_carry_additions(joined) -> None:
     lm, lora, x = build(joined=joined), additions(("q", "k", "v", "gate", "up")), inputs()
-    quantised.quantise(lm, "int8_wo")
+    stored_weights.quantise(lm, "int8_wo")
     layer, added = lm.layers[0], lora.layers[0]
     view = lora_module.adapted(layer, added, joined)
     names = ("qkv", "gate_up") if joined else ("q", "k", "v", "gate", "up")

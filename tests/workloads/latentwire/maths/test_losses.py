@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from workloads.latentwire.data.term_weights import term_weights
 from workloads.latentwire.maths import losses
 from workloads.latentwire.maths.losses import (
     StudentOut,
@@ -18,7 +19,6 @@ from workloads.latentwire.maths.losses import (
     divergence,
     model_terms,
     sparse_divergence,
-    term_weights,
 )
 
 T, K, V = 6, 4, 11

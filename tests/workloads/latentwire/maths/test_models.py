@@ -10,11 +10,21 @@ import pytest
 import torch
 
 from workloads.errors import ConfigError
-from workloads.latentwire.maths import local_models, quantised
+from workloads.latentwire.kernels import native_attention
+from workloads.latentwire.maths import local_models, stored_weights
 from workloads.latentwire.maths.attention import KERNELS, Mask, Segments
-from workloads.latentwire.maths.encoder import PAD_BYTE, Adapter, LatentEncoder, calibrated, table_rms
-from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path, Rows, rotations
-from workloads.latentwire.presets import LMS, PRESETS, LMConfig, RopeScaling, fast_flops, naive_flops
+from workloads.latentwire.maths.encoder import Adapter, LatentEncoder, calibrated, table_rms
+from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path, Rows
+from workloads.latentwire.maths.rotary import rotations
+from workloads.latentwire.presets import (
+    LMS,
+    PAD_BYTE,
+    PRESETS,
+    LMConfig,
+    RopeScaling,
+    fast_flops,
+    naive_flops,
+)
 
 SHAPES = ("nano-l", "nano-q")
 
@@ -259,7 +269,7 @@ def test_eight_bit_weights_are_close_and_pass_gradients_on() -> None:
     x = (0.02 * inputs(lm)).requires_grad_()  # as loud as embeddings
     exact = lm.run(x, Mask())
     before = lm.stored_bytes()
-    quantised.quantise(lm, "int8_wo")
+    stored_weights.quantise(lm, "int8_wo")
     rounded = lm.run(x, Mask())
     assert 1e-4 < (rounded - exact).norm() / exact.norm() < 3e-2
     assert lm.stored_bytes() < 0.75 * before
@@ -273,7 +283,8 @@ def test_eight_bit_weights_are_close_and_pass_gradients_on() -> None:
 def encoder(native: bool = False) -> LatentEncoder:
     torch.manual_seed(0)
     made = LatentEncoder(32, 2, 64, 4, "post", 0.0).double()
-    made.native = native
+    if native:
+        made.pack(native_attention.attention)
     return made
 
 

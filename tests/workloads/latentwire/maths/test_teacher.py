@@ -7,10 +7,11 @@ import torch
 
 from workloads.errors import RecordError
 from workloads.latentwire.data import batches, cache
-from workloads.latentwire.data.layout import Row
+from workloads.latentwire.data.batches import Prompts
+from workloads.latentwire.data.row_layout import Row
 from workloads.latentwire.maths.attention import KERNELS
 from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from workloads.latentwire.maths.teacher import Prompts, Teacher
+from workloads.latentwire.maths.teacher import Teacher
 from workloads.latentwire.presets import LMS
 
 PAD, K = 7, 3

@@ -19,7 +19,7 @@ from workloads.latentwire.maths import student
 from workloads.latentwire.maths.attention import KERNELS, Mask
 from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
 from workloads.latentwire.maths.lora import Lora
-from workloads.latentwire.maths.trained import DeepPrefix
+from workloads.latentwire.maths.trainables import DeepPrefix
 from workloads.latentwire.presets import LMConfig
 from workloads.latentwire.toggles import FAST_EXACT
 from workloads.latentwire.training.updates import total_norm

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from workloads.errors import ConfigError
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.data import batches
-from workloads.latentwire.maths import scoring
+from workloads.latentwire.maths import answer_scores
 from workloads.latentwire.maths.attention import KERNELS
-from workloads.latentwire.maths.decode import Decoder
+from workloads.latentwire.maths.greedy_decoding import Decoder
 from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
 from workloads.latentwire.presets import LMS
-from workloads.latentwire.training.micro import choose_rows
+from workloads.latentwire.training.micro_batch import choose_rows
 from workloads.latentwire.training.updates import Updates, schedule, total_norm
 
 
@@ -209,16 +209,16 @@ def test_rows_decode_together_as_they_do_alone(joined) -> None:
     ],
 )
 def test_answers_are_scored_as_squad_does(prediction, answers, em, f1) -> None:
-    assert scoring.exact_match(prediction, answers) == em
-    assert scoring.f1(prediction, answers) == pytest.approx(f1)
+    assert answer_scores.exact_match(prediction, answers) == em
+    assert answer_scores.f1(prediction, answers) == pytest.approx(f1)
 
 
 def test_an_interval_holds_its_mean_and_repeats() -> None:
     values = [0.0, 1.0, 1.0, 0.0, 1.0] * 20
-    first, second = scoring.bootstrap(values), scoring.bootstrap(values)
+    first, second = answer_scores.bootstrap(values), answer_scores.bootstrap(values)
     assert first == second
     assert first.low < first.mean == 0.6 < first.high
-    assert scoring.resolvable([0.5] * 2) > 0.5 and scoring.resolvable(values) < 0.25
+    assert answer_scores.resolvable([0.5] * 2) > 0.5 and answer_scores.resolvable(values) < 0.25
 
 
 def test_every_arm_of_every_model_is_scored(start) -> None:

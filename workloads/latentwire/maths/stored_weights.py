@@ -1,5 +1,5 @@
-"""Frozen matrices in eight bits: int8 weights that are widened when used, and fp8 products on GPUs that have
-them."""
+"""Frozen matrices as they are stored: as floating-point numbers, as int8 that is widened when used, or as fp8
+for GPUs that multiply it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,29 @@ from torch.autograd.function import once_differentiable
 FP8_MAX = 448.0  # of e4m3
 
 
+class Weight(nn.Module):
+    """A frozen matrix [out, in] with an optional bias, in whatever type it is stored."""
+
+    def __init__(self, matrix: Tensor, bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(matrix, requires_grad=False)
+        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [.., in] -> [.., out]"""
+        return F.linear(x, self.matrix, self.bias)
+
+    def part(self, x: Tensor, first: int, end: int | None) -> Tensor:
+        """x [.., in] times outputs `first` to `end`"""
+        return F.linear(x, self.matrix[first:end], None if self.bias is None else self.bias[first:end])
+
+
 class Int8Weight(nn.Module):
     """A matrix [out, in] as int8 with one scale per output; multiplies in the type of its input."""
 
     def __init__(self, matrix: Tensor, bias: Tensor | None) -> None:
         super().__init__()
+        # One scale for each output: a single large row would cost all others their digits.
         scale = matrix.float().abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
         self.whole: Tensor
         self.scale: Tensor
@@ -44,6 +62,7 @@ class _Fp8Product(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, stored: Tensor, scale: Tensor) -> Tensor:
         ctx.save_for_backward(stored, scale)
         rows = x.flatten(0, -2)
+        # Activations are scaled anew in every product: their range is not known before.
         x_scale = (rows.abs().amax().float() / FP8_MAX).clamp(min=1e-12)
         narrow = (rows / x_scale.to(rows.dtype)).to(torch.float8_e4m3fn)
         multiply = torch._scaled_mm  # type: ignore[attr-defined]

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from workloads.latentwire.maths.stored_weights import Weight
+
 
 def join(layer: Any) -> None:
     """Replace q, k, v by `qkv` and gate, up by `gate_up`."""
-    from workloads.latentwire.maths.lm import Weight
-
     parts = (layer.q, layer.k, layer.v)
     bias = None if layer.q.bias is None else torch.cat([part.bias.detach() for part in parts])
     layer.qkv = Weight(torch.cat([part.matrix.detach() for part in parts]), bias)
@@ -61,6 +61,7 @@ class _RmsNorm(torch.autograd.Function):
         of_weight = (
             (_wide(grad) * normed).flatten(0, -2).sum(0).to(weight.dtype) if ctx.needs_input_grad[1] else None
         )
+        # A change along the normed x changes rms(x) alone, so that part of the gradient drops out.
         along = (scaled * normed).mean(-1, keepdim=True)
         return scaled.sub_(normed.mul_(along)).mul_(inverse).to(x.dtype), of_weight, None
 
@@ -84,6 +85,7 @@ class _Gated(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (joined,) = ctx.saved_tensors
         gate, up = joined.chunk(2, dim=-1)
+        # Written into the halves of one tensor: joining two would copy both.
         out = torch.empty_like(joined)
         of_gate, of_up = out.chunk(2, dim=-1)
         torch.mul(grad, nn.functional.silu(gate), out=of_up)

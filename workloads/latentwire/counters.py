@@ -1,0 +1,46 @@
+"""Machine-independent counts: code paths add to them where they do the work, so a path not taken cannot be
+counted."""
+
+from __future__ import annotations
+
+COUNTED = (
+    "micro_steps",
+    "graphs_kept",
+    "backward_calls",
+    "student_passes",
+    "student_positions",
+    "head_rows",
+    "head_bytes",
+    "lm_flops",
+    "lm_positions",
+    "lm_bytes",
+    "lm_gradients",
+    "teacher_rows",
+    "teacher_head_rows",
+    "teacher_positions",
+    "padded_positions",
+    "encoder_positions",
+    "encoder_kernels",
+    "table_reads",
+    "attention_kernels",
+    "syncs",
+    "rows_tokenised",
+    "host_copies",
+    "loader_batches",
+    "worker_batches",
+    "pinned_batches",
+    "unwaited_copies",
+    "prefetched_batches",
+    "examples",
+    "graph_captures",
+    "cache_releases",
+    "devices_used",
+    "ranks",
+    "retries",
+    "decode_calls",
+    "examples_per_step",
+    "reduced_bytes",
+    "gathered_bytes",
+    "broken_terms",
+)
+"""Names of the counts that trials record, zero where nothing happened."""
