@@ -69,7 +69,9 @@ def run_hydra(command: str, arguments: Sequence[str], action: Callable[[DictConf
 
 def _overrides(command: str, arguments: Sequence[str]) -> list[str]:
     """Everything that Hydra is given, checked as far as names alone can be."""
-    names.refuse_unknown(command, [*home.overrides(names.groups(command), arguments), *arguments])
+    # Another search path, or an option of Hydra's, may bring names that only Hydra knows.
+    if not any(argument.startswith(("hydra.searchpath", "-")) for argument in arguments):
+        names.refuse_unknown(command, [*home.overrides(names.groups(command), arguments), *arguments])
     from pipelines.config import types as config  # brings Hydra along
 
     config.register()

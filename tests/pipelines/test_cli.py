@@ -127,6 +127,13 @@ def test_every_command_leads_to_a_function_that_takes_its_arguments() -> None:
         assert sorted(taken) == sorted(filter(None, given)), name
 
 
+def test_names_on_a_search_path_of_ones_own_are_left_to_hydra(tmp_path: Path) -> None:
+    (tmp_path / "toggles").mkdir()
+    (tmp_path / "toggles/tuned.yaml").write_text("amp: bf16\n")
+    given = [f"hydra.searchpath=['{tmp_path.as_uri()}']", "toggles=tuned"]
+    assert composition.compose("run", given).toggles == {"amp": "bf16"}
+
+
 def test_what_cfg_shows_is_what_would_run() -> None:
     """An option of Hydra's must not change which sweep is chosen when none is named."""
     shown = composition.spelled_out("sweep", ["workload=probe1d", "--cfg", "job"])
