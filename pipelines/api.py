@@ -101,7 +101,7 @@ class Planned:
     sweep: Sweep
     command: SweepCommand
     config_text: str
-    place: executor_choice.Place
+    place: executor_choice.Choice
     device: Device
     notices: tuple[str, ...]
 

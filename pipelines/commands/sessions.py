@@ -177,7 +177,7 @@ def _cluster(folder: SweepFolder) -> ClusterConfig:
         ) from error
 
 
-def _jobs(executor: SlurmExecutor, manifest: Manifest) -> dict[str, tuple[str, str]]:
+def _jobs(executor: Executor, manifest: Manifest) -> dict[str, tuple[str, str]]:
     """State and note of each pack's job."""
     states, notes = executor.look(), executor.notes()
     names = {name: state.value for name, state in states.items()}
