@@ -26,7 +26,7 @@ SHARED = {
 }
 
 OTHERWISE = {
-    ("report", "compile"),  # a column: what compiling costs
+    ("analysis", "compile"),  # heading of the column that says what compiling costs
     ("profiling", "tf32"),  # a type of product in workloads.peaks
 }
 """Literals that are no toggle's name, by package."""
