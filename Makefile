@@ -18,9 +18,10 @@ export PERFSWEEP_SLURM_ROOT
 DEMOS := digits probe1d
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep tune run profile compare picture test test-slow lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
+.PHONY: help setup sweep tune run profile compare picture test test-workloads test-slow lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
 
 help:
 	@echo "make setup      create $(VENV) with the tested versions"
@@ -30,7 +31,8 @@ help:
 	@echo "make profile    where the time of one arm goes: WORKLOAD=digits ARGS=\"toggles.amp=bf16 profile.tool=torch\""
 	@echo "make compare    tables and reports of what is measured: WORKLOAD=digits SWEEP=$(SWEEP)"
 	@echo "make picture    docs/digits-demo.png from a measured sweep's report, by Chromium: WORKLOAD=digits SWEEP=$(SWEEP)"
-	@echo "make test       the quick tests"
+	@echo "make test       the quick tests, within one budget of processor time; it prints what was spent"
+	@echo "make test-workloads  every level of every workload: parity, witnesses, compiling"
 	@echo "make test-slow  the long tests"
 	@echo "make slurm-up   start a real Slurm on this host; then make sweep CLUSTER=dev; make slurm-down stops it"
 	@echo "make slurm-install   as root: apt-get install $(SLURM_PACKAGES) and what accounting needs"
@@ -69,10 +71,13 @@ picture: $(READY)
 	    --screenshot=docs/$(or $(WORKLOAD),digits)-$(SWEEP).png file://$(CURDIR)/runs/$(or $(WORKLOAD),digits)-$(SWEEP)/report.html
 
 test: $(READY) slurm-if-root browser-if-root
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile $(ARGS)
+	$(PYTEST) -m "not slow and not workloads" $(ARGS)
+
+test-workloads: $(READY)
+	$(PYTEST) -m "workloads and not slow" $(ARGS)
 
 test-slow: $(READY) slurm-if-root browser-if-root
-	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile $(ARGS)
+	$(PYTEST) -m slow $(ARGS)
 
 slurm-install:
 	@test "$$(id -u)" = 0 || { echo "slurm-install needs root: sudo make slurm-install"; exit 1; }

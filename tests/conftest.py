@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -27,9 +28,18 @@ from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, S
 settings.register_profile("perfsweep", deadline=None, derandomize=True)
 settings.load_profile("perfsweep")
 
+pytest_plugins = ["budget"]
+
 TOY = "toys.spinner:Spinner"
 
 MakeCommand = Callable[..., SweepCommand]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imported_objects_stay() -> None:
+    """Full collections of a workload, and Python's own, take milliseconds instead of a third of a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

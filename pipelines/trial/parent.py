@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -28,10 +29,23 @@ def die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
+def release_server() -> None:
+    """Let the fork server, and with it this process, end with the pack that started it.
+
+    The server lives as long as anybody holds the writing end of its pipe, and each fork inherits one: a trial
+    that is stuck would keep it, and itself, alive after its pack was killed.
+    """
+    server = forkserver._forkserver  # type: ignore[attr-defined]
+    if server._forkserver_alive_fd is not None:
+        os.close(server._forkserver_alive_fd)
+        server._forkserver_alive_fd = None
+
+
 def detach(log_file: Path) -> None:
     """Make a forked process one of its own: a process group, an end when its parent ends, streams into its
     log."""
     os.setsid()
+    release_server()
     die_with_parent()
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream in (1, 2):

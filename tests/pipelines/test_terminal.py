@@ -43,7 +43,7 @@ def on_a_terminal(**extra: str) -> bytes:
             break
         said += piece
     os.close(ours)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=120) == 0
     return said
 
 

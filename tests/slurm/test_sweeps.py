@@ -94,6 +94,7 @@ def test_a_collecting_job_writes_the_comparison_with_nobody_logged_in(done: tupl
     assert "work=single" in bench.text("runs/toy/packs/collect/log.txt")
 
 
+@pytest.mark.slow
 def test_the_same_sweep_again_submits_nothing(done: tuple[Bench, str]) -> None:
     bench, _ = done
     before = bench.text("runs/toy/submissions.jsonl")
@@ -121,6 +122,7 @@ def test_status_and_logs_need_nothing_but_the_folder(done: tuple[Bench, str]) ->
     assert "p000: --- start 0 of job" in logs.stdout
 
 
+@pytest.mark.slow
 def test_a_dry_run_prints_the_script_and_submits_nothing(bench: Bench) -> None:
     dry = bench.perfsweep(*bench.sweep("dry_run=true"))
     assert dry.returncode == 0, dry.stderr
@@ -129,11 +131,12 @@ def test_a_dry_run_prints_the_script_and_submits_nothing(bench: Bench) -> None:
     assert not (bench.folder / "runs").exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_detaches_and_another_shell_waits(bench: Bench) -> None:
     first = bench.start(*bench.sweep(*SLOW_TOY))
     until(lambda: round_done(bench, 0), "the first round")
     first.send_signal(signal.SIGINT)
-    output, _ = first.communicate(timeout=60)
+    output, _ = first.communicate(timeout=120)
     assert first.returncode == 130, output
     assert "perfsweep wait runs/toy" in output and "perfsweep cancel runs/toy" in output
     assert bench.show(f"{array(bench)}_0")["JobState"] == "RUNNING", "the job goes on"
@@ -173,7 +176,7 @@ def test_a_second_ctrl_c_on_a_terminal_offers_to_cancel(bench: Bench) -> None:
         until(lambda: says(b"y/N"), "the question")
         os.write(person, b"y\n")
         until(lambda: says(b"cancelled"), "the cancelling")
-        assert sweep.wait(timeout=30) == 130
+        assert sweep.wait(timeout=120) == 130
     finally:
         sweep.kill()
         os.close(person)
@@ -188,7 +191,7 @@ def test_a_killed_submitter_loses_nothing_and_cancel_works_from_another_shell(be
     first = bench.start(*bench.sweep(*SLOW_TOY))
     until(lambda: round_done(bench, 0), "the first round")
     first.kill()
-    first.communicate(timeout=60)
+    first.communicate(timeout=120)
     (pid,) = [int(str(start["pid"])) for start in starts(bench)]
     assert alive(pid)
     cancelled = bench.perfsweep("cancel", "runs/toy")
@@ -257,7 +260,7 @@ def test_of_two_live_copies_the_later_measures_and_the_earlier_stops(bench: Benc
     )
     until(lambda: bench.show(second)["JobState"] == "COMPLETED", "the second copy's end")
     assert bench.show(first)["JobState"] == "FAILED" and bench.show(first)["ExitCode"] == "76:0"
-    sweep.communicate(timeout=60)
+    sweep.communicate(timeout=120)
     attempts = pure_rounds(bench)
     assert attempts[0] == 0 and attempts[7] == 1
 
@@ -328,6 +331,7 @@ def test_a_controller_that_does_not_answer_means_this_machine_and_a_line_that_sa
     assert "Slurm's controller does not answer: measuring on this machine" in done.stdout
 
 
+@pytest.mark.slow
 def test_what_the_site_refuses_is_one_sentence_and_status_2(bench: Bench) -> None:
     refused = bench.perfsweep(*bench.sweep("cluster.partition=nowhere"))
     assert refused.returncode == 2
@@ -335,6 +339,7 @@ def test_what_the_site_refuses_is_one_sentence_and_status_2(bench: Bench) -> Non
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.slow
 def test_held_jobs_end_the_command_with_status_3(bench: Bench) -> None:
     blocker = bench.cluster.client("sbatch", "--parsable", "--wrap=exit 1", "-o", "/dev/null").strip()
     until(lambda: bench.show(blocker)["JobState"] == "FAILED")
@@ -345,6 +350,7 @@ def test_held_jobs_end_the_command_with_status_3(bench: Bench) -> None:
     assert "perfsweep cancel runs/toy" in held.stdout
 
 
+@pytest.mark.slow
 def test_doctor_shows_the_cluster_and_what_it_would_refuse(bench: Bench) -> None:
     conf = f"cluster.slurm_conf={bench.cluster.settings.conf}"
     fine = bench.perfsweep("doctor", "cluster=dev", conf)

@@ -200,4 +200,4 @@ def running(home: Path) -> Iterator[Browser]:
         os.close(to_browser[1])
         os.close(from_browser[0])
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait(timeout=30)
+        process.wait(timeout=120)

@@ -4,6 +4,7 @@ one."""
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from pathlib import Path
 
@@ -103,6 +104,23 @@ def test_two_modules_that_import_each_other_end(tmp_path: Path) -> None:
     for name, other in (("a", "b"), ("b", "a")):
         (tmp_path / f"{name}.py").write_text(f"import {other}\n")
     assert [path.name for path in followed([tmp_path / "a.py"], {}, tmp_path)] == ["a.py", "b.py"]
+
+
+def test_importing_workloads_runs_no_torch_operator_and_starts_no_thread() -> None:
+    # A fork server imports workloads and must stay free of threads and device state.
+    modules = ", ".join(f"workloads.{name}.workload" for name in registry.BUILT_IN)
+    code = f"""
+import threading
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+class Refuse(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        raise AssertionError(func)
+with Refuse():
+    import {modules}
+assert threading.active_count() == 1
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_code_of_digits_includes_the_shared_loading() -> None:

@@ -170,7 +170,7 @@ def test_zsh_completes(shell: dict[str, str]) -> None:
 
 def read_until(terminal: int, text: bytes) -> bytes:
     """What a terminal shows until `text` is there."""
-    said, deadline = b"", time.monotonic() + 30
+    said, deadline = b"", time.monotonic() + 120
     while text not in said:
         assert time.monotonic() < deadline, said
         if select.select([terminal], [], [], 0.2)[0]:

@@ -259,7 +259,7 @@ def test_a_busy_neighbour_is_seen_on_this_machine() -> None:
     before = host_usage()
     burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        deadline, seen = time.monotonic() + 20, 0.0
+        deadline, seen = time.monotonic() + 120, 0.0
         while seen < 0.05 and time.monotonic() < deadline:
             time.sleep(0.3)
             seen = foreign_cores(before, host_usage()) or 0.0

@@ -6,6 +6,8 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,8 @@ from workloads.api import (
 from workloads.errors import ConfigError
 
 SEEN_AT_IMPORT = os.environ.get("PERFSWEEP_TOY", "unset")
+GATE = os.environ.get("PERFSWEEP_TOY_GATE", "")
+"""A folder in which each timing trial takes the next number, and waits until the file `open` allows it."""
 
 
 @dataclass
@@ -43,6 +47,21 @@ def no_gpu(device: Any) -> str | None:
 
 def odd_sizes(config: Config, levels: Levels) -> str | None:
     return "size is odd" if config is not None and config.size % 2 else None
+
+
+def pass_gate(gate: Path) -> None:
+    """Wait until more trials may run, as the file `open` says, than came before this one."""
+    number = next(n for n in count() if _is_free(gate / str(n)))
+    while number >= int((gate / "open").read_text() or 0):
+        time.sleep(0.02)
+
+
+def _is_free(place: Path) -> bool:
+    try:
+        place.mkdir()
+    except FileExistsError:
+        return False
+    return True
 
 
 class Spinner(Workload):
@@ -110,6 +129,8 @@ class Spinner(Workload):
         self.repeats = 2 if levels["work"] == "double" else 1
         self.products, self.steps, self.flips, self.trace = config.products, 0, 0, []
         self.ranks = float(context.world)
+        if GATE and context.kind == "timing":
+            pass_gate(Path(GATE))
         if levels["trouble"] == "raise":
             raise RuntimeError("the toy was told to raise")
 

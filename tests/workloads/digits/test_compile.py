@@ -27,6 +27,7 @@ def relative(arm: torch.Tensor, reference: torch.Tensor) -> float:
     return ((arm.double() - reference.double()).norm() / reference.double().norm()).item()
 
 
+@pytest.mark.workloads
 def test_one_graph_serves_training_and_probes_and_evaluations_need_none(evidence_of, monkeypatch) -> None:
     reference = evidence_of(24, config=CONFIG)
     assert graphs() == 0

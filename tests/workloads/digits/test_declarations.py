@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from workloads.api import REPLAY, Device, Parity, contract_problems
@@ -154,18 +153,3 @@ def test_the_formula_of_work_agrees_with_a_flop_counter(start, run, config) -> N
         run(workload, 1)
     # The formula is exact: both count products only, two operations for each.
     assert workload.work().flops * 128 == counted.get_total_flops()
-
-
-def test_importing_the_workload_runs_no_torch_operator() -> None:
-    # A fork server imports workloads and must stay free of threads and device state.
-    code = """
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-class Refuse(TorchDispatchMode):
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        raise AssertionError(func)
-with Refuse():
-    import workloads.digits.workload
-"""
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    assert torch.get_num_threads() == 1

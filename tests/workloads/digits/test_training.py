@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiers import longer
 
 from workloads.training import checkpoints
 from workloads.training.checkpoints import AsyncWriter
@@ -119,7 +120,7 @@ def test_losses_beyond_what_is_kept_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("stop", [6, 11, 13])  # within an epoch, at its end, in the next
-@pytest.mark.parametrize("levels", [{}, {"amp": "bf16", "optimizer": "fused", "num_workers": 2}])
+@pytest.mark.parametrize("levels", [{}, *longer({"amp": "bf16", "optimizer": "fused", "num_workers": 2})])
 def test_a_resumed_training_is_bit_identical_to_an_uninterrupted_one(start, run, stop: int, levels) -> None:
     whole, before, after = (start(config=SMALL, kind="evidence", **levels) for _ in range(3))
     run(whole, 20)
@@ -179,12 +180,11 @@ def test_closing_puts_back_what_the_process_had_set(start) -> None:
 
 
 def test_frozen_objects_are_exempt_from_collections_until_close(start, run) -> None:
-    workload = start(config=SMALL, gc="frozen")
-    frozen_before = gc.get_freeze_count()
+    workload, alive = start(config=SMALL, gc="frozen"), ["followed by the collector"]
     run(workload, FREEZE_AT)
-    assert gc.get_freeze_count() > frozen_before + 10_000
+    assert not any(each is alive for each in gc.get_objects())
     workload.close()
-    assert gc.get_freeze_count() == 0
+    assert any(each is alive for each in gc.get_objects())
 
 
 def test_a_collector_that_never_freezes_leaves_frozen_objects_alone() -> None:
@@ -215,7 +215,7 @@ def test_a_writer_that_does_not_copy_is_caught_by_the_evidence(start, run, monke
     later = threading.Event()
 
     def write_later(state, file: Path) -> None:
-        assert later.wait(timeout=30)
+        assert later.wait(timeout=120)
         checkpoints.write(state, file)
 
     def save_without_copy(self, state, file: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tables.prover import BEST
+from tiers import longer, tiered
 
 from pipelines.parity.comparison import ParityVerdict, judge, loosest
 from pipelines.plan.arms import Space
@@ -25,6 +26,7 @@ DATA = {
     "countries": {"data": "countries", "size": 40, "modes": "head,tail", "queries": 3, "corruptions": 5},
     "wide": {"data": "wide", "size": 140, "queries": 3, "corruptions": 4},
 }
+EACH_DATA = ["kinship", *longer("countries", "wide")]
 CHOICES = ("success", "depth", "actions", "rank", "metrics")
 NATIVE_BEST = {**BEST, "slab_size": 16, "expand_kernel": "native", "fused_trunk": "on", "dedup": "off"}
 TORCH_BEST = {**BEST, "slab_size": 16}
@@ -68,9 +70,17 @@ ALONE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), ALONE)
+QUICK = (
+    *("skip_done=compact", "policy_rows=ragged", "fact_index=csr", "dedup=step", "refill=queue"),
+    *("screen16=on", "expand_kernel=native", "early_exit_all=every_k", "pad_to_slab=done_row"),
+)
+
+
+@pytest.mark.parametrize(("name", "value"), tiered(ALONE, QUICK))
 def test_a_toggle_alone_chooses_what_the_naive_path_chooses(evidence, name, value, data="kinship"):
     naive, arm = SPACE.complete({}), SPACE.closure({name: value})
+    if name == "pad_to_slab":
+        arm = {**arm, "slab_size": 16}  # rows that pad a slab cost as much as candidates
     found = verdict(evidence({}, data), evidence(arm, data), arm, naive)
     assert found.verdict in (ParityVerdict.IDENTICAL, ParityVerdict.WITHIN_TOLERANCE), found.reason
     if SPACE.toggle(name).level(value).parity is Parity.EXACT or name == "screen16":
@@ -81,7 +91,7 @@ def test_a_toggle_alone_chooses_what_the_naive_path_chooses(evidence, name, valu
 
 
 @pytest.mark.parametrize("best", [TORCH_BEST, NATIVE_BEST], ids=["torch", "native"])
-@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("data", EACH_DATA)
 def test_the_best_arms_choose_what_the_naive_path_chooses(evidence, data, best):
     assert (
         verdict(evidence({}, data), evidence(best, data), best, SPACE.complete({})).verdict
@@ -91,6 +101,7 @@ def test_the_best_arms_choose_what_the_naive_path_chooses(evidence, data, best):
         assert np.array_equal(evidence({}, data).tensors[check], evidence(best, data).tensors[check]), check
 
 
+@pytest.mark.workloads
 @pytest.mark.parametrize("name", TORCH_BEST)
 def test_the_best_arm_without_a_toggle_chooses_the_same(evidence, name):
     arm = SPACE.without(SPACE.legal(TORCH_BEST), name)
@@ -101,7 +112,7 @@ def test_the_best_arm_without_a_toggle_chooses_the_same(evidence, name):
 @pytest.mark.parametrize(
     "levels", [{}, TORCH_BEST, {**NATIVE_BEST, "screen16": "on"}], ids=["naive", "best", "screened"]
 )
-@pytest.mark.parametrize("slab", [1, 7, 64, 1024])
+@pytest.mark.parametrize("slab", [7, *longer(1, 64, 1024)])
 def test_results_do_not_depend_on_the_slab(evidence, levels, slab):
     arm, base = evidence({**levels, "slab_size": slab}), evidence({**levels, "slab_size": 16})
     for check in CHOICES:
@@ -158,7 +169,7 @@ def disagreements(found, episodes, ranks):
     [{}, TORCH_BEST, NATIVE_BEST, {**NATIVE_BEST, "screen16": "on"}],
     ids=["naive", "best", "native", "screened"],
 )
-@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("data", EACH_DATA)
 def test_traces_probabilities_and_ranks_are_the_oracles_end_to_end(
     set_up, run_to_end, oracles_of, known, data, levels
 ):
@@ -202,6 +213,7 @@ def test_queries_and_policy_of_another_seed_are_other_data(set_up):
     assert len(digests) == 7
 
 
+@pytest.mark.workloads
 def test_a_trained_policy_proves_more_than_a_random_one_and_all_paths_follow_it(evidence):
     random, trained = evidence(TORCH_BEST, queries=12), evidence(TORCH_BEST, queries=12, imitation=8)
     assert trained.numbers["success_positive"] > random.numbers["success_positive"] + 0.2

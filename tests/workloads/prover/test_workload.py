@@ -103,6 +103,7 @@ def test_evidence_of_a_timing_trial_is_cheap_and_that_of_an_evidence_trial_compl
     assert "mrr_provable_head" in full.numbers
 
 
+@pytest.mark.workloads
 def test_all_candidates_at_once_end_as_out_of_memory_beyond_the_budget(set_up, run_to_end):
     workload = set_up({}, memory_gb=0.001)
     with pytest.raises(

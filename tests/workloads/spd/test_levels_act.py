@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiers import tiered
 
 from pipelines.plan.arms import Space
 from pipelines.trial.counters import Counting
@@ -59,13 +60,22 @@ ELSEWHERE = {
 }
 
 
-def levels_that_act() -> list[tuple[str, Any, str]]:
+QUICK = (
+    *("patching=wrapper", "prefix_reuse=on", "routed_rows=gathered", "delta=cached_w", "unmasked_form=fused"),
+    *("stack_modules=stacked", "component_kernel=fused", "fused_target_ops=on", "gradients=formulas"),
+    *("pgd_layerwise=single", "pgd_steps=every_k", "target_softmax=cached", "kl_chunk=1024", "free_early=on"),
+    *("metrics=deferred", "optimizer=fused", "loader=memmap_batched", "micro_batch=whole"),
+)
+
+
+def levels_that_act() -> list[Any]:
     found = []
     for toggle in TOGGLES:
         for level in toggle.levels[1:]:
             here = level.unsupported(HERE) is None and (toggle.name, level.value) not in ELSEWHERE
             if here and level.witness not in PIPELINE:
-                found.append((toggle.name, level.value, str(level.witness)))
+                name = f"{toggle.name}={level.value}"
+                found.append(pytest.param(toggle.name, level.value, str(level.witness), id=name))
     return found
 
 
@@ -88,7 +98,7 @@ def counted(start):
     return count
 
 
-@pytest.mark.parametrize(("toggle", "level", "witness"), levels_that_act())
+@pytest.mark.parametrize(("toggle", "level", "witness"), tiered(levels_that_act(), QUICK))
 def test_a_level_moves_its_witness_and_its_base_does_not(counted, toggle, level, witness) -> None:
     config, iterations = CONFIGS.get((toggle, level), SMALL), ITERATIONS.get((toggle, level), 2)
     space = Space(Spd.toggles, SpdConfig(**config), HERE)
@@ -155,6 +165,7 @@ def test_the_naive_path_registers_a_hook_for_each_module_and_pass(counted) -> No
     assert counted("hook_registrations", SMALL, 1) == 4 * (1 + 1 + 4 + 1)
 
 
+@pytest.mark.workloads
 def test_profiled_steps_are_three_whatever_the_length(counted) -> None:
     assert counted("profiled_steps", SMALL, 8, profiler="torch") == 3
 

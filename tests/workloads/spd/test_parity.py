@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from tiers import longer
 
 from workloads.spd.maths import adversarial_search, divergence, masked_products, reconstruction, sites
 
 # fp64: rounding of sums in another order. fp32: 1e-5 relative, far from a mistake and above what was seen
 # (7e-7).
 BOUND = {"float64": 1e-12, "float32": 1e-5}
-LOSS_SETS = [None, "layerwise", "all", "forward"]
+LOSS_SETS = [None, "layerwise", *longer("all", "forward")]
 EVERYTHING = {
     "patching": "wrapper",
     "delta": "folded",
@@ -212,14 +213,15 @@ def test_a_prefix_that_begins_a_stage_late_is_rejected(gradients_of, naive, monk
     assert worst(gradients_of(config=config, prefix_reuse="on"), base) > 1e-6
 
 
-def test_a_hundred_iterations_of_all_exact_levels_follow_the_naive_losses(start, run) -> None:
+@pytest.mark.parametrize("iterations", [10, pytest.param(100, marks=pytest.mark.workloads)])
+def test_iterations_of_all_exact_levels_follow_the_naive_losses(start, run, iterations) -> None:
     levels = {**EVERYTHING, "metrics": "deferred", "loader": "memmap_batched", "optimizer": "fused"}
     config = {"dtype": "float32", "log_every": 1000, "eval_every": 1000, "save_every": 1000, "pgd_steps": 1}
     curves = []
     for arm in ({}, levels):
         workload = start(config=config, **arm)
         totals = []
-        for _ in range(100):
+        for _ in range(iterations):
             run(workload, 1)
             totals.append(workload.training.total.item())
         curves.append(torch.tensor(totals, dtype=torch.float64))

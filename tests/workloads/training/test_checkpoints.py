@@ -21,7 +21,7 @@ def gate(monkeypatch) -> threading.Event:
     write = checkpoints.write
 
     def wait_and_write(state, file: Path) -> None:
-        assert opened.wait(timeout=30)
+        assert opened.wait(timeout=120)
         write(state, file)
 
     monkeypatch.setattr(checkpoints, "write", wait_and_write)
@@ -91,7 +91,7 @@ def test_at_most_one_copy_waits(tmp_path, gate, writer) -> None:
     second.join(timeout=0.2)
     assert second.is_alive(), "a second copy was taken while the first was still in memory"
     gate.set()
-    second.join(timeout=30)
+    second.join(timeout=120)
     writer.flush()
     assert load(tmp_path / "c.pt") == {"step": 2}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tiers import longer, tiered
 
 from pipelines.plan.arms import Space
 from workloads.api import Device, Parity
@@ -24,10 +25,14 @@ EXACT = [
     and not level.unsupported(HERE)
     and toggle.name not in ("micro_batch", "effective_batch", "num_workers", "parallel", "compile")
 ]
+QUICK = (
+    *("passes=merged", "k_loss=kv", "logits=fused_ce", "last_block=pruned", "teacher=cache_h"),
+    *("lm_layers=native", "accum=backward_each", "loader=resident_index", "decode=batched"),
+)
 ROUNDED = [("lm_dtype", "bf16"), ("amp", "bf16")]
 
 
-@pytest.mark.parametrize(("name", "value"), EXACT, ids=lambda part: str(part))
+@pytest.mark.parametrize(("name", "value"), tiered(EXACT, QUICK))
 def test_an_exact_level_changes_nothing_in_double_precision(
     evidence_of, reference_of, deviations, name, value
 ) -> None:
@@ -38,7 +43,8 @@ def test_an_exact_level_changes_nothing_in_double_precision(
 
 
 @pytest.mark.parametrize(
-    "levels", [{"answer_trim": "batch_max"}, {"encoder_trim": "batch_max"}, {"encoder_attn": "native"}]
+    "levels",
+    [{"answer_trim": "batch_max"}, *longer({"encoder_trim": "batch_max"}, {"encoder_attn": "native"})],
 )
 def test_what_is_trimmed_was_padding(evidence_of, deviations, short, levels) -> None:
     assert (
@@ -57,13 +63,19 @@ def test_pieces_with_global_counts_are_one_batch(evidence_of, reference_of, devi
 
 
 @pytest.mark.parametrize(
-    "preset_levels", [{}, {"logits": "fused_ce"}, {"micro_batch": 2}, {"teacher": "slice_header"}]
+    ("preset_levels", "steps"),
+    [
+        pytest.param({}, 50, marks=pytest.mark.workloads),
+        ({}, 5),
+        ({"logits": "fused_ce"}, 5),
+        ({"micro_batch": 2}, 5),
+        ({"teacher": "slice_header"}, 5),
+    ],
 )
-def test_all_exact_levels_together_train_alike_for_fifty_steps(
-    evidence_of, reference_of, deviations, preset_levels
+def test_all_exact_levels_together_train_alike(
+    evidence_of, reference_of, deviations, preset_levels, steps
 ) -> None:
     """Losses, not weights: where a gradient is zero Adam turns rounding noise into whole steps."""
-    steps = 50 if not preset_levels else 5
     found = deviations(evidence_of({**FAST, **preset_levels}, steps=steps), reference_of(steps=steps))
     assert max(found["terms"], found["gradient"]) <= 1e-12
     assert found["losses"] <= 1e-8
@@ -96,7 +108,7 @@ def test_early_tokens_are_the_same_in_one_pass_or_many(
     assert max(deviations(evidence_of({"k_loss": early, **separate}), reference_of()).values()) <= 1e-12
 
 
-@pytest.mark.parametrize("layers", ["modules", "fused", "native"])
+@pytest.mark.parametrize("layers", ["native", *longer("modules", "fused")])
 @pytest.mark.parametrize(
     "config", [{"state_kd": True}, {"manifold": True}, {"adaptive_first": True}, {"norm": "pre"}]
 )
@@ -177,6 +189,7 @@ def test_training_goes_on_where_a_checkpoint_was_taken(start, run) -> None:
     assert list(again._metrics.history) == pytest.approx(list(whole._metrics.history)[3:], rel=1e-12)
 
 
+@pytest.mark.workloads
 def test_recomputed_activations_see_the_same_dropout(evidence_of, deviations) -> None:
     torch.manual_seed(7)
     kept = evidence_of(dropout=0.2)

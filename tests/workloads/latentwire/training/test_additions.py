@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from added import BOTH, LORA, distance, learn, with_values
+from tiers import longer
 from torch import Tensor
 
 from workloads.errors import ConfigError
@@ -79,7 +80,12 @@ PATHS = [
 
 @pytest.mark.parametrize(
     ("config", "paths"),
-    [({**BOTH, "models": 1}, PATHS), (BOTH, [FAST]), (LORA, [FAST]), ({"deep_prefix": True}, [FAST])],
+    [
+        pytest.param({**BOTH, "models": 1}, PATHS, marks=pytest.mark.workloads),
+        (BOTH, [FAST]),
+        (LORA, [FAST]),
+        ({"deep_prefix": True}, [FAST]),
+    ],
     ids=["one_model", "both", "lora", "deep"],
 )
 def test_every_path_trains_them_alike(evidence, config, paths) -> None:
@@ -90,7 +96,7 @@ def test_every_path_trains_them_alike(evidence, config, paths) -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [{"state_kd": True}, {"manifold": True}, {"anchor": "chat"}, {"lora_layers": 1}]
+    "config", [{"lora_layers": 1}, *longer({"state_kd": True}, {"manifold": True}, {"anchor": "chat"})]
 )
 def test_options_go_together(evidence, config) -> None:
     fast = {name: level for name, level in FAST.items() if name != "teacher"}
@@ -147,7 +153,7 @@ def test_a_path_that_forgets_them_is_told_apart(evidence, monkeypatch, mutate, l
 
 
 @pytest.mark.parametrize(
-    "levels", [{"lm_dtype": "bf16"}, {"amp": "bf16"}, {**FAST, "lm_dtype": "bf16", "amp": "bf16"}]
+    "levels", [{**FAST, "lm_dtype": "bf16", "amp": "bf16"}, *longer({"lm_dtype": "bf16"}, {"amp": "bf16"})]
 )
 def test_sixteen_bits_round_them_and_no_more(evidence, start, levels) -> None:
     arm, reference = evidence(levels, dtype="float32", **BOTH), evidence(dtype="float32", **BOTH)

@@ -23,7 +23,8 @@ def graphs() -> int:
 ADDED = {"lora_rank": 4, "lora_layers": 1, "lora_targets": ["q", "down"], "deep_prefix": True}
 
 
-@pytest.mark.parametrize("config", [{}, pytest.param(ADDED, marks=pytest.mark.slow)])
+@pytest.mark.workloads
+@pytest.mark.parametrize("config", [{}, ADDED])
 def test_compiled_layers_compute_the_same_and_settle_after_the_first_step(
     start, run, evidence_of, deviations, monkeypatch, config
 ) -> None:

@@ -88,7 +88,7 @@ FAST = {
 @pytest.mark.parametrize(
     ("level", "more"),
     [
-        ("ddp", {}),
+        pytest.param("ddp", {}, marks=pytest.mark.workloads),
         pytest.param("ddp", FAST, marks=pytest.mark.slow),
         pytest.param("model_per_gpu", {}, marks=pytest.mark.slow),
         pytest.param("fsdp", {}, marks=pytest.mark.slow),

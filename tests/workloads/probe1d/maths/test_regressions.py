@@ -25,6 +25,7 @@ def parameters(workload, latent, label):
     return float(results["intercept"][latent, label]), float(results["coef"][latent, label])
 
 
+@pytest.mark.workloads
 def test_naive_walks_away_from_a_well_posed_pair_that_newton_solves(solve):
     """Pixel 15 against digit 7: 49 non-zeros, 25 of them positive."""
     naive = parameters(solve({}, data="digits", metrics=False), 15, 7)
@@ -71,7 +72,10 @@ def test_failures_are_the_dead_latents_times_the_classes_that_cancel_exactly(sol
     assert naive.counters()["failing_passes"] == 3
 
 
-@pytest.mark.parametrize(("data", "mismatch_passes"), [("digits", range(18, 23)), ("digits16", [40])])
+@pytest.mark.parametrize(
+    ("data", "mismatch_passes"),
+    [("digits", range(18, 23)), pytest.param("digits16", [40], marks=pytest.mark.workloads)],
+)
 def test_an_unscaled_activity_test_stalls_where_scales_are_small(solve, data, mismatch_passes):
     # Forty passes stand for any number: what has stalled after twice the passes of a healthy slab never moves
     # again.
@@ -86,6 +90,7 @@ def first_slab_passes(workload):
     return int(workload.results()["evals"][:, 0].max())
 
 
+@pytest.mark.workloads
 def test_float32_sums_hold_the_repaired_stop_test_up_on_dense_latents(solve):
     single = solve(SCALED, data="digits16", metrics=False, max_iter=40)
     assert first_slab_passes(single) == 40
@@ -207,7 +212,10 @@ def test_gradient_and_decrement_alone_stop_short_of_it(solve, two_scales, monkey
     assert numbers["max_excess"] > 1e-5
 
 
-@pytest.mark.parametrize(("data", "most"), [("test", 10), ("digits", 12), ("two scales", 12)])
+@pytest.mark.parametrize(
+    ("data", "most"),
+    [("test", 10), pytest.param("digits", 12, marks=pytest.mark.workloads), ("two scales", 12)],
+)
 def test_long_steps_in_tails_save_evaluations_and_reach_the_same_optimum(solve, two_scales, data, most):
     data = two_scales if data == "two scales" else data
     plain, long = (
@@ -221,6 +229,7 @@ def test_long_steps_in_tails_save_evaluations_and_reach_the_same_optimum(solve, 
     assert numbers["max_excess"] <= 2e-6
 
 
+@pytest.mark.workloads
 def test_newton_never_saturates_its_damping_where_late_does(solve):
     late = solve({"solver": "late"}, data="demo", slabs=1, metrics=False, max_iter=30)
     assert late.counters()["lambda_max_live"] == pytest.approx(1e12)

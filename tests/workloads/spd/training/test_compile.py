@@ -39,6 +39,7 @@ def fresh():
     torch._dynamo.reset()
 
 
+@pytest.mark.workloads
 def test_importance_functions_are_compiled_in_place(start, gradients_of) -> None:
     arm, base = (gradients_of(config=TOY, compile=scope) for scope in ("ci_fns", "off"))
     assert worst(arm, base) <= 1e-4
@@ -49,6 +50,7 @@ def test_importance_functions_are_compiled_in_place(start, gradients_of) -> None
     assert workload.training.parts.decomposition.state().keys() == keys
 
 
+@pytest.mark.workloads
 def test_annealing_the_exponent_compiles_once(start, run) -> None:
     from pipelines.trial.counters import CompileCounting
 

@@ -166,6 +166,7 @@ def test_a_row_holds_what_the_upstream_project_logs(start, run) -> None:
     assert all(math.isfinite(value) for value in evaluation.values())
 
 
+@pytest.mark.workloads
 def test_evaluating_changes_no_later_training(start, run) -> None:
     curves = []
     for period in (1000, 1):

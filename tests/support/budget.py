@@ -1,0 +1,153 @@
+"""Processor time of the tests, children included: summed by folder, and held within one budget.
+
+A pytest plugin. Wall time says how busy the machine is; processor time says what the tests cost. It still
+grows by a third or so where two threads share a core, hence `SLACK` between what is aimed at and what fails.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+TEST_S, ALL_S, SLACK = 5.0, 330.0, 1.5
+"""What a test of the quick tier and all of them together may take, and the factor beyond which they fail."""
+
+DEAREST = 10
+TIERS = ("workloads", "slow")
+BROUGHT_BY = "TESTS_BROUGHT_BY"
+"""Variable by which processes that outlive a test, or have left its process tree, are recognised."""
+LOOK_AFTER_S = 0.1
+"""Tests shorter than this are not followed by a look through /proc, which takes some milliseconds."""
+TICKS = os.sysconf("SC_CLK_TCK")
+LOADING = "collection and imports"
+
+
+@dataclass(frozen=True)
+class Detached:
+    """A running process of a test: seconds used with its finished children, and whether init will reap it."""
+
+    used_s: float
+    orphan: bool
+
+
+class Meter:
+    """Processor seconds of this process, its finished children, and whatever they left running."""
+
+    def __init__(self) -> None:
+        self.orphaned_s = 0.0  # of processes that init has reaped
+        self.running: dict[str, Detached] = {}
+        self.before_s = 0.0
+        self.looked = time.monotonic()
+
+    def lap(self) -> float:
+        """Processor seconds since the last lap."""
+        if time.monotonic() - self.looked > LOOK_AFTER_S:
+            self.look()
+        used = sum(map(_used, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+        used += self.orphaned_s + sum(process.used_s for process in self.running.values())
+        lap, self.before_s = used - self.before_s, max(used, self.before_s)
+        return max(lap, 0.0)
+
+    def look(self) -> None:
+        """Read what running processes have used; orphans that have ended are in no parent's sum."""
+        running = dict(_detached())
+        gone = (process for key, process in self.running.items() if key not in running)
+        self.orphaned_s += sum(process.used_s for process in gone if process.orphan)
+        self.running = running
+        self.looked = time.monotonic()
+
+
+def _used(who: int) -> float:
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _detached() -> Iterator[tuple[str, Detached]]:
+    """Every running process that a test of this process has started, by what names it once and for all."""
+    mark = f"{BROUGHT_BY}={os.getpid()}\0".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes():
+                fields = (process / "stat").read_text().rpartition(")")[2].split()
+                used_s = sum(map(int, fields[11:15])) / TICKS
+                yield f"{process.name} {fields[19]}", Detached(used_s, orphan=fields[1] == "1")
+        except OSError:
+            continue  # it has just ended, or belongs to somebody else
+
+
+class Ledger:
+    """Measures in the processes that run tests, and adds up in the one that reports."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config, self.meter = config, Meter()
+        self.tests: Counter[str] = Counter()
+        self.loading, self.budgeted = 0.0, 0.0
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Iterator[None]:
+        result = yield
+        self.loading += self.meter.lap()
+        if hasattr(self.config, "workeroutput"):
+            self.config.workeroutput["loading_s"] = self.loading
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+        report = yield
+        report.processor_s = self.meter.lap()
+        report.budgeted = not any(item.get_closest_marker(tier) for tier in TIERS)
+        if call.when == "call" and report.passed and report.budgeted and report.processor_s > SLACK * TEST_S:
+            report.outcome = "failed"
+            report.longrepr = (
+                f"{report.processor_s:.1f} s of processor time, and {TEST_S:g} are meant for one quick test: "
+                f"make it smaller, share what it sets up, or mark it {' or '.join(TIERS)}"
+            )
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.tests[report.nodeid] += report.processor_s
+        self.budgeted += report.processor_s if report.budgeted else 0.0
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node, error: object) -> None:
+        self.loading += getattr(node, "workeroutput", {}).get("loading_s", 0.0)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.over(SLACK) and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def over(self, factor: float) -> bool:
+        return self.budgeted > 0 and self.budgeted + self.loading > factor * ALL_S
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self.tests or hasattr(self.config, "workeroutput"):
+            return
+        write = terminalreporter.write_line
+        folders: Counter[str] = Counter({LOADING: self.loading})
+        for test, seconds in self.tests.items():
+            folders["/".join(Path(test.partition("::")[0]).parts[1:3])] += seconds
+        terminalreporter.section("processor time")
+        for folder, seconds in folders.most_common():
+            write(f"{seconds:8.1f} s  {folder}")
+        write(f"{sum(folders.values()):8.1f} s  in all; the dearest tests:")
+        for test, seconds in self.tests.most_common(DEAREST):
+            write(f"{seconds:8.1f} s  {test}")
+        if self.over(1.0):
+            write(
+                f"OVER BUDGET: {self.budgeted + self.loading:.0f} s, and {ALL_S:g} are meant; "
+                f"{SLACK * ALL_S:g} fail",
+                red=True,
+            )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ[BROUGHT_BY] = str(os.getpid())
+    config.pluginmanager.register(Ledger(config), "ledger of processor time")
