@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from pipelines.store.records import Failure, Outcome
 
@@ -35,7 +36,7 @@ def release_server() -> None:
     The server lives as long as anybody holds the writing end of its pipe, and each fork inherits one: a trial
     that is stuck would keep it, and itself, alive after its pack was killed.
     """
-    server = forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = vars(forkserver)["_forkserver"]
     if server._forkserver_alive_fd is not None:
         os.close(server._forkserver_alive_fd)
         server._forkserver_alive_fd = None
