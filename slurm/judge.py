@@ -21,7 +21,8 @@ class ExitRecord:
 
 @dataclass(frozen=True)
 class ElementRecords:
-    """What a job has written itself: how its starts ended, by number of restarts, and its sign of life."""
+    """What a job has written itself: how its starts ended, by number of restarts, and its last sign of
+    life."""
 
     exits: Mapping[int, ExitRecord]
     starts: int = 0

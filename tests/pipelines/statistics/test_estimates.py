@@ -16,6 +16,7 @@ from pipelines.statistics.estimates import (
     Interval,
     Method,
     PooledVariance,
+    break_even,
     estimate_effect,
     hodges_lehmann,
     holm,
@@ -263,3 +264,19 @@ def test_rounds_stop_on_precision_alone() -> None:
     assert precise_enough(with_half_width(0.0, 0.01), 0.01)
     assert not precise_enough(with_half_width(-0.5, 0.02), 0.01)
     assert not precise_enough(estimate_effect([0.1]), 0.01)
+
+
+@pytest.mark.parametrize(
+    ("one_off_arm_s", "one_off_base_s", "t_arm_s", "t_base_s", "iterations"),
+    [
+        (12.0, 2.0, 0.5, 1.0, 20.0),
+        (12.0, 2.0, 1.0, 1.0, None),
+        (12.0, 2.0, 2.0, 1.0, None),
+        (2.0, 12.0, 0.5, 1.0, None),
+        (2.0, 2.0, 0.5, 1.0, None),
+    ],
+)
+def test_break_even_needs_a_cost_and_a_saving(
+    one_off_arm_s: float, one_off_base_s: float, t_arm_s: float, t_base_s: float, iterations: float | None
+) -> None:
+    assert break_even(one_off_arm_s, one_off_base_s, t_arm_s, t_base_s) == iterations
