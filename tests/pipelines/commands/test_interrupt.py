@@ -123,6 +123,7 @@ def test_a_killed_pack_leaves_no_process_and_the_sweep_says_so(
     assert SweepFolder(folder / "runs" / "toy").read_manifest().packs
 
 
+@pytest.mark.slow
 def test_a_second_command_on_the_same_sweep_is_refused(tmp_path: Path) -> None:
     with launch.locked(SweepFolder(tmp_path / "runs" / "toy")):
         second = start(tmp_path)

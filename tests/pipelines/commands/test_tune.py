@@ -105,6 +105,7 @@ def test_an_interrupted_search_says_what_it_learnt_and_the_same_command_finishes
     assert "fuse=on,narrow=on" in out and f"slab={OPTIMUM}" in out
 
 
+@pytest.mark.slow
 def test_a_level_that_does_nothing_beside_the_others_is_not_recommended(at: Shell) -> None:
     def counters(levels: Levels) -> dict[str, float]:
         alone = levels["narrow"] == "on" and levels["fuse"] == "off"
@@ -121,6 +122,7 @@ def test_a_level_that_does_nothing_beside_the_others_is_not_recommended(at: Shel
     }
 
 
+@pytest.mark.slow
 def test_where_fresh_rounds_find_everything_on_faster_it_is_recommended(at: Shell) -> None:
     """In the search `extra` costs time, as noise may have it; in the verification it does not."""
 
@@ -139,6 +141,7 @@ def test_where_fresh_rounds_find_everything_on_faster_it_is_recommended(at: Shel
     }
 
 
+@pytest.mark.slow
 def test_memory_compiling_and_parity_limit_what_may_win(at: Shell) -> None:
     machine = simulated(compile_of=lambda levels: 30.0 if levels["share"] == "on" else 0.0)
     status, out = at.on(machine)(
@@ -160,6 +163,7 @@ def test_memory_compiling_and_parity_limit_what_may_win(at: Shell) -> None:
     }
 
 
+@pytest.mark.slow
 def test_set_up_and_compiling_count_for_the_stated_number_of_iterations(at: Shell) -> None:
     machine = simulated(compile_of=lambda levels: 60.0 if levels["fuse"] == "on" else 0.0)
     few = [*TUNE, "tune.toggles=[fuse,narrow]", "measure.rounds=6", "tune.iterations=100", "name=few"]

@@ -150,6 +150,7 @@ def test_jobs_take_turns_too(command, prepared: Prepare) -> None:
     assert {record.units for record in records.values()} == {5.0}
 
 
+@pytest.mark.slow
 def test_arms_that_do_not_fit_into_memory_together_run_in_fresh_processes(
     command, prepared: Prepare, capsys: pytest.CaptureFixture[str]
 ) -> None:

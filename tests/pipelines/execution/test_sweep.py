@@ -354,9 +354,8 @@ def test_a_trial_past_its_time_is_ended_and_recorded_as_timeout(command) -> None
     assert record.ended - record.started >= 1.5
 
 
-@pytest.mark.parametrize(
-    ("label", "value"), [pytest.param("baseline", 0.0, marks=pytest.mark.slow), ("variable=on", 1.0)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("label", "value"), [("baseline", 0.0), ("variable=on", 1.0)])
 def test_variables_of_a_level_are_set_before_anything_is_imported(command, label: str, value: float) -> None:
     assert (
         evidence_of(command(DesignConfig("one_at_a_time", toggles=["variable"])), label).numbers["variable"]

@@ -59,6 +59,7 @@ def parity_of(results: dict, level: str) -> ParityVerdict:
     return parity.verdict
 
 
+@pytest.mark.slow
 def test_noise_far_below_the_margin_is_equivalent_after_the_planned_seeds(results) -> None:
     assert parity_of(results, "fair") is ParityVerdict.EQUIVALENT
     assert results["fair"][1] == 5

@@ -51,7 +51,6 @@ CASES: list[tuple[str, Faults, str]] = [
     ("half an answer to the probe", [Fault("Viewer", Action.TRUNCATE)], "half an answer"),
     ("artifacts refused", [Fault("CreateArtifact", Action.STATUS, status=403)], "lack"),
 ]
-QUICK = {"409 in the middle"}
 
 
 @pytest.fixture
@@ -68,10 +67,8 @@ def show(case: str, built: Built, before: int, after: int) -> None:
     print(f"| {case} | {built.produced} | {before} | {after} |")
 
 
-@pytest.mark.parametrize(
-    ("case", "faults", "reason"),
-    [pytest.param(*row, id=row[0], marks=() if row[0] in QUICK else pytest.mark.slow) for row in CASES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "faults", "reason"), [pytest.param(*row, id=row[0]) for row in CASES])
 def test_every_row_is_there_after_publishing_again(
     online: Built, backend: Loopback, case: str, faults: Faults, reason: str
 ) -> None:

@@ -113,10 +113,13 @@ def test_the_reader_agrees_with_wandbs_own_inspection(run_file: Path, tmp_path: 
     assert ([] if run.exit_code is None else [run.exit_code]) == codes
 
 
-def test_a_file_cut_at_any_byte_gives_the_rows_before_the_cut(run_file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_file_cut_at_any_byte_gives_the_rows_before_the_cut(
+    run_file: Path, tmp_path: Path, step: int
+) -> None:
     data, whole = run_file.read_bytes(), repr(read_run(run_file).history)
     file, counts = tmp_path / "cut.wandb", []
-    for size in range(len(data)):
+    for size in range(0, len(data), step):
         file.write_bytes(data[:size])
         run = read_run(file)
         assert extent(file) == Extent(len(run.history), run.complete)

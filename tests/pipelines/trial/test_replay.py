@@ -142,6 +142,7 @@ def test_states_that_would_not_fit_are_not_kept(tmp_path: Path, monkeypatch: pyt
     assert net.number == ITERATIONS
 
 
+@pytest.mark.slow
 def test_evidence_trials_of_a_sweep_replay_the_references_iterations(tmp_path: Path) -> None:
     command = SweepCommand(
         workload={"name": "digits", "width": 32, "depth": 1, "batch_size": 256},

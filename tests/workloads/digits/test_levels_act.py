@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tiers import longer
 
 from workloads.digits.toggles import TOGGLES
 
@@ -32,6 +33,7 @@ FROM_OPERATIONS = [
     ("optimizer", "fused", "fewer"),
     ("zero_grad", "none", "fewer"),
 ]
+REPEATED = {WITNESS[toggle, level] for toggle, level, _ in FROM_THE_TRAINING}
 
 
 def compare(arm: float, base: float) -> str:
@@ -76,9 +78,7 @@ def test_the_operations_of_an_iteration_change_with_a_level(dispatched, toggle, 
     assert compare(dispatched(witness, **{toggle: level}), dispatched(witness)) == expected
 
 
-@pytest.mark.parametrize(
-    "witness", sorted({WITNESS[toggle, level] for toggle, level, _ in FROM_THE_TRAINING})
-)
+@pytest.mark.parametrize("witness", ["micro_steps", *longer(*sorted(REPEATED - {"micro_steps"}))])
 def test_the_baseline_moves_no_witness(counted, witness) -> None:
     assert counted(witness) == counted(witness)
 
@@ -108,10 +108,12 @@ def test_recomputing_blocks_keeps_less_for_the_backward_pass(saved_bytes_of) -> 
     assert recomputed < 0.67 * kept
 
 
+@pytest.mark.workloads
 def test_collections_are_skipped_as_often_as_the_level_says(counted) -> None:
     assert [counted("gc_runs", gc=level) for level in ("each_eval", "rarely", "frozen")] == [1, 0, 0]
 
 
+@pytest.mark.workloads
 def test_a_rare_collection_comes_once_in_its_cadence(start, run) -> None:
     workload = start(
         config={"width": 2, "batch_size": 1000, "eval_every": 1, "checkpoint_every": 1}, gc="rarely"

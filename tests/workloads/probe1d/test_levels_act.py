@@ -4,6 +4,7 @@ hold."""
 from __future__ import annotations
 
 import pytest
+from tiers import tiered
 
 from pipelines.plan.arms import Space
 from workloads.api import Device, contract_problems
@@ -27,6 +28,11 @@ PROBLEMS = {
     "compile=on": {"metrics": False},
 }
 WITNESS = {"compile=on": "compiled_launches"}  # graphs are counted by the pipeline
+QUICK = (
+    *("solver=newton", "precision=block", "skip_zero_grad=exact", "active_set=pair", "freeze_failed=3"),
+    *("fused_kernel=on", "compress=16", "csc_layout=on", "confusion_search=on", "label_free=on"),
+    *("warm_start=on", "tail_steps=on", "slab_size=4"),
+)
 LEVELS = [(toggle.name, level) for toggle in Probe1D.toggles for level in toggle.levels[1:]]
 
 
@@ -36,10 +42,9 @@ def marks(name, level):
 
 @pytest.mark.parametrize(
     ("name", "level"),
-    [
-        pytest.param(name, level, id=f"{name}={level.value}", marks=marks(name, level))
-        for name, level in LEVELS
-    ],
+    tiered(
+        [pytest.param(*each, id=f"{each[0]}={each[1].value}", marks=marks(*each)) for each in LEVELS], QUICK
+    ),
 )
 def test_every_level_moves_its_witness_against_its_base(solve, name, level):
     if level.unsupported(HERE):

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from tiers import longer
 
 from workloads.probe1d.maths import derivatives, event_sums
 from workloads.probe1d.toggles import MAX_EXCESS, MAX_GRADIENT, MEAN_EXCESS, PROBE_BOUND
@@ -158,7 +159,7 @@ def live_parameters(workload):
 
 
 @pytest.mark.parametrize(("toggle", "level"), BIT_IDENTICAL.items())
-@pytest.mark.parametrize("solver", ["naive", "late"])
+@pytest.mark.parametrize("solver", ["late", *longer("naive")])
 def test_levels_that_only_save_work_leave_live_pairs_bit_identical(solve, solver, toggle, level):
     base = {"solver": solver, "precision": "f64"}
     before = live_parameters(solve(base, data="test", max_iter=25, metrics=False))

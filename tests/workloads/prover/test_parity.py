@@ -110,7 +110,12 @@ def test_the_best_arm_without_a_toggle_chooses_the_same(evidence, name):
 
 
 @pytest.mark.parametrize(
-    "levels", [{}, TORCH_BEST, {**NATIVE_BEST, "screen16": "on"}], ids=["naive", "best", "screened"]
+    "levels",
+    [
+        pytest.param({}, id="naive", marks=pytest.mark.workloads),
+        pytest.param(TORCH_BEST, id="best"),
+        pytest.param({**NATIVE_BEST, "screen16": "on"}, id="screened"),
+    ],
 )
 @pytest.mark.parametrize("slab", [7, *longer(1, 64, 1024)])
 def test_results_do_not_depend_on_the_slab(evidence, levels, slab):

@@ -135,6 +135,7 @@ def test_memory_of_a_streamed_queue_does_not_grow_with_the_queries(set_up, run_t
     assert waiting[0] == waiting[1] == 16
 
 
+@pytest.mark.workloads
 def test_counters_tell_what_the_optimised_path_saves(solve):
     naive, best = (solve(levels, kind="counting").counters() for levels in ({}, TORCH))
     assert naive["useful_row_steps"] == best["useful_row_steps"]
@@ -176,6 +177,7 @@ def test_the_naive_path_spends_its_time_where_upstream_did(set_up, real_data):
     assert 0.28 <= clock.seconds["policy"] / sum(clock.seconds.values()) <= 0.60
 
 
+@pytest.mark.workloads
 def test_masking_saves_no_pair_and_no_state(solve):
     masked, naive = (
         solve({"skip_done": value}, kind="counting").counters() for value in ("where_mask", "none")

@@ -14,7 +14,7 @@ from workloads.spd.maths import adversarial_search, divergence, masked_products,
 # fp64: rounding of sums in another order. fp32: 1e-5 relative, far from a mistake and above what was seen
 # (7e-7).
 BOUND = {"float64": 1e-12, "float32": 1e-5}
-LOSS_SETS = [None, "layerwise", *longer("all", "forward")]
+LOSS_SETS = [None, *longer("layerwise", "all", "forward")]
 EVERYTHING = {
     "patching": "wrapper",
     "delta": "folded",

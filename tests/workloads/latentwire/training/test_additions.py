@@ -134,6 +134,7 @@ def _shifted(rotation):
     return lambda self, start, length, like: rotation(self, 0, length, like)
 
 
+@pytest.mark.workloads
 @pytest.mark.parametrize(
     ("mutate", "levels"),
     [
@@ -246,6 +247,7 @@ def test_training_goes_on_where_a_checkpoint_was_taken(start, run) -> None:
         assert same != forget
 
 
+@pytest.mark.workloads
 def test_only_the_latent_arm_answers_with_them(start) -> None:
     scores = []
     for learned in (False, True):

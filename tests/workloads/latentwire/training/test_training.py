@@ -127,6 +127,7 @@ def test_broken_losses_reach_no_weight(start, run) -> None:
     assert workload.evidence().numbers["skipped"] == 1
 
 
+@pytest.mark.workloads
 def test_losses_fall(start, run) -> None:
     workload = run(start({"passes": "merged", "teacher": "cache_h", "lm_layers": "fused"}, lr=3e-3), 60)
     history = list(workload._metrics.history)

@@ -37,6 +37,7 @@ def test_naive_walks_away_from_a_well_posed_pair_that_newton_solves(solve):
     assert exact == pytest.approx((-2.2860127, 0.4065926), abs=1e-5)
 
 
+@pytest.mark.workloads
 def test_dead_pixels_fail_on_every_naive_pass_and_skipping_zero_gradients_ends_that(solve):
     naive = solve({}, data="digits", metrics=False, max_iter=40)
     failed = [int(row.get("n_fail", 0)) for row in naive.rows[:40]]
@@ -122,6 +123,7 @@ def test_float64_accumulators_alone_leave_the_failures_and_the_stalled_slabs_as_
     assert late.evidence().numbers["max_gradient"] == pytest.approx(4.711e-6, rel=0.01)
 
 
+@pytest.mark.workloads
 def test_float64_accumulators_end_the_slab_once_the_stop_test_is_repaired(solve):
     wide = solve({**SCALED, **WIDE_SUMS}, data="digits16", metrics=False, max_iter=100)
     assert first_slab_passes(wide) == pytest.approx(
