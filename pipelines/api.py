@@ -21,9 +21,8 @@ import polars as pl
 from pipelines.analysis import collect, versions
 from pipelines.analysis import compare as comparing
 from pipelines.analysis.compare import Comparison
-from pipelines.config import composition
-from pipelines.config import types as config
-from pipelines.config.tracking import Tracking, contradictions, filled
+from pipelines.config import composition, types, validation
+from pipelines.config.tracking import contradictions, from_shell
 from pipelines.config.types import MeasureConfig, SweepCommand
 from pipelines.execution import executor_choice, launch
 from pipelines.plan import plan as planning
@@ -185,10 +184,10 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
 
 def prepare_tracking(command: SweepCommand) -> list[str]:
     """Take from the shell what the configuration leaves open; lines on what will not work as asked."""
-    command.tracking = dataclasses.replace(command.tracking, **filled(command.tracking, os.environ))
+    command.tracking = dataclasses.replace(command.tracking, **from_shell(command.tracking, os.environ))
     if command.tracking.mode == "disabled":
         return []
-    _, notice = publishing.target(Tracking.of(dataclasses.asdict(command.tracking)))
+    _, notice = publishing.target(command.tracking)
     return [f"W&B: {line}" for line in (*contradictions(command.tracking, os.environ), notice) if line]
 
 
@@ -208,7 +207,7 @@ def sweep(*overrides: str, watch: Watch | None = None, **options: Any) -> Sweep:
         A pack broke off; what the others measured is in the report.
     """
     cfg = composition.compose("sweep", [*overrides, *_as_overrides(options)])
-    planned = plan(config.typed(cfg, SweepCommand), origin.sweep_yaml(cfg))
+    planned = plan(validation.typed(cfg, SweepCommand), origin.sweep_yaml(cfg))
     broken = measure(planned, watch)
     publication = publishing.Publication(planned.sweep.folder)
     try:
@@ -245,7 +244,7 @@ def compare(path: str | Path) -> Comparison:
 def _as_overrides(options: Mapping[str, Any]) -> list[str]:
     """Options by name as Hydra's overrides."""
     own = {field.name for field in dataclasses.fields(MeasureConfig)}
-    known = [*config.parts("sweep"), *sorted(own)]
+    known = [*types.parts("sweep"), *sorted(own)]
     if unknown := [name for name in options if name not in known]:
         raise ConfigError(f"{unknown[0]} is unknown; choose from: {', '.join(known)}")
     prefixed = [(f"measure.{name}" if name in own else name, value) for name, value in options.items()]

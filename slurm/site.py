@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from slurm.errors import ClusterError
+from slurm.fields import option, refusals
 
 GPU_FLAGS = ("gres", "gpus-per-node", "gpus-per-task", "gpus")
 MEM_FLAGS = ("mem", "mem-per-cpu", "mem-per-gpu", "none")
@@ -65,43 +66,57 @@ OWN_OPTIONS = frozenset(
 class SiteProfile:
     """One way of asking one site for resources; null fields are not written."""
 
-    slurm_conf: str | None = None  # null: as the environment says; `dev`: the cluster of `make slurm-up`
-    partition: str | None = None
-    qos: str | None = None
-    account: str | None = None
-    constraint: str | None = None
-    exclude: str | None = None
-    nodelist: str | None = None
-    reservation: str | None = None
-    gpus: int = 1  # for each pack; 0: CPU only
-    gpu_flag: str = "gres"  # gres, gpus-per-node, gpus-per-task or gpus: sites accept different ones
-    gpu_type: str | None = None
-    memory: str | None = None  # such as 32G
-    mem_flag: str = "mem"  # mem, mem-per-cpu, mem-per-gpu, or none where a site forbids asking
-    cpus_per_task: int = 4  # one of them is the parent's
-    time_min: int = 60  # a pack that needs longer continues in a requeue
-    exclusive: bool = False
-    array_parallelism: int = 16
-    max_array: int = 200
-    max_submit: int | None = None  # array elements in the queue at once; null: until the site refuses
-    setup: list[str] = field(default_factory=list)  # modules, conda, venv: lines of the batch script
-    teardown: list[str] = field(default_factory=list)
-    python: str | None = None  # null: the interpreter of this command; may be a container's command
-    srun: bool = True
-    srun_args: list[str] = field(default_factory=list)
-    signal_delay_s: int = 60
-    requeue: bool = True
-    max_retries: int = 3
-    kill_invalid_dep: bool = True
-    env_allow: list[str] = field(default_factory=list)  # more variables to hand over, by name
-    env_set: dict[str, str] = field(default_factory=dict)  # variables to set; written into the batch script
-    wckey: str | None = None
-    sbatch: list[str] = field(default_factory=list)  # further options, verbatim, such as --licenses=a
-    collect: bool = False  # a last job writes the comparison when all packs have ended
-    poll_min_s: float = 5.0
-    poll_max_s: float = 60.0
-    fs_delay_s: float = 30.0  # how late a file of a node may be seen here
-    heartbeat_s: float = 30.0  # how often a running pack says that it lives
+    slurm_conf: str | None = option(
+        None, "File slurm.conf; null: as the environment says; dev: that of the cluster of `make slurm-up`."
+    )
+    partition: str | None = option(None, "Partition of the jobs.")
+    qos: str | None = option(None, "Quality of service of the jobs.")
+    account: str | None = option(None, "Account that is charged.")
+    constraint: str | None = option(None, "Features that the nodes must have.")
+    exclude: str | None = option(None, "Nodes that must not be used.")
+    nodelist: str | None = option(None, "Nodes that must be used.")
+    reservation: str | None = option(None, "Reservation that the jobs run in.")
+    gpus: int = option(1, "GPUs of each pack; 0: CPU only.", least=0)
+    gpu_flag: str = option(
+        "gres", "sbatch option that asks for GPUs; sites accept different ones.", choices=GPU_FLAGS
+    )
+    gpu_type: str | None = option(None, "Type of the GPUs, as the site names it.")
+    memory: str | None = option(None, "Memory, such as 32G; null: what the site gives.")
+    mem_flag: str = option(
+        "mem", "sbatch option that asks for memory; none where a site forbids asking.", choices=MEM_FLAGS
+    )
+    cpus_per_task: int = option(4, "Cores of each process; one of them is for the pack's parent.", least=1)
+    time_min: int = option(
+        60, "Time limit of a job in minutes; a pack that needs longer continues in a requeue.", least=1
+    )
+    exclusive: bool = option(False, "Take whole nodes.")
+    array_parallelism: int = option(16, "Most elements of an array that run at once.", least=1)
+    max_array: int = option(200, "Most elements of an array.", least=1)
+    max_submit: int | None = option(
+        None, "Most array elements in the queue at once; null: until the site refuses."
+    )
+    setup: list[str] = option(list, "Lines of the batch script before the pack: modules, conda, venv.")
+    teardown: list[str] = option(list, "Lines of the batch script after the pack; they need srun.")
+    python: str | None = option(
+        None, "Command that starts Python, maybe in a container; null: the interpreter of this command."
+    )
+    srun: bool = option(True, "Start the pack by srun; without it the shell becomes the job.")
+    srun_args: list[str] = option(list, "Further options of srun, as they are.")
+    signal_delay_s: int = option(
+        60, "Seconds before the time limit at which a pack stops after its last finished round."
+    )
+    requeue: bool = option(True, "Let Slurm queue a pack again that was preempted or ran out of time.")
+    max_retries: int = option(3, "Most further tries of a pack that was lost or preempted.", least=0)
+    kill_invalid_dep: bool = option(True, "End jobs whose dependency can no longer be met.")
+    env_allow: list[str] = option(list, "Names of further variables that jobs inherit.")
+    env_set: dict[str, str] = option(dict, "Variables to set; they are written into the batch script.")
+    wckey: str | None = option(None, "Workload characterisation key of the jobs.")
+    sbatch: list[str] = option(list, "Further options of sbatch, as they are, such as --licenses=a.")
+    collect: bool = option(False, "Submit a last job that writes the comparison when all packs have ended.")
+    poll_min_s: float = option(5.0, "Shortest pause between two questions to Slurm, seconds.", above=0)
+    poll_max_s: float = option(60.0, "Longest pause between two questions to Slurm, seconds.", above=0)
+    fs_delay_s: float = option(30.0, "Seconds after which a file that a node wrote is seen here.")
+    heartbeat_s: float = option(30.0, "Seconds between two signs of life of a running pack.", above=0)
 
     def check(self) -> None:
         """Refuse what could never be submitted.
@@ -111,25 +126,8 @@ class SiteProfile:
         ClusterError
             A field is out of range, or an option is given twice; the message names the field.
         """
-        for name, choices in (("gpu_flag", GPU_FLAGS), ("mem_flag", MEM_FLAGS)):
-            if getattr(self, name) not in choices:
-                raise ClusterError(
-                    f"cluster.{name}={getattr(self, name)} is unknown; choose from: {', '.join(choices)}"
-                )
-        lowest = {
-            "gpus": 0,
-            "cpus_per_task": 1,
-            "time_min": 1,
-            "array_parallelism": 1,
-            "max_array": 1,
-            "max_retries": 0,
-        }
-        for name, low in lowest.items():
-            if getattr(self, name) < low:
-                raise ClusterError(f"cluster.{name}={getattr(self, name)} must be at least {low}")
-        for name in ("poll_min_s", "poll_max_s", "heartbeat_s"):
-            if getattr(self, name) <= 0:
-                raise ClusterError(f"cluster.{name}={getattr(self, name)} must be above zero")
+        for refusal in refusals(self, "cluster."):
+            raise ClusterError(refusal)
         if self.memory and self.mem_flag == "none":
             raise ClusterError(
                 "cluster.memory is set and cluster.mem_flag=none forbids asking; drop one of them"

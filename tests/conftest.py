@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import signal
@@ -56,8 +57,7 @@ def command(tmp_path: Path) -> MakeCommand:
             timeout_s=60,
             repeats=0,
         )
-        for name, value in dict(changes.pop("measure", {})).items():  # type: ignore[call-overload]
-            setattr(measure, name, value)
+        measure = dataclasses.replace(measure, **dict(changes.pop("measure", {})))  # type: ignore[call-overload]
         values = {
             "workload": {"name": workload},
             "measure": measure,

@@ -85,7 +85,7 @@ def compare(
     return Comparison(
         name=manifest.sweep.name,
         unit=cls.unit,
-        margin=manifest.sweep.margin,
+        margin=manifest.sweep.measure.margin,
         reference=_reference(manifest, sound.trials),
         effects=effects,
         arms=arms,

@@ -17,7 +17,7 @@ from pipelines.analysis.counters import bound_by
 from pipelines.analysis.decisions import Decisions, decide
 from pipelines.analysis.exclusions import Exclusion, Exclusions
 from pipelines.analysis.outcomes import Counts
-from pipelines.config.types import workload_config
+from pipelines.config.validation import workload_config
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.parity.evidence import Agreement
 from pipelines.statistics.estimates import Estimate, break_even, estimate_effect
@@ -135,7 +135,7 @@ class Judge:
             for effect in effects
             if parities[effect.id].verdict is ParityVerdict.DIFFERENT
         }
-        decisions = decide(self.times, compared, withheld, math.log1p(self.manifest.sweep.margin))
+        decisions = decide(self.times, compared, withheld, math.log1p(self.manifest.sweep.measure.margin))
         if decisions.floor:
             apart = math.expm1(decisions.floor)
             self.notes.append(

@@ -3,6 +3,7 @@ breaks."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import tempfile
@@ -17,7 +18,7 @@ from rich.console import Console
 
 from pipelines.check import rules, trials
 from pipelines.check.rules import Counters, Defect, Finding
-from pipelines.config import types as config
+from pipelines.config import validation
 from pipelines.config.types import DesignConfig, MeasureConfig, RunCommand, SweepCommand, SweepConfig
 from pipelines.execution.pack import PackRun
 from pipelines.execution.spawn import ForkServer, wait
@@ -50,7 +51,7 @@ ITERATIONS = 12
 
 def check(cfg: DictConfig) -> int:
     """Run the workload, print what is wrong with it, and return 1 if something is."""
-    command: RunCommand = config.typed(cfg, RunCommand)
+    command: RunCommand = validation.typed(cfg, RunCommand)
     console = console_here()
     device = environment.device_facts()
     # Trials end without tidying up, and Python's tracker would complain of what torch's compiler left in
@@ -216,7 +217,7 @@ class Checked:
 
     def _elsewhere(self, name: str, iterations: int = ITERATIONS) -> PackRun:
         """A pack with a cache folder of its own."""
-        measure = self.manifest.sweep.measure.model_copy(update={"evidence_iterations": iterations})
+        measure = dataclasses.replace(self.manifest.sweep.measure, evidence_iterations=iterations)
         sweep = self.manifest.sweep.model_copy(update={"measure": measure})
         manifest = self.manifest.model_copy(update={"sweep": sweep})
         return PackRun(

@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.config import types as config
+from pipelines.config import validation
 from pipelines.config.types import DoctorCommand
 from pipelines.store import code_snapshot
 from pipelines.terminal import console_here
@@ -24,7 +24,7 @@ FINE, REFUSED = 0, 1
 
 def doctor(cfg: DictConfig) -> int:
     """Say what the cluster offers and what of the profile it would refuse; status 1 if it would."""
-    command: DoctorCommand = config.typed(cfg, DoctorCommand)
+    command: DoctorCommand = validation.typed(cfg, DoctorCommand)
     console = console_here()
     for text in shadowed():
         console.print(text, style="yellow", highlight=False)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from pipelines import api
 from pipelines.commands.sweep import Display
-from pipelines.config import types as config
+from pipelines.config import validation
 from pipelines.config.types import FrontierCommand
 from pipelines.execution import launch
 from pipelines.exits import DONE, SOME_FAILED
@@ -33,7 +33,7 @@ from workloads.errors import ConfigError
 
 def frontier(cfg: DictConfig) -> int:
     """Measure a ladder as far as it is needed; status 1 where no size runs."""
-    command: FrontierCommand = config.typed(cfg, FrontierCommand)
+    command: FrontierCommand = validation.typed(cfg, FrontierCommand)
     console = console_here()
     take_memory(command, "frontier", command.frontier.memory_gib)
     factor = _ladder(command)

@@ -10,8 +10,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from pipelines import api
-from pipelines.config import composition
-from pipelines.config import types as config
+from pipelines.config import composition, validation
 from pipelines.config.types import ProfileCommand, ProfileConfig, SweepCommand, SweepConfig
 from pipelines.execution import launch
 from pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
@@ -20,7 +19,7 @@ from pipelines.profiling.profile import CHANGED, Ended, Profiling, arm_called, w
 from pipelines.profiling.slices import refuse_shape
 from pipelines.report import profile_diff, profiles
 from pipelines.store import provenance
-from pipelines.store.profiles import Kept, ProfileOptions, arm_folder, kept_profiles
+from pipelines.store.profiles import Kept, arm_folder, kept_profiles
 from pipelines.store.records import Arm, Manifest, Outcome, SweepFolder, opened
 from pipelines.terminal import console_here
 from pipelines.trial import environment
@@ -36,7 +35,7 @@ SETTLED = re.compile(r"(workload|toggles|measure|tracking|runs)[.=]")
 
 def profile(cfg: DictConfig) -> int:
     """Profile the arm that the configuration spells out, under ``runs/<workload>-profile``."""
-    command: ProfileCommand = config.typed(cfg, ProfileCommand)
+    command: ProfileCommand = validation.typed(cfg, ProfileCommand)
     single = SweepCommand(
         workload=command.workload,
         toggles=command.toggles,
@@ -77,7 +76,7 @@ def profile_folder(
         raise ConfigError(
             "--arm needs the folder of the sweep that the arm is of: perfsweep profile runs/SWEEP --arm ARM"
         )
-    options = config.typed(composition.compose("profile", own), ProfileCommand).profile
+    options = validation.typed(composition.compose("profile", own), ProfileCommand).profile
     return profile_arm(folders[0], arm, options)
 
 
@@ -150,7 +149,7 @@ def _profiled(
             return INTERRUPTED
 
 
-def _each(console: Console, profiling: Profiling, asked: Sequence[ProfileOptions], top: int) -> int:
+def _each(console: Console, profiling: Profiling, asked: Sequence[ProfileConfig], top: int) -> int:
     status = DONE
     for ended in profiling.run(asked):
         if ended.kept is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pipelines.config.tracking import Tracking, contradictions
+from pipelines.config.tracking import contradictions
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.publish import publish as publishing
 from pipelines.publish.published import published_line, table_of_runs
@@ -17,7 +17,7 @@ def publish(sweep: str, offline: bool) -> int:
     """Copy records to W&B and show what of them is there; repeating it changes nothing."""
     folder, manifest = opened(sweep)
     console = console_here()
-    for line in contradictions(Tracking.of(manifest.sweep.tracking), os.environ):
+    for line in contradictions(manifest.sweep.tracking, os.environ):
         console.print(f"W&B: {line}", style="yellow", highlight=False, soft_wrap=True)
     done = publishing.publish(folder, mode="offline" if offline else "online")
     if done.notice:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines import units
-from pipelines.config import types as config
+from pipelines.config import validation
 from pipelines.config.types import RunCommand, SweepCommand
 from pipelines.execution import launch, progress_display
 from pipelines.execution.pack import PackRun
@@ -26,7 +26,7 @@ from pipelines.trial import environment
 
 def run(cfg: DictConfig) -> int:
     """Measure one arm once in a process of its own, and print its phases."""
-    command: RunCommand = config.typed(cfg, RunCommand)
+    command: RunCommand = validation.typed(cfg, RunCommand)
     console = console_here()
     single = SweepCommand(
         workload=command.workload, toggles=command.toggles, measure=command.measure, runs=command.runs

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from pipelines import api
 from pipelines.api import Planned, Sweep
-from pipelines.config import types as config
+from pipelines.config import validation
 from pipelines.config.types import SweepCommand
 from pipelines.execution import detach, launch, progress_display
 from pipelines.execution.events import Held
@@ -28,7 +28,7 @@ from pipelines.terminal import console_here
 
 def sweep(cfg: DictConfig) -> int:
     """Plan, show the plan, measure what is missing, compare, publish."""
-    return measured(console_here(), config.typed(cfg, SweepCommand), provenance.sweep_yaml(cfg))
+    return measured(console_here(), validation.typed(cfg, SweepCommand), provenance.sweep_yaml(cfg))
 
 
 def measured(console: Console, command: SweepCommand, config_text: str) -> int:

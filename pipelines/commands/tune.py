@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from pipelines import api
 from pipelines.commands.sweep import Display, measured
-from pipelines.config import types as config
+from pipelines.config import validation
 from pipelines.config.types import TuneCommand
 from pipelines.execution import launch
 from pipelines.exits import DONE
@@ -24,7 +24,7 @@ from pipelines.terminal import console_here
 
 def tune(cfg: DictConfig) -> int:
     """Search, verify, write the preset; status as of a sweep."""
-    command: TuneCommand = config.typed(cfg, TuneCommand)
+    command: TuneCommand = validation.typed(cfg, TuneCommand)
     console = console_here()
     take_memory(command, "tune", command.tune.memory_gib)
     limits = Limits(command.tune.iterations, command.tune.compile_s)

@@ -72,10 +72,10 @@ def _overrides(command: str, arguments: Sequence[str]) -> list[str]:
     # Another search path, or an option of Hydra's, may bring names that only Hydra knows.
     if not any(argument.startswith(("hydra.searchpath", "-")) for argument in arguments):
         names.refuse_unknown(command, [*home.overrides(names.groups(command), arguments), *arguments])
-    from pipelines.config import types as config  # brings Hydra along
+    from pipelines.config import types, validation  # brings Hydra along
 
-    config.register()
-    return spelled_out(command, [*home.overrides(config.parts(command), arguments), *arguments])
+    validation.register()
+    return spelled_out(command, [*home.overrides(types.parts(command), arguments), *arguments])
 
 
 def spelled_out(command: str, arguments: Sequence[str]) -> list[str]:

@@ -23,17 +23,8 @@ from rich.progress import (
 from rich.table import Table
 
 from pipelines.plan.power import power
-from pipelines.store.records import (
-    Arm,
-    Event,
-    Kind,
-    Manifest,
-    Measure,
-    Outcome,
-    Pack,
-    SweepFolder,
-    read_status,
-)
+from pipelines.store.options import MeasureConfig
+from pipelines.store.records import Arm, Event, Kind, Manifest, Outcome, Pack, SweepFolder, read_status
 
 LOG_EVERY_S = 10.0
 """Where output is no terminal, a line of progress at most this often."""
@@ -83,7 +74,7 @@ def how_to_come_back(folder: str) -> str:
     )
 
 
-def _where(measure: Measure) -> str:
+def _where(measure: MeasureConfig) -> str:
     return (
         f"in processes that stay for {measure.turns} rounds"
         if measure.isolation == "resident"
@@ -91,7 +82,7 @@ def _where(measure: Measure) -> str:
     )
 
 
-def _until(measure: Measure) -> str:
+def _until(measure: MeasureConfig) -> str:
     """When an adaptive sweep ends."""
     ends = [f"intervals are within +-{measure.precision:.1%}"] if measure.precision else []
     ends += [f"{measure.budget_s:g} s are spent"] if measure.budget_s else []

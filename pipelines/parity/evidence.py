@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from pipelines.config.types import workload_config
+from pipelines.config.validation import workload_config
 from pipelines.parity import comparison
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.store.schema import Arm, Effect, Kind, Manifest, Outcome, TrialRecord

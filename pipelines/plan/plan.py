@@ -9,7 +9,8 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.config.types import DesignConfig, SweepCommand, as_measure, workload_config
+from pipelines.config.types import DesignConfig, SweepCommand
+from pipelines.config.validation import workload_config
 from pipelines.plan import designs
 from pipelines.plan.arms import Space
 from pipelines.plan.designs import Assignment, Design, PlannedEffect
@@ -56,12 +57,11 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         name=sweep_name(command),
         workload=name,
         config=dataclasses.asdict(config),
-        measure=as_measure(command.measure),
+        measure=command.measure,
         code=code,
         references=named,
         import_paths=(str(root),) if root else (),
-        margin=command.measure.margin,
-        tracking=dataclasses.asdict(command.tracking),
+        tracking=command.tracking,
     )
     rows = tuple(Refused(**dataclasses.asdict(r)) for r in refused)
     return Manifest(sweep=sweep, arms=tuple(ids.values()), effects=effects, packs=packs, refused=rows)
@@ -87,7 +87,7 @@ def single_arm(command: SweepCommand, device: Device) -> Manifest:
         name=f"run-{short_name(name)}",
         workload=name,
         config=dataclasses.asdict(config),
-        measure=as_measure(command.measure),
+        measure=command.measure,
         code=code,
         references={arm.label: arm.id},
         import_paths=(str(root),) if root else (),
@@ -100,7 +100,7 @@ def single_arm(command: SweepCommand, device: Device) -> Manifest:
 def alone(manifest: Manifest, command: SweepCommand) -> Manifest:
     """A manifest of one arm that is not timed: under the name and tracking of its command, and with nothing
     to run."""
-    own = {"name": sweep_name(command), "tracking": dataclasses.asdict(command.tracking)}
+    own = {"name": sweep_name(command), "tracking": command.tracking}
     return manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update=own), "packs": ()})
 
 
@@ -265,7 +265,7 @@ def _packs(
     packs = []
     for number, group in enumerate(groups):
         name = f"p{number:03d}"
-        orders = balanced_orders(list(group), as_measure(measured).rounds_planned, f"{measured.seed}-{name}")
+        orders = balanced_orders(list(group), measured.rounds_planned, f"{measured.seed}-{name}")
         start = "exec" if any(needs_exec(space, arms[arm]) for arm in group) else "fork"
         packs.append(Pack(id=name, orders=orders, start=start))
     return tuple(packs)

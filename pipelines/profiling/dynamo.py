@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.profiling.tool import Findings, Measured, Tick, Tool
-from pipelines.store.profiles import Cost, ProfileOptions
+from pipelines.store.options import ProfileConfig
+from pipelines.store.profiles import Cost
 from pipelines.trial.counters import CompileCounting
 
 EXPLANATION = "explanation.txt"
@@ -21,7 +22,7 @@ class Dynamo(Tool):
     """Watches compilation from set-up on; what it costs is looking at Dynamo's counters after each
     iteration."""
 
-    def __init__(self, options: ProfileOptions, folder: Path) -> None:
+    def __init__(self, options: ProfileConfig, folder: Path) -> None:
         super().__init__(options, folder)
         self._counting = CompileCounting()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipelines.profiling.tool import Findings, Measured, Tick, Tool, nothing
-from pipelines.store.profiles import ProfileOptions
+from pipelines.store.options import ProfileConfig
 from pipelines.trial.memory_snapshot import Allocator, holders, is_oom, keep_on_oom
 
 SNAPSHOT = "snapshot.pickle"
@@ -30,7 +30,7 @@ class Memory(Tool):
     lack of memory."""
 
     def __init__(
-        self, options: ProfileOptions, folder: Path, allocator: RecordingAllocator | None = None
+        self, options: ProfileConfig, folder: Path, allocator: RecordingAllocator | None = None
     ) -> None:
         super().__init__(options, folder)
         self._allocator = allocator or _cuda()

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.types import workload_config
+from pipelines.config.validation import workload_config
 from pipelines.profiling.registry import BARE, make
 from pipelines.profiling.slices import Situation, Slice, resolve
 from pipelines.profiling.tool import Findings, Measured, Tick, Tool
@@ -149,7 +149,7 @@ class Repeated:
         """One repetition under `tool`."""
         self._scene.log.clear()
         lead = self._walk.seek(self._options.wait + self._options.warmup if tool.watches_before else 0)
-        hook = self._options.hook or tool.needs_phases
+        hook = self._options.hook == "on" or tool.needs_phases
         marks = Marks(self._clock, Recorder(self._clock) if hook else None, tool)
         with tool.block(lead, self._walk.slice.length) as tick:
             self._walk.lead_in(lead, marks, tick)
@@ -280,7 +280,7 @@ def with_debug_log(
     """What the trial is told, and how its log is kept, with logging at level DEBUG where the options ask for
     it."""
     trial = spec.trial
-    if not spec.options.debug_log:
+    if spec.options.debug_log == "off":
         return trial, lambda folder: nullcontext()
     has_field = DEBUG_FIELD in {field.name for field in dataclasses.fields(cls.Config)}
     if has_field:

@@ -7,6 +7,7 @@ that was there.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import itertools
 import shutil
@@ -16,14 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.analysis.arm_results import short_names
-from pipelines.config.types import ProfileConfig
 from pipelines.execution.spawn import Child, Exec, ForkServer, fix_imports, wait
 from pipelines.profiling import process
 from pipelines.profiling import registry as tools
+from pipelines.store.options import ProfileConfig
 from pipelines.store.profiles import (
     UNFINISHED,
     Kept,
-    ProfileOptions,
     ProfileSpec,
     arm_folder,
     read_profile,
@@ -56,7 +56,7 @@ CHANGED = (
 class Ended:
     """How the profile trial of one tool ended: with a profile, or with a record that says why not."""
 
-    options: ProfileOptions
+    options: ProfileConfig
     folder: Path
     kept: Kept | None
     failure: Failure | None = None
@@ -98,7 +98,7 @@ def arm_called(manifest: Manifest, name: str) -> Arm:
     )
 
 
-def wanted(config: ProfileConfig, device: Device) -> tuple[list[ProfileOptions], list[Refused]]:
+def wanted(config: ProfileConfig, device: Device) -> tuple[list[ProfileConfig], list[Refused]]:
     """The profiles that a configuration asks for, and the tools that cannot be used here.
 
     Raises
@@ -113,20 +113,15 @@ def wanted(config: ProfileConfig, device: Device) -> tuple[list[ProfileOptions],
     if config.tool != "all" and refused:
         raise UnsupportedHere(refused[0].reason)
     able = [tool for tool in asked if tool not in {one.tool for one in refused}]
-    variants = itertools.product(able, _both(config.hook, True), _both(config.debug_log, False))
-    shared = {
-        name: getattr(config, name)
-        for name in ProfileOptions.model_fields
-        if name not in ("tool", "hook", "debug_log")
-    }
+    variants = itertools.product(able, _each(config.hook, "on", "off"), _each(config.debug_log, "off", "on"))
     return [
-        ProfileOptions(tool=tool, hook=hook, debug_log=debug, **shared) for tool, hook, debug in variants
+        dataclasses.replace(config, tool=tool, hook=hook, debug_log=debug) for tool, hook, debug in variants
     ], refused
 
 
-def _both(choice: str, usual: bool) -> tuple[bool, ...]:
-    """On, off, or both with the usual one first."""
-    return (usual, not usual) if choice == "both" else (choice == "on",)
+def _each(choice: str, *both: str) -> tuple[str, ...]:
+    """The circumstances that an option asks for; where it asks for both, the usual one comes first."""
+    return both if choice == "both" else (choice,)
 
 
 class Profiling:
@@ -152,12 +147,12 @@ class Profiling:
         """Whether the code is another than the sweep was planned with."""
         return self._code != self.manifest.sweep.code
 
-    def run(self, options: Sequence[ProfileOptions]) -> Iterator[Ended]:
+    def run(self, options: Sequence[ProfileConfig]) -> Iterator[Ended]:
         """Each profile as it ends."""
         for one in options:
             yield self._run(one)
 
-    def _run(self, options: ProfileOptions) -> Ended:
+    def _run(self, options: ProfileConfig) -> Ended:
         place = arm_folder(self.folder, self.arm) / options.folder_name
         ended = self._trial(options, place.with_name(place.name + UNFINISHED))
         if ended.kept is None:
@@ -175,10 +170,10 @@ class Profiling:
         ended.folder.replace(place)
         return Ended(options, place, read_profile(place))
 
-    def _with_bare(self, ended: Ended, options: ProfileOptions) -> Ended:
+    def _with_bare(self, ended: Ended, options: ProfileConfig) -> Ended:
         """The profile with the time of a process that did the same without the tool."""
         bare_folder = ended.folder.with_name(f"{tools.BARE}{UNFINISHED}")
-        bare = self._trial(options.model_copy(update={"tool": tools.BARE}), bare_folder)
+        bare = self._trial(dataclasses.replace(options, tool=tools.BARE), bare_folder)
         if bare.kept is None or ended.kept is None:
             return bare
         write_profile(
@@ -187,7 +182,7 @@ class Profiling:
         shutil.rmtree(bare_folder, ignore_errors=True)
         return Ended(options, ended.folder, read_profile(ended.folder))
 
-    def _trial(self, options: ProfileOptions, folder: Path) -> Ended:
+    def _trial(self, options: ProfileConfig, folder: Path) -> Ended:
         shutil.rmtree(folder, ignore_errors=True)
         spec = ProfileSpec(trial=self.spec(), options=options)
         started = time.time()

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pipelines.profiling.tool import Tool
-from pipelines.store.profiles import ProfileOptions
+from pipelines.store.options import ProfileConfig
 from workloads.api import Device
 
 BARE = "bare"
@@ -24,7 +24,7 @@ _CLASSES = {
 NAMES = tuple(_CLASSES)
 
 
-def make(options: ProfileOptions, folder: Path) -> Tool:
+def make(options: ProfileConfig, folder: Path) -> Tool:
     """The tool that `options` ask for; it writes into `folder`."""
     if options.tool == BARE:
         return Tool(options, folder)

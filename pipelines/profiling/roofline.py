@@ -17,7 +17,8 @@ import torch
 
 from pipelines.profiling.bytes_moved import moved
 from pipelines.profiling.tool import Findings, Measured, Tick, Tool, nothing
-from pipelines.store.profiles import Cost, ProfileOptions
+from pipelines.store.options import ProfileConfig
+from pipelines.store.profiles import Cost
 from pipelines.trial import environment
 from pipelines.trial.clock import HostClock, clock_for
 from pipelines.trial.operators import OperatorCalls
@@ -88,7 +89,7 @@ class Roofline(Tool):
 
     needs_phases = True
 
-    def __init__(self, options: ProfileOptions, folder: Path) -> None:
+    def __init__(self, options: ProfileConfig, folder: Path) -> None:
         super().__init__(options, folder)
         self._calls = PhaseCalls()
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.profiling.tool import Findings, Measured, Tick, Tool, nothing
-from pipelines.store.profiles import Cost, ProfileOptions
+from pipelines.store.options import ProfileConfig
+from pipelines.store.profiles import Cost
 
 TEXT, PAGE, SPEEDSCOPE = "profile.txt", "profile.html", "profile.speedscope.json"
 
@@ -22,7 +23,7 @@ class Sampling(Tool):
 
     samples = True
 
-    def __init__(self, options: ProfileOptions, folder: Path) -> None:
+    def __init__(self, options: ProfileConfig, folder: Path) -> None:
         super().__init__(options, folder)
         from pyinstrument import Profiler
 

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.store.profiles import Cost, ProfileOptions
+from pipelines.store.options import ProfileConfig
+from pipelines.store.profiles import Cost
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Tool:
     watches_before = False
     needs_phases = False
 
-    def __init__(self, options: ProfileOptions, folder: Path) -> None:
+    def __init__(self, options: ProfileConfig, folder: Path) -> None:
         self.options, self.folder = options, folder
 
     @contextmanager

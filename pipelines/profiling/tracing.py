@@ -12,7 +12,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from pipelines.profiling.tool import Findings, Measured, Tick, Tool
-from pipelines.store.profiles import Cost, ProfileOptions
+from pipelines.store.options import ProfileConfig
+from pipelines.store.profiles import Cost
 
 TRACE, TABLE = "trace.json.gz", "operators.txt"
 ROWS = 60
@@ -27,7 +28,7 @@ class Tracing(Tool):
 
     watches_before = True
 
-    def __init__(self, options: ProfileOptions, folder: Path) -> None:
+    def __init__(self, options: ProfileConfig, folder: Path) -> None:
         super().__init__(options, folder)
         self._costs: dict[str, Cost] = {}
         self._table = ""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from pipelines.config.tracking import Tracking
 from pipelines.publish.publish import publish
 from pipelines.publish.published import Published
 from pipelines.store.records import Manifest, SweepFolder
@@ -34,7 +33,7 @@ class Feeder:
         send: Callable[..., Published] = publish,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        tracking = Tracking.of(manifest.sweep.tracking)
+        tracking = manifest.sweep.tracking
         self._folder, self._pack, self._send, self._clock = folder, pack, send, clock
         self._mode, self._share = tracking.mode, tracking.share
         self._patience_s = min(tracking.patience_s, PATIENCE_S)

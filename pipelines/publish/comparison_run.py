@@ -15,7 +15,6 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.config.tracking import Tracking
 from pipelines.publish.content import LONGEST_NAME, LONGEST_TAG, RunContent, Segment
 from pipelines.publish.history import plain
 from pipelines.store.records import SCHEMA, Manifest, SweepFolder
@@ -42,7 +41,7 @@ def compare_content(folder: SweepFolder, manifest: Manifest, identity: str) -> R
         raise RecordError(
             f"{file} is damaged; make it again with `perfsweep compare {folder.path}`: {error}"
         ) from error
-    sweep, tracking = manifest.sweep, Tracking.of(manifest.sweep.tracking)
+    sweep, tracking = manifest.sweep, manifest.sweep.tracking
     report = folder.report_file if folder.report_file.exists() else None
     digest = hashlib.sha256(content + (report.read_bytes() if report else b"")).hexdigest()[:16]
     return RunContent(

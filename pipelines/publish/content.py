@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.config.tracking import Tracking
 from pipelines.publish.history import (
     HistoryRow,
     Timing,
@@ -148,7 +147,7 @@ def run_content(
     identity : what tells this sweep from others of the same name in the same project
     """
     sweep = manifest.sweep
-    tracking = Tracking.of(sweep.tracking)
+    tracking = sweep.tracking
     short = sweep.workload.rpartition(":")[2]
     return RunContent(
         run_id="-".join(filter(None, (identity, arm.id, pack.id))),

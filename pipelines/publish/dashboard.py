@@ -7,6 +7,7 @@ serialiser. Imports wandb late.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.tracking import Tracking
 from pipelines.config.wandb_settings import guarded, own_environment
 from pipelines.publish.history import plain
 from pipelines.publish.server import address, probe
@@ -68,8 +68,8 @@ def build(
         The server cannot be used, or it refuses the view.
     """
     known = {"entity": entity, "project": project}
-    tracking = Tracking.of(
-        {**manifest.sweep.tracking, **{name: value for name, value in known.items() if value}}
+    tracking = dataclasses.replace(
+        manifest.sweep.tracking, **{name: value for name, value in known.items() if value}
     )
     view = view_of(manifest)
     if file is not None:

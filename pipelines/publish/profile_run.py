@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.tracking import Tracking
 from pipelines.publish.content import (
     LONGEST_NAME,
     LONGEST_TAG,
@@ -37,7 +36,7 @@ def profiled_arms(folder: SweepFolder, problems: list[str]) -> list[str]:
 def profile_content(folder: SweepFolder, manifest: Manifest, identity: str, arm_id: str) -> RunContent:
     """The run that holds the profiles of an arm."""
     found = [kept for kept in kept_profiles(folder) if kept.profile.arm.id == arm_id]
-    sweep, tracking, arm = manifest.sweep, Tracking.of(manifest.sweep.tracking), found[0].profile.arm
+    sweep, tracking, arm = manifest.sweep, manifest.sweep.tracking, found[0].profile.arm
     short = sweep.workload.rpartition(":")[2]
     return RunContent(
         run_id=f"{identity}-{arm_id}-profile",

@@ -7,16 +7,17 @@ mends what W&B lost. Whatever goes wrong in W&B is a warning: it never fails a s
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from pipelines.config.tracking import MODES, Tracking
 from pipelines.publish.offline import published_before
 from pipelines.publish.pool import Crew
 from pipelines.publish.published import Published, PublishedRun, warning
 from pipelines.publish.runs import COMPARE, RunKey, SweepRuns
 from pipelines.publish.server import address, probe
 from pipelines.publish.worker import missing
+from pipelines.store.options import MODES, TrackingConfig
 from pipelines.store.records import Manifest, SweepFolder
 
 RUNS_PER_PROCESS = 8
@@ -48,7 +49,7 @@ def publish(
     return Publication(folder, packs, mode, patience_s).finish()
 
 
-def target(tracking: Tracking, shell: Mapping[str, str] = os.environ) -> tuple[str | None, str | None]:
+def target(tracking: TrackingConfig, shell: Mapping[str, str] = os.environ) -> tuple[str | None, str | None]:
     """The server to upload to, or None and one sentence why it has to be run folders."""
     if tracking.mode != "online":
         return None, None
@@ -77,7 +78,7 @@ class Publication:
         instead = {
             name: value for name, value in (("mode", mode), ("patience_s", patience_s)) if value is not None
         }
-        tracking = Tracking.of({**manifest.sweep.tracking, **instead})
+        tracking = dataclasses.replace(manifest.sweep.tracking, **instead)
         self._mode = tracking.mode
         self._refusal: str | None = None
         self._crew: Crew | None = None
@@ -87,7 +88,7 @@ class Publication:
         if tracking.mode != "disabled":
             self._begin(manifest, tracking)
 
-    def _begin(self, manifest: Manifest, tracking: Tracking) -> None:
+    def _begin(self, manifest: Manifest, tracking: TrackingConfig) -> None:
         if tracking.mode not in ("offline", "online"):
             known = ", ".join(MODES)
             self._refusal = (
@@ -143,7 +144,7 @@ class Publication:
         return Published(runs, warning(runs, problems), self._mode, self.notice)
 
 
-def _processes(tracking: Tracking, runs: int, *, online: bool) -> int:
+def _processes(tracking: TrackingConfig, runs: int, *, online: bool) -> int:
     """How many processes publish: uploads wait for a server and gain by company, run folders only cost
     processor time."""
     useful = runs if online else min(os.cpu_count() or 1, 1 + runs // RUNS_PER_PROCESS)

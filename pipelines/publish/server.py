@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pipelines.config.tracking import Tracking
+from pipelines.store.options import TrackingConfig
 
 PROBE_S = 1.5
 """Time a server has for its answer, name resolution included."""
@@ -36,7 +36,7 @@ class Account:
     problem: str | None = None
 
 
-def address(tracking: Tracking, shell: Mapping[str, str]) -> str:
+def address(tracking: TrackingConfig, shell: Mapping[str, str]) -> str:
     """The server's base URL: configured, of the shell, of W&B's own settings file, or W&B's default."""
     chosen = tracking.base_url or shell.get("WANDB_BASE_URL") or _configured(shell)
     if not chosen:
@@ -58,7 +58,9 @@ def api_key(url: str, shell: Mapping[str, str]) -> str | None:
     return (found[2] or None) if found else None
 
 
-def probe(tracking: Tracking, shell: Mapping[str, str] = os.environ, seconds: float = PROBE_S) -> Account:
+def probe(
+    tracking: TrackingConfig, shell: Mapping[str, str] = os.environ, seconds: float = PROBE_S
+) -> Account:
     """Ask the server who the account is; never longer than `seconds`, whatever the network does."""
     url = address(tracking, shell)
     key = api_key(url, shell)

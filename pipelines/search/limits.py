@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from pipelines.config.types import SweepCommand, TuneCommand
 from workloads.errors import ConfigError
 
@@ -20,7 +22,9 @@ def take_memory(command: SweepCommand, name: str, memory_gib: float | None) -> N
             f"{name}.memory_gib={memory_gib:g} and measure.memory_gib={own:g} contradict one another; give"
             " one of them"
         )
-    command.measure.memory_gib = memory_gib if memory_gib is not None else own
+    command.measure = dataclasses.replace(
+        command.measure, memory_gib=own if memory_gib is None else memory_gib
+    )
 
 
 def refuse_too_much_memory(name: str, memory_gib: float | None, there: int) -> None:

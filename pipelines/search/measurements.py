@@ -23,7 +23,7 @@ from pipelines.analysis import collect
 from pipelines.analysis.arm_records import ArmRecords
 from pipelines.analysis.comparable import comparable_trials
 from pipelines.analysis.exclusions import Exclusion, Exclusions
-from pipelines.config.types import SweepCommand, as_measure
+from pipelines.config.types import SweepCommand
 from pipelines.execution import executor_choice, launch, progress_display
 from pipelines.parity.evidence import Agreement
 from pipelines.plan import plan
@@ -197,9 +197,8 @@ def _alone(command: SweepCommand, device: Any, reference: Mapping[str, Any]) -> 
         update={
             "name": plan.sweep_name(command),
             "references": {"naive": alone.arms[0].id},
-            "margin": command.measure.margin,
-            "tracking": dataclasses.asdict(command.tracking),
-            "measure": as_measure(command.measure),
+            "tracking": command.tracking,
+            "measure": command.measure,
         }
     )
     return space, alone.model_copy(update={"sweep": sweep, "packs": ()})

@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipelines.store.files import write_atomically
+from pipelines.store.options import ProfileConfig
 from pipelines.store.records import SCHEMA, Arm, Row, SweepFolder, TrialSpec
 from pipelines.units import duration
 from workloads.errors import RecordError
@@ -35,38 +36,12 @@ OWN_FILES = (RESULT, SPEC, "record.json", "status.json", "log.txt", "debug.log")
 _LONGEST_NAME = 60
 
 
-class ProfileOptions(Row):
-    """What one profile trial does; see `pipelines.config.types.ProfileConfig`."""
-
-    tool: str
-    slice: str = "auto"
-    wait: int = 1
-    warmup: int = 1
-    active: int = 3
-    repeats: int = 2
-    interval_s: float = 0.001
-    hook: bool = True
-    debug_log: bool = False
-    stacks: bool = False
-
-    @property
-    def variant(self) -> str:
-        """What differs from the usual circumstances, empty where nothing does."""
-        unusual = {"hook off": not self.hook, "debug log on": self.debug_log}
-        return ", ".join(name for name, holds in unusual.items() if holds)
-
-    @property
-    def folder_name(self) -> str:
-        """Name of the profile's folder beside those of other tools."""
-        return "-".join([self.tool, *self.variant.replace(",", "").split()])
-
-
 class ProfileSpec(Row):
     """What one profile process is told."""
 
     schema_version: int = SCHEMA
     trial: TrialSpec
-    options: ProfileOptions
+    options: ProfileConfig
 
 
 class Cost(Row):

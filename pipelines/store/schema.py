@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from pipelines.store.options import MeasureConfig, TrackingConfig
 
 SCHEMA = 1
 
@@ -43,60 +43,6 @@ class Row(BaseModel):
     """A value that travels between stages: frozen, and strict about unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Measure(Row):
-    """How a trial measures; see `conf/measure`."""
-
-    rounds: int
-    iterations: int
-    jobs: int
-    warmup_max: int
-    evidence_iterations: int
-    counting_iterations: int
-    threads: int
-    timeout_s: float
-    seed: int
-    isolation: str = "fresh"
-    turns: int = 5
-    rounds_max: int = 40
-    precision: float | None = None
-    budget_s: float | None = None
-    repeats: int = 2
-    seeds: int = 5
-    discard_s: float | None = None
-    memory_gib: float | None = None
-
-    @property
-    def memory_bytes(self) -> int | None:
-        """Memory that a trial may need; None: what there is."""
-        return None if self.memory_gib is None else int(self.memory_gib * 2**30)
-
-    @property
-    def method(self) -> str:
-        """Digest of what makes trials comparable: everything but how many there are and when one is given
-        up."""
-        how_many = {"rounds", "rounds_max", "precision", "budget_s", "repeats", "seeds", "timeout_s"}
-        left_out = how_many | ({"turns"} if self.isolation == "fresh" else set())
-        # Options at their default are left out too, so that a new option does not void what was measured
-        # without it.
-        values = self.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether what was measured decides how many rounds there are."""
-        return self.precision is not None or self.budget_s is not None
-
-    @property
-    def rounds_planned(self) -> int:
-        """How many rounds there are at most."""
-        return max(self.rounds, self.rounds_max) if self.adaptive else self.rounds
-
-    @property
-    def stride(self) -> int:
-        """Rounds that share their processes: one where processes are fresh."""
-        return self.turns if self.isolation == "resident" else 1
 
 
 class Arm(Row):
@@ -165,12 +111,20 @@ class Sweep(Row):
     name: str
     workload: str  # as the registry finds it
     config: dict[str, Any]
-    measure: Measure
+    measure: MeasureConfig
     code: str  # digest of the sources that the measured code consists of
     references: dict[str, str]  # name -> arm id; the first is the default
     import_paths: tuple[str, ...] = ()  # where a workload from outside the project is imported from
-    margin: float = 0.01  # effects smaller than this are no difference
-    tracking: dict[str, Any] = {}
+    tracking: TrackingConfig = TrackingConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _margin_belongs_to_measuring(cls, values: Any) -> Any:
+        """Read sweeps kept from before the margin was an option of `measure`."""
+        if not isinstance(values, dict) or "margin" not in values:
+            return values
+        others = {name: value for name, value in values.items() if name != "margin"}
+        return {**others, "measure": {**values.get("measure", {}), "margin": values["margin"]}}
 
 
 class Manifest(Row):
@@ -203,7 +157,7 @@ class TrialSpec(Row):
     pack: str
     round: int | None
     attempt: int
-    measure: Measure
+    measure: MeasureConfig
     code: str
     cache_dir: str
     world: int = 1

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 import torch.distributed
 
-from pipelines.config.types import workload_config
+from pipelines.config.validation import workload_config
 from pipelines.store.records import (
     Failure,
     Kind,

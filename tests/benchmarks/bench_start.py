@@ -11,9 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from pipelines.config.types import MeasureConfig
 from pipelines.execution.spawn import Exec, ForkServer, wait
-from pipelines.store.records import Arm, Kind, Measure, TrialSpec, read_record, write_spec
+from pipelines.store.options import MeasureConfig
+from pipelines.store.records import Arm, Kind, TrialSpec, read_record, write_spec
 
 STARTS = {"fork": 60, "exec": 5}
 GOAL_FORK_MS = 40
@@ -21,8 +21,6 @@ GOAL_FORK_MS = 40
 
 def start_ms(starter: ForkServer | Exec, folder: Path) -> float:
     """Milliseconds until the trial runs."""
-    defaults = MeasureConfig()
-    measure = Measure(**{name: getattr(defaults, name) for name in Measure.model_fields})
     spec = TrialSpec(
         sweep="start",
         workload="digits",
@@ -32,7 +30,7 @@ def start_ms(starter: ForkServer | Exec, folder: Path) -> float:
         pack="p000",
         round=0,
         attempt=1,
-        measure=measure,
+        measure=MeasureConfig(),
         code="no code has this digest",
         cache_dir=str(folder),
     )

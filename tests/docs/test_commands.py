@@ -15,8 +15,7 @@ from documented import PAGES, ROOT, blocks, commands
 
 from pipelines import cli
 from pipelines.commands.catalog import COMMANDS, Composed
-from pipelines.config import composition
-from pipelines.config import types as config
+from pipelines.config import composition, types, validation
 from pipelines.config.types import FrontierCommand, RunCommand, SweepCommand, TuneCommand
 from pipelines.plan.arms import Space
 from pipelines.plan.plan import load_workload, make_plan, single_arm
@@ -75,30 +74,30 @@ def test_a_documented_command_is_understood(page: Path, words: list[str], folder
 def plan(command: str, words: list[str]) -> None:
     cfg = composition.compose(command, words)
     if command == "sweep":
-        assert make_plan(config.typed(cfg, SweepCommand), GPU).effects
+        assert make_plan(validation.typed(cfg, SweepCommand), GPU).effects
     elif command == "run":
-        run = config.typed(cfg, RunCommand)
+        run = validation.typed(cfg, RunCommand)
         assert single_arm(
             SweepCommand(workload=run.workload, toggles=run.toggles, measure=run.measure), GPU
         ).arms
     elif command == "profile":
-        run = config.typed(cfg, config.ProfileCommand)
+        run = validation.typed(cfg, types.ProfileCommand)
         assert single_arm(
             SweepCommand(workload=run.workload, toggles=run.toggles, measure=run.measure), GPU
         ).arms
         assert wanted(run.profile, GPU)[0]
     elif command == "tune":
-        tune = config.typed(cfg, TuneCommand)
+        tune = validation.typed(cfg, TuneCommand)
         space = space_of(tune)
         assert factors.search_factors(
             space, space.closure({**tune.toggles, **tune.tune.reference}), tune.tune
         ).factors
     elif command == "frontier":
-        frontier = config.typed(cfg, FrontierCommand)
+        frontier = validation.typed(cfg, FrontierCommand)
         toggle = space_of(frontier).toggle(str(frontier.frontier.toggle))
         assert ladders.sizes_of(toggle, frontier.frontier.sizes)
     else:
-        config.typed(cfg, config.DoctorCommand)
+        validation.typed(cfg, types.DoctorCommand)
 
 
 def space_of(command: SweepCommand) -> Space:
@@ -111,7 +110,7 @@ def test_the_site_profiles_of_the_guide_compose_and_ask_slurm_for_something(fold
     assert {"site", "university", "centre", "container"} <= set(profiles)
     for name in profiles:
         cfg = composition.compose("doctor", [f"cluster={name}"])
-        cluster = config.typed(cfg, config.DoctorCommand).cluster
+        cluster = validation.typed(cfg, types.DoctorCommand).cluster
         options = cluster.options(Shape.of(cluster))
         assert cluster.executor == "slurm"
         assert options["time"] == cluster.time_min

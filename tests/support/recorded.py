@@ -13,12 +13,12 @@ from pipelines.publish.published import Published, warning
 from pipelines.publish.runs import SweepRuns
 from pipelines.publish.worker import publisher
 from pipelines.store.files import read_arrays, write_arrays
+from pipelines.store.options import MeasureConfig
 from pipelines.store.records import (
     Arm,
     Failure,
     Kind,
     Manifest,
-    Measure,
     Outcome,
     Pack,
     Sweep,
@@ -32,7 +32,7 @@ from pipelines.store.records import (
 NAIVE = Arm(id="a" * 16, label="baseline", levels={"amp": "off", "slab_size": 1})
 FAST = Arm(id="b" * 16, label="amp=bf16,slab_size=all", levels={"amp": "bf16", "slab_size": "all"})
 PACK = Pack(id="p000", orders=((NAIVE.id, FAST.id), (FAST.id, NAIVE.id), (NAIVE.id, FAST.id)), start="fork")
-MEASURE = Measure(
+MEASURE = MeasureConfig(
     rounds=3,
     iterations=7,
     jobs=1,

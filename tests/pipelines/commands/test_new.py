@@ -12,7 +12,6 @@ import pytest
 
 from pipelines import cli
 from pipelines.commands.catalog import COMMANDS
-from pipelines.config.types import as_measure
 from workloads import registry
 from workloads.errors import ConfigError
 
@@ -107,7 +106,7 @@ def test_measure_values_of_the_template_are_known() -> None:
 
     yaml = OmegaConf.load(Path(cli.__file__).with_name("commands") / "templates" / "my_workload.yaml")
     for sweep in yaml.sweeps.values():  # type: ignore[union-attr]
-        assert as_measure(MeasureConfig(**sweep.measure)).rounds >= 8
+        assert MeasureConfig(**sweep.measure).rounds >= 8
 
 
 def test_a_folder_that_cannot_be_written_is_a_mistake(folder: Path) -> None:

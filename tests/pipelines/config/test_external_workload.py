@@ -10,8 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from pipelines import cli
-from pipelines.config import composition, external_workload
-from pipelines.config import types as config
+from pipelines.config import composition, external_workload, validation
 from workloads.errors import ConfigError
 
 MODULE = """
@@ -49,7 +48,7 @@ sweeps:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    config.register()
+    validation.register()
     return tmp_path
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.config.tracking import Tracking, check, contradictions, filled
+from pipelines.config.tracking import check, contradictions, from_shell
+from pipelines.store.options import TrackingConfig
 from workloads.errors import ConfigError
 
 REFUSED = [
-    ({"mode": "on"}, "tracking.mode=on is unknown; choose from: offline, online, disabled"),
     ({"project": ""}, "tracking.project has 0 characters"),
     ({"project": "a/b"}, "tracking.project=a/b contains '/'"),
     ({"project": "x" * 129}, "tracking.project has 129 characters"),
@@ -16,10 +16,6 @@ REFUSED = [
     ({"base_url": "w.example"}, "tracking.base_url=w.example is no address; write it as https://HOST"),
     ({"base_url": "ftp://w.example"}, "is no address"),
     ({"base_url": "http://w.example:port"}, "is no address"),
-    ({"share": 0.0}, "tracking.share=0.0 must be above 0"),
-    ({"share": 1.5}, "tracking.share=1.5 must be above 0 and at most 1"),
-    ({"uploads": 0}, "tracking.uploads=0 must be at least 1"),
-    ({"patience_s": 0.0}, "tracking.patience_s=0.0 must be above zero"),
 ]
 
 
@@ -28,29 +24,29 @@ def test_a_value_that_w_and_b_would_refuse_is_refused_before_anything_is_measure
     values: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        check(Tracking(**values))  # type: ignore[arg-type]
+        check(TrackingConfig(**values))  # type: ignore[arg-type]
 
 
 def test_an_address_with_a_password_is_refused_without_showing_it() -> None:
     with pytest.raises(ConfigError, match=r"put credentials into ~/\.netrc") as refused:
-        check(Tracking(base_url="https://me:hidden@w.example"))
+        check(TrackingConfig(base_url="https://me:hidden@w.example"))
     assert "hidden" not in str(refused.value)
 
 
 def test_the_defaults_are_fine() -> None:
-    check(Tracking())
+    check(TrackingConfig())
 
 
 def test_the_shell_fills_what_the_configuration_leaves_open() -> None:
     shell = {"WANDB_ENTITY": "team", "WANDB_BASE_URL": "https://w.example", "WANDB_PROJECT": "x"}
-    assert filled(Tracking(), shell) == {"entity": "team", "base_url": "https://w.example"}
-    assert filled(Tracking(entity="own", base_url="https://own.example"), shell) == {}
+    assert from_shell(TrackingConfig(), shell) == {"entity": "team", "base_url": "https://w.example"}
+    assert from_shell(TrackingConfig(entity="own", base_url="https://own.example"), shell) == {}
 
 
 def test_the_shell_cannot_fill_in_what_would_be_refused() -> None:
     shell = {"WANDB_ENTITY": "a/b", "WANDB_BASE_URL": "https://me:hidden@w.example"}
-    assert filled(Tracking(), shell) == {}
-    said = contradictions(Tracking(), shell)
+    assert from_shell(TrackingConfig(), shell) == {}
+    said = contradictions(TrackingConfig(), shell)
     assert [line.split()[0] for line in said] == ["WANDB_BASE_URL", "WANDB_ENTITY"]
     assert not any("hidden" in line for line in said)
 
@@ -73,7 +69,7 @@ def test_the_shell_cannot_fill_in_what_would_be_refused() -> None:
     ],
 )
 def test_a_variable_that_contradicts_is_named_in_one_sentence(shell: dict[str, str], said: str) -> None:
-    (line,) = contradictions(Tracking(), shell)
+    (line,) = contradictions(TrackingConfig(), shell)
     assert line.startswith(said)
 
 
@@ -89,8 +85,4 @@ def test_a_variable_that_contradicts_is_named_in_one_sentence(shell: dict[str, s
     ],
 )
 def test_a_variable_that_agrees_or_has_no_say_is_not_mentioned(shell: dict[str, str]) -> None:
-    assert contradictions(Tracking(), shell) == []
-
-
-def test_a_manifest_of_another_version_is_still_read() -> None:
-    assert Tracking.of({"mode": "disabled", "margin": 0.01}) == Tracking(mode="disabled")
+    assert contradictions(TrackingConfig(), shell) == []

@@ -3,6 +3,7 @@ judged."""
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import time
 from collections.abc import Callable
@@ -377,7 +378,7 @@ def test_a_full_disk_ends_the_pack_with_one_sentence_and_keeps_what_is_there(
     toy = command(DesignConfig("one_at_a_time", toggles=["work"]), measure={"rounds": 1})
     folder, _ = run_sweep(toy)
     before = started(folder)
-    toy.measure.rounds = 2
+    toy.measure = dataclasses.replace(toy.measure, rounds=2)
     folder.write_manifest(plan.make_plan(toy, Device()))
 
     def full(_: int) -> None:

@@ -20,15 +20,7 @@ from pipelines.plan import plan
 from pipelines.profiling import process, registry
 from pipelines.profiling.profile import CHANGED, Profiling, arm_called, wanted
 from pipelines.report import profiles
-from pipelines.store.profiles import (
-    Cost,
-    Kept,
-    ProfileOptions,
-    ProfileSpec,
-    kept_profiles,
-    read_profile,
-    read_spec,
-)
+from pipelines.store.profiles import Cost, Kept, ProfileSpec, kept_profiles, read_profile, read_spec
 from pipelines.store.records import Manifest, Outcome, SweepFolder, TrialRecord, read_record
 from workloads.api import Device
 from workloads.errors import ConfigError, UnsupportedHere
@@ -54,7 +46,7 @@ def ran(
     spec = Profiling(SweepFolder(folder), manifest, manifest.arms[0]).spec()
     place = folder / tool
     place.mkdir(parents=True)
-    return process.run(ProfileSpec(trial=spec, options=ProfileOptions(tool=tool, **options)), place)
+    return process.run(ProfileSpec(trial=spec, options=ProfileConfig(tool=tool, **options)), place)
 
 
 @pytest.fixture
@@ -143,7 +135,7 @@ def test_the_cost_of_looking_is_measured_in_turns(profiled: Profiled) -> None:
 
 
 def test_the_recorder_can_be_off_and_python_can_log_everything(profiled: Profiled) -> None:
-    kept = profiled("pyinstrument", slice="0:4", hook=False, debug_log=True)
+    kept = profiled("pyinstrument", slice="0:4", hook="off", debug_log="on")
     assert kept.profile.phases == {}
     assert kept.profile.variant == "hook off, debug log on"
     assert any("workload.debug_log=true" in note for note in kept.profile.notes)

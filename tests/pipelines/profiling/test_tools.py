@@ -18,7 +18,7 @@ from pipelines.profiling.memory import EVENTS, Memory
 from pipelines.profiling.roofline import OUTSIDE, own_times, product_type
 from pipelines.profiling.tool import Measured
 from pipelines.profiling.tracing import costs
-from pipelines.store.profiles import ProfileOptions
+from pipelines.store.options import ProfileConfig
 from pipelines.trial.memory_snapshot import ON_OOM, holders, keep_on_oom
 from workloads.peaks import peak
 
@@ -113,7 +113,7 @@ def test_memory_in_use_belongs_to_the_innermost_code_outside_torch() -> None:
 
 def test_memory_history_covers_set_up_and_ends_with_the_profile(tmp_path: Path) -> None:
     allocator = Allocator()
-    tool = Memory(ProfileOptions(tool="memory"), tmp_path, allocator)
+    tool = Memory(ProfileConfig(tool="memory"), tmp_path, allocator)
     with tool.around():
         assert allocator.recorded == ["all"]
         with tool.resting():
@@ -127,14 +127,14 @@ def test_memory_history_covers_set_up_and_ends_with_the_profile(tmp_path: Path) 
 
 
 def test_a_profile_that_runs_out_of_memory_keeps_what_held_it(tmp_path: Path) -> None:
-    tool = Memory(ProfileOptions(tool="memory"), tmp_path, Allocator())
+    tool = Memory(ProfileConfig(tool="memory"), tmp_path, Allocator())
     with pytest.raises(torch.OutOfMemoryError), tool.around():
         raise torch.OutOfMemoryError("no more")
     assert pickle.loads((tmp_path / ON_OOM).read_bytes()) == SNAPSHOT
 
 
 def test_another_failure_keeps_no_snapshot(tmp_path: Path) -> None:
-    with pytest.raises(ValueError), Memory(ProfileOptions(tool="memory"), tmp_path, Allocator()).around():
+    with pytest.raises(ValueError), Memory(ProfileConfig(tool="memory"), tmp_path, Allocator()).around():
         raise ValueError("something else")
     assert list(tmp_path.iterdir()) == []
 

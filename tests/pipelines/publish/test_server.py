@@ -13,17 +13,17 @@ import pytest
 from loopback import Action, Fault, Loopback
 from loopback.server import KEY
 
-from pipelines.config.tracking import Tracking
 from pipelines.publish.server import Account, address, api_key, probe
+from pipelines.store.options import TrackingConfig
 
-ONLINE = Tracking(mode="online")
+ONLINE = TrackingConfig(mode="online")
 
 
 def test_a_good_account_is_known_by_its_entity(backend: Loopback) -> None:
     assert probe(ONLINE, os.environ) == Account(entity="team")
 
 
-def ask(url: str, key: str = KEY, tracking: Tracking = ONLINE) -> str:
+def ask(url: str, key: str = KEY, tracking: TrackingConfig = ONLINE) -> str:
     """The problem that a probe finds."""
     found = probe(tracking, {"WANDB_BASE_URL": url, "WANDB_API_KEY": key})
     assert found.problem is not None
@@ -86,7 +86,7 @@ def test_a_broken_server_is_one_line(backend: Loopback, fault: Fault, said: str)
 
 
 def test_an_entity_that_is_not_ours_is_refused_with_the_choices(backend: Loopback) -> None:
-    said = ask(backend.url, tracking=Tracking(mode="online", entity="theirs"))
+    said = ask(backend.url, tracking=TrackingConfig(mode="online", entity="theirs"))
     assert (
         said
         == f"tracking.entity=theirs is not open to your account on {backend.url}; choose from: team, tester"
@@ -115,15 +115,15 @@ def test_the_address_comes_from_the_configuration_then_the_shell_then_wandbs_set
     settings.parent.mkdir(parents=True)
     settings.write_text("[default]\nbase_url = https://c.example/\n")
     here = {"WANDB_BASE_URL": "https://b.example/"}
-    assert address(Tracking(base_url="https://a.example"), here) == "https://a.example"
-    assert address(Tracking(), here) == "https://b.example"
-    assert address(Tracking(), {}) == "https://c.example"
+    assert address(TrackingConfig(base_url="https://a.example"), here) == "https://a.example"
+    assert address(TrackingConfig(), here) == "https://b.example"
+    assert address(TrackingConfig(), {}) == "https://c.example"
 
 
 def test_asking_does_not_import_wandb() -> None:
     code = (
-        "import sys; from pipelines.publish.server import probe; from pipelines.config.tracking import"
-        " Tracking\nprobe(Tracking(mode='online', base_url='http://127.0.0.1:9'), {}); sys.exit('wandb' in"
-        " sys.modules)"
+        "import sys; from pipelines.publish.server import probe; from pipelines.store.options import"
+        " TrackingConfig; probe(TrackingConfig(mode='online', base_url='http://127.0.0.1:9'), {});"
+        " sys.exit('wandb' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

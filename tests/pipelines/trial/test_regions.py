@@ -10,13 +10,14 @@ import pytest
 from clocks import FakeClock
 from toys.odd import Endless, EndsInWarmUp, NoJob
 
-from pipelines.store.records import Arm, Kind, Measure, TrialSpec
+from pipelines.store.options import MeasureConfig
+from pipelines.store.records import Arm, Kind, TrialSpec
 from pipelines.trial import regions
 from pipelines.trial.step_logging import BufferedLog
 from workloads.api import Context, Device, Workload
 from workloads.errors import ContractError, RecordError
 
-MEASURE = Measure(
+MEASURE = MeasureConfig(
     rounds=2,
     iterations=8,
     jobs=1,

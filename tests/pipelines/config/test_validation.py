@@ -10,8 +10,7 @@ from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from pipelines.config import names
-from pipelines.config import types as config
+from pipelines.config import names, validation
 from pipelines.config.types import RunCommand, SweepCommand
 from pipelines.plan import plan
 from workloads import registry
@@ -21,20 +20,20 @@ from workloads.errors import ConfigError
 
 @pytest.fixture(autouse=True)
 def hydra() -> Iterator[None]:
-    config.register()
+    validation.register()
     GlobalHydra.instance().clear()
     with initialize_config_module("conf", version_base="1.3"):
         yield
 
 
 def test_values_are_typed_by_the_dataclasses() -> None:
-    command = config.typed(compose("sweep", ["measure.rounds=7", "++toggles.amp=bf16"]), SweepCommand)
+    command = validation.typed(compose("sweep", ["measure.rounds=7", "++toggles.amp=bf16"]), SweepCommand)
     assert (command.measure.rounds, command.toggles, command.cluster.executor) == (
         7,
         {"amp": "bf16"},
         "local",
     )
-    assert config.typed(compose("run", ["measure.iterations=9"]), RunCommand).measure.iterations == 9
+    assert validation.typed(compose("run", ["measure.iterations=9"]), RunCommand).measure.iterations == 9
 
 
 MISTAKES = [
@@ -53,6 +52,11 @@ MISTAKES = [
     ("cluster.slots=-1", "cluster.slots=-1 must be at least 1"),
     ("cluster.arms_per_pack=1", "cluster.arms_per_pack=1 must be at least 2"),
     ("tracking.mode=maybe", "tracking.mode=maybe is unknown; choose from: offline, online, disabled"),
+    ("tracking.share=0", "tracking.share=0.0 must be above zero and at most 1"),
+    ("tracking.share=1.5", "tracking.share=1.5 must be above zero and at most 1"),
+    ("tracking.uploads=0", "tracking.uploads=0 must be at least 1"),
+    ("tracking.patience_s=0", "tracking.patience_s=0.0 must be above zero"),
+    ("tracking.project=a/b", "tracking.project=a/b contains '/'"),
     ("retry=[ok]", "retry=ok is unknown; choose from: failed, oom"),
 ]
 
@@ -60,7 +64,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("override", "message"), MISTAKES)
 def test_a_value_out_of_range_names_its_field(override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        config.typed(compose("sweep", [override]), SweepCommand)
+        validation.typed(compose("sweep", [override]), SweepCommand)
 
 
 @pytest.mark.parametrize("name", sorted(registry.BUILT_IN))
@@ -84,11 +88,11 @@ def test_every_named_sweep_of_a_workload_can_be_planned(workload: str) -> None:
             cfg = compose("sweep", [f"workload={workload}", f"sweep={group}"])
         except Exception:  # noqa: BLE001 - the sweep is one for any workload, not this workload's own
             cfg = compose("sweep", [f"workload={workload}", f"sweep={name}"])
-        assert plan.make_plan(config.typed(cfg, SweepCommand), Device()).effects
+        assert plan.make_plan(validation.typed(cfg, SweepCommand), Device()).effects
 
 
 def test_one_word_where_a_list_belongs_is_answered_with_the_list() -> None:
     with pytest.raises(
         ConfigError, match=r"^workload\.lora_targets=q is no list: write workload\.lora_targets=\[q\]$"
     ):
-        config.workload_config(registry.find("latentwire"), {"lora_targets": "q"})
+        validation.workload_config(registry.find("latentwire"), {"lora_targets": "q"})

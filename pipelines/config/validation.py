@@ -1,0 +1,104 @@
+"""From what Hydra composes to typed options, checked once.
+
+Hydra composes once; after that, arms are made by updating values, which costs microseconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from pipelines.config import slice_range, tracking
+from pipelines.config.types import COMMANDS
+from slurm.dev.settings import Settings, default_root
+from slurm.fields import refusals
+from workloads.api import Workload
+from workloads.errors import ConfigError
+
+DEVELOPMENT = "dev"
+"""Stands for the slurm.conf of the cluster that `make slurm-up` starts on this host."""
+
+Command = TypeVar("Command")
+
+
+def register() -> None:
+    """Make the types known to Hydra, under the names that the files in `conf/` extend."""
+    from hydra.core.config_store import ConfigStore
+
+    for name, command in COMMANDS.items():
+        ConfigStore.instance().store(name=f"{name}_command", node=_editable(command))
+
+
+def typed(cfg: DictConfig, command: type[Command]) -> Command:
+    """Turn a composed configuration into its dataclass, and check every option.
+
+    Raises
+    ------
+    ConfigError
+        A value is missing or out of range; the message names the field.
+    """
+    known = [field.name for field in dataclasses.fields(command)]  # type: ignore[arg-type]
+    if unknown := sorted(map(str, set(cfg) - set(known))):
+        raise ConfigError(f"{unknown[0]} is unknown; choose from: {', '.join(known)}")
+    try:
+        # Hydra applies overrides to typed nodes; merging again types what plain YAML groups brought in.
+        values: Any = OmegaConf.to_object(OmegaConf.merge(_editable(command), cfg))
+    except OmegaConfBaseException as error:
+        raise ConfigError(_first_line(error)) from error
+    _check(values)
+    return values
+
+
+def workload_config(cls: type[Workload], given: dict[str, Any]) -> Any:
+    """Turn the values of a workload's configuration into its own dataclass.
+
+    Raises
+    ------
+    ConfigError
+        A field does not exist or has a value of the wrong type; the message names it.
+    """
+    known = {f.name for f in dataclasses.fields(cls.Config)}
+    if unknown := sorted(set(given) - known):
+        raise ConfigError(
+            f"workload.{unknown[0]} does not exist; {cls.__name__} has: {', '.join(sorted(known))}"
+        )
+    try:
+        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls.Config), given))
+    except OmegaConfBaseException as error:
+        field_name = getattr(error, "full_key", "") or "?"
+        if "ListConfig" in str(error) and isinstance(value := given.get(field_name), str | int | float):
+            raise ConfigError(
+                f"workload.{field_name}={value} is no list: write workload.{field_name}=[{value}]"
+            ) from error
+        raise ConfigError(f"workload.{field_name}: {_first_line(error)}") from error
+
+
+def _editable(command: type[Any]) -> DictConfig:
+    """Make the structured configuration of a command; OmegaConf lets nobody override what is frozen."""
+    node = OmegaConf.structured(command)
+    for name in node:
+        if OmegaConf.is_dict(part := node._get_node(name)):
+            OmegaConf.set_readonly(part, None)
+    return node
+
+
+def _check(values: Any) -> None:
+    """Refuse the first option that is out of range, and options that contradict one another."""
+    for refusal in refusals(values):
+        raise ConfigError(refusal)
+    names = {field.name for field in dataclasses.fields(values)}
+    if "tracking" in names:
+        tracking.check(values.tracking)
+    if "profile" in names:
+        slice_range.parse(values.profile.slice)
+    if "cluster" in names:
+        values.cluster.check()
+        if values.cluster.slurm_conf == DEVELOPMENT:
+            values.cluster.slurm_conf = str(Settings(default_root()).conf)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,226 @@
+"""Options that stand in the files of a sweep: how trials measure, what is profiled, where is published.
+
+Each option is declared once, here; `pipelines.config.types` puts them into the commands. Imports the standard
+library only, so that help answers at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import Field, dataclass, fields
+from typing import Any, ClassVar
+
+from slurm.fields import default_of, option
+
+MODES = ("offline", "online", "disabled")
+"""Ways of publishing to W&B."""
+
+_STRICT = {"extra": "forbid", "revalidate_instances": "always"}
+"""Of pydantic: refuse unknown fields, and give numbers the declared type wherever they came from."""
+
+
+@dataclass(frozen=True)
+class MeasureConfig:
+    """How trials measure.
+
+    An option is part of the *method*, which makes trials comparable, unless its declaration says
+    ``method=False``.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+
+    rounds: int = option(
+        10,
+        "Rounds, each of which measures every arm of a pack once: six decide one comparison, ten decide up to"
+        " twenty-five.",
+        least=1,
+        method=False,
+    )
+    iterations: int = option(
+        60, "Timed iterations of a step-shaped workload, rounded up to its cadence.", least=1
+    )
+    jobs: int = option(1, "Timed jobs of a job-shaped workload, after one discarded job.", least=1)
+    discard_s: float | None = option(
+        None, "Seconds after which the discarded job is cut off; null: it runs whole.", above=0
+    )
+    warmup_max: int = option(
+        400, "Most iterations of warm-up; it ends earlier where the times have settled.", least=5
+    )
+    evidence_iterations: int = option(
+        24, "Iterations of an evidence trial, whose results are compared between arms.", least=1
+    )
+    counting_iterations: int = option(
+        6, "Iterations of a counting trial, rounded up to the workload's cadence.", least=1
+    )
+    threads: int = option(
+        1,
+        "Threads of torch on CPU; with more than one, contention can change the sign of an effect.",
+        least=1,
+    )
+    timeout_s: float = option(
+        600.0, "Seconds after which a trial is given up with the outcome timeout.", above=0, method=False
+    )
+    margin: float = option(
+        0.01, "Relative difference of time below which two arms count as equal.", above=0, method=False
+    )
+    seed: int = option(0, "Seed of every trial; the order of the arms within a round is drawn from it too.")
+    isolation: str = option(
+        "fresh",
+        "fresh: a process for each arm and round; resident: processes stay for some rounds and take turns.",
+        choices=("fresh", "resident"),
+    )
+    turns: int = option(
+        5,
+        "Rounds that one generation of resident processes lasts.",
+        least=1,
+        only_with={"isolation": "resident"},
+    )
+    precision: float | None = option(
+        None,
+        "Half-width that every interval must come below before rounds end (0.01 is 1 %); null: any.",
+        above=0,
+        method=False,
+    )
+    budget_s: float | None = option(
+        None, "Seconds of trials after which a pack begins no further round.", above=0, method=False
+    )
+    rounds_max: int = option(
+        40, "Most rounds where precision or budget_s decide how many there are.", least=1, method=False
+    )
+    repeats: int = option(
+        2, "Rounds of a pack that are measured again because something disturbed them.", least=0, method=False
+    )
+    aa: bool = option(
+        False,
+        "Carry the first reference twice, and call no effect that is smaller than the difference of the two.",
+        method=False,
+    )
+    seeds: int = option(
+        5,
+        "Paired seeds by which a stochastic level is judged; three more where they leave it open.",
+        least=3,
+        method=False,
+    )
+    memory_gib: float | None = option(
+        None,
+        "Memory that a trial may need, as if the device had no more (GiB); beyond it, a trial ends as oom.",
+        above=0,
+    )
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Memory that a trial may need; None: what there is."""
+        return None if self.memory_gib is None else int(self.memory_gib * 2**30)
+
+    @property
+    def method(self) -> str:
+        """Digest of what makes trials comparable.
+
+        Options at their default are left out, so that a new option does not void what was measured without
+        it.
+        """
+        values = {
+            one.name: value
+            for one in fields(self)
+            if self._of_method(one) and (value := getattr(self, one.name)) != default_of(one)
+        }
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+    def _of_method(self, one: Field[Any]) -> bool:
+        only_with = one.metadata.get("only_with", {})
+        return one.metadata.get("method", True) and all(
+            getattr(self, name) == value for name, value in only_with.items()
+        )
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether what was measured decides how many rounds there are."""
+        return self.precision is not None or self.budget_s is not None
+
+    @property
+    def rounds_planned(self) -> int:
+        """How many rounds there are at most."""
+        return max(self.rounds, self.rounds_max) if self.adaptive else self.rounds
+
+    @property
+    def stride(self) -> int:
+        """Rounds that share their processes: one where processes are fresh."""
+        return self.turns if self.isolation == "resident" else 1
+
+
+@dataclass(frozen=True)
+class TrackingConfig:
+    """What is published to W&B, where to, and how much publishing may cost."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "ignore"}  # sweeps are published by any version
+
+    mode: str = option(
+        "offline",
+        "offline: run folders on disk; online: to a server between rounds; disabled: records only.",
+        choices=MODES,
+    )
+    project: str = option("perfsweep", "Project that runs are published to.")
+    entity: str | None = option(
+        None, "Team or user; null: WANDB_ENTITY of the shell, else the account's default."
+    )
+    base_url: str | None = option(
+        None, "Server; null: WANDB_BASE_URL of the shell, else the one the account was logged in to."
+    )
+    share: float = option(
+        0.02, "Part of a pack's time that publishing to a server between rounds may take.", above=0, most=1
+    )
+    uploads: int = option(4, "Runs that are uploaded at once.", least=1)
+    patience_s: float = option(60.0, "Seconds for one run after which a publisher is given up.", above=0)
+
+
+@dataclass(frozen=True)
+class ProfileConfig:
+    """What is profiled, with which tools, under which circumstances."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+
+    tool: str = option(
+        "all",
+        "Tool that looks at the slice; all: one trial for each tool that this device can use.",
+        choices=("pyinstrument", "torch", "memory", "roofline", "dynamo", "all"),
+    )
+    slice: str = option(
+        "auto", "Part to profile: step, job, first, or a range of iterations such as 10:40; auto: what suits."
+    )
+    wait: int = option(1, "Iterations before the slice that torch.profiler does not watch.", least=0)
+    warmup: int = option(
+        1,
+        "Iterations before the slice that torch.profiler watches for nothing, since it is slow at first.",
+        least=0,
+    )
+    active: int = option(
+        3, "Iterations of a slice that nobody has named, for all tools but pyinstrument.", least=1
+    )
+    repeats: int = option(
+        2, "How often the slice runs with the profiler, and as often without it, in turns.", least=1
+    )
+    interval_s: float = option(0.001, "Seconds between two samples of pyinstrument.", above=0)
+    hook: str = option(
+        "on",
+        "The recorder of iterations and phases: on, off, or both one after the other.",
+        choices=("on", "off", "both"),
+    )
+    debug_log: str = option(
+        "off", "Logging at level DEBUG: on, off, or both one after the other.", choices=("on", "off", "both")
+    )
+    stacks: bool = option(
+        False, "torch.profiler notes the Python stack of each operator, at several times the cost."
+    )
+    top: int = option(15, "Rows of the tables on the terminal.", least=1)
+
+    @property
+    def variant(self) -> str:
+        """What differs from the usual circumstances, empty where nothing does."""
+        unusual = {"hook off": self.hook == "off", "debug log on": self.debug_log == "on"}
+        return ", ".join(name for name, holds in unusual.items() if holds)
+
+    @property
+    def folder_name(self) -> str:
+        """Name of the profile's folder beside those of other tools."""
+        return "-".join([self.tool, *self.variant.replace(",", "").split()])

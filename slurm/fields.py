@@ -1,0 +1,89 @@
+"""Declare the options of a configuration: each field once, with its default, its range and one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, field, fields, is_dataclass
+from typing import Any
+
+
+def option(
+    default: Any,
+    description: str,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    choices: tuple[str, ...] = (),
+    **properties: Any,
+) -> Any:
+    """Declare a field of a dataclass.
+
+    The range stands in the field's metadata under pydantic's names, so that a model which holds the dataclass
+    refuses and documents the same values.
+
+    Parameters
+    ----------
+    default : the value, or a function that makes it (``list``, ``dict``, a dataclass)
+    least, above, most : numbers that a value must reach, exceed and not exceed
+    choices : the texts that are allowed; of a list, those that its items may be
+    properties : what else the declaring class wants to know of the field
+    """
+    limits = {"ge": least, "gt": above, "le": most}
+    metadata = {
+        "description": description,
+        **{name: limit for name, limit in limits.items() if limit is not None},
+        **({"json_schema_extra": {"enum": [str(choice) for choice in choices]}} if choices else {}),
+        **properties,
+    }
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def default_of(declared: Field[Any]) -> Any:
+    """Return the default of a field; `dataclasses.MISSING` where it has none."""
+    return declared.default if declared.default_factory is MISSING else declared.default_factory()
+
+
+def choices_of(declared: Field[Any]) -> tuple[str, ...]:
+    """List the texts that a field may hold; none where any may stand there."""
+    return tuple(declared.metadata.get("json_schema_extra", {}).get("enum", ()))
+
+
+def range_of(declared: Field[Any]) -> str:
+    """Put the range of a number into words: ``at least 1``; empty where there is none."""
+    words = {"ge": "at least {:g}", "gt": "above {:g}", "le": "at most {:g}"}
+    limits = [
+        text.format(declared.metadata[name]) for name, text in words.items() if name in declared.metadata
+    ]
+    return " and ".join(limits).replace("above 0", "above zero")
+
+
+def refusals(options: Any, prefix: str = "") -> Iterator[str]:
+    """Write a sentence for every value that its declaration does not allow; `prefix` goes before its name."""
+    for declared in fields(options):
+        name, value = f"{prefix}{declared.name}", getattr(options, declared.name)
+        if is_dataclass(value):
+            yield from refusals(value, f"{name}.")
+        for item in value if isinstance(value, list) else [value]:
+            if item is not None and (refusal := _refusal(item, declared)):
+                yield f"{name}={item} {refusal}"
+
+
+def _refusal(value: Any, declared: Field[Any]) -> str | None:
+    choices = choices_of(declared)
+    if choices and value not in choices:
+        return f"is unknown; choose from: {', '.join(choices)}"
+    if _in_range(value, declared.metadata):
+        return None
+    remedy = "; leave it out for none" if declared.default is None and "gt" in declared.metadata else ""
+    return f"must be {range_of(declared)}{remedy}"
+
+
+def _in_range(value: Any, limits: Mapping[str, Any]) -> bool:
+    return (
+        ("ge" not in limits or value >= limits["ge"])
+        and ("gt" not in limits or value > limits["gt"])
+        and ("le" not in limits or value <= limits["le"])
+    )

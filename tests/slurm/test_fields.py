@@ -1,0 +1,51 @@
+"""Options are declared once: default, range, choices and a sentence, and mistakes name the field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from slurm.fields import choices_of, default_of, option, range_of, refusals
+
+
+@dataclass
+class Inner:
+    share: float = option(0.5, "A share.", above=0, most=1)
+
+
+@dataclass
+class Outer:
+    count: int = option(3, "A number.", least=2)
+    limit: float | None = option(None, "A limit.", above=0)
+    kind: str = option("a", "A kind.", choices=("a", "b"))
+    kinds: list[str] = option(list, "Kinds.", choices=("a", "b"))
+    inner: Inner = option(Inner, "A group.")
+
+
+def test_defaults_are_in_range() -> None:
+    assert list(refusals(Outer())) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"count": 1}, "group.count=1 must be at least 2"),
+        ({"limit": 0.0}, "group.limit=0.0 must be above zero; leave it out for none"),
+        ({"limit": float("nan")}, "group.limit=nan must be above zero; leave it out for none"),
+        ({"kind": "c"}, "group.kind=c is unknown; choose from: a, b"),
+        ({"kinds": ["a", "c"]}, "group.kinds=c is unknown; choose from: a, b"),
+        ({"inner": Inner(1.5)}, "group.inner.share=1.5 must be above zero and at most 1"),
+    ],
+)
+def test_a_value_out_of_range_is_named_with_its_group_and_the_remedy(
+    values: dict[str, object], sentence: str
+) -> None:
+    assert list(refusals(Outer(**values), "group.")) == [sentence]  # type: ignore[arg-type]
+
+
+def test_a_declaration_can_be_asked_for_its_parts() -> None:
+    declared = Outer.__dataclass_fields__
+    assert (default_of(declared["count"]), default_of(declared["kinds"])) == (3, [])
+    assert (range_of(declared["count"]), range_of(declared["kind"])) == ("at least 2", "")
+    assert choices_of(declared["kind"]) == ("a", "b")
