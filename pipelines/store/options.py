@@ -78,7 +78,7 @@ class MeasureConfig:
     )
     precision: float | None = option(
         None,
-        "Half-width that every interval must come below before rounds end (0.01 is 1 %); null: any.",
+        "Half-width of all intervals at which rounds end (0.01 is 1 %), at the latest after rounds_max.",
         above=0,
         method=False,
     )

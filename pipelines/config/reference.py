@@ -1,0 +1,171 @@
+"""Write the reference of all options from their declarations.
+
+``perfsweep COMMAND --help`` prints `help_text`; ``python -m pipelines.config.reference`` prints the page that
+lies in ``docs/options.md``. Imports neither Hydra nor torch: help answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import textwrap
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields, is_dataclass
+from importlib.resources import files
+from typing import Any
+
+from pipelines.config.types import COMMANDS, REQUIRED, DesignConfig
+from slurm.fields import choices_of, default_of, range_of
+
+_LEFT, _WIDEST = 34, 110
+
+_INTRODUCTION = """# Options
+
+Options of the commands that Hydra composes: {commands}. Each is given as `NAME=VALUE` behind
+the command, or stands in a file of one of the groups below. `--help` behind a command shows those of this command,
+`--cfg job` what a command line composes to, and `perfsweep describe ...` the fields and toggles of a workload. The
+other commands take a few arguments, which their own `--help` shows.
+
+This page is written by `python -m pipelines.config.reference > docs/options.md`, from the declarations in
+`pipelines/config/types.py`, `pipelines/store/options.py` and `slurm/site.py`.
+"""  # noqa: E501
+
+
+def help_text(command: str) -> str:
+    """Write what a command does, the files it chooses from, and all its options with their defaults."""
+    lines = [
+        f"perfsweep {command} [NAME=VALUE ...]",
+        "",
+        f"{_purpose(command)}.",
+        "",
+        "Files to choose from:",
+    ]
+    for group, choice in groups(command).items():
+        lines += _entry(f"{group}={choice}", ", ".join(name for name in _files(group) if name != choice))
+    lines += ["", "Options with their defaults:"]
+    for name, declared in options(command):
+        limits = ", ".join(choices_of(declared)) or range_of(declared)
+        meaning = declared.metadata["description"] + (f" [{limits}]" if limits else "")
+        lines += _entry(f"{name}={shown_default(declared)}", meaning)
+    return "\n".join([*lines, "", "--cfg job prints what a command line composes to, and does nothing.", ""])
+
+
+def page() -> str:
+    """Write the page of all options in Markdown."""
+    parts = [_INTRODUCTION.format(commands=", ".join(f"`{name}`" for name in COMMANDS)), _commands()]
+    tables: dict[str, type[Any]] = {}
+    for command in COMMANDS.values():
+        tables |= {one.name: type(part) for one in fields(command) if is_dataclass(part := default_of(one))}
+    for group, declared in tables.items():
+        parts.append(f"## {group}\n\n{_summary(declared)}\n")
+        parts.append("".join(f"- `{group}={name}`: {what}\n" for name, what in _files(group).items() if what))
+        parts.append(_table(f"{group}.", declared))
+    parts.append(f"## Entries of sweep.designs\n\n{_summary(DesignConfig)}\n")
+    parts.append(_table("", DesignConfig))
+    return "\n".join(part for part in parts if part)
+
+
+def groups(command: str) -> dict[str, str]:
+    """List the groups whose files a command chooses from, each with the file it takes by default."""
+    import yaml
+
+    defaults = yaml.safe_load(files("conf").joinpath(f"{command}.yaml").read_text())["defaults"]
+    chosen = [entry for entry in defaults if isinstance(entry, dict)]
+    return {name: str(value) for entry in chosen for name, value in entry.items() if "override" not in name}
+
+
+def options(command: str) -> Iterator[tuple[str, Field[Any]]]:
+    """List the options of a command by their full names; those outside groups come first."""
+    grouped = [(one.name, default_of(one)) for one in fields(COMMANDS[command])]
+    for one in fields(COMMANDS[command]):
+        if not is_dataclass(default_of(one)):
+            yield one.name, one
+    for group, part in grouped:
+        if is_dataclass(part):
+            yield from ((f"{group}.{one.name}", one) for one in fields(part))
+
+
+def _commands() -> str:
+    """Write the table of commands, and the one of the options that stand in no group."""
+    lines = ["## Commands", "", "| command | does | groups |", "|---|---|---|"]
+    for command in COMMANDS:
+        chosen = ", ".join(f"`{group}`" for group in groups(command))
+        lines.append(f"| `{command}` | {_purpose(command)} | {chosen} |")
+    lines += ["", "| option | value | default | commands | meaning |", "|---|---|---|---|---|"]
+    plain = {name: one for command in COMMANDS for name, one in options(command) if "." not in name}
+    for name, one in plain.items():
+        having = ", ".join(f"`{command}`" for command in COMMANDS if name in dict(options(command)))
+        lines.append(
+            f"| `{name}` | {_value(one)} | {_code(one)} | {having} | {one.metadata['description']} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def _table(prefix: str, declared: type[Any]) -> str:
+    lines = ["| option | value | default | meaning |", "|---|---|---|---|"]
+    for one in fields(declared):
+        meaning = one.metadata["description"]
+        lines.append(f"| `{prefix}{one.name}` | {_value(one)} | {_code(one)} | {meaning} |")
+    return "\n".join([*lines, ""])
+
+
+def _entry(name: str, text: str) -> list[str]:
+    """Put a name on the left and its wrapped text on the right, as wide as the terminal is."""
+    width = min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST)
+    lines = textwrap.wrap(text, max(width - _LEFT, 30)) or [""]
+    head = f"  {name}"
+    if len(head) >= _LEFT:
+        return [head, *(" " * _LEFT + line for line in lines)]
+    return [f"{head:{_LEFT}}{lines[0]}", *(" " * _LEFT + line for line in lines[1:])]
+
+
+def _value(declared: Field[Any]) -> str:
+    """Say what may be given: the choices, or the type and the range."""
+    if choices := choices_of(declared):
+        of_list = "list of " if str(declared.type).startswith("list") else ""
+        return of_list + ", ".join(choices)
+    plain = str(declared.type).replace(" | None", " or null").replace("Any", "any")
+    return ", ".join(filter(None, [plain, range_of(declared)]))
+
+
+def shown_default(declared: Field[Any]) -> str:
+    """Write the default of an option as the command line takes it; ``?`` where a value must be given."""
+    value = default_of(declared)
+    if value is MISSING or value == REQUIRED:
+        return "?"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _code(declared: Field[Any]) -> str:
+    value = shown_default(declared)
+    return "required" if value == "?" else f"`{value}`"
+
+
+def _purpose(command: str) -> str:
+    """Read the sentence that the command's own file begins with."""
+    first = files("conf").joinpath(f"{command}.yaml").read_text().partition("\n")[0]
+    purpose = first.partition(": ")[2]
+    return purpose[:1].upper() + purpose[1:]
+
+
+def _summary(declared: type[Any]) -> str:
+    return (declared.__doc__ or "").partition("\n")[0]
+
+
+def _files(group: str) -> dict[str, str]:
+    """List the files of a group of configurations, each with the comment it begins with."""
+    folder = files("conf").joinpath(group)
+    texts = {
+        entry.name.removesuffix(".yaml"): entry.read_text()
+        for entry in (sorted(folder.iterdir(), key=lambda one: one.name) if folder.is_dir() else ())
+        if entry.name.endswith(".yaml")
+    }
+    comments = {
+        name: [line[2:] for line in text.splitlines() if line.startswith("# ") and "@package" not in line]
+        for name, text in texts.items()
+    }
+    return {name: next(iter(lines), "") for name, lines in comments.items()}
+
+
+if __name__ == "__main__":
+    print(page(), end="")
