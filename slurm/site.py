@@ -43,6 +43,9 @@ ALWAYS_EXPORTED = (
 """Variables a job inherits where they are set; everything else, secrets above all, stays with the submitter.
 """
 
+PLAIN_OPTIONS = ("partition", "qos", "account", "constraint", "exclude", "nodelist", "reservation", "wckey")
+"""Fields of a profile that are sbatch options of the same name."""
+
 OWN_OPTIONS = frozenset(
     (
         *(
@@ -147,20 +150,7 @@ class SiteProfile:
 
     def options(self, shape: Shape) -> dict[str, Any]:
         """sbatch options for a job of this shape, by their long names."""
-        options: dict[str, Any] = {
-            name: value
-            for name in (
-                "partition",
-                "qos",
-                "account",
-                "constraint",
-                "exclude",
-                "nodelist",
-                "reservation",
-                "wckey",
-            )
-            if (value := getattr(self, name)) is not None
-        }
+        options = {name: value for name in PLAIN_OPTIONS if (value := getattr(self, name)) is not None}
         options |= {"time": self.time_min, "nodes": 1, "ntasks-per-node": 1, "cpus-per-task": shape.cpus}
         if self.exclusive:
             options["exclusive"] = True

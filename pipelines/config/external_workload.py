@@ -79,7 +79,7 @@ class Outside:
 
 
 def read(name: str) -> Outside:
-    """The workload `name` (``module:Class``, or an entry point) with the YAML beside its module.
+    """Find the workload `name` (``module:Class``, or an entry point) and read the YAML beside its module.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def read(name: str) -> Outside:
 
 
 def read_mapping(file: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, read as the project's own configuration is.
+    """Read the mapping in a YAML file as the project's own configuration is.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def _target(name: str) -> str:
 
 
 def _module_file(module: str) -> Path | None:
-    """The file of a module, found without importing the packages around it."""
+    """Find the file of a module without importing the packages around it."""
     top, *below = module.split(".")
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:

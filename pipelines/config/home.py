@@ -3,7 +3,7 @@
 ::
 
     conf: configs               # folder with site profiles and sweeps of your own: configs/cluster/site.yaml
-    is cluster=site overrides:                  # as on the command line, which wins
+    overrides:                  # as on the command line, which wins
       - cluster=site
       - tracking.project=my-study
 """
@@ -20,8 +20,8 @@ from workloads.errors import ConfigError
 FILE = "perfsweep.yaml"
 
 
-def overrides(allowed: Sequence[str], given: Sequence[str], folder: Path | None = None) -> list[str]:
-    """What the current folder adds in front of the overrides that were given.
+def overrides(allowed: Sequence[str], typed: Sequence[str], folder: Path | None = None) -> list[str]:
+    """List the overrides that the current folder adds in front of those on the command line.
 
     `allowed` are the parts of the configuration that the command has: a cluster means nothing to ``perfsweep
     run``.
@@ -40,13 +40,13 @@ def overrides(allowed: Sequence[str], given: Sequence[str], folder: Path | None 
     own = values.get("overrides") or []
     if not isinstance(own, list) or not all(isinstance(text, str) and "=" in text for text in own):
         raise ConfigError(f"{file}: overrides must be a list of texts such as cluster=site")
-    taken = {_key(text) for text in given}
+    taken = {_key(text) for text in typed}
     kept = [text for text in own if _key(text) not in taken and _key(text).split(".")[0] in allowed]
     return [*_search_path(file, values.get("conf")), *kept]
 
 
 def conf_folder() -> Path | None:
-    """The current folder's own configuration, where it has one: for completion, which must not complain."""
+    """Find the current folder's own configuration: for completion, which must not complain."""
     for line in Path(FILE).read_text().splitlines() if Path(FILE).is_file() else ():
         name, colon, value = line.partition("#")[0].partition(":")
         if name == "conf" and colon and value.strip():

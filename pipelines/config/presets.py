@@ -17,7 +17,7 @@ from workloads.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Place:
+class PresetFile:
     """Where a preset goes. `extra` is what a command needs besides its name to find it there."""
 
     file: Path
@@ -29,25 +29,27 @@ class Place:
         return " ".join(filter(None, [self.extra, f"toggles={self.file.stem}"]))
 
 
-def place(name: str, runs: Path) -> Place:
-    """In a checkout its ``conf``, else the folder that ``perfsweep.yaml`` names, else one beside the
-    sweeps."""
+def preset_file(name: str, runs: Path) -> PresetFile:
+    """Choose where a preset goes: in a checkout its ``conf``, else the folder that ``perfsweep.yaml`` names,
+    else one beside the sweeps."""
     own = Path("conf")
     if own.is_dir() and own.resolve() == Path(str(files("conf"))).resolve():
-        return Place(own / "toggles" / f"{name}.yaml")
+        return PresetFile(own / "toggles" / f"{name}.yaml")
     if (folder := home.conf_folder()) is not None:
-        return Place(folder / "toggles" / f"{name}.yaml")
+        return PresetFile(folder / "toggles" / f"{name}.yaml")
     folder = runs / "conf"
-    return Place(folder / "toggles" / f"{name}.yaml", f"'hydra.searchpath=[{folder.resolve().as_uri()}]'")
+    return PresetFile(
+        folder / "toggles" / f"{name}.yaml", f"'hydra.searchpath=[{folder.resolve().as_uri()}]'"
+    )
 
 
 def preset_name(workload: str, device: Device) -> str:
-    """``tuned-<workload>-<device>``: of a GPU its model, as levels that pay on one need not on another."""
+    """Name a preset ``tuned-<workload>-<device>``: of a GPU its model, as they differ in what pays."""
     model = device.name if device.type == "cuda" and device.name else device.type
     return f"tuned-{workload}-{re.sub(r'[^a-z0-9]+', '-', model.lower()).strip('-')}"
 
 
-def write(where: Place, levels: Levels, facts: Sequence[str]) -> None:
+def write(preset: PresetFile, levels: Levels, facts: Sequence[str]) -> None:
     """Write the levels off their baseline, with what is known of them as comments.
 
     Raises
@@ -58,10 +60,10 @@ def write(where: Place, levels: Levels, facts: Sequence[str]) -> None:
     lines = [f"# {line}" for fact in facts for line in fact.splitlines()]
     text = "\n".join(lines) + "\n" + yaml.safe_dump(dict(levels), default_flow_style=False, sort_keys=False)
     try:
-        where.file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(where.file, text.encode())
+        preset.file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(preset.file, text.encode())
     except OSError as error:
         raise ConfigError(
-            f"{where.file} cannot be written ({error.strerror}); what was measured stays: the same command"
+            f"{preset.file} cannot be written ({error.strerror}); what was measured stays: the same command"
             " writes it again"
         ) from error

@@ -12,7 +12,7 @@ _RANGE = re.compile(r"(\d+):(\d+)")
 
 
 def parse(text: str) -> tuple[int, int] | str:
-    """The range, or the name, that `profile.slice` is.
+    """Read `profile.slice`: a range of iterations, or a name.
 
     Raises
     ------
@@ -21,13 +21,13 @@ def parse(text: str) -> tuple[int, int] | str:
     """
     if text in NAMES:
         return text
-    found = _RANGE.fullmatch(text)
-    if found is None:
+    match = _RANGE.fullmatch(text)
+    if match is None:
         raise ConfigError(
             f"profile.slice={text} is unknown; choose from: {', '.join(NAMES)}, or a range of iterations such"
             " as 10:40"
         )
-    start, end = int(found[1]), int(found[2])
+    start, end = int(match[1]), int(match[2])
     if end <= start:
         raise ConfigError(
             f"profile.slice={text} is empty: a range ends after its first iteration, as 10:40 does"

@@ -52,7 +52,7 @@ def typed(cfg: DictConfig, command: type[Command]) -> Command:
     return values
 
 
-def workload_config(cls: type[Workload], given: dict[str, Any]) -> Any:
+def workload_config(cls: type[Workload], values: dict[str, Any]) -> Any:
     """Turn the values of a workload's configuration into its own dataclass.
 
     Raises
@@ -61,15 +61,15 @@ def workload_config(cls: type[Workload], given: dict[str, Any]) -> Any:
         A field does not exist or has a value of the wrong type; the message names it.
     """
     known = {f.name for f in dataclasses.fields(cls.Config)}
-    if unknown := sorted(set(given) - known):
+    if unknown := sorted(set(values) - known):
         raise ConfigError(
             f"workload.{unknown[0]} does not exist; {cls.__name__} has: {', '.join(sorted(known))}"
         )
     try:
-        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls.Config), given))
+        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls.Config), values))
     except OmegaConfBaseException as error:
         field_name = getattr(error, "full_key", "") or "?"
-        if "ListConfig" in str(error) and isinstance(value := given.get(field_name), str | int | float):
+        if "ListConfig" in str(error) and isinstance(value := values.get(field_name), str | int | float):
             raise ConfigError(
                 f"workload.{field_name}={value} is no list: write workload.{field_name}=[{value}]"
             ) from error

@@ -40,7 +40,7 @@ so."""
 
 
 def settings(root: Path, **own: Any) -> dict[str, Any]:
-    """Arguments of `wandb.Settings` for a run below `root`; wandb refuses names that it does not know.
+    """List the arguments of `wandb.Settings` for a run below `root`; wandb refuses unknown names.
 
     Make the object inside `own_environment`.
     """
@@ -86,7 +86,7 @@ def guarded(problems: list[str]) -> Iterator[None]:
         problems.append(f"{type(error).__name__}: {lines[0]}")
 
 
-def _replace_variables(wanted: Mapping[str, str]) -> None:
+def _replace_variables(variables: Mapping[str, str]) -> None:
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         del os.environ[name]
-    os.environ.update(wanted)
+    os.environ.update(variables)

@@ -227,7 +227,9 @@ class Verification:
         """Write the preset, with what was found and how, and print the command that uses it."""
         searched, device = self.driver.sweep, self.driver.sweep.device
         workload = searched.manifest.sweep.workload
-        place = presets.place(presets.preset_name(short_name(workload), device), Path(self.command.runs))
+        place = presets.preset_file(
+            presets.preset_name(short_name(workload), device), Path(self.command.runs)
+        )
         verdict, *reasons = findings
         facts = [
             f"{workload} on {device.name or device.type}: {verdict}",

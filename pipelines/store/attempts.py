@@ -49,7 +49,7 @@ def claim(folder: SweepFolder, pack: Pack) -> int:
 
 
 def newest(folder: SweepFolder, pack: str) -> int:
-    """The latest attempt's number, -1 before the first."""
+    """Return the latest attempt's number, -1 before the first."""
     root = _file(folder, pack, 0).parent
     numbers = [int(file.stem) for file in root.iterdir() if file.stem.isdigit()] if root.is_dir() else []
     return max(numbers, default=-1)
@@ -62,7 +62,7 @@ def stop_if_superseded(folder: SweepFolder, pack: str, attempt: int) -> None:
 
 
 def advanced(folder: SweepFolder, manifest: Manifest, pack: Pack) -> bool:
-    """Whether the latest attempt finished a round, or a trial that is needed once."""
+    """Tell whether the latest attempt finished a round, or a trial that is needed once."""
     attempt = newest(folder, pack.id)
     progress = read_progress(folder, manifest)
     rounds = any(
@@ -75,7 +75,7 @@ def advanced(folder: SweepFolder, manifest: Manifest, pack: Pack) -> bool:
 
 
 def record_oom(folder: SweepFolder, pack: Pack) -> bool:
-    """Give the trial that ran when memory ended the whole pack its outcome; whether there was one.
+    """Give the trial that ran when memory ended the whole pack its outcome; return whether there was one.
 
     A memory limit of the job kills the pack's parent too, which would have written it.
     """
@@ -99,7 +99,7 @@ def record_oom(folder: SweepFolder, pack: Pack) -> bool:
 
 
 def _in_records(folder: SweepFolder, pack: Pack) -> list[int]:
-    """Attempts that left trials: what a sweep folder of before attempts were claimed knows them by."""
+    """List the attempts that left trials: older sweep folders, without claims, know them by these."""
     return [number for arm in pack.arms for _, owner, _, number in folder.trial_dirs(arm) if owner == pack.id]
 
 

@@ -20,7 +20,7 @@ _HALF_COMPILED = shutil.ignore_patterns("*.pyc.*")
 
 
 def take(code_dir: Path) -> Path:
-    """The copy of the packages as they are now, made unless it is there."""
+    """Copy the packages as they are now, unless the copy is there; return its folder."""
     place = code_dir / _digest()
     if not place.is_dir():
         fresh = code_dir / f".{place.name}.{os.getpid()}"
@@ -41,7 +41,7 @@ def _sources() -> list[Path]:
 
 
 def _digest() -> str:
-    """First 12 hex digits of SHA-256 over names and content of all files."""
+    """Digest names and content of all files: the first 12 hex digits of SHA-256."""
     found = hashlib.sha256()
     for source in _sources():
         for file in sorted(

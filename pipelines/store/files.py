@@ -62,7 +62,7 @@ def append_line(file: Path, values: dict[str, Any]) -> None:
 
 
 def read_json_lines(file: Path, *, torn_tail: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Numbered JSON objects of a file; with `torn_tail` a last line without newline is not read.
+    """Read the numbered JSON objects of a file; with `torn_tail` a last line without newline is not read.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def write_atomically(file: Path, content: bytes, *, sync: bool = True) -> None:
 
 
 def write_once(file: Path, content: bytes) -> bool:
-    """Create a file in one step unless it exists; whether this call created it."""
+    """Create a file in one step unless it exists; return whether this call created it."""
     temporary = _written(file, content, sync=True)
     try:
         os.link(temporary, file)  # unlike rename, link refuses to replace: the first writer wins

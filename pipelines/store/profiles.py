@@ -37,7 +37,7 @@ _LONGEST_NAME = 60
 
 
 class ProfileSpec(Row):
-    """What one profile process is told."""
+    """Specification of one profile process."""
 
     schema_version: int = SCHEMA
     trial: TrialSpec
@@ -66,7 +66,7 @@ class Cost(Row):
 
 
 class Profile(Row):
-    """What a tool found in a slice of an arm.
+    """Profile that a tool made of a slice of an arm.
 
     `iterations` and `units` were done in the profiled repetitions; `bare_ns` and `profiled_ns` are times per
     iteration of each repetition without and with the tool; `findings` are sentences for people.
@@ -115,7 +115,7 @@ class Kept:
 
 
 def arm_folder(folder: SweepFolder, arm: Arm) -> Path:
-    """Where the profiles of an arm lie: its label as far as addresses take it, and the beginning of its id.
+    """Name the folder of an arm's profiles: its label as far as addresses take it, and the start of its id.
 
     The ranks of an arm meet at an address below it, in which torch decodes nothing.
     """
@@ -124,14 +124,14 @@ def arm_folder(folder: SweepFolder, arm: Arm) -> Path:
 
 
 def write_spec(folder: Path, spec: ProfileSpec) -> Path:
-    """Create a profile's folder and tell its process what to do; returns the file."""
+    """Create a profile's folder with the specification of its process; return the file."""
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / SPEC, spec.model_dump_json(indent=1).encode())
     return folder / SPEC
 
 
 def read_spec(file: Path) -> ProfileSpec:
-    """What a profile process is told.
+    """Read the specification of a profile process.
 
     Raises
     ------
@@ -142,12 +142,12 @@ def read_spec(file: Path) -> ProfileSpec:
 
 
 def write_profile(folder: Path, profile: Profile) -> None:
-    """Write what a tool found."""
+    """Write the profile of a tool."""
     write_atomically(folder / RESULT, profile.model_dump_json(indent=1).encode())
 
 
 def read_profile(folder: Path) -> Kept:
-    """The profile in a folder.
+    """Read the profile in a folder.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def read_profile(folder: Path) -> Kept:
 
 
 def kept_profiles(folder: SweepFolder, problems: list[str] | None = None) -> list[Kept]:
-    """All whole profiles of a sweep, by arm and tool; those that cannot be read are named in `problems`."""
+    """Read all whole profiles of a sweep, by arm and tool; `problems` names those that cannot be read."""
     return list(
         _kept_under(
             sorted(folder.profiles_dir.glob(f"*/*/{RESULT}")), problems if problems is not None else []
@@ -197,7 +197,7 @@ def _read(row: type[Any], file: Path) -> Any:
 
 
 def overhead_text(profile: Profile) -> str:
-    """What profiling cost, measured: time per iteration with and without the tool."""
+    """Put the measured cost of profiling into words: time per iteration with and without the tool."""
     ratio = profile.overhead
     if ratio is None:
         return "its cost is not known: no repetition had both sides"

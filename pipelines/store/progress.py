@@ -1,4 +1,4 @@
-"""What of a sweep is done: the one rule for resume, status and collect.
+"""Progress of a sweep: the one rule for resume, status and collect.
 
 The unit of progress is the round, or the rounds of one process generation where processes stay. It is
 finished when every arm has a record of one attempt: pairs never mix attempts, so what was interrupted is
@@ -60,60 +60,60 @@ class Progress:
     rule: StopRule | None = None
     _retired: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def add(self, found: Found) -> None:
+    def add(self, trial: Found) -> None:
         """Note one more record."""
         self._retired.clear()
-        record = found.record
+        record = trial.record
         if record.kind is Kind.TIMING and record.round is not None:
-            self.timing[record.pack, record.round][record.attempt][record.arm] = found
-        elif found.replicate:
-            self.seeds[record.arm, found.replicate] = found
+            self.timing[record.pack, record.round][record.attempt][record.arm] = trial
+        elif trial.replicate:
+            self.seeds[record.arm, trial.replicate] = trial
         else:
-            self.other[record.arm, record.kind] = found
+            self.other[record.arm, record.kind] = trial
 
     def retired(self, pack: str, arms: Sequence[str]) -> dict[str, str]:
-        """Arms that are not started again in a pack, each with the reason."""
+        """List the arms that are not started again in a pack, each with the reason."""
         for arm in arms:
             if (pack, arm) not in self._retired:
                 self._retired[pack, arm] = self._retirement(pack, arm)
         return {arm: self._retired[pack, arm] for arm in arms if self._retired[pack, arm]}
 
     def _retirement(self, pack: str, arm: str) -> str:
-        """Why an arm is not started again, or nothing."""
-        outcomes = Counter(found.record.outcome for found in self._timings(pack, arm))
-        found = self.other.get((arm, Kind.EVIDENCE))
-        if outcomes[Outcome.UNSUPPORTED] or (found and found.record.outcome is Outcome.UNSUPPORTED):
+        """Say why an arm is not started again; empty where it is."""
+        outcomes = Counter(trial.record.outcome for trial in self._timings(pack, arm))
+        evidence = self.other.get((arm, Kind.EVIDENCE))
+        if outcomes[Outcome.UNSUPPORTED] or (evidence and evidence.record.outcome is Outcome.UNSUPPORTED):
             return "unsupported"
         if sum(outcomes[outcome] for outcome in BAD) >= GIVE_UP_AFTER:
             return f"{outcomes.most_common(1)[0][0].value} {GIVE_UP_AFTER} times"
         return ""
 
     def finished_attempt(self, pack: str, number: int, arms: Sequence[str]) -> int | None:
-        """The attempt that counts for a round, or None while none is finished."""
+        """Choose the attempt that counts for a round; None while none is finished."""
         finished = self._finished(pack, number, tuple(arms))
         return min(
             finished, key=lambda attempt: (self._disturbed(pack, number, attempt), -attempt), default=None
         )
 
     def used(self, pack: Pack, number: int) -> list[Found]:
-        """The trials that count for a round."""
+        """List the trials that count for a round."""
         attempt = self.finished_attempt(pack.id, number, pack.arms)
         return [] if attempt is None else list(self.timing[pack.id, number][attempt].values())
 
     def rounds_wanted(self, pack: Pack) -> int:
-        """How many rounds of a pack, from the first, are to be there; grows while an adaptive sweep runs."""
+        """Count the rounds that a pack needs; the number grows while an adaptive sweep runs."""
         return self.rule.rounds(pack, self) if self.rule else len(pack.orders)
 
     def unfinished_rounds(self, pack: Pack, retry: frozenset[Outcome] = frozenset()) -> list[int]:
-        """Rounds still to be measured: unfinished ones and those holding an outcome that is to be tried
-        again, or, when there are none, as many disturbed ones as may be repeated."""
+        """List the rounds still to be measured: unfinished ones and those holding an outcome that is to be
+        tried again, or, when there are none, as many disturbed ones as may be repeated."""
         unfinished = [
             number for number in range(self.rounds_wanted(pack)) if not self._satisfied(pack, number, retry)
         ]
         return unfinished or self.to_repeat(pack)
 
     def to_repeat(self, pack: Pack) -> list[int]:
-        """Disturbed rounds that may be measured again; of rounds that share their processes the first."""
+        """List the disturbed rounds that may be measured again; of rounds in the same processes the first."""
         finished = {
             number: self._finished(pack.id, number, pack.arms)
             for number in range(0, self.rounds_wanted(pack), self.stride)
@@ -129,25 +129,25 @@ class Progress:
         return [number for number in disturbed if finished[number]][: max(0, left)]
 
     def seconds(self, pack: str, rounds: int) -> float:
-        """Time that the trials of a pack's first rounds took, attempts that do not count included."""
+        """Add up the seconds that a pack's first rounds took, attempts that do not count included."""
         return sum(
-            found.record.ended - found.record.started
+            trial.record.ended - trial.record.started
             for (owner, number), attempts in self.timing.items()
             if owner == pack and number < rounds
             for arms in attempts.values()
-            for found in arms.values()
+            for trial in arms.values()
         )
 
     def _satisfied(self, pack: Pack, number: int, retry: frozenset[Outcome]) -> bool:
         attempt = self.finished_attempt(pack.id, number, pack.arms)
         if attempt is None:
             return False
-        found = self.timing.get((pack.id, number), {}).get(attempt, {})
-        return not any(trial.record.outcome in retry for trial in found.values())
+        trials = self.timing.get((pack.id, number), {}).get(attempt, {})
+        return not any(trial.record.outcome in retry for trial in trials.values())
 
     def _finished(self, pack: str, number: int, arms: tuple[str, ...]) -> list[int]:
-        """Attempts that have a record of every arm, in all rounds that share their processes with this
-        one."""
+        """List the attempts that have a record of every arm, in all rounds that share their processes with
+        this one."""
         retired = self.retired(pack, arms)
         needed = [arm for arm in arms if arm not in retired]
         rounds = [self.timing.get((pack, member), {}) for member in self.together(number)]
@@ -159,16 +159,16 @@ class Progress:
 
     def _disturbed(self, pack: str, number: int, attempt: int) -> int:
         rounds = [self.timing.get((pack, member), {}).get(attempt, {}) for member in self.together(number)]
-        return sum(bool(found.record.disturbed) for trials in rounds for found in trials.values())
+        return sum(bool(trial.record.disturbed) for trials in rounds for trial in trials.values())
 
     def together(self, number: int) -> range:
-        """The rounds that share their processes with this one."""
+        """List the rounds that share their processes with this one."""
         first = number - number % self.stride
         return range(first, first + self.stride)
 
     def repeated(self, pack: Pack) -> list[int]:
-        """Rounds that were measured again, and of which the attempt that counts is the less disturbed one."""
-        found = []
+        """List the rounds that were measured again with less disturbance."""
+        rounds = []
         for number in range(len(pack.orders)):
             attempts = self._finished(pack.id, number, pack.arms)
             used = self.finished_attempt(pack.id, number, pack.arms)
@@ -176,8 +176,8 @@ class Progress:
                 self._disturbed(pack.id, number, attempt) > self._disturbed(pack.id, number, used)
                 for attempt in attempts
             ):
-                found.append(number)
-        return found
+                rounds.append(number)
+        return rounds
 
     def _timings(self, pack: str, arm: str) -> list[Found]:
         return [
@@ -190,7 +190,7 @@ class Progress:
 
 
 def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, str] | None = None) -> Progress:
-    """All records of the arms of a manifest; a file that cannot be read is named in `damaged` and skipped.
+    """Read all records of the arms of a manifest; a file that cannot be read is named in `damaged`.
 
     With `here`, facts of this machine, records of other facts count as missing: what was measured on another
     GPU or with another torch is measured anew.
@@ -214,7 +214,7 @@ def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, st
 
 
 def _foreign(record: TrialRecord, manifest: Manifest, here: Mapping[str, str]) -> str:
-    """What makes a record part of another experiment, or nothing."""
+    """Say what makes a record part of another experiment; empty where nothing does."""
     if record.code != manifest.sweep.code:
         return "other code"
     if record.method != manifest.sweep.measure.method:

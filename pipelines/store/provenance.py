@@ -20,7 +20,7 @@ _PACKAGES = ("torch", "hydra-core", "wandb", "numpy", "scipy", "polars")
 
 
 def sweep_yaml(cfg: DictConfig) -> str:
-    """The text of sweep.yaml: resolved configuration, command, versions, commit and uncommitted changes."""
+    """Write the text of sweep.yaml: resolved configuration, command, versions, commit and own changes."""
     values = OmegaConf.to_container(cfg, resolve=True)
     texts = {name: _literal(fact) if isinstance(fact, str) else fact for name, fact in provenance().items()}
     return OmegaConf.to_yaml(OmegaConf.create({"configuration": values, "provenance": texts}))
@@ -32,7 +32,7 @@ def _literal(text: str) -> str:
 
 
 def provenance() -> dict[str, Any]:
-    """Command, versions and state of the source tree."""
+    """Collect command, versions and state of the source tree."""
     return {
         "command": shlex.join(["perfsweep", *sys.argv[1:]]),
         "python": platform.python_version(),
@@ -59,7 +59,7 @@ class Provenance:
 
 
 def read_provenance(config_file: Path, environments: Sequence[Mapping[str, Any]]) -> Provenance:
-    """From sweep.yaml and the environments of the trials, as far as they were recorded."""
+    """Read it from sweep.yaml and the environments of the trials, as far as they were recorded."""
     facts = OmegaConf.to_container(OmegaConf.load(config_file)) if config_file.exists() else {}
     found = facts.get("provenance", {}) if isinstance(facts, dict) else {}
     commit = (found.get("git_commit") or "unknown") + (
@@ -95,7 +95,7 @@ def _version(package: str) -> str | None:
 
 
 def _git(*arguments: str) -> str | None:
-    """Output of git in the folder of our sources, None where they are no checkout."""
+    """Run git in the folder of our sources, None where they are no checkout."""
     here = Path(__file__).parent
     try:
         done = subprocess.run(

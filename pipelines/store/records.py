@@ -94,6 +94,16 @@ AnyRow = TypeVar("AnyRow", bound=Row)
 _TRIAL_NAME = re.compile(r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence\d*|counting|profile)-a(?P<attempt>\d+)$")
 
 
+_MANIFEST_LINES: dict[str, type[Row]] = {
+    "sweep": Sweep,
+    "arm": Arm,
+    "effect": Effect,
+    "pack": Pack,
+    "refused": Refused,
+}
+"""Kinds of lines in a manifest."""
+
+
 class SweepFolder:
     """The folder of one sweep."""
 
@@ -111,16 +121,16 @@ class SweepFolder:
         self.profiles_dir = self.path / "profiles"
 
     def pack_dir(self, pack: str) -> Path:
-        """Folder of a pack's logs and events."""
+        """Name the folder of a pack's logs and events."""
         return self.path / "packs" / pack
 
     def trial_dir(self, spec: TrialSpec) -> Path:
-        """Folder of one trial."""
+        """Name the folder of one trial."""
         stage = f"r{spec.round:03d}" if spec.round is not None else f"{spec.kind.value}{spec.replicate or ''}"
         return self.path / "trials" / spec.arm.id / f"{spec.pack}-{stage}-a{spec.attempt}"
 
     def trial_dirs(self, arm: str) -> Iterator[tuple[Path, str, str, int]]:
-        """All trial folders of an arm with their (pack, stage, attempt)."""
+        """List all trial folders of an arm with their (pack, stage, attempt)."""
         root = self.path / "trials" / arm
         for path in sorted(root.iterdir()) if root.is_dir() else ():
             if match := _TRIAL_NAME.match(path.name):
@@ -144,47 +154,42 @@ class SweepFolder:
         RecordError
             There is none, or a line of it does not fit the schema.
         """
-        found: dict[str, list[Any]] = {"sweep": [], "arm": [], "effect": [], "pack": [], "refused": []}
-        types: dict[str, type[Row]] = {
-            "sweep": Sweep,
-            "arm": Arm,
-            "effect": Effect,
-            "pack": Pack,
-            "refused": Refused,
-        }
-        for number, values in read_json_lines(self.manifest_file):
-            kind = values.pop("row", None)
-            if kind not in types:
-                raise RecordError(
-                    f"{self.manifest_file} line {number} is no line of a manifest; plan the sweep again"
-                )
-            found[kind].append(_validated(types[kind], values, f"{self.manifest_file} line {number}"))
-        if len(found["sweep"]) != 1:
+        lines = self._manifest_lines()
+        if len(lines["sweep"]) != 1:
             raise RecordError(f"{self.manifest_file} does not describe one sweep; plan the sweep again")
-        if found["sweep"][0].schema_version != SCHEMA:
-            version = found["sweep"][0].schema_version
+        if (version := lines["sweep"][0].schema_version) != SCHEMA:
             raise RecordError(
                 f"{self.manifest_file} has schema version {version}, and this perfsweep reads version"
                 f" {SCHEMA}"
             )
         return Manifest(
-            sweep=found["sweep"][0],
-            arms=tuple(found["arm"]),
-            effects=tuple(found["effect"]),
-            packs=tuple(found["pack"]),
-            refused=tuple(found["refused"]),
+            sweep=lines["sweep"][0],
+            arms=tuple(lines["arm"]),
+            effects=tuple(lines["effect"]),
+            packs=tuple(lines["pack"]),
+            refused=tuple(lines["refused"]),
         )
+
+    def _manifest_lines(self) -> dict[str, list[Any]]:
+        """Read the lines of the plan by their kind."""
+        lines: dict[str, list[Any]] = {kind: [] for kind in _MANIFEST_LINES}
+        for number, values in read_json_lines(self.manifest_file):
+            kind, where = values.pop("row", None), f"{self.manifest_file} line {number}"
+            if kind not in lines:
+                raise RecordError(f"{where} is no line of a manifest; plan the sweep again")
+            lines[kind].append(_validated(_MANIFEST_LINES[kind], values, where))
+        return lines
 
     def append_event(self, pack: str, event: Event) -> None:
         """Add a line to a pack's progress."""
         append_line(self.events_file(pack), event.model_dump(mode="json"))
 
     def events_file(self, pack: str) -> Path:
-        """Where a pack notes each trial as it ends."""
+        """Name the file in which a pack notes each trial as it ends."""
         return self.pack_dir(pack) / "events.jsonl"
 
     def read_events(self, pack: str) -> list[Event]:
-        """A pack's progress so far; a line still being written is left for the next time."""
+        """Read a pack's events so far; a line still being written is left for the next time."""
         file = self.events_file(pack)
         if not file.exists():
             return []
@@ -200,7 +205,7 @@ def write_record(folder: Path, record: TrialRecord) -> bool:
 
 
 def read_record(folder: Path) -> TrialRecord | None:
-    """A trial's record, or None while it has none.
+    """Read a trial's record; None while it has none.
 
     Raises
     ------
@@ -211,14 +216,14 @@ def read_record(folder: Path) -> TrialRecord | None:
 
 
 def write_spec(folder: Path, spec: TrialSpec) -> Path:
-    """Create a trial's folder and tell it what to do; returns the file."""
+    """Create a trial's folder with its specification; return the file."""
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "spec.json", spec.model_dump_json(indent=1).encode())
     return folder / "spec.json"
 
 
 def read_spec(file: Path) -> TrialSpec:
-    """What a trial is told.
+    """Read the specification of a trial.
 
     Raises
     ------
@@ -232,14 +237,14 @@ def read_spec(file: Path) -> TrialSpec:
 
 
 def write_status(folder: Path, stage: str) -> None:
-    """Say what a trial is doing: setting up, warming up, timing, saving."""
+    """Note what a trial is doing: setting up, warming up, timing, saving."""
     write_atomically(
         folder / "status.json", json.dumps({"stage": stage, "pid": os.getpid()}).encode(), sync=False
     )
 
 
 def read_status(folder: Path) -> str | None:
-    """What a trial was last doing."""
+    """Read what a trial was last doing."""
     try:
         return json.loads((folder / "status.json").read_text())["stage"]
     except (OSError, ValueError, KeyError):
@@ -320,7 +325,7 @@ def _validated(row: type[AnyRow], values: dict[str, Any], where: str) -> AnyRow:
 
 
 def opened(path: str) -> tuple[SweepFolder, Manifest]:
-    """The sweep in a folder.
+    """Open the sweep in a folder.
 
     Raises
     ------

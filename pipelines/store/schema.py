@@ -75,11 +75,11 @@ class Effect(Row):
         """Weight of each arm's log time in the effect; they add up to zero."""
         if self.contrast:
             return self.contrast
-        found: dict[str, float] = {}
+        weights: dict[str, float] = {}
         for arm, base in self.pairs:
-            found[arm] = found.get(arm, 0.0) + 1 / len(self.pairs)
-            found[base] = found.get(base, 0.0) - 1 / len(self.pairs)
-        return found
+            weights[arm] = weights.get(arm, 0.0) + 1 / len(self.pairs)
+            weights[base] = weights.get(base, 0.0) - 1 / len(self.pairs)
+        return weights
 
 
 class Pack(Row):
@@ -137,16 +137,16 @@ class Manifest(Row):
     refused: tuple[Refused, ...] = ()
 
     def arm(self, arm_id: str) -> Arm:
-        """The arm with this id."""
+        """Look up an arm."""
         return next(arm for arm in self.arms if arm.id == arm_id)
 
     def pack(self, pack_id: str) -> Pack:
-        """The pack with this id."""
+        """Look up a pack."""
         return next(pack for pack in self.packs if pack.id == pack_id)
 
 
 class TrialSpec(Row):
-    """What one trial process is told."""
+    """Specification of one trial process."""
 
     schema_version: int = SCHEMA
     sweep: str
@@ -167,9 +167,8 @@ class TrialSpec(Row):
 
     @classmethod
     def of(cls, sweep: Sweep, arm: Arm, kind: Kind, pack: str, cache_dir: Path, **own: Any) -> TrialSpec:
-        """What a sweep says of a trial, and `own`: fields that differ from it or that a sweep does not
-        know."""
-        told = {
+        """Specify a trial of a sweep; `own` are fields that the sweep has otherwise or not at all."""
+        shared = {
             "sweep": sweep.name,
             "workload": sweep.workload,
             "config": sweep.config,
@@ -182,7 +181,7 @@ class TrialSpec(Row):
             "code": sweep.code,
             "cache_dir": str(cache_dir.absolute()),
         }
-        return cls(**{**told, **own})
+        return cls(**{**shared, **own})
 
 
 class Failure(Row):
@@ -194,7 +193,7 @@ class Failure(Row):
 
 
 class TrialRecord(Row):
-    """What one trial found. Times are of the timed region; `units` were done in it. Records of one
+    """What one trial measured. Times are of the timed region; `units` were done in it. Records of one
     `generation` come from one process that took turns with those of other arms; None is a process of its own.
     `mfu` is the share of the device's peak that the formula work of the units takes, None where either is not
     known.
@@ -239,8 +238,8 @@ class TrialRecord(Row):
     environment: dict[str, Any] = {}
 
     @classmethod
-    def of(cls, spec: TrialSpec, started: float, **found: Any) -> TrialRecord:
-        """The record of a trial that was told `spec`, started at `started` and ends now."""
+    def of(cls, spec: TrialSpec, started: float, **results: Any) -> TrialRecord:
+        """Make the record of a trial of `spec` that started at `started` and ends now."""
         return cls(
             arm=spec.arm.id,
             kind=spec.kind,
@@ -253,7 +252,7 @@ class TrialRecord(Row):
             method=spec.measure.method,
             started=started,
             ended=time.time(),
-            **found,
+            **results,
         )
 
     @property

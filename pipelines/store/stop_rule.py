@@ -22,7 +22,7 @@ class TimedTrial(Protocol):
 
 
 class Measured(Protocol):
-    """What is measured of a sweep, as far as stopping depends on it: see `pipelines.store.progress`."""
+    """The part of a sweep's progress that stopping depends on: see `pipelines.store.progress`."""
 
     @property
     def timing(self) -> Mapping[tuple[str, int], Mapping[int, object]]: ...
@@ -48,7 +48,7 @@ class StopRule:
         self._looks: dict[tuple[str, int, int], bool] = {}
 
     def rounds(self, pack: Pack, progress: Measured) -> int:
-        """How many rounds of the pack, from the first, are to be there."""
+        """Count the rounds that the pack needs."""
         measure = self._measure
         if not measure.adaptive:
             return len(pack.orders)
@@ -59,7 +59,7 @@ class StopRule:
         return len(pack.orders)
 
     def _leading(self, pack: Pack, progress: Measured) -> int:
-        """How many rounds are finished before the first that is not."""
+        """Count the finished rounds before the first that is not."""
         numbers = range(len(pack.orders))
         missing = (
             number for number in numbers if progress.finished_attempt(pack.id, number, pack.arms) is None
@@ -67,17 +67,17 @@ class StopRule:
         return next(missing, len(pack.orders))
 
     def reason(self, pack: Pack, progress: Measured, rounds: int) -> str | None:
-        """Why a pack that has this many rounds needs no more, or None."""
+        """Say why a pack that has this many rounds needs no more; None where it does."""
         spent = progress.seconds(pack.id, rounds)
         if self._measure.budget_s is not None and spent >= self._measure.budget_s:
             return f"{spent:.0f} s of the {self._measure.budget_s:g} s in measure.budget_s are spent"
-        if self._measure.precision is None or not self._seen_precise(pack, progress, rounds):
+        if self._measure.precision is None or not self._precise_enough(pack, progress, rounds):
             return None
         return f"every interval is within +-{self._measure.precision:.1%}"
 
-    def _seen_precise(self, pack: Pack, progress: Measured, rounds: int) -> bool:
-        """`_precise`, once for each state of these rounds: a resumed sweep looks at the same ones again and
-        again."""
+    def _precise_enough(self, pack: Pack, progress: Measured, rounds: int) -> bool:
+        """Ask `_precise` once for each state of these rounds: a resumed sweep looks at the same ones again
+        and again."""
         attempts = sum(len(progress.timing.get((pack.id, number), {})) for number in range(rounds))
         key = (pack.id, rounds, attempts)
         if key not in self._looks:
@@ -87,8 +87,8 @@ class StopRule:
     def _precise(self, pack: Pack, progress: Measured, rounds: int) -> bool:
         cells = []
         for number in range(rounds):
-            for found in progress.used(pack, number):
-                record = found.record
+            for trial in progress.used(pack, number):
+                record = trial.record
                 if record.outcome is Outcome.OK and record.units > 0:
                     cells.append(Cell(pack.id, number, record.generation, record.arm, record.ns_per_unit))
         table = Rounds(cells, "ns_per_unit")
