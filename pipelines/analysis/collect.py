@@ -17,7 +17,7 @@ import polars as pl
 
 from pipelines.analysis.columns import Column, ValueType, file_column, parquet_table
 from pipelines.store.files import write_parquet
-from pipelines.store.progress import Found, Progress, read_progress
+from pipelines.store.progress import Progress, StoredTrial, read_progress
 from pipelines.store.records import Kind, Manifest, SweepFolder, TrialRecord
 
 
@@ -102,7 +102,7 @@ def collect(folder: SweepFolder, manifest: Manifest, progress: Progress | None =
     return table
 
 
-def _all_trials(progress: Progress) -> list[Found]:
+def _all_trials(progress: Progress) -> list[StoredTrial]:
     timings = [
         trial
         for attempts in progress.timing.values()

@@ -24,7 +24,7 @@ from pipelines.execution.pack import PackRun
 from pipelines.execution.spawn import ForkServer, wait
 from pipelines.parity.evidence import Agreement
 from pipelines.plan import plan
-from pipelines.store.progress import Found
+from pipelines.store.progress import StoredTrial
 from pipelines.store.records import (
     Arm,
     Effect,
@@ -318,15 +318,15 @@ def _probe(spec: TrialSpec, folder: Path, answer: Path, module: str) -> None:
         )
 
 
-def _evidence(found: Found) -> Evidence | None:
+def _evidence(found: StoredTrial) -> Evidence | None:
     return read_evidence(found.folder) if found.record.outcome is Outcome.OK else None
 
 
-def _why(found: Found) -> str:
+def _why(found: StoredTrial) -> str:
     return found.record.failure.message if found.record.failure else found.record.outcome.value
 
 
-def _where(found: Found) -> str:
+def _where(found: StoredTrial) -> str:
     """What a trial raised, with the last line of the user's own code that it passed."""
     failure: Any = found.record.failure
     if failure is None:

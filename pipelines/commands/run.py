@@ -18,7 +18,7 @@ from pipelines.execution.pack import PackRun
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan import plan
 from pipelines.store import provenance
-from pipelines.store.progress import Found
+from pipelines.store.progress import StoredTrial
 from pipelines.store.records import Manifest, SweepFolder, TrialRecord, read_iterations
 from pipelines.terminal import console_here
 from pipelines.trial import environment
@@ -41,7 +41,7 @@ def run(cfg: DictConfig) -> int:
     return _show_trial(console, manifest, trial)
 
 
-def _show_trial(console: Console, manifest: Manifest, trial: Found) -> int:
+def _show_trial(console: Console, manifest: Manifest, trial: StoredTrial) -> int:
     record = trial.record
     label = manifest.arms[0].label
     if record.failure:

@@ -18,7 +18,7 @@ from pipelines.execution.resident import Generation, TooLarge, Turn
 from pipelines.execution.spawn import Exec, ForkServer, fix_imports, wait
 from pipelines.publish.between_rounds import Feeder
 from pipelines.store.attempts import Superseded, claim, stop_if_superseded
-from pipelines.store.progress import Found, read_progress
+from pipelines.store.progress import StoredTrial, read_progress
 from pipelines.store.records import (
     Arm,
     Event,
@@ -97,11 +97,11 @@ class PackRun:
         repeats = self.progress.to_repeat(self.pack)
         return next((number for number in unfinished if number not in tried or number in repeats), None)
 
-    def single(self) -> Found:
+    def single(self) -> StoredTrial:
         """Measure the only arm of the pack once more, whatever is there already."""
         return self.again(self.manifest.arms[0], Kind.TIMING)
 
-    def again(self, arm: Arm, kind: Kind) -> Found:
+    def again(self, arm: Arm, kind: Kind) -> StoredTrial:
         """Run a trial of any kind, whatever is there already."""
         return self._trial(arm, kind, 0 if kind is Kind.TIMING else None)
 
@@ -171,7 +171,7 @@ class PackRun:
                         if arm_id not in retired or self.retry:
                             stop_if_superseded(self.folder, self.pack.id, self.attempt)
                             turn = self._turn_of(arm_id, n)
-                            self._note(Found(turn.folder, generation.run(turn)))
+                            self._note(StoredTrial(turn.folder, generation.run(turn)))
             self.advanced = True
         except TooLarge as reason:
             print(f"{reason}: every arm runs in a fresh process instead", flush=True)
@@ -209,7 +209,7 @@ class PackRun:
         )
         return spec, {name: value for level in levels for name, value in level.env.items()}
 
-    def _trial(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0) -> Found:
+    def _trial(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0) -> StoredTrial:
         stop_if_superseded(self.folder, self.pack.id, self.attempt)
         spec, env = self._spec(arm, kind, number, replicate)
         folder = self.folder.trial_dir(spec)
@@ -226,7 +226,7 @@ class PackRun:
             )
             record = TrialRecord.of(spec, started, outcome=outcome, failure=failure)
             write_record(folder, record)
-        found = Found(folder, record)
+        found = StoredTrial(folder, record)
         self._note(found)
         return found
 
@@ -238,7 +238,7 @@ class PackRun:
         reference = self.progress.other.get((self._reference, Kind.EVIDENCE))
         return str(replay_dir(reference.folder)) if reference else None
 
-    def _note(self, found: Found) -> None:
+    def _note(self, found: StoredTrial) -> None:
         record = found.record
         self.progress.add(found)
         reason = _reason(record)

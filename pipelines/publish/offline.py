@@ -18,14 +18,14 @@ from pipelines.publish.published import PublishedRun
 from pipelines.publish.wandb_file import extent, insert_rows
 from pipelines.publish.write import write_run
 from pipelines.store.files import write_atomically
-from pipelines.store.records import Row, SweepFolder
+from pipelines.store.records import StoredValue, SweepFolder
 from workloads.errors import RecordError
 
 SETTLE_S = 2.0
 """Time that W&B's background process may take to finish a file after the run is finished."""
 
 
-class Marker(Row):
+class Marker(StoredValue):
     """What was published as a run, so that publishing again can see whether anything changed."""
 
     run_id: str

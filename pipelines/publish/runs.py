@@ -13,7 +13,7 @@ from pipelines.publish.content import RunContent, check_arrays, run_content
 from pipelines.publish.history import Timing
 from pipelines.publish.profile_run import PROFILE, profile_content, profiled_arms
 from pipelines.store.files import write_once
-from pipelines.store.progress import Found, Progress, read_progress
+from pipelines.store.progress import Progress, StoredTrial, read_progress
 from pipelines.store.records import Kind, Manifest, Outcome, Pack, SweepFolder, read_iterations
 from workloads.errors import ConfigError, RecordError
 
@@ -101,7 +101,7 @@ def _chosen(manifest: Manifest, packs: Sequence[str] | None) -> list[Pack]:
     return list(known.values()) if packs is None else [known[name] for name in dict.fromkeys(packs)]
 
 
-def _final(progress: Progress, pack: Pack, arm: str) -> list[Found]:
+def _final(progress: Progress, pack: Pack, arm: str) -> list[StoredTrial]:
     """The arm's trials in the attempts that finished a round: the ones that comparisons use."""
     final = []
     for number in range(len(pack.orders)):
@@ -112,7 +112,7 @@ def _final(progress: Progress, pack: Pack, arm: str) -> list[Found]:
     return final
 
 
-def _timing(found: Found, problems: list[str]) -> Timing:
+def _timing(found: StoredTrial, problems: list[str]) -> Timing:
     if found.record.outcome is not Outcome.OK:
         return Timing(found.record, {})
     try:
@@ -124,7 +124,7 @@ def _timing(found: Found, problems: list[str]) -> Timing:
     return Timing(found.record, arrays)
 
 
-def _series(final: Sequence[Found]) -> Iterator[tuple[str, Path]]:
+def _series(final: Sequence[StoredTrial]) -> Iterator[tuple[str, Path]]:
     for found in final:
         file = found.folder / "iterations.npz"
         if found.record.outcome is Outcome.OK and file.exists():

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from pipelines.store.files import write_atomically
 from pipelines.store.options import ProfileConfig
-from pipelines.store.records import SCHEMA, Arm, Row, SweepFolder, TrialSpec
+from pipelines.store.records import SCHEMA, Arm, StoredValue, SweepFolder, TrialSpec
 from pipelines.units import duration
 from workloads.errors import RecordError
 
@@ -36,7 +36,7 @@ OWN_FILES = (RESULT, SPEC, "record.json", "status.json", "log.txt", "debug.log")
 _LONGEST_NAME = 60
 
 
-class ProfileSpec(Row):
+class ProfileSpec(StoredValue):
     """Specification of one profile process."""
 
     schema_version: int = SCHEMA
@@ -44,7 +44,7 @@ class ProfileSpec(Row):
     options: ProfileConfig
 
 
-class Cost(Row):
+class Cost(StoredValue):
     """One line of a profile, over all repetitions of its slice: an operator, a function, a phase, a compiled
     frame.
 
@@ -65,7 +65,7 @@ class Cost(Row):
         return self.device_ns or self.self_ns
 
 
-class Profile(Row):
+class Profile(StoredValue):
     """Profile that a tool made of a slice of an arm.
 
     `iterations` and `units` were done in the profiled repetitions; `bare_ns` and `profiled_ns` are times per

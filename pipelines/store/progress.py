@@ -26,7 +26,7 @@ BAD = frozenset({Outcome.FAILED, Outcome.OOM, Outcome.TIMEOUT})
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredTrial:
     """A trial's record and the folder it lies in."""
 
     folder: Path
@@ -48,11 +48,11 @@ class Progress:
     arm and offset.
     """
 
-    timing: dict[tuple[str, int], dict[int, dict[str, Found]]] = field(
+    timing: dict[tuple[str, int], dict[int, dict[str, StoredTrial]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(dict))
     )
-    other: dict[tuple[str, Kind], Found] = field(default_factory=dict)
-    seeds: dict[tuple[str, int], Found] = field(default_factory=dict)
+    other: dict[tuple[str, Kind], StoredTrial] = field(default_factory=dict)
+    seeds: dict[tuple[str, int], StoredTrial] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     stride: int = 1
@@ -60,7 +60,7 @@ class Progress:
     rule: StopRule | None = None
     _retired: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def add(self, trial: Found) -> None:
+    def add(self, trial: StoredTrial) -> None:
         """Note one more record."""
         self._retired.clear()
         record = trial.record
@@ -95,7 +95,7 @@ class Progress:
             finished, key=lambda attempt: (self._disturbed(pack, number, attempt), -attempt), default=None
         )
 
-    def used(self, pack: Pack, number: int) -> list[Found]:
+    def used(self, pack: Pack, number: int) -> list[StoredTrial]:
         """List the trials that count for a round."""
         attempt = self.finished_attempt(pack.id, number, pack.arms)
         return [] if attempt is None else list(self.timing[pack.id, number][attempt].values())
@@ -179,7 +179,7 @@ class Progress:
                 rounds.append(number)
         return rounds
 
-    def _timings(self, pack: str, arm: str) -> list[Found]:
+    def _timings(self, pack: str, arm: str) -> list[StoredTrial]:
         return [
             attempt[arm]
             for (owner, _), attempts in self.timing.items()
@@ -209,7 +209,7 @@ def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, st
             if why := _foreign(record, manifest, here or {}):
                 progress.left_out[why] += 1
             else:
-                progress.add(Found(path, record))
+                progress.add(StoredTrial(path, record))
     return progress
 
 

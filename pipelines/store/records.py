@@ -50,7 +50,7 @@ from pipelines.store.schema import (
     Outcome,
     Pack,
     Refused,
-    Row,
+    StoredValue,
     Sweep,
     TrialRecord,
     TrialSpec,
@@ -70,7 +70,7 @@ __all__ = [
     "Outcome",
     "Pack",
     "Refused",
-    "Row",
+    "StoredValue",
     "Sweep",
     "SweepFolder",
     "TrialRecord",
@@ -89,12 +89,12 @@ __all__ = [
 
 _NUMBERS, _PARTS = "numbers", "parts"  # evidence.npz keeps these as JSON texts under these names
 
-AnyRow = TypeVar("AnyRow", bound=Row)
+AnyRow = TypeVar("AnyRow", bound=StoredValue)
 
 _TRIAL_NAME = re.compile(r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence\d*|counting|profile)-a(?P<attempt>\d+)$")
 
 
-_MANIFEST_LINES: dict[str, type[Row]] = {
+_MANIFEST_LINES: dict[str, type[StoredValue]] = {
     "sweep": Sweep,
     "arm": Arm,
     "effect": Effect,
@@ -138,7 +138,7 @@ class SweepFolder:
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Write the plan: one line for the sweep, then one for each arm, effect, pack and refusal."""
-        rows: list[tuple[str, Row]] = [("sweep", manifest.sweep)]
+        rows: list[tuple[str, StoredValue]] = [("sweep", manifest.sweep)]
         rows += [("arm", row) for row in manifest.arms]
         rows += [("effect", row) for row in manifest.effects]
         rows += [("pack", row) for row in manifest.packs]

@@ -39,13 +39,13 @@ class Kind(StrEnum):
     PROFILE = "profile"
 
 
-class Row(BaseModel):
+class StoredValue(BaseModel):
     """A value that travels between stages: frozen, and strict about unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Arm(Row):
+class Arm(StoredValue):
     """A workload configuration plus one level for each toggle."""
 
     id: str
@@ -53,7 +53,7 @@ class Arm(Row):
     levels: dict[str, str | int | float]
 
 
-class Effect(Row):
+class Effect(StoredValue):
     """A comparison that the sweep was planned for: each arm of `pairs` against its base.
 
     `also` names the toggles that go back to their baseline together with `toggle`. With a `contrast` the
@@ -82,7 +82,7 @@ class Effect(Row):
         return weights
 
 
-class Pack(Row):
+class Pack(StoredValue):
     """One allocation: several rounds over its arms, in the order of `orders[round]`."""
 
     id: str
@@ -95,7 +95,7 @@ class Pack(Row):
         return tuple(sorted(self.orders[0])) if self.orders else ()
 
 
-class Refused(Row):
+class Refused(StoredValue):
     """An arm that a design asked for and the plan refused."""
 
     design: str
@@ -104,7 +104,7 @@ class Refused(Row):
     reason: str
 
 
-class Sweep(Row):
+class Sweep(StoredValue):
     """What all trials of a sweep share."""
 
     schema_version: int = SCHEMA
@@ -127,7 +127,7 @@ class Sweep(Row):
         return {**others, "measure": {**values.get("measure", {}), "margin": values["margin"]}}
 
 
-class Manifest(Row):
+class Manifest(StoredValue):
     """The plan of a sweep as data."""
 
     sweep: Sweep
@@ -145,7 +145,7 @@ class Manifest(Row):
         return next(pack for pack in self.packs if pack.id == pack_id)
 
 
-class TrialSpec(Row):
+class TrialSpec(StoredValue):
     """Specification of one trial process."""
 
     schema_version: int = SCHEMA
@@ -184,7 +184,7 @@ class TrialSpec(Row):
         return cls(**{**shared, **own})
 
 
-class Failure(Row):
+class Failure(StoredValue):
     """Why a trial has no result."""
 
     type: str
@@ -192,7 +192,7 @@ class Failure(Row):
     traceback: str = ""
 
 
-class TrialRecord(Row):
+class TrialRecord(StoredValue):
     """What one trial measured. Times are of the timed region; `units` were done in it. Records of one
     `generation` come from one process that took turns with those of other arms; None is a process of its own.
     `mfu` is the share of the device's peak that the formula work of the units takes, None where either is not
@@ -261,7 +261,7 @@ class TrialRecord(Row):
         return self.region_ns / self.units
 
 
-class Event(Row):
+class Event(StoredValue):
     """One line of a pack's progress."""
 
     time: float

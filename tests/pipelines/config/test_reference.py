@@ -11,7 +11,7 @@ import pytest
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 
-from pipelines.config import composition, reference
+from pipelines.config import reference, validation
 from pipelines.config.types import COMMANDS, DesignConfig
 from slurm.fields import default_of
 
@@ -44,10 +44,10 @@ def test_the_help_of_a_command_names_each_of_its_options_with_its_default(comman
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_a_default_in_the_reference_is_what_hydra_composes_without_overrides(command: str) -> None:
-    composition.register()
+    validation.register()
     GlobalHydra.instance().clear()
     with initialize_config_module("conf", version_base="1.3"):
-        values = composition.typed(compose(command, OF_NO_WORKLOAD.get(command, [])), COMMANDS[command])
+        values = validation.typed(compose(command, OF_NO_WORKLOAD.get(command, [])), COMMANDS[command])
     for group in fields(values):
         declared = default_of(group)
         if is_dataclass(declared) and group.name != "sweep":
@@ -69,7 +69,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_a_mistake_in_an_option_is_answered_without_torch() -> None:
     code = (
-        "import sys; from pipelines.config import composition; composition.register()\n"
+        "import sys; from pipelines.config import validation; validation.register()\n"
         "from hydra import compose, initialize_config_module\n"
         "try:\n"
         "    with initialize_config_module('conf', version_base='1.3'):\n"

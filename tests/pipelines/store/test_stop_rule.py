@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.config.types import DesignConfig
 from pipelines.plan import plan
-from pipelines.store.progress import Found, Progress
+from pipelines.store.progress import Progress, StoredTrial
 from pipelines.store.records import Kind, Manifest, Outcome, TrialRecord
 from pipelines.store.stop_rule import StopRule
 from workloads.api import Device
@@ -46,7 +46,7 @@ def measured(command) -> Measured:
 
 def trial(
     arm: str, number: int, ns: int, attempt: int = 0, outcome: Outcome = Outcome.OK, disturbed: bool = False
-) -> Found:
+) -> StoredTrial:
     record = TrialRecord(
         arm=arm,
         kind=Kind.TIMING,
@@ -59,7 +59,7 @@ def trial(
         ended=1.0,
         disturbed=("a neighbour",) if disturbed else (),
     )
-    return Found(Path(), record)
+    return StoredTrial(Path(), record)
 
 
 def test_without_a_target_every_planned_round_is_wanted(measured: Measured) -> None:
