@@ -16,7 +16,7 @@ from pipelines.config.types import SweepCommand
 from pipelines.execution import detach, launch, progress_display
 from pipelines.execution.events import Held
 from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
-from pipelines.plan.cost import estimate
+from pipelines.plan.cost import estimate_cost
 from pipelines.publish import publish as publishing
 from pipelines.publish.published import published_line
 from pipelines.report import terminal
@@ -131,7 +131,7 @@ def _show_resources(console: Console, planned: Planned, unfinished: Mapping[str,
         packs = f"{count} pack{'s' if count > 1 else ''}"
         console.print(f"{packs} with {cluster.resources(shape)}", highlight=False)
     progress = read_progress(planned.sweep.folder, manifest)
-    cost = estimate(manifest, dict(unfinished), shapes, cluster, progress)
+    cost = estimate_cost(manifest, dict(unfinished), shapes, cluster, progress)
     console.print(f"{cost}\n", highlight=False)
 
 

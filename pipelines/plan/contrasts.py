@@ -63,6 +63,7 @@ def main_effects_and_interactions(signs: np.ndarray, names: Sequence[str]) -> li
             raise ConfigError(
                 f"this design cannot tell {first} from {second}; add arms, or leave a toggle out"
             )
+    # The pseudo-inverse's rows are the least squares coefficients, as weights of the arms' log times.
     matrix = np.stack([group[0][1] for group in groups], axis=1).astype(float)
     if np.linalg.matrix_rank(matrix) < matrix.shape[1]:
         raise ConfigError(
@@ -90,4 +91,5 @@ def _grouped(
 def _term(group: list[tuple[tuple[str, ...], np.ndarray]], row: np.ndarray) -> Term:
     first = group[0][1]
     members = tuple((names, 1 if column @ first > 0 else -1) for names, column in group)
+    # With less without is twice the coefficient of a toggle, four times that of an interaction.
     return Term(members, row * (2 if len(members[0][0]) == 1 else 4))

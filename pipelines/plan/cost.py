@@ -12,7 +12,7 @@ from slurm.site import Shape, SiteProfile
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CostEstimate:
     """GPU-hours (hours of packs where no GPU is asked for); `measured` says whether trials of this sweep gave
     the time."""
 
@@ -29,9 +29,9 @@ class Estimate:
         )
 
 
-def estimate(
+def estimate_cost(
     manifest: Manifest, todo: dict[str, int], shapes: dict[str, Shape], site: SiteProfile, progress: Progress
-) -> Estimate:
+) -> CostEstimate:
     """From the trials that are there, else the time limit of every pack that has to run.
 
     Parameters
@@ -47,15 +47,15 @@ def estimate(
         limit_s = site.time_min * 60.0
         needed_s = min(limit_s, per_trial * len(pack.arms) * todo[pack.id]) if per_trial else limit_s
         total_s += needed_s * max(1, shapes[pack.id].gpus)
-    return Estimate(total_s / 3600, per_trial is not None, gpus)
+    return CostEstimate(total_s / 3600, per_trial is not None, gpus)
 
 
 def _seconds_per_trial(progress: Progress) -> float | None:
-    found = list(_durations(progress))
-    return median(found) if found else None
+    durations = list(_durations(progress))
+    return median(durations) if durations else None
 
 
 def _durations(progress: Progress) -> Iterable[float]:
     for attempts in progress.timing.values():
         for arms in attempts.values():
-            yield from (found.record.ended - found.record.started for found in arms.values())
+            yield from (trial.record.ended - trial.record.started for trial in arms.values())

@@ -77,13 +77,13 @@ def one_at_a_time(space: Space, reference: Levels, axes: Mapping[str, Sequence[A
 def leave_one_out(space: Space, best: Mapping[str, Any], toggles: Iterable[str] | None = None) -> Design:
     """The best arm against itself without each of its toggles: what each still buys beside the others."""
     arm = space.closure(best)
-    wanted = [name for name in space.choices(arm) if toggles is None or name in toggles]
-    if not wanted:
+    names = [name for name in space.choices(arm) if toggles is None or name in toggles]
+    if not names:
         raise ConfigError(
             "sweep.designs: leave_one_out needs `best`, an arm with at least one level off its baseline"
         )
     effects, refused = [], []
-    for name in wanted:
+    for name in names:
         try:
             effects.append(_effect("leave_one_out", name, arm[name], arm, space.without(arm, name)))
         except ConfigError as error:
@@ -96,10 +96,10 @@ def chain(space: Space, reference: Levels, reference_name: str, steps: Sequence[
     reference."""
     if not steps:
         raise ConfigError("sweep.designs: chain needs `steps`, a list of levels that each step adds")
-    effects, wanted, before = [], dict(space.choices(reference)), dict(reference)
+    effects, chosen, before = [], dict(space.choices(reference)), dict(reference)
     for step in steps:
-        wanted.update(space.parse(step))
-        arm = space.closure(wanted)
+        chosen.update(space.parse(step))
+        arm = space.closure(chosen)
         name, value = "+".join(step), ",".join(str(v) for v in space.parse(step).values())
         if arm != before:
             effects.append(_effect("chain", name, value, arm, before, moved=set(step)))
@@ -117,9 +117,9 @@ def ladder(space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]]) -
     name, values = next(iter(axes.items()))
     parsed = {space.toggle(name).level(value).value for value in values}
     ordered = sorted(parsed, key=lambda value: (isinstance(value, str), value))
-    rungs = one_at_a_time(space, reference, {name: ordered})
+    sizes = one_at_a_time(space, reference, {name: ordered})
     return Design(
-        tuple(PlannedEffect("ladder", e.toggle, e.level, e.pairs, None, e.also) for e in rungs.effects)
+        tuple(PlannedEffect("ladder", e.toggle, e.level, e.pairs, None, e.also) for e in sizes.effects)
     )
 
 
@@ -146,21 +146,25 @@ def factorial(space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]]
             arms[combination] = space.legal({**space.choices(reference), **chosen})
         except ConfigError as error:
             refused.append(Refusal("factorial", "+".join(names), ",".join(map(str, combination)), str(error)))
-    effects = []
-    for i, name in enumerate(names):
-        low, high = pairs_of_levels[name]
-        pairs = []
-        for combination, arm in arms.items():
-            base = arms.get((*combination[:i], low, *combination[i + 1 :]))
-            if combination[i] == high and base is not None:
-                pairs.append((arm, base))
-        if pairs:
-            effects.append(PlannedEffect("factorial", name, str(high), tuple(pairs)))
+    effects = _main_effects(pairs_of_levels, arms)
     try:
         effects += _interactions(pairs_of_levels, arms)
     except ConfigError as error:
         refused.append(Refusal("factorial", "interactions", "", str(error)))
     return Design(tuple(effects), tuple(refused))
+
+
+def _main_effects(
+    levels: Mapping[str, tuple[LevelValue, LevelValue]], arms: Mapping[tuple[LevelValue, ...], Assignment]
+) -> list[PlannedEffect]:
+    """Main effects of a factorial: the pairs of legal arms that differ in one toggle alone."""
+    effects = []
+    for i, (name, (low, high)) in enumerate(levels.items()):
+        bases = {row: (*row[:i], low, *row[i + 1 :]) for row in arms if row[i] == high}
+        pairs = tuple((arms[row], arms[base]) for row, base in bases.items() if base in arms)
+        if pairs:
+            effects.append(PlannedEffect("factorial", name, str(high), pairs))
+    return effects
 
 
 def _interactions(
@@ -214,12 +218,12 @@ def named_arms(
 def _levels(space: Space, axes: Mapping[str, Sequence[Any]] | None) -> list[tuple[Toggle, LevelValue]]:
     if axes is None:
         return [(toggle, level.value) for toggle in space.toggles.values() for level in toggle.levels]
-    found = []
+    levels = []
     for name, values in axes.items():
         toggle = space.toggle(name)
         chosen = values or [level.value for level in toggle.levels]
-        found += [(toggle, toggle.level(value).value) for value in chosen]
-    return found
+        levels += [(toggle, toggle.level(value).value) for value in chosen]
+    return levels
 
 
 def two_levels(
@@ -227,14 +231,14 @@ def two_levels(
 ) -> tuple[LevelValue, LevelValue]:
     """The low and the high level of a toggle in a two-level design; one that is given is the high one."""
     toggle = space.toggle(name)
-    found = [toggle.level(value).value for value in values]
-    if len(found) == 1:
-        found.insert(0, reference[name])
-    if len(set(found)) != 2:
+    chosen = [toggle.level(value).value for value in values]
+    if len(chosen) == 1:
+        chosen.insert(0, reference[name])
+    if len(set(chosen)) != 2:
         raise ConfigError(
             f"sweep.designs: {design} needs two levels of {name}; its levels are: {toggle.choices}"
         )
-    return found[0], found[1]
+    return chosen[0], chosen[1]
 
 
 def _effect(

@@ -34,32 +34,36 @@ def fractional(
     ConfigError
         No design is known for this number of toggles and resolution, or too many combinations are illegal.
     """
-    known = GENERATORS.get(len(axes))
-    if known is None:
-        raise ConfigError(
-            f"sweep.designs: fractional takes five to eight toggles, and {len(axes)} are given under"
-            " `levels`; up to four fit into a factorial"
-        )
-    if resolution is not None and resolution not in known:
-        choices = ", ".join(map(str, known))
-        raise ConfigError(
-            f"sweep.designs: resolution {resolution} with {len(axes)} toggles is unknown; choose from:"
-            f" {choices}"
-        )
+    generators = _generators(len(axes), resolution)
     from pyDOE3 import fracfact  # scipy comes with it, and only this design needs it
 
-    signs = fracfact(known[resolution or min(known)]).astype(int)
+    signs = fracfact(generators).astype(int)
     levels = {name: two_levels(space, reference, name, values, "fractional") for name, values in axes.items()}
     arms, legal, refused = _legal(space, reference, levels, signs)
     try:
         terms = main_effects_and_interactions(signs[legal], list(levels))
     except ConfigError as error:
-        why = (
-            f" ({len(refused)} of {len(signs)} combinations are illegal, such as {refused[0].level}:"
-            f" {refused[0].reason})"
-        )
-        raise ConfigError(f"sweep.designs: fractional: {error}{why if refused else ''}") from error
+        illegal = f"{len(refused)} of {len(signs)} combinations are illegal"
+        why = f" ({illegal}, such as {refused[0].level}: {refused[0].reason})" if refused else ""
+        raise ConfigError(f"sweep.designs: fractional: {error}{why}") from error
     return Design(tuple(contrast_effect(term, "fractional", levels, arms) for term in terms), tuple(refused))
+
+
+def _generators(toggles: int, resolution: int | None) -> str:
+    """The columns of a design; without a resolution those of the smallest one."""
+    known = GENERATORS.get(toggles)
+    if known is None:
+        raise ConfigError(
+            f"sweep.designs: fractional takes five to eight toggles, and {toggles} are given under"
+            " `levels`; up to four fit into a factorial"
+        )
+    if resolution is not None and resolution not in known:
+        choices = ", ".join(map(str, known))
+        raise ConfigError(
+            f"sweep.designs: resolution {resolution} with {toggles} toggles is unknown; choose from:"
+            f" {choices}"
+        )
+    return known[resolution or min(known)]
 
 
 def _legal(
