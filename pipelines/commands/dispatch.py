@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
 from typing import Any
 
 import click
 
 from pipelines.commands.arguments import OVERRIDE, words
-from pipelines.config import composition
+from pipelines.config import composition, reference
 from workloads.errors import ConfigError
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -84,9 +83,7 @@ class Composed(Plain):
         """Show an example, the options of the configuration, and how Hydra's own are found."""
         with formatter.section("Example"):
             formatter.write_text(f"perfsweep {self.name} {self.example}")
-        if find_spec("pipelines.config.reference"):
-            reference = import_module("pipelines.config.reference")
-            formatter.write(f"\n{reference.help_text(str(self.name)).rstrip()}\n")
+        formatter.write(f"\n{reference.help_text(str(self.name))}")
         super().format_epilog(ctx, formatter)
 
 

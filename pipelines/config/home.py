@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from workloads.errors import ConfigError
 FILE = "perfsweep.yaml"
 
 
-def overrides(allowed: Sequence[str], typed: Sequence[str], folder: Path | None = None) -> list[str]:
+def overrides(allowed: Collection[str], typed: Sequence[str], folder: Path | None = None) -> list[str]:
     """List the overrides that the current folder adds in front of those on the command line.
 
     `allowed` are the parts of the configuration that the command has: a cluster means nothing to ``perfsweep

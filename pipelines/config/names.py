@@ -18,9 +18,9 @@ from workloads.errors import ConfigError
 DEFAULT_WORKLOAD = "digits"
 
 
-def groups(command: str) -> tuple[str, ...]:
-    """Groups of configuration files that a command chooses from: the defaults of its file in ``conf/``."""
-    return tuple(re.findall(r"^  - (\w+):", files("conf").joinpath(f"{command}.yaml").read_text(), re.M))
+def groups(command: str) -> dict[str, str]:
+    """List the groups of files that a command chooses from, each with its default: what ``conf/`` says."""
+    return dict(re.findall(r"^  - (\w+): (.+)$", files("conf").joinpath(f"{command}.yaml").read_text(), re.M))
 
 
 def choices(group: str, workload: str) -> list[str]:

@@ -14,6 +14,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from importlib.resources import files
 from typing import Any
 
+from pipelines.config import names
 from pipelines.config.types import COMMANDS, REQUIRED, DesignConfig
 from slurm.fields import choices_of, default_of, range_of
 
@@ -32,22 +33,18 @@ This page is written by `python -m pipelines.config.reference > docs/options.md`
 
 
 def help_text(command: str) -> str:
-    """Write what a command does, the files it chooses from, and all its options with their defaults."""
-    lines = [
-        f"perfsweep {command} [NAME=VALUE ...]",
-        "",
-        f"{_purpose(command)}.",
-        "",
-        "Files to choose from:",
-    ]
-    for group, choice in groups(command).items():
-        lines += _entry(f"{group}={choice}", ", ".join(name for name in _files(group) if name != choice))
+    """Write the files that a command chooses from, and all its options, each with its default."""
+    lines = ["Files to choose from:"]
+    for group, choice in _defaults_of_groups(command).items():
+        others = [name for name in names.choices(group, names.DEFAULT_WORKLOAD) if name != choice]
+        lines += _entry(f"{group}={choice}", ", ".join(others))
     lines += ["", "Options with their defaults:"]
     for name, declared in options(command):
         limits = ", ".join(choices_of(declared)) or range_of(declared)
         meaning = declared.metadata["description"] + (f" [{limits}]" if limits else "")
-        lines += _entry(f"{name}={shown_default(declared)}", meaning)
-    return "\n".join([*lines, "", "--cfg job prints what a command line composes to, and does nothing.", ""])
+        default = _defaults_of_groups(command).get(name, shown_default(declared))
+        lines += _entry(f"{name}={default}", meaning)
+    return "\n".join([*lines, ""])
 
 
 def page() -> str:
@@ -65,13 +62,9 @@ def page() -> str:
     return "\n".join(part for part in parts if part)
 
 
-def groups(command: str) -> dict[str, str]:
-    """List the groups whose files a command chooses from, each with the file it takes by default."""
-    import yaml
-
-    defaults = yaml.safe_load(files("conf").joinpath(f"{command}.yaml").read_text())["defaults"]
-    chosen = [entry for entry in defaults if isinstance(entry, dict)]
-    return {name: str(value) for entry in chosen for name, value in entry.items() if "override" not in name}
+def _defaults_of_groups(command: str) -> dict[str, str]:
+    """List the groups of a command with their default files; a sweep's name lacks its workload."""
+    return {group: choice.rpartition("/")[2] for group, choice in names.groups(command).items()}
 
 
 def options(command: str) -> Iterator[tuple[str, Field[Any]]]:
@@ -89,15 +82,15 @@ def _commands() -> str:
     """Write the table of commands, and the one of the options that stand in no group."""
     lines = ["## Commands", "", "| command | does | groups |", "|---|---|---|"]
     for command in COMMANDS:
-        chosen = ", ".join(f"`{group}`" for group in groups(command))
+        chosen = ", ".join(f"`{group}`" for group in names.groups(command))
         lines.append(f"| `{command}` | {_purpose(command)} | {chosen} |")
     lines += ["", "| option | value | default | commands | meaning |", "|---|---|---|---|---|"]
     plain = {name: one for command in COMMANDS for name, one in options(command) if "." not in name}
     for name, one in plain.items():
         having = ", ".join(f"`{command}`" for command in COMMANDS if name in dict(options(command)))
-        lines.append(
-            f"| `{name}` | {_value(one)} | {_code(one)} | {having} | {one.metadata['description']} |"
-        )
+        file = _defaults_of_groups("sweep").get(name)
+        default = f"`{file}`" if file else _code(one)
+        lines.append(f"| `{name}` | {_value(one)} | {default} | {having} | {one.metadata['description']} |")
     return "\n".join([*lines, ""])
 
 
@@ -116,7 +109,7 @@ def _entry(name: str, text: str) -> list[str]:
     head = f"  {name}"
     if len(head) >= _LEFT:
         return [head, *(" " * _LEFT + line for line in lines)]
-    return [f"{head:{_LEFT}}{lines[0]}", *(" " * _LEFT + line for line in lines[1:])]
+    return [f"{head:{_LEFT}}{lines[0]}".rstrip(), *(" " * _LEFT + line for line in lines[1:])]
 
 
 def _value(declared: Field[Any]) -> str:
