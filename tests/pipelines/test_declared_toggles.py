@@ -14,7 +14,8 @@ from toys.renamed import OtherNames, SameNames
 
 import pipelines
 from pipelines.publish.dashboard import view_of
-from pipelines.store.records import Arm, Kind, Manifest, Measure, TrialSpec
+from pipelines.store.options import MeasureConfig
+from pipelines.store.records import Arm, Kind, Manifest, TrialSpec
 from pipelines.trial import process, regions, step_logging
 from workloads import toggles as shared
 from workloads.api import Level, Levels, Toggle, Workload
@@ -76,11 +77,11 @@ def levels_of(cls: type[Workload], chosen: Levels) -> dict[str, Level]:
 
 
 def timing(tmp_path: Path, levels: Levels) -> TrialSpec:
-    measure = Measure(
+    measure = MeasureConfig(
         rounds=1,
         iterations=1,
         jobs=1,
-        warmup_max=1,
+        warmup_max=5,
         evidence_iterations=1,
         counting_iterations=1,
         threads=1,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipelines.trial import environment, gpus
-from pipelines.trial.environment import comparison_keys, device_facts, facts, snapshot
+from pipelines.trial.environment import comparison_keys, device_facts, facts, host_usage
 from pipelines.trial.torch_version import TorchBuild
 from workloads.errors import ConfigError, UnsupportedHere
 
@@ -135,7 +135,8 @@ def test_nothing_here_asks_cuda(
 
     monkeypatch.setattr(torch.cuda, call, refuse)
     nvml(H100)
-    assert facts()["gpus"] and snapshot().gpus and comparison_keys(device_facts())["device"] == "NVIDIA H100"
+    assert facts()["gpus"] and host_usage().gpus
+    assert comparison_keys(device_facts())["device"] == "NVIDIA H100"
 
 
 def test_without_nvml_there_are_no_gpus(nvml: Any, cuda_build: None, monkeypatch: pytest.MonkeyPatch) -> None:
