@@ -189,8 +189,7 @@ class Workload:
         return None
 
     def counters(self) -> Mapping[str, float]:
-        """Machine-independent counts since `setup`; every witness of a level is among them or a generic
-        counter."""
+        """Machine-independent counts since `setup`; every witness of a level is here or a generic counter."""
         return {}
 
     def work(self) -> Work:

@@ -1,5 +1,4 @@
-"""Checks of a workload's declarations when its class is created: everything that cannot be meant, as
-phrases."""
+"""Checks of a workload's declarations when its class is created: all that cannot be meant, as phrases."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Which source files a module's code consists of: its own, and what it imports from beside it. Nothing is
-imported here."""
+"""Source files that a module's code consists of: its own and its imports beside it. Imports nothing."""
 
 from __future__ import annotations
 

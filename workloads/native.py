@@ -1,5 +1,4 @@
-"""Hand-written C++ kernels for the CPU: built on first use with the compiler at hand, and kept for the next
-trial."""
+"""Hand-written C++ kernels for the CPU: built on first use by the compiler here, kept for the next trial."""
 
 from __future__ import annotations
 

@@ -84,8 +84,7 @@ def sources(cls: type[Workload]) -> list[Path]:
     """
     module = sys.modules[cls.__module__]
     file, ours = _file_of(module), Path(__file__).parent
-    # A package's modules belong together; a lone module in somebody's folder owns only those neighbours that
-    # it imports.
+    # A package's modules belong together; a lone module in a folder owns only neighbours it imports.
     own = _package_files(file.parent) if module.__package__ else [file]
     package = cls.__module__.partition(".")[0]
     root = import_root(cls)
@@ -104,8 +103,7 @@ def _package_files(folder: Path) -> list[Path]:
 
 
 def digest(files: list[Path]) -> str:
-    """SHA-256 over names and contents of files, wherever they lie: a job imports a snapshot of them from
-    another folder."""
+    """SHA-256 over names and contents of files, wherever they lie: jobs import a snapshot elsewhere."""
     each = sorted(hashlib.sha256(file.name.encode() + b"\0" + file.read_bytes()).digest() for file in files)
     return hashlib.sha256(b"".join(each)).hexdigest()
 

@@ -30,8 +30,7 @@ def needs_compiler(device: Device) -> str | None:
 
 
 def needs_graphs(device: Device) -> str | None:
-    """Reason why CUDA graphs cannot be replayed here: elsewhere ``mode="reduce-overhead"`` silently runs the
-    default mode."""
+    """Reason why CUDA graphs cannot be replayed: ``mode="reduce-overhead"`` silently runs the default."""
     return None if device.type == "cuda" else f"replays CUDA graphs, and {device.type} has none"
 
 

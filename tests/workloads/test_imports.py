@@ -1,5 +1,4 @@
-"""What a workload's code consists of: an edit to any file it imports must void what was measured with the old
-one."""
+"""What a workload's code consists of: an edit to any file it imports voids what was measured before."""
 
 from __future__ import annotations
 
@@ -128,8 +127,7 @@ def test_the_code_of_digits_includes_the_shared_loading() -> None:
 
 
 def test_the_digest_is_the_same_wherever_the_files_lie(tmp_path: Path) -> None:
-    """A job imports our packages from a snapshot, and the order of their paths against the user's changes
-    with it."""
+    """A job imports a snapshot, which changes the order of our paths against the user's."""
     for place, own in (("a/ours", "b/mine"), ("y/ours", "x/mine")):
         for folder, text in ((own, "1"), (place, "2")):
             (tmp_path / folder).mkdir(parents=True)

@@ -1,5 +1,4 @@
-"""Kernels in C++ are built once for each source, set of flags and processor, and what stands in the way is
-named."""
+"""Kernels in C++ are built once per source, flags and processor, and obstacles are named."""
 
 from __future__ import annotations
 

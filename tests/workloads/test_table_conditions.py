@@ -1,5 +1,4 @@
-"""What in the four tables depends on the device, the configuration or the other levels, and how far levels
-may move results."""
+"""What in the four tables depends on device, configuration or levels, and how far levels move results."""
 
 from __future__ import annotations
 

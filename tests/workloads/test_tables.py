@@ -1,5 +1,4 @@
-"""The contract can say what the four field reports ask for: every toggle, level, class and claim of theirs is
-declared."""
+"""The contract can say what the four field reports ask for: every toggle, level, class and claim."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ TABLES: dict[str, ModuleType] = {"probe1d": probe1d, "spd": spd, "prover": prove
 
 CLASSES = {"E": Parity.EXACT, "T": Parity.TOLERANCE, "S": Parity.STOCHASTIC}
 
-# Toggle: its levels, baseline first, each with its class (exact, tolerance, stochastic); a + where numbers
-# are levels too.
+# Toggle: its levels, baseline first, with their class (exact, tolerance, stochastic); +: numbers too.
 DECLARED = {
     "probe1d": """
         solver: naive:E late:T newton:T

@@ -100,8 +100,7 @@ def test_a_workload_starts_from_the_shared_baseline(workload: str, toggle: Toggl
 
 @pytest.mark.parametrize("workload, toggle", USED, ids=USED_IDS)
 def test_a_shared_level_keeps_what_makes_it_what_it_is(workload: str, toggle: Toggle) -> None:
-    """A workload may ask for more, set bounds and loosen a class; it may not act elsewhere or through other
-    variables."""
+    """A workload may ask more, set bounds, loosen a class; not act elsewhere or by other variables."""
     definition = same_toggle(toggle)
     assert toggle.doc == definition.doc
     for level in toggle.levels:

@@ -23,8 +23,7 @@ from workloads.training.parts import Parts
 
 
 class Digits(Training):
-    """One iteration: load a batch, forward, backward, update. Every few epochs: evaluate, collect garbage,
-    save."""
+    """One iteration: load, forward, backward, update; every few epochs evaluate, collect garbage, save."""
 
     Config = DigitsConfig
     toggles = TOGGLES

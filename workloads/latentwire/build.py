@@ -92,8 +92,7 @@ class Builder:
         return replayed
 
     def trainables(self, shapes: list[LMConfig], seed: int) -> tuple[LatentEncoder, list[Trained]]:
-        """The encoder and what every model has of its own, drawn on the host so that every device starts from
-        the same values."""
+        """The encoder and what each model has of its own, drawn on the host: equal values on every device."""
         sizes, config = self.config.sizes, self.config
         torch.manual_seed(seed)
         width = sizes.latent_width
@@ -174,8 +173,7 @@ class Builder:
 
 
 def groups_of(encoder: LatentEncoder, trained: list[Trained]) -> dict[str, list[nn.Parameter]]:
-    """All trainables by group: encoder, and each model's adapter0, lora0, deep0, adapter1 and so on, as far
-    as it has them."""
+    """All trainables by group: encoder, then adapter0, lora0, deep0, adapter1 ..., where models have them."""
     found = {"encoder": list(encoder.parameters())}
     for number, one in enumerate(trained):
         found |= {f"{name}{number}": list(part.parameters()) for name, part in one.named_children()}

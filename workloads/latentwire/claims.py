@@ -131,8 +131,7 @@ _MEDIUM = (
 _ARCHITECTURE = (
     _word("slower", "Architecture 1", "recomputing activations costs time", {"grad_checkpointing": "on"}),
     _less_memory("Architecture 1", "recomputing activations saves memory", {"grad_checkpointing": "on"}),
-    # The report's two to four times are of attention layers alone, which are a part of the step whose time is
-    # measured.
+    # The report's two to four times are of attention layers alone, a part of the step that is measured.
     _word(
         "faster",
         "Architecture 2",

@@ -1,5 +1,4 @@
-"""Machine-independent counts: code paths add to them where they do the work, so a path not taken cannot be
-counted."""
+"""Machine-independent counts: code paths add where they do the work, so a path not taken counts nothing."""
 
 from __future__ import annotations
 

@@ -29,8 +29,7 @@ def greedy_answers(
     trim: bool,
     batched: bool,
 ) -> dict[int, tuple[Tensor, Tensor]]:
-    """Greedy answers after the latents of some held-out rows, and from where on a choice was close, [rows, t]
-    by model."""
+    """Greedy answers after latents of some held-out rows; where choices turn close; [rows, t] by model."""
     texts = [example.source.encode()[: corpus.max_bytes] for example in corpus.held_out[: config.eval_rows]]
     width = max(map(len, texts)) if trim else corpus.max_bytes
     device = objective.encoder.pooler.queries.device

@@ -30,11 +30,9 @@ CHECKS = (
     Check("grad_norm", Comparator.RELATIVE),
     Check("gradient", Comparator.RELATIVE),
     Check("gradient_direction", Comparator.COSINE),
-    # From the first token on whose runner-up is within rounding, another choice is legitimate, and so is all
-    # that follows it.
+    # Once a runner-up is within rounding, another choice is legitimate, and so is all that follows it.
     Check("greedy_ids", Comparator.IDENTICAL, excused="greedy_close"),
-    # After some steps: AdamW turns rounding noise of gradients that are zero into steps, so losses are
-    # compared, not weights.
+    # AdamW turns rounding of zero gradients into steps, so losses are compared after some, not weights.
     Check("losses", Comparator.RELATIVE, bound=1e-3),
 )
 

@@ -46,8 +46,7 @@ PRODUCTS = {"bf16": "half", "int8_wo": "half", "fp8": "fp8"}
 
 
 class LatentWire(Workload):
-    """Trains encoder, adapters and what is added to the models; the language models themselves never
-    change."""
+    """Trains encoder, adapters and additions to the models; the language models themselves stay frozen."""
 
     Config = LatentWireConfig
     toggles = TOGGLES
@@ -213,8 +212,7 @@ class LatentWire(Workload):
         self._counts.clear()
 
     def _spread_models(self) -> None:
-        """Over several GPUs, or over ranks; last, for filling a cache waits for other processes and must not
-        gather."""
+        """Over several GPUs or ranks; last, as filling a cache waits for others and must not gather."""
         level, ranks = self._levels["parallel"], self._ranks
         for model in self._objective.models.values():
             if level == "layer_split":
@@ -386,8 +384,7 @@ class LatentWire(Workload):
         return found
 
     def work(self) -> Work:
-        """Products that one example needs at least, over all models: one pruned pass, and a teacher that is
-        there."""
+        """Least products for one example, over all models: one pruned pass, and a teacher that is there."""
         sizes = self._config.sizes
         parts = zip(model_shapes(self._config), self._layouts, strict=True)
         return Work(

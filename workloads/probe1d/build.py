@@ -120,8 +120,7 @@ class Choices:
         return max(1024, cache_bytes // per_event)
 
     def slab_bytes(self, latents: int, classes: int, chunk: int) -> int:
-        """Memory that one slab needs beside the data: state and, for activations by row, one chunk's
-        temporaries."""
+        """Memory of one slab beside the data: state and, by row, the temporaries of one chunk."""
         width = self.slab_width(classes)
         state = STATE_ARRAYS * latents * width * self.precision.sums.itemsize
         return state + (
@@ -332,15 +331,13 @@ class Builder:
         return 1.0 if self.choices.precision.compute == torch.float64 else FLOAT32_MARGIN
 
     def _certifies(self) -> bool:
-        """Whether pairs are evaluated once more: after the optimised solver unless it worked in float64
-        already, and after every use of compression."""
+        """Whether pairs are evaluated again: after compression or an optimised solver below float64."""
         choices = self.choices
         rounded = choices.precision.compute != torch.float64
         return bool(choices.compress) or (rounded and choices.solver == "newton")
 
     def certifier(self, prepared: Prepared, solution: Solution) -> Certifier | None:
-        """What has the last word on every pair, None where the solver has it; by the arm's own pass in
-        float64."""
+        """What has the last word on every pair, by the arm's pass in float64; None: the solver has."""
         if not self._certifies():
             return None
         train, precision = prepared.train, PRECISIONS["f64"]

@@ -1,5 +1,4 @@
-"""Machine-independent counts, kept by the code paths themselves, and the only place that reads device
-scalars."""
+"""Machine-independent counts, kept by the code paths; the only place that reads device scalars."""
 
 from __future__ import annotations
 
@@ -63,8 +62,7 @@ NAMES = (
 
 
 class Counts:
-    """Named counts. A code path adds to them where it does the work, so a path not taken cannot be
-    counted."""
+    """Named counts. A code path adds where it does the work, so a path not taken counts nothing."""
 
     def __init__(self) -> None:
         self.values: defaultdict[str, float] = defaultdict(float)

@@ -1,5 +1,4 @@
-"""What a finished job is judged by: its passes at a fixed point, and its parameters against the float64
-minimiser."""
+"""What a finished job is judged by: passes at a fixed point, parameters against the float64 minimiser."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ def probe(rows: PreparedRows, grid: Tensor) -> tuple[np.ndarray, np.ndarray]:
     b, w = _probe_point(block, rows.order)
     rows.evaluator.begin(columns)
     found = combine(block, b, w, rows.evaluator.sums(block, b, w), 1.0 / block.rows, clip=1e-8)
-    # In units of each latent's scale: otherwise one latent with large values would drown all others in the
-    # norm.
+    # In units of each latent's scale: otherwise one with large values would drown all others in the norm.
     scale = block.scale
     gradient = torch.stack([found.g0, found.g1 / scale], -1)
     hessian = torch.stack([found.h0, found.h1 / scale, found.h2 / scale**2], -1)

@@ -16,8 +16,7 @@ BY_LATENT = {"label_free": ("on",), "csc_layout": ("on",)}
 
 
 def needs_native_compiler(device: Device) -> str | None:
-    """Reason why the hand-written kernel cannot be built here: Triton needs CUDA, the CPU one a C++
-    compiler."""
+    """Reason why the hand-written kernel cannot be built: Triton needs CUDA, the CPU's a C++ compiler."""
     if device.type == "cuda" or device.compiler:
         return None
     return "the native kernel needs a C++ compiler on CPU and none is on PATH"

@@ -119,8 +119,7 @@ class Probe1D(Workload):
         return {names.get(name, name): value.cpu().numpy() for name, value in self.job.results.items()}
 
     def evidence(self) -> Evidence:
-        """Figures of the finished job; in evidence trials also parameters, probes of the passes and the
-        float64 oracle."""
+        """Figures of the finished job; in evidence trials also parameters, pass probes and the oracle."""
         if not self.job.results:
             return Evidence()
         results = self.results()
@@ -162,8 +161,7 @@ class Probe1D(Workload):
         return self.context.cache_dir / f"probe1d-minimum-{name}.npz"
 
     def data_digest(self) -> str:
-        """SHA-256 over a problem's arrays; at full size over its description, for nobody wants to move 27
-        GB."""
+        """SHA-256 over a problem's arrays; of its description at full size, to avoid moving 27 GB."""
         x, labels = self.task.data.x, self.task.data.labels
         sha = hashlib.sha256(
             f"{self.config.data} {self.config.data_seed} {x.rows} {x.latents} {x.nnz}".encode()

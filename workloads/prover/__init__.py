@@ -1,2 +1,1 @@
-"""Proof policies on knowledge graphs: every candidate of a link-prediction query is proved, scored and
-ranked."""
+"""Proof policies on knowledge graphs: candidates of link-prediction queries are proved, scored, ranked."""

@@ -102,8 +102,7 @@ class ProverConfig:
 
     @property
     def largest_id(self) -> int:
-        """The largest id that packing meets, from the data itself; 0 where the data is not here to be
-        asked."""
+        """Largest id that packing meets, from the data itself; 0 where the data cannot be asked."""
         return _largest_id(self.data, self.size, self.data_seed, self.hide, self.distractors, self.arity)
 
     def _require(self, name: str, holds: bool, rule: str) -> None:

@@ -41,8 +41,7 @@ NAMES = (
 
 
 class Counts:
-    """Named counts since set-up. A path adds to them where it does the work, so a path not taken cannot be
-    counted."""
+    """Named counts since set-up. A path adds where it does the work, so a path not taken counts nothing."""
 
     def __init__(self) -> None:
         self.values: defaultdict[str, float] = defaultdict(float)
@@ -57,8 +56,7 @@ class Counts:
         self.iterations.append(tally)
 
     def settle(self) -> list[dict[str, float]]:
-        """One row of numbers per iteration of the job that has ended, added to the totals. Waits for the
-        device once."""
+        """Add a row of numbers per iteration of the ended job to the totals. Waits for the device once."""
         waiting = [
             (row, name, value)
             for row in self.iterations

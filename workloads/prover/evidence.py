@@ -25,8 +25,7 @@ MOST_ROWS = 64
 
 
 def collect(job: Job, full: bool) -> Evidence:
-    """Numbers of the whole job and, where `full`, tensors by candidate and by query and the oracle's provable
-    queries."""
+    """Numbers of the job; if `full`, tensors by candidate and query and the oracle's provable queries."""
     modes = job.results
     found = {mode: ranked(result.outcome, result.sizes) for mode, result in modes.items()}
     per_mode = {mode: metrics(ranks.rank) for mode, ranks in found.items()}

@@ -1,5 +1,4 @@
-"""What can be switched in the prover, and how far the switches may move its results. Declarations only: no
-torch here."""
+"""What can be switched in the prover, and how far that may move results. Declarations only: no torch."""
 
 from __future__ import annotations
 

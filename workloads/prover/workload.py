@@ -1,5 +1,4 @@
-"""Prover: link prediction by proofs. A policy walks from each candidate towards TRUE; queries are ranked by
-its scores."""
+"""Prover: link prediction by proofs. A policy walks from candidates towards TRUE; scores rank queries."""
 
 from __future__ import annotations
 
@@ -146,8 +145,7 @@ class Prover(Workload):
 
     @torch.no_grad()
     def _warm_up(self, slab: int | None) -> None:
-        """Two rows, or every size that will be used: what a first step allocates, loads and compiles happens
-        here."""
+        """Two rows, or every size to be used: what a first step allocates, loads and compiles."""
         sizes = [2]
         if self.choices.warmup_exact and slab is not None:
             sizes = bucket_sizes(slab) if self.choices.skip_done == "compact" else [slab]
@@ -228,8 +226,7 @@ class Prover(Workload):
         }
 
     def evidence(self) -> Evidence:
-        """Metrics of the finished job; in evidence trials also outcomes by candidate and figures of the
-        oracle."""
+        """Metrics of the finished job; in evidence trials also outcomes and the oracle's figures."""
         if not self.job.results:
             return Evidence()
         return judging.collect(self.job, full=self.context.kind == "evidence")

@@ -16,8 +16,7 @@ from workloads.errors import ConfigError
 
 @dataclass
 class SelftestConfig:
-    """Size of the square matrices, and products in one undelayed iteration; of 100, one per cent is one
-    product."""
+    """Size of the square matrices, products in an undelayed iteration; of 100, one is one per cent."""
 
     size: int = 96
     products: int = 400

@@ -1,2 +1,1 @@
-"""Stochastic parameter decomposition: a frozen network, its rank-one subcomponents, and which of them an
-input needs."""
+"""Stochastic parameter decomposition: a frozen network, its rank-one subcomponents, which an input needs."""

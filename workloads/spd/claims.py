@@ -16,8 +16,7 @@ UPSTREAM = "figures of SPD's authors, beside the report"
 
 Arm = Mapping[str, LevelValue]
 
-# What was wrong with an item as it was written, and the form in which it is offered here. The claim's row
-# says so.
+# What was wrong with an item as written, and the form in which it is offered; the claim's row says so.
 COMPILED_CLASS = (
     " (as written the compiled object has another class, which dispatch by class refuses; here: in place)"
 )

@@ -1,5 +1,4 @@
-"""What parity compares: gradients and divergences of one batch at the initial values, with the same sources
-in every arm."""
+"""What parity compares: gradients and divergences of one batch at initial values; all arms share sources."""
 
 from __future__ import annotations
 

@@ -28,8 +28,7 @@ from workloads.spd.workload import Spd
 
 PRESET = "tms_5-2_test"
 QUIET = 10**6  # iterations between logging, evaluations and saves: none
-# share of iterations, the last ones, whose mean loss tells seeds apart: by then the learning rate is nearly
-# zero
+# share of iterations, the last, whose mean loss tells seeds apart: the learning rate is nearly zero by then
 LAST = 0.1
 FAST: dict[str, LevelValue] = {
     "patching": "wrapper",

@@ -23,8 +23,7 @@ from workloads.training.precision import tf32_is_on
 
 
 class Spd(Workload):
-    """One iteration: load a batch, run the target, importances and every term, backward, update; and what is
-    due after it."""
+    """One iteration: load, target, importances and every term, backward, update; then what is due."""
 
     Config = SpdConfig
     toggles = TOGGLES
@@ -34,8 +33,7 @@ class Spd(Workload):
     unit = "position"
 
     def __init__(self) -> None:
-        # Whatever must end says so as soon as it has started, so that `close` is right after half a setup as
-        # well.
+        # Whatever must end says so once it has started, so that `close` is right after half a setup too.
         self._endings = contextlib.ExitStack()
 
     def setup(self, config: SpdConfig, levels: Levels, context: Context) -> None:
@@ -137,6 +135,5 @@ class Spd(Workload):
         return Replayable(named, parts.updates.optimizer, self.state_dict, self.load_state_dict)
 
     def close(self) -> None:
-        """End workers, writer and profiler, and put the process's settings back; raise what the writer still
-        has to say."""
+        """End workers, writer, profiler; restore the process's settings; raise the writer's last error."""
         self._endings.close()

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 
 def write(state: Mapping[str, Any], file: Path) -> None:
-    """Write `state` so that `file` is always whole: an interrupted write leaves the previous checkpoint in
-    place."""
+    """Write `state` so that `file` is always whole: an interrupted write keeps the previous checkpoint."""
     partial = file.with_name(file.name + ".partial")
     torch.save(state, partial)
     partial.replace(file)
@@ -85,8 +84,7 @@ WRITERS: dict[str, Callable[[], SyncWriter]] = {"sync": SyncWriter, "async": Asy
 def error_of(
     writer: SyncWriter, save: Callable[[], Mapping[str, Any]], model: nn.Module, file: Path
 ) -> float:
-    """Largest difference between the parameters of `model` and a checkpoint of them, if training goes on
-    while it is written. The model is left as it was."""
+    """Largest parameter difference of a checkpoint written during training. Leaves `model` as it was."""
     before = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
     state = save()
     kept = snapshot(state)

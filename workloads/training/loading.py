@@ -136,8 +136,7 @@ class Mover:
     counts: Counter[str]
 
     def __call__(self, batch: Batch) -> Tensors:
-        """The batch on the device. Without `non_blocking` the host waits until the copy, and all work before
-        it, is done."""
+        """The batch on the device. Without `non_blocking` the host waits for the copy and all before it."""
         self.counts["worker_batches"] += batch.loaded_by != os.getpid()
         pinned = batch.tensors[0].is_pinned()
         self.counts["pinned_batches"] += pinned

@@ -70,8 +70,7 @@ class Config:
 
 
 class Training(Workload):
-    """A training loop with the shared toggles; a subclass defines `Config`, with a `batch_size`, and
-    `build`."""
+    """A training loop with the shared toggles; a subclass has a `Config` with `batch_size`, and `build`."""
 
     Config: ClassVar[type] = Config
     toggles: ClassVar[tuple[Toggle, ...]] = shared_toggles()
@@ -92,13 +91,11 @@ class Training(Workload):
             )
 
     def __init__(self) -> None:
-        # Whatever must end says so here as soon as it has started, so that `close` is right after half a
-        # setup as well.
+        # Whatever must end says so once it has started, so that `close` is right after half a setup too.
         self._endings = contextlib.ExitStack()
 
     def build(self, config: Any, levels: Levels, context: Context) -> Parts:
-        """What is trained. Called with torch's generator seeded; `levels` are there for toggles of your
-        own."""
+        """What is trained. torch's generator is seeded; `levels` are there for toggles of your own."""
         raise ContractError(f"{type(self).__name__} does not define build")
 
     def setup(self, config: Any, levels: Levels, context: Context) -> None:
@@ -127,8 +124,7 @@ class Training(Workload):
                 )
 
     def _start_loading(self) -> None:
-        """From this iteration on. Before the device is touched: worker processes are forked, and must not
-        inherit any of it."""
+        """From this iteration on; before the device is touched, which forked workers must not inherit."""
         levels, data = self.levels, self._parts.data
         plan = loading.EpochPlan(_rows(data), int(self.config.batch_size), self.context.seed)
         plan.start = self.iteration
@@ -165,8 +161,7 @@ class Training(Workload):
         self._endings.callback(self._collector.close)
         self._writer = checkpoints.WRITERS[str(levels["checkpoint"])]()
         self._endings.callback(self._writer.close)
-        # A collection at every tenth evaluation is periodic work as well: a region without one would flatter
-        # it.
+        # A collection at every tenth evaluation is periodic work too: a region without one flatters it.
         self.cadence = math.lcm(
             parts.evaluate_every * (self._collector.every or 1) or 1, parts.save_every or 1
         )
@@ -206,8 +201,7 @@ class Training(Workload):
 
     @torch.no_grad()
     def _evaluate(self) -> dict[str, float]:
-        """Figures of the held-out rows. The model runs uncompiled: other shapes, and no gradients, would be
-        compiled for all over again."""
+        """Figures of the held-out rows. Uncompiled: other shapes without gradients would compile anew."""
         if self._parts.evaluate is None:
             return {}
         with self._autocast:
@@ -229,8 +223,7 @@ class Training(Workload):
         return sum(losses[1:], start=losses[0])  # one piece: no operation at all
 
     def _log(self, row: Row | None) -> None:
-        """Hand over the row of the previous iteration, which is the one that has arrived: see
-        `LateLosses`."""
+        """Hand over the row of the previous iteration, the one that has arrived: see `LateLosses`."""
         if row is not None:
             self.context.log({**row._asdict(), **self._figures})
 
@@ -260,13 +253,11 @@ class Training(Workload):
         return Evidence(tensors, numbers)
 
     def probe(self) -> loading.Tensors:
-        """The first rows of the data, the same in every arm; as many as a batch, so that compiled code meets
-        no new shape."""
+        """The first rows of the data, equal in every arm; a batch's worth: no new shape to compile."""
         return loading.first_rows(self._parts.data, int(self.config.batch_size), self.device)
 
     def _gradient(self) -> Tensor:
-        """Gradient [all parameters] of the probe's mean loss, along the path that the arm trains on,
-        unscaled."""
+        """Gradient [all parameters] of the probe's mean loss, on the arm's training path, unscaled."""
         counts = Counter(self.counts)
         self._forward_backward(self.probe(), NullClock())
         found = flat(
@@ -280,8 +271,7 @@ class Training(Workload):
         return found / self._scaler.get_scale()
 
     def counters(self) -> Mapping[str, float]:
-        """Counts since `setup`, made where the work is done, not where a level is read. Add your own to
-        them."""
+        """Counts since `setup`, made where work is done, not where levels are read. Add your own."""
         self._writer.flush()
         collector, iterations = self._collector, self.counts["iterations"]
         return {
@@ -331,8 +321,7 @@ class Training(Workload):
         return self.context.scratch_dir / "checkpoint.pt"
 
     def close(self) -> None:
-        """End worker processes and the writer, and put the process's settings back; raise what the writer
-        still has to say."""
+        """End workers and writer; restore the process's settings; raise the writer's last error."""
         self._endings.close()
 
 

@@ -31,12 +31,10 @@ class LateLosses:
         self._travelling: tuple[int, Tensor, torch.cuda.Event | None] | None = None
 
     def push(self, iteration: int, loss: Tensor) -> Row | None:
-        """Send this iteration's `loss` [] on its way and return the row of the previous one, if there is
-        one."""
+        """Send this iteration's `loss` [] on its way; return the previous iteration's row, if any."""
         self.history.append(loss)
         previous = self.take()
-        # From a CUDA device this is a copy to pinned memory that nobody waits for; on CPU it is the tensor
-        # itself.
+        # From CUDA this is a copy to pinned memory that nobody waits for; on CPU it is the tensor itself.
         self._travelling = iteration, loss.to("cpu", non_blocking=True), _mark() if loss.is_cuda else None
         return previous
 

@@ -17,8 +17,7 @@ def autocast(level: str, device: torch.device) -> AbstractContextManager[Any]:
 
 
 def grad_scaler(level: str, device: torch.device) -> torch.amp.GradScaler:
-    """Scales the loss at ``amp=fp16``, whose gradients underflow otherwise; passes everything through
-    elsewhere."""
+    """Scales the loss at ``amp=fp16``, whose gradients underflow otherwise; elsewhere passes all through."""
     return torch.amp.GradScaler(device.type, enabled=level == "fp16")
 
 

@@ -30,8 +30,7 @@ def ahead(
         computing.wait_stream(copies)
         current = ready
         for tensor in tensors(current):
-            # It was allocated on the other stream: without this its memory could be handed out there while in
-            # use here.
+            # Made on the other stream: without this its memory could be reused there while still read here.
             tensor.record_stream(computing)
         ready = _fetched_on(copies, batches)
         counts["prefetched_batches"] += 1

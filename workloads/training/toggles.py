@@ -1,5 +1,4 @@
-"""The shared toggles as a plain training loop can act on them, each with the counter that shows that it
-does."""
+"""The shared toggles as a plain training loop acts on them, each with the counter that shows it."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ from workloads.errors import ContractError
 SIXTEEN_BIT_BOUNDS = {"losses": 2e-2, "first_gradient": 5e-2, "parameters": 3e-2, "replay/*": 5e-2}
 TF32_BOUNDS = {"losses": 5e-3, "first_gradient": 1e-2, "parameters": 1e-2, "replay/*": 1e-2}
 
-# A replay overwrites the memory of the one before, gradients included, so they must have been used and
-# dropped by then.
+# A replay overwrites the memory of the last one, gradients included: they must be used and dropped by then.
 GRAPHS_NEED = {"zero_grad": ("none",), "micro_batch": ("all",)}
 
 CHECKS = (
@@ -27,8 +25,7 @@ CHECKS = (
     Check("parameters", Comparator.RELATIVE),  # all of them, at the end
 )
 
-# A checkpoint must hold the moment it was asked for, however late it is written: compared bit by bit in the
-# workload.
+# A checkpoint must hold the moment it was asked for, however late it is written: compared bit by bit.
 SAVED = Check("checkpoint_error", Comparator.AT_MOST, bound=0.0, against="oracle")
 """The check of a training that saves."""
 

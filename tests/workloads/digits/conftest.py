@@ -29,8 +29,7 @@ def one_thread() -> None:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Sets up a training: ``start(amp="bf16", config={"width": 4}, kind="evidence", seed=1,
-    log=rows.append)``."""
+    """Sets up a training: ``start(amp="bf16", config={"width": 4}, kind="evidence", log=rows.append)``."""
     running: list[Digits] = []
 
     def make(

@@ -31,8 +31,7 @@ def relative(arm: torch.Tensor, reference: torch.Tensor) -> float:
 def test_one_graph_serves_training_and_probes_and_evaluations_need_none(evidence_of, monkeypatch) -> None:
     reference = evidence_of(24, config=CONFIG)
     assert graphs() == 0
-    # Graphs are captured as for inductor but run by PyTorch's own kernels: seconds instead of a C++
-    # compiler's minutes.
+    # Graphs are captured as for inductor but run by PyTorch's kernels: no minutes of a C++ compiler.
     compile_fully = torch.compile
     monkeypatch.setattr(
         torch, "compile", lambda model, **options: compile_fully(model, backend="aot_eager", **options)

@@ -93,8 +93,7 @@ def test_rows_that_sit_out_one_epoch_return_in_others(start) -> None:
     for epoch in range(5):
         plan.start = epoch * len(plan)
         seen |= {row for batch in plan for row in batch}
-    # 29 of 1437 rows sit out each epoch; that one sits out five in a row has odds of 1437 * (29 / 1437) ** 5
-    # = 5e-6.
+    # 29 of 1437 rows sit out each epoch; that one does five times in a row: 1437 * (29 / 1437) ** 5 = 5e-6.
     assert len(seen) == 1437
 
 

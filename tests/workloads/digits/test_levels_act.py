@@ -103,8 +103,7 @@ def test_recomputing_blocks_keeps_less_for_the_backward_pass(saved_bytes_of) -> 
         saved_bytes_of(config={"depth": 3}, grad_checkpointing=level) for level in ("off", "off", "on")
     )
     assert kept == again
-    # What is left are each block's input, the stem's and the head's: under two thirds of what three whole
-    # blocks keep.
+    # What is left, the inputs of blocks, stem and head, is under two thirds of three whole blocks.
     assert recomputed < 0.67 * kept
 
 

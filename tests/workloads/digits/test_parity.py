@@ -1,5 +1,4 @@
-"""Exact levels compute the same, rounding levels stay within their bounds, and mistakes planted on purpose do
-not."""
+"""Exact levels compute the same, rounding levels stay in bounds, and planted mistakes do not."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ def relative(arm: torch.Tensor, reference: torch.Tensor) -> float:
 
 
 def outside(arm, reference, bounds: dict[str, float]) -> list[str]:
-    """Names of checks that fail; a NaN fails. Single iterations are replayed by the pipeline and judged
-    there."""
+    """Names of checks that fail; a NaN fails. The pipeline replays and judges single iterations."""
     own = {name: bound for name, bound in bounds.items() if name != REPLAY.name}
     return [
         name

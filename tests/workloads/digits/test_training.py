@@ -73,8 +73,7 @@ def test_the_naive_path_computes_in_float32(operations_of) -> None:
 
 
 def test_the_naive_loader_decodes_one_example_after_the_other(operations_of) -> None:
-    # Each of 128 examples is divided by the brightest value on its own; the loss and AdamW (8 tensors) divide
-    # as well.
+    # Each of 128 examples is divided by its brightest value alone; the loss and AdamW (8 tensors) divide too.
     assert operations_of(config=SMALL).by_name["div"] >= 128
 
 

@@ -32,8 +32,7 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start(cache_dir: Path, tmp_path: Path) -> Iterator[Callable[..., LatentWire]]:
-    """Sets up a training: ``start({"k_loss": "kv"}, dtype="float64")``. Levels that are not given follow from
-    those that are."""
+    """Sets up a training: ``start({"k_loss": "kv"}, dtype="float64")``. Levels left out follow the others."""
     running: list[LatentWire] = []
 
     def make(
@@ -82,8 +81,7 @@ def run() -> Callable[[LatentWire, int], LatentWire]:
 
 @pytest.fixture
 def evidence_of(start: Callable[..., LatentWire]) -> Callable[..., Evidence]:
-    """What a training of some steps has computed: ``evidence_of({"logits": "slice"}, steps=2)``; in
-    float64."""
+    """What some steps have computed, in float64: ``evidence_of({"logits": "slice"}, steps=2)``."""
 
     def compute(levels: Mapping[str, Any] | None = None, steps: int = 2, **more: Any) -> Evidence:
         return iterate(start(levels, kind="evidence", **{"dtype": "float64", **more}), steps).evidence()

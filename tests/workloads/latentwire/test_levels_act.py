@@ -1,5 +1,4 @@
-"""Every level changes what really runs: the counter it names moves against the base, and stays where the
-level is taken away."""
+"""Every level changes what runs: its counter moves against the base, and stays with the level taken away."""
 
 from __future__ import annotations
 
@@ -144,8 +143,7 @@ def test_every_witness_is_a_counter(start) -> None:
 
 
 def test_one_pass_instead_of_ten(start, run) -> None:
-    """Per model: one for the teacher-forced loss, one for the first token, K for each of two losses over
-    early tokens."""
+    """Per model: one teacher-forced, one for the first token, K for each of two early-token losses."""
     early = LatentWireConfig(preset="test").sizes.early_tokens
     naive = run(start(), 1).counters()["student_passes"]
     merged = run(start({"passes": "merged"}), 1).counters()["student_passes"]

@@ -1,5 +1,4 @@
-"""Every level changes what really runs: its witness moves against the base, and the combination rules
-hold."""
+"""Every level changes what runs: its witness moves against the base, and combination rules hold."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ from workloads.probe1d.workload import Probe1D
 HERE = Device(compiler=True)
 SPACE = Space(Probe1D.toggles, Probe1DConfig(), HERE)
 
-# Where a level needs a problem on which it can act; all others act on the small preset with its 60 events per
-# latent.
+# Where a level needs a problem to act on; all others act on the small preset's 60 events per latent.
 PROBLEMS = {
     "cast_once=on": {"storage_dtype": "float16"},
     "chunk_events=auto": {"data": "profile", "slabs": 1, "max_iter": 2},

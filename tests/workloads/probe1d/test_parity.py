@@ -126,8 +126,7 @@ def relative(a, b):
 def test_every_pass_computes_the_same_derivatives_at_the_same_point(solve, levels):
     naive = probes(solve({}, data="test", max_iter=1, metrics=False))
     other = probes(solve(levels, data="test", max_iter=1, metrics=False))
-    # Reordered float32 sums of at most a thousand terms: measured 1e-7, the declared bound leaves a
-    # hundredfold.
+    # Reordered float32 sums of at most a thousand terms: measured 1e-7, the bound leaves a hundredfold.
     assert all(relative(a, b) <= PROBE_BOUND for a, b in zip(other, naive, strict=True))
 
 

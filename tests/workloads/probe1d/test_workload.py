@@ -179,8 +179,7 @@ def test_the_naive_pass_spends_its_time_where_the_report_time_solver_did(set_up)
 
 
 def test_the_naive_pass_does_all_of_the_work_it_is_said_to_do(solve):
-    """Every pass visits every event once per class, walks all rows on the host, and gathers labels for every
-    chunk."""
+    """Each pass visits each event once per class, walks all rows on the host, gathers labels per chunk."""
     counted = solve({}, kind="counting", data="profile", slabs=1, max_iter=3, metrics=False)
     counters, x = counted.counters(), counted.task.data.x
     assert counters["event_evaluations"] == 3 * x.nnz * 8
@@ -190,8 +189,7 @@ def test_the_naive_pass_does_all_of_the_work_it_is_said_to_do(solve):
     assert 3 * (chunks - 1) <= counters["label_gathers"] == counters["chunks"] <= 3 * chunks
     assert counters["row_index_builds"] == counters["chunks"]
     dead = solve({}, kind="counting", data="digits", max_iter=3, metrics=False).counters()
-    # Two slabs of three passes: every pass with a dead pixel and a class that cancels exactly uses all six
-    # tries.
+    # Two slabs, three passes: those with a dead pixel and a class that cancels use all six tries.
     assert dead["retries"] == 5 * dead["failing_passes"] > 0
 
 

@@ -1,5 +1,4 @@
-"""Every level changes what really runs: its witness moves against its base, and the combination rules
-hold."""
+"""Every level changes what runs: its witness moves against its base, and combination rules hold."""
 
 from __future__ import annotations
 

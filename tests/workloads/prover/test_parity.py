@@ -1,5 +1,4 @@
-"""Every toggle alone, and every toggle left out of the best arm, makes the same choices; slabs and order
-change nothing."""
+"""Each toggle alone, or left out of the best arm, keeps all choices; slabs and order change nothing."""
 
 from __future__ import annotations
 

@@ -161,8 +161,7 @@ def test_the_naive_path_does_the_naive_work(solve):
 
 @pytest.mark.slow
 def test_the_naive_path_spends_its_time_where_upstream_did(set_up, real_data):
-    """Policy share of the naive step at 16 rows and full size: 28 to 60 per cent, or every ratio is
-    invalid."""
+    """Policy share of the naive step, 16 rows, full size: 28 to 60 per cent, or every ratio is invalid."""
     config = {
         "data": real_data("family"),
         "embedding": 250,

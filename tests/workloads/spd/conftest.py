@@ -1,5 +1,4 @@
-"""SPD trainings to look into: started with any levels, closed after the test; and a target small enough for
-every test."""
+"""SPD trainings to look into: any levels, closed after the test; and a target small enough for all."""
 
 from __future__ import annotations
 
@@ -113,8 +112,7 @@ def run() -> Callable[[Spd, int], None]:
 
 @pytest.fixture
 def gradients_of(start: Start) -> Callable[..., dict[str, torch.Tensor]]:
-    """Total, terms and every gradient of the first batch, searches included: ``gradients_of(delta="folded",
-    config={})``."""
+    """Total, terms, all gradients of the first batch with searches: ``gradients_of(delta="folded")``."""
 
     def compute(**arm: Any) -> dict[str, torch.Tensor]:
         workload = start(**arm)

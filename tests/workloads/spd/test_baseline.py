@@ -9,8 +9,7 @@ from workloads.api import NullClock
 
 QUIET = {"log_every": 1000, "eval_every": 1000, "save_every": 1000}
 
-# Operator calls and host reads of one upstream iteration with two layers and all twelve modules, by
-# adversarial steps.
+# Operator calls and host reads of an upstream iteration, two layers, twelve modules, by adversarial steps.
 UPSTREAM = {1: (3480, 77)}
 OPTIMIZER = 72  # the loop over parameters reads each one's step count, which upstream's count leaves out
 

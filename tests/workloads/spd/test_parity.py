@@ -1,5 +1,4 @@
-"""Every exact form agrees in the total, in each term and in every gradient, searches included; planted
-mistakes do not."""
+"""Exact forms agree in total, each term and every gradient, searches included; planted mistakes do not."""
 
 from __future__ import annotations
 
@@ -11,8 +10,7 @@ from tiers import longer
 
 from workloads.spd.maths import adversarial_search, divergence, masked_products, reconstruction, sites
 
-# fp64: rounding of sums in another order. fp32: 1e-5 relative, far from a mistake and above what was seen
-# (7e-7).
+# fp64: sums in another order. fp32: 1e-5 relative, far from a mistake and above what was seen (7e-7).
 BOUND = {"float64": 1e-12, "float32": 1e-5}
 LOSS_SETS = [None, *longer("layerwise", "all", "forward")]
 EVERYTHING = {
@@ -100,8 +98,7 @@ def test_an_exact_form_has_the_naive_gradients(gradients_of, naive, levels, loss
     "levels", [{"patching": "wrapper"}, {"delta": "folded"}, EVERYTHING], ids=["wrapper", "folded", "all"]
 )
 def test_in_single_precision_they_agree_to_its_rounding(gradients_of, naive, levels, losses) -> None:
-    # Signs of tiny gradients are rounding: the search is left out, as wherever different kernels are
-    # compared.
+    # Signs of tiny gradients are rounding: the search is left out, as wherever kernels differ.
     config = {**configuration(losses, "float32"), "pgd_steps": 0}
     assert worst(gradients_of(config=config, **levels), naive(**config)) <= BOUND["float32"]
 

@@ -1,5 +1,4 @@
-"""Whether features of a toy were found is judged by figures that a right and a wrong decomposition tell
-apart."""
+"""Figures that tell right and wrong decompositions apart judge whether a toy's features were found."""
 
 from __future__ import annotations
 

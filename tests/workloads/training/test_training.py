@@ -207,8 +207,7 @@ def test_the_digest_sees_the_data(start: Start) -> None:
 def test_the_digest_is_that_of_the_values_not_of_their_type(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Arms whose data have different digests would never be compared: a level may store the same numbers in
-    fewer bytes."""
+    """Data of different digests are never compared, and a level may store equal numbers in fewer bytes."""
     workload = start()
     x, y = (tensor.round() for tensor in workload._parts.data.tensors)  # type: ignore[attr-defined]
     digests = []

@@ -48,8 +48,7 @@ class Prompts:
 
 @dataclass
 class ModelPiece:
-    """One model's share of a piece: answer [B, T], weights [3, B, T] of the whole window's losses, the
-    teacher's prompts."""
+    """One model's share of a piece: answer [B, T], weights [3, B, T] of the window, the teacher's prompts."""
 
     answer: Tensor
     weights: Tensor
@@ -114,8 +113,7 @@ class Piece:
 
 @dataclass
 class Window:
-    """All pieces of one step on this rank; `examples` counts those of all ranks, `tokenised` rows that were
-    tokenised."""
+    """All pieces of one step on this rank; `examples` counts all ranks', `tokenised` the rows tokenised."""
 
     pieces: list[Piece]
     examples: int

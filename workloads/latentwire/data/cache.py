@@ -189,8 +189,7 @@ class TeacherCache:
         self._complete = bool(self._done.all())
 
     def hidden(self, numbers: Tensor) -> Tensor:
-        """Rows [n, K, d] of examples [n], on the device of `numbers`; all of them stay there once they are
-        complete."""
+        """Rows [n, K, d] of examples [n], on the device of `numbers`; all stay there once complete."""
         if not self._complete:
             return self._values[numbers.cpu()].to(numbers.device)
         if self._held is None:

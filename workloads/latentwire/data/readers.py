@@ -217,8 +217,7 @@ def _facts(supporting: Any) -> list[tuple[str, int]]:
 
 
 def _excerpt(titles: Mapping[str, list[str]], facts: list[tuple[str, int]]) -> str:
-    """Up to six sentences around the supporting facts, then first sentences: three titles, four sentences
-    each."""
+    """Up to six sentences around the supporting facts, then first ones: three titles, four sentences each."""
     chosen: dict[tuple[str, int], str] = {}
     for title, index in facts:
         for near in (index - 1, index, index + 1):

@@ -1,5 +1,4 @@
-"""How much each answer token of an effective batch counts in each loss: denominators are the batch's, not the
-piece's."""
+"""How much each answer token of an effective batch counts in each loss: denominators are the batch's."""
 
 from __future__ import annotations
 

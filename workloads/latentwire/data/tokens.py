@@ -19,8 +19,7 @@ from workloads.latentwire.data import generator, readers
 
 MAX_BPE = 4096
 _TRAINING_EXAMPLES = 2000
-# Words keep the blank that follows them: what comes after a blank never changes how the text before it is
-# cut.
+# Words keep the blank behind them: what follows a blank never changes how the text before it is cut.
 _TEMPLATE_REPEATS = 200
 SYSTEM = "You answer questions. Use only the context. Reply with the answer and nothing else."
 _WORDS = r"\S+\s?|\s+"
@@ -102,8 +101,7 @@ class Tokenizer:
         return self._ids[self.flavour.bos] if self.flavour.bos else None
 
     def encode(self, text: str, specials: bool = True) -> list[int]:
-        """Ids of `text`, without a BOS; special tokens written out in it become their ids unless `specials`
-        is off."""
+        """Ids of `text`, without a BOS; special tokens written out in it become ids if `specials` is on."""
         if not specials:
             return self.encode_plain(text)
         ids: list[int] = []

@@ -109,8 +109,7 @@ def _turn(x: Tensor, turned: int, cos: Tensor, sin: Tensor, sign: float) -> Tens
 
 
 def rotated(x: Tensor, turned: int, cos: Tensor, sin: Tensor) -> Tensor:
-    """The first `turned` heads of x [B, S, H, e] turned by their position; cos and sin [S, e] or [B, S,
-    e]."""
+    """The first `turned` heads of x [B, S, H, e] turned by position; cos and sin [S, e] or [B, S, e]."""
     if x.dtype not in _NAMES:
         return joined_layers.rotated(x, turned, cos, sin)
     return _Rotated.apply(x, turned, cos.to(x.dtype).contiguous(), sin.to(x.dtype).contiguous())  # type: ignore[no-any-return]

@@ -28,8 +28,7 @@ class Segments(NamedTuple):
 
 
 class Allowed(NamedTuple):
-    """Which keys a query may see: a bool tensor that broadcasts to [B, h, S, T], or plain causal order, or
-    everything."""
+    """Keys a query may see: a bool tensor broadcast to [B, h, S, T], plain causal order, or everything."""
 
     mask: Tensor | None = None
     causal: bool = False

@@ -104,8 +104,7 @@ class ByteEncoder(nn.Module):
         self.recompute = False
 
     def forward(self, source: Tensor, mask: Mask, places: Tensor | None = None) -> Tensor:
-        """source [B, L] bytes -> [B, L, d_z]; packed source and `places` in their rows [total] -> [total,
-        d_z]"""
+        """Bytes [B, L] -> [B, L, d_z]; packed bytes and their `places` in rows [total] -> [total, d_z]"""
         x = self.embedding(source) + (
             self.positions[: source.shape[1]] if places is None else self.positions[places]
         )

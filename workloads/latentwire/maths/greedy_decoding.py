@@ -16,8 +16,7 @@ CLOSE = 0.05  # logits of standard deviation one: 16-bit rounding stays below
 
 
 class Decoder:
-    """Continues embedded prefixes with the likeliest tokens until `stop` or `max_new`; `lora` is added to the
-    model."""
+    """Continues embedded prefixes greedily until `stop` or `max_new`; `lora` is added to the model."""
 
     def __init__(
         self, lm: CausalLM, stop: int, max_new: int, batched: bool, lora: Lora | None = None

@@ -108,8 +108,7 @@ class Rows:
     positions: slice | Tensor
 
     def of(self, x: Tensor) -> Tensor:
-        """x [B, S, d] -> [B, R, d], without gaps: a product with gaps becomes B products, each with a copy of
-        the weights."""
+        """x [B, S, d] -> [B, R, d], without gaps: with them, B products would each copy the weights."""
         if isinstance(self.positions, slice):
             return x[:, self.positions].contiguous()
         return x.gather(1, self.positions.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
@@ -269,8 +268,7 @@ class CausalLM(nn.Module):
         counts["lm_flops"] += passes * rows * self.config.head_parameters
 
     def _count_layer(self, x: Tensor, rows: Rows | None) -> None:
-        """Products of a layer: forward 2 per weight and position, the same again backward, forward again if
-        recomputed."""
+        """Products of a layer: 2 per weight and position forward, as many backward, recomputed ones again."""
         config, tokens = self.config, x.shape[0] * x.shape[1]
         products = tokens * (config.attention_parameters + config.mlp_parameters)
         if rows is not None:
@@ -314,8 +312,7 @@ def run_layer(
     rows: Rows | None,
     lora: Any = None,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """One layer: x [B, S, d] -> [B, S or R, d], and its keys and values [B, g, S, e], those of `past`
-    included."""
+    """One layer: x [B, S, d] -> [B, S or R, d], and keys and values [B, g, S, e] with those of `past`."""
     if lora is not None:
         layer = adapted(layer, lora, path.joined)
     norm = path.pieces.rms_norm if path.joined else rms_norm
@@ -337,8 +334,7 @@ def run_layer(
 
 
 def _after(past: Tensor, new: Tensor) -> Tensor:
-    """Keys or values [B, g, S, e] behind those of `past` [1 or B, g, T, e], which may be trained in another
-    type elsewhere."""
+    """Keys or values [B, g, S, e] behind those of `past` [1 or B, g, T, e], maybe of other type or device."""
     return torch.cat((past.to(new).expand(new.shape[0], -1, -1, -1), new), dim=2)
 
 
@@ -376,8 +372,7 @@ def _turns_of(rows: Rows | None, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tens
 
 
 def store_as(model: CausalLM, level: str) -> None:
-    """Store the weights in another type: fp32 leaves them, bf16 rounds them once, int8_wo and fp8 quantise
-    the matrices."""
+    """Store weights in another type: fp32 leaves, bf16 rounds once, int8_wo and fp8 quantise matrices."""
     if level == "fp32":
         return
     model.to(torch.bfloat16)

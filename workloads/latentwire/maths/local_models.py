@@ -1,5 +1,4 @@
-"""Models from local Hugging Face folders: config.json and safetensors, Llama and Qwen2 names. Never a network
-call."""
+"""Models from local Hugging Face folders: config.json and safetensors, Llama and Qwen2 names; no network."""
 
 from __future__ import annotations
 

@@ -28,8 +28,7 @@ def matrix_shapes(config: LMConfig) -> dict[str, tuple[int, int]]:
 
 
 class LowRank(nn.Module):
-    """scale * B A for a matrix [out, in]: A [r, in] drawn, B [out, r] zero, so that training starts at the
-    frozen model."""
+    """scale * B A for a matrix [out, in]: A [r, in] drawn; B [out, r] zero, to start at the frozen model."""
 
     def __init__(self, outputs: int, inputs: int, rank: int, scale: float) -> None:
         super().__init__()
@@ -126,6 +125,5 @@ class _AdaptedLayer:
 
 
 def adapted(layer: Any, lora: Any, joined: bool) -> Any:
-    """A layer with its additions, joined or not, gathered or quantised: whatever is called like `Weight` can
-    carry them."""
+    """A layer with its additions, joined, gathered or quantised: whatever is called like `Weight`."""
     return _AdaptedLayer(layer, lora, joined)

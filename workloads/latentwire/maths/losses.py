@@ -56,8 +56,7 @@ def divergence(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def sparse_divergence(student: Tensor, values: Tensor, ids: Tensor) -> Tensor:
-    """As `divergence`, from the teacher's top log probabilities [.., k] at the temperature; all other ids are
-    one outcome."""
+    """As `divergence`, from the teacher's top log probabilities [.., k]; all other ids are one outcome."""
     log_q = F.log_softmax(student / TEMPERATURE, dim=-1).gather(-1, ids)
     wide = values.to(log_q.dtype)
     if ids.shape[-1] == student.shape[-1]:
@@ -70,8 +69,7 @@ def sparse_divergence(student: Tensor, values: Tensor, ids: Tensor) -> Tensor:
 
 
 def state_distance(student: list[Tensor], teacher: list[Tensor], weights: Tensor) -> Tensor:
-    """Mean over layers of weighted squared differences of states [B, K, d]; weights [B, K] sum to one over
-    the batch."""
+    """Mean over layers of weighted squared differences of states [B, K, d]; weights [B, K] sum to one."""
     parts = [
         (weights * (s.float() - t.float()).square().mean(-1)).sum()
         for s, t in zip(student, teacher, strict=True)
@@ -80,8 +78,7 @@ def state_distance(student: list[Tensor], teacher: list[Tensor], weights: Tensor
 
 
 def manifold_distance(prefix: Tensor, table_mean: Tensor, table_std: Tensor) -> Tensor:
-    """Squared differences of the per-entry mean and deviation of a prefix [B, M, d] over rows and latents
-    from a table's."""
+    """Squared differences of per-entry mean and deviation between a prefix [B, M, d] and a table."""
     flat = prefix.flatten(0, 1)
     mean = (flat.mean(0) - table_mean).square().mean()
     return mean + (flat.std(0, unbiased=False) - table_std).square().mean()

@@ -1,5 +1,4 @@
-"""The objective of one piece: latents, soft tokens, the student's and the teacher's answers, weighted
-losses."""
+"""The objective of one piece: latents, soft tokens, answers of student and teacher, weighted losses."""
 
 from __future__ import annotations
 

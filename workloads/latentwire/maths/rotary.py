@@ -15,8 +15,7 @@ from workloads.latentwire.presets import LMConfig, RopeScaling
 
 
 def rotations(config: LMConfig) -> Tensor:
-    """Radians per position of each pair of entries [e / 2], long wavelengths stretched where the model says
-    so."""
+    """Radians per position of each pair of entries [e / 2]; long wavelengths stretched as the model says."""
     half = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
     speed = config.rope_theta**-half
     return speed if config.rope_scaling is None else _stretched(speed, config.rope_scaling)

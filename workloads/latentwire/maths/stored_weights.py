@@ -1,5 +1,4 @@
-"""Frozen matrices as they are stored: as floating-point numbers, as int8 that is widened when used, or as fp8
-for GPUs that multiply it."""
+"""Frozen matrices as stored: floating point, int8 widened when used, or fp8 for GPUs that multiply it."""
 
 from __future__ import annotations
 

@@ -26,8 +26,7 @@ CHUNK = 4
 
 @dataclass
 class Given:
-    """What distillation compares with: logits [B, K, V], or the top of the distribution [B, K, k]; and
-    states."""
+    """What distillation compares with: logits [B, K, V] or the distribution's top [B, K, k]; and states."""
 
     logits: Tensor | None
     top: tuple[Tensor, Tensor] | None

@@ -1,5 +1,4 @@
-"""Gradients of a window, piece by piece, in the forms that the toggles accum and model_backward choose
-between."""
+"""Gradients of a window, piece by piece, in the forms of the toggles accum and model_backward."""
 
 from __future__ import annotations
 
@@ -57,8 +56,7 @@ class Accumulator:
                 torch.cuda.empty_cache()
 
     def once(self, window: Window, phase: Phase) -> None:
-        """A window as it is cut, to see whether it fits: no second try, no gradient, no random number is left
-        behind."""
+        """A window as cut, to see if it fits: no second try; leaves no gradients or random numbers."""
         states = _random_states()
         try:
             self._all_pieces(window.pieces, phase)
@@ -115,8 +113,7 @@ class Accumulator:
     def _models(
         self, z: Tensor, piece: Piece, first: bool, phase: Phase
     ) -> tuple[Tensor | None, list[Tensor]]:
-        """Loss of all models of a piece, or None where their gradients are in place already; terms [6] of
-        each."""
+        """Loss of all models of a piece, None where gradients are in place already; terms [6] of each."""
         leaf = z.detach().requires_grad_() if self._form.per_model else z
         losses, terms = [], []
         for number in self._objective.models:

@@ -152,8 +152,7 @@ def _scaffold(layout: Layout, arm: str, source: str) -> list[int]:
 def _likelihood(
     lm: CausalLM, layout: Layout, read: _Read, examples: Sequence[Example]
 ) -> tuple[float, float, float]:
-    """Mean negative log likelihood per answer token, and how often the first token is first, and among the
-    first five."""
+    """Mean negative log likelihood per answer token; how often the first one ranks first, in the top five."""
     total = tokens = first = among = 0.0
     start = keys_in(read.past)
     for row, (x, length, example) in enumerate(zip(read.tokens, read.lengths, examples, strict=True)):

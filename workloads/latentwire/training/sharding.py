@@ -1,5 +1,4 @@
-"""Frozen models spread over several devices: layers split between GPUs, or every layer's weights cut among
-ranks."""
+"""Frozen models over several devices: layers split between GPUs, or each layer's weights among ranks."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ from workloads.latentwire.maths.stored_weights import Weight
 
 
 def split_layers(model: CausalLM, devices: list[torch.device]) -> None:
-    """Put consecutive layers on one device after the other, as ``device_map="auto"`` does: one computes while
-    others wait."""
+    """Put runs of layers on one device after the other, like ``device_map="auto"``; one works at a time."""
     per_device = -(-len(model.layers) // len(devices))
     for number, layer in enumerate(model.layers):
         layer.to(devices[number // per_device])

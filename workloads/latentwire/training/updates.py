@@ -58,8 +58,7 @@ class Updates:
         self.skipped = torch.zeros((), device=device)
 
     def apply(self) -> Tensor:
-        """One step from the gradients that are there; their norm [] before clipping, without the loss
-        scale."""
+        """One step from the gradients present; their norm [] before clipping, without the loss scale."""
         for group in self.optimizer.param_groups:
             group["lr"] = self._lr * schedule(self.step, self._total)
         self.step += 1
@@ -86,8 +85,7 @@ class Updates:
             self.optimizer.step()
 
     def _adjust_scale(self, broken: Tensor) -> None:
-        """Halve the loss scale after an overflow, double it after many good steps; nothing is read on the
-        host."""
+        """Halve the loss scale after an overflow, double it after many good steps; no host read."""
         self._good = (self._good + 1) * (1 - broken)
         grow = self._good >= GROWTH_INTERVAL
         self.loss_scale = self.loss_scale * torch.where(broken > 0, 0.5, torch.where(grow, 2.0, 1.0))

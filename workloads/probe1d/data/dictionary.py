@@ -135,8 +135,7 @@ def codes(config: DictionaryConfig, cache_dir: Path) -> dict[str, np.ndarray]:
 
 
 def held_out_images(images: int, seed: int = 0) -> np.ndarray:
-    """Which images are held out, bool [images]: whole images, since patches of one overlap and share a
-    label."""
+    """Which images are held out, bool [images]: whole ones, as patches of one overlap and share a label."""
     order = np.random.default_rng(seed).permutation(images)
     held = np.zeros(images, dtype=bool)
     held[order[: round(HELD_OUT * images)]] = True

@@ -45,8 +45,7 @@ PRESETS["setA"] = PRESETS["demo"]
 
 @dataclass(frozen=True)
 class Latents:
-    """Per latent: activation probability off and on its preferred class, that class, and log scale of its
-    values."""
+    """Per latent: activation probability off and on its preferred class, that class, log scale of values."""
 
     rate: np.ndarray
     preferred_rate: np.ndarray
@@ -74,8 +73,7 @@ def draw_labels(shape: Shape, rng: np.random.Generator, rows: int) -> np.ndarray
 
 
 def draw_latents(shape: Shape, rng: np.random.Generator) -> Latents:
-    """Rates (log-normal, some dead, some rare, rescaled to the density), preferred classes and value
-    scales."""
+    """Rates (log-normal, some dead, some rare, rescaled to the density), preferred classes, value scales."""
     rate = np.exp(rng.normal(0, 1.6, shape.latents))
     rate = np.minimum(rate * shape.density / rate.sum(), 0.5)
     kind = rng.random(shape.latents)

@@ -1,5 +1,4 @@
-"""The file format: activations and labels in, probes out. Every mistake in a file is named with its
-remedy."""
+"""The file format: activations and labels in, probes out. A file's mistakes are named with the remedy."""
 
 from __future__ import annotations
 

@@ -29,8 +29,7 @@ PIECE_EVENTS = 2**27
 
 @dataclass(frozen=True)
 class Csr:
-    """Activations by row: `indptr` int64 [N+1], `indices` int64 [nnz], `values` [nnz]; no zeros, no
-    duplicates."""
+    """By row: `indptr` int64 [N+1], `indices` int64 [nnz], `values` [nnz]; no zeros, no duplicates."""
 
     indptr: Tensor
     indices: Tensor
@@ -76,8 +75,7 @@ class Labels:
         return (self.ids.long().unsqueeze(1) == grid.unsqueeze(0)).to(dtype)
 
     def positions(self, grid: Tensor) -> Tensor:
-        """Position of each row's class in `grid`, -1 where it is not asked for, int64 [N]; one-hot labels
-        only."""
+        """Each row's class as a position in `grid`, -1 if not asked for, int64 [N]; one-hot labels only."""
         assert self.ids is not None
         where = torch.full((self.classes,), -1, dtype=torch.int64, device=grid.device)
         where[grid] = torch.arange(grid.numel(), device=grid.device)

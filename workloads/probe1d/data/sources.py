@@ -46,8 +46,7 @@ def load_data(source: str, seed: int, device: str, cache_dir: Path, classes: int
 
 
 def digits(divisor: float, name: str) -> ProbeData:
-    """scikit-learn's 1797 digits, 64 pixels as latents: dense, which stresses accumulation. All rows
-    train."""
+    """scikit-learn's 1797 digits, 64 pixels as latents: dense, to stress accumulation. All rows train."""
     from scipy import sparse
     from sklearn.datasets import load_digits
 

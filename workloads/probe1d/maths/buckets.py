@@ -58,8 +58,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Csc:
-    """Values by latent: those of latent l are values[indptr[l]:indptr[l+1]], in row order; `rows` where asked
-    for."""
+    """Values by latent: l has values[indptr[l]:indptr[l+1]], in row order; `rows` where asked for."""
 
     indptr: Tensor
     values: Tensor
@@ -67,8 +66,7 @@ class Csc:
 
 
 def to_csc(x: Csr, with_rows: bool = False) -> Csc:
-    """Sort activations by latent: a counting sort on CPU, sorted pieces joined by a counting sort
-    elsewhere."""
+    """Sort activations by latent: a counting sort on CPU; elsewhere pieces joined by a counting sort."""
     if x.values.is_cuda:
         return _to_csc_device(x, with_rows)
     from scipy import sparse
@@ -110,12 +108,10 @@ def bucket_width(longest: int) -> int:
 
 
 def bucket_edges(counts: list[int]) -> list[int]:
-    """Ranks at which a bucket ends, for ascending non-zero `counts`: widths grow by at most GROWTH within
-    one."""
+    """Ranks where a bucket ends, for ascending non-zero `counts`: widths in one grow by at most GROWTH."""
     edges, end = [], len(counts)
     while end > 0:
-        # From the longest down: every row of a bucket is at least 1/GROWTH of its width (or within one lane
-        # of it).
+        # From the longest down: a bucket's rows are at least 1/GROWTH of its width (or within one lane).
         longest = counts[end - 1]
         low = min(longest / GROWTH, bucket_width(longest) - LANE)
         start = end - 1

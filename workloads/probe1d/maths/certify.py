@@ -1,5 +1,4 @@
-"""The last word on every pair: its gradient in float64 on all events, and float64 Newton where that is too
-large."""
+"""The last word on every pair: float64 gradient on all events, float64 Newton where it is too large."""
 
 from __future__ import annotations
 

@@ -15,8 +15,7 @@ from workloads.probe1d.data.problem import Csr
 
 @dataclass(frozen=True)
 class Chunk:
-    """Events [start, stop) of the stored order; `row_index` [stop - start] where labels are gathered by
-    row."""
+    """Events [start, stop) in stored order; `row_index` [stop - start] where labels are gathered by row."""
 
     start: int
     stop: int
@@ -32,8 +31,7 @@ class Chunker(Protocol):
 
 
 def row_ranges(indptr: Tensor, limit: int, counts: Counts) -> Iterator[tuple[int, int]]:
-    """Row ranges of at least `limit` events, found by a host loop that reads the row pointer one scalar per
-    row."""
+    """Row ranges of at least `limit` events; a host loop reads the row pointer one scalar per row."""
     row, rows = 0, indptr.numel() - 1
     while row < rows:
         first, start = row, int(indptr[row])
@@ -44,8 +42,7 @@ def row_ranges(indptr: Tensor, limit: int, counts: Counts) -> Iterator[tuple[int
 
 
 class RebuiltChunks:
-    """The report's iterator: boundaries by the host loop and a new row index for every chunk of every
-    pass."""
+    """The report's iterator: boundaries by the host loop, a new row index for each chunk of each pass."""
 
     def __init__(self, x: Csr, limit: int, counts: Counts) -> None:
         self.device_indptr, self.limit, self.counts = x.indptr, limit, counts
@@ -60,8 +57,7 @@ class RebuiltChunks:
         rows = torch.arange(first, last, device=self.device_indptr.device)
         lengths = self.device_indptr[first + 1 : last + 1] - self.device_indptr[first:last]
         self.counts.add("row_index_builds")
-        # No output_size: the report's code lets the device work it out, which makes the host wait for it on a
-        # GPU.
+        # No output_size: the report's code lets the device work it out, and the host waits for a GPU.
         index = torch.repeat_interleave(rows, lengths)
         return Chunk(int(self.host_indptr[first]), int(self.host_indptr[last]), index)
 

@@ -47,8 +47,7 @@ def _with_unit_weights(first: int, last: int, x: Tensor, counts: Tensor) -> Buck
 
 
 def merge_nodes(buckets: list[Bucket], first: int) -> list[Bucket]:
-    """Join the compressed buckets (ranks from `first`): they are equally wide, and one launch does for
-    all."""
+    """Join the compressed buckets (ranks from `first`): of one width, one launch does for all."""
     plain = [bucket for bucket in buckets if bucket.first < first]
     nodes = [bucket for bucket in buckets if bucket.first >= first]
     if not nodes:
@@ -125,8 +124,7 @@ def gauss_nodes(x: Tensor, counts: Tensor, bins: int) -> tuple[Tensor, Tensor]:
 def two_point_rule(
     mean: Tensor, s2: Tensor, s3: Tensor, size: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Low and high node and their weights, from the mean and the central moments per event of `size`
-    events."""
+    """Low and high node and their weights, from mean and central moments per event of `size` events."""
     flat = s2 < FLAT
     skew = torch.where(flat, 0.0, s3 / torch.where(flat, 1.0, s2))
     spread = torch.sqrt(skew * skew + 4 * torch.where(flat, 1.0, s2))

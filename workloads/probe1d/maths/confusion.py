@@ -51,8 +51,7 @@ def zero_group(b: Tensor, zeros: Tensor, zero_positives: Tensor) -> tuple[Tensor
 def confusion_by_events(
     x: Csr, labels: Tensor, positives: Tensor, chunker: Chunker, b: Tensor, w: Tensor, counts: Counts
 ) -> Confusion:
-    """One labelled pass over events with float32 counts. `labels` [N, c]; b, w float32 [L, c]; `positives`
-    [c]."""
+    """One labelled pass, counts float32. `labels` [N, c]; b, w float32 [L, c]; `positives` [c]."""
     shape = b.shape
     predicted, hit, seen_hits, seen = (
         torch.zeros(shape, dtype=torch.float32, device=b.device) for _ in range(4)

@@ -28,16 +28,14 @@ class BucketKernel(Protocol):
     """Sums over one bucket: m0, m1, a0, a1, a2 and, with loss, the sum of softplus; or m0, m1 alone."""
 
     def __call__(self, bucket: Bucket, row: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
-        """Sums [r, c] at (b, w) for the bucket's rows `row` int64 [r]; `kind` is gradient, hessian or
-        loss."""
+        """Sums [r, c] at (b, w) of the bucket's rows `row` int64 [r]; kind gradient, hessian or loss."""
         ...
 
 
 def event_terms(x: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
     """Terms of every event, broadcast over x [.., K] and parameters [.., 1]."""
     eta = b + w * x
-    # 1/(1 + t) with t = exp(-|eta|) <= 1 keeps both tails of mu and of mu (1 - mu) to full relative
-    # precision.
+    # 1/(1 + t), t = exp(-|eta|) <= 1, keeps both tails of mu and mu (1 - mu) to full relative precision.
     t = torch.exp(-eta.abs())
     r = 1 / (1 + t)
     mu = torch.where(eta >= 0, r, t * r)
@@ -91,8 +89,7 @@ class EagerKernel:
 
 
 def _flat_sums(kind: str, precision: Precision, weighted: bool) -> Callable[..., Sums]:
-    """The function that torch.compile turns into one loop: pairs [p], events [p, K] that never reach
-    memory."""
+    """What torch.compile turns into one loop: pairs [p], events [p, K] that never reach memory."""
     reduce = reduce_blocks if precision.block else reduce_plain
     compute, sums = precision.compute, precision.sums
 
@@ -106,8 +103,7 @@ def _flat_sums(kind: str, precision: Precision, weighted: bool) -> Callable[...,
         return tuple(reduce(term * weights, sums) for term in terms)
 
     chosen = flat_weighted_sums if weighted else flat_sums
-    # Dynamo keeps its graphs, and counts them against its limit, by code object: closures of one function
-    # share theirs.
+    # Dynamo keeps and limits its graphs by code object, which closures of one function share.
     chosen.__code__ = chosen.__code__.replace(co_name=f"{chosen.__name__}_{kind}_{precision.name}")
     return chosen
 
@@ -116,8 +112,7 @@ _COMPILED: dict[tuple[str, str, bool, bool], Callable[..., Sums]] = {}
 
 
 def compiled_sums(kind: str, precision: Precision, weighted: bool, wide: bool) -> Callable[..., Sums]:
-    """torch.compile of one variant with dynamic sizes, one function object each: variants share no recompile
-    limit."""
+    """torch.compile of one variant, sizes dynamic; own function objects, so no shared recompile limit."""
     key = (kind, precision.name, weighted, wide)
     if key not in _COMPILED:
         _COMPILED[key] = torch.compile(_flat_sums(kind, precision, weighted), dynamic=True)

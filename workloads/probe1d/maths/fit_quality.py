@@ -24,16 +24,14 @@ def mean_loss(rows: PreparedRows, columns: Tensor, b: Tensor, w: Tensor) -> Tens
 
 
 def intercept_only_loss(prior: Tensor, rows: PreparedRows) -> Tensor:
-    """Mean negative log-likelihood on some rows of a model that knows only the training prior,
-    [C]."""
+    """Mean negative log-likelihood on some rows of a model with the training prior alone, [C]."""
     share = class_totals(rows.labels, rows.grid) / rows.x.rows
     return torch.nn.functional.softplus(prior) - share * prior
 
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """Per class: the latent with the lowest training loss, its held-out loss, and R = 1 - loss /
-    intercept-only loss."""
+    """Per class: latent of lowest training loss, its held-out loss, R = 1 - loss / intercept-only loss."""
 
     best_latent: np.ndarray
     loss: np.ndarray

@@ -97,8 +97,7 @@ class Job:
         certifier.certify(number, train.block(columns, torch.float64, flat=train.layout is not None))
 
     def _describe(self, prepared: Prepared) -> Iterator[None]:
-        """Loss matrices and confusion counts, slab by slab; parameters are those that are written to a
-        file."""
+        """Loss matrices and confusion counts, slab by slab; parameters as they are written to a file."""
         describe = _Describer(self.task, prepared, self.results["b"].float(), self.results["w"].float())
         for columns in self._slabs():
             yield

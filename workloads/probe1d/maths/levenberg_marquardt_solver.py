@@ -146,8 +146,7 @@ class LevenbergMarquardtSolver:
         return ((gradient <= self.options.tol) | notes.frozen).all()
 
     def _stops_after_step(self, grad: Derivatives, step: Step) -> Tensor:
-        """The report-time test: raw gradient and raw step, on sums, of all pairs at once. It is out of
-        reach."""
+        """The report-time test: raw gradient and step, on sums, all pairs at once. It is out of reach."""
         if self.options.scaled or not self.rules.sums:
             return torch.zeros((), dtype=torch.bool, device=grad.g0.device)
         steepest = torch.maximum(grad.g0.abs(), grad.g1.abs()).max()

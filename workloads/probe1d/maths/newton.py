@@ -78,12 +78,10 @@ class NewtonState:
 
 
 def solve_damped(grad: Derivatives, lam: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Newton step with both diagonal entries times 1 + lam, no longer than STEP_BUDGET logits in (db, scale
-    dw)."""
+    """Newton step with the diagonal times 1 + lam, at most STEP_BUDGET logits in (db, scale dw)."""
     d00, d11 = grad.h0 * (1 + lam), grad.h2 * (1 + lam)
     det = d00 * d11 - grad.h1 * grad.h1
-    # Rounded sums of a latent without zeros and with a single value can make the matrix singular: damp that
-    # pair.
+    # Rounded sums of a latent with one value and no zeros can make the matrix singular: damp that pair.
     weak = det <= 1e-9 * d00 * d11
     det = torch.where(weak, det.clamp(min=0) + 1e-3 * d00 * d11, det)
     db = (d11 * grad.g0 - grad.h1 * grad.g1) / det  # Cramer's rule
@@ -103,8 +101,7 @@ def newton_decrement(grad: Derivatives) -> Tensor:
 
 @dataclass(frozen=True)
 class Foresight:
-    """What is needed to bound the gradient after a step: `reach`, the largest |x| of each row, and its
-    `scale`, [R, 1]."""
+    """What bounds the gradient after a step: `reach`, largest |x| of each row, and its `scale`, [R, 1]."""
 
     reach: Tensor
     scale: Tensor
@@ -177,8 +174,7 @@ def advance(
 def _foreseen(
     foresight: Foresight | None, grad: Derivatives, db: Tensor, dw: Tensor, gmax: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Bounds of gradient and decrement after the step; without foresight, infinite ones that promise
-    nothing."""
+    """Bounds of gradient and decrement after the step; infinite, promising nothing, without foresight."""
     if foresight is None:
         nothing = torch.full_like(gmax, torch.inf)
         return nothing, nothing
@@ -188,8 +184,7 @@ def _foreseen(
 def _moved(
     state: NewtonState, grad: Derivatives, step: tuple[Tensor, Tensor, Tensor], halve: Tensor, stay: Tensor
 ) -> NewtonState:
-    """Parameters after the new `step` (lam, db, dw), or half of the old one taken back where it went too
-    far."""
+    """Parameters after the new `step` (lam, db, dw), or half the old one taken back where it overshot."""
     lam, db, dw = step
     # The state stands where the old step led: taking half of it back is a move by -(-db / 2).
     move_b = torch.where(halve, -state.db / 2, db)
@@ -237,8 +232,7 @@ class NewtonSolver:
         self.counts, self.solution, self.compact = counts, solution, compact
 
     def solve(self, number: int, block: Block, b: Tensor, w: Tensor) -> Iterator[None]:
-        """Passes over a slab from (b, w); yields before each. Dead latents keep their start and are not
-        evaluated."""
+        """Passes over a slab from (b, w); yields before each. Dead latents keep their start, unevaluated."""
         dead = (block.count == 0).expand_as(block.pair)
         state = NewtonState.start(b, w, dead)
         state.gmax = torch.where(dead, 0.0, state.gmax)

@@ -1,5 +1,4 @@
-"""What a pass tells the host: at once and by waiting, as the report's code does, or from a copy that nobody
-waits for."""
+"""What a pass tells the host: at once by waiting, as the report does, or by a copy nobody waits for."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ PASSES_PER_COPY = 8
 
 @dataclass(frozen=True)
 class PassFacts:
-    """Device tensors that describe one slab pass; a solver that needs no loss, or whose steps cannot fail,
-    has none."""
+    """Device tensors that describe one slab pass; without loss or failures if the solver has none."""
 
     loss: Tensor | None
     g0: Tensor

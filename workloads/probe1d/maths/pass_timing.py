@@ -27,8 +27,7 @@ class NoHook:
 
 
 class PassTimes(NoHook):
-    """Time of every slab pass in `rows` as (slab, milliseconds), read one pass late so that nothing waits for
-    it."""
+    """Times of slab passes in `rows` as (slab, milliseconds), read a pass late so that nothing waits."""
 
     def __init__(self, counts: Counts, device: str) -> None:
         self.counts, self.cuda = counts, device == "cuda"

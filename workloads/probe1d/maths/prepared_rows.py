@@ -47,8 +47,7 @@ class PreparedRows:
         return None if self.layout is None else self.layout.order
 
     def reach(self) -> Tensor:
-        """Largest |x| of each latent (of its nodes where compressed), float64 [L], in the order of the
-        latents here."""
+        """Largest |x| of each latent (of its nodes where compressed), float64 [L], latents in this order."""
         found = torch.zeros(self.x.latents, dtype=torch.float64, device=self.x.values.device)
         if self.layout is None:
             return found.scatter_reduce(0, self.x.indices.long(), self.x.values.double().abs(), "amax")
@@ -57,8 +56,7 @@ class PreparedRows:
         return found
 
     def least(self) -> Tensor:
-        """Smallest |x| of the non-zeros of each latent, infinite without any, float64 [L], in the order of
-        the latents here."""
+        """Smallest non-zero |x| of each latent, infinite without any, float64 [L], latents in this order."""
         found = torch.full((self.x.latents,), torch.inf, dtype=torch.float64, device=self.x.values.device)
         if self.layout is None:
             return found.scatter_reduce(0, self.x.indices.long(), self.x.values.double().abs(), "amin")
@@ -86,8 +84,7 @@ class Prepared:
 
 
 def labelled_constants(x: Csr, labels: Labels, grid: Tensor) -> Constants:
-    """Constants of a path that sums labels on every pass: the label sums are left at zero, and nothing reads
-    them."""
+    """Constants of a path that sums labels on every pass: label sums stay zero, and nothing reads them."""
     count, sum_x, sum_xx = power_sums(x)
     totals = class_totals(labels, grid)
     empty = torch.zeros(x.latents, grid.numel(), dtype=torch.float64, device=x.values.device)

@@ -12,8 +12,7 @@ PIECE = 1_000_000
 
 
 def rms_by_pass(x: Csr, counts: Counts) -> tuple[Tensor, Tensor]:
-    """Number and sum of squares of each latent's non-zeros by a pass over the data in pieces: float32 [L]
-    each."""
+    """Number and sum of squares of each latent's non-zeros, by a pass in pieces: float32 [L] each."""
     number = torch.zeros(x.latents, dtype=torch.float32, device=x.values.device)
     squares = torch.zeros_like(number)
     for columns, values in zip(x.indices.split(PIECE), x.values.float().split(PIECE), strict=True):

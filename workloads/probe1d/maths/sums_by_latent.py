@@ -16,8 +16,7 @@ NUMBER_OF_SUMS = {"gradient": 2, "hessian": 5, "loss": 6}
 
 
 class CscEvaluator:
-    """Evaluates any block whose rows are in rank order; rows may be missing and may repeat (flat lists of
-    pairs)."""
+    """Evaluates any block with rows in rank order; rows may be missing or repeat (flat lists of pairs)."""
 
     def __init__(self, layout: Layout, kernel: BucketKernel, precision: Precision, counts: Counts) -> None:
         self.layout, self.kernel, self.precision, self.counts = layout, kernel, precision, counts

@@ -25,8 +25,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Events:
-    """Activations by latent as numpy sees them: row and value of each event, `starts` [L + 1]; labels bool
-    [N, C]."""
+    """Activations by latent in numpy: row and value of each event, `starts` [L + 1]; labels bool [N, C]."""
 
     starts: Array
     rows: Array
@@ -166,8 +165,7 @@ def minimise(events: Events) -> tuple[Array, Array, Array]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What parameters come to, [L, C] each: F, G, exact counts at probability above one half, and excused
-    pairs."""
+    """What parameters come to, [L, C] each: F, G, exact counts at probability above 1/2, excused pairs."""
 
     loss: Array
     gradient: Array

@@ -1,5 +1,4 @@
-"""Filtered corruptions, drawn by keys: they depend on seed, mode and query alone, not on chunk, order or
-worker."""
+"""Filtered corruptions, drawn by keys: they depend on seed, mode and query, not on chunk, order, worker."""
 
 from __future__ import annotations
 

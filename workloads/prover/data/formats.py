@@ -61,8 +61,7 @@ class Problem:
         return tuple(sorted(named.union(*self.domains.values())))
 
     def largest_id(self, arity: int) -> int:
-        """The largest id of a state that is being packed: fresh variables of a rule stand above all
-        others."""
+        """Largest id of a state being packed: fresh variables of a rule stand above all others."""
         fresh = max(
             len({name for atom in (rule.head, *rule.body) for name in atom[1:]}) for rule in self.rules
         )
@@ -136,8 +135,7 @@ def read_triples(path: Path, arity: int = 2) -> list[tuple[Line, Triple]]:
 
 
 def parse_ground(line: Line, arity: int) -> Triple:
-    """``relation(a,b).``: split at the first ``(``, the last commas and the final ``)``; names may hold
-    anything else."""
+    """``relation(a,b).``: split at the first ``(``, last commas and final ``)``; names may hold the rest."""
     text = line.text.removesuffix(".").rstrip()
     relation, opened, rest = text.partition("(")
     if not opened or not rest.endswith(")") or not relation.strip():

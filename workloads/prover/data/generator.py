@@ -1,5 +1,4 @@
-"""Knowledge bases made on the spot, the same for a seed everywhere: families, countries, and one wide
-relation."""
+"""Knowledge bases made on the spot, equal for equal seeds: families, countries, and one wide relation."""
 
 from __future__ import annotations
 
@@ -208,8 +207,7 @@ def _distractors(rng: random.Random, count: int) -> Iterable[Rule]:
 
 
 def countries(count: int, seed: int = 0, hide: float = 0.2) -> Problem:
-    """Regions above subregions above countries, neighbours in the plane; test countries and their neighbours
-    lose regions."""
+    """Regions, subregions, countries, neighbours in the plane; test countries and theirs lose regions."""
     rng = random.Random(f"countries {seed}")
     points = {f"country{number}": (rng.random(), rng.random()) for number in range(count)}
     region = {name: f"region{int(2 * x)}" for name, (x, _) in points.items()}
@@ -246,8 +244,7 @@ def _nearest(points: dict[str, tuple[float, float]], name: str, k: int = 3) -> l
 
 
 def wide(entities: int, seed: int = 0, max_degree: int = 400) -> Problem:
-    """One relation whose in-degrees follow Zipf's law up to `max_degree`: lists beyond the cap, predicates of
-    many facts."""
+    """One relation, in-degrees by Zipf's law up to `max_degree`: lists beyond the cap, huge predicates."""
     rng = random.Random(f"wide {seed}")
     names = [f"e{number}" for number in range(entities)]
     facts = set()

@@ -237,8 +237,7 @@ def _domains(problem: Problem, vocabulary: Vocabulary) -> Tensor:
 
 
 def _known(problem: Problem, vocabulary: Vocabulary) -> Tensor:
-    """Keys of everything true that vocabulary can say; a validation triple may name what training never
-    saw."""
+    """Keys of everything true that vocabulary can say; validation may name what training never saw."""
     sayable = []
     for triple in (*problem.facts, *problem.valid, *problem.test):
         if triple[0] in vocabulary.predicate_ids and all(

@@ -101,8 +101,7 @@ class NativeExpander:
         return held, base
 
     def _room(self, rows: int) -> None:
-        """Buffers for the longest lists that many rows can have; what a step takes from them is copied by
-        then."""
+        """Buffers for the longest lists many rows can have; a step copies what it takes from them."""
         self.capacity = rows
         self.states = torch.empty(rows * CAP, ATOMS, 3, dtype=self.dtype)
         self.hashes = torch.empty(rows * CAP, dtype=torch.int64)
@@ -157,8 +156,7 @@ def as_grid(lists: Lists) -> Lists:
 def activate(
     product: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, x: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """x + LN(ReLU(product + bias)) in float32 [N, D], in place where x is given, and the same in the
-    product's type."""
+    """x + LN(ReLU(product + bias)) in float32 [N, D], in place of a given x; and in the product's type."""
     out = torch.empty(product.shape) if x is None else x
     following = out if product.dtype == torch.float32 else torch.empty_like(product)
     getattr(library(), f"activate_{NAMES[product.dtype]}")(

@@ -1,5 +1,4 @@
-"""The trunk in bfloat16 by matrix tiles (AMX), for CPUs that have them: all layers of a block of states in
-one call."""
+"""The trunk in bfloat16 by matrix tiles (AMX) of CPUs: all layers of a block of states in one call."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ def usable(shape: PolicyShape) -> bool:
 
 
 def tiled(weight: Tensor) -> Tensor:
-    """A layer's weight [out, in] as the kernel reads it: tiles of 16 columns and 32 rows, pairs of rows
-    beside one another."""
+    """A layer's weight [out, in] as the kernel reads it: tiles of 16 columns, 32 rows in adjacent pairs."""
     out, deep = weight.shape
     pairs = weight.to(torch.bfloat16).view(out // TILE, TILE, deep // DEPTH, DEPTH // 2, 2)
     return pairs.permute(0, 2, 3, 1, 4).flatten()
@@ -51,8 +49,7 @@ class TiledTrunk:
         self.shifts = torch.cat([weights[f"{name}.shift"] for name in layers]) if layers else self.biases[:0]
 
     def __call__(self, x: Tensor, rounded: Tensor) -> Tensor:
-        """What enters the last product, in `rounded` [N, D], from x [N, D] in float32 and the same in
-        bfloat16; both are lost."""
+        """The last product's input, in `rounded` [N, D]; x [N, D] in float32 and bfloat16 are both lost."""
         given = (self.weights, self.biases, self.scales, self.shifts, x, rounded)
         library().trunk(*map(ctypes.c_int64, (*x.shape, self.shape.layers)), *map(pointer, given))
         return rounded

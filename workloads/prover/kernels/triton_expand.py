@@ -57,8 +57,7 @@ def _offer(
     count,
     proof, overflow, A: tl.constexpr, PLACE_COUNT: tl.constexpr, SLOT_COUNT: tl.constexpr,
 ):  # fmt: skip
-    """Prune one raw successor, test it, and write it to the row's next place: new count, proof and
-    overflow."""
+    """Prune and test a raw successor, write it to the row's next place: new count, proof, overflow."""
     real = p > 0
     key = (p * base + a) * base + b
     slot = ((key * multiplier) >> (64 - bits)) & ((1 << bits) - 1)

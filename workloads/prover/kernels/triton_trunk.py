@@ -42,8 +42,7 @@ def _activate(
 def activate(
     product: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, x: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """x + LN(ReLU(product + bias)) in float32 [N, D], in place where x is given, and the same in the
-    product's type."""
+    """x + LN(ReLU(product + bias)) in float32 [N, D], in place of a given x; and in the product's type."""
     rows, width = product.shape
     out = torch.empty(rows, width, dtype=torch.float32, device=product.device) if x is None else x
     following = out if product.dtype == torch.float32 else torch.empty_like(product)

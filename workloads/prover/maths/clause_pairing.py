@@ -20,8 +20,7 @@ NARROW_PAIRS = 32
 
 
 class Pairs(NamedTuple):
-    """Pairs of rows and clauses: owner [M], number [M] of the fact or rule, real [M], and rows that found no
-    room [B]."""
+    """Pairs of rows and clauses: owner [M], number [M] of fact or rule, real [M]; rows without room [B]."""
 
     owner: Tensor
     number: Tensor
@@ -56,8 +55,7 @@ def ragged(found: Range) -> Pairs:
 
 
 def budgeted(found: Range, budget: int) -> Pairs:
-    """The clauses of as many rows as fit into `budget` pairs; rows that do not fit wait for the next
-    iteration."""
+    """Clauses of as many rows as fit into `budget` pairs; the other rows wait for the next iteration."""
     start, count = found
     ends = count.cumsum(0)
     deferred = ends > budget
@@ -113,8 +111,7 @@ class Indexed:
         bound_first, bound_second = first <= constants, second <= constants
         both = bound_first & bound_second if goals.shape[1] == 3 else torch.zeros_like(bound_first)
         swapped = bound_second & ~bound_first
-        # Keys of one prefix are consecutive: the range runs from the prefix followed by zeros to the next
-        # prefix.
+        # Keys of one prefix are consecutive: the range ends at the next prefix followed by zeros.
         span = base ** (goals.shape[1] - 2)
         prefix = predicate * base + torch.where(swapped, second, first)
         low = torch.where(both, prefix * span + second, prefix * span)

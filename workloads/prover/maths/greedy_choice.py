@@ -1,5 +1,4 @@
-"""The greedy choice with its tie rule: logits within tau of the best count as the best, and the first of them
-is taken."""
+"""The greedy choice and its tie rule: the first of the logits within tau of the best is taken."""
 
 from __future__ import annotations
 

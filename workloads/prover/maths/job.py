@@ -180,8 +180,7 @@ LOGGED = (
 
 
 def _log_row(row: Mapping[str, float], left: int) -> dict[str, float]:
-    """One iteration as it is logged. Padding that finished with its slab is no candidate, so `queue_left`
-    ends at or below 0."""
+    """One iteration as logged. Padding done with its slab is no candidate: `queue_left` ends <= 0."""
     logged = {name: row.get(name, 0.0) for name in LOGGED}
     rate = 1e3 * row["done"] / row["step_ms"] if row["step_ms"] > 0 else 0.0
     return {**logged, "queue_left": float(max(left, 0)), "cand_per_s": rate}

@@ -170,8 +170,7 @@ class Packer:
     def _packed(
         self, parts: list[Raw], pruned: list[Pruned], ranks: list[Tensor], total: Tensor, proof: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Survivors within the cap moved to their places: states, kept atoms, owners, and which places are
-        taken."""
+        """Survivors within the cap, at their places: states, kept atoms, owners, and places taken."""
         start = (
             total.cumsum(0) - total if self.ragged else torch.arange(len(total), device=total.device) * CAP
         )

@@ -171,8 +171,7 @@ class Policy:
         return h if self.folded else self.linear(h, "out").float()
 
     def keys(self, current: Tensor) -> tuple[Tensor, Tensor]:
-        """What values of successors are multiplied with, scaled: from values of current states [B, .] to [B,
-        .] and [B]."""
+        """What successors' values are multiplied with, scaled: values [B, .] to [B, .] and [B]."""
         scale = 1 / math.sqrt(self.shape.embedding)
         if not self.folded:
             return current * scale, torch.zeros_like(current[:, 0])

@@ -17,8 +17,7 @@ HITS = (1, 3, 10)
 
 
 class Results:
-    """Outcomes by candidate number, in buffers that grow as candidates finish. Actions only where they are
-    compared."""
+    """Outcomes by candidate number, in buffers that grow; actions only where they are compared."""
 
     def __init__(self, device: torch.device, traces: bool) -> None:
         self.device, self.traces = device, traces
@@ -35,8 +34,7 @@ class Results:
         self._parts.append((*fields, rows.actions) if self.traces else fields)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Outcomes by name, ordered by candidate number [N]; `actions` [N, max_depth] where traces are
-        kept."""
+        """Outcomes by name, ordered by candidate number [N]; `actions` [N, max_depth] if traces are kept."""
         names = ("number", "success", "depth", "log_prob", "ambiguous", "actions")
         columns = [torch.cat(parts).cpu().numpy() for parts in zip(*self._parts, strict=True)]
         found = dict(zip(names, columns, strict=False))

@@ -45,8 +45,7 @@ class AllRows:
 
 
 class MaskedRows(AllRows):
-    """Blanks the state of finished rows first: the report's sketch, with the same tensors of the same
-    size."""
+    """Blanks the state of finished rows first: the report's sketch, with tensors of unchanged size."""
 
     def __call__(self, rows: Rows) -> tuple[Rows, Tally]:
         """One iteration."""
@@ -175,8 +174,7 @@ def slab_by_slab(
 
 
 def queue_fed(slab: Slab, iterate: Callable[[Rows], tuple[Rows, Tally]]) -> Iterator[None]:
-    """One slab whose finished slots take the next candidates; with a free size it shrinks when the queue is
-    empty."""
+    """One slab whose finished slots take the next candidates; a free size shrinks with an empty queue."""
     rows = slab.fill()
     first = True
     while rows is not None:

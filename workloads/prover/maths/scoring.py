@@ -27,8 +27,7 @@ has less than e^-10 of the best one's probability, of which an error of a half i
 
 
 class Scores(NamedTuple):
-    """Logits [B, L + 1]; rows that found no room [B]; values [X, .] and where each successor's is: slot [B,
-    L]."""
+    """Logits [B, L + 1]; rows without room [B]; values [X, .] and where successors' are: slot [B, L]."""
 
     logits: Tensor
     deferred: Tensor
@@ -37,8 +36,7 @@ class Scores(NamedTuple):
 
 
 class Specials(NamedTuple):
-    """The special action of each row: its kind (0 TRUE, 1 FALSE, 2 END) [B], and whether it is the only one
-    [B]."""
+    """Special action of each row: its kind (0 TRUE, 1 FALSE, 2 END) [B]; whether it is the only one [B]."""
 
     kind: Tensor
     forced: Tensor
@@ -131,8 +129,7 @@ class PaddedScorer(Scorer):
 
 
 class BudgetScorer(Scorer):
-    """Real states only, packed into a fixed number of rows; lists that do not fit wait for the next
-    iteration."""
+    """Real states packed into a fixed number of rows; lists that do not fit wait an iteration."""
 
     def __call__(self, rows: Rows, lists: Lists, tally: Tally) -> Scores:
         """Logits of all actions."""
@@ -168,8 +165,7 @@ class BudgetScorer(Scorer):
 
 
 class RaggedScorer(Scorer):
-    """Exactly the real states; with `screen`, all in 16 bits first and again in 32 what comes near the
-    best."""
+    """Exactly the real states; with `screen`, in 16 bits first and again in 32 near the best."""
 
     def __call__(self, rows: Rows, lists: Lists, tally: Tally) -> Scores:
         """Logits of all actions."""

@@ -1,5 +1,7 @@
-"""How many rows a slab can have and how many it should: predicted memory, the refusal that stands for an
-out-of-memory error, and the search for the size that takes the least time per row."""
+"""How many rows a slab can have and how many it should.
+
+Predicted memory, a refusal in place of an out-of-memory error, a search for the least time per row.
+"""
 
 from __future__ import annotations
 
@@ -129,8 +131,7 @@ def best_slab(
 
 
 def _climb(probe: Callable[[int], float], most: int, memory: SlabMemory, budget: int) -> dict[int, float]:
-    """Seconds per row and step by size, smallest first; two rungs in a row far above the best end the
-    climb."""
+    """Seconds per row and step by size, smallest first; two rungs in a row far above the best end it."""
     times: dict[int, float] = {}
     for size in LADDER:
         if times and (memory.peak_bytes(size) > budget or size >= 2 * most):
@@ -152,8 +153,7 @@ def _probe(step: StepFunction, factory: RowFactory, queries: torch.Tensor, size:
 
 
 def processor_seconds(like: torch.Tensor) -> float:
-    """Seconds on the clock of the device of `like`, once its queue is empty: of this process where that is a
-    CPU."""
+    """Seconds on the clock of `like`'s device, its queue drained; of this process if that is a CPU."""
     if like.is_cuda:
         torch.cuda.synchronize()
         return time.perf_counter()

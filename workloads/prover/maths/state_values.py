@@ -46,8 +46,7 @@ class EveryState:
 
 
 class Untallied(EveryState):
-    """Evaluates without keeping count, as compiled code needs: a counter would be guarded, and recompile each
-    step."""
+    """Evaluates uncounted, as compiled code needs: a guarded counter would recompile each step."""
 
     def __call__(self, states: Tensor) -> Tensor:
         """Values [N, .] of states [N, A, 1+r]."""

@@ -64,8 +64,7 @@ def match_heads(goals: Tensor, heads: Tensor, constants: int) -> tuple[Tensor, T
             a, b = goals[:, earlier], goals[:, later]
             matches = matches & (~same | (a == b) | (a > constants) | (b > constants))
             forced = same & (a != b)
-            # Of a variable and a constant the variable is bound; of two variables the later takes the name of
-            # the earlier.
+            # Of a variable and a constant the variable is bound; of two variables the later is renamed.
             source = torch.where(forced & (b > constants), b, torch.where(forced & (a > constants), a, 0))
             target = torch.where(b > constants, a, b)
             sigma.append((source, target))
@@ -103,8 +102,7 @@ class Unifier:
         return Raw(self._padded(rest), pairs.owner, pairs.real & matches & ~itself)
 
     def with_rules(self, current: Tensor, pairs: Pairs) -> Raw:
-        """Resolvents with rules: the body, its head variables taken from the goal, and the rest of the
-        state."""
+        """Resolvents with rules: the body, head variables taken from the goal, and the state's rest."""
         heads, bodies = self.heads[pairs.number], self.bodies[pairs.number]
         goals, rest = current[:, 0, 1:][pairs.owner], current[:, 1:][pairs.owner]
         valid = pairs.real

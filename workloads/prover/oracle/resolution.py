@@ -62,8 +62,7 @@ class Resolver:
         return term > self.constants
 
     def unify(self, goal: Atom, head: Atom) -> dict[int, int] | None:
-        """The most general unifier of two flat atoms, variables resolved all the way; None where there is
-        none."""
+        """The most general unifier of two flat atoms, variables resolved all the way; None without one."""
         bound: dict[int, int] = {}
 
         def walk(term: int) -> int:
@@ -196,8 +195,7 @@ class Resolver:
 
 @dataclass
 class Scorer:
-    """The policy in float64, from weights by name: P, U, V; trunk.I.weight/bias/scale/shift; hidden and
-    out."""
+    """The policy in float64 from weights by name: P, U, V; trunk.I.weight/bias/scale/shift; hidden, out."""
 
     weights: Mapping[str, np.ndarray]
     layers: int
@@ -229,8 +227,7 @@ class Scorer:
 
 
 def choose(logits: Sequence[float], tau: float = TAU) -> tuple[int, float, bool]:
-    """Action, log-probability and whether rounding could change the choice: all within tau of the best count
-    as best."""
+    """Action, log-probability, and whether rounding could change it: all within tau of the best are best."""
     top = max(logits)
     near = [logit >= top - tau for logit in logits]
     snapped = [top if snap else logit for logit, snap in zip(logits, near, strict=True)]
@@ -295,8 +292,7 @@ def corruptions(
     base: int,
     count: int | None,
 ) -> list[Atom]:
-    """The corruptions of argument `place` (0 or 1): the `count` eligible entities of smallest key, or all by
-    id."""
+    """The `count` eligible entities of smallest key for argument `place` (0 or 1), or all by id."""
     replaced = [
         (e, (*query[: place + 1], e, *query[place + 2 :])) for e in sorted(entities) if e != query[place + 1]
     ]

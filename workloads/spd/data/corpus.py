@@ -1,5 +1,4 @@
-"""Texts that need no download: stories from a grammar, the standard library, and sequences of known
-entropy."""
+"""Texts without download: stories from a grammar, the standard library, sequences of known entropy."""
 
 from __future__ import annotations
 
@@ -110,8 +109,7 @@ def markov(count: int, vocab: int, seed: int = 0, branches: int = 4) -> np.ndarr
 
 
 def induction(count: int, vocab: int, period: int = 16, seed: int = 0) -> np.ndarray:
-    """Random runs of `period` ids, each said twice: the second half is known to whoever looks back
-    [count]."""
+    """Random runs of `period` ids, each said twice: looking back tells the second half [count]."""
     generator = np.random.default_rng(seed)
     halves = generator.integers(0, vocab, (count // (2 * period) + 1, period))
     return np.concatenate([halves, halves], axis=1).reshape(-1)[:count]

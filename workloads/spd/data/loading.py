@@ -67,8 +67,7 @@ class Plan(Sampler[list[int]]):
 
 
 class RowByRow(Dataset[Any]):
-    """One row at a time for tokens, as a hub's data set hands them out; toys make a batch of vectors in one
-    go."""
+    """Tokens one row at a time, as a hub's data set hands them out; toys make a whole batch of vectors."""
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
@@ -88,8 +87,7 @@ class VectorBatches(RowByRow):
 
 
 class StreamedBatches(IterableDataset[Any]):
-    """Batches as a stream. Sharded, a worker yields only its own: else each worker would repeat all of
-    them."""
+    """Batches as a stream. Sharded, a worker yields its own alone: else each would repeat all."""
 
     def __init__(self, rows: Rows, plan: Plan, sharded: bool) -> None:
         self.dataset = VectorBatches(rows) if rows.vectors else RowByRow(rows)

@@ -207,8 +207,7 @@ def token_rows(file: TokenFile, seq: int, context: int, batch: int) -> tuple[Row
 
 
 def feature_rows(features: int, count: int, activity: float, seed: int) -> Rows:
-    """Sparse vectors [count, f]: each feature is active with probability `activity`, its value uniform in [0,
-    1]."""
+    """Sparse vectors [count, f]: a feature is active with probability `activity`, uniform in [0, 1]."""
     generator = np.random.default_rng(seed)
     values = generator.random((count, features), dtype=np.float32)
     values *= generator.random((count, features), dtype=np.float32) < activity

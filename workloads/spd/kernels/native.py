@@ -1,5 +1,4 @@
-"""A toy's terms and gradients in C++: what `formulas` writes down, in two calls and without a tensor for each
-step between."""
+"""A toy's terms and gradients in C++: what `formulas` writes down, in two calls, without tensors between."""
 
 from __future__ import annotations
 

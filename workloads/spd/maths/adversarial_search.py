@@ -34,8 +34,7 @@ def ascend(sources: Stacks, gradients: Mapping[tuple[str, ...], Tensor], size: f
 
 
 class Search:
-    """The inner loop through the whole graph: parameters and importances keep theirs, and the mean is
-    differentiated."""
+    """The inner loop through the whole graph, parameters and importances too; differentiates the mean."""
 
     def __init__(self, passes: Passes, counts: Counter[str]) -> None:
         self.passes, self.counts = passes, counts
@@ -62,8 +61,7 @@ class Search:
 
 
 class DetachedSearch(Search):
-    """The inner loop without the graph of parameters and importances; only the sign counts, so the sum will
-    do."""
+    """The inner loop without the graph of parameters and importances; signs count, so the sum will do."""
 
     def _ingredients(
         self, about: Masking, operands: Mapping[str, Operands]
@@ -102,8 +100,7 @@ class Steps:
 
 
 class ScheduledSteps(Steps):
-    """One step at first and all of them from half of training on: early masks are far from the worst case
-    anyway."""
+    """One step at first, all from half of training on: early masks are far from the worst case."""
 
     def __init__(self, iterations: int) -> None:
         self._half = max(iterations // 2, 1)
@@ -122,8 +119,7 @@ class EverySteps(Steps):
 
 
 class LargerSteps(Steps):
-    """A quarter of the steps, each so much longer that they reach as far; a source needs no step beyond its
-    range of 1."""
+    """A quarter of the steps, longer to reach as far; no step need exceed the sources' range of 1."""
 
     FEWER = 4
 

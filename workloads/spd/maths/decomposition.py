@@ -92,8 +92,7 @@ class Decomposition:
         return {**own, **self.importance.named_tensors()}
 
     def named_gradients(self) -> dict[str, Tensor]:
-        """Copies of gradients under the names of `named_tensors`, in the order of names; zeros where nothing
-        flowed."""
+        """Copies of gradients, named and ordered as `named_tensors`; zeros where nothing flowed."""
         parameters = [*self.component_parameters(), *self.importance_parameters()]
         values = [parameter.data for parameter in parameters]
         try:

@@ -112,8 +112,7 @@ def kl_sum(logits: Tensor, p: Tensor, entropy: Tensor) -> Tensor:
 
 
 class _KlOfLogits(torch.autograd.Function):
-    """The cached form with its gradient written down: one exponential, no chain of vocabulary-sized
-    tensors."""
+    """The cached form with a written gradient: one exponential, no chain of vocabulary-sized tensors."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, p: Tensor, entropy: Tensor) -> Tensor:

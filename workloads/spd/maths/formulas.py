@@ -41,8 +41,7 @@ class ImportanceFormulas:
     def forward(self, a: Tensor) -> Tensor:
         """g [K, B, C] of activations [K, B, C]."""
         alone = a.transpose(1, 2).reshape(-1, a.shape[1], 1)
-        # A column of ones beside the activation: the bias comes with the product instead of being spread out
-        # before it.
+        # A column of ones beside the activation: the bias comes with the product, not spread before it.
         self._read = torch.cat([torch.ones_like(alone), alone], -1)
         self._z = torch.bmm(self._read, torch.cat([self._biases[0], self._first], 1))
         self._hidden = F.gelu(self._z)
@@ -57,8 +56,7 @@ class ImportanceFormulas:
         bias, first = torch.bmm(self._read.transpose(1, 2), inner).unbind(1)
         found = [first, torch.bmm(self._hidden.transpose(1, 2), out), bias, out.sum(1)]
         towards = torch.bmm(inner, self._first.transpose(1, 2)).view(modules, count, rows).transpose(1, 2)
-        # Fused AdamW reads gradients as if they lay like their parameters; a strided one would go to the
-        # wrong entries.
+        # Fused AdamW reads gradients as if laid out like parameters; a strided one hits wrong entries.
         return towards, [
             value.contiguous().view_as(own) for own, value in zip(self.parameters, found, strict=True)
         ]

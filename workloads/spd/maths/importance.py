@@ -123,8 +123,7 @@ def _stacked_layers(h: Tensor, weights: Sequence[Tensor], biases: Sequence[Tenso
 
 
 def _stacked_components(h: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
-    """Layers [K, C, i, o] on [K, T, C, i]; ends as [K, T, C]. The last is a weighted sum, no product of
-    matrices."""
+    """Layers [K, C, i, o] on [K, T, C, i]; ends as [K, T, C]: the last is a weighted sum, no matmul."""
     for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
         h = F.gelu(torch.einsum("ktci,kcio->ktco", h, weight) + bias.unsqueeze(1))
     return (h * weights[-1].squeeze(-1).unsqueeze(1)).sum(-1) + biases[-1].squeeze(-1).unsqueeze(1)
@@ -206,8 +205,7 @@ class ImportanceSet(nn.Module):
 
 
 class StackedImportanceSet(nn.Module):
-    """The same functions, those of one shape together, and their results again put together by number of
-    subcomponents."""
+    """The same functions, joined where of one shape; results joined by number of subcomponents."""
 
     def __init__(self, single: ImportanceSet, groups: Sequence[Names]) -> None:
         super().__init__()

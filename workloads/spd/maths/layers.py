@@ -55,8 +55,7 @@ class RMSNorm(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Rotary positions: angles anew in every call and a rotated copy of each tensor, or a table and one
-    rotation of both."""
+    """Rotary positions: angles and rotated copies in every call, or a table and one rotation of both."""
 
     frequencies: Tensor
 
@@ -77,8 +76,7 @@ class Rotary(nn.Module):
         return torch.outer(numbers, self.frequencies)
 
     def _joint(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        # Made by the first call, once the module has its type and device: another type would round other
-        # angles.
+        # Made by the first call, once the module's type and device are known: another type rounds otherwise.
         if self._table is None or self._table[0].dtype != self.frequencies.dtype:
             angles = self._angles(self.context)
             self._table = angles.cos(), angles.sin()

@@ -84,8 +84,7 @@ def blend(lower: Tensor, source: Tensor) -> Tensor:
 
 
 def make_masks(masking: Masking, inside: bool = False) -> dict[str, SiteMask]:
-    """Masks of a pass by module; `inside` hands sources over with importances, to be blended inside the
-    product."""
+    """Masks of a pass by module; `inside` hands sources and importances over, to blend in the product."""
     if masking.deltas is None or masking.sources is None:
         return masks_of(masking)
     if masking.rows is not None:
@@ -124,8 +123,7 @@ def masks_of_rows(masking: Masking, rows: Mapping[str, Tensor], inside: bool = F
 
 
 def rows_of(route: Tensor) -> Tensor:
-    """Numbers of the routed positions [R]. Host tensors only: elsewhere the host would wait for their
-    number."""
+    """Numbers of the routed positions [R]. Host tensors only: a device would make the host wait."""
     return torch.from_numpy(route.numpy().reshape(-1).nonzero()[0])
 
 

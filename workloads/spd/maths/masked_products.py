@@ -26,8 +26,7 @@ Sigmoid = Callable[[Tensor], Tensor]
 
 
 class _LowerLeaky(torch.autograd.Function):
-    """clamp(g, 0, 1) whose gradient leaks below 0 where a step would raise g: a dead component can come
-    back."""
+    """clamp(g, 0, 1); below 0 the gradient leaks where a step would raise g, to revive dead components."""
 
     @staticmethod
     def forward(ctx: Any, g: Tensor) -> Tensor:
@@ -157,8 +156,7 @@ def check_waiting(mask: Tensor) -> None:
 
 
 def check_on_device(mask: Tensor) -> None:
-    """The same test where the device finds out by itself: a violation ends the program later, and nobody
-    waits."""
+    """The same test, made by the device: a violation ends the program later, and nobody waits."""
     inside = ~((mask < 0) | (mask > 1)).any()
     torch._assert_async(inside, "a mask must lie in [0, 1]")  # pyright: ignore[reportPrivateImportUsage]
 

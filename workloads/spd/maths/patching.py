@@ -116,8 +116,7 @@ class Patching(ABC):
 
 
 class TemporaryHooks(Patching):
-    """Every pass registers its hooks and removes them. The module computes its own product first, needed or
-    not."""
+    """Every pass registers and removes hooks. The module computes its product first, needed or not."""
 
     def _run(self, batch: Tensor, call: Call, **where: Any) -> Tensor:
         hooked = self.sites if call.inputs is not None else call.masks
@@ -252,8 +251,7 @@ class Wrappers(Patching):
         return self.under(call, self.target, batch, **where)
 
     def under(self, call: Call, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """`function` with `call` in force; the call before it is in force again afterwards, whatever
-        happens."""
+        """`function` with `call` in force; the call before it is restored, whatever happens."""
         before, self.slot.call = self.slot.call, call
         try:
             return function(*args, **kwargs)

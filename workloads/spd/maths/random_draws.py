@@ -22,8 +22,7 @@ Routes = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Sources:
-    """Draws of a stochastic term: components [..., C], deltas [...] and, where positions are routed, the
-    routes."""
+    """Draws of a stochastic term: components [..., C], deltas [...], and routes where routed."""
 
     components: Stacks
     deltas: Stacks
@@ -65,8 +64,7 @@ class Draws:
         self._rows = slice(None)
 
     def begin(self, rows: slice = slice(None)) -> None:
-        """Start the draws of a microbatch, which is these rows of the whole batch. Only frozen draws look at
-        them."""
+        """Start the draws of a microbatch, these rows of the batch. Only frozen draws look at them."""
         self._next = 0
         self._rows = rows
 
@@ -81,8 +79,7 @@ class Draws:
         return {name: route[self._rows] for name, route in made.items()} if self._frozen else made
 
     def adversarial(self, lead: torch.Size, spec: LossSpec) -> Stacks:
-        """Where the search begins: [1, .., 1, C+1] for shared sources, [..., C+1] for one at each
-        position."""
+        """Where the search begins: [1, .., 1, C+1] for shared sources, [..., C+1] by position."""
         shared = spec.scope == "shared"
         shape = torch.Size([1] * len(lead)) if shared else self._whole(lead)
         made = self._once(lambda: self._start(shape, spec.init))

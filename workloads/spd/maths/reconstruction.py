@@ -134,8 +134,7 @@ class Reconstruction:
 
 
 def _singly(stacks: Stacks) -> Stacks:
-    """Every module under a key of its own; unbound once, for taking one out of a stack fills zeros for all
-    others."""
+    """Every module under its own key; unbound once, since picking from a stack fills zeros for the rest."""
     return {(name,): tensor for name, tensor in unstack(stacks).items()}
 
 

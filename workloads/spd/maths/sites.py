@@ -138,8 +138,7 @@ def one_by_one(sites: Sequence[Site]) -> tuple[Names, ...]:
 
 
 def by_width(sites: Sequence[Site]) -> tuple[Names, ...]:
-    """Modules with equally many subcomponents together; token ids stay apart, their positions have another
-    rank."""
+    """Modules with equally many subcomponents; token ids apart, whose positions have another rank."""
     groups: dict[int, list[str]] = {}
     for site in sites:
         groups.setdefault(site.count, []).append(site.name)
@@ -147,8 +146,7 @@ def by_width(sites: Sequence[Site]) -> tuple[Names, ...]:
 
 
 def unstack(stacks: Mapping[Names, Tensor]) -> dict[str, Tensor]:
-    """One tensor for each module. Unbinding is one node of the graph for all; indexing would fill a zero
-    tensor for each."""
+    """One tensor for each module by unbinding, one node for all; indexing would fill zeros for each."""
     found: dict[str, Tensor] = {}
     for names, tensor in stacks.items():
         found |= {names[0]: tensor} if len(names) == 1 else dict(zip(names, tensor.unbind(0), strict=True))

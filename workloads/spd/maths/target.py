@@ -193,8 +193,7 @@ class Gpt2(Target):
         return self.ln_f(hidden)
 
     def head(self, hidden: Tensor) -> Tensor:
-        """[B, S, d] -> [B, S, v]. The table itself, not the module: a decomposed embedding leaves the head
-        alone."""
+        """[B, S, d] -> [B, S, v], by the table, not the module: decomposing the embedding spares the head."""
         return nn.functional.linear(hidden, self.wte.weight)
 
 

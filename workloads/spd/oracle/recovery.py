@@ -53,8 +53,7 @@ class Recovery:
 
     @property
     def found(self) -> bool:
-        """Whether each feature has a subcomponent of its own, in its own direction; the second module's may
-        be shared."""
+        """Whether each feature has its own subcomponent and direction; the second module's may be shared."""
         alone = self.ci_errors == 0 and self.distinct[1] >= 3 and self.most_active[1] <= 2
         return alone and self.cosine > 0.99 and self.low >= 0.9 and self.high <= 1.1 and self.elsewhere < 0.02
 

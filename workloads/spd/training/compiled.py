@@ -141,8 +141,7 @@ class PassForm:
 
 
 class CompiledPasses(Passes):
-    """Masked pass and divergence as one graph: masks are made inside, and everything that varies is a tensor
-    argument."""
+    """Masked pass and divergence as one graph: masks made inside, all that varies a tensor argument."""
 
     def __init__(self, patching: Wrappers, reuse: bool) -> None:
         super().__init__(patching, reuse)
@@ -162,8 +161,7 @@ class CompiledPasses(Passes):
         return self._built[key](moment.batch, moment.between, tensors, flat_operands(operands), constants)
 
     def note(self, masking: Masking, names: Sequence[str]) -> None:
-        """Count a pass and check what its masks are made from: they lie between importances, sources and
-        1."""
+        """Count a pass and check what makes its masks: it lies between importances, sources and 1."""
         self.patching.counts["masked_passes"] += 1
         self.patching.counts["masked_modules"] += len(names)
         for stacks in (masking.lower, masking.sources or {}):

@@ -1,5 +1,4 @@
-"""How good a decomposition is, on held-out rows: each batch updates sums, and one read at the end turns them
-into numbers."""
+"""How good a decomposition is on held-out rows: batches update sums, one read makes numbers of them."""
 
 from __future__ import annotations
 

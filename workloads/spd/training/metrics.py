@@ -1,5 +1,4 @@
-"""When the host reads what the device has computed: every number in every iteration, or all at once where
-they are logged."""
+"""When the host reads device results: each number in each iteration, or all at once when logged."""
 
 from __future__ import annotations
 

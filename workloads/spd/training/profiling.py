@@ -32,8 +32,7 @@ class NoProfiler:
 
 
 class EventTimes(NoProfiler):
-    """A pair of CUDA events for each iteration, kept in a ring and read long after: the report's sample waits
-    each time."""
+    """CUDA event pairs of iterations, kept in a ring and read long after: the report waits each time."""
 
     def __init__(self) -> None:
         self._ring = [
@@ -59,8 +58,7 @@ class EventTimes(NoProfiler):
 
 
 class TorchProfiler(NoProfiler):
-    """PyTorch's profiler with wait, warm-up and active iterations; its trace goes to the trial's scratch
-    folder."""
+    """PyTorch's profiler with wait, warm-up and active iterations; traces go to the scratch folder."""
 
     def __init__(self, folder: Path) -> None:
         self._steps = 0

@@ -1,5 +1,4 @@
-"""Where a target's values come from: known in closed form, trained here and kept, drawn, or read from a local
-folder."""
+"""Where a target's values come from: a closed form, training here (kept), a draw, or a local folder."""
 
 from __future__ import annotations
 

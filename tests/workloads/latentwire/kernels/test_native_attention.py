@@ -1,5 +1,4 @@
-"""The encoder's attention kernel: against the textbook formula, at awkward lengths, and what loading it must
-not do."""
+"""The encoder's attention kernel: the textbook formula, awkward lengths, and what loading must not do."""
 
 from __future__ import annotations
 

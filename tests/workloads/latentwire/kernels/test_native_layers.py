@@ -1,5 +1,4 @@
-"""Kernels of a frozen model's layers: against formulas in double precision, and where they leave the work to
-others."""
+"""Kernels of a frozen model's layers: formulas in double precision, and what they leave to others."""
 
 from __future__ import annotations
 

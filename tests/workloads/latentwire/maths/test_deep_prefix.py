@@ -25,8 +25,7 @@ PAST = 3
 
 
 class Reference:
-    """The model written out for one row and one head at a time, with complex rotations: shares nothing with
-    `lm.py`."""
+    """The model for one row and head at a time, with complex rotations: shares nothing with `lm.py`."""
 
     def __init__(
         self, lm: Any, *, rotate_past: bool = False, first: int = PAST, hidden: bool = False

@@ -1,5 +1,4 @@
-"""Merged, cached, batched and joined paths compute what the naive path computes, term by term and in their
-gradients."""
+"""Merged, cached, batched and joined paths agree with the naive path, term by term and in gradients."""
 
 from __future__ import annotations
 
@@ -136,8 +135,7 @@ def test_a_wrong_shift_is_told_apart_from_rounding(evidence_of, deviations, monk
 def test_a_mean_over_pieces_is_told_apart_from_global_counts(
     evidence_of, deviations, short, monkeypatch
 ) -> None:
-    """The planted mutant gives each piece the denominators of its own rows; answers have two, three and four
-    tokens."""
+    """The mutant uses each piece's own denominators; answers have two, three and four tokens."""
     from workloads.latentwire.data import batches
 
     reference = evidence_of(data=short)

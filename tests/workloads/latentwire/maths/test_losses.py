@@ -77,8 +77,7 @@ def test_answers_of_two_tokens_give_finite_early_losses() -> None:
 
 
 def test_chunks_weighted_by_rows_are_told_apart() -> None:
-    """Upstream averaged chunk means; the oracle sees another number wherever chunks have other token
-    counts."""
+    """Upstream averaged chunk means: the oracle differs wherever chunks have other token counts."""
     rng = np.random.default_rng(0)
     ce, lengths = rng.random((4, T)), [6, 6, 1, 1]
     whole = by_hand(ce, ce[:, :K], lengths)[0]

@@ -1,5 +1,4 @@
-"""The frozen model: causal order, batch mates, kept keys and values, pruned rows, finite differences, the
-reference library."""
+"""The frozen model: causal order, batch mates, caches, pruned rows, finite differences, reference library."""
 
 from __future__ import annotations
 

@@ -57,8 +57,7 @@ def test_every_level_gives_the_whole_pass_where_it_is_read(level, options, joine
 
 @pytest.mark.parametrize("level", ["recompute", "slice", "slice_header"])
 def test_a_row_does_not_depend_on_its_mates(level) -> None:
-    """Upstream padded prompts on the right and put answers behind the pads: the batch decided what the
-    teacher saw."""
+    """Upstream padded prompts right, answers behind the pads: the teacher's view depended on the batch."""
     together = logits(level)
     for number, row in enumerate(ROWS):
         assert torch.allclose(logits(level, [row])[0], together[number], atol=1e-12)

@@ -1,5 +1,4 @@
-"""Trainings of LoRA and deep prefixes: every path trains them alike, and steps, clip and checkpoints hold all
-of them."""
+"""Trainings of LoRA and deep prefixes: all paths train them alike; steps, clip, checkpoints hold them."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ FAST = {**FAST_EXACT, "effective_batch": 4, "micro_batch": 4}
 
 @pytest.fixture
 def evidence(start, run) -> Callable[..., dict[str, Tensor]]:
-    """Terms, all gradients, losses of some steps and greedy answers; in float64, with additions that have
-    learned."""
+    """Terms, all gradients, losses of some steps, greedy answers; in float64, additions having learned."""
 
     def compute(levels=None, steps=1, **config) -> dict[str, Tensor]:
         made = learn(start(levels, **{"dtype": "float64", **config}))
@@ -177,8 +175,7 @@ def test_a_training_whose_additions_are_zero_is_the_one_without(start) -> None:
 
 @pytest.fixture
 def clipped(start, run) -> Callable[[], Iterator[float]]:
-    """The norm that a step reports, that of all gradients that are there, and what the optimiser sees of
-    it."""
+    """The norm that a step reports, the norm of all gradients, and what the optimiser sees of it."""
 
     def compute() -> Iterator[float]:
         made = learn(start({"sync": "late"}, dtype="float64", clip=1e-3, **BOTH))

@@ -29,8 +29,7 @@ def test_compiled_layers_compute_the_same_and_settle_after_the_first_step(
     start, run, evidence_of, deviations, monkeypatch, config
 ) -> None:
     reference = evidence_of({"passes": "merged"}, **config)
-    # Graphs are captured as for inductor but run by PyTorch's own kernels: seconds instead of a compiler's
-    # minutes.
+    # Graphs are captured as for inductor but run by PyTorch's kernels: no minutes of a compiler.
     compile_fully = torch.compile
     monkeypatch.setattr(
         torch, "compile", lambda function, **options: compile_fully(function, backend="aot_eager", **options)

@@ -21,12 +21,10 @@ def test_a_preset_has_its_density_and_its_share_of_dead_latents(preset):
     shape = generator.PRESETS[preset]
     data = generator.generate(shape, 0)
     found = stats(data)
-    # Preferred classes come on top of the density, and how many rows they fill depends on the few images of a
-    # preset.
+    # Preferred classes add to the density; how many rows they fill depends on a preset's few images.
     assert data.x.nnz / shape.rows == pytest.approx(shape.density, rel=0.25)
     silent = float((found.count == 0).double().mean())
-    # Besides the dead ones, a rare latent expects three rows and is silent once in twenty; so are the slowest
-    # others.
+    # Besides dead ones, rare latents expect three rows and one in twenty is silent; so are the slowest.
     error = 3.5 * np.sqrt(shape.dead / shape.latents)
     assert shape.dead - error <= silent <= shape.dead + 0.06 + error
     empty = (found.positives == 0).sum()

@@ -17,8 +17,7 @@ from workloads.probe1d.maths.buckets import Bucket, bucket_edges, bucket_width, 
 from workloads.probe1d.maths.event_sums import CompiledKernel, EagerKernel
 from workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS
 
-# A float32 event is good to 1e-7; up to 128 of them are added one after the other, with errors that partly
-# cancel.
+# A float32 event is good to 1e-7; up to 128 are added one after the other, and errors partly cancel.
 BOUND = {"f32": 3e-6, "f64": 1e-12, "f32acc64": 1e-6, "block": 3e-6}
 
 

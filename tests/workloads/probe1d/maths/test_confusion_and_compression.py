@@ -15,8 +15,7 @@ from workloads.probe1d.maths import compress, confusion
 
 @st.composite
 def counted_problems(draw):
-    """A small dense matrix with repeated values and signs, multi-hot labels, and parameters with w = 0 among
-    them."""
+    """A small dense matrix with repeated values and signs, multi-hot labels, some parameters w = 0."""
     rows, latents, classes = draw(st.integers(1, 12)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
     values = st.sampled_from([0.0, 0.0, -2.0, -0.5, 0.5, 1.0, 3.0])
     dense = np.array(draw(st.lists(values, min_size=rows * latents, max_size=rows * latents))).reshape(

@@ -78,8 +78,7 @@ def test_failures_are_the_dead_latents_times_the_classes_that_cancel_exactly(sol
     [("digits", range(18, 23)), pytest.param("digits16", [40], marks=pytest.mark.workloads)],
 )
 def test_an_unscaled_activity_test_stalls_where_scales_are_small(solve, data, mismatch_passes):
-    # Forty passes stand for any number: what has stalled after twice the passes of a healthy slab never moves
-    # again.
+    # Forty stand for any number: a slab stalled after twice the passes of a healthy one never moves again.
     mismatch = solve({"solver": "late", "precision": "f64"}, data=data, metrics=False, max_iter=40)
     scaled = solve({**SCALED, "precision": "f64"}, data=data, metrics=False, max_iter=40)
     assert first_slab_passes(mismatch) in mismatch_passes
@@ -106,12 +105,10 @@ WIDE_SUMS = {"precision": "f32acc64"}
 
 @pytest.mark.slow
 def test_float64_accumulators_alone_leave_the_failures_and_the_stalled_slabs_as_they_are(solve):
-    """The report's question about mixed precision: sums in float64 and weights in float32, nothing else
-    repaired."""
+    """The report's mixed-precision question: sums in float64, weights in float32, nothing else repaired."""
     naive = solve(WIDE_SUMS, data="digits16", metrics=False, max_iter=100)
     counters, numbers = naive.counters(), naive.evidence().numbers
-    # Three dead pixels by the classes whose prior still cancels exactly (4 of the first 8; 5 in float32),
-    # each pass.
+    # Three dead pixels by classes whose prior still cancels (4 of the first 8; 5 in float32), each pass.
     assert counters["n_fail"] == 1200
     assert counters["failing_passes"] == first_slab_passes(naive) == 100
     assert counters["lambda_max_live"] == pytest.approx(1e12)
@@ -189,8 +186,7 @@ def exact_derivatives(x, y, b, w):
 
 @pytest.fixture
 def two_scales(write_problem):
-    """No hit among two non-zeros of very different size: the large one saturates while the small one still
-    counts."""
+    """No hit among two non-zeros of far different size: the large one saturates, the small counts."""
     dense = np.zeros((1024, 1))
     dense[0], dense[1] = 0.025, 4.1
     labels = np.zeros(1024, dtype=np.int64)

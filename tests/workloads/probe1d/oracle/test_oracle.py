@@ -1,5 +1,4 @@
-"""The float64 minimiser that judges every solver is itself judged by three methods that share nothing with
-it."""
+"""The float64 minimiser that judges solvers is judged by three methods that share nothing with it."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ def test_the_loss_equals_a_loop_over_all_rows(x, y):
     column = next(iter(minimiser.columns(events)))
     for b, w in ((-0.3, 0.7), (2.0, -1.5), (-9.0, 4.0)):
         found = float(column.loss(np.array([b]), np.array([w]))[0])
-        # Forty additions in float64: 1e-10 leaves room for cancellation between the softplus and the label
-        # term.
+        # Forty additions in float64: 1e-10 leaves room for softplus and label term to cancel.
         assert found == pytest.approx(dense_loss(x, y, b, w), rel=1e-10, abs=1e-12)
 
 

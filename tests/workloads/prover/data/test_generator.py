@@ -51,8 +51,7 @@ def bindings(rule, relations):
 
 
 def clan_knows(relation, clan, a, b):
-    """Whether a person's sex and parents make the relation true, for the relations that parents alone
-    decide."""
+    """Whether sex and parents of a person make the relation true, for those that parents alone decide."""
     male = relation in ("father", "son", "brother", "husband", "uncle", "nephew")
     if relation in ("father", "mother"):
         return clan.male[a] == male and a in clan.parents.get(b, ())

@@ -1,5 +1,4 @@
-"""The step as one graph: the same choices, nothing compiled after an exact warm-up, and one more graph per
-new size."""
+"""The step as one graph: same choices, no compilation after an exact warm-up, one more graph per size."""
 
 from __future__ import annotations
 
@@ -75,8 +74,7 @@ def test_leaving_finished_rows_out_of_compiled_steps_changes_no_rank(solve, more
 
 
 def test_compiled_hashes_of_narrow_states_are_the_eager_ones():
-    """Generated C++ has undefined signed overflow where eager kernels wrap around; strided narrow states
-    showed it."""
+    """Signed overflow wraps in eager kernels but is undefined in C++; narrow strided states showed it."""
     states = torch.randint(
         1, 200, (64, 26, 6, 3), dtype=torch.int32, generator=torch.Generator().manual_seed(1)
     )

@@ -1,5 +1,4 @@
-"""Arithmetic of hashes: what compiled code does without overflow is what eager code does by wrapping
-around."""
+"""Arithmetic of hashes: compiled code does without overflow what eager code does by wrapping around."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Successor lists of the torch paths and of the native kernel, against the oracle and against cases worked
-out by hand."""
+"""Successor lists of torch paths and native kernel, against the oracle and cases worked out by hand."""
 
 from __future__ import annotations
 

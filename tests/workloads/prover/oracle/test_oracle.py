@@ -1,5 +1,4 @@
-"""The oracle itself, at fixed points that were known before: proof depths of real data, and hand-made
-knowledge bases."""
+"""The oracle itself, at fixed points known before: proof depths of real data, hand-made knowledge bases."""
 
 from __future__ import annotations
 
@@ -55,8 +54,7 @@ def test_the_shortest_proof_of_a_path_counts_its_edges_and_the_end(knowledge, qu
     kb = knowledge(
         "edge(a,b) edge(b,c) edge(c,d)", "reach(X,Y) <- edge(X,Y)\nreach(X,Z) <- edge(X,Y), reach(Y,Z)"
     )
-    # One step takes the rule; its edges are facts once their variables are bound; the last step is the forced
-    # TRUE.
+    # One step takes the rule; its edges are facts once variables are bound; the last is the forced TRUE.
     found = resolver_of(kb).shortest(kb.vocabulary.encode(query))
     assert (found is None) == (depth is None)
     if depth is not None:
@@ -64,8 +62,7 @@ def test_the_shortest_proof_of_a_path_counts_its_edges_and_the_end(knowledge, qu
 
 
 def breadth_first(kb, query):
-    """Actions by a search of its own: the rule for one edge proves at once, each further edge takes rule and
-    fact."""
+    """Actions by an own search: the rule for one edge proves at once, further edges take rule and fact."""
     names = kb.vocabulary
     edges = {(a, b) for p, a, b in kb.facts.tolist() if p == names.predicate_ids["edge"]}
     start, goal = names.constant_ids[query[1]], names.constant_ids[query[2]]

@@ -1,5 +1,4 @@
-"""A toy's gradients by formulas are those of the graph; what the formulas are not of is refused; planted
-mistakes show."""
+"""A toy's gradients by formulas are the graph's; what they do not cover is refused; planted mistakes show."""
 
 from __future__ import annotations
 
@@ -55,8 +54,7 @@ def test_in_single_precision_they_agree_to_its_rounding(gradients_of, level) -> 
 
 
 def saturated(start, level: str, shift: float) -> dict[str, torch.Tensor]:
-    """Gradients where importances are moved by `shift`: beyond 1, or below 0, where the leaky sigmoids
-    bend."""
+    """Gradients with importances moved by `shift`: above 1 or below 0, where leaky sigmoids bend."""
     workload = start(config={**TOY, "dtype": "float64"}, gradients=level, stack_modules="stacked")
     training = workload.training
     values = training.parts.decomposition.named_tensors()

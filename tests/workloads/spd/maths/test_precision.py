@@ -36,8 +36,7 @@ def test_sixteen_bit_products_stay_within_their_bounds_and_round(evidence_of, le
     base, arm = evidence_of(pgd_inner="detached"), evidence_of(amp=level, pgd_inner="detached")
     losses = (arm.tensors["losses"] - base.tensors["losses"]).norm() / base.tensors["losses"].norm()
     assert losses <= bounds["losses"]
-    # Faithfulness stays in full precision and outweighs the other terms of the total: what rounds shows in
-    # these.
+    # Faithfulness stays in full precision and outweighs the rest of the total: rounding shows in these.
     assert (arm.tensors["divergence"] - base.tensors["divergence"]).abs().max() > 0
     assert (
         cosine_loss(arm.tensors["importance_mean"], base.tensors["importance_mean"])
@@ -87,8 +86,7 @@ def test_gradients_are_unscaled_before_they_are_clipped(start, run) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_evidence_is_in_the_precision_it_was_computed_in(start, run, dtype) -> None:
-    """Parity allows each precision its own rounding: what is only stored in double would be held to
-    double."""
+    """Parity allows each precision its rounding: what is only stored in double would be held to double."""
     workload = start(config={**QUIET, "dtype": dtype}, kind="evidence")
     run(workload, 1)
     assert {str(tensor.dtype) for tensor in workload.evidence().tensors.values()} == {f"torch.{dtype}"}

@@ -1,5 +1,4 @@
-"""What has to hold for any decomposition, checked against formulas that import nothing from the code they
-check."""
+"""What has to hold for any decomposition, by formulas that import nothing from the code they check."""
 
 from __future__ import annotations
 

@@ -65,8 +65,7 @@ def test_annealing_the_exponent_compiles_once(start, run) -> None:
 def test_what_is_handed_to_the_compiler_computes_the_naive_gradients(
     gradients_of, monkeypatch, losses
 ) -> None:
-    """The functions that are compiled, run as they are: quick enough for every set of terms, searches
-    included."""
+    """The functions to be compiled, run as they are: quick enough for all sets of terms and searches."""
     monkeypatch.setattr(compiled, "compiled", lambda function, fullgraph=True: function)
     few = {**SMALL, "pgd_steps": 2, "dtype": "float64"}
     config: dict[str, Any] = {**QUIET, **few, **({"losses": losses} if losses else {})}

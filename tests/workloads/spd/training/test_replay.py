@@ -1,5 +1,4 @@
-"""One iteration of an arm, started from a state of the naive path, gives the optimiser the naive
-gradients."""
+"""One iteration of an arm, from a state of the naive path, gives the optimiser the naive gradients."""
 
 from __future__ import annotations
 
