@@ -17,12 +17,11 @@ def followed(files: Iterable[Path], roots: Mapping[str, Path], anywhere: Path | 
     """
     roots = {name: root.resolve() for name, root in roots.items()}
     anywhere = anywhere.resolve() if anywhere else None
+    places = [*roots.values(), *([anywhere] if anywhere else [])]
     found = dict.fromkeys(file.resolve() for file in files)
     waiting, known = list(found), set[str]()
     while waiting:
-        names = (
-            set(_imported_names(waiting.pop(), [*roots.values(), *([anywhere] if anywhere else [])])) - known
-        )
+        names = set(_imported_names(waiting.pop(), places)) - known
         known |= names
         for name in names:
             root = roots.get(name.partition(".")[0], anywhere)

@@ -26,8 +26,7 @@ CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 @functools.cache
 def library(source: Path, toggle: str, flags: tuple[str, ...] = ()) -> ctypes.CDLL:
-    """The kernels in `source`, built with `flags` more than `FLAGS`, for a toggle's level such as
-    ``fused_kernel=on``.
+    """The kernels in `source`, built with `flags` beside `FLAGS`, for a level such as ``fused_kernel=on``.
 
     Raises
     ------
@@ -42,17 +41,19 @@ def library(source: Path, toggle: str, flags: tuple[str, ...] = ()) -> ctypes.CD
     key = hashlib.sha256(code + " ".join((compiler, *FLAGS, *flags, _processor())).encode()).hexdigest()[:16]
     path = _folder() / f"{source.parent.name}-{source.stem}-{key}.so"
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        built = subprocess.run(
-            [*command, str(source), "-o", str(part)], capture_output=True, text=True, check=False
-        )
-        if built.returncode:
-            raise UnsupportedHere(
-                f"toggles.{toggle}: {compiler} cannot build the kernel: {built.stderr[-300:]}"
-            )
-        part.replace(path)  # whoever comes second finds a whole file
+        _build([*command, str(source)], path, toggle)
     return ctypes.CDLL(str(path))
+
+
+def _build(command: list[str], path: Path, toggle: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}.part")
+    built = subprocess.run([*command, "-o", str(part)], capture_output=True, text=True, check=False)
+    if built.returncode:
+        raise UnsupportedHere(
+            f"toggles.{toggle}: {command[0]} cannot build the kernel: {built.stderr[-300:]}"
+        )
+    part.replace(path)  # whoever comes second finds a whole file
 
 
 def compiler_here() -> str | None:

@@ -45,14 +45,18 @@ class RawDigits:
 def load_digits() -> RawDigits:
     """The 1797 digits that scikit-learn ships.
 
-    The file is read directly, because importing scikit-learn for it costs a second of CPU time in every
-    trial.
-
     Raises
     ------
     ConfigError
         Scikit-learn is missing, or keeps its digits elsewhere.
     """
+    # Read directly: importing scikit-learn for one file costs a second of CPU time in every trial.
+    with gzip.open(_digits_file(), "rt") as text:
+        table = np.loadtxt(text, delimiter=",", dtype=np.uint8)
+    return RawDigits(images=table[:, :PIXELS], labels=table[:, PIXELS])
+
+
+def _digits_file() -> Path:
     package = find_spec("sklearn")
     folders = package.submodule_search_locations if package else None
     if not folders:
@@ -65,9 +69,7 @@ def load_digits() -> RawDigits:
             f"workload=digits needs the digits of scikit-learn, and {file} does not exist: install"
             " scikit-learn 1.3 or newer"
         )
-    with gzip.open(file, "rt") as text:
-        table = np.loadtxt(text, delimiter=",", dtype=np.uint8)
-    return RawDigits(images=table[:, :PIXELS], labels=table[:, PIXELS])
+    return file
 
 
 class DigitRows(Dataset[tuple[Tensor, int]]):

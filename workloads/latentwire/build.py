@@ -57,13 +57,8 @@ class Builder:
         counts: Counter[str],
         cache_dir: Path,
     ):
-        self.config, self.levels, self.device, self.counts, self.cache_dir = (
-            config,
-            levels,
-            device,
-            counts,
-            cache_dir,
-        )
+        self.config, self.levels, self.device = config, levels, device
+        self.counts, self.cache_dir = counts, cache_dir
         self.dtype = DTYPES[config.dtype]
         self.options = Options(
             calibrate_once=levels["calibration"] == "once",
@@ -135,16 +130,9 @@ class Builder:
     def model(self, number: int, shape: LMConfig, trained: Trained, layout: Layout, corpus: Corpus) -> Model:
         """One frozen model with its student, teacher and trainables."""
         lm, rho = self.frozen(number, shape)
-        levels, sizes = self.levels, self.config.sizes
-        merged = levels["passes"] == "merged"
-        path = StudentPath(
-            str(levels["k_loss"]),
-            merged,
-            str(levels["logits"]),
-            levels["last_block"] == "pruned",
-            self.config.state_kd,
-        )
-        student = Student(lm, path, layout.before, layout.anchor_ids, sizes.early_tokens, trained.lora)
+        levels, path = self.levels, self._student_path()
+        early = self.config.sizes.early_tokens
+        student = Student(lm, path, layout.before, layout.anchor_ids, early, trained.lora)
         header = torch.tensor(corpus.header(number), device=self.device, dtype=torch.long)
         teacher = Teacher(
             lm,
@@ -158,6 +146,11 @@ class Builder:
         if str(levels["teacher"]).startswith("cache"):
             teacher.cache = self._teacher_cache(number, lm, corpus)
         return Model(lm, trained, student, teacher, self.options, self.counts, rho)
+
+    def _student_path(self) -> StudentPath:
+        levels = self.levels
+        merged, pruned = levels["passes"] == "merged", levels["last_block"] == "pruned"
+        return StudentPath(str(levels["k_loss"]), merged, str(levels["logits"]), pruned, self.config.state_kd)
 
     def _teacher_cache(self, number: int, lm: CausalLM, corpus: Corpus) -> TeacherCache:
         """The cache that belongs to these weights as they are stored, these tokens, K and type."""

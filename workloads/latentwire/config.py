@@ -93,6 +93,13 @@ class LatentWireConfig:
         ConfigError
             A field is out of range; the message names it.
         """
+        self._check_words()
+        self._check_numbers()
+        self._check_lora()
+        if self.lm_path is None:
+            self.require_depth([LMS[name] for name in self.sizes.lms[: self.models]])
+
+    def _check_words(self) -> None:
         words = {
             "preset": tuple(PRESETS),
             "data_format": ("auto", "squad", "hotpot", "flat"),
@@ -105,6 +112,8 @@ class LatentWireConfig:
         }
         for name, choices in words.items():
             self._require(name, getattr(self, name) in choices, f"one of {', '.join(choices)}")
+
+    def _check_numbers(self) -> None:
         for name in ("epochs", "log_every", "eval_rows", "max_new", "topk", "max_prompt", "held_out"):
             self._require(name, getattr(self, name) >= 1, "at least 1")
         for name in ("data_n", "memory_mb", "lora_rank", "lora_layers"):
@@ -118,9 +127,6 @@ class LatentWireConfig:
             self._require(name, 0 < getattr(self, name) < math.inf, "a number above 0")
         self._require("weight_decay", 0 <= self.weight_decay < math.inf, "a number from 0")
         self._require("dropout", 0 <= self.dropout < 1, "at least 0 and below 1")
-        self._check_lora()
-        if self.lm_path is None:
-            self.require_depth([LMS[name] for name in self.sizes.lms[: self.models]])
 
     def _check_lora(self) -> None:
         targets = self.lora_targets

@@ -119,50 +119,30 @@ def compare(base: Side, arm: Side, rounded: bool) -> tuple[list[str], bool]:
         ),
         f"memory kept for the backward pass: {base.peak_mb:.1f} and {arm.peak_mb:.1f} MiB",
     ]
-    lost = False
-    for before, after in zip(base.scores, arm.scores, strict=True):
-        difference = [a - b for a, b in zip(after.f1_each, before.f1_each, strict=True)]
-        interval = bootstrap(difference)
-        lost |= interval.high < 0
-        lines.append(
-            f"model {before.model} {before.arm:12}: EM {before.em} and {after.em}, F1 {before.f1} and"
-            f" {after.f1}, paired difference of F1 {interval}"
-        )
-    n = len(base.scores[0].f1_each)
-    lines.append(
-        f"{n} examples resolve differences of about {100 * resolvable(base.scores[0].f1_each):.0f} points"
-    )
+    pairs = [_paired(before, after) for before, after in zip(base.scores, arm.scores, strict=True)]
+    lines += [line for line, _ in pairs]
+    lost = any(is_lower for _, is_lower in pairs)
+    each = base.scores[0].f1_each
+    lines.append(f"{len(each)} examples resolve differences of about {100 * resolvable(each):.0f} points")
     lines.append(f"verdict: {'the same' if same and not lost else 'different'}")
     return lines, same and not lost
 
 
+def _paired(before: evaluate.Score, after: evaluate.Score) -> tuple[str, bool]:
+    """Line on the answers of one model and arm, and whether its F1 is surely lower."""
+    interval = bootstrap([a - b for a, b in zip(after.f1_each, before.f1_each, strict=True)])
+    line = (
+        f"model {before.model} {before.arm:12}: EM {before.em} and {after.em}, F1 {before.f1} and"
+        f" {after.f1}, paired difference of F1 {interval}"
+    )
+    return line, interval.high < 0
+
+
 def main(arguments: Sequence[str]) -> int:
     """Status 0 where nothing was lost, 1 where something was, 2 for a mistake."""
-    parser = argparse.ArgumentParser(prog="python -m workloads.latentwire.validate", description=__doc__)
-    parser.add_argument("--preset", default="test", help="workload.preset (default: test)")
-    parser.add_argument(
-        "--arm", default="fast_exact", help=f"one of {', '.join(PRESETS)}, or levels as a=b,c=d"
-    )
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--examples", type=int, default=100, help="held-out examples to answer")
-    parser.add_argument("--json", action="store_true", help="print the losses of both arms as JSON too")
-    given = parser.parse_args(arguments)
+    given = _parsed(arguments)
     try:
-        for name in ("steps", "batch", "examples"):
-            if getattr(given, name) < 1:
-                raise ConfigError(f"--{name} {getattr(given, name)} cannot be used: it must be at least 1")
-        chosen = PRESETS.get(given.arm)
-        if chosen is None:
-            chosen = dict(part.split("=", 1) for part in given.arm.split(",") if "=" in part)
-        if not chosen and given.arm != "naive":
-            raise ConfigError(
-                f"--arm {given.arm} is neither a preset ({', '.join(PRESETS)}) nor levels as a=b,c=d"
-            )
-        config = LatentWireConfig(
-            preset=given.preset, held_out=given.examples, data_n=max(32, 4 * given.batch)
-        )
-        levels = levels_of(chosen, given.batch)
+        config, levels = _task_of(given)
         with tempfile.TemporaryDirectory() as name:
             base = train(config, levels_of({}, given.batch), given.steps, Path(name))
             arm = train(config, levels, given.steps, Path(name))
@@ -174,6 +154,35 @@ def main(arguments: Sequence[str]) -> int:
     if given.json:
         print(json.dumps({"naive": base.losses, "arm": arm.losses}))
     return 0 if same else 1
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m workloads.latentwire.validate", description=__doc__)
+    parser.add_argument("--preset", default="test", help="workload.preset (default: test)")
+    parser.add_argument(
+        "--arm", default="fast_exact", help=f"one of {', '.join(PRESETS)}, or levels as a=b,c=d"
+    )
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--examples", type=int, default=100, help="held-out examples to answer")
+    parser.add_argument("--json", action="store_true", help="print the losses of both arms as JSON too")
+    return parser.parse_args(arguments)
+
+
+def _task_of(given: argparse.Namespace) -> tuple[LatentWireConfig, dict[str, LevelValue]]:
+    """Configuration and levels of the arm; ConfigError where an argument cannot be used."""
+    for name in ("steps", "batch", "examples"):
+        if getattr(given, name) < 1:
+            raise ConfigError(f"--{name} {getattr(given, name)} cannot be used: it must be at least 1")
+    chosen = PRESETS.get(given.arm)
+    if chosen is None:
+        chosen = dict(part.split("=", 1) for part in given.arm.split(",") if "=" in part)
+    if not chosen and given.arm != "naive":
+        raise ConfigError(
+            f"--arm {given.arm} is neither a preset ({', '.join(PRESETS)}) nor levels as a=b,c=d"
+        )
+    config = LatentWireConfig(preset=given.preset, held_out=given.examples, data_n=max(32, 4 * given.batch))
+    return config, levels_of(chosen, given.batch)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ import copy
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from workloads.api import Clock, Context, Evidence, Levels, NullClock, Replayable, Work, Workload
 from workloads.errors import ConfigError
@@ -77,9 +77,7 @@ class LatentWire(Workload):
         self._prepare_data()
         self._fill_teacher_caches()
         self._spread_models()
-        self._probe: dict[str, Tensor] = {}
-        if context.kind == "evidence":
-            self._probe = self._probe_gradient()
+        self._probe = self._probe_gradient() if context.kind == "evidence" else {}
         self._start_loading()
         self._periodic()
 
@@ -107,40 +105,38 @@ class LatentWire(Workload):
         share = 1 / self._ranks.world if self._ranks.splits_rows else 1.0
         self._objective = Objective(encoder, models, len(shapes), builder.options, self._counts, share)
         self._layouts, self._trained = layouts, trained
-        total = math.ceil(len(self._corpus) / int(levels["effective_batch"])) * config.epochs
-        self._updates = Updates(
-            groups_of(encoder, trained),
+        self._updates = self._make_updates(groups_of(encoder, trained))
+        self._accumulator = Accumulator(self._objective, self._updates, self._form(), self._counts)
+
+    def _make_updates(self, groups: Mapping[str, Sequence[nn.Parameter]]) -> Updates:
+        config, levels = self._config, self._levels
+        return Updates(
+            groups,
             str(levels["optimizer"]),
             lr=config.lr,
             weight_decay=config.weight_decay,
             clip=config.clip,
-            total=total,
+            total=math.ceil(len(self._corpus) / int(levels["effective_batch"])) * config.epochs,
             chatty=levels["sync"] == "chatty",
             scaled=levels["amp"] == "fp16",
             counts=self._counts,
         )
-        form = Form(
+
+    def _form(self) -> Form:
+        levels = self._levels
+        return Form(
             each=levels["accum"] == "backward_each",
             per_model=levels["model_backward"] == "per_model",
             chatty=levels["sync"] == "chatty",
             backoff=levels["oom"] == "backoff",
-            oom_above=config.oom_above,
+            oom_above=self._config.oom_above,
         )
-        self._accumulator = Accumulator(self._objective, self._updates, form, self._counts)
 
     def _shape_of_windows(self) -> Shape:
         levels, sizes, ranks = self._levels, self._config.sizes, self._ranks
         effective = int(levels["effective_batch"])
-        if effective > len(self._corpus):
-            raise ConfigError(
-                f"toggles.effective_batch={effective} is more than the {len(self._corpus)} examples of"
-                " workload.data; lower it"
-            )
         world, rank = (ranks.world, ranks.rank) if ranks.splits_rows else (1, 0)
-        if effective < world:
-            raise ConfigError(
-                f"toggles.effective_batch={effective} leaves ranks without rows: use at least {world}"
-            )
+        self._check_batch(effective, world)
         shape = Shape(
             effective=effective,
             micro=effective,
@@ -156,6 +152,17 @@ class LatentWire(Workload):
             dtype=self._objective.encoder.pooler.queries.dtype,
         )
         return shape.with_micro(self._rows_at_a_time(shape))
+
+    def _check_batch(self, effective: int, world: int) -> None:
+        if effective > len(self._corpus):
+            raise ConfigError(
+                f"toggles.effective_batch={effective} is more than the {len(self._corpus)} examples of"
+                " workload.data; lower it"
+            )
+        if effective < world:
+            raise ConfigError(
+                f"toggles.effective_batch={effective} leaves ranks without rows: use at least {world}"
+            )
 
     def _rows_at_a_time(self, shape: Shape) -> int:
         level = self._levels["micro_batch"]
@@ -288,10 +295,7 @@ class LatentWire(Workload):
             self._drop_frozen_gradients()
             norm = self._updates.apply()
         with clock.phase("log"):
-            terms = self._ranks.total(terms)
-            values = torch.cat(
-                (terms, norm.reshape(1).to(terms.dtype), self._updates.skipped.reshape(1).to(terms.dtype))
-            )
+            values = self._logged(self._ranks.total(terms), norm)
             host = {"batch_ms": (time.perf_counter() - started) * 1e3, "data_wait_ms": waited * 1e3}
             self._metrics.push(values, {**host, "examples": float(window.examples)})
         self._step += 1
@@ -301,6 +305,11 @@ class LatentWire(Workload):
             with clock.phase("evaluate"):
                 self._greedy()
         self._clock = NullClock()
+
+    def _logged(self, terms: Tensor, norm: Tensor) -> Tensor:
+        """Terms, gradient norm and skipped steps in one vector: one copy brings them to the host."""
+        own = (value.reshape(1).to(terms.dtype) for value in (norm, self._updates.skipped))
+        return torch.cat((terms, *own))
 
     def _drop_frozen_gradients(self) -> None:
         """What the control arm computed for the frozen weights and nobody applies."""

@@ -94,13 +94,21 @@ def against_oracle(task: Task, results: dict[str, np.ndarray], minimum_file: Pat
         "mean_excess": float(excess.mean()),
         "judged_latents": float(latents.size),
         "unsolved_pairs": float((results["reason"] == Reason.BUDGET).sum()),
-        "confusion_mismatches": 0.0,
+        **_confusion_mistakes(results, latents, verdict),
     }
-    if "tp" in results:
-        wrong = (results["tp"][latents] != verdict.tp) | (results["fp"][latents] != verdict.fp)
-        numbers["confusion_mismatches"] = float((wrong & ~verdict.near).sum())
-        numbers["confusion_excused"] = float((wrong & verdict.near).sum())
     return Evidence({"excess": excess}, numbers)
+
+
+def _confusion_mistakes(
+    results: dict[str, np.ndarray], latents: np.ndarray, verdict: minimiser.Verdict
+) -> dict[str, float]:
+    if "tp" not in results:
+        return {"confusion_mismatches": 0.0}
+    wrong = (results["tp"][latents] != verdict.tp) | (results["fp"][latents] != verdict.fp)
+    return {
+        "confusion_mismatches": float((wrong & ~verdict.near).sum()),
+        "confusion_excused": float((wrong & verdict.near).sum()),
+    }
 
 
 def _judged_latents(task: Task) -> np.ndarray:

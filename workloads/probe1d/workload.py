@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from workloads.api import Clock, Context, Evidence, Levels, NullClock, Work, Workload
 from workloads.probe1d import evidence as judging
@@ -50,22 +51,26 @@ class Probe1D(Workload):
             The data cannot be used, or a slab does not fit the memory budget.
         """
         self.config, self.context = config, context
-        self.counts = Counts()
-        self.choices = Choices.of(levels)
+        self.counts, self.choices = Counts(), Choices.of(levels)
         self.device = context.device.type
         data = load_data(config.data, config.data_seed, self.device, context.cache_dir, config.classes)
         data = place(data, self.device, config.storage_dtype)
-        requested = requested_classes(config.data, data.labels.classes)
-        grid = sampled_classes(requested, SAMPLE_WIDTH, config.slabs, context.seed)
-        self.sampled_share = grid.numel() / requested
+        grid = self._requested_grid(data.labels.classes)
         self._check_memory(data.x.latents, grid.numel())
         self.clock: Clock = NullClock()
         hook = make_hook(self.choices.timing_hook, self.counts, self.device)
         paths = Builder(self.choices, config, self.counts, context.log, hook, self._phase)
-        slab_size = self.choices.slab_size
-        self.task = Task(data, grid.to(self.device), config, paths, slab_size, hook, self._phase)
+        slab = self.choices.slab_size
+        self.task = Task(data, grid.to(self.device), config, paths, slab, hook, self._phase)
         self.prepared: Prepared | None = None if config.sort_in_job else paths.prepare(data, self.task.grid)
         self._begin()
+
+    def _requested_grid(self, classes: int) -> Tensor:
+        """Numbers of the classes to solve; notes their share of those that were asked for."""
+        requested = requested_classes(self.config.data, classes)
+        grid = sampled_classes(requested, SAMPLE_WIDTH, self.config.slabs, self.context.seed)
+        self.sampled_share = grid.numel() / requested
+        return grid
 
     def _check_memory(self, latents: int, classes: int) -> None:
         config, budget = self.config, self.context.memory_budget

@@ -66,21 +66,7 @@ class ProverConfig:
         ConfigError
             A field is out of range; the message names it.
         """
-        for name in ("size", "embedding", "width", "provable_limit"):
-            self._require(name, _whole(getattr(self, name), 1), "a whole number from 1")
-        for name in (
-            "data_seed",
-            "distractors",
-            "layers",
-            "policy_seed",
-            "query_seed",
-            "corruption_seed",
-            "imitation",
-        ):
-            self._require(name, _whole(getattr(self, name), 0), "a whole number from 0")
-        for name in ("queries", "corruptions"):
-            value = getattr(self, name)
-            self._require(name, value is None or _whole(value, 1), "null or a whole number from 1")
+        self._check_whole_numbers()
         self._require("arity", _whole(self.arity, 1) and self.arity <= 4, "a whole number from 1 to 4")
         self._require("hide", 0 < self.hide < 1, "between 0 and 1")
         self._require("gain", self.gain > 0, "a number above 0")
@@ -94,6 +80,16 @@ class ProverConfig:
         # Whether a folder is there is asked where the trials run, when it is read.
         named = self.data in GENERATORS or "/" in self.data
         self._require("data", named, f"the path of a folder, or one of: {', '.join(GENERATORS)}")
+
+    def _check_whole_numbers(self) -> None:
+        for name in ("size", "embedding", "width", "provable_limit"):
+            self._require(name, _whole(getattr(self, name), 1), "a whole number from 1")
+        seeds = ("data_seed", "policy_seed", "query_seed", "corruption_seed")
+        for name in (*seeds, "distractors", "layers", "imitation"):
+            self._require(name, _whole(getattr(self, name), 0), "a whole number from 0")
+        for name in ("queries", "corruptions"):
+            value = getattr(self, name)
+            self._require(name, value is None or _whole(value, 1), "null or a whole number from 1")
 
     @property
     def mode_names(self) -> tuple[str, ...]:

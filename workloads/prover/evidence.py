@@ -13,7 +13,7 @@ from workloads.api import Evidence
 from workloads.prover.data.corruption import Corruptor
 from workloads.prover.maths.episodes import Rows
 from workloads.prover.maths.job import Job, ModeResult
-from workloads.prover.maths.results import digest, metrics, ranked
+from workloads.prover.maths.results import Ranked, digest, metrics, ranked
 from workloads.prover.maths.scoring import DELTA
 from workloads.prover.maths.slab_size import processor_seconds
 from workloads.prover.training.imitation import resolver_of
@@ -44,7 +44,16 @@ def collect(job: Job, full: bool) -> Evidence:
     for mode, ranks in found.items() if provable.any() else ():
         numbers[f"mrr_provable_{mode}"] = metrics(ranks.rank[provable])["mrr"]
     numbers["provable"] = float(provable.mean())
-    tensors = {
+    return Evidence(_tensors(outcome, found, per_mode), numbers)
+
+
+def _tensors(
+    outcome: Mapping[str, np.ndarray],
+    found: Mapping[str, Ranked],
+    per_mode: Mapping[str, Mapping[str, float]],
+) -> dict[str, np.ndarray]:
+    """What parity compares, by candidate, by query and by mode."""
+    return {
         **{name: outcome[name] for name in ("success", "depth", "actions", "ambiguous")},
         "log_prob": outcome["log_prob"].astype(np.float64) / (1 + outcome["depth"]),
         "rank": np.concatenate([ranks.rank for ranks in found.values()]),
@@ -53,7 +62,6 @@ def collect(job: Job, full: bool) -> Evidence:
         "ambiguous_mode": np.array([bool(ranks.ambiguous.any()) for ranks in found.values()]),
         "depth_histogram": np.bincount(outcome["depth"]),
     }
-    return Evidence(tensors, numbers)
 
 
 def _joined(outcomes: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

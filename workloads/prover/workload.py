@@ -64,30 +64,40 @@ class Prover(Workload):
         self.choices = Choices.of(levels)
         self.clock: Clock = NullClock()
         set_tf32(self.choices.tf32, self._endings)
-        problem = load(config)
-        self.kb = KnowledgeBase.build(problem, config.arity, context.device.type)
-        self.queries = chosen_queries(problem, self.kb, config)
+        self._load()
+        self._assemble()
+        slab = self._slab_size()
+        self._warm_up(slab)
+        self.task = self._task(slab)
+        self._forget_warmup()
+        self._begin()
+
+    def _load(self) -> None:
+        problem = load(self.config)
+        self.kb = KnowledgeBase.build(problem, self.config.arity, self.context.device.type)
+        self.queries = chosen_queries(problem, self.kb, self.config)
+
+    def _assemble(self) -> None:
+        config, context = self.config, self.context
         self.shape_of_policy = PolicyShape(config.embedding, config.width, config.layers)
         self.weights = self._weights()
         self.machinery = assemble(self.kb, self.weights, self.shape_of_policy, self.choices, self._phase)
         self.budget = device_budget(config.memory_gb, context.memory_budget, context.device.type)
         self.step_function = self._compiled() if self.choices.static else self.machinery.step
         self._begin_machinery()
-        slab = self._slab_size()
-        self._warm_up(slab)
-        self.task = Task(
+
+    def _task(self, slab: int | None) -> Task:
+        return Task(
             self.kb,
-            config,
+            self.config,
             self.machinery,
             self.queries,
             slab,
             self.budget,
             self.step_function,
             self.counts,
-            context,
+            self.context,
         )
-        self._forget_warmup()
-        self._begin()
 
     def _weights(self) -> Weights:
         config = self.config
@@ -116,16 +126,6 @@ class Prover(Workload):
             return None
         if size != "auto":
             return int(size)
-        file = cache_file(
-            *(
-                self.context.cache_dir,
-                self.context.device.name,
-                self.kb.digest(),
-                self.shape_of_policy,
-                self.choices,
-                self.budget,
-            )
-        )
         best, steps = best_slab(
             step=self.step_function,
             factory=self.machinery.factory,
@@ -133,10 +133,15 @@ class Prover(Workload):
             most=self._most_candidates,
             memory=self.machinery.memory,
             budget=self.budget,
-            file=file,
+            file=self._slab_file(),
         )
         self.counts.add("probe_steps", steps)
         return best
+
+    def _slab_file(self) -> Path:
+        """Where the best size is kept, for this device, data, policy, arm and budget."""
+        context, arm = self.context, (self.shape_of_policy, self.choices, self.budget)
+        return cache_file(context.cache_dir, context.device.name, self.kb.digest(), *arm)
 
     @property
     def _most_candidates(self) -> int:
@@ -209,14 +214,23 @@ class Prover(Workload):
             counts["tf32_products"] = counts["states_evaluated"]
         counts["kernel_rows"] = float(getattr(machinery.step.expand, "rows", 0))
         counts["fused_rows"] = float(getattr(machinery.policy, "fused_rows", 0))
-        if isinstance(self.step_function, CompiledStep):
-            counts["recompiles_after_warmup"] = self.step_function.after_warmup
-            counts["compiled_steps"] = self.step_function.calls
-            counts["recompile_s"] = self.step_function.compile_s / max(self.step_function.graphs, 1)
+        return {**counts, **self._compile_counts(), **self._ratios(counts)}
+
+    def _compile_counts(self) -> dict[str, float]:
+        step = self.step_function
+        if not isinstance(step, CompiledStep):
+            return {}
+        return {
+            "recompiles_after_warmup": step.after_warmup,
+            "compiled_steps": step.calls,
+            "recompile_s": step.compile_s / max(step.graphs, 1),
+        }
+
+    def _ratios(self, counts: Mapping[str, float]) -> dict[str, float]:
+        machinery = self.machinery
         useful = max(counts["useful_row_steps"], 1.0)
         rows = self.task.slab or self._most_candidates
         return {
-            **counts,
             "fact_pairs_per_step": counts["fact_pairs"] / useful,
             "padded_over_real": counts["states_padded"] / max(counts["states_real"], 1.0),
             "row_steps_over_useful": counts["row_steps"] / useful,

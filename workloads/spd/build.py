@@ -90,17 +90,24 @@ class Builder:
         saved = read(Path(self.config.resume).expanduser()) if self.config.resume else None
         target, self.spec = load_target(self.config, self.context.cache_dir, self.on("fused_target_ops"))
         self.sites = find_sites(target, self.recipe.modules)
-        rows, held_out = load_rows(self.config, self.spec, self.context.cache_dir)
-        self.rows, self.held_out = rows, held_out
-        feed = self._feed(rows, start=int(saved["taken"]) if saved else 0)
+        self.rows, self.held_out = load_rows(self.config, self.spec, self.context.cache_dir)
+        feed = self._feed(self.rows, start=int(saved["taken"]) if saved else 0)
         target.to(self.device, self.dtype)
+        decomposition = self._decomposition()
+        objective = self._objective(target, decomposition)
+        training = self._training(target, self._parts(target, decomposition, objective, feed))
+        self._begin(training, saved)
+        return training
+
+    def _decomposition(self) -> Decomposition:
         stacked = self.on("stack_modules", "stacked")
         decomposition = Decomposition(
             self.sites, self.recipe, self.context.seed, self.dtype, stacked, self.config.sigmoid
         )
         decomposition.to(self.device)
-        objective = self._objective(target, decomposition)
-        training = self._training(target, self._parts(target, decomposition, objective, feed))
+        return decomposition
+
+    def _begin(self, training: Training, saved: dict[str, Any] | None) -> None:
         if saved is not None:
             training.load(saved)
         else:
@@ -109,7 +116,6 @@ class Builder:
             from workloads.spd.training.cuda_graph import Replay
 
             training.replace_advance(Replay(training, self.counts))
-        return training
 
     def _training(self, target: Target, parts: Parts) -> Training:
         if self.on("gradients", "autograd"):
@@ -164,18 +170,7 @@ class Builder:
         self.endings.callback(patching.close)
         passes = self._passes(patching)
         order = self._execution_order(patching)
-        draws = self.draws(decomposition, order, self.context.seed * 2 + MASK_SEED, self.config.frozen_draws)
-        search = self._search(passes)
-        reconstruction = Reconstruction(
-            passes,
-            draws,
-            search,
-            self._steps(),
-            [site.name for site in self.sites],
-            binomial=self.config.sampling == "binomial",
-            single=self.on("pgd_layerwise", "single"),
-            gathers=self.on("routed_rows", "gathered"),
-        )
+        reconstruction = self._reconstruction(decomposition, passes, order)
         chunked = not self.on("kl_chunk", "off")
         functions = self._functions(patching, decomposition, passes)
         return Objective(
@@ -186,6 +181,21 @@ class Builder:
             self._divergence(target),
             self.autocast(),
             headless=chunked,
+        )
+
+    def _reconstruction(
+        self, decomposition: Decomposition, passes: Passes, order: list[str]
+    ) -> Reconstruction:
+        seed = self.context.seed * 2 + MASK_SEED
+        return Reconstruction(
+            passes,
+            self.draws(decomposition, order, seed, self.config.frozen_draws),
+            self._search(passes),
+            self._steps(),
+            [site.name for site in self.sites],
+            binomial=self.config.sampling == "binomial",
+            single=self.on("pgd_layerwise", "single"),
+            gathers=self.on("routed_rows", "gathered"),
         )
 
     def _execution_order(self, patching: Patching) -> list[str]:

@@ -83,32 +83,11 @@ class SpdConfig:
             A field is out of range; the message names it.
         """
         self._require("preset", self.preset in PRESETS, f"one of {', '.join(PRESETS)}")
-        for name in (
-            "batch_size",
-            "seq_len",
-            "components",
-            "microbatches",
-            "log_every",
-            "eval_every",
-            "save_every",
-            "eval_batches",
-        ):
-            value = getattr(self, name)
-            self._require(
-                name, value is None or (isinstance(value, int) and value >= 1), "a whole number from 1"
-            )
-        for name in ("steps", "pgd_steps"):
-            value = getattr(self, name)
-            self._require(
-                name, value is None or (isinstance(value, int) and value >= 0), "a whole number from 0"
-            )
+        self._check_whole_numbers()
         self._require("lr", self.lr is None or 0 < self.lr < math.inf, "a number above 0")
         self._require("beta", self.beta is None or 0 <= self.beta < math.inf, "a number from 0")
-        self._require(
-            "modules",
-            self.modules is None or len(self.modules) > 0,
-            "a list of patterns, or null for the recipe's",
-        )
+        named = self.modules is None or len(self.modules) > 0
+        self._require("modules", named, "a list of patterns, or null for the recipe's")
         self._choose("pgd_scope", ("shared", "datapoint"))
         self._choose("losses", tuple(LOSS_SETS))
         self._choose("importance", IMPORTANCE_KINDS)
@@ -116,6 +95,17 @@ class SpdConfig:
         self._choose("sampling", ("continuous", "binomial"))
         self._choose("dtype", ("float32", "float64"))
         self._check_together()
+
+    def _check_whole_numbers(self) -> None:
+        sizes = ("batch_size", "seq_len", "components", "microbatches")
+        self._check_whole(*sizes, "log_every", "eval_every", "save_every", "eval_batches", least=1)
+        self._check_whole("steps", "pgd_steps", least=0)
+
+    def _check_whole(self, *names: str, least: int) -> None:
+        for name in names:
+            value = getattr(self, name)
+            whole = value is None or (isinstance(value, int) and value >= least)
+            self._require(name, whole, f"a whole number from {least}")
 
     def _check_together(self) -> None:
         rows = self.recipe.batch

@@ -89,8 +89,7 @@ def load_rows(folder: Path, expected: int) -> list[Row] | None:
     if not (folder / "offsets.npy").exists():
         return None
     try:
-        ids = np.load(folder / "ids.npy", mmap_mode="r")
-        offsets = np.load(folder / "offsets.npy")
+        ids, offsets = np.load(folder / "ids.npy", mmap_mode="r"), np.load(folder / "offsets.npy")
     except (OSError, ValueError, EOFError) as error:
         raise RecordError(
             f"token cache {folder} cannot be read ({error}); delete the folder and start again"

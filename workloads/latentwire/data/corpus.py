@@ -39,32 +39,37 @@ def load_examples(config: LatentWireConfig) -> list[Example]:
 
 def layouts_for(config: LatentWireConfig, lms: Sequence[LMConfig], cache_dir: Path) -> list[Layout]:
     """One layout for each model."""
+    return [_layout_for(config, number, lm, cache_dir) for number, lm in enumerate(lms)]
+
+
+def _layout_for(config: LatentWireConfig, number: int, lm: LMConfig, cache_dir: Path) -> Layout:
+    if lm.vocab_size < LEAST_IDS:
+        raise ConfigError(
+            f"workload.lm_path: model {number} has {lm.vocab_size} ids, fewer than {LEAST_IDS}, of all"
+            " bytes and special tokens; use another model"
+        )
+    tokenizer = tokenizer_for(config.tokenizer, number, lm.vocab_size, cache_dir)
+    if config.chat_template is not None:
+        tokenizer = _with_template(tokenizer, config.chat_template or None)
     sizes = config.sizes
-    found = []
-    for number, lm in enumerate(lms):
-        if lm.vocab_size < LEAST_IDS:
-            raise ConfigError(
-                f"workload.lm_path: model {number} has {lm.vocab_size} ids, fewer than {LEAST_IDS}, of all"
-                " bytes and special tokens; use another model"
-            )
-        tokenizer = tokenizer_for(config.tokenizer, number, lm.vocab_size, cache_dir)
-        if config.chat_template is not None:
-            tokenizer = _with_template(tokenizer, config.chat_template or None)
-        if config.max_prompt + sizes.early_tokens > lm.max_pos:
-            raise ConfigError(
-                f"workload.max_prompt={config.max_prompt} is beyond the model's {lm.max_pos} positions;"
-                " lower it"
-            )
-        layout = Layout(tokenizer, config.anchor, sizes.latents, sizes.answer_tokens, config.max_prompt)
-        positions = layout.prefix + sizes.answer_tokens - 1 + sizes.latents * config.deep_prefix
-        if positions > lm.max_pos:
-            raise ConfigError(
-                f"workload.preset={config.preset} and workload.deep_prefix={str(config.deep_prefix).lower()}"
-                f" take {positions} positions, and the model has {lm.max_pos}; use a smaller preset, or a"
-                " model of a longer context"
-            )
-        found.append(layout)
-    return found
+    if config.max_prompt + sizes.early_tokens > lm.max_pos:
+        raise ConfigError(
+            f"workload.max_prompt={config.max_prompt} is beyond the model's {lm.max_pos} positions; lower it"
+        )
+    layout = Layout(tokenizer, config.anchor, sizes.latents, sizes.answer_tokens, config.max_prompt)
+    _refuse_long_rows(config, layout.prefix, lm.max_pos)
+    return layout
+
+
+def _refuse_long_rows(config: LatentWireConfig, prefix: int, most: int) -> None:
+    sizes = config.sizes
+    positions = prefix + sizes.answer_tokens - 1 + sizes.latents * config.deep_prefix
+    if positions > most:
+        raise ConfigError(
+            f"workload.preset={config.preset} and workload.deep_prefix={str(config.deep_prefix).lower()}"
+            f" take {positions} positions, and the model has {most}; use a smaller preset, or a"
+            " model of a longer context"
+        )
 
 
 def _with_template(tokenizer: Tokenizer, template: str | None) -> Tokenizer:

@@ -93,24 +93,27 @@ def _article(rng: random.Random, number: int, n: int, unanswerable: bool) -> dic
     ]
     rng.shuffle(facts)
     context = " ".join(sentence for *_, sentence in facts)
-    questions = []
-    for subject, attribute, answer, sentence in facts[: n - number]:
-        entry: dict[str, Any] = {"id": f"gen-{number + len(questions)}"}
-        if unanswerable and rng.random() < _SHARE_UNANSWERABLE:
-            entry |= {
-                "question": _question(attribute, _entity(rng) + "a"),
-                "answers": [],
-                "is_impossible": True,
-            }
-        else:
-            start = context.index(sentence) + sentence.rindex(answer)
-            entry |= {
-                "question": _question(attribute, subject),
-                "answers": [{"text": answer, "answer_start": start}],
-            }
-            entry |= {"is_impossible": False} if unanswerable else {}
-        questions.append(entry)
+    questions = [
+        {"id": f"gen-{number + index}", **_entry(rng, fact, context, unanswerable)}
+        for index, fact in enumerate(facts[: n - number])
+    ]
     return {"title": subjects[0], "paragraphs": [{"context": context, "qas": questions}]}
+
+
+def _entry(
+    rng: random.Random, fact: tuple[str, str, str, str], context: str, unanswerable: bool
+) -> dict[str, Any]:
+    """A question about a fact; some ask about an entity that the context does not know."""
+    subject, attribute, answer, sentence = fact
+    if unanswerable and rng.random() < _SHARE_UNANSWERABLE:
+        question = _question(attribute, _entity(rng) + "a")
+        return {"question": question, "answers": [], "is_impossible": True}
+    start = context.index(sentence) + sentence.rindex(answer)
+    return {
+        "question": _question(attribute, subject),
+        "answers": [{"text": answer, "answer_start": start}],
+        **({"is_impossible": False} if unanswerable else {}),
+    }
 
 
 def _question(attribute: str, subject: str) -> str:

@@ -147,12 +147,7 @@ def bpe_tokenizer(flavour: Flavour, vocabulary: int, cache_dir: Path) -> Tokeniz
     ConfigError
         The `tokenizers` library is not installed.
     """
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise ConfigError(
-            "workload.tokenizer=bpe needs the package tokenizers; install perfsweep[hf] or use bytes"
-        ) from error
+    tokenizers = _library()
     size = min(vocabulary, MAX_BPE) - max(len(other.specials) for other in FLAVOURS)
     file = cache_dir / f"latentwire-bpe-{size}-{tokenizers.__version__}.json"
     if not file.exists():
@@ -165,6 +160,16 @@ def bpe_tokenizer(flavour: Flavour, vocabulary: int, cache_dir: Path) -> Tokeniz
         lambda ids: model.decode(ids),
         f"{file.name}/{flavour.specials}",
     )
+
+
+def _library() -> Any:
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ConfigError(
+            "workload.tokenizer=bpe needs the package tokenizers; install perfsweep[hf] or use bytes"
+        ) from error
+    return tokenizers
 
 
 def _trained(size: int) -> Any:

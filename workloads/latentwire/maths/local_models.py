@@ -25,12 +25,7 @@ def read_shape(folder: Path) -> LMConfig:
     ConfigError
         There is no readable config.json, it lacks a field, or the model is of another kind.
     """
-    try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # of ValueError: no JSON, no UTF-8
-        raise ConfigError(
-            f"workload.lm_path={folder} has no readable config.json ({error}); name a model's folder"
-        ) from error
+    found = _read_config(folder)
     kind = found.get("model_type") if isinstance(found, Mapping) else None
     if kind not in KNOWN:
         raise ConfigError(f"workload.lm_path={folder} is of type {kind}; choose one of: {', '.join(KNOWN)}")
@@ -40,6 +35,15 @@ def read_shape(folder: Path) -> LMConfig:
         raise ConfigError(
             f"workload.lm_path={folder}: config.json lacks a field or has a wrong value"
             f" ({type(error).__name__}: {error}); complete it"
+        ) from error
+
+
+def _read_config(folder: Path) -> Any:
+    try:
+        return json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # of ValueError: no JSON, no UTF-8
+        raise ConfigError(
+            f"workload.lm_path={folder} has no readable config.json ({error}); name a model's folder"
         ) from error
 
 
@@ -76,9 +80,12 @@ def load_weights(model: CausalLM, folder: Path) -> None:
     Raises
     ------
     ConfigError
-        No safetensors are there or one is broken, the library is missing, or a tensor is missing or has
-        another shape.
+        Safetensors or their library are missing or broken, or a tensor is missing or of another shape.
     """
+    assign(model, _read_tensors(folder), str(folder))
+
+
+def _read_tensors(folder: Path) -> dict[str, Tensor]:
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
@@ -98,7 +105,7 @@ def load_weights(model: CausalLM, folder: Path) -> None:
             raise ConfigError(
                 f"workload.lm_path: {file} cannot be read ({error}); copy the model again"
             ) from error
-    assign(model, found, str(folder))
+    return found
 
 
 def assign(model: CausalLM, tensors: Mapping[str, Tensor], where: str) -> None:

@@ -109,9 +109,8 @@ class Student:
         # The last answer token is not given: nothing is predicted from it.
         hidden = self._pass(start, answer[:, :-1], rows=rows, states=states)
         hidden, inside = (hidden, slice(None)) if self.path.pruned else (hidden, read)
-        early = slice(
-            0 if self.path.pruned else first, (0 if self.path.pruned else first) + self.early_tokens
-        )
+        begin = 0 if self.path.pruned else first
+        early = slice(begin, begin + self.early_tokens)
         if self.path.logits == "fused_ce":
             ce = self._losses(hidden, inside, answer)
             early_logits = self.lm.logits(hidden[:, early])

@@ -90,20 +90,9 @@ def _score(
     texts = [layout.tokenizer.decode(_until(row, layout.tokenizer.end)) for row in ids.tolist()]
     exact = [exact_match(text, example.answers) for text, example in zip(texts, examples, strict=True)]
     overlap = [f1(text, example.answers) for text, example in zip(texts, examples, strict=True)]
-    nll, top1, top5 = _likelihood(lm, layout, read, examples)
-    mean_length = sum(read.lengths) / len(read.lengths)
-    return Score(
-        number,
-        arm,
-        bootstrap(exact),
-        bootstrap(overlap),
-        tuple(overlap),
-        nll,
-        top1,
-        top5,
-        mean_length,
-        wall_s,
-    )
+    quality = (bootstrap(exact), bootstrap(overlap), tuple(overlap))
+    likelihood = _likelihood(lm, layout, read, examples)
+    return Score(number, arm, *quality, *likelihood, sum(read.lengths) / len(read.lengths), wall_s)
 
 
 def _until(ids: list[int], end: int) -> list[int]:

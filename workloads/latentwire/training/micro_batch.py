@@ -25,19 +25,24 @@ def choose_rows(attempt: Callable[[int], None], most: int, device: torch.device,
     """
     if limit is None:
         limit = _memory_of(device)
-    rows, fitting = 1, 0
-    while rows <= most:
-        used = _bytes_of(attempt, rows, device)
-        if used is None or used > HEADROOM * limit:
-            break
-        rows, fitting = rows * 2, rows
-        if used * 2 > HEADROOM * limit and used > 0 and rows <= most and device.type == "cpu":
-            break  # saved bytes grow in proportion
+    fitting = _most_fitting(attempt, most, device, HEADROOM * limit)
     if not fitting:
         raise ConfigError(
             f"micro_batch=auto: not even one row fits into {limit / 2**20:.0f} MiB; "
             "raise workload.memory_mb or take a smaller preset"
         )
+    return fitting
+
+
+def _most_fitting(attempt: Callable[[int], None], most: int, device: torch.device, room: float) -> int:
+    rows, fitting = 1, 0
+    while rows <= most:
+        used = _bytes_of(attempt, rows, device)
+        if used is None or used > room:
+            break
+        rows, fitting = rows * 2, rows
+        if used * 2 > room and used > 0 and rows <= most and device.type == "cpu":
+            break  # saved bytes grow in proportion
     return fitting
 
 

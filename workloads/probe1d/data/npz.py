@@ -156,10 +156,13 @@ def _labels(
         raise ConfigError(f"{path}: give {one} [N] or {many} [N, C]; {found}")
     if many in arrays:
         return _multihot(path, arrays[many], many, rows, classes)
-    ids = arrays[one]
+    return _class_numbers(path, arrays[one], one, rows, classes)
+
+
+def _class_numbers(path: Path, ids: np.ndarray, name: str, rows: int, classes: int | None) -> Labels:
     if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.size != rows:
         raise ConfigError(
-            f"{path}: {one} is {ids.dtype} of shape {ids.shape}; give one class number for each of {rows}"
+            f"{path}: {name} is {ids.dtype} of shape {ids.shape}; give one class number for each of {rows}"
             " rows"
         )
     known = classes or max(int(ids.max()) + 1, 1)
@@ -167,7 +170,7 @@ def _labels(
     if bad.any():
         row = int(np.argmax(bad))
         raise ConfigError(
-            f"{path}: {one} holds class {ids[row]} in row {row}; classes go from 0 to {known - 1}"
+            f"{path}: {name} holds class {ids[row]} in row {row}; classes go from 0 to {known - 1}"
             " (workload.classes)"
         )
     return Labels(known, ids=torch.from_numpy(ids.astype(np.int64)))

@@ -68,11 +68,21 @@ def make_block(
     `slots` [L] is the number of events that an evaluator visits: a padding event with x = 0 *is* a zero row,
     so padding needs no mask, only a smaller zero group.
     """
-    latents, classes = constants.count.numel() - first, columns.numel()
-    device = constants.count.device
-    columns = columns.to(device)
-    rank = torch.arange(first, first + latents, device=device)
-    shape = (latents, classes)
+    columns = columns.to(constants.count.device)
+    rank = torch.arange(first, constants.count.numel(), device=columns.device)
+    parts = _parts(constants, rank, columns, slots, dtype)
+    if flat:
+        parts = [part.reshape(-1, 1) for part in parts]
+        rank = rank.repeat_interleave(columns.numel())
+    return Block(rank, *parts, rows=constants.rows)
+
+
+def _parts(
+    constants: Constants, rank: Tensor, columns: Tensor, slots: Tensor, dtype: torch.dtype
+) -> list[Tensor]:
+    """Pair numbers and constants of the last latents, by rank, as [latents, classes]."""
+    shape = (rank.numel(), columns.numel())
+    first = constants.count.numel() - rank.numel()
     pair = rank[:, None] * constants.positives.numel() + columns
 
     def by_latent(values: Tensor) -> Tensor:
@@ -84,7 +94,7 @@ def make_block(
     def by_pair(values: Tensor) -> Tensor:
         return values[first:].index_select(1, columns).to(dtype)
 
-    parts = [
+    return [
         pair,
         by_latent(constants.count),
         by_latent(constants.rows - slots),
@@ -94,7 +104,3 @@ def make_block(
         by_pair(constants.hit_sum),
         by_latent(constants.scale),
     ]
-    if flat:
-        parts = [part.reshape(-1, 1) for part in parts]
-        rank = rank.repeat_interleave(classes)
-    return Block(rank, *parts, rows=constants.rows)

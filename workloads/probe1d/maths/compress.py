@@ -72,8 +72,7 @@ def sort_rows(x: Tensor, counts: Tensor) -> Tensor:
 def bin_edges(x: Tensor, counts: Tensor, bins: int) -> Tensor:
     """First position of each bin in sorted rows, plus the end: int64 [l, bins + 1].
 
-    Half the edges are quantiles; the other half are log-spaced, or quantiles too where a value is not
-    positive.
+    Half the edges are quantiles; the others are log-spaced, or quantiles where a value is not positive.
     """
     share = torch.arange(bins + 1, device=x.device, dtype=torch.float64) / bins
     quantiles = (counts[:, None] * share).round().long()
@@ -85,11 +84,8 @@ def bin_edges(x: Tensor, counts: Tensor, bins: int) -> Tensor:
     ratio = torch.where(positive, high / torch.where(positive, low, 1.0), 1.0)
     values = torch.where(positive, low, 1.0) * ratio**log_share
     by_log = torch.searchsorted(x.contiguous(), values.to(x.dtype).contiguous())
-    by_count = (
-        (counts[:, None] * torch.arange(half + 1, device=x.device, dtype=torch.float64) / max(half, 1))
-        .round()
-        .long()
-    )
+    steps = torch.arange(half + 1, device=x.device, dtype=torch.float64)
+    by_count = (counts[:, None] * steps / max(half, 1)).round().long()
     mixed = torch.sort(torch.cat([by_count, by_log], dim=1), dim=1).values
     return torch.where(positive, mixed, quantiles)
 
@@ -114,17 +110,19 @@ def gauss_nodes(x: Tensor, counts: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     w_second = torch.where(small, (size >= 2).double(), weight_high)
     nodes = torch.cat([first, second], 1) + centre
     weight = torch.cat([w_first, w_second], 1)
-    width = bucket_width(nodes.shape[1])
-    pad = (0, width - nodes.shape[1])
-    return torch.nn.functional.pad(torch.where(weight > 0, nodes, 0.0), pad), torch.nn.functional.pad(
-        weight, pad
-    )
+    return _filled_up(torch.where(weight > 0, nodes, 0.0)), _filled_up(weight)
+
+
+def _filled_up(nodes: Tensor) -> Tensor:
+    """Zeros behind the nodes up to a width that buckets can have."""
+    return torch.nn.functional.pad(nodes, (0, bucket_width(nodes.shape[1]) - nodes.shape[1]))
 
 
 def two_point_rule(
     mean: Tensor, s2: Tensor, s3: Tensor, size: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Low and high node and their weights, from mean and central moments per event of `size` events."""
+    # Gauss quadrature: the roots of t^2 - (s3/s2) t - s2 and their weights keep moments 0 to 3 exactly.
     flat = s2 < FLAT
     skew = torch.where(flat, 0.0, s3 / torch.where(flat, 1.0, s2))
     spread = torch.sqrt(skew * skew + 4 * torch.where(flat, 1.0, s2))

@@ -86,6 +86,7 @@ def solve_damped(grad: Derivatives, lam: Tensor, scale: Tensor) -> tuple[Tensor,
     det = torch.where(weak, det.clamp(min=0) + 1e-3 * d00 * d11, det)
     db = (d11 * grad.g0 - grad.h1 * grad.g1) / det  # Cramer's rule
     dw = (d00 * grad.g1 - grad.h1 * grad.g0) / det
+    # In logits: a move of one changes weights mu (1 - mu) by up to a factor e, and the model with them.
     length = torch.sqrt(db * db + (scale * dw) ** 2)
     shrink = (STEP_BUDGET / length).clamp(max=1)
     return db * shrink, dw * shrink
@@ -149,6 +150,7 @@ def advance(
     evaluation that would only confirm this is saved. A pair that is done already takes a last step that is
     bound to lower its gradient.
     """
+    # Downhill slopes along the last step, where it began and where it led: a line search without losses.
     before = state.g0 * state.db + state.g1 * state.dw
     along = grad.g0 * state.db + grad.g1 * state.dw
     fine = paid & (gmax <= rules.tol) & (newton_decrement(grad) <= rules.decrement)
@@ -156,6 +158,7 @@ def advance(
     # The slope behind the step, -along, has turned uphill by more than is let through.
     halve = (-along > OVERSHOOT * before.abs()) & ~done
     metric = tail_metric(block, grad, scale) if rules.tails else scale
+    # Exactly zero in the end: any damping left would cost Newton its quadratic convergence.
     lam = torch.where(state.lam * 0.1 < 1e-9, 0.0, state.lam * 0.1)
     db, dw = solve_damped(grad, lam, metric)
     lengthened = torch.zeros_like(halve)
@@ -241,18 +244,7 @@ class NewtonSolver:
         for _ in range(self.rules.max_iter):
             yield
             self.hook.pass_begins(number)
-            with self.phase("statistics"):
-                grad, gmax, paid = self._evaluate(block, state)
-            with self.phase("solve"):
-                state, steps = advance(
-                    block, state, grad, self._metric(block), gmax, paid, self.rules, self._foresight(block)
-                )
-                tally = torch.cat([tally[:2] + steps, torch.maximum(tally[2], state.lam.max()).view(1)])
-            with self.phase("log"):
-                self.log.write(PassFacts(None, grad.g0, grad.g1, state.lam, None))
-                stopped = self.log.stopped(state.done.all())
-            for name in ("slab_passes", "newton_passes", "scaled_tests"):
-                self.counts.add(name)
+            state, tally, stopped = self._pass(block, state, tally)
             if stopped:
                 break
             if self.compact:
@@ -260,6 +252,22 @@ class NewtonSolver:
                 if not block.latent.numel():
                     break
         self._end_slab(block, state, tally)
+
+    def _pass(self, block: Block, state: NewtonState, tally: Tensor) -> tuple[NewtonState, Tensor, bool]:
+        """Evaluate, step and log; also whether the host knows that the slab is over."""
+        with self.phase("statistics"):
+            grad, gmax, paid = self._evaluate(block, state)
+        with self.phase("solve"):
+            state, steps = advance(
+                block, state, grad, self._metric(block), gmax, paid, self.rules, self._foresight(block)
+            )
+            tally = torch.cat([tally[:2] + steps, torch.maximum(tally[2], state.lam.max()).view(1)])
+        with self.phase("log"):
+            self.log.write(PassFacts(None, grad.g0, grad.g1, state.lam, None))
+            stopped = self.log.stopped(state.done.all())
+        for name in ("slab_passes", "newton_passes", "scaled_tests"):
+            self.counts.add(name)
+        return state, tally, stopped
 
     def _end_slab(self, block: Block, state: NewtonState, tally: Tensor) -> None:
         self._store(block, state)

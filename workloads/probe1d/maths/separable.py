@@ -36,13 +36,7 @@ def binary_start(block: Block, sum_x: Tensor, tol: float) -> tuple[Tensor, Tenso
     its positives among some of its non-zeros starts cold: zeros without a single positive would put b far
     below any optimum. `sum_x` is the sum of x over non-zeros, broadcastable to [R, c].
     """
-    absent = block.rows - block.count
-    # Clipped at both ends: a class that never, or always, occurs has no finite logit.
-    share = (block.positives / block.rows).clamp(1e-8, 1 - 1e-8)
-    p0 = ((block.positives - block.hits + share * PSEUDO_ROWS) / (absent + 2 * PSEUDO_ROWS)).clamp(
-        1e-8, 1 - 1e-8
-    )
-    p1 = ((block.hits + share * PSEUDO_ROWS) / (block.count + PSEUDO_ROWS)).clamp(1e-8, 1 - 1e-8)
+    p0, p1 = _smoothed_shares(block)
     far = (FAR * tol * block.rows / block.count.clamp(min=1)).clamp(max=0.5)
     p1 = torch.where(block.hits == 0, torch.minimum(p1, far), p1)
     p1 = torch.where(block.hits == block.count, torch.maximum(p1, 1 - far), p1)
@@ -54,6 +48,16 @@ def binary_start(block: Block, sum_x: Tensor, tol: float) -> tuple[Tensor, Tenso
     inside = (block.hits == block.positives) & (block.hits > 0) & (block.hits < block.count)
     cold = (block.count == 0) | inside
     return torch.where(cold, block.prior, b), torch.where(cold, torch.zeros_like(w), w)
+
+
+def _smoothed_shares(block: Block) -> tuple[Tensor, Tensor]:
+    """Shares of positives among zeros and among non-zeros, [R, c] each, never 0 or 1."""
+    absent = block.rows - block.count
+    # Clipped at both ends: a class that never, or always, occurs has no finite logit.
+    share = (block.positives / block.rows).clamp(1e-8, 1 - 1e-8)
+    among_zeros = (block.positives - block.hits + share * PSEUDO_ROWS) / (absent + 2 * PSEUDO_ROWS)
+    among_non_zeros = (block.hits + share * PSEUDO_ROWS) / (block.count + PSEUDO_ROWS)
+    return among_zeros.clamp(1e-8, 1 - 1e-8), among_non_zeros.clamp(1e-8, 1 - 1e-8)
 
 
 def separable_pairs(block: Block) -> Tensor:

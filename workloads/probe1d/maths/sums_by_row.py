@@ -80,7 +80,7 @@ class LabelledCsr(CsrEvaluator):
 
     def sums(self, block: Block, b: Tensor, w: Tensor, with_loss: bool = True) -> EventSums:
         """Seven sums over non-zeros for all latents by the slab's classes."""
-        m0, residual, a0, a1, a2, loss, y_sum = self._accumulators(b, LABELLED_SUMS)
+        sums = self._accumulators(b, LABELLED_SUMS)
         b, w = b.to(self.precision.compute), w.to(self.precision.compute)
         for chunk, columns, x in self._chunks(b.shape[1]):
             assert chunk.row_index is not None
@@ -93,16 +93,9 @@ class LabelledCsr(CsrEvaluator):
             s = mu * (1 - mu)
             sx = s * x
             entropy = binary_cross_entropy_with_logits(eta, y, reduction="none")
-            for into, terms in (
-                (m0, mu),
-                (residual, (mu - y) * x),
-                (a0, s),
-                (a1, sx),
-                (a2, sx * x),
-                (loss, entropy),
-                (y_sum, y),
-            ):
+            for into, terms in zip(sums, (mu, (mu - y) * x, s, sx, sx * x, entropy, y), strict=True):
                 self._scatter(into, columns, terms)
+        m0, residual, a0, a1, a2, loss, y_sum = sums
         return EventSums(m0=m0, a0=a0, a1=a1, a2=a2, loss=loss, residual=residual, labels=y_sum)
 
 

@@ -212,10 +212,7 @@ def countries(count: int, seed: int = 0, hide: float = 0.2) -> Problem:
     points = {f"country{number}": (rng.random(), rng.random()) for number in range(count)}
     region = {name: f"region{int(2 * x)}" for name, (x, _) in points.items()}
     subregion = {name: f"subregion{int(2 * x)}_{int(3 * y)}" for name, (x, y) in points.items()}
-    near = {name: _nearest(points, name) for name in points}
-    neighbours = {(a, b) for a, others in near.items() for b in others} | {
-        (b, a) for a, others in near.items() for b in others
-    }
+    neighbours = _neighbours(points)
     asked = rng.sample(sorted(points), max(2, int(hide * count)))
     cut = set(asked[: max(1, len(asked) // 2)])
     without = set(asked) | {b for a, b in neighbours if a in cut}
@@ -225,15 +222,17 @@ def countries(count: int, seed: int = 0, hide: float = 0.2) -> Problem:
     facts += sorted({("locatedIn", subregion[name], region[name]) for name in points})
     known = {name for fact in facts for name in fact[1:]}
     queries = [("locatedIn", name, region[name]) for name in asked if region[name] in known]
-    domains = {
-        "countries": tuple(points),
-        "subregions": tuple(sorted(set(subregion.values()))),
-        "regions": tuple(sorted(set(region.values()))),
-    }
+    above = {"subregions": subregion.values(), "regions": region.values()}
+    domains = {"countries": tuple(points)} | {kind: tuple(sorted(set(all_))) for kind, all_ in above.items()}
     half = len(queries) // 2
-    return Problem(
-        tuple(facts), tuple(queries[:half]), tuple(queries[half:]), parsed_rules(COUNTRY_RULES), domains
-    )
+    rules = parsed_rules(COUNTRY_RULES)
+    return Problem(tuple(facts), tuple(queries[:half]), tuple(queries[half:]), rules, domains)
+
+
+def _neighbours(points: dict[str, tuple[float, float]]) -> set[tuple[str, str]]:
+    """Pairs of near points, in both orders."""
+    near = {(a, b) for a in points for b in _nearest(points, a)}
+    return near | {(b, a) for a, b in near}
 
 
 def _nearest(points: dict[str, tuple[float, float]], name: str, k: int = 3) -> list[str]:

@@ -161,41 +161,53 @@ class KnowledgeBase:
             Atoms do not fit 64-bit keys.
         """
         vocabulary = Vocabulary.of(problem, arity)
-        if (vocabulary.true + 3) * vocabulary.base**arity >= 2**63:
-            raise ConfigError(
-                f"{len(vocabulary.constants)} constants in relations of {arity} arguments do not fit keys of"
-                " 64 bits; lower workload.arity or leave constants out"
-            )
-        encoded = sorted({vocabulary.encode(fact) for fact in problem.facts})
-        facts = torch.tensor(encoded, dtype=torch.int64).view(-1, 1 + arity)
-        swapped_order = sorted(range(len(encoded)), key=lambda number: _swapped(encoded[number]))
-        swapped = torch.tensor(swapped_order, dtype=torch.int64)
-        heads, bodies, lengths = _rules(problem, vocabulary)
-        fact_start, fact_count = _segments(facts[:, 0], vocabulary)
-        rule_start, rule_count = _segments(heads[:, 0], vocabulary)
-        known = _known(problem, vocabulary)
-        tensors = {
-            "facts": facts,
-            "fact_keys": key_of(facts, vocabulary.base),
-            "swapped": swapped,
-            "swapped_keys": key_of(facts[swapped][:, [0, *_swapped_columns(arity)]], vocabulary.base),
-            "fact_start": fact_start,
-            "fact_count": fact_count,
-            "heads": heads,
-            "bodies": bodies,
-            "body_length": lengths,
-            "rule_start": rule_start,
-            "rule_count": rule_count,
-            "domain": _domains(problem, vocabulary),
-            "known": known,
-        }
+        _refuse_wide_keys(vocabulary, arity)
+        facts, rules = _fact_index(problem, vocabulary, arity), _rule_index(problem, vocabulary)
+        asked = {"domain": _domains(problem, vocabulary), "known": _known(problem, vocabulary)}
         return cls(
             vocabulary,
-            **{name: tensor.to(device) for name, tensor in tensors.items()},
-            largest_predicate=int(fact_count.max()),
-            largest_group=int(rule_count.max()),
-            rule_variables=int(max(bodies[..., 1:].max(), heads[..., 1:].max())),
+            **{name: tensor.to(device) for name, tensor in (facts | rules | asked).items()},
+            largest_predicate=int(facts["fact_count"].max()),
+            largest_group=int(rules["rule_count"].max()),
+            rule_variables=int(max(rules["bodies"][..., 1:].max(), rules["heads"][..., 1:].max())),
         )
+
+
+def _refuse_wide_keys(vocabulary: Vocabulary, arity: int) -> None:
+    if (vocabulary.true + 3) * vocabulary.base**arity >= 2**63:
+        raise ConfigError(
+            f"{len(vocabulary.constants)} constants in relations of {arity} arguments do not fit keys of"
+            " 64 bits; lower workload.arity or leave constants out"
+        )
+
+
+def _fact_index(problem: Problem, vocabulary: Vocabulary, arity: int) -> dict[str, Tensor]:
+    """Facts in two orders, by the first and by the second argument, with the range of each predicate."""
+    encoded = sorted({vocabulary.encode(fact) for fact in problem.facts})
+    facts = torch.tensor(encoded, dtype=torch.int64).view(-1, 1 + arity)
+    swapped_order = sorted(range(len(encoded)), key=lambda number: _swapped(encoded[number]))
+    swapped = torch.tensor(swapped_order, dtype=torch.int64)
+    start, count = _segments(facts[:, 0], vocabulary)
+    return {
+        "facts": facts,
+        "fact_keys": key_of(facts, vocabulary.base),
+        "swapped": swapped,
+        "swapped_keys": key_of(facts[swapped][:, [0, *_swapped_columns(arity)]], vocabulary.base),
+        "fact_start": start,
+        "fact_count": count,
+    }
+
+
+def _rule_index(problem: Problem, vocabulary: Vocabulary) -> dict[str, Tensor]:
+    heads, bodies, lengths = _rules(problem, vocabulary)
+    start, count = _segments(heads[:, 0], vocabulary)
+    return {
+        "heads": heads,
+        "bodies": bodies,
+        "body_length": lengths,
+        "rule_start": start,
+        "rule_count": count,
+    }
 
 
 def key_of(atoms: Tensor, base: int) -> Tensor:

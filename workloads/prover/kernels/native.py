@@ -117,13 +117,9 @@ class NativeExpander:
         given = [rows.current, rows.excluded, rows.history, rows.stored, rows.done]
         given = [tensor.contiguous() for tensor in given]
         out = (self.states, self.hashes, self.owner, count, proof, overflow)
-        total = self.function(
-            ctypes.byref(self.base),
-            ctypes.c_int64(rows.count),
-            *map(pointer, given),
-            *map(pointer, out),
-            ctypes.byref(counts),
-        )
+        places = map(pointer, (*given, *out))
+        base, size = ctypes.byref(self.base), ctypes.c_int64(rows.count)
+        total = self.function(base, size, *places, ctypes.byref(counts))
         self.rows += counts.rows
         tally["fact_pairs"], tally["rule_pairs"] = counts.fact_pairs, counts.rule_pairs
         tally["bytes_packed"] = total * ATOMS * 3 * self.dtype.itemsize

@@ -115,12 +115,9 @@ class Indexed:
         span = base ** (goals.shape[1] - 2)
         prefix = predicate * base + torch.where(swapped, second, first)
         low = torch.where(both, prefix * span + second, prefix * span)
-        high = low + torch.where(both, 1, span)
         free = ~bound_first & ~bound_second
-        low, high = (
-            torch.where(free, predicate * base * span, low),
-            torch.where(free, (predicate + 1) * base * span, high),
-        )
+        high = torch.where(free, (predicate + 1) * base * span, low + torch.where(both, 1, span))
+        low = torch.where(free, predicate * base * span, low)
         bounds = torch.stack([low, high])
         plain = torch.searchsorted(kb.fact_keys, bounds)
         other = torch.searchsorted(kb.swapped_keys, bounds)

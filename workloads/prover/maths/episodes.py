@@ -75,8 +75,7 @@ class RowFactory:
         current[:, 0] = atoms.to(self.dtype)
         history = torch.zeros(count, MAX_DEPTH + 1, dtype=torch.int64, device=device)
         history[:, 0] = hash_states(current, self.kb.vocabulary.base)
-        off = torch.zeros(count, dtype=torch.bool, device=device)
-        zero = torch.zeros(count, dtype=torch.int64, device=device)
+        off, zero = (torch.zeros(count, dtype=kind, device=device) for kind in (torch.bool, torch.int64))
         return Rows(
             current=current,
             excluded=atoms.to(self.dtype),

@@ -171,6 +171,19 @@ class Packer:
         self, parts: list[Raw], pruned: list[Pruned], ranks: list[Tensor], total: Tensor, proof: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Survivors within the cap, at their places: states, kept atoms, owners, and places taken."""
+        source = self._sources(parts, pruned, ranks, total, proof)
+        mask, source = source > 0, (source - 1).clamp(min=0)
+        states = torch.cat([raw.states for raw in parts])[source]
+        keep = torch.cat([found.keep for found in pruned])[source] & mask[:, None]
+        if states.shape[1] > keep.shape[1]:
+            keep = torch.nn.functional.pad(keep, (0, states.shape[1] - keep.shape[1]))
+        owner = torch.cat([raw.owner for raw in parts])[source]
+        return states, keep, owner, mask
+
+    def _sources(
+        self, parts: list[Raw], pruned: list[Pruned], ranks: list[Tensor], total: Tensor, proof: Tensor
+    ) -> Tensor:
+        """For each place the number, from 1, of the raw successor that takes it; 0: empty."""
         start = (
             total.cumsum(0) - total if self.ragged else torch.arange(len(total), device=total.device) * CAP
         )
@@ -180,17 +193,10 @@ class Packer:
         for raw, found, rank in zip(parts, pruned, ranks, strict=True):
             fits = found.alive & (rank < CAP) & ~proof[raw.owner]
             numbers = torch.arange(offset + 1, offset + 1 + len(rank), device=rank.device)
-            # Everything that has no place goes to the last one, which is cut off.
+            # What has no place goes to the last one, which is cut off: no shape depends on the data.
             source.scatter_(0, torch.where(fits, start[raw.owner] + rank, places), numbers)
             offset += len(rank)
-        source = source[:-1]
-        mask, source = source > 0, (source - 1).clamp(min=0)
-        states = torch.cat([raw.states for raw in parts])[source]
-        keep = torch.cat([found.keep for found in pruned])[source] & mask[:, None]
-        if states.shape[1] > keep.shape[1]:
-            keep = torch.nn.functional.pad(keep, (0, states.shape[1] - keep.shape[1]))
-        owner = torch.cat([raw.owner for raw in parts])[source]
-        return states, keep, owner, mask
+        return source[:-1]
 
     def _grid_lists(
         self, rows: Rows, states: Tensor, hashes: Tensor, mask: Tensor, proof: Tensor, overflow: Tensor

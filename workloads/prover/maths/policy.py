@@ -35,33 +35,37 @@ class PolicyShape:
 
 
 def make_weights(shape: PolicyShape, vocabulary: Vocabulary, seed: int, gain: float = 1.0) -> Weights:
-    """Random weights by name, float32 on the CPU: tables N(0, 1) with a zero row for padding, linear layers
-    as PyTorch's.
+    """Random weights by name, float32 on the CPU: tables N(0, 1), zero for padding; layers as PyTorch's.
 
     The last layer is scaled by `gain`, and logits with its square.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        weights = {"P": torch.randn(vocabulary.true + 3, shape.embedding)}
-        terms = ["U", "V", *(f"V{place}" for place in range(2, vocabulary.arity))][: vocabulary.arity]
-        for name in terms:
-            weights[name] = torch.randn(vocabulary.base, shape.embedding)
-        for table in weights.values():
-            table[0] = 0
+        weights = _tables(shape, vocabulary)
         for layer in range(shape.layers + 1):
-            linear = torch.nn.Linear(shape.embedding if layer == 0 else shape.width, shape.width)
-            weights[f"trunk.{layer}.weight"], weights[f"trunk.{layer}.bias"] = (
-                linear.weight.data,
-                linear.bias.data,
-            )
+            weights |= _linear(f"trunk.{layer}", shape.embedding if layer == 0 else shape.width, shape.width)
             weights[f"trunk.{layer}.scale"] = torch.ones(shape.width)
             weights[f"trunk.{layer}.shift"] = torch.zeros(shape.width)
         for name, columns in (("hidden", shape.width), ("out", shape.embedding)):
-            linear = torch.nn.Linear(shape.width, columns)
-            weights[f"{name}.weight"], weights[f"{name}.bias"] = linear.weight.data, linear.bias.data
+            weights |= _linear(name, shape.width, columns)
     for part in ("weight", "bias"):
         weights[f"out.{part}"] = weights[f"out.{part}"] * gain
     return weights
+
+
+def _tables(shape: PolicyShape, vocabulary: Vocabulary) -> Weights:
+    tables = {"P": torch.randn(vocabulary.true + 3, shape.embedding)}
+    terms = ["U", "V", *(f"V{place}" for place in range(2, vocabulary.arity))][: vocabulary.arity]
+    for name in terms:
+        tables[name] = torch.randn(vocabulary.base, shape.embedding)
+    for table in tables.values():
+        table[0] = 0  # padding adds nothing to a sum
+    return tables
+
+
+def _linear(name: str, inputs: int, outputs: int) -> Weights:
+    linear = torch.nn.Linear(inputs, outputs)
+    return {f"{name}.weight": linear.weight.data, f"{name}.bias": linear.bias.data}
 
 
 def weights_digest(weights: Weights) -> str:

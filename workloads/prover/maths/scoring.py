@@ -227,11 +227,9 @@ class Screen:
     def __call__(
         self, states: Tensor, owner: Tensor, keys: Tensor, offset: Tensor, last: Tensor, real: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits [n] of states with their owners, float32 values [m, .] of the rescored, and for each state
-        its row there.
+        """Logits [n] of states, float32 values [m, .] of the rescored, and each state's row there [n].
 
-        `last` [B] are the exact logits of the special actions, which take part in the best; those that are
-        not `real` [n] are -inf.
+        `last` [B] are the exact logits of the special actions, which take part in the best.
         """
         low = torch.where(real, self.low.state_logits(states, keys, offset, owner), -torch.inf)
         # The best is taken among the specials too, whose logits are exact.

@@ -121,13 +121,16 @@ def best_slab(
     `file` keeps the answer: later trials of a sweep must choose the same slab.
     """
     if not file.exists():
-        times = _climb(lambda size: _probe(step, factory, queries, size), most, memory, budget)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_suffix(f".{time.time_ns()}.part")
-        part.write_text(json.dumps(times))
-        part.replace(file)
+        _keep(_climb(lambda size: _probe(step, factory, queries, size), most, memory, budget), file)
     times = {int(size): found for size, found in json.loads(file.read_text()).items()}
     return min(times, key=lambda size: times[size]), STEPS * len(times)
+
+
+def _keep(times: dict[int, float], file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(f".{time.time_ns()}.part")
+    part.write_text(json.dumps(times))
+    part.replace(file)
 
 
 def _climb(probe: Callable[[int], float], most: int, memory: SlabMemory, budget: int) -> dict[int, float]:

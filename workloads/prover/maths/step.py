@@ -15,7 +15,7 @@ from workloads.prover.maths.clause_pairing import Pairs
 from workloads.prover.maths.episodes import Move, Rows, advance
 from workloads.prover.maths.greedy_choice import FLOAT32_DOUBT, choose
 from workloads.prover.maths.packing import CAP, Lists, Packer
-from workloads.prover.maths.scoring import Scorer, specials
+from workloads.prover.maths.scoring import Scorer, Scores, specials
 from workloads.prover.maths.unify import Unifier
 
 Phase = Callable[[str], AbstractContextManager[Any]]
@@ -54,8 +54,7 @@ Expander = Callable[[Rows, Tally], tuple[Lists, Tensor]]
 
 
 class Step:
-    """One iteration for any number of rows. Static where its parts are, so that it can be compiled as one
-    graph.
+    """One iteration for any number of rows; static where its parts are, to compile as one graph.
 
     Parameters
     ----------
@@ -84,24 +83,17 @@ class Step:
             special = specials(lists)
             choice = choose(scores.logits, special.forced, self.doubt)
             deferred = no_room | scores.deferred
-            move = self._move(rows, lists, scores.slot, scores.values, choice, special.kind, deferred)
+            move = self._move(rows, lists, scores, choice, special.kind, deferred)
             live = ~rows.done & ~deferred
             self._count(tally, lists, live)
             tally["deferred"] = (deferred & ~rows.done).sum()
             return advance(rows, move, self.scorer.reuse), tally
 
     def _move(
-        self,
-        rows: Rows,
-        lists: Lists,
-        slot: Tensor,
-        values: Tensor,
-        choice: Any,
-        kind: Tensor,
-        deferred: Tensor,
+        self, rows: Rows, lists: Lists, scores: Scores, choice: Any, kind: Tensor, deferred: Tensor
     ) -> Move:
         """What was chosen, looked up in the lists."""
-        last = slot.shape[1]
+        last = scores.slot.shape[1]
         is_special = choice.column == last
         column = choice.column.clamp(max=max(last - 1, 0))
         state, state_hash, action = self._picked(rows, lists, column)
@@ -113,7 +105,7 @@ class Step:
             log_prob=choice.log_prob,
             ambiguous=choice.ambiguous,
             acted=~deferred,
-            value=self._value(rows, slot, values, column),
+            value=self._value(rows, scores.slot, scores.values, column),
         )
 
     def _picked(self, rows: Rows, lists: Lists, column: Tensor) -> tuple[Tensor, Tensor, Tensor]:

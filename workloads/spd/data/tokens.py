@@ -101,8 +101,7 @@ def read_tokens(path: Path, vocab: int, tokenizer_sha256: str | None = None) -> 
     Raises
     ------
     ConfigError
-        The file is missing, truncated or foreign, holds an id beyond the vocabulary, or was made by another
-        tokeniser.
+        The file is missing, truncated, foreign or of another tokeniser, or has an id beyond the vocabulary.
     """
     if not path.is_file():
         raise ConfigError(
@@ -115,13 +114,17 @@ def read_tokens(path: Path, vocab: int, tokenizer_sha256: str | None = None) -> 
             f"workload.tokens_path={path} was made by another tokenizer ({found.tokenizer_sha256[:12]}, the"
             f" target's is {tokenizer_sha256[:12]}); tokenise the text with the target's own"
         )
-    largest = int(found.tokens.max()) if len(found.tokens) else 0
+    _refuse_unknown_ids(found.tokens, vocab, path)
+    return found
+
+
+def _refuse_unknown_ids(tokens: np.ndarray, vocab: int, path: Path) -> None:
+    largest = int(tokens.max()) if len(tokens) else 0
     if largest >= vocab:
         raise ConfigError(
             f"workload.tokens_path={path} holds token id {largest}, and the vocabulary of the target ends at"
             f" {vocab - 1}; tokenise the text with the target's own tokenizer"
         )
-    return found
 
 
 def _open(path: Path) -> TokenFile:
@@ -194,8 +197,7 @@ def token_rows(file: TokenFile, seq: int, context: int, batch: int) -> tuple[Row
             f"workload.seq_len={seq} is longer than the target's context of {context}; choose at most that"
         )
     whole = np.asarray(file.tokens[: len(file.tokens) // seq * seq]).reshape(-1, seq)
-    hashes = np.fromiter((zlib.crc32(row.tobytes()) for row in whole), dtype=np.uint32, count=len(whole))
-    held_out = hashes % HELD_OUT_SHARE == 0
+    held_out = _held_out(whole)
     train, evaluation = whole[~held_out], whole[held_out]
     if len(train) < batch or len(evaluation) < 1:
         raise ConfigError(
@@ -204,6 +206,12 @@ def token_rows(file: TokenFile, seq: int, context: int, batch: int) -> tuple[Row
             " shorter rows"
         )
     return Rows(train, file.digest + "-train"), Rows(evaluation, file.digest + "-held-out")
+
+
+def _held_out(rows: np.ndarray) -> np.ndarray:
+    """Which rows are for evaluation, by content: equal rows are never on both sides."""
+    hashes = np.fromiter((zlib.crc32(row.tobytes()) for row in rows), dtype=np.uint32, count=len(rows))
+    return hashes % HELD_OUT_SHARE == 0
 
 
 def feature_rows(features: int, count: int, activity: float, seed: int) -> Rows:

@@ -83,16 +83,8 @@ class ToyKernel:
         self._lines = kernels.toy_lines
         self._lines.restype = ctypes.c_int64
         first, last = function.weights
-        self.parameters = [
-            pairs[0].V,
-            pairs[0].U,
-            pairs[1].V,
-            pairs[1].U,
-            first,
-            function.biases[0],
-            last,
-            function.biases[1],
-        ]
+        self.parameters = [pairs[0].V, pairs[0].U, pairs[1].V, pairs[1].U]
+        self.parameters += [first, function.biases[0], last, function.biases[1]]
         self.gradients = [torch.empty_like(parameter) for parameter in self.parameters]
         self._frozen = [weights[0], weights[1], bias]
         self._coefficients = tuple(coefficients)

@@ -108,9 +108,8 @@ class PassFormulas:
     def backward(self, gradient: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
         """From the gradient towards the outputs [3, B, f].
 
-        Returns that towards the weights m - mu [P, K, B, C], that of the first module's activations [B, C],
-        and those of U of both modules and V of the second. The first module's V waits for what importances
-        add to its activations.
+        Returns those towards the weights m - mu [P, K, B, C], the first module's activations [B, C], both U
+        and the second V. The first V waits for what importances add to its activations.
         """
         # Through the ReLU at the end of the toy.
         raw = gradient * (self._before > 0)

@@ -44,11 +44,7 @@ class ImportanceFn(nn.Module):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        if site.kind == "embedding" and kind != "mlp":
-            raise ConfigError(
-                f"workload.importance={kind} cannot read token ids: {site.name} is an embedding and takes"
-                " only mlp"
-            )
+        _refuse_ids(site, kind)
         self.kind = kind
         self.count = site.count
         shapes = layer_shapes(kind, site, hidden)
@@ -120,6 +116,14 @@ def _stacked_layers(h: Tensor, weights: Sequence[Tensor], biases: Sequence[Tenso
         if layer < len(weights) - 1:
             h = F.gelu(h)
     return h
+
+
+def _refuse_ids(site: Site, kind: str) -> None:
+    if site.kind == "embedding" and kind != "mlp":
+        raise ConfigError(
+            f"workload.importance={kind} cannot read token ids: {site.name} is an embedding and takes"
+            " only mlp"
+        )
 
 
 def _stacked_components(h: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:

@@ -89,7 +89,12 @@ def load_gpt2(folder: Path, fused: bool = False) -> tuple[Target, TargetSpec]:
     spec = gpt2_spec(folder)
     target = Gpt2(spec, fused)
     state = _plain_names(_read_folder(folder))
-    expected = target.state_dict()
+    _refuse_misfit(folder, target.state_dict(), state)
+    target.load_state_dict({name: tensor.float() for name, tensor in state.items()})
+    return target, spec
+
+
+def _refuse_misfit(folder: Path, expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
     if missing := sorted(expected.keys() - state.keys()):
         raise ConfigError(
             f"workload.target_path={folder}: the weights lack {missing[0]}, so they are no GPT-2 of this"
@@ -105,8 +110,6 @@ def load_gpt2(folder: Path, fused: bool = False) -> tuple[Target, TargetSpec]:
             raise ConfigError(
                 f"workload.target_path={folder}: {name} is {shapes}; the two files belong to different models"
             )
-    target.load_state_dict({name: tensor.float() for name, tensor in state.items()})
-    return target, spec
 
 
 def gpt2_spec(folder: Path) -> TargetSpec:

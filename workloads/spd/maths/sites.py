@@ -83,8 +83,7 @@ def weight_of(module: nn.Module, kind: str, width: int) -> Tensor:
 def find_sites(
     target: Target, patterns: Sequence[tuple[str, int]], identity_width: int = 0
 ) -> tuple[Site, ...]:
-    """The modules that the patterns name, in the order of patterns and within one in the order of the
-    network.
+    """The modules that the patterns name, in the order of patterns and, within one, of the network.
 
     Raises
     ------
@@ -94,19 +93,7 @@ def find_sites(
     sites: dict[str, Site] = {}
     leaves = {name: leaf for name, leaf in target.named_modules() if _kind(leaf)}
     for pattern, count in patterns:
-        if count < 1:
-            raise ConfigError(
-                f"workload.components={count} of pattern {pattern!r} cannot be used: C must be a whole number"
-                " from 1"
-            )
-        names = [name for name in leaves if fnmatchcase(name, pattern)]
-        if not names:
-            known = ", ".join(list(leaves)[:8])
-            raise ConfigError(
-                f"workload.modules: pattern {pattern!r} matches no module that can be decomposed; modules"
-                f" are: {known} ..."
-            )
-        for name in names:
+        for name in _matches(leaves, pattern, count):
             if name in sites:
                 raise ConfigError(
                     f"workload.modules: {name} is matched twice, the second time by {pattern!r}; narrow one"
@@ -114,6 +101,22 @@ def find_sites(
                 )
             sites[name] = _site(target, name, leaves[name], count, identity_width)
     return tuple(sites.values())
+
+
+def _matches(leaves: Mapping[str, nn.Module], pattern: str, count: int) -> list[str]:
+    if count < 1:
+        raise ConfigError(
+            f"workload.components={count} of pattern {pattern!r} cannot be used: C must be a whole number"
+            " from 1"
+        )
+    names = [name for name in leaves if fnmatchcase(name, pattern)]
+    if not names:
+        known = ", ".join(list(leaves)[:8])
+        raise ConfigError(
+            f"workload.modules: pattern {pattern!r} matches no module that can be decomposed; modules"
+            f" are: {known} ..."
+        )
+    return names
 
 
 def _site(target: Target, name: str, leaf: nn.Module, count: int, identity_width: int) -> Site:

@@ -26,13 +26,7 @@ def read(file: Path) -> dict[str, Any]:
         raise ConfigError(
             f"workload.resume={file} does not exist; give the checkpoint of an earlier training"
         )
-    try:
-        found = torch.load(file, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        first = str(error).splitlines()[0]
-        raise ConfigError(
-            f"workload.resume={file} is no whole checkpoint ({first}); give another one"
-        ) from error
+    found = _loaded(file)
     missing = PARTS - found.keys() if isinstance(found, dict) else PARTS
     if missing:
         raise ConfigError(
@@ -40,3 +34,13 @@ def read(file: Path) -> dict[str, Any]:
             " another one"
         )
     return found
+
+
+def _loaded(file: Path) -> Any:
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        first = str(error).splitlines()[0]
+        raise ConfigError(
+            f"workload.resume={file} is no whole checkpoint ({first}); give another one"
+        ) from error
