@@ -197,8 +197,7 @@ def grad_checkpointing(*levels: str, **own: Any) -> Toggle:
 
 
 def gc(*more: str, **own: Any) -> Toggle:
-    """When Python's collector runs: at each evaluation, at every tenth, or never after freezing what survived
-    warm-up.
+    """When Python's collector runs: at each evaluation, at every tenth, or never once survivors are frozen.
 
     `more` are occasions that only this workload has.
     """

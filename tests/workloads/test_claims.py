@@ -1,5 +1,4 @@
-"""Every claim of every workload can be ruled on: by levels that some device can run and figures that
-something counts.
+"""Every claim can be ruled on, by levels that some device can run and figures that something counts.
 
 The only other thing a claim may have is an obstacle, and obstacles are held against the facts of devices.
 """

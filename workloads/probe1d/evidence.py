@@ -39,8 +39,7 @@ def full(task: Task, job: Job, results: dict[str, np.ndarray], minimum_file: Pat
 
 
 def probe(rows: PreparedRows, grid: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Mean gradient [L, c, 2] and Hessian [L, c, 3] of the first classes by the arm's own pass, at fixed
-    parameters.
+    """Mean gradient [L, c, 2] and Hessian [L, c, 3] of the first classes, by the arm's pass at a fixed point.
 
     Latents are in their original order. At one point, all solvers' passes must agree whatever they are used
     for.

@@ -28,8 +28,7 @@ from workloads.probe1d.toggles import CHECKS, TOGGLES
 
 
 class Probe1D(Workload):
-    """A job solves the requested grid of pairs; an iteration is the preparation, one slab pass, or one slab's
-    metrics.
+    """A job solves the grid of pairs; an iteration is the preparation, a slab pass or a slab's metrics.
 
     Set-up loads the data onto the device, rows first, as an autoencoder writes them. Sorting by latent and
     all sums that are made once belong to the job (phase ``prepare``) unless ``sort_in_job`` is off.

@@ -96,8 +96,7 @@ def _own_errors(job: Job, outcome: Mapping[str, np.ndarray]) -> dict[str, float]
 
 
 def step_slope(rows: Sequence[Mapping[str, float]]) -> float:
-    """How far the time of a step falls, relative to a full slab, when all its rows are done; NaN where
-    nothing varies.
+    """Share of a full slab's step time saved once all its rows are done; NaN where nothing varies.
 
     Least squares of step time on the active share, over full slabs only. 0: a step costs the same whatever is
     done.

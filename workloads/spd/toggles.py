@@ -1,5 +1,4 @@
-"""What can be switched in an SPD training, what each switch may change, and the counter that moves when it
-acts.
+"""What can be switched in an SPD training, what each switch may change, and the counter it moves.
 
 Declarations only: neither torch nor the code they describe is imported.
 """

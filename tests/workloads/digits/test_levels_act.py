@@ -1,5 +1,4 @@
-"""Every level that this machine can run changes the counter it names, and replacing it by its baseline
-changes nothing.
+"""Every level that can run here changes its counter; replacing it by its baseline changes nothing.
 
 Each test compares an arm with the baseline. Were the level's path taken away, arm and baseline would be the
 same training and every comparison here would find equal counters: `test_the_baseline_moves_no_witness` shows

@@ -62,8 +62,7 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start(cache_dir: Path, tmp_path: Path) -> Iterator[Start]:
-    """Sets up a training: ``start(patching="wrapper", config={"losses": "all"}, kind="evidence", seed=1,
-    log=rows.append)``.
+    """Sets up a training: ``start(patching="wrapper", config={"losses": "all"}, log=rows.append)``.
 
     Levels that are not given follow from those that are.
     """

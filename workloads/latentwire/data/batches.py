@@ -310,8 +310,7 @@ def load_windows(collator: Collator, numbers: Numbers, workers: int, pinned: boo
 
 @dataclass
 class Resident:
-    """Everything about all rows on the device, padded once; lengths on the host, so that trimming needs no
-    read.
+    """All rows on the device, padded once; lengths on the host, so that trimming needs no read.
 
     Attributes
     ----------

@@ -103,8 +103,7 @@ def load_rows(folder: Path, expected: int) -> list[Row] | None:
 
 
 class TeacherCache:
-    """The teacher's final hidden states [N, K, d], or the top of its distributions [N, K, k], with a map of
-    finished rows.
+    """The teacher's last hidden states [N, K, d] or top probabilities [N, K, k], and which rows are there.
 
     Parameters
     ----------

@@ -1,5 +1,4 @@
-"""The encoder's attention as a hand-written CPU kernel: built on first use, kept in the cache, called by
-ctypes.
+"""The encoder's attention as a hand-written CPU kernel: built on first use, cached, called by ctypes.
 
 The kernel runs on one thread. Rows are packed behind one another, so padding is neither stored nor computed.
 On processors with matrix tiles heads of eight entries have a kernel of their own, as precise.

@@ -1,5 +1,4 @@
-"""Norms, gates and rotations of frozen layers as CPU kernels, one pass each: built on first use, called by
-ctypes.
+"""Norms, gates and rotations of frozen layers as CPU kernels, one pass each, built on first use.
 
 What the kernels do not have, other types than theirs or weights that want gradients, goes the way of `fused`.
 """

@@ -1,5 +1,4 @@
-"""Causal attention with grouped queries: an explicit matrix, PyTorch's fused kernels, flash, or rows packed
-without pads.
+"""Causal attention with grouped queries: explicit matrix, PyTorch's fused kernels, flash, or packed rows.
 
 q [B, h, S, e], k and v [B, g, T, e] -> [B, S, h * e]. Where there are fewer queries than keys, the queries
 are the last positions: PyTorch's ``is_causal=True`` would align them with the first, so such masks are

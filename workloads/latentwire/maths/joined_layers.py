@@ -38,6 +38,7 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         wide = _wide(x)
+        # Norm, then square: no squared copy of x as large as x itself.
         inverse = (
             torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
             .square_()

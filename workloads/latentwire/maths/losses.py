@@ -85,8 +85,7 @@ def manifold_distance(prefix: Tensor, table_mean: Tensor, table_std: Tensor) -> 
 
 
 def model_terms(out: StudentOut, distance: Tensor, weights: Tensor) -> Tensor:
-    """Numerators over global denominators of one piece and model: [4] teacher-forced, first, early,
-    distillation.
+    """Numerators over global denominators: [4] teacher-forced, first, early, distillation of a piece.
 
     weights [3, B, T] as `term_weights` gives them, cut to the piece; `distance` [B, K] is the divergence.
     """

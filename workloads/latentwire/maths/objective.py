@@ -56,8 +56,7 @@ class Model:
         self._mixture = losses.mixed(lm.table.device, self.rho.dtype)
 
     def prefix(self, z: Tensor) -> Prefix:
-        """z [B, M, d_z] -> soft tokens [B, M, d], as loud as the table's rows, and the deep prefix made of
-        them.
+        """z [B, M, d_z] -> soft tokens [B, M, d], as loud as the table's rows, and their deep prefix.
 
         The deep prefix is made before calibration: keys made of tokens as faint as a table's rows would
         hardly change attention.

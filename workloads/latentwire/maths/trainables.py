@@ -1,5 +1,4 @@
-"""Everything that is trained for one frozen model: its adapter and, where asked for, low-rank additions and a
-deep prefix.
+"""All that is trained for one frozen model: its adapter and, if asked for, LoRA and a deep prefix.
 
 Dimensions: B rows, M latents, d model width, g key heads, e head width.
 """
@@ -15,8 +14,7 @@ from workloads.latentwire.presets import LMConfig
 
 
 class DeepPrefix(nn.Module):
-    """Linear maps from soft tokens to keys and values of every layer, all in one matrix; keys are given as
-    they are, unrotated.
+    """Linear maps from soft tokens to unrotated keys and values of every layer, all in one matrix.
 
     Deep prompts as in P-tuning v2 (Liu et al. 2022), made from the source instead of learned once for a task.
     """

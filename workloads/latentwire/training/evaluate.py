@@ -101,8 +101,7 @@ def _until(ids: list[int], end: int) -> list[int]:
 
 @dataclass(frozen=True)
 class _Read:
-    """What a model reads before it answers: embedded tokens [B, S, d] padded right, their lengths, and what
-    was trained.
+    """What a model reads first: embedded tokens [B, S, d] padded right, lengths, and what was trained.
 
     Only the latent arm has additions and a deep prefix: all others show the frozen model.
     """

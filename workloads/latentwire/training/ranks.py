@@ -40,8 +40,7 @@ class Ranks:
         return list(range(models))
 
     def add_up(self, parameters: Sequence[nn.Parameter], counts: Counter[str]) -> None:
-        """Sum the gradients of all ranks, in one flat message; a parameter that this rank did not use counts
-        as zero.
+        """Sum the gradients of all ranks in one flat message; parameters unused here count as zero.
 
         Losses have global denominators, so the sum is the gradient of the whole window: nothing is averaged.
         """

@@ -63,8 +63,7 @@ def requested_classes(source: str, classes: int) -> int:
 
 
 def sampled_classes(classes: int, width: int, number: int | None, seed: int) -> Tensor:
-    """Classes of the requested grid: all, or `number` blocks of `width` drawn one from each equal stratum of
-    blocks.
+    """Classes of the grid: all, or `number` blocks of `width`, one drawn from each equal stratum.
 
     The rule looks at nothing but sizes and seed, so that every arm of a comparison solves the same pairs.
     """

@@ -1,5 +1,4 @@
-"""The hand-written CUDA kernel: one program per (row, tile of its pairs), values read once for the tile, no
-atomics.
+"""The hand-written CUDA kernel: a program per (row, tile of its pairs), values read once, no atomics.
 
 Pairs are a flat list in which a latent's pairs stand together, so neighbouring pairs share their row of x. A
 program walks over the events of its pairs' rows in steps of BLOCK_K, keeps the sums of BLOCK_P pairs in

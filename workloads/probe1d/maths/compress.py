@@ -21,8 +21,7 @@ FLAT = 1e-20
 
 
 def compress_layout(layout: Layout, counts: Tensor, bins: int) -> Layout:
-    """The same ranks with at most 2 `bins` weighted nodes each. `counts` [L] are numbers of non-zeros by
-    rank.
+    """The same ranks, at most 2 `bins` weighted nodes each; `counts` [L] of non-zeros are by rank.
 
     Padding slots carry weight 0 here, so the zero group is the true one: `slots` are the counts.
     """

@@ -19,8 +19,7 @@ from workloads.probe1d.maths.precision import Precision
 
 @dataclass(frozen=True)
 class EventSums:
-    """Sums over the non-zeros of each pair, [R, c]. `residual` (sum of (mu-y) x) and `labels` only on
-    labelled paths.
+    """Sums over each pair's non-zeros, [R, c]; `residual`, of (mu-y) x, and `labels` on labelled paths only.
 
     m0, m1: sums of mu, mu x; a0, a1, a2: sums of s, s x, s x^2 with s = mu (1 - mu); loss: sum of softplus,
     or of cross-entropy where labels were gathered.

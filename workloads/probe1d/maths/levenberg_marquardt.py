@@ -106,6 +106,7 @@ def adapt_damping(state: DampingState, loss: Tensor, ignore_noise: bool) -> Tens
     # Before the first step there is no prediction to hold a loss against.
     known = torch.isfinite(state.predicted)
     ratio = (state.loss - loss) / state.predicted.clamp(min=1e-18)
+    # Bounds of Fletcher (1971). A clipped step says the model reaches too far, however good its ratio.
     down = (ratio >= 0.75) & ~state.clipped
     up = (ratio <= 0.25) | state.clipped
     if ignore_noise:
@@ -131,6 +132,7 @@ def attempt(
     shrink = torch.where(clipped, budget / length, torch.ones_like(length))
     db, dw = db * shrink, dw * shrink
     curvature = grad.h0 * db * db + 2 * grad.h1 * db * dw + grad.h2 * dw * dw
+    # Of the undamped model: lambda shapes the step, and the loss knows nothing of it.
     predicted = grad.g0 * db + grad.g1 * dw - curvature / 2
     good = (det.abs() > TINY_DETERMINANT) & torch.isfinite(predicted) & (predicted > 0)
     return db, dw, predicted, clipped, good

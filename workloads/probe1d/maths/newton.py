@@ -108,8 +108,7 @@ class Foresight:
     scale: Tensor
 
     def bounds(self, grad: Derivatives, db: Tensor, dw: Tensor) -> tuple[Tensor, Tensor]:
-        """Upper bounds of the scaled gradient and of the Newton decrement at the point that -(db, dw) leads
-        to, [R, c].
+        """Upper bounds of scaled gradient and Newton decrement where -(db, dw) leads to, [R, c].
 
         No logit moves by more than r = |db| + reach |dw|, so that no weight mu (1 - mu) on the way changes by
         more than a factor exp(r) (Bach 2010, self-concordance of logistic regression). The gradient that is

@@ -1,5 +1,4 @@
-"""Separable pairs: all non-zeros of the latent carry one label, so the optimum lies far out, held by the
-ridge alone.
+"""Separable pairs: one label on all non-zeros, so the optimum lies far out, held by the ridge alone.
 
 Along the way out the gradient falls by e per logit and Newton advances one logit per step. What shortens that
 way, and what tells when enough of it is behind, is here: the start, the metric, the stretched step, the test.
@@ -82,8 +81,7 @@ def tail_is_paid(
 
 
 def tail_metric(block: Block, grad: Derivatives, scale: Tensor) -> Tensor:
-    """Scale of w for the step budget, [R, c]: of separable pairs the mean x of the events whose weight is
-    left.
+    """Scale of w for the step budget, [R, c]: for separable pairs the mean x of events with weight left.
 
     Events with large x saturate first. Measured by them, the small ones that still count could move by only a
     fraction of a logit per step.

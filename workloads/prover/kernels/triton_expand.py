@@ -1,5 +1,4 @@
-"""The expansion of a row in one Triton program: index look-up, substitution, fact probe, names, hash, loop
-check.
+"""A row's expansion in one Triton program: look-up, substitution, fact probe, names, hash, loop check.
 
 Finished rows return at once. A program walks over its goal's rules and then over its facts, one clause at a
 time, with the up to `RAW` atoms of a successor in registers, and writes what survives to its own CAP places;

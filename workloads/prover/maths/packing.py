@@ -47,8 +47,7 @@ class Pruned(NamedTuple):
 
 
 class Pruner:
-    """Deletes ground atoms that are facts, the row's own query excepted, and applies proof test and atom
-    budget.
+    """Deletes ground atoms that are facts, but not the row's own query; applies proof test and atom budget.
 
     Only the slots a successor can fill are looked at, however wide the arm packs.
     """

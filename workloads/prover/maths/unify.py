@@ -62,6 +62,7 @@ def match_heads(goals: Tensor, heads: Tensor, constants: int) -> tuple[Tensor, T
         for earlier in range(later):
             same = (heads[:, later] == heads[:, earlier]) & (heads[:, later] != 0)
             a, b = goals[:, earlier], goals[:, later]
+            # Two different constants in the place of one variable are the only clash.
             matches = matches & (~same | (a == b) | (a > constants) | (b > constants))
             forced = same & (a != b)
             # Of a variable and a constant the variable is bound; of two variables the later is renamed.
@@ -97,6 +98,7 @@ class Unifier:
         facts = self.facts[pairs.number]
         goals = current[:, 0, 1:][pairs.owner]
         matches, sigma = match_facts(goals, facts[:, 1:], self.constants)
+        # A query must not be proved by itself: it is a fact of training.
         itself = (facts == excluded[pairs.owner]).all(1)
         rest = self._substituted(current[:, 1:][pairs.owner], sigma)
         return Raw(self._padded(rest), pairs.owner, pairs.real & matches & ~itself)

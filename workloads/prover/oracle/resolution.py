@@ -1,5 +1,4 @@
-"""An independent judge: first-goal resolution on Python sets and tuples, the policy in float64, ranks and
-corruptions.
+"""An independent judge: first-goal resolution on sets and tuples, float64 policy, ranks, corruptions.
 
 Nothing of the implementation is imported. Atoms are tuples (predicate, arguments ...) of the same ids:
 constants 1..C, variables above. Rules have variables numbered from 1.

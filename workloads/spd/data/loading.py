@@ -29,8 +29,7 @@ class Loaded(NamedTuple):
 
 
 class Plan(Sampler[list[int]]):
-    """Rows of each batch: one permutation an epoch, fixed by the data seed alone; the remainder is dropped
-    unless kept.
+    """Rows of each batch: a permutation per epoch, by the data seed alone; the remainder dropped unless kept.
 
     Attributes
     ----------

@@ -1,5 +1,4 @@
-"""Token files: flat little-endian integers beside a JSON file that says what they are; and rows of vectors
-for toys.
+"""Token files, flat little-endian integers with a JSON file that describes them; rows of vectors for toys.
 
 Nothing here knows a hub: data come from this machine's disk or from the generators of `corpus`. Texts are
 tokenised as bytes, with three special ids behind them.

@@ -94,8 +94,7 @@ class ToyKernel:
     def forward(
         self, batch: Tensor, sources: Sequence[Tensor], deltas: Sequence[Tensor], p: float, beta: float
     ) -> tuple[Tensor, Tensor]:
-        """Minimality, the loss of both modules replaced, that of each alone, and the total [4]; and
-        importances [K, B, C].
+        """Minimality, losses of both modules replaced and of each alone, total [4]; importances [K, B, C].
 
         Parameters
         ----------

@@ -79,8 +79,7 @@ class RecomputedKl(Divergence):
 
 
 class CachedKl(Divergence):
-    """Softmax p and sum(p log p) of the target once; then ``sum(p log p) - sum(p * logits) +
-    sum(logsumexp(logits))``.
+    """The target's p and sum(p log p) once; then add ``sum(logsumexp(logits)) - sum(p * logits)``.
 
     The three terms cancel to about 1e-6 nats a position in float32; the gradient, softmax - p, has nothing to
     cancel.
@@ -107,6 +106,7 @@ class CachedKl(Divergence):
 
 def kl_sum(logits: Tensor, p: Tensor, entropy: Tensor) -> Tensor:
     """The cached form in plain operations, for compilers."""
+    # Sixteen bits would leave nothing of a difference of three large sums.
     wide = logits if logits.dtype == torch.float64 else logits.float()
     return entropy - (p * wide).sum() + torch.logsumexp(wide, -1).sum()
 
@@ -130,8 +130,7 @@ class _KlOfLogits(torch.autograd.Function):
 
 
 class ChunkedKl(Divergence):
-    """KL from the hidden state before the head, some rows at a time: no tensor of all positions and the
-    vocabulary.
+    """KL from the hidden state before the head, some rows at a time: never all positions by the vocabulary.
 
     The gradient towards the hidden state is made in the forward pass, chunk by chunk, while the chunk's
     logits are there.
@@ -161,6 +160,7 @@ class ChunkedKl(Divergence):
         start = number * self._rows
         logs = self._p[number] if self._p else self._target(self._hidden[start : start + self._rows])
         with torch.set_grad_enabled(wants_gradient):
+            # A graph of its own for each chunk: its logits are freed before the next one's are made.
             leaf = hidden.detach().requires_grad_(wants_gradient)
             logits = self._head(leaf)
             note_vocabulary(self._counts, logits, tensors=4)

@@ -19,8 +19,7 @@ from workloads.spd.maths.importance import StackedImportanceFn
 
 
 class ImportanceFormulas:
-    """Importance functions of both modules, one number in and one out for each subcomponent, as a batch of
-    K*C networks.
+    """Importance functions of both modules, one number in, one out, as a batch of K*C networks.
 
     Parameters
     ----------
@@ -53,6 +52,7 @@ class ImportanceFormulas:
         modules, rows, count = gradient.shape
         out = gradient.transpose(1, 2).reshape(-1, rows, 1)
         inner = torch.ops.aten.gelu_backward(torch.bmm(out, self._second.transpose(1, 2)), self._z)
+        # The column of ones turns into the gradient of the bias.
         bias, first = torch.bmm(self._read.transpose(1, 2), inner).unbind(1)
         found = [first, torch.bmm(self._hidden.transpose(1, 2), out), bias, out.sum(1)]
         towards = torch.bmm(inner, self._first.transpose(1, 2)).view(modules, count, rows).transpose(1, 2)
@@ -96,6 +96,7 @@ class PassFormulas:
         self._weights, self._deltas = weights, deltas
         self._inner = weights[:, 0] * self._a[0]
         after = torch.addcmul(self._inner @ self._first.U, deltas[:, 0], self._hidden)
+        # The pass that replaces the second module alone reads what the target's first one gives.
         self._read = torch.stack([after[0], self._hidden])
         self._middle = self._read @ self._second.V
         self._outer = weights[:, 1] * self._middle

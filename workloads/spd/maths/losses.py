@@ -23,8 +23,7 @@ def faithfulness(deltas: Mapping[str, Tensor]) -> Tensor:
 
 
 def minimality(upper: Tensor, p: float | Tensor, beta: float, stacked: bool) -> Tensor:
-    """sum over modules and subcomponents of mean * (1 + beta * log2(1 + S)), S the sum over positions of u^p
-    [].
+    """sum over modules and subcomponents of mean * (1 + beta * log2(1 + S)); S sums u^p over positions [].
 
     Parameters
     ----------

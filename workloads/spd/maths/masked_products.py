@@ -41,6 +41,7 @@ class _LowerLeaky(torch.autograd.Function):
 
 def lower_leaky_gradient(incoming: Tensor, g: Tensor) -> Tensor:
     """What `lower_leaky` hands on of a gradient, at g."""
+    # A negative gradient makes a step raise g: only that leaks, so nothing pushes g further down.
     return torch.where(g <= 0, LEAK * incoming.clamp(max=0.0), torch.where(g <= 1, incoming, 0.0))
 
 
@@ -169,8 +170,7 @@ CHECKS: dict[str, Check] = {"sync": check_waiting, "async_assert": check_on_devi
 
 
 class WeightedActivation(torch.autograd.Function):
-    """(ci + (1 - ci) s - mu) * a as one node: four operations instead of ten, and each gradient by one or
-    two.
+    """(ci + (1 - ci) s - mu) * a as one node: four operations, not ten, and gradients by one or two.
 
     Shapes: a, ci [..., C]; s [..., C] and mu [..., 1], which broadcast over positions where sources are
     shared.

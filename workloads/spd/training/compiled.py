@@ -236,8 +236,7 @@ class CompiledDeltas(Deltas):
 
 
 class CompiledTerms:
-    """All reconstruction terms of a microbatch as one graph, and the importances with them where nothing is
-    searched for.
+    """All reconstruction terms of a microbatch as one graph, with the importances if nothing is searched.
 
     Draws and searches come first: they are no part of the loss's graph. A search needs importances, so these
     are a graph of their own where there is one.

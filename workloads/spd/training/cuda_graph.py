@@ -22,8 +22,7 @@ EAGER_ITERATIONS = (
 
 
 class Replay:
-    """Does the arithmetic of an iteration: the first ones as they are, on a side stream, then by replaying
-    their graph.
+    """Does an iteration's arithmetic: the first eagerly on a side stream, then by replaying their graph.
 
     The eager iterations are iterations of the training like any other, so a graph changes no trajectory.
     """

@@ -125,8 +125,7 @@ def test_temperature_and_weight_of_the_divergence() -> None:
 
 
 def test_the_terms_of_a_training_are_those_of_a_separate_computation(start) -> None:
-    """Teacher-forced loss, written from logits of one whole pass per row, with no batch, cache or weights of
-    ours.
+    """Teacher-forced loss from one whole pass per row, with no batch, cache or weights of ours.
 
     The mutant shifts labels once by hand and once more, as upstream did: position j learns token j + 2.
     """
