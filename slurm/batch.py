@@ -90,9 +90,8 @@ class ArrayExecutor(submitit.SlurmExecutor):
         self.parameters["map_count"] = count
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-        # A list in --export would have each node start a login shell for the rest of the environment, which
-        # takes seconds and fails where home folders are slow. So sbatch itself is given no more than the jobs
-        # inherit.
+        # A list in --export would have each node start a login shell for the rest of the environment, slow
+        # or failing where home folders are. So sbatch itself is given no more than the jobs inherit.
         kept = {*exported(self._site, self._client.env)} - {"WANDB_RUN_ID"}
         unset = [word for name in os.environ if name not in kept for word in ("-u", name)]
         conf = [f"SLURM_CONF={self._client.conf}"] if self._client.conf else []
@@ -135,8 +134,7 @@ def parameters(
 
 
 def command(site: SiteProfile, interpreter: str, element: Path, jobs_file: Path) -> str:
-    """The last line of the batch script. Without srun the shell becomes the job, so that the warning reaches
-    it."""
+    """The last line of the batch script; without srun the shell becomes the job, so warnings reach it."""
     run = shlex.join(["-P", str(element), str(jobs_file)])
     start = site.python or shlex.quote(interpreter)
     replaced = "" if site.srun or site.teardown else "exec "

@@ -1,5 +1,4 @@
-"""Asking Slurm: every call has a time-out and a clean environment, and "no answer" is never mistaken for "no
-job"."""
+"""Asking Slurm: each call has a time-out and a clean environment; "no answer" never means "no job"."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ class Refused(ClusterError):
 
 @dataclass(frozen=True)
 class Sighting:
-    """What Slurm says about one array element. `index` None: about an element that the answer does not
-    name."""
+    """What Slurm says about one array element; `index` None: about one that the answer does not name."""
 
     array: str
     index: int | None
@@ -192,8 +190,7 @@ def parse_accounting(text: str) -> Iterator[Sighting]:
 
 
 def indices(text: str) -> list[int | None]:
-    """Elements that squeue's array index names: ``7``, ``0-3%2``, ``[1,4-6]``; [None] where it names them
-    incompletely."""
+    """Elements in squeue's array index: ``7``, ``0-3%2``, ``[1,4-6]``; [None] where it names them partly."""
     text = text.strip("[]").partition("%")[0]
     if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
         return [None]

@@ -48,8 +48,7 @@ class Element:
         self.child: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
-        """Run the job unless an earlier start has finished it; the job's exit status, 128 + n for signal
-        n."""
+        """Run the job unless an earlier start finished it; its exit status, 128 + n for signal n."""
         self.base.parent.mkdir(parents=True, exist_ok=True)
         if any(_status_of(file) == 0 for file in self.base.parent.glob(f"{self.base.name}.end-*.json")):
             print("an earlier start of this job has finished it")

@@ -137,8 +137,7 @@ class SlurmExecutor(Executor):
             self._submitter.collector(job, arrays)
 
     def poll(self) -> dict[str, JobState]:
-        """Ask Slurm if it is time to, act on what ended, submit what may be submitted; the state of every
-        job.
+        """Ask Slurm if it is time, act on what ended, submit what may be; the state of every job.
 
         Raises
         ------
@@ -183,8 +182,7 @@ class SlurmExecutor(Executor):
         return [name for name, standing in self._alive().items() if standing.held and name in self._jobs]
 
     def cancel(self, names: Iterable[str] | None = None) -> int:
-        """Cancel jobs, all by default; how many elements that were. Only what carries a token of ours is
-        touched.
+        """Cancel jobs, all by default, if they carry our token; how many elements that were.
 
         Raises
         ------

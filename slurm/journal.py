@@ -1,5 +1,4 @@
-"""What was submitted and how it ended, as an append-only file: all that another shell needs to follow a
-sweep."""
+"""What was submitted and how it ended, in an append-only file: all that another shell needs to follow."""
 
 from __future__ import annotations
 
@@ -135,8 +134,7 @@ class Journal:
                 self.verdicts.pop(line["name"], None)
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        """Lines of the file; the last may be half written by a submitter that was killed, and then says
-        nothing."""
+        """Lines of the file; a last one half written by a submitter that was killed says nothing."""
         try:
             text = self.file.read_text()
         except FileNotFoundError:

@@ -21,8 +21,7 @@ class ExitRecord:
 
 @dataclass(frozen=True)
 class ElementRecords:
-    """What a job has written itself: how its starts ended, by number of restarts, and its last sign of
-    life."""
+    """A job's own words: how its starts ended, by number of restarts, and its last sign of life."""
 
     exits: Mapping[int, ExitRecord]
     starts: int = 0

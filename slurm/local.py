@@ -59,8 +59,10 @@ class LocalExecutor(Executor):
         return dict(self._states)
 
     def cancel(self, names: Iterable[str] | None = None) -> int:
-        """Drop waiting jobs and end running ones, all by default: SIGTERM first, SIGKILL to the process group
-        after a grace period; how many that were."""
+        """Drop waiting jobs and end running ones, all by default; how many that were.
+
+        Running ones get SIGTERM, and their process group SIGKILL after a grace period.
+        """
         chosen = set(self._states if names is None else names)
         cancelled = [job.name for job in self._waiting if job.name in chosen]
         self._waiting = deque(job for job in self._waiting if job.name not in chosen)

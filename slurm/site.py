@@ -1,5 +1,4 @@
-"""What differs from one Slurm site to the next: the typed fields of `conf/cluster/`, and the sbatch options
-they become."""
+"""What differs between Slurm sites: typed fields of `conf/cluster/`, and the sbatch options they become."""
 
 from __future__ import annotations
 

@@ -126,8 +126,7 @@ class Submitter:
         return submission
 
     def _sbatch(self, jobs: Sequence[Job], parameters: dict[str, Any]) -> Submission:
-        """One sbatch. Of unknown fate, it counts as submitted until the queue has been asked for its
-        token."""
+        """One sbatch. Of unknown fate, it counts as submitted until the queue was asked for its token."""
         submission = self._journal.submitting([job.name for job in jobs], self._client.conf)
         token = submission.token
         self._write_jobs(token, jobs)

@@ -18,8 +18,7 @@ from pipelines.store.records import Manifest, SweepFolder
 
 @dataclass(frozen=True)
 class ArmResult:
-    """One arm over all rounds: median time per unit in ns, largest peak memory, and how many trials ended in
-    which way.
+    """One arm over all rounds: median time per unit in ns, peak memory, and how many trials ended which way.
 
     `name` is what the sweep calls it, the label made of its levels where it has no name.
     `iteration_ns` is the median iteration; `phases` say where the time per unit goes, as far as the workload

@@ -22,8 +22,7 @@ others."""
 
 @dataclass(frozen=True)
 class Entry:
-    """One claim; `ruling` is "not measured yet" where no sweep has it, `evidence` says what it rests on or
-    why not."""
+    """One claim; `ruling` is "not measured yet" without a sweep, `evidence` what it rests on, or why not."""
 
     workload: str
     claim: Claim

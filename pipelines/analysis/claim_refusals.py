@@ -40,8 +40,7 @@ def is_rule(claim: Claim) -> bool:
 
 
 def refusal(claim: Claim, toggles: Sequence[Toggle], device: Device) -> str | None:
-    """Say why a device can rule on no arm of a claim, in the words of the claim or of its levels; None where
-    it can."""
+    """Say in a claim's or its levels' words why a device can rule on none of its arms; None where it can."""
     if reason := claim.unsupported(device):
         return reason
     reasons = [_levels_refusal(levels, toggles, device) for levels in claim.arms]
@@ -88,8 +87,10 @@ parity."""
 
 
 def figure_value(name: str, lookup: Lookup, timings: Timings) -> float | None:
-    """Compute the figure of one arm that a claim names; ``a/b`` is the ratio of two. None where something it
-    needs was not measured, or it divides by zero."""
+    """Compute the figure of an arm that a claim names; ``a/b`` is a ratio.
+
+    None where something it needs was not measured, or it divides by zero.
+    """
     over, _, under = name.partition("/")
     if under:
         values = figure_value(over, lookup, timings), figure_value(under, lookup, timings)
@@ -105,16 +106,14 @@ def _seconds_per_iteration(lookup: Lookup, timings: Timings) -> float | None:
 
 
 def _device_busy_share(lookup: Lookup, timings: Timings) -> float | None:
-    """Share of the time in which any kernel runs: the counting trial's device time by the timing trials' wall
-    time."""
+    """Share of the time in which any kernel runs: device time counted, by the wall time of timing trials."""
     busy_ns = lookup("device_busy_ns")
     wall_ns = [record.ns_per_unit for record in timings if record.units > 0]
     return busy_ns / median(wall_ns) if busy_ns is not None and wall_ns else None
 
 
 def _warm_compile_s(lookup: Lookup, timings: Timings) -> float | None:
-    """Seconds of compiling in timing trials, median, with what their sweep keeps on disk; `compile_s` is
-    without it."""
+    """Median seconds of compiling in timing trials, with a cache on disk; `compile_s` is without it."""
     return median([record.compile_s for record in timings]) if timings else None
 
 

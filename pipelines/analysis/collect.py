@@ -83,8 +83,7 @@ TRIALS: tuple[Column[Trial], ...] = (
 
 
 def collect(folder: SweepFolder, manifest: Manifest, progress: Progress | None = None) -> pl.DataFrame:
-    """Write `tables/trials.parquet` from all records of a sweep, and return it; `progress` where they are
-    read already."""
+    """Write `tables/trials.parquet` from a sweep's records (`progress` if read already), and return it."""
     progress = progress or read_progress(folder, manifest)
     labels = {arm.id: arm.label for arm in manifest.arms}
     used = _used_attempts(progress, manifest)

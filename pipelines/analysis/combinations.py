@@ -97,8 +97,7 @@ def _log_times(effect: Effect, used: pl.DataFrame) -> dict[str, float]:
 
 
 def _balanced_cells(arms: Sequence[Arm], first: str, second: str) -> Cells | None:
-    """Arms of each combination of two toggles, with the other toggles equally often at each level in all
-    four; None where that leaves a combination empty."""
+    """Arms of each combination of two toggles, with the others in balance; None if that leaves one empty."""
     varied = [
         name
         for name in arms[0].levels
@@ -161,8 +160,7 @@ class AloneAndBeside:
 
 
 def alone_and_beside(effects: Sequence[EffectResult]) -> list[AloneAndBeside]:
-    """Every level that was left out of a best arm, beside what it does alone; empty unless a sweep has both
-    designs."""
+    """Each level left out of a best arm, beside what it does alone; empty unless a sweep has both designs."""
     alone = {(r.effect.toggle, r.effect.level): r for r in effects if r.effect.design == ALONE}
     beside = [result for result in effects if result.effect.design == BESIDE]
     return [AloneAndBeside(alone.get((r.effect.toggle, r.effect.level)), r) for r in beside] if alone else []

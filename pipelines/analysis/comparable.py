@@ -16,8 +16,7 @@ DATA = "data"
 
 @dataclass(frozen=True)
 class ComparableTrials:
-    """Trials that may be compared, the digest of the data of each arm (id), and what was left out: folders,
-    and in words."""
+    """Trials that may be compared, the digest of each arm's data (by id), and what was left out."""
 
     trials: pl.DataFrame
     data: Mapping[str, str]

@@ -1,5 +1,4 @@
-"""Table -> effects with intervals and verdicts, parity, rulings. Reads files of the stages before it,
-measures nothing."""
+"""Table -> effects with intervals and verdicts, parity, rulings; reads earlier stages, measures nothing."""
 
 from __future__ import annotations
 

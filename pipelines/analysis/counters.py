@@ -40,8 +40,7 @@ class CounterChange:
 
 
 def counters_of(counting: TrialRecord, timings: Iterable[TrialRecord]) -> Counters:
-    """Join what the counting trial of an arm counted with what only timing trials can count (the last of
-    them)."""
+    """Join an arm's counting trial with what only timing trials can count (the last of them)."""
     counters = dict(counting.counters)
     for record in timings:
         counters |= record.counters
@@ -59,8 +58,7 @@ def counter_table(arms: Sequence[Arm], counters: Mapping[str, Counters | None]) 
 
 
 def counter_changes(reference: Counters | None, own: Counters | None) -> tuple[CounterChange, ...]:
-    """List the counters of an arm that differ from the reference's, the furthest first; empty where either
-    was not counted."""
+    """List the counters that differ from the reference's, furthest first; empty where one was not counted."""
     if reference is None or own is None:
         return ()
     both = ((name, reference.get(name), value) for name, value in own.items())
@@ -73,8 +71,7 @@ def counter_changes(reference: Counters | None, own: Counters | None) -> tuple[C
 
 
 def bound_by(busy_ns: float | None, wall_ns: float | None) -> str | None:
-    """In words, what an arm waits for: the device's work against the time of the same work; None where either
-    is unknown."""
+    """Say what an arm waits for: the device's work against its time; None where either is unknown."""
     if not busy_ns or not wall_ns:
         return None
     share = min(busy_ns / wall_ns, 1.0)

@@ -13,8 +13,7 @@ from pipelines.store.records import AA, Effect
 
 @dataclass(frozen=True)
 class Decisions:
-    """Estimates and verdicts by effect id; `floor` is how far two equal arms may lie apart, 0 where there are
-    none."""
+    """Estimates and verdicts by effect id; `floor` is how far equal arms may lie apart, 0 without any."""
 
     estimates: dict[str, Estimate]
     verdicts: dict[str, Judgement]

@@ -61,8 +61,7 @@ class Exclusions:
         return self._inert(effect)
 
     def of_arm(self, arm: str) -> Exclusion | None:
-        """Why a search may not recommend an arm: it fails, breaks a limit, does nothing, or may compute
-        something else than the first reference.
+        """Why no search may recommend an arm: it fails, breaks a limit, is inert, or may compute otherwise.
 
         Stricter than a comparison: a single round without memory is enough, and so are unchecked results.
         """

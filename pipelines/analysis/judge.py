@@ -33,8 +33,7 @@ SHOWN_ROUNDS = 100
 
 @dataclass(frozen=True)
 class EffectResult:
-    """One effect with everything that judges it. Ratios are time of arm / time of base: 0.8 is 20 % less
-    time."""
+    """One effect and all that judges it. Ratios are time of arm / time of base: 0.8 is 20 % less time."""
 
     effect: Effect
     arm_label: str
@@ -265,8 +264,7 @@ class Judge:
         return value
 
     def _results_kept(self, arm: str) -> float | None:
-        """1 where an arm's results are those of the first reference as far as its levels allow, 0 where they
-        differ."""
+        """1 where results are the first reference's as far as the levels allow, 0 where they differ."""
         reference = next(iter(self.manifest.sweep.references.values()))
         verdict = self.agreement.between(arm, reference).verdict
         return None if verdict is ParityVerdict.UNCHECKED else float(verdict is not ParityVerdict.DIFFERENT)
@@ -276,8 +274,7 @@ class Judge:
         return self.records.device()
 
     def _break_even(self, arm: str, base: str) -> float | None:
-        """Iterations after which the arm's set-up and its compilation, with nothing compiled yet, are
-        repaid."""
+        """Iterations that repay the arm's set-up and its compilation with nothing compiled yet."""
         once_s = [self.records.one_off_s(name) or 0.0 for name in (arm, base)]
         each_s = [
             median([r.region_ns / 1e9 / max(r.iterations, 1) for r in self.records.timed(name)])
@@ -292,8 +289,7 @@ class Judge:
         return bound_by(busy_ns, median(times_ns) if times_ns else None)
 
     def _memory(self, effect: Effect) -> float | None:
-        """Median over the pairs of the arm's peak memory less the base's, in bytes; none of an
-        interaction."""
+        """Median over pairs of the arm's peak memory less the base's, in bytes; None of an interaction."""
         if differing_data(self.data, effect.weights):
             return None
         peaks = {arm: self.records.median(arm, "peak_bytes") for arm in effect.weights}

@@ -1,5 +1,4 @@
-"""How the trials of each arm ended, as counts: an arm that ran out of memory twice is not one that ran
-well."""
+"""How each arm's trials ended, as counts: an arm that ran out of memory twice is not one that ran well."""
 
 from __future__ import annotations
 

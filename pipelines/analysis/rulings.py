@@ -1,5 +1,4 @@
-"""Every claim of a workload with its ruling in one sweep: from effects, and for statements about single arms
-from counters."""
+"""A workload's claims with their rulings in a sweep: from effects, or from the counters of single arms."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ SCHEMA: dict[str, type[pl.DataType]] = {
 
 @dataclass(frozen=True)
 class RuledClaim:
-    """One claim about one effect or arm; `reason` says why there is no ruling, `value` is the figure of a
-    predicate."""
+    """One claim about an effect or arm; `reason` says why none is ruled, `value` is a predicate's figure."""
 
     claim: Claim
     subject: str
@@ -49,8 +47,7 @@ class RuledClaim:
 
 
 def all_rulings(manifest: Manifest, effects: Sequence[EffectResult], judge: Judge) -> tuple[RuledClaim, ...]:
-    """List the rulings that effects carry, then rule on predicates about arms that no effect sets apart, such
-    as the naive path itself."""
+    """List the effects' rulings, then rule on predicates about arms without an effect (the naive path)."""
     about_effects = [
         _effect_ruling(result, claim, text) for result in effects for claim, text in result.rulings
     ]

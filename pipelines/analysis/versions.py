@@ -52,8 +52,7 @@ class Baseline(BaseModel):
 
 @dataclass(frozen=True)
 class Change:
-    """An arm then and now: ratio now / then with its 95 % interval; `relative` is that of its ratio to the
-    reference."""
+    """An arm then and now: ratio now / then, 95 % interval; `relative` is that of its reference ratio."""
 
     label: str
     ratio: float
@@ -69,8 +68,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Changes:
-    """Two baselines compared; `moved` are keys that differ and may, `missing` arms that only one of them
-    has."""
+    """Two baselines compared; `moved` keys differ and may, `missing` arms are in only one of them."""
 
     then: Baseline
     now: Baseline
@@ -80,13 +78,11 @@ class Changes:
 
     @property
     def other_machine(self) -> bool:
-        """Whether absolute times come from different devices, so that only ratios to the reference
-        compare."""
+        """Whether times come from different devices, so that only ratios to the reference compare."""
         return self.then.device != self.now.device
 
     def regressions(self, margin: float) -> list[Change]:
-        """Arms that became slower by more than the margin; on another device, slower relative to the
-        reference."""
+        """Arms slower by more than the margin; on another device, slower relative to the reference."""
         return [change for change in self.changes if change.slower(margin, relative=self.other_machine)]
 
 
@@ -211,8 +207,7 @@ def _to_reference(one: Baseline, label: str) -> list[float]:
 
 
 def welch(then: Sequence[float], now: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """Compute exp of the difference of two means of logs, with its 95 % interval (Welch 1947), None with a
-    single round."""
+    """Compute exp of the difference of two means of logs, and its 95 % Welch interval (1947), if n > 1."""
     a, b = np.asarray(then), np.asarray(now)
     shift = float(b.mean() - a.mean())
     if min(len(a), len(b)) < 2:

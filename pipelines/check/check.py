@@ -1,5 +1,4 @@
-"""`perfsweep check`: run a workload briefly, every level once, and say in plain words which rules it
-breaks."""
+"""`perfsweep check`: run a workload briefly, every level once, and say which rules it breaks."""
 
 from __future__ import annotations
 
@@ -54,8 +53,7 @@ def check(cfg: DictConfig) -> int:
     command: RunCommand = validation.typed(cfg, RunCommand)
     console = console_here()
     device = environment.device_facts()
-    # Trials end without tidying up, and Python's tracker would complain of what torch's compiler left in
-    # them.
+    # Trials end without tidying up: Python's tracker would complain of torch's compiler's leftovers.
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
     with tempfile.TemporaryDirectory(prefix="perfsweep-check-") as folder:
         checked = Checked(command, Path(folder), device)
@@ -271,8 +269,7 @@ class Checked:
 
 
 def _planned(command: RunCommand, device: Device) -> Manifest:
-    """Every level against its base, each arm once; arms that need a process of their own in a pack of their
-    own."""
+    """Every level against its base, each arm once; arms that need their own process in their own pack."""
     measure = MeasureConfig(
         rounds=1,
         iterations=4,
@@ -304,8 +301,7 @@ def _planned(command: RunCommand, device: Device) -> Manifest:
 
 
 def _probe(spec: TrialSpec, folder: Path, answer: Path, module: str) -> None:
-    """Look at several lives in one process; one that breaks says so as a leak, since fresh processes have
-    not."""
+    """Look at several lives in one process; one that breaks is a leak, since fresh processes do not."""
     file = write_spec(folder, spec)
     child = ForkServer([module]).call(trials.forked, str(file), str(answer))
     ending = wait([child], spec.measure.timeout_s * 3)

@@ -48,8 +48,7 @@ class Finding:
 def not_repeatable(
     name: str, checks: Sequence[Check], runs: Sequence[Evidence], early: Sequence[Evidence]
 ) -> list[Finding]:
-    """Evidence of the same arm and seed: `runs` are the first, one beside it with the same cache, one with a
-    cache of its own.
+    """Compare evidence of an arm and seed: `runs` are the first, one on its cache, one on its own cache.
 
     `early` are two runs of a single iteration, which tell set-up from steps; fewer where that is not known.
     """
@@ -71,8 +70,7 @@ def not_repeatable(
 
 
 def difference(one: Evidence, other: Evidence, checks: Sequence[Check]) -> str | None:
-    """Where two runs of one arm differ by more than rounding; None where they do not, or nothing can be
-    compared."""
+    """Where two runs of an arm differ beyond rounding; None where they do not or nothing compares."""
     result = comparison.judge(one, other, checks, Parity.EXACT, {})
     fine = (ParityVerdict.IDENTICAL, ParityVerdict.WITHIN_TOLERANCE, ParityVerdict.UNCHECKED)
     return None if result.verdict in fine else str(result.worst or result.reason)
@@ -118,8 +116,7 @@ def differ(one: Evidence, other: Evidence) -> bool:
 def nothing_changes(
     level: Level, subject: str, base: Counters | None, arm: Counters | None, same_evidence: bool
 ) -> list[Finding]:
-    """A level whose witness stands still or, without one, whose counters and results are those of the
-    base."""
+    """A level whose witness stands still or, without one, whose counters and results are the base's."""
     if base is None or arm is None:
         return []
     if level.witness in FOUND_ON_DISK:

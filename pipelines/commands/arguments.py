@@ -1,5 +1,4 @@
-"""Kinds of arguments: what a word may be, what is offered for it at TAB, and which mistakes in it are found
-before anything heavy is imported."""
+"""Kinds of arguments: what is legal, what TAB offers, and which mistakes show before heavy imports."""
 
 from __future__ import annotations
 
@@ -80,8 +79,7 @@ def _measured(ctx: click.Context, typed: str) -> list[str]:
 
 
 def _overrides(ctx: click.Context, typed: str) -> list[str]:
-    """Groups of configuration files, and the names in the group that was typed; where the command also reads
-    sweeps, their folders."""
+    """Configuration groups and the names in the one typed; folders too where the command reads sweeps."""
     command = str(ctx.info_name)
     group, equals, _ = typed.partition("=")
     if not equals:

@@ -1,5 +1,4 @@
-"""Completion of the command line. click says what may stand where the cursor is, from the list of commands;
-here are the lines for each shell, which ask at every TAB.
+"""Shell lines that complete the command line: they ask click, which has the list of commands, at every TAB.
 
 They are not click's own: bash splits words at ``=`` and ``:``, and overrides and workloads hold both. Toggles
 and levels are not completed: knowing them means importing the workload, and with it torch.

@@ -1,5 +1,4 @@
-"""What stands behind an entry of the list of commands: the function is imported when the command runs, so
-that help, TAB and mistakes answer at once."""
+"""What runs an entry of the list of commands, imported only then: help, TAB and mistakes answer at once."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ HYDRA_FLAGS = """Hydra's own options work too: --cfg job shows the configuration
 
 
 class Plain(click.Command):
-    """A command whose arguments are all on the command line; `target` is ``module:function`` of
-    `pipelines.commands`, called with them by name."""
+    """A command with all its arguments typed; `target` is ``module:function`` of `pipelines.commands`."""
 
     def __init__(self, name: str, summary: str, target: str, *params: click.Parameter, **rest: Any) -> None:
         sentence = f"{summary[0].upper()}{summary[1:]}."

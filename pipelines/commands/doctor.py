@@ -1,5 +1,4 @@
-"""`perfsweep doctor`: one screen about a cluster and a site profile, before a user wastes a place in a
-queue."""
+"""`perfsweep doctor`: one screen about a cluster and a site profile, before a place in a queue is wasted."""
 
 from __future__ import annotations
 

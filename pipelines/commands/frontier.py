@@ -1,5 +1,4 @@
-"""`perfsweep frontier`: the fastest size of a toggle, where its time jumps, and the largest size that
-fits."""
+"""`perfsweep frontier`: a toggle's fastest size, where its time jumps, and the largest size that fits."""
 
 from __future__ import annotations
 

@@ -28,8 +28,7 @@ def list_names() -> int:
 
 
 def describe(workload: str) -> int:
-    """Print configuration and toggles of a workload: levels, parity class, requirements, what cannot act
-    here."""
+    """Print a workload's configuration and toggles: levels, parity class, needs, what cannot act here."""
     console, cls = console_here(), registry.find(workload)
     own = external_workload.read(workload).workload
     sweeps = ", ".join(names.sweeps(workload))

@@ -46,8 +46,7 @@ def new(name: str) -> int:
 
 
 def init(folder: str) -> int:
-    """Make a folder to measure in: its configuration, a site profile, a batch script, and a fragment for a
-    Makefile.
+    """Make a folder to measure in: configuration, site profile, batch script and a Makefile fragment.
 
     Raises
     ------

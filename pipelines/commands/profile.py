@@ -55,8 +55,7 @@ def profile(cfg: DictConfig) -> int:
 def profile_folder(
     overrides: Sequence[str], arm: str | None, diff: tuple[str, str] | None, tool: str | None
 ) -> int:
-    """Profile an arm of the sweep in a folder, or compare two profiles; `overrides` are a folder
-    and ``profile.FIELD=VALUE``.
+    """Profile an arm of a sweep, or compare two profiles; `overrides`: a folder and ``profile.FIELD=VALUE``.
 
     Raises
     ------
@@ -81,8 +80,7 @@ def profile_folder(
 
 
 def profile_arm(path: str, name: str | None, options: ProfileConfig) -> int:
-    """Profile an arm of a sweep as the sweep measured it, in the sweep's folder; its report then links the
-    profile."""
+    """Profile an arm as its sweep measured it, in the sweep's folder, whose report then links the profile."""
     folder, manifest = opened(path)
     if name is None:
         arms = ", ".join(dict.fromkeys([*manifest.sweep.references, *(arm.label for arm in manifest.arms)]))
@@ -126,8 +124,7 @@ def _of_arm(path: str, name: str) -> list[Kept]:
 def _profiled(
     folder: SweepFolder, manifest: Manifest, arm: Arm, options: ProfileConfig, prepare: Callable[[], None]
 ) -> int:
-    """Run every profile that is asked for and show each as it ends; what is whole stays, whatever comes
-    after."""
+    """Run the profiles asked for and show each as it ends; what is whole stays, whatever comes after."""
     console = console_here()
     refuse_shape(options.slice, registry.find(manifest.sweep.workload).shape)
     asked, refused = wanted(options, environment.device_facts())

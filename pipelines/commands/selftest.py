@@ -1,5 +1,4 @@
-"""Can this machine resolve a difference? Two equal arms, and arms with a delay of known size, measured like
-any sweep."""
+"""Can this machine resolve a difference? Equal arms, and delays of known size, measured like any sweep."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ FIGURES = {"wall time": "ns_per_unit", "CPU time": "cpu_ns_per_unit"}
 
 @dataclass(frozen=True)
 class Resolution:
-    """What one figure (wall time or CPU time) made of one injected delay; 0 is the arm that is equal to the
-    reference."""
+    """What a figure (wall or CPU time) made of an injected delay; 0 is the arm that equals the reference."""
 
     figure: str
     delay: int
@@ -88,8 +86,7 @@ def passes(found: list[Resolution]) -> bool:
 
 
 def command(runs: Path, budget_s: float) -> SweepCommand:
-    """The sweep that is measured: short trials, rounds until half a per cent is reached or the budget is
-    spent."""
+    """The sweep to measure: short trials, rounds until half a per cent is reached or the budget spent."""
     return SweepCommand(
         workload={"name": "selftest"},
         measure=MeasureConfig(

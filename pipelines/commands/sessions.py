@@ -1,5 +1,4 @@
-"""A sweep seen from another shell: everything is read from its folder, nothing from the process that started
-it."""
+"""A sweep seen from another shell: all is read from its folder, nothing from the process that started it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`perfsweep tune`: search for the best arm under limits, compare it with the reference in fresh rounds,
-write a preset."""
+"""`perfsweep tune`: search for the best arm under limits, compare it in fresh rounds, write a preset."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What was typed, as Hydra composes it: the current folder's overrides, workloads from outside, a workload's
-own sweeps."""
+"""What was typed, composed by Hydra: the folder's overrides, external workloads, a workload's own sweeps."""
 
 from __future__ import annotations
 
@@ -79,8 +78,7 @@ def _overrides(command: str, arguments: Sequence[str]) -> list[str]:
 
 
 def spelled_out(command: str, arguments: Sequence[str]) -> list[str]:
-    """Overrides as Hydra needs them: free keys with ``++``, workloads from outside and a workload's own
-    sweeps by group."""
+    """Spell overrides for Hydra: free keys with ``++``, external workloads and own sweeps by group."""
     workload = names.workload_of(list(arguments))
     own = Outside(workload)
     if external := not _exists(f"workload/{workload}.yaml"):

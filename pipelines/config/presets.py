@@ -30,8 +30,7 @@ class PresetFile:
 
 
 def preset_file(name: str, runs: Path) -> PresetFile:
-    """Choose where a preset goes: in a checkout its ``conf``, else the folder that ``perfsweep.yaml`` names,
-    else one beside the sweeps."""
+    """Choose where a preset goes: a checkout's ``conf``, else ``perfsweep.yaml``'s folder or the sweeps'."""
     own = Path("conf")
     if own.is_dir() and own.resolve() == Path(str(files("conf"))).resolve():
         return PresetFile(own / "toggles" / f"{name}.yaml")

@@ -75,8 +75,7 @@ def own_environment(private: Path, server: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def guarded(problems: list[str]) -> Iterator[None]:
-    """Note whatever W&B raises as one line in `problems` instead of passing it on; only Ctrl-C and exit
-    pass."""
+    """Note whatever W&B raises as one line in `problems`; only Ctrl-C and exit pass on."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, GeneratorExit):

@@ -1,5 +1,4 @@
-"""Where a sweep runs: as asked, except that nobody submits from inside a job, and that a silent Slurm is no
-reason to wait."""
+"""Where a sweep runs: as asked, but never submitted from inside a job, and never waiting for a mute Slurm."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ def choose(cluster: ClusterConfig, environ: Mapping[str, str] | None = None) -> 
 
 
 def crowded(cluster: ClusterConfig, threads: int) -> str | None:
-    """A line where a pack's own process has no core beside the threads of a trial; it sleeps, but its waking
-    would show."""
+    """Warn where a pack's process has no core beside a trial's threads: it sleeps, but waking would show."""
     if cluster.cpus_per_task > threads:
         return None
     return (

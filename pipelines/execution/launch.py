@@ -1,5 +1,4 @@
-"""Manifest -> executor: write the sweep folder, start the packs that are not finished, follow their
-progress."""
+"""Manifest -> executor: write the sweep folder, start unfinished packs, follow their progress."""
 
 from __future__ import annotations
 
@@ -210,8 +209,7 @@ def batch_texts(
 def _run_here(
     executor: Executor, jobs: list[Job], tails: list[Tail], on_event: Callable[[Event], None]
 ) -> dict[str, JobState]:
-    """Run on this machine; Ctrl-C, and what Slurm sends when our own allocation ends, ends the packs
-    properly."""
+    """Run on this machine; Ctrl-C, and Slurm's signal as our allocation ends, end the packs properly."""
     before = (
         {number: signal.signal(number, _as_ctrl_c) for number in (signal.SIGTERM, signal.SIGUSR2)}
         if _in_main_thread()

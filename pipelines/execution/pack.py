@@ -61,8 +61,7 @@ class PackRun:
         self.retry = retry
         self.attempt = claim(folder, pack)  # first: from here on an earlier copy starts no more trials
         fix_imports(manifest.sweep.import_paths)
-        # Then this: the server imports torch while this process does, and nothing above may have imported it
-        # yet.
+        # Then this: the server imports torch while this process does, and nothing above may have yet.
         self._starter = (
             Exec() if pack.start == "exec" else ForkServer([registry.module_of(manifest.sweep.workload)])
         )
@@ -74,8 +73,7 @@ class PackRun:
         self._stays = manifest.sweep.measure.isolation == "resident"
 
     def run(self) -> None:
-        """Do what is not done yet: first what is missing, then rounds that something disturbed, within their
-        budget."""
+        """Do what is missing first, then repeat rounds that something disturbed, within their budget."""
         for arm_id in sorted(
             self.pack.arms, key=lambda arm: arm != self._reference
         ):  # others replay its iterations
@@ -106,8 +104,7 @@ class PackRun:
         return self._trial(arm, kind, 0 if kind is Kind.TIMING else None)
 
     def support(self, arm: Arm, kind: Kind, replicate: int = 0) -> None:
-        """The trials that give no times, once for each arm of the sweep, and for each seed where a level
-        draws at random."""
+        """The trials without times: once for each arm, and for each seed where a level draws at random."""
         done = (
             self.progress.seeds.get((arm.id, replicate))
             if replicate
@@ -119,8 +116,7 @@ class PackRun:
         self.advanced = True
 
     def _seeds(self) -> None:
-        """Paired seeds of arms that draw at random, until equivalence is decided or enough of them are
-        there."""
+        """Paired seeds of arms that draw at random, until equivalence is decided or they suffice."""
         from pipelines.parity.evidence import (
             Agreement,
         )  # brings torch along, for which the first trial need not wait
@@ -185,13 +181,11 @@ class PackRun:
 
     @cached_property
     def _cls(self) -> type[Workload]:
-        """The workload, which brings torch along: whoever can do without it does, as long as the server still
-        imports."""
+        """The workload, which imports torch: not to be asked for while the server still imports it."""
         return registry.find(self.manifest.sweep.workload)
 
     def _levels(self, arm: Arm) -> list[Level]:
-        """The levels that say something about the process an arm runs in: a pack that forks was planned to
-        have none."""
+        """Levels that shape the process an arm runs in; a pack that forks was planned without any."""
         if self.pack.start == "fork":
             return []
         toggles = {toggle.name: toggle for toggle in self._cls.toggles}
@@ -231,8 +225,7 @@ class PackRun:
         return found
 
     def _states(self, arm: Arm, folder: Path) -> str | None:
-        """Where the reference keeps the states that an evidence trial replays; None where it could not keep
-        any."""
+        """Where the reference keeps the states that evidence trials replay; None where it cannot."""
         if arm.id == self._reference:
             return str(replay_dir(folder))
         reference = self.progress.other.get((self._reference, Kind.EVIDENCE))

@@ -1,5 +1,4 @@
-"""Start trial processes, wait for them without spinning, end them at their deadline, and say how they
-ended."""
+"""Start trial processes, wait for them without spinning, end them at deadlines, and say how they ended."""
 
 from __future__ import annotations
 
@@ -71,16 +70,14 @@ class ForkServer:
 
     def __init__(self, modules: Sequence[str]) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        # The first optimiser of a process imports torch._dynamo, which takes a second: the server does it
-        # once.
+        # A process's first optimiser imports torch._dynamo, which takes a second: the server does it once.
         self._context.set_forkserver_preload(
             ["torch", "torch._dynamo", "pipelines.trial.process", *modules, "pipelines.trial.freeze_gc"]
         )
         forkserver.ensure_running()
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
-        """Fork one trial; `env` and process groups need exec. With `stay` it waits for turns at the end of a
-        pipe."""
+        """Fork one trial; `env` and process groups need exec. With `stay` it takes turns from a pipe."""
         if env or world > 1:
             raise ValueError(
                 "a forked trial has imported everything already: levels with env or ranks need exec"
@@ -103,8 +100,7 @@ class ForkServer:
 
 @contextmanager
 def _no_main() -> Iterator[None]:
-    """Keep multiprocessing from importing the program that starts a trial into the trial: it needs nothing of
-    it."""
+    """Keep multiprocessing from importing the main program into a trial, which needs nothing of it."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -120,8 +116,7 @@ class Exec:
         self._module = module
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
-        """Start all ranks of one trial with the variables of its levels; with `stay` each waits for turns at
-        a pipe."""
+        """Start all ranks of a trial with its levels' variables; with `stay` each waits at a pipe."""
         values = {
             name: text.replace("{scratch_dir}", str(spec_file.parent / "scratch"))
             for name, text in env.items()
@@ -182,8 +177,7 @@ def wait(children: Sequence[Child], timeout_s: float) -> Termination | None:
 
 
 def receive(children: Sequence[Child], timeout_s: float) -> list[Reply] | Termination:
-    """Sleep until each of several processes that stay has replied; their replies, or how one of them ended
-    instead.
+    """Sleep until several processes that stay have replied; their replies, or how one of them ended.
 
     They are left running, except after an ending.
     """

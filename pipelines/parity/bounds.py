@@ -19,8 +19,7 @@ _CLASSES = (Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC)  # from strict to
 
 
 class Bounds(dict[str, float]):
-    """Bounds by check name; for those in `rounding` the exact class's allowance for the dtype counts too, if
-    it is more."""
+    """Bounds by check name; those in `rounding` are at least the exact class's allowance for the dtype."""
 
     def __init__(
         self, bounds: Mapping[str, float] = MappingProxyType({}), rounding: Iterable[str] = ()
@@ -30,8 +29,7 @@ class Bounds(dict[str, float]):
 
 
 def loosest(levels: Iterable[Level], checks: Sequence[Check] = ()) -> tuple[Parity, Bounds]:
-    """Class and bounds of an arm: the loosest class among its non-baseline `levels`, the loosest bound for
-    each check.
+    """Class and bounds of an arm: of its non-baseline `levels` the loosest class, for each check the loosest.
 
     A level that states no bound for a check means the check's own bound or its class's rule: with amp (no
     bounds) and compile (loss within 1e-4) together, the loss may move by what amp allows; with a level that
@@ -51,8 +49,7 @@ def loosest(levels: Iterable[Level], checks: Sequence[Check] = ()) -> tuple[Pari
 
 
 def _allowed_by(check: Check | None, level: Level) -> float | None:
-    """What a level that states no bound for a check allows it; None where that depends on the evidence's
-    dtype."""
+    """What a level without a bound for a check allows it; None where the evidence's dtype decides."""
     if level.parity is Parity.STOCHASTIC:
         return SEED_MARGIN
     if check is None or check.bound is not None:
@@ -118,8 +115,7 @@ def _class_bound(comparator: Comparator, parity: Parity, dtype: str) -> float:
 
 
 def _number_dtype(evidence: Evidence) -> str:
-    """The precision a number was computed in, which Python floats do not tell: that of the tensors beside
-    it."""
+    """The precision behind a number, which Python floats do not tell: that of the tensors beside it."""
     dtypes = {
         array.dtype.name for array in map(np.asarray, evidence.tensors.values()) if array.dtype.kind == "f"
     }

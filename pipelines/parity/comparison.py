@@ -82,8 +82,7 @@ class Deviation:
 
 @dataclass(frozen=True)
 class ParityResult:
-    """Verdict on one arm. `worst` has the largest ratio of value to bound; `reason` is a sentence, or
-    empty."""
+    """Verdict on one arm. `worst` has the largest ratio of value to bound; `reason` may be empty."""
 
     verdict: ParityVerdict
     parity_class: Parity
@@ -174,8 +173,7 @@ def _decide(
     """Verdict and reason from deviations in the declared order of their checks."""
     departed = [deviation for deviation in compared if not deviation.ok]
     beyond = [deviation for deviation in oracles if not deviation.ok]
-    # An arm that reproduces the reference inherits its failure against an oracle; it must not add one of its
-    # own.
+    # An arm that reproduces the reference inherits its failure against an oracle but must not add one.
     inherited = {deviation.check for deviation in reference_fails} if compared else set()
     if own := [d for d in beyond if d.check not in inherited or not _comparable(d)]:
         return ParityVerdict.DIFFERENT, f"fails its oracle: {own[0]}"
@@ -224,8 +222,7 @@ def _largest(name: str, entry: np.ndarray, bound: float) -> Deviation:
 def _reference_deviations(
     reference: Evidence, arm: Evidence, check: Check, parity: Parity, bounds: Mapping[str, float]
 ) -> list[Deviation]:
-    """Deviations of one check; several where its name is a pattern, none where neither arm has such
-    evidence."""
+    """Deviations of a check: several where its name is a pattern, none where neither arm has the evidence."""
     deviations = []
     for name in dict.fromkeys(_names(check.name, reference) + _names(check.name, arm)):
         ours, theirs = _entry(arm, name), _entry(reference, name)
@@ -259,8 +256,7 @@ def _deviation(
     found = distance(comparator, reference, arm, excuse, bound)
     if isinstance(found, str):
         return _broken(name, bound, found)
-    # A single run of a stochastic level may differ by any amount; only what cannot be compared at all counts
-    # here.
+    # A single run of a stochastic level may differ by any amount; only what cannot be compared counts.
     ok = found.value <= bound or parity is Parity.STOCHASTIC
     place = _place(found, reference.shape, ok, parts)
     return Deviation(name, found.value, bound, place, ok, found.excused)
@@ -292,8 +288,7 @@ def _index(shape: tuple[int, ...], flat: int) -> str:
 
 
 def _names(pattern: str, evidence: Evidence) -> list[str]:
-    """Evidence that a check speaks of; ``grad/*`` means every gradient, in the order the workload gave
-    them."""
+    """Evidence that a check speaks of, in the workload's order; ``grad/*`` means every gradient."""
     names = (*evidence.tensors, *evidence.numbers)
     return [
         name for name in names if name == pattern or ("*" in pattern and fnmatch.fnmatchcase(name, pattern))
@@ -309,8 +304,7 @@ def _entry(evidence: Evidence, name: str) -> np.ndarray | None:
 def _excuse(
     check: Check, reference: Evidence, arm: Evidence, shape: tuple[int, ...]
 ) -> np.ndarray | str | None:
-    """Entries whose deviation is legitimate on either side, or why they cannot be known. [the shape of the
-    evidence]"""
+    """Entries [shape of the evidence] that may deviate on either side, or why they cannot be known."""
     if check.excused is None:
         return None
     masks = [

@@ -86,8 +86,7 @@ def _value(comparator: Comparator, gaps: np.ndarray, reference: np.ndarray, arm:
     if comparator is Comparator.RELATIVE:
         return min(_norm(gaps) / (_norm(reference) + _TINY), _HUGE)
     if comparator is Comparator.COSINE:
-        # 1 - cos = |u - v|^2 / 2 for unit vectors: never negative, and exact where 1 - cos itself would
-        # cancel.
+        # 1 - cos = |u - v|^2 / 2 for unit vectors: never negative, and exact where 1 - cos would cancel.
         return 1.0 if bool(reference.any()) != bool(arm.any()) else _norm(gaps) ** 2 / 2
     if comparator is Comparator.WORST_COSINE:
         pairs = zip(_rows(gaps), _rows(reference), _rows(arm), strict=True)

@@ -1,5 +1,4 @@
-"""Whether the arms of a sweep computed what their reference computed: reads evidence, and says what is still
-needed."""
+"""Whether arms computed what their reference computed: reads evidence, and says what is still needed."""
 
 from __future__ import annotations
 
@@ -95,8 +94,7 @@ class Agreement:
         return self._results[arm_id, reference_id]
 
     def judged(self, theirs: Evidence, ours: Evidence, arm: Arm, base: Arm) -> ParityResult:
-        """One run of an arm against one of another, in the loosest class of the levels that set them
-        apart."""
+        """A run of an arm against another's, in the loosest class of the levels that set them apart."""
         loosest, bounds = self._class(arm, base)
         return comparison.judge(theirs, ours, self._cls.checks, loosest, bounds)
 

@@ -17,8 +17,7 @@ from workloads.errors import ConfigError
 
 @dataclass(frozen=True)
 class Problem:
-    """Why an assignment is illegal: `toggle` stands at a level that `other` (None: the configuration)
-    forbids."""
+    """Why an assignment is illegal: `other` (None: the configuration) forbids the level of `toggle`."""
 
     toggle: str
     other: str | None
@@ -56,8 +55,7 @@ class Space:
         """One level for each toggle: those in `chosen`, and baselines for the rest."""
         fixed = self.parse(chosen)
         levels = {name: fixed.get(name, toggle.levels[0].value) for name, toggle in self.toggles.items()}
-        # A baseline may depend on other toggles' levels, which may be conditional themselves: go round until
-        # it rests.
+        # Baselines may depend on other toggles' levels, conditional themselves: go round until all rest.
         for _ in self.toggles:
             before = dict(levels)
             for name, toggle in self.toggles.items():

@@ -1,5 +1,4 @@
-"""What a two-level design can tell apart: main effects, interactions, and the contrasts of log times that
-estimate them.
+"""What two-level designs tell apart: main effects, interactions, and their contrasts of log times.
 
 Model: log t = mu + sum b_i x_i + sum b_ij x_i x_j with x = +-1, fitted by least squares over the arms of a
 design.
@@ -33,15 +32,13 @@ class Term:
 
     @property
     def name(self) -> str:
-        """``amp``, ``amp x compile``, or ``amp x compile = pin x gc`` where the design sees only their
-        sum."""
+        """``amp``, ``amp x compile``, or ``amp x compile = pin x gc`` where only their sum shows."""
         first, *rest = [(" x ".join(names), sign) for names, sign in self.members]
         return " = ".join([first[0], *(text if sign > 0 else f"-({text})" for text, sign in rest)])
 
 
 def main_effects_and_interactions(signs: np.ndarray, names: Sequence[str]) -> list[Term]:
-    """The terms that a design [arms, toggles] of +-1 estimates; interactions that it cannot tell apart are
-    one term.
+    """The terms a design [arms, toggles] of +-1 estimates; interactions it cannot tell apart are one term.
 
     Raises
     ------

@@ -13,8 +13,7 @@ from slurm.site import Shape, SiteProfile
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """GPU-hours (hours of packs where no GPU is asked for); `measured` says whether trials of this sweep gave
-    the time."""
+    """GPU-hours (pack hours without GPUs); `measured` where trials of this sweep gave the time."""
 
     hours: float
     measured: bool

@@ -92,8 +92,7 @@ def leave_one_out(space: Space, best: Mapping[str, Any], toggles: Iterable[str] 
 
 
 def chain(space: Space, reference: Levels, reference_name: str, steps: Sequence[Mapping[str, Any]]) -> Design:
-    """Levels added one step after another; each step against the one before, and the last against the
-    reference."""
+    """Levels added one by one: each step against the one before, and the last against the reference."""
     if not steps:
         raise ConfigError("sweep.designs: chain needs `steps`, a list of levels that each step adds")
     effects, chosen, before = [], dict(space.choices(reference)), dict(reference)

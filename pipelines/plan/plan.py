@@ -98,8 +98,7 @@ def single_arm(command: SweepCommand, device: Device) -> Manifest:
 
 
 def alone(manifest: Manifest, command: SweepCommand) -> Manifest:
-    """A manifest of one arm that is not timed: under the name and tracking of its command, and with nothing
-    to run."""
+    """A manifest of one arm that is not timed: its command's name and tracking, and nothing to run."""
     own = {"name": sweep_name(command), "tracking": command.tracking}
     return manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update=own), "packs": ()})
 
@@ -253,8 +252,7 @@ def _packs(
     space: Space,
     command: SweepCommand,
 ) -> tuple[Pack, ...]:
-    """Cut effects into packs: all arms of an effect, and those that are `always` there, stand in the same
-    pack."""
+    """Cut effects into packs: an effect's arms, and those that are `always` there, stand together."""
     groups: list[dict[str, None]] = []
     for effect in effects:
         needed = dict.fromkeys([*(arm for pair in effect.pairs for arm in pair), *effect.contrast])

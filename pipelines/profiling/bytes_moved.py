@@ -1,5 +1,4 @@
-"""Bytes that operators read and write, from the sizes of their operands: a lower bound of what a cold cache
-would move.
+"""Bytes that operators read and write, by their operands' sizes: the least that a cold cache would move.
 
 Views move nothing. An operator reads each tensor it is given once and writes each it returns once, an
 expanded tensor only as far as it is stored. What gathers or scatters touches as much of its table as it
@@ -62,8 +61,7 @@ def moved(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -
 
 
 def stored(tensor: torch.Tensor) -> int:
-    """Bytes of a tensor's elements, those of an expanded one only once, of a sparse one its values and
-    indices."""
+    """Bytes of a tensor's elements: of an expanded one once, of a sparse one its values and indices."""
     if tensor.layout is torch.strided:
         distinct = 1
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True):

@@ -19,8 +19,7 @@ NOTHING = "nothing was compiled: this arm runs eagerly, so that there are no gra
 
 
 class Dynamo(Tool):
-    """Watches compilation from set-up on; what it costs is looking at Dynamo's counters after each
-    iteration."""
+    """Watches compilation from set-up on, at the cost of a look at Dynamo's counters each iteration."""
 
     def __init__(self, options: ProfileConfig, folder: Path) -> None:
         super().__init__(options, folder)
@@ -97,8 +96,7 @@ def _whole(breaks: list[Any]) -> Iterator[str]:
 
 
 def frames() -> Iterator[Cost]:
-    """Each compiled frame with the seconds it took, the longest first; calls are the operators in its
-    graphs."""
+    """Each compiled frame with its seconds, longest first; calls are the operators in its graphs."""
     get = getattr(sys.modules.get("torch._dynamo.utils"), "get_compilation_metrics", None)
     found: dict[tuple[str, str], list[float]] = {}
     for metric in get() if get else ():

@@ -26,8 +26,7 @@ class RecordingAllocator(Allocator, Protocol):
 
 
 class Memory(Tool):
-    """Has each block know the code that asked for it, from before set-up on; snapshots after the slice and on
-    lack of memory."""
+    """Has blocks know the code that asked for them, from set-up on; snapshots after the slice and on OOM."""
 
     def __init__(
         self, options: ProfileConfig, folder: Path, allocator: RecordingAllocator | None = None

@@ -37,8 +37,7 @@ DEBUG_FIELD = "debug_log"
 
 
 def run(spec: ProfileSpec, folder: Path, rank: int = 0) -> TrialRecord:
-    """Profile an arm and publish the record; whatever the workload does ends as an outcome. Rank 0 alone
-    writes."""
+    """Profile an arm and publish the record; the workload's failures are outcomes. Rank 0 alone writes."""
     started = time.time()
     found: dict[str, Any] = {"outcome": Outcome.OK}
     try:
@@ -277,8 +276,7 @@ def phase_totals(series: Series | None) -> dict[str, float]:
 def with_debug_log(
     cls: type[Workload], spec: ProfileSpec
 ) -> tuple[Any, Callable[[Path], AbstractContextManager[DebugLog | None]]]:
-    """What the trial is told, and how its log is kept, with logging at level DEBUG where the options ask for
-    it."""
+    """What the trial is told and how its log is kept, at level DEBUG where the options ask for it."""
     trial = spec.trial
     if spec.options.debug_log == "off":
         return trial, lambda folder: nullcontext()

@@ -1,5 +1,4 @@
-"""Profile trials of one arm: one process for each tool and circumstance, in a folder that no comparison
-reads.
+"""Profile trials of an arm: a process per tool and circumstance, in a folder that no comparison reads.
 
 What a tool found replaces what it found before only once it is whole, so that an interruption costs nothing
 that was there.

@@ -1,5 +1,4 @@
-"""The profiling tools by name, and why a device or an installation refuses one. Imports a tool only when it
-is made."""
+"""Profiling tools by name, and why a device or an installation refuses one; a tool is imported when made."""
 
 from __future__ import annotations
 

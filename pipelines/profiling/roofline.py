@@ -123,8 +123,7 @@ class Roofline(Tool):
 
 
 def phase_costs(phases: dict[str, _Phase], measured: Measured) -> Iterator[Cost]:
-    """Phases by time, each without those inside it; times of one iteration are scaled to those that were
-    counted."""
+    """Phases by time, without those inside them; times of one iteration are scaled to those counted."""
     own = own_times(measured)
     names = sorted({*phases, *own}, key=lambda name: own.get(name, 0.0), reverse=True)
     for name in names:
@@ -139,8 +138,7 @@ def phase_costs(phases: dict[str, _Phase], measured: Measured) -> Iterator[Cost]
 
 
 def own_times(measured: Measured) -> dict[str, float]:
-    """Time of each phase without the phases inside it (``outer/inner`` is inside ``outer``), and what no
-    phase covers."""
+    """Time of each phase without those inside it (``outer/inner`` in ``outer``), and what none covers."""
     own = {OUTSIDE: measured.iteration_ns, **measured.phases}
     for name, time_ns in measured.phases.items():
         own[name.rpartition("/")[0] or OUTSIDE] -= time_ns
@@ -160,8 +158,7 @@ def product_type(args: Any) -> str:
 
 
 def ceiling_here(dtype: str) -> Ceiling:
-    """The maker's figures where they are known, else what a large product and a large copy reach here and
-    now."""
+    """The maker's figures where known, else what a large product and a large copy reach here and now."""
     device = environment.device_facts()
     known = peak(device.name) if device.type == "cuda" else None
     if known is not None and (rate := known.flops_per_s(dtype)) is not None:

@@ -40,8 +40,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Situation:
-    """What a slice is chosen for: a workload's shape and cadence, and the options that say how long slices
-    are.
+    """What a slice is chosen for: a workload's shape and cadence, and the options on lengths of slices.
 
     `lead` is the number of iterations that profilers may want to see before the slice, `active` the length of
     a short slice, `iterations` that of one which sampling needs.

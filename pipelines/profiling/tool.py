@@ -58,14 +58,12 @@ class Tool:
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Around a repetition without the tool: whatever it does between blocks must not cost anything
-        there."""
+        """Around a repetition without the tool: its work between blocks must cost nothing there."""
         yield
 
     @contextmanager
     def block(self, lead: int, length: int | None) -> Iterator[Tick]:
-        """Around a repetition of the slice and the `lead` iterations before it; what it yields ends each
-        iteration."""
+        """Around a repetition of `lead` iterations and the slice; what it yields ends each iteration."""
         yield nothing
 
     def phase(self, name: str) -> AbstractContextManager[None] | None:

@@ -23,8 +23,7 @@ BETWEEN = "(between operators)"
 
 
 class Tracing(Tool):
-    """One trace of the slice, opened by Perfetto or chrome://tracing, and operators of all its
-    repetitions."""
+    """One trace of the slice, for Perfetto or chrome://tracing, and operators of all its repetitions."""
 
     watches_before = True
 

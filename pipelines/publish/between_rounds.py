@@ -1,5 +1,4 @@
-"""Publishing a pack's finished rounds to a server between its rounds, from the pack's parent and never while
-a trial runs.
+"""Publishing a pack's finished rounds between its rounds, by the pack's parent, never while a trial runs.
 
 How often follows from what it costs: all feeding together takes at most `tracking.share` of a pack's time.
 What is not fed here is published when the sweep ends, or by `perfsweep publish`; both read the same records.

@@ -1,5 +1,4 @@
-"""Records of one arm in one pack -> what its W&B run says: names, configuration, history, summary. Touches no
-file.
+"""Records of an arm in a pack -> its W&B run: names, configuration, history, summary. Touches no file.
 
 History rows keep the order of the rounds, one segment each. Each kind of row counts its own x axis through
 the whole run: `iter/index` for timed iterations, `warmup/index` for warm-up ones, `log/index` for metrics
@@ -242,8 +241,7 @@ def _bench(measured: Sequence[Timing]) -> dict[str, float]:
         found["warmup_s"] = float(np.median([timing.record.warmup_s for timing in measured]))
     if region_ns := sum(timing.record.region_ns for timing in measured):
         found["items_per_s"] = sum(timing.record.units for timing in measured) / region_ns * 1e9
-    # Zero means that nothing measured it, as on machines without an accelerator: a missing number is no small
-    # number.
+    # Zero means that nothing measured it, as without an accelerator: a missing number is no small number.
     if peak_bytes := max((timing.record.peak_bytes for timing in measured), default=0):
         found["peak_mem_mb"] = peak_bytes / _BYTES_PER_MB
     shares = [timing.record.mfu for timing in measured if timing.record.mfu is not None]
@@ -290,8 +288,7 @@ def _config(manifest: Manifest, arm: Arm, pack: str, timings: Sequence[Timing]) 
 
 
 def toggle_levels(manifest: Manifest, arm: Arm) -> dict[str, Any]:
-    """Levels by toggle; a toggle with a word among its levels (`all` beside 8) is text in every run of the
-    sweep.
+    """Levels by toggle; one with a word among its levels (`all` beside 8) is text in all runs of a sweep.
 
     W&B keeps one type for a column of configuration, and drops or splits values of another.
     """
@@ -302,8 +299,7 @@ def toggle_levels(manifest: Manifest, arm: Arm) -> dict[str, Any]:
 
 
 def _facts(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts of the measuring process: those that people filter by under short names, the rest under
-    `environment`."""
+    """Facts of the measuring process: those to filter by under short names, the rest in `environment`."""
     gpus = environment.get("gpus") or [{}]
     hw = {
         "gpu": gpus[0].get("name"),

@@ -1,5 +1,4 @@
-"""A W&B workspace as code: what people look at after a sweep, built from its manifest for any entity and
-project.
+"""A W&B workspace as code: what to look at after a sweep, from its manifest, for any entity and project.
 
 The view is a value (`View`); `specification` is the only place that knows wandb-workspaces' private
 serialiser. Imports wandb late.
@@ -59,8 +58,7 @@ def build(
     project: str | None = None,
     file: Path | None = None,
 ) -> str:
-    """Save the workspace of a sweep on the server and return its address, or write its specification to
-    `file`.
+    """Save a sweep's workspace on the server and return its address, or write its specification to `file`.
 
     Raises
     ------
@@ -86,8 +84,7 @@ def build(
 
 
 def view_of(manifest: Manifest) -> View:
-    """Choose what is worth seeing of a sweep: curves, effects, toggles, and the frontier of each toggle whose
-    levels are numbers."""
+    """Choose what is worth seeing of a sweep: curves, effects, toggles, frontiers of toggles with numbers."""
     varied = _varied(manifest)
     sections = [("iteration time", _curves()), ("effects", _effects(manifest)), ("toggles", _toggles(varied))]
     sections += [(f"frontier of {name}", _frontier(name)) for name in varied if _is_ladder(manifest, name)]
@@ -246,8 +243,7 @@ def _ids(values: Any) -> Iterable[str]:
 
 
 class _Kept:
-    """Which view a sweep has in which project, so that building it again replaces it instead of adding
-    another."""
+    """Which view a sweep has in which project: building it again replaces it instead of adding another."""
 
     def __init__(self, file: Path, project: str) -> None:
         self._file, self._project = file, project

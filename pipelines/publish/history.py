@@ -79,8 +79,7 @@ def kept(values: np.ndarray, quota: int) -> np.ndarray:
 
 
 def quota(limit: int, rounds: int) -> int:
-    """Rows that one of `rounds` rounds may have; fixed by the plan, so that later rounds never change earlier
-    rows."""
+    """Rows for one of `rounds` rounds; fixed by the plan, so that later rounds never change earlier rows."""
     return max(30, limit // max(1, rounds))
 
 
@@ -114,8 +113,7 @@ def iteration_rows(timing: Timing, first: int, rounds: int) -> Iterator[HistoryR
 
 
 def log_rows(timing: Timing, first: int, rounds: int) -> Iterator[HistoryRow]:
-    """Metrics whose rows are not one per iteration: they have an axis of their own, since nothing says where
-    they belong."""
+    """Metrics without a row per iteration: they have their own axis, as nothing says where they belong."""
     logged = {name: values for name, values in _logged(timing).items() if len(values) != timing.iterations}
     columns = {
         f"log/{name}": values for name, values in logged.items() if name not in ("index", "round", "in_round")
@@ -156,8 +154,7 @@ def _logged(timing: Timing) -> dict[str, np.ndarray]:
 def _rows(
     kind: str, timing: Timing, columns: Mapping[str, np.ndarray], chosen: np.ndarray, first: int
 ) -> Iterator[HistoryRow]:
-    """Chosen rows of equally long columns, numbered as in the full series; NaN marks a value that is
-    missing."""
+    """Chosen rows of equally long columns, numbered as in the full series; NaN marks a missing value."""
     number = timing.record.round or 0
     picked = [column[chosen].tolist() for column in columns.values()]
     for inside, *values in zip(chosen.tolist(), *picked, strict=True):

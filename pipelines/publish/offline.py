@@ -68,8 +68,7 @@ def mark_uploaded(folder: SweepFolder, run_id: str) -> None:
 
 
 def _settle(file: Path) -> None:
-    """Wait until the file is whole; the background process writes the last records after the run is
-    finished."""
+    """Wait until the file is whole: a background process writes its last records after the run's finish."""
     deadline = time.monotonic() + SETTLE_S
     while not extent(file).complete:
         if time.monotonic() > deadline:

@@ -1,5 +1,4 @@
-"""The profiles of an arm as one W&B run of type ``profile``: tables and pages to look at, and all files as an
-artifact."""
+"""An arm's profiles as a W&B run of type ``profile``: tables, pages, and all files as an artifact."""
 
 from __future__ import annotations
 

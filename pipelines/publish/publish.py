@@ -63,8 +63,7 @@ def target(tracking: TrackingConfig, shell: Mapping[str, str] = os.environ) -> t
 
 
 class Publication:
-    """Publishing in the background: begins at once, in processes of its own, and is waited for with
-    `finish`."""
+    """Publishing in the background: begins at once, in processes of its own; `finish` waits for it."""
 
     def __init__(
         self,
@@ -145,7 +144,6 @@ class Publication:
 
 
 def _processes(tracking: TrackingConfig, runs: int, *, online: bool) -> int:
-    """How many processes publish: uploads wait for a server and gain by company, run folders only cost
-    processor time."""
+    """How many processes publish: uploads wait for a server and gain by company, folders only cost CPU."""
     useful = runs if online else min(os.cpu_count() or 1, 1 + runs // RUNS_PER_PROCESS)
     return max(1, min(tracking.uploads, useful))

@@ -1,5 +1,4 @@
-"""Which W&B runs a sweep has, made from its records one at a time; and what tells two sweeps of one name
-apart."""
+"""Which W&B runs a sweep has, made from its records one by one; and what tells namesakes apart."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ class SweepRuns:
         self.problems += self._progress.damaged
 
     def keys(self, packs: Sequence[str] | None = None) -> list[RunKey]:
-        """Runs of all arms that have finished rounds, of profiled arms, and of the comparison where there is
-        one.
+        """Runs of arms with finished rounds, of profiled arms, and of the comparison if there is one.
 
         Raises
         ------
@@ -84,8 +82,7 @@ class SweepRuns:
 
 
 def identity(folder: SweepFolder) -> str:
-    """Six characters that belong to this folder and its copies: in one project, sweeps of one name stay
-    apart."""
+    """Six characters of this folder and its copies, which keep sweeps of one name apart in a project."""
     file = folder.wandb_dir / "sweep.id"
     if not file.exists():
         write_once(file, secrets.token_hex(3).encode())

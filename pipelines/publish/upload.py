@@ -1,5 +1,4 @@
-"""Runs on a server, brought to what the records hold: nothing, an append, or a new run in place of a damaged
-one.
+"""Runs on a server, made to hold the records: nothing, an append, or a new run for a damaged one.
 
 A complete run says in its summary what it consists of, so that the server alone tells what is missing: no
 state of ours can disagree with it. Rows are only ever appended behind an end that was checked; whatever else
@@ -190,8 +189,7 @@ def _settled(server: Server, content: RunContent, name: str) -> list[OnServer]:
 
 
 def _lacking(content: RunContent, run: OnServer | None) -> str | None:
-    """Why a run that was just sent is not whole; equal numbers of lost and doubled rows are found by their
-    indices."""
+    """Why a run just sent is not whole; equal numbers of lost and doubled rows show by their indices."""
     if run is None or run.lines != content.rows or run.digest != content.digest():
         return "rows"
     expected = [

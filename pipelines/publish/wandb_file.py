@@ -1,5 +1,4 @@
-"""The `.wandb` file of an offline run: reading it, also where its writer was killed, and putting rows of
-numbers straight into it.
+"""The `.wandb` file of an offline run: reading it, even where its writer was killed, and adding numbers.
 
 The file is a log of protobuf records in the block format of LevelDB: a header of 7 bytes, then blocks of 32
 KiB. A record that does not fit the rest of a block goes on in the next. Everything before the first damaged
@@ -36,8 +35,7 @@ _BEFORE_ROWS = frozenset({"header", "run", "telemetry", "config", "metric"})
 
 @dataclass(frozen=True)
 class Extent:
-    """How far an offline run's file reaches: rows of its history, and whether it reaches to the end of the
-    run."""
+    """How far an offline run's file reaches: rows of history, and whether it reaches the run's end."""
 
     rows: int
     complete: bool
@@ -56,8 +54,7 @@ def extent(path: Path) -> Extent:
 
 
 def read_records(path: Path) -> Iterator[Any]:
-    """The whole records of a `.wandb` file, as W&B's protobuf messages, up to the first that is damaged or
-    cut off.
+    """The whole records of a `.wandb` file, as W&B's protobuf messages, up to the first damaged one.
 
     Raises
     ------
@@ -146,8 +143,7 @@ def file_in(path: Path) -> Path:
 
 
 def _records(found: Iterable[bytes]) -> Iterator[Any]:
-    # Importing W&B's message classes imports all of wandb, a second that only readers of such files should
-    # pay.
+    # W&B's message classes import all of wandb, a second that only readers of such files should pay.
     from google.protobuf.message import DecodeError
     from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
 

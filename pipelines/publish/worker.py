@@ -85,8 +85,7 @@ def publisher(runs: SweepRuns, server: str | None) -> Iterator[Publisher]:
 
 @contextmanager
 def run_lock(folder: SweepFolder, run_id: str) -> Iterator[bool]:
-    """Hold the lock of one run, so that two publishers never write it at once; False where another one has
-    it."""
+    """Hold a run's lock, so that two publishers never write it at once; False where another has it."""
     place = folder.wandb_dir / ".locks"
     place.mkdir(parents=True, exist_ok=True)
     with _locked(place / run_id) as ours:

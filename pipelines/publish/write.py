@@ -43,8 +43,7 @@ def write_run(
             raise RecordError(
                 f"W&B writes to {path} instead of {staging}; check that the sweep's folder can be written"
             )
-        # Never `step=`: W&B drops rows whose step goes backwards. Charts take their axis from these
-        # declarations.
+        # Never `step=`: W&B drops rows whose step goes backwards. These declarations give charts their axis.
         for kind in _STEP_METRICS:
             run.define_metric(f"{kind}/*", step_metric=f"{kind}/index")
         for segment in segments:

@@ -19,8 +19,7 @@ visible."""
 
 @dataclass(frozen=True)
 class Trace:
-    """Times of one trial's iterations in ms, thinned to at most POINTS; x counts iterations from the trial's
-    start."""
+    """Iteration times of one trial in ms, thinned to at most POINTS; x counts iterations from its start."""
 
     arm: str
     label: str
@@ -39,8 +38,7 @@ def thin(values: np.ndarray, first: int) -> tuple[tuple[float, ...], tuple[float
 
 
 def last_traces(trials: pl.DataFrame, names: Mapping[str, str]) -> list[Trace]:
-    """Read the last used round of every arm (id to name) that has one; unreadable series are left out
-    (compare names them)."""
+    """Read the last used round of every arm (id to name); unreadable series are left to compare to name."""
     traces = []
     for arm, name in names.items():
         own = trials.filter(pl.col("used") & (pl.col("arm") == arm) & (pl.col("outcome") == "ok"))

@@ -64,8 +64,7 @@ MOST_TICKS = 9
 
 
 def factor_ticks(low: float, high: float) -> dict[float, str]:
-    """Ratios worth a tick between two ratios, 1 always, with what they are called; no more than fit beside
-    each other."""
+    """Ratios worth a tick between two ratios, 1 always, with their names; no more than fit side by side."""
     low, high = min(low, 1.0) / 1.1, max(high, 1.0) * 1.1
     ticks: list[float] = []
     for steps in ((1, 1.2, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)):
@@ -105,8 +104,7 @@ def row_height(names: Sequence[str], least: int) -> int:
 
 
 def interaction(corners: Corners) -> go.Figure:
-    """Time against the first toggle, one line for each level of the second; dotted where they would be
-    parallel."""
+    """Time against the first toggle, a line per level of the second; dotted where they would be parallel."""
     (one, other), (low, other_low), (high, other_high) = corners.toggles, corners.low, corners.high
     x = [f"{one}={low}", f"{one}={high}"]
     lines = (
@@ -134,8 +132,7 @@ def interaction(corners: Corners) -> go.Figure:
 
 
 def iterations(traces: Sequence[Trace], first: Sequence[str]) -> go.Figure:
-    """Iteration times of every arm, warm-up dotted; arms other than `first` (ids) are hidden until
-    clicked."""
+    """Iteration times of every arm, warm-up dotted; arms but `first` (ids) are hidden until clicked."""
     figure = go.Figure()
     palette = ["#2a78d6", "#e08b27", "#2f9e62", "#b05bd0", "#c0392b", "#12a5b5", "#8a97a5"]
     # Those that are drawn at first come first, so that no two of them share a colour.

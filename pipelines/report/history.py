@@ -22,8 +22,7 @@ from workloads.errors import ConfigError
 
 @dataclass(frozen=True)
 class Version:
-    """An arm in one version: median time per unit in ns, and the change since the version before that has the
-    arm.
+    """An arm in one version: median time per unit in ns, and the change since the last version that has it.
 
     `moved` says what else differs from that version: commit, torch, device.
     """

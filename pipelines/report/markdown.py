@@ -1,5 +1,4 @@
-"""Effects -> Markdown: the same answer as a text that can be committed, with what it takes to reproduce
-it."""
+"""Effects -> Markdown: the same answer as text that can be committed, with what it takes to reproduce it."""
 
 from __future__ import annotations
 

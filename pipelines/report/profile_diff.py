@@ -86,8 +86,7 @@ def pairs(before: Sequence[Kept], after: Sequence[Kept], tool: str | None) -> li
 
 
 def differences(before: Profile, after: Profile) -> list[Difference]:
-    """Compare every name of either profile, the largest change first; per unit where both did some, else per
-    iteration.
+    """Compare all names of both profiles, largest change first; per unit where both did some, or iteration.
 
     A function is the same in both profiles when its name and file are: lines move.
     """

@@ -1,5 +1,4 @@
-"""Times of many arms over rounds of several packs -> one log time for each arm, against a reference that all
-packs share."""
+"""Times of many arms in rounds of several packs -> a log time per arm, against a reference in all packs."""
 
 from __future__ import annotations
 

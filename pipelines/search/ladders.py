@@ -1,5 +1,4 @@
-"""Which sizes of a ladder to measure next, and what those that are there say: the fastest, the cliff, the
-largest.
+"""Which sizes of a ladder to measure next, and what the measured say: the fastest, the cliff, the largest.
 
 Pure: sizes go out, results come back. A search is a generator that yields sizes and is sent the results of
 all sizes measured so far.
@@ -80,8 +79,7 @@ class LadderResult:
 
 
 def sizes_of(toggle: Toggle, given: Sequence[int] = (), most: int = 20) -> list[int]:
-    """The sizes of a toggle as a ladder: those given, else powers of two over its numbers and its declared
-    sizes.
+    """The sizes of a toggle as a ladder: those given, or powers of two over its numbers and declared sizes.
 
     Raises
     ------
@@ -126,8 +124,7 @@ def is_ladder(toggle: Toggle) -> bool:
 
 
 def climb(sizes: Sequence[int], budget: int | None, limit: int) -> Generator[list[int], SizeResults, None]:
-    """Find the fastest size: upwards until it gets worse by a tenth or does not fit, then closer around the
-    best and the cliff.
+    """Find the fastest size: up until it gets worse by a tenth or does not fit, then around best and cliff.
 
     A long ladder is climbed in large steps first. Sizes that the memory of smaller ones predicts not to fit
     are skipped.
@@ -157,8 +154,7 @@ def climb(sizes: Sequence[int], budget: int | None, limit: int) -> Generator[lis
 
 
 def _stride(count: int) -> int:
-    """A power of two that leaves a first look at about `COARSE_SIZES` sizes; short ladders are climbed one by
-    one."""
+    """A power of two that leaves about `COARSE_SIZES` sizes to look at; 1 for short ladders."""
     return 1 if count <= COARSE_SIZES + 3 else 2 ** max(0, math.floor(math.log2(count / COARSE_SIZES)))
 
 
@@ -268,8 +264,7 @@ def _cliff(fits: Sequence[SizeResult]) -> tuple[SizeResult, SizeResult] | None:
 
 
 def _bracket(sizes: Sequence[int], known: SizeResults, budget: int | None) -> tuple[int, int]:
-    """Indices of the largest size that fits (-1: none) and of the smallest above that does not, or is
-    predicted not to."""
+    """Indices of the largest size that fits (-1: none) and of the smallest above predicted or seen not to."""
     may_fit = _memory_test(known, budget, MEMORY_SLACK)
     low = max((i for i, size in enumerate(sizes) if size in known and known[size].ran), default=-1)
     above = range(low + 1, len(sizes))

@@ -47,8 +47,7 @@ class PackBroke(PerfsweepError):
 
 @dataclass(frozen=True)
 class Candidate:
-    """An arm that a search proposes: levels, what it is compared with, and how the report calls the
-    comparison."""
+    """An arm that a search proposes: levels, its base, and how the report calls the comparison."""
 
     levels: Assignment
     base: Assignment
@@ -271,8 +270,7 @@ def _observation(exclusion: Exclusion | None, time: LogTime | None, peak_bytes: 
 
 
 def _costs(used: pl.DataFrame, records: ArmRecords, reference: str, iterations: float | None) -> list[Cell]:
-    """What each arm costs in each round: its time per unit, or the seconds of the stated work with set-up and
-    compiling."""
+    """What each arm costs per round: time per unit, or seconds of the stated work with set-up and compile."""
     rows = used.select("pack", "round", "generation", "arm", "ns_per_unit").iter_rows()
     cells = [Cell(*row) for row in rows]
     if iterations is None:

@@ -39,8 +39,7 @@ ENUMERATION_LIMIT = 4096
 
 @dataclass(frozen=True)
 class Observation:
-    """What is known of an arm: log cost against the reference with its variance, or why it is out of the
-    question."""
+    """What is known of an arm: log cost against the reference and its variance, or why it is out."""
 
     value: float | None
     variance: float = 0.0
@@ -51,8 +50,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Proposal:
-    """Arms to be measured together. `base` is among them where they are compared with it instead of the
-    reference."""
+    """Arms to be measured together. `base` is one of them where it stands in for the reference."""
 
     name: str
     points: tuple[Point, ...]
@@ -83,8 +81,7 @@ Search = Generator[Proposal, Observations, SearchResult]
 
 
 def screens(count: int) -> np.ndarray:
-    """[arms, toggles] of 0 and 1: of two toggles all combinations, of three half, of four 8 arms, of five to
-    eight 16.
+    """[arms, toggles] of 0 and 1: of two toggles all, of three half, of four 8 arms, of five to eight 16.
 
     Every level by itself is measured already, so that half of the combinations of few toggles is enough.
     """
@@ -125,8 +122,7 @@ def search(factors: Sequence[Factor], legal: Callable[[Point], bool], budget: in
 def explore(
     factor: Factor, budget: int | None, limit: int
 ) -> Generator[Proposal, Observations, LadderResult]:
-    """Find the fastest size of one ladder, its cliff, and the largest size that fits, in at most `limit`
-    measurements."""
+    """Find a ladder's fastest size, cliff, and largest size that fits, in at most `limit` measurements."""
     numbers = {int(value): n for n, value in enumerate(factor.values) if isinstance(value, int)}
     sizes, known = sorted(numbers), {}
     stages = (lambda: climb(sizes, budget, limit), lambda: largest_feasible(sizes, known, budget, limit))
@@ -286,8 +282,7 @@ class _SearchState:
         return [*below[-1:], *above[:1]]
 
     def corners(self) -> list[Point]:
-        """Every combination of the levels that are best by themselves, at every size; none where there are
-        too many."""
+        """Every combination of the levels best by themselves, at every size; none if there are too many."""
         choices = [
             sorted({factor.start, self.best_levels.get(i, factor.start)})
             if i != self.ladder_index
@@ -321,8 +316,7 @@ class _SearchState:
         return predict(self.factors, Measured(list(ran), values, variances), points)
 
     def best(self) -> Point | None:
-        """Of the arms that were measured and keep to the limits the fastest by all that is known; of equals
-        the plainest."""
+        """The fastest measured arm within the limits, by all that is known; of equals the plainest."""
         runs = sorted(point for point, one in self.observations.items() if one.value is not None)
         if not runs:
             return None

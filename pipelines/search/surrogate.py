@@ -1,5 +1,4 @@
-"""A Gaussian-process surrogate of log times: main effects and pairwise interactions of toggles, each shrunk
-towards none.
+"""A Gaussian-process surrogate of log times: main effects and pairwise interactions, shrunk towards none.
 
 The best linear unbiased prediction (Henderson 1975) of every arm from those that were measured: an effect
 that few and noisy arms suggest counts for less than one that many agree on, and no arm has to be there for
@@ -28,8 +27,7 @@ LENGTH_SCALE = 1.5
 
 @dataclass(frozen=True)
 class Factor:
-    """A toggle with the values that are tried; the first is the one it has in the reference, where `start`
-    says no other.
+    """A toggle with the values that are tried; the first is the reference's, unless `start` says other.
 
     Attributes
     ----------
@@ -82,8 +80,7 @@ def predict(
 
 
 def _covariance(factors: Sequence[Factor], rows: Sequence[Point], columns: Sequence[Point]) -> np.ndarray:
-    """[R, C] covariance of log times: a common level, main effects, interactions of two, and the arm
-    itself."""
+    """[R, C] covariance of log times: a common level, main effects, pairwise interactions, the arm itself."""
     ours, theirs = np.array(rows), np.array(columns)
     correlations = [
         factor.correlations()[np.ix_(ours[:, i], theirs[:, i])] for i, factor in enumerate(factors)

@@ -105,8 +105,7 @@ class Verification:
         return DONE
 
     def _mended(self, best: Point, effects: Sequence[VerifiedEffect]) -> Point | None:
-        """The arm that fresh rounds say is better than the winner of the search; None where they bear it
-        out."""
+        """The arm that fresh rounds say beats the winner of the search; None where they bear it out."""
         against = next(
             (effect for effect in effects if effect.toggle == TUNED and effect.level == f"vs {ALL_ON}"), None
         )
@@ -152,8 +151,7 @@ class Verification:
         return SOME_FAILED if every else DONE
 
     def _verification(self, best: Point, name: str) -> SweepCommand:
-        """Winner, reference and everything on in one ordinary sweep, each level of the winner left out in
-        turn."""
+        """Winner, reference and everything on in one sweep, each level of the winner left out in turn."""
         references = {NAIVE: self._levels(self.driver.origin)}
         left: list[str] = []
         for i, factor in enumerate(self.factors):
@@ -185,8 +183,7 @@ class Verification:
             return None
 
     def _everything(self, best: Point) -> Point | None:
-        """Every toggle at the level that is best by itself, as far as they go together; None where that is
-        the winner.
+        """Every toggle at the level best by itself, if they go together; None where that is the winner.
 
         What fresh rounds have found useless stays off.
         """

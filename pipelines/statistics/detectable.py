@@ -36,8 +36,7 @@ def detectable_effect(n: int, pair_sd: float, comparisons: int = 1, degrees: int
 
 @functools.lru_cache(maxsize=256)
 def _signed_rank_sd(n: int, k: int) -> float:
-    """Shift of n normal pairs of unit spread that puts the k-th smallest Walsh mean above zero in 80 % of
-    samples.
+    """Shift of n normal pairs of unit spread that puts the k-th smallest Walsh mean above 0 in 80 % of cases.
 
     A shift moves every Walsh mean by itself, so one set of samples answers for all shifts. Normal
     approximations are wrong where it matters: with 8 rounds and 6 comparisons all pairs must agree, and the

@@ -102,8 +102,7 @@ def hodges_lehmann(d: ArrayLike) -> float:
 
 
 def signed_rank_interval(d: ArrayLike, level: float = LEVEL) -> Interval | None:
-    """Interval of the Hodges-Lehmann estimate from the exact signed rank distribution; None if n is too small
-    for it."""
+    """Interval of the Hodges-Lehmann estimate by the exact signed rank distribution; None if n is small."""
     values = _finite(d)
     k = signed_rank_order(len(values), level)
     if k == 0:
@@ -115,15 +114,13 @@ def signed_rank_interval(d: ArrayLike, level: float = LEVEL) -> Interval | None:
 
 
 def signed_rank_order(n: int, level: float = LEVEL) -> int:
-    """Which of the sorted Walsh means, counted from either end, bound the interval of n pairs; 0 if n is too
-    small."""
+    """Which sorted Walsh means, counted from either end, bound n pairs' interval; 0 if n is too small."""
     lower_tail = np.cumsum(_signed_rank_distribution(n))
     return int(np.searchsorted(lower_tail, _tail(level), side="right"))
 
 
 def signed_rank_p(d: ArrayLike) -> float:
-    """Exact two-sided p of no effect: at most alpha just when the interval at level 1 - alpha excludes
-    zero."""
+    """Exact two-sided p of no effect: at most alpha just when the 1 - alpha interval excludes zero."""
     values = _finite(d)
     walsh = _walsh(values)
     # The signed rank sum is the number of Walsh means on one side of zero; those at zero count for both
@@ -201,8 +198,7 @@ class HolmStep:
 
 
 def holm(ps: Sequence[float | None], alpha: float = ALPHA) -> list[HolmStep]:
-    """Holm's procedure (1979) over all comparisons of a sweep, in the order given; None is a comparison
-    without a p."""
+    """Holm's procedure (1979) over all comparisons of a sweep, in given order; None is one without a p."""
     values = [1.0 if p is None else p for p in ps]
     steps: dict[int, HolmStep] = {}
     rejecting = True
@@ -215,8 +211,7 @@ def holm(ps: Sequence[float | None], alpha: float = ALPHA) -> list[HolmStep]:
 
 
 def rounds_to_decide(estimate: Estimate, margin: float) -> int | None:
-    """Rounds after which the interval would clear the margin's nearer edge, if the estimate stayed: n
-    (half-width / distance)^2.
+    """Rounds until the interval clears the margin's nearer edge: n (half-width / distance)^2.
 
     None where no number of rounds would: no interval yet, or an estimate on the edge itself.
     """
@@ -278,8 +273,7 @@ def _signed_rank_distribution(n: int) -> np.ndarray:
 
 
 def _tail(level: float) -> float:
-    # 1 - 0.95 is a little over 0.05 in floating point, other levels a little under; a tail of 2^-n must still
-    # count as reached.
+    # 1 - 0.95 is a little over 0.05 in floating point, others are under; a tail of 2^-n must still count.
     return (1 - level) / 2 * (1 + 1e-12)
 
 

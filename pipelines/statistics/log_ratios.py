@@ -1,5 +1,4 @@
-"""A figure of the used timing trials as log ratios: what effects are estimated from, in judging and in
-stopping."""
+"""Figures of used timing trials as log ratios: what judging and stopping estimate effects from."""
 
 from __future__ import annotations
 
@@ -66,8 +65,7 @@ class Rounds:
         return min((packs.count(pack) for pack in set(packs)), default=0)
 
     def log_ratios(self, effect: Contrast) -> np.ndarray:
-        """One value for each replication that has all arms of the effect: the Hodges-Lehmann estimate over
-        its rounds.
+        """One value per replication with all arms of the effect: Hodges-Lehmann over its rounds.
 
         Pairs of one process share what that process drew (addresses, placement, autotuning), so they are one
         value.
@@ -85,8 +83,7 @@ class Rounds:
         return np.asarray(values)
 
     def variance(self, effect: Contrast | None = None) -> PooledVariance | None:
-        """Variance of log times, pooled over each pack's arms that are there in every one of its
-        replications.
+        """Variance of log times, pooled over each pack's arms that are in all of its replications.
 
         With an effect it is scaled to that effect's error: a mean over many pairs scatters less than one
         pair, whose two arms have a squared weight of one each.

@@ -1,5 +1,4 @@
-"""What is said about an effect, and about a report's claim; the only place that turns intervals into
-words."""
+"""What is said about effects and about a report's claims; the only place that turns intervals into words."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Attempts at a pack, numbered: of two live copies of one pack, the later one measures and the earlier one
-stops.
+"""Attempts at a pack, numbered: of two live copies of a pack the later measures, the earlier stops.
 
 Execution on a cluster is at least once: a node that lost contact goes on measuring while its pack is started
 again elsewhere. Every start claims a number of its own, so that what two copies write never mixes in one
@@ -29,8 +28,7 @@ from pipelines.store.records import (
 
 
 class Superseded(BaseException):
-    """A later attempt at this pack has started; like an interrupt it passes every handler of ordinary
-    mistakes."""
+    """A later attempt at this pack has started; like an interrupt it passes handlers of ordinary mistakes."""
 
 
 def claim(folder: SweepFolder, pack: Pack) -> int:

@@ -25,8 +25,7 @@ def take(code_dir: Path) -> Path:
     if not place.is_dir():
         fresh = code_dir / f".{place.name}.{os.getpid()}"
         for source in _sources():
-            # With what is compiled already, valid since copies keep their times: a job need not compile it
-            # again.
+            # With what is compiled already (valid, as copies keep their times): no job compiles it again.
             shutil.copytree(source, fresh / source.name, ignore=_HALF_COMPILED)
         try:
             fresh.rename(place)

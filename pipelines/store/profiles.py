@@ -45,8 +45,7 @@ class ProfileSpec(StoredValue):
 
 
 class Cost(StoredValue):
-    """One line of a profile, over all repetitions of its slice: an operator, a function, a phase, a compiled
-    frame.
+    """One line of a profile, over all repetitions of its slice: an operator, function, phase or frame.
 
     `self_ns` and `device_ns` are times without what it called, on the host and on the device.
     """

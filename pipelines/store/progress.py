@@ -40,12 +40,12 @@ class StoredTrial:
 
 @dataclass
 class Progress:
-    """Records of a sweep, by what they belong to; `damaged` files are named, never guessed, and `left_out`
-    counts records of another experiment by what sets them apart.
+    """Records of a sweep, by what they belong to.
 
-    `stride` rounds share their processes, `repeats` rounds of a pack may be measured again, and `rule` says
-    how many rounds a pack needs (None: all that are planned). `seeds` holds the evidence of further seeds, by
-    arm and offset.
+    `damaged` files are named, never guessed; `left_out` counts records of another experiment by what sets
+    them apart. `stride` rounds share their processes, `repeats` rounds of a pack may be measured again, and
+    `rule` says how many rounds a pack needs (None: all that are planned). `seeds` holds the evidence of
+    further seeds, by arm and offset.
     """
 
     timing: dict[tuple[str, int], dict[int, dict[str, StoredTrial]]] = field(
@@ -105,8 +105,7 @@ class Progress:
         return self.rule.rounds(pack, self) if self.rule else len(pack.orders)
 
     def unfinished_rounds(self, pack: Pack, retry: frozenset[Outcome] = frozenset()) -> list[int]:
-        """List the rounds still to be measured: unfinished ones and those holding an outcome that is to be
-        tried again, or, when there are none, as many disturbed ones as may be repeated."""
+        """List unfinished rounds and those to be tried again; if none, as many disturbed ones as may be."""
         unfinished = [
             number for number in range(self.rounds_wanted(pack)) if not self._satisfied(pack, number, retry)
         ]
@@ -146,8 +145,7 @@ class Progress:
         return not any(trial.record.outcome in retry for trial in trials.values())
 
     def _finished(self, pack: str, number: int, arms: tuple[str, ...]) -> list[int]:
-        """List the attempts that have a record of every arm, in all rounds that share their processes with
-        this one."""
+        """List attempts with a record of every arm, in all rounds that share processes with this one."""
         retired = self.retired(pack, arms)
         needed = [arm for arm in arms if arm not in retired]
         rounds = [self.timing.get((pack, member), {}) for member in self.together(number)]

@@ -1,5 +1,4 @@
-"""Where a sweep comes from: the configuration, commit and versions that produced it, and the machine it ran
-on."""
+"""Where a sweep comes from: the configuration, commit and versions behind it, and the machine it ran on."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ _VOLATILE = ("load", "steal_share", "memory_available_bytes", "gpus", "slurm")
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a reader needs to reproduce a table; `differing` are facts that were not the same in all
-    trials."""
+    """What a reader needs to reproduce a table; `differing` facts were not the same in all trials."""
 
     command: str
     commit: str

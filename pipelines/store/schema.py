@@ -193,13 +193,12 @@ class Failure(StoredValue):
 
 
 class TrialRecord(StoredValue):
-    """What one trial measured. Times are of the timed region; `units` were done in it. Records of one
-    `generation` come from one process that took turns with those of other arms; None is a process of its own.
-    `mfu` is the share of the device's peak that the formula work of the units takes, None where either is not
-    known.
+    """What one trial measured. Times are of the timed region; `units` were done in it.
 
-    `numbers` are the cheap evidence of a timing trial, `counters` the counts of a counting trial. `keys` are
-    the facts that records compared with one another must share.
+    Records of one `generation` come from one process that took turns with those of other arms; None is a
+    process of its own. `mfu` is the share of the device's peak that the formula work of the units takes, None
+    where either is not known. `numbers` are the cheap evidence of a timing trial, `counters` the counts of a
+    counting trial. `keys` are the facts that records compared with one another must share.
     """
 
     schema_version: int = SCHEMA

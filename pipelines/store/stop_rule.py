@@ -35,8 +35,7 @@ class Measured(Protocol):
 
 
 class StopRule:
-    """Precision and nothing else: stopping when an effect looks significant would find effects that are not
-    there.
+    """Precision and nothing else: stopping on a significant effect would find effects that are not there.
 
     All effects of a pack must be precise at once. The half-width is that of the interval which the effect
     will be judged by, and looks come after the planned rounds only, one for each replication.
@@ -76,8 +75,7 @@ class StopRule:
         return f"every interval is within +-{self._measure.precision:.1%}"
 
     def _precise_enough(self, pack: Pack, progress: Measured, rounds: int) -> bool:
-        """Ask `_precise` once for each state of these rounds: a resumed sweep looks at the same ones again
-        and again."""
+        """Ask `_precise` once per state of these rounds: a resumed sweep looks at the same ones again."""
         attempts = sum(len(progress.timing.get((pack.id, number), {})) for number in range(rounds))
         key = (pack.id, rounds, attempts)
         if key not in self._looks:

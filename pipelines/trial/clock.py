@@ -51,8 +51,7 @@ class HostClock:
         Where the kernel refuses (a hardened container, another system) the peak stays that of the whole
         process and `peak_since_start` says so.
         """
-        # 5 resets the high-water mark of resident memory and needs no privilege; ru_maxrss does not follow it
-        # reliably.
+        # 5 resets the high-water mark of resident memory, unprivileged; ru_maxrss may not follow it.
         with contextlib.suppress(OSError):
             _CLEAR_REFS.write_text("5")
             self.peak_since_start = False
@@ -62,8 +61,7 @@ class HostClock:
         return self.memory_stats()["resident_bytes.peak"]
 
     def memory_stats(self) -> dict[str, int]:
-        """Resident memory now and at its peak, in bytes, and whether the peak covers the whole life of the
-        process."""
+        """Resident memory now and at its peak, in bytes, and whether the peak covers the whole process."""
         peak, current = _resident_bytes()
         return {
             "resident_bytes.peak": peak,
@@ -73,8 +71,7 @@ class HostClock:
 
 
 def _resident_bytes() -> tuple[int, int]:
-    """Peak and current resident memory of this process; where /proc is missing both are the peak of its whole
-    life."""
+    """Peak and current resident memory; without /proc both are the peak of the process's whole life."""
     try:
         lines = _STATUS.read_text().splitlines()
     except OSError:
@@ -152,8 +149,7 @@ class DeviceClock(EventClock):
         self._create_events()
 
     def _create_events(self) -> None:
-        # The driver creates an event when it is first recorded; without this that cost would fall into the
-        # first iterations.
+        # The driver creates an event at its first record: that cost must not fall into the first iterations.
         for event in self._pool:
             event.record()
         self.synchronize()

@@ -33,8 +33,7 @@ def shared_folder(cache_dir: Path, torch_version: str, device_name: str, code: s
 
 @contextmanager
 def compile_cache(kind: Kind, shared: Path, own: Path, anew: bool = False) -> Iterator[None]:
-    """Point torch.compile at a folder of this process while the block runs, filled and kept as its kind of
-    trial asks."""
+    """Point torch.compile at a folder of this process, filled and kept as its kind of trial asks."""
     own.mkdir(parents=True, exist_ok=True)
     if kind is not Kind.COUNTING and not anew:
         link_files(shared, own)
@@ -50,8 +49,7 @@ def compile_cache(kind: Kind, shared: Path, own: Path, anew: bool = False) -> It
 
 
 def link_files(source: Path, target: Path) -> None:
-    """Give `target` every file of `source` that it does not have, without copying; files are complete or
-    absent.
+    """Link every file of `source` that `target` lacks; files are complete or absent.
 
     Inductor replaces files and never writes into one, so that a linked file cannot change under another
     process.

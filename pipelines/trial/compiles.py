@@ -91,9 +91,11 @@ class CompileCounting:
         return tuple(note for note, holds in missing.items() if holds)
 
     def result(self) -> dict[str, float | None]:
-        """Since entering: compiled_graphs, graph_breaks, recompiles, recompile_limit_hit (0 or 1), compile_s,
-        cudagraph_skips, cudagraph_recordings, cache_hits and cache_misses (of Inductor and AOTAutograd
-        together)."""
+        """Count compiling since entering, by name.
+
+        compiled_graphs, graph_breaks, recompiles, recompile_limit_hit (0 or 1), compile_s, cudagraph_skips,
+        cudagraph_recordings, cache_hits and cache_misses (of Inductor and AOTAutograd together).
+        """
         if self._final is not None:
             return dict(self._final)
         self._harvest()
@@ -183,8 +185,7 @@ def _totals() -> dict[str, int] | None:
 
 
 def _metrics() -> list[Any] | None:
-    """One entry for each compile of a frame or backward pass, oldest first; None where this release has
-    none."""
+    """One entry per compile of a frame or backward pass, oldest first; None where this release has none."""
     if "torch._dynamo.utils" not in sys.modules:
         return []
     get = getattr(sys.modules["torch._dynamo.utils"], "get_compilation_metrics", None)

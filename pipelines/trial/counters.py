@@ -1,5 +1,4 @@
-"""Counts that do not depend on the machine: operations, host reads, FLOPs, saved bytes, compiles,
-collections.
+"""Counts that do not depend on the machine: operations, reads, FLOPs, saved bytes, compiles, collections.
 
 A counting trial runs in two passes. The first is undisturbed and counts compiles (`CompileCounting`) and
 collections (`CountingGc`), both cheap enough for timing trials too. The second runs a few iterations under
@@ -87,8 +86,7 @@ class Counting:
 
 
 class _SavedBytes:
-    """Bytes kept for backward passes: every storage once while something of it is kept, parameters not at
-    all.
+    """Bytes kept for backward passes: a storage once while some of it is kept, parameters not at all.
 
     A storage that is let go and saved again counts again, so the total grows with every iteration and
     micro-batch. What checkpointing recomputes does not count with ``use_reentrant=False``; the reentrant form

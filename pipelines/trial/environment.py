@@ -182,8 +182,7 @@ def disturbance(
 
 
 def foreign_cores(before: HostUsage, after: HostUsage) -> float | None:
-    """Cores' worth of time that other processes used between two moments; None where that is unknown or too
-    short a time.
+    """Cores' worth of time that others used between two moments; None if unknown or too short a time.
 
     Unlike the load average it forgets what ended before the trial began.
     """

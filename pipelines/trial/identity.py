@@ -15,14 +15,12 @@ from workloads.api import Workload
 
 
 def code_digest(cls: type[Workload]) -> str:
-    """Digest of the workload's sources, the contract, the shared toggles and this folder: what a measured
-    process runs."""
+    """Digest of the workload's sources, the contract, shared toggles and this folder: what trials run."""
     return registry.digest([*registry.sources(cls), *sorted(Path(__file__).parent.glob("*.py"))])
 
 
 def arm_id(workload: str, config: Any, levels: Mapping[str, Any], code: str) -> str:
-    """First 16 hex digits of SHA-256 over canonical JSON; the seed and facts of the machine are not part of
-    it."""
+    """First 16 hex digits of SHA-256 over canonical JSON, without the seed and facts of the machine."""
     identity = {
         "workload": workload,
         "config": dataclasses.asdict(config),

@@ -35,8 +35,7 @@ def is_oom(error: BaseException) -> bool:
 
 
 def keep_on_oom(folder: Path, allocator: Allocator | None = None) -> Path | None:
-    """Write what the allocator holds after memory ran out; None where there is no allocator, or nothing could
-    be written.
+    """Write what the allocator holds after OOM; None without an allocator, or if nothing could be written.
 
     Only ever called when a trial has failed: whatever goes wrong here must not hide why.
     """

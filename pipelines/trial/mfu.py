@@ -1,5 +1,4 @@
-"""How much of what a device can do an arm's formula work takes: model FLOPs utilisation (Chowdhery et al.
-2022, PaLM)."""
+"""Model FLOPs utilisation (Chowdhery et al. 2022): the share of a device's peak that formula work takes."""
 
 from __future__ import annotations
 
@@ -8,8 +7,7 @@ from workloads.peaks import peak
 
 
 def share_of_peak(work: Work, units: float, region_ns: int, device: Device, ranks: int = 1) -> float | None:
-    """Work of a timed region by what the devices do at best in that time; None without a formula or a known
-    peak.
+    """Work of a timed region by what its devices can do in that time; None if formula or peak is unknown.
 
     Parameters
     ----------

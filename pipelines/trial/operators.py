@@ -116,8 +116,10 @@ class OperatorCalls:
 
 
 def _is_composite(func: Any) -> bool:
-    """Whether the dispatcher would run `func` as a composition of others. Python decompositions do not count:
-    they may round differently from what runs without a mode."""
+    """Whether the dispatcher would run `func` as a composition of others.
+
+    Python decompositions do not count: they may round differently from what runs without a mode.
+    """
     import torch
 
     has_kernel = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
@@ -164,8 +166,7 @@ def _attention_flops(
 def _attention_backward_flops(
     grad_out: Any, query: Any, key: Any, value: Any, *args: Any, out_val: Any = None, **kwargs: Any
 ) -> float:
-    """Scores once more, then the gradients of scores, query and key by D, of weights and value by Dv: five
-    products."""
+    """Scores again, gradients of scores, query and key by D, of weights and value by Dv: five products."""
     pairs = query.shape[0] * query.shape[1] * query.shape[2] * key.shape[2]
     return 2 * pairs * (3 * query.shape[3] + 2 * value.shape[3])
 
@@ -192,8 +193,7 @@ def _is_half_matrix(value: Any) -> bool:
 
 
 def _waits_for_device(operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> bool:
-    """Whether the host has to read from a device: a copy off it, or a result whose size depends on values
-    there."""
+    """Whether the host reads from a device: a copy off it, or a result whose size depends on values there."""
     import torch
 
     inputs = list(_tensors([*args, *kwargs.values()]))

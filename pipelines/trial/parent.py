@@ -43,8 +43,7 @@ def release_server() -> None:
 
 
 def detach(log_file: Path) -> None:
-    """Make a forked process one of its own: a process group, an end when its parent ends, streams into its
-    log."""
+    """Make a forked process its own: a process group, an end when its parent ends, streams into its log."""
     os.setsid()
     release_server()
     die_with_parent()

@@ -1,5 +1,4 @@
-"""One process that runs one arm: set-up, warm-up, timed region, record; once, or in turns with the processes
-of others.
+"""A process that runs an arm: set-up, warm-up, timed region, record; once, or in turns with other arms'.
 
 Started by `pipelines.execution.spawn`: forked from a server that has imported torch, or by exec with the path
 of a spec.json.
@@ -59,8 +58,7 @@ def run(spec: TrialSpec, folder: Path, rank: int = 0) -> TrialRecord:
 
 
 def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
-    """Warm up once, then take a turn for each path of a spec.json that comes through `pipe`, until it is
-    closed.
+    """Warm up once, then take a turn for each path of a spec.json from `pipe`, until it is closed.
 
     Waiting for a turn is a blocking read: it costs the other arms nothing. Each turn is a record of its own.
     Each message is answered by a `Reply`; after one that is not ok the process ends, because its state is
@@ -93,8 +91,7 @@ def _next_turn(pipe: Connection) -> Path | None:
 
 
 def _turn(scene: Scene, timing: Timing, spec: TrialSpec, folder: Path, rank: int) -> TrialRecord:
-    # The first iteration finds caches full of the other arms' data; a turn of one iteration has none to
-    # spare.
+    # The first iteration meets caches full of other arms' data; a turn of one iteration has none to spare.
     discarded = int(spec.measure.iterations > 1)
     return _record(spec, folder, rank, lambda: scene.measure(spec, lambda: timing.turn(folder, discarded)))
 
@@ -274,15 +271,13 @@ def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: Buff
 
 
 def _busy_threads(spec: TrialSpec, device: Device) -> int | None:
-    """Threads that the arm computes with, None where it also waits: for a device, worker processes or writer
-    threads."""
+    """Threads the arm computes with; None where it also waits for a device, workers or writers."""
     alone = threading.active_count() == 1 and not multiprocessing.active_children()
     return spec.measure.threads if device.type == "cpu" and alone else None
 
 
 def main(arguments: list[str], pipe: Connection | None = None) -> int:
-    """Run the trial of a spec.json, or stay for turns; the exit status says only whether a record was
-    written."""
+    """Run the trial of a spec.json, or stay for turns; the exit status says only if a record was written."""
     file = Path(arguments[0])
     rank = int(arguments[1]) if len(arguments) > 1 else 0
     if len(arguments) > 2:

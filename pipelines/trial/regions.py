@@ -67,8 +67,7 @@ class Timing:
         self._compiling.__exit__(*exception)
 
     def warm_up(self, folder: Path) -> None:
-        """Iterate until times rest, or run the job that is discarded; then bring Python's collector to
-        rest."""
+        """Iterate until times rest, or run the discarded job; then bring Python's collector to rest."""
         write_status(folder, "warming up")
         self._clock.reset_peak()
         self._warm = _warm_up(self._workload, self._clock, self._compiling, self._spec)
@@ -123,8 +122,7 @@ class Timing:
 
 
 def _refuse_nothing(series: Sequence[Series], units: float) -> None:
-    """Figures that would be divided by nothing, or by a clock that stood still or ran backwards, are no
-    result."""
+    """Refuse figures divided by nothing, or by a clock that stood still or ran backwards."""
     if not any(len(part.wall_ns) for part in series):
         raise RecordError(
             "the workload ended before an iteration could be timed; give it more work for one job"
@@ -341,8 +339,7 @@ def prepare_collector(workload: type[Workload]) -> None:
 
 
 def _settle_collector(workload: Workload) -> None:
-    """After warm-up: the same state of Python's collector for every arm, unless it is a toggle of the
-    workload."""
+    """After warm-up, one state of Python's collector for all arms, unless it is a toggle of the workload."""
     if not _measures_collector(type(workload)):
         gc.collect()
         gc.freeze()

@@ -43,8 +43,7 @@ def record(training: Replayable, iterations: int, step: Callable[[], None], fold
 
 
 def repeat(training: Replayable, step: Callable[[], None], folder: Path) -> Evidence:
-    """Gradients of single iterations from the states in `folder`; none where this arm keeps its parameters
-    differently.
+    """Gradients of single iterations from the states in `folder`; none if parameters are kept differently.
 
     An iteration without an update, as after an overflow in half precision, has no entry.
     """
@@ -69,8 +68,7 @@ def _enter(found: Evidence, number: int, gradients: dict[str, torch.Tensor]) -> 
 
 @contextmanager
 def _gradients(training: Replayable) -> Iterator[dict[str, torch.Tensor]]:
-    """What the optimizer is given at its next update, flat and on the host, by parameter; empty without an
-    update."""
+    """What the optimizer gets at its next update, flat and on the host, by parameter; empty without one."""
     gradients: dict[str, torch.Tensor] = {}
 
     def look(*_: Any) -> None:

@@ -111,8 +111,7 @@ class Recording:
 
 
 def _iteration_ends(boundaries: np.ndarray) -> np.ndarray:
-    """[N + 1] of the N + 2 boundaries: the last iteration lasts until the region's end, so its own lap is no
-    end."""
+    """[N + 1] of the N + 2 boundaries: the last iteration ends with the region, so its lap is no end."""
     return np.delete(boundaries, -2) if len(boundaries) > 2 else boundaries[:1]
 
 

@@ -30,8 +30,7 @@ _COMPILED = Flag.COMPILE | Flag.RECOMPILE
 
 
 def mser5(times_ns: ArrayLike) -> int:
-    """Iterations at the start of a series that differ from the rest, a multiple of 5 and at most half of
-    them.
+    """Iterations at a series' start that differ from the rest, a multiple of 5 and at most half of them.
 
     MSER-5 (White 1997; White, Cobb and Spratt 2000) on the logarithms of the times [N]: of all cuts, the one
     with the smallest squared standard error of the mean of what remains.
@@ -165,8 +164,7 @@ def region_alarm(wall_ns: ArrayLike, flags: ArrayLike, cadence: int = 1, foresee
 
 
 def _halves(log_times: np.ndarray) -> tuple[float, float]:
-    """Difference of the medians of the later and the earlier half, and its standard error from block
-    means."""
+    """Difference of the medians of the later and earlier half, and its standard error from block means."""
     half = len(log_times) // 2
     earlier, later = log_times[:half], log_times[half : 2 * half]
     block = max(1, half // BLOCKS)

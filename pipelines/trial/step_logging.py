@@ -1,5 +1,4 @@
-"""Where a trial's metrics go: into memory, or to W&B from inside the loop where that is the toggle under
-test.
+"""Where a trial's metrics go: to memory, or from the loop to W&B where that is the toggle under test.
 
 Importing this module does not import wandb.
 """

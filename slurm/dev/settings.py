@@ -1,5 +1,4 @@
-"""Knobs of a development cluster, and the configuration files they become. Pure: nothing is started or
-written here."""
+"""Knobs of a development cluster and the files they become. Pure: nothing is started or written here."""
 
 from __future__ import annotations
 

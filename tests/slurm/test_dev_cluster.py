@@ -1,5 +1,4 @@
-"""The development cluster: up in under a second, any number of times, side by side, as anybody, and gone
-without a trace."""
+"""The development cluster: up in a second, any number of times, side by side, as anybody; gone traceless."""
 
 from __future__ import annotations
 

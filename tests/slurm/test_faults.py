@@ -86,8 +86,7 @@ def test_cancelling_a_pending_element_hangs_nobody(bench: Bench) -> None:
 
 def test_a_warning_before_the_time_limit_requeues_a_job_that_advanced(bench: Bench) -> None:
     ex = bench.executor()
-    # Slurm signals the job as well as its parent, which passes it on: the second one may meet the first one's
-    # answer.
+    # Slurm signals the job and its parent, which passes it on: the second may meet the answer to the first.
     stop = "trap 'trap : USR2; echo warned >> seen; exit 75' USR2; echo up > up; while :; do sleep 0.1; done"
     ex.submit([bench.job("long", f"if [ -e seen ]; then exit 0; fi; {stop}")])
     running(ex, "long")
@@ -113,8 +112,7 @@ def test_a_job_that_did_not_advance_before_its_time_limit_is_final(bench: Bench)
 
 
 def preempt(bench: Bench, ex, name: str, **site: object) -> str:
-    """Have a job of the better partition push the running one out of its node; the number of the victim's
-    array."""
+    """Have a better partition's job push the running one out of its node; the victim's array number."""
     running(ex, name)
     until(lambda: bench.text("tries"), "the job's first line")
     victim = bench.array(ex)

@@ -1,5 +1,4 @@
-"""From Slurm's words and a job's own to a verdict: nothing is done without our own word, and silence proves
-nothing."""
+"""From Slurm's words and a job's own to a verdict: only our own word means done, silence proves nothing."""
 
 from __future__ import annotations
 

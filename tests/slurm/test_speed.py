@@ -71,8 +71,7 @@ def test_a_thousand_arms_are_planned_and_submitted_in_two_seconds(
 
 @pytest.mark.slow
 def test_the_time_from_submission_to_first_iteration_can_be_told(bench: Bench) -> None:
-    """From sbatch's answer to the first trial that has left its set-up, on a cluster that was idle; three
-    sweeps.
+    """From sbatch's answer to the first trial past its set-up, on an idle cluster; three sweeps.
 
     Printed, not bounded: a loaded machine's times say nothing about ours.
     """

@@ -1,5 +1,4 @@
-"""Faults between a sweep and its array on a real Slurm: limits, refusals, dependencies, a submitter that
-dies."""
+"""Faults between a sweep and its array on real Slurm: limits, refusals, dependencies, dead submitters."""
 
 from __future__ import annotations
 

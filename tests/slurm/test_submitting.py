@@ -129,8 +129,7 @@ def test_options_are_named_by_their_long_names() -> None:
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of programs in front of the PATH: stand-ins for Slurm's, which note how often they are
-    called."""
+    """A folder of programs before the PATH: stand-ins for Slurm's, which note how often they are called."""
     programs = tmp_path / "programs"
     programs.mkdir()
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")

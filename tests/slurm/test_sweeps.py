@@ -1,5 +1,4 @@
-"""Sweeps of the toy through real arrays: rounds survive whatever happens to their pack, and other shells can
-follow."""
+"""Sweeps of the toy through real arrays: rounds survive their pack's fate, and other shells can follow."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Sweeps on a real Slurm that publish online while they run, and what may happen to jobs and to the server
-meanwhile.
+"""Sweeps on a real Slurm that publish while they run, and what may befall jobs and the server meanwhile.
 
 Each case prints rows produced, rows in W&B when the sweep had ended, and rows after `publish`.
 """

@@ -1,5 +1,4 @@
-"""Language models in float64, and trainings whose LoRA has learned something: for tests of what is added to
-frozen models."""
+"""Language models in float64, and LoRA trainings that have learned: for tests of additions to frozen ones."""
 
 from __future__ import annotations
 

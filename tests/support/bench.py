@@ -1,5 +1,4 @@
-"""A test bench on a real Slurm: jobs that do one thing, sweeps of the toy, and Slurm's own word about
-both."""
+"""A test bench on a real Slurm: jobs that do one thing, sweeps of the toy, and Slurm's word about both."""
 
 from __future__ import annotations
 
@@ -94,8 +93,7 @@ class Bench:
         return array
 
     def start_now(self, job: str) -> None:
-        """Skip the two minutes that Slurm makes a requeued job wait; they are there so that the old start is
-        gone by then.
+        """Skip the two minutes a requeued job waits so that its old start is gone by then.
 
         A node refuses, in whole seconds, what was allowed to start no later than it ended the old start.
         """

@@ -1,5 +1,4 @@
-"""Headless Chromium as tests need it: pages at a given width and colour scheme, and everything they say or
-fetch.
+"""Headless Chromium for tests: pages at a width and colour scheme, and everything they say or fetch.
 
 Speaks the DevTools protocol through `--remote-debugging-pipe`, which needs nothing but the browser itself.
 """
@@ -53,8 +52,7 @@ def missing() -> str:
 
 @dataclass
 class Page:
-    """One page that was opened: `said` is its console and exceptions, `fetched` every address it asked
-    for."""
+    """One page: `said` is its console and exceptions, `fetched` every address it asked for."""
 
     browser: Browser
     session: str
@@ -117,8 +115,7 @@ class Browser:
         self._pages: dict[str, Page] = {}
 
     def open(self, address: str, *, width: int = 1200, height: int = 900, dark: bool = False) -> Page:
-        """Load an address as a screen of this size in this colour scheme, and wait until its figures are
-        drawn."""
+        """Load an address at this screen size and colour scheme, and wait until its figures are drawn."""
         target = self.ask("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.ask("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         page = self._pages[session] = Page(self, session)

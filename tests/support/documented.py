@@ -39,8 +39,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(page: Path, program: str) -> list[list[str]]:
-    """Every command line of a program on a page, in blocks and in running text, without the program's
-    name."""
+    """Every command line of a program on a page, in blocks and running text, without the program's name."""
     text = page.read_text()
     lines = [
         line for block in _BLOCK.findall(text) if block[0] in ("", "sh") for line in block[1].splitlines()

@@ -13,8 +13,7 @@ import pytest
 
 
 def inspected(file: Path, private: Path) -> list[dict[str, Any]]:
-    """Records of a `.wandb` file as `wandb leet inspect` prints them; skips where this version has no such
-    command."""
+    """Records of a `.wandb` file as `wandb leet inspect` prints them; skips where it has no such command."""
     command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(file)]
     environment = {
         **os.environ,

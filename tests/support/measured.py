@@ -153,8 +153,7 @@ EVERYTHING = (
 
 
 def with_everything(runs: Path, rounds: int = 8, iterations: int = 60) -> tuple[SweepFolder, Manifest]:
-    """A sweep of the toy with all that a report can show: every kind of table and picture, and a size out of
-    memory."""
+    """A sweep of the toy with all a report can show: every kind of table and picture, and a size OOM."""
     measure = MeasureConfig(
         rounds=rounds, iterations=8, warmup_max=10, evidence_iterations=4, counting_iterations=2
     )

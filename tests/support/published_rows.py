@@ -1,5 +1,4 @@
-"""Rows that a sweep has produced, by its files alone, and rows that a backend holds before and after
-`publish`."""
+"""Rows a sweep has produced, by its files alone, and rows a backend holds before and after `publish`."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ def produced(folder: SweepFolder) -> int:
 
 
 class Rows(NamedTuple):
-    """Rows that trials produced, those a backend held before and after publishing, and runs that publishing
-    again changed."""
+    """Rows trials produced, rows a backend held before and after publishing, runs that a rerun changed."""
 
     produced: int
     before: int

@@ -108,8 +108,7 @@ def _key(item: Any) -> str:
 
 
 def _value(item: Any) -> Any:
-    """The value of an item, written as JSON (NaN and Infinity as bare tokens) or as one of the typed
-    fields."""
+    """The value of an item, as JSON (NaN and Infinity as bare tokens) or as one of the typed fields."""
     if item.value_json:
         return json.loads(item.value_json)
     kind = item.WhichOneof("value") if "value" in item.DESCRIPTOR.oneofs_by_name else None

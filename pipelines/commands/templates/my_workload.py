@@ -87,8 +87,7 @@ class MyWorkload(Training):
         ),
     )
 
-    # What somebody said about a toggle, as data: the comparison rules on it. low and high bound the speed
-    # ratio.
+    # What was said about a toggle, as data, for comparisons to rule on: low and high bound the speed ratio.
     claims = (
         Claim(
             "preparing once makes it 20 to 50 % faster",

@@ -17,8 +17,7 @@ PAIR = {"work": ["double", "single"], "sign": ["right", "wrong"]}
 
 
 def slower_together(levels) -> float:
-    """Halves for single work and adds a tenth for a wrong sign; both together add a quarter. A slab of 4 adds
-    a third."""
+    """Halves for single work, a tenth more for a wrong sign, a quarter for both, a third for a slab of 4."""
     seconds = (0.5 if levels["work"] == "single" else 1.0) * (1.1 if levels["sign"] == "wrong" else 1.0)
     both = levels["work"] == "single" and levels["sign"] == "wrong"
     return seconds * (1.25 if both else 1.0) * (4 / 3 if levels["slab"] == 4 else 1.0)

@@ -1,5 +1,4 @@
-"""Comparison of sweeps whose times are known: effects, references, mixtures and gaps, without running
-anything."""
+"""Comparison of sweeps with known times: effects, references, mixtures and gaps, with nothing run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Whole sweeps on simulated machines, through the code that judges real ones: how often it says something
-wrong."""
+"""Whole sweeps on simulated machines, judged by the code that judges real ones: how often it is wrong."""
 
 from __future__ import annotations
 

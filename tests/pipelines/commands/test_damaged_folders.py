@@ -1,5 +1,4 @@
-"""Whatever lies in the folder of a sweep, the report comes out, says what is missing, and shows no number it
-cannot support."""
+"""Whatever a sweep's folder holds, the report comes out, says what is missing, and backs each number."""
 
 from __future__ import annotations
 

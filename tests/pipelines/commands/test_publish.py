@@ -1,5 +1,4 @@
-"""What a command says about tracking before it measures: one line for each thing that will not be as
-asked."""
+"""What commands say about tracking before measuring: a line for each thing that will not be as asked."""
 
 from __future__ import annotations
 

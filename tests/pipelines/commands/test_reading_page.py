@@ -1,5 +1,4 @@
-"""What docs/reading.md says about tables is true: its examples run on a sweep, and every file it names is
-there."""
+"""What docs/reading.md says of tables is true: its examples run on a sweep, and its files are there."""
 
 from __future__ import annotations
 

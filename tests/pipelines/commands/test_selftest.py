@@ -83,8 +83,7 @@ def test_a_budget_that_is_no_time_is_refused(budget: str, capsys: pytest.Capture
 def test_doubled_work_is_resolved_anywhere_and_no_delay_is_called_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Which small delays a machine resolves, and how far apart its equal arms lie, is what the self-test is
-    for to say."""
+    """Which small delays a machine resolves, and how far equal arms lie apart, is the self-test's to say."""
     monkeypatch.setattr(selftest, "DELAYS", (10, 100))
     out = StringIO()
     selftest.run(Console(file=out, width=100), budget_s=40.0)

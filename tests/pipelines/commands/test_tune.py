@@ -1,5 +1,4 @@
-"""`perfsweep tune` and `perfsweep frontier` as commands, on simulated machines; the small check at the end is
-real."""
+"""`perfsweep tune` and `perfsweep frontier` on simulated machines; the small check at the end is real."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A workload from somebody's folder, package or entry point, with the YAML beside it; and the folder's own
-configuration."""
+"""Workloads from a folder, package or entry point, with their YAML; and the folder's own configuration."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What a person sees: true counts, one line for each kind of trouble, and no control characters in log
-files."""
+"""What a person sees: true counts, a line per kind of trouble, and no control characters in log files."""
 
 from __future__ import annotations
 

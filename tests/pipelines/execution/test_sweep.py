@@ -1,5 +1,4 @@
-"""A whole sweep of the toy workload: every way a trial can end is an outcome, and the rest of the sweep is
-judged."""
+"""A whole sweep of the toy workload: every ending of a trial is an outcome, and the rest is judged."""
 
 from __future__ import annotations
 
@@ -89,8 +88,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
 
 
 def on_a_simulated_clock(trials: pl.DataFrame) -> pl.DataFrame:
-    """The trials as on a machine that nobody else uses: half the work takes half the time, a few per mille
-    apart."""
+    """Trials as on a machine of one's own: half the work takes half the time, a few per mille apart."""
     work = pl.when(pl.col("label") == "work=single").then(0.5).otherwise(1.0)
     jitter = 1 + (pl.col("round") * 7 + pl.col("label").str.len_bytes()) % 5 / 1000
     return trials.with_columns(

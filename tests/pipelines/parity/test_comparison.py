@@ -40,8 +40,7 @@ def verdict(
 
 
 def regression(slab: int, dtype: str = "float64", mutant: str = "") -> Evidence:
-    """Outputs, loss and gradient of a linear model over rows taken in slabs; `mutant` names a way to get it
-    wrong."""
+    """Outputs, loss and gradient of a linear model over slabs of rows; `mutant` names a way to err."""
     rng = np.random.default_rng(0)
     data, weights = rng.standard_normal((ROWS, WIDTH)).astype(dtype), rng.standard_normal(WIDTH).astype(dtype)
     outputs = np.zeros((ROWS, WIDTH), dtype)

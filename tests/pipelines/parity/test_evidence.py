@@ -1,5 +1,4 @@
-"""Levels that draw at random: paired seeds, measured as far as they are needed, decide whether they are
-equivalent."""
+"""Levels that draw at random: paired seeds, as many as are needed, decide if they are equivalent."""
 
 from __future__ import annotations
 

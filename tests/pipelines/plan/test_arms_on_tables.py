@@ -1,5 +1,4 @@
-"""The tables of the four field reports, planned: closures, refusals, best arms and designs are what the
-reports mean."""
+"""The four field reports' tables, planned: closures, refusals, best arms and designs as the reports mean."""
 
 from __future__ import annotations
 
@@ -203,8 +202,7 @@ def test_each_toggle_can_be_left_out_of_the_best_arm(table: str) -> None:
 def test_a_combination_is_claimed_with_all_it_needs(
     table: str, claim: Claim, arm: dict[str, LevelValue]
 ) -> None:
-    """Rulings match claims by the very levels that set an arm apart, so a closure must have nothing to
-    add."""
+    """Rulings match claims by the levels that set an arm apart, so a closure must have nothing to add."""
     here = space(table)
     assert here.choices(here.closure(claim.against)) == dict(claim.against)
     written = {**claim.against, **arm}
@@ -321,8 +319,7 @@ def test_several_gpus_change_the_naive_path_of_latentwire_alone() -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_whatever_is_asked_for_is_legal_in_the_end_or_refused(table: str, data: st.DataObject) -> None:
-    """Up to four levels drawn at random: the closure has them all and breaks no rule, or says why there is
-    none."""
+    """Up to four levels drawn at random: the closure has them and breaks no rule, or says why it cannot."""
     here = space(table)
     names = data.draw(st.lists(st.sampled_from(sorted(here.toggles)), max_size=4, unique=True))
     asked = {

@@ -145,8 +145,7 @@ def test_an_unknown_resolution_lists_the_known_ones() -> None:
 
 
 def simulated(effects: dict[str, float], sweeps: int, rounds: int) -> tuple[list, list[Rounds]]:
-    """Sweeps of a fractional design on a machine that drifts between rounds and scatters by 2 % within
-    them."""
+    """Sweeps of a fractional design on a machine that drifts between rounds and scatters by 2 % in them."""
     space = space_of(6)
     design = fractional(space, space.complete({}), axes_of(6))
     arms = {tuple(arm.values()): arm for effect in design.effects for arm, _ in effect.contrast}

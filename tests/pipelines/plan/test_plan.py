@@ -1,5 +1,4 @@
-"""Plans: arms with stable ids, packs that hold both sides of every pair, orders that are balanced and
-reproducible."""
+"""Plans: arms with stable ids, packs with both sides of every pair, balanced and reproducible orders."""
 
 from __future__ import annotations
 

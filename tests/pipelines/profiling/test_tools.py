@@ -1,5 +1,4 @@
-"""What profiling tools make of what they are given: bytes of operators, holders of memory, reasons of breaks,
-ceilings."""
+"""What profiling tools make of bytes of operators, holders of memory, reasons of breaks, and ceilings."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Publishing to a server between rounds: within its share of the time, never fatal, and silent after its
-first failure."""
+"""Publishing between rounds: within its share of the time, never fatal, and silent after one failure."""
 
 from __future__ import annotations
 

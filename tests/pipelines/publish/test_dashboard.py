@@ -1,5 +1,4 @@
-"""The workspace as code: what it shows, that it is the same every time, and that it can be had without a
-server."""
+"""The workspace as code: what it shows, that it is the same every time, and needs no server."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Whatever the server or the disk does while runs are published: measuring and records are not touched,
-nothing waits for long, and publishing once more brings every row.
+"""Faults of server or disk while runs are published: records stay, nothing waits long, a rerun mends.
 
 Each case prints rows produced, rows in W&B after publishing under the fault, and rows after publishing again.
 """

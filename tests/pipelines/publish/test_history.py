@@ -1,5 +1,4 @@
-"""Rows of long series: under W&B's limits, with nothing that stands out missing, and exact where they are
-kept."""
+"""Rows of long series: under W&B's limits, with all that stands out, and exact where they are kept."""
 
 from __future__ import annotations
 

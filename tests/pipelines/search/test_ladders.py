@@ -1,5 +1,4 @@
-"""Climbing a ladder: the fastest size, the cliff and the largest that fits, from as few measurements as
-possible."""
+"""Climbing a ladder: fastest size, cliff and largest that fits, from as few measurements as possible."""
 
 from __future__ import annotations
 

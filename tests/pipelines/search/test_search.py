@@ -24,8 +24,7 @@ TrueTime = Callable[[Point], float]
 
 
 def planted(rng: np.random.Generator, toggles: int) -> TrueTime:
-    """Log times with main effects of both signs, interactions between toggles and with the size, an optimum
-    and a cliff."""
+    """Log times with main effects of both signs, interactions of toggles and size, an optimum and a cliff."""
     mains = rng.choice([-0.4, -0.2, -0.1, -0.03, 0, 0, 0.05, 0.1], toggles)
     pairs = {
         pair: rng.normal(0, 0.08) for pair in itertools.combinations(range(toggles), 2) if rng.random() < 0.3
@@ -120,16 +119,14 @@ def test_five_toggles_and_a_ladder_are_tuned_within_three_percent_by_a_quarter_o
         regrets.append(regret(factors, log_time, done.result.best))
         shares.append(done.trials / (ROUNDS * exhaustive(factors, lambda point: True)))
     assert max(shares) <= 0.25
-    # One of eight may miss: a search within 3 % in nineteen of twenty cases misses twice in 6 % of such
-    # tests.
+    # One of eight may miss: a search within 3 % in nineteen of twenty cases misses twice in 6 % of tests.
     assert sorted(regrets)[-2] <= 0.03
     assert max(regrets) <= 0.10
 
 
 @pytest.mark.parametrize("noise", [0.04, 0.15])
 def test_noise_makes_no_search_longer_than_a_quarter_of_all_arms(noise: float) -> None:
-    """Of 160 arms: five sizes and five toggles that are worth nothing, so that on a noisy machine everything
-    may promise."""
+    """Of 160 arms, five sizes and five toggles worth nothing: on a noisy machine all may promise."""
     sizes = Factor("size", (1, 2, 4, 8, 16), (0.0, 1.0, 2.0, 3.0, 4.0), 2)
     factors = [sizes, *(Factor(f"t{i}", (None, "on")) for i in range(5))]
     for seed in range(4):

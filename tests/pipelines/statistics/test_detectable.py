@@ -10,8 +10,7 @@ import pytest
 from pipelines.statistics.detectable import detectable_effect
 from pipelines.statistics.estimates import signed_rank_p
 
-# Effect found with 80 % power by the signed rank test at 5 %, in standard deviations of one pair: simulated
-# elsewhere.
+# Effect in sd of one pair that the signed rank test at 5 % detects with 80 % power: simulated elsewhere.
 TABLE = {6: 1.78, 8: 1.30, 10: 1.03, 12: 0.92, 16: 0.79, 20: 0.67, 30: 0.54}
 
 

@@ -25,8 +25,7 @@ def test_equal_arms_are_found_equivalent_as_often_as_planned(
     deviation: float, shares: tuple[float, ...]
 ) -> None:
     for pairs, share in zip((3, 5, 8), shares, strict=True):
-        # Four binomial standard errors at 1500 trials (0.052 at one half), and the rounding of the planned
-        # share.
+        # Four binomial standard errors at 1500 trials (0.052 at one half), and the planned share's rounding.
         assert equivalent_share(deviation, pairs) == pytest.approx(
             share, abs=4 * math.sqrt(share * (1 - share) / 1500) + 0.01
         )
@@ -42,8 +41,7 @@ def test_the_needed_number_of_seeds_shows_equality_nine_times_in_ten() -> None:
     spread = 0.009 * (spread - spread.mean()) / spread.std(ddof=1)
     needed = tost(spread, 0.01).seeds_needed
     assert needed == math.ceil((2.93 * 0.9) ** 2 + 2) == 9
-    # The formula is the normal approximation with both one-sided tests at nearly full power; 0.8 is its known
-    # loss.
+    # The normal approximation with both one-sided tests at nearly full power; 0.8 is its known loss.
     assert equivalent_share(0.009, needed) > 0.8
 
 

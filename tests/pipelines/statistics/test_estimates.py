@@ -106,8 +106,7 @@ def test_the_residual_mean_square_knows_the_noise_and_not_the_arms_or_rounds() -
     variance = pooled_variance(arms + rounds + RNG.normal(0, 0.02, (4, 2000)))
     assert variance is not None
     assert variance.degrees == 3 * 1999
-    # Relative standard error of a variance with 5997 degrees of freedom: sqrt(2 / 5997) = 1.8 %; four of
-    # them.
+    # Four relative standard errors of a variance with 5997 degrees of freedom: sqrt(2 / 5997) = 1.8 %.
     assert variance.mean_square == pytest.approx(0.02**2, rel=0.075)
 
 

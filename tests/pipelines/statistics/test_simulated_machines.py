@@ -87,8 +87,7 @@ def test_mutant_the_pairs_of_two_processes_pooled_do_not_cover() -> None:
 def test_the_signed_rank_interval_covers(n: int, machine: Machine) -> None:
     times = machine.sweep(np.random.default_rng(n), 1500, [-0.05], rounds=n)
     hits = [covers(signed_rank_interval(np.log(arm / base)), -0.05) for base, arm in times]
-    # Exact at each n, but its level comes in steps: .969 at 6, .961 at 8. Standard error of 1500 sweeps:
-    # .0056.
+    # Exact at each n, but in steps: .969 at 6, .961 at 8. Standard error of 1500 sweeps: .0056.
     assert 0.935 < np.mean(hits) < (0.985 if n < 8 else 0.975)
 
 
@@ -117,8 +116,7 @@ def test_the_pooled_interval_covers_nulls_and_planted_effects(machine: Machine, 
             found = estimate_effect(sweep[arm] - sweep[0], 6, variance)
             assert found.method is Method.POOLED
             hits.append(covers(found.interval, truth))
-    # Spikes make it conservative. The six arms of a sweep share a base, so 2400 intervals count for about
-    # 900: .0075.
+    # Spikes make it conservative. A sweep's six arms share a base: 2400 intervals count for 900: .0075.
     assert 0.93 < np.mean(hits) < most
 
 
@@ -258,6 +256,5 @@ def test_the_signed_rank_interval_covers_at_every_number_of_rounds(n: int) -> No
 @pytest.mark.parametrize("rounds", [3, 4, 5, 6])
 def test_pooled_nulls_hold_the_error_at_few_rounds(arms: int, rounds: int) -> None:
     log_times = np.log(SHARED.sweep(np.random.default_rng(200 + rounds), 1500, [0.0] * arms, rounds=rounds))
-    # With spikes the t distribution is an approximation, worst for many arms: .07 and two standard errors of
-    # .0066.
+    # With spikes the t distribution is approximate, worst for many arms: .07 and two errors of .0066.
     assert any_false_claim(log_times, pooled_variance) <= 0.085

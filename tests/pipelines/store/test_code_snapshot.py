@@ -1,5 +1,4 @@
-"""A copy of the packages that jobs import: whole, left alone once it is there, and compiled as far as ours
-is."""
+"""A copy of the packages jobs import: whole, left alone once there, and compiled as far as ours is."""
 
 from __future__ import annotations
 

@@ -64,8 +64,10 @@ def test_turns_count_where_processes_are_resident() -> None:
 
 
 def test_the_defaults_of_the_method_are_the_ones_records_were_measured_with() -> None:
-    """The digest leaves defaults out: whoever changes one must raise the schema version, or old records would
-    pass for measured with the new one."""
+    """The digest leaves defaults out, so changing one must raise the schema version.
+
+    Else old records would pass for measured with the new one.
+    """
     assert {one.name: default_of(one) for one in fields(DEFAULT) if one.name in METHOD} == METHOD
 
 

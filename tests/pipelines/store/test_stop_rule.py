@@ -81,8 +81,7 @@ def test_rounds_go_on_one_by_one_until_the_interval_is_narrow_enough(measured: M
         for arm in pack.arms:
             progress.add(trial(arm, number, int(1e6 * np.exp(rng.normal(0, 0.02)))))
         number += 1
-    # The half-width of n pairs of sd 2.8 % is about 2.2 * 2.8 / sqrt(n): 1 % is reached between 15 and 30
-    # rounds.
+    # The half-width of n pairs of sd 2.8 % is about 2.2 * 2.8 / sqrt(n): 1 % takes 15 to 30 rounds.
     assert 10 < number <= 30
 
 

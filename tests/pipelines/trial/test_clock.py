@@ -86,8 +86,7 @@ def test_without_proc_the_peak_is_that_of_the_whole_process(
 ) -> None:
     known = HostClock().peak_bytes()
     monkeypatch.setattr(clock_module, "_STATUS", tmp_path / "missing")
-    # Both are the resident peak of this process; 4x admits that the first may have been reset by a
-    # neighbouring test.
+    # Both are this process's resident peak; 4x admits that a neighbouring test may have reset the first.
     assert known / 4 < HostClock().peak_bytes() < known * 4
 
 
@@ -247,7 +246,6 @@ def test_a_real_device_is_timed_by_its_own_events() -> None:
     launched_ns = clock.now_ns() - host_start
     clock.synchronize()
     whole_ns = clock.now_ns() - host_start
-    # The launches return long before the products are done; the device's time is within a tenth of the
-    # synchronised host's.
+    # Launches return long before products are done; device time is within a tenth of the synced host's.
     assert launched_ns < clock.elapsed_ns(start, end)
     assert clock.elapsed_ns(start, end) == pytest.approx(whole_ns, rel=0.1)

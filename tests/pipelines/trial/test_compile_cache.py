@@ -132,8 +132,7 @@ def test_a_compiled_arm_is_counted_cold_and_timed_warm(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not can_compile(), reason="torch.compile finds no C++ compiler")
 def test_a_cache_on_disk_acts_where_its_arm_is_timed(tmp_path: Path) -> None:
-    """Counting trials start with nothing in both arms, so that the counter which proves it must come from
-    timing trials."""
+    """Counting trials start with nothing in both arms, so timing trials must give the counter."""
     command = SweepCommand(
         workload={"name": "toys.compiled:Compiled"},
         measure=MeasureConfig(

@@ -1,5 +1,4 @@
-"""What compiling costs a run: graphs, recompiles, breaks and caches, counted without disturbing compiled
-code."""
+"""What compiling costs a run: graphs, recompiles, breaks and caches, counted without disturbing code."""
 
 from __future__ import annotations
 
@@ -237,8 +236,7 @@ def test_polling_costs_microseconds() -> None:
         start = time.process_time()
         for _ in range(10_000):
             compiling.poll()
-        # 1 us measured; ten times that is still no burden between iterations, and CPU time ignores
-        # neighbours.
+        # 1 us measured; ten times that burdens no iteration, and CPU time ignores neighbours.
         assert (time.process_time() - start) / 10_000 < 10e-6
 
 

@@ -40,8 +40,7 @@ assert "torch._dynamo" not in sys.modules, "while polling"
 def test_flops_of_a_training_step_are_those_of_its_products() -> None:
     model = network()
     first, second = 2 * BATCH * INPUT * HIDDEN, 2 * BATCH * HIDDEN * OUTPUT
-    # Forward once; backward for weights in both layers, for inputs in the second only: the data needs no
-    # gradient.
+    # Forward once; backward for weights in both layers, for inputs in the second: data needs no gradient.
     assert count(lambda: train(model, rows()))["flops"] == 2 * first + 3 * second
 
 
@@ -145,8 +144,7 @@ def test_attention_on_cpu_counts_the_flops_of_its_fused_kernel() -> None:
 
 def test_saved_bytes_are_those_autograd_keeps() -> None:
     data, hidden, output = BATCH * INPUT, BATCH * HIDDEN, BATCH * OUTPUT
-    # The first layer keeps its input; ReLU and the second layer keep the same storage; the square keeps its
-    # input.
+    # The first layer and the square keep their inputs; ReLU and the second layer keep the same storage.
     assert count(lambda: train(network(), rows()))["saved_bytes"] == FLOAT * (data + hidden + output)
 
 

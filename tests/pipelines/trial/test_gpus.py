@@ -25,8 +25,7 @@ class NVMLError(Exception):
 
 
 class FakeNvml(types.ModuleType):
-    """The functions of the bindings that are used, over GPUs given as dictionaries; a missing entry is an
-    error."""
+    """The functions of the bindings in use, over GPUs given as dictionaries; a missing entry is an error."""
 
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU, NVML_PERF_POLICY_THERMAL = 1, 2, 0, 1
     NVMLError = NVMLError

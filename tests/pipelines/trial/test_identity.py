@@ -1,5 +1,4 @@
-"""What an arm's identity covers: the folder of the measured process, the contract, the workload and what it
-imports; nothing else."""
+"""What an arm's identity covers: the trial folder, the contract, the workload and its imports; no more."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The share of a device's peak is work by time by rate, and stays unsaid where one of the three is not
-known."""
+"""The share of a device's peak is work by time by rate, and unsaid where one of the three is unknown."""
 
 from __future__ import annotations
 

@@ -111,8 +111,7 @@ def check_recording(
     assert by_iteration(series.host_phases, len(program)) == positive
     assert clock.synchronisations == 2, "the recorder waited for the device inside the region"
     assert series.region_ns == series.wall_ns.sum()
-    # The last synchronisation also waits for late reports, so only the walls before it are the program's
-    # alone.
+    # The last synchronisation also awaits late reports: only walls before it are the program's alone.
     assert series.wall_ns[:-1].tolist() == truth.wall[:-1]
     assert len(clock._pool) == pool, "events were lost"
     assert series.device_ns is not None
@@ -158,8 +157,7 @@ def test_events_that_never_report_cost_device_times_only(lag_ns: float) -> None:
 
 
 def test_a_dry_pool_drops_the_iterations_it_concerns_and_recovers() -> None:
-    # Each iteration marks three events on a device 1000 ns behind; eight events last for two iterations and a
-    # boundary.
+    # Iterations mark three events on a device 1000 ns behind; eight last for two iterations and a boundary.
     burst: list[Iteration] = [(Part("a", 10, 1000),)] * 5
     calm: list[Iteration] = [(Part("a", 3000, 0),)] * 4
     clock = FakeClock(events=8)
@@ -235,8 +233,7 @@ def test_packing_happens_between_iterations_and_flags_the_one_that_pays(clock: F
             clock.advance(1)
         recorder.lap()
     recorder.stop()
-    # Marks: 1 at the start, 5 per iteration; 7 are passed after the second iteration, and again after the
-    # fourth.
+    # Marks: 1 at the start, 5 per iteration; 7 are passed after the second iteration, and the fourth.
     assert recorder.series().flags.tolist() == [0, 0, Flag.FLUSH, Flag.FLUSH]
 
 
@@ -306,8 +303,7 @@ def test_marking_does_not_wake_the_garbage_collector() -> None:
         with recorder.phase("a"):
             pass
         recorder.lap()
-    # Objects that the collector follows would have added 100 or more to its count; a few belong to the test
-    # itself.
+    # Objects that the collector follows would have added 100 or more; a few belong to the test itself.
     assert gc.get_count()[0] - before < 20
 
 

@@ -1,5 +1,4 @@
-"""Single iterations from the reference's states: they name the iteration and the tensor in which an arm
-parts."""
+"""Single iterations from the reference's states name the iteration and tensor in which an arm parts."""
 
 from __future__ import annotations
 

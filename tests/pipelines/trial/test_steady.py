@@ -119,8 +119,7 @@ def test_a_warm_up_waits_for_three_iterations_without_a_flag() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_warm_up_outlasts_a_start_that_no_flag_announced(seed: int) -> None:
-    # The iterations after the fourth take 2 % to 50 % more than later ones and shrink: noise of 4 % hides the
-    # last of them.
+    # Iterations after the fourth take 50 % down to 2 % more than later ones: noise of 4 % hides the last.
     assert observe(slow_start(150, COMPILING, seed)).iterations > 5
 
 

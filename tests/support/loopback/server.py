@@ -35,8 +35,7 @@ class Action(Enum):
 
 @dataclass
 class Fault:
-    """Meets the next `count` requests whose path or GraphQL operation contains `where`, after `skip` of
-    them."""
+    """Meets the next `count` requests with `where` in path or GraphQL operation, after `skip` of them."""
 
     where: str
     action: Action

@@ -1,2 +1,1 @@
-"""Toggles and claims of the four field reports as declarations, so that the contract is tested on real
-tables."""
+"""Toggles and claims of the four field reports as declarations: the contract is tested on real tables."""

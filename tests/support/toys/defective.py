@@ -119,8 +119,7 @@ class FrozenEvidence(Sound):
 
 
 class Ignored(Sound):
-    """Levels that are declared and never looked at, with a witness and without, and one with a witness nobody
-    counts."""
+    """Levels that are never looked at, with a witness and without, and one whose witness nobody counts."""
 
     toggles = (
         Toggle("counted", (Level("off"), Level("on", witness="products")), "nothing happens", "toy"),

@@ -37,8 +37,7 @@ def broken(x: torch.Tensor) -> torch.Tensor:
 
 
 class Phased(Workload):
-    """Each iteration multiplies once or twice in one phase, copies in another, and works in Python outside
-    both."""
+    """Iterations multiply once or twice in one phase, copy in another, and work in Python outside both."""
 
     Config = Config
     toggles = (
