@@ -11,7 +11,6 @@ import io
 import os
 import shlex
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -68,16 +67,12 @@ class ArrayExecutor(submitit.SlurmExecutor):
             with contextlib.redirect_stderr(io.StringIO()):  # submitit prints sbatch's message; we raise it
                 return self._submit_command(command).job_id
         except FailedJobError as error:
-            cause = error.__cause__
-            status = cause.returncode if isinstance(cause, subprocess.CalledProcessError) else 1
-            text = str(error).replace("sbatch: error: ", "").strip()
-            raise SubmissionFailed(
-                text or f"sbatch ended with status {status}", unknown=status == 124
-            ) from error
+            status = getattr(error.__cause__, "returncode", 1)
+            text = str(error).replace("sbatch: error: ", "").strip() or f"sbatch ended with status {status}"
+            raise SubmissionFailed(text, unknown=status == 124) from error
         except FailedSubmissionError as error:
-            raise SubmissionFailed(
-                f"sbatch's answer holds no job number: {str(error).splitlines()[0]}", unknown=True
-            ) from error
+            text = f"sbatch's answer holds no job number: {str(error).splitlines()[0]}"
+            raise SubmissionFailed(text, unknown=True) from error
 
     def text(self, command: str, count: int, parameters: dict[str, Any]) -> str:
         """The batch script that `submit_array` would submit."""

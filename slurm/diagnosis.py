@@ -15,6 +15,16 @@ from slurm.journal import Journal
 from slurm.site import Shape, SiteProfile
 from slurm.submitter import Submitter
 
+_LIMITS = (
+    "MaxArraySize",
+    "MaxJobCount",
+    "MinJobAge",
+    "KillWait",
+    "JobRequeue",
+    "PreemptType",
+    "PreemptMode",
+    "SelectType",
+)
 _PARTITION_FIELDS = "%P|%a|%l|%D|%T|%c|%m|%G|%f"
 UNLIMITED = ("UNLIMITED", "infinite")
 
@@ -60,19 +70,9 @@ def diagnose(site: SiteProfile, conf: str | None) -> Diagnosis:
     config = client.config()
     partitions = tuple(_partitions(client.run("sinfo", "-h", "-o", _PARTITION_FIELDS)))
     accepted, refused = _test_submission(site, client)
-    names = (
-        "MaxArraySize",
-        "MaxJobCount",
-        "MinJobAge",
-        "KillWait",
-        "JobRequeue",
-        "PreemptType",
-        "PreemptMode",
-        "SelectType",
-    )
     return Diagnosis(
         version=config.get("SLURM_VERSION", "unknown"),
-        limits={name: config[name] for name in names if name in config},
+        limits={name: config[name] for name in _LIMITS if name in config},
         partitions=partitions,
         accounting=_accounting_works(client),
         accepted=accepted,

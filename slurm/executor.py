@@ -197,9 +197,8 @@ class SlurmExecutor(Executor):
             if submission is None or end_of(sighting.state) is not None:
                 continue
             covered = range(len(submission.names)) if sighting.index is None else [sighting.index]
-            targets += [
-                f"{sighting.array}_{i}" for i in covered if names is None or submission.names[i] in wanted
-            ]
+            chosen = (i for i in covered if names is None or submission.names[i] in wanted)
+            targets += [f"{sighting.array}_{i}" for i in chosen]
         if targets:
             self._client.run("scancel", *targets)
         self._next_poll = 0.0

@@ -112,9 +112,8 @@ class Journal:
     def _apply(self, line: dict[str, Any]) -> None:
         match line.get("event"):
             case "submitting":
-                self.submissions[line["token"]] = Submission(
-                    line["token"], tuple(line["names"]), line["time"], conf=line.get("conf")
-                )
+                token, names = line["token"], tuple(line["names"])
+                self.submissions[token] = Submission(token, names, line["time"], conf=line.get("conf"))
                 for name in line["names"]:
                     self.verdicts.pop(name, None)
             case "submitted":

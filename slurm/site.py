@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,21 +129,19 @@ class SiteProfile:
         ClusterError
             A field is out of range, or an option is given twice; the message names the field.
         """
-        for refusal in refusals(self, "cluster."):
+        for refusal in itertools.chain(refusals(self, "cluster."), self._contradictions()):
             raise ClusterError(refusal)
+
+    def _contradictions(self) -> Iterator[str]:
+        """Say which fields, each legal by itself, cannot stand together."""
         if self.memory and self.mem_flag == "none":
-            raise ClusterError(
-                "cluster.memory is set and cluster.mem_flag=none forbids asking; drop one of them"
-            )
+            yield "cluster.memory is set and cluster.mem_flag=none forbids asking; drop one of them"
         if self.teardown and not self.srun:
-            raise ClusterError(
-                "cluster.teardown needs cluster.srun=true: without srun the shell becomes the job"
-            )
+            yield "cluster.teardown needs cluster.srun=true: without srun the shell becomes the job"
         written = set(self.options(Shape.of(self))) | OWN_OPTIONS
         for text in self.sbatch:
-            name = option_name(text)
-            if name in written:
-                raise ClusterError(
+            if (name := option_name(text)) in written:
+                yield (
                     f"cluster.sbatch: {text} collides with what perfsweep writes itself; use the field for"
                     f" --{name}"
                 )

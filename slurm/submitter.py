@@ -100,9 +100,8 @@ class Submitter:
     def grouped(self, jobs: Sequence[Job]) -> list[tuple[Shape, list[Job]]]:
         """Jobs by the resources they ask for."""
         shapes = [(Shape.of(self._site, job.ranks), job) for job in jobs]
-        ordered = sorted(
-            shapes, key=lambda pair: (pair[0].gpus, pair[0].cpus)
-        )  # stable: jobs keep their order
+        # Sorting is stable: jobs keep their order.
+        ordered = sorted(shapes, key=lambda pair: (pair[0].gpus, pair[0].cpus))
         return [
             (shape, [job for _, job in group]) for shape, group in groupby(ordered, key=lambda pair: pair[0])
         ]

@@ -265,8 +265,7 @@ class Judge:
 
     def _results_kept(self, arm: str) -> float | None:
         """1 where results are the first reference's as far as the levels allow, 0 where they differ."""
-        reference = next(iter(self.manifest.sweep.references.values()))
-        verdict = self.agreement.between(arm, reference).verdict
+        verdict = self.agreement.between(arm, next(iter(self.manifest.sweep.references.values()))).verdict
         return None if verdict is ParityVerdict.UNCHECKED else float(verdict is not ParityVerdict.DIFFERENT)
 
     def device(self) -> Device:

@@ -30,11 +30,6 @@ class Quality:
     deviations: tuple[OracleDeviation, ...]
 
 
-def oracle_checks(checks: Sequence[Check]) -> list[Check]:
-    """Pick the checks that compare an arm with an oracle instead of with a reference."""
-    return [check for check in checks if check.against == "oracle"]
-
-
 def judge_quality(
     labels: Mapping[str, str], checks: Sequence[Check], evidence: Callable[[str], Evidence | None]
 ) -> tuple[Quality, ...]:
@@ -45,8 +40,8 @@ def judge_quality(
         numbers = own.numbers if own else {}
         deviations = tuple(
             OracleDeviation(check.name, float(numbers[check.name]), float(check.bound))
-            for check in oracle_checks(checks)
-            if check.name in numbers and check.bound is not None
+            for check in checks
+            if check.against == "oracle" and check.name in numbers and check.bound is not None
         )
         if deviations:
             judged.append(Quality(label, deviations))

@@ -169,9 +169,8 @@ def compare_baselines(then: Baseline, now: Baseline) -> Changes:
     missing = [label for label in {**then.rounds, **now.rounds} if label not in both]
     pairs = [(name, getattr(then, name), getattr(now, name)) for name in ("commit", "device", "torch")]
     moved = [f"{name}: {before} -> {after}" for name, before, after in pairs if before != after]
-    return Changes(
-        then, now, tuple(_change(then, now, label) for label in both), tuple(moved), tuple(missing)
-    )
+    changes = tuple(_change(then, now, label) for label in both)
+    return Changes(then, now, changes, tuple(moved), tuple(missing))
 
 
 def _difference(name: str, before: str, after: str) -> str:

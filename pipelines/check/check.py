@@ -250,16 +250,13 @@ class Checked:
             return
         self.compared += 1
         subject = f"{effect.toggle}={effect.level}"
-        agreement = Agreement(
-            self.manifest, self._cls, self._run_of(self.manifest.arm(arm_id)).progress, read_evidence
-        )
-        level = agreement.levels(self.manifest.arm(arm_id))[effect.toggle]
+        one, other = self.manifest.arm(arm_id), self.manifest.arm(base_id)
+        agreement = Agreement(self.manifest, self._cls, self._run_of(one).progress, read_evidence)
+        level = agreement.levels(one)[effect.toggle]
         same = not rules.differ(base.evidence, arm.evidence)
         yield from rules.nothing_changes(level, subject, base.counters, arm.counters, same)
         yield from rules.data_change(subject, base.data, arm.data)
-        result = agreement.judged(
-            base.evidence, arm.evidence, self.manifest.arm(arm_id), self.manifest.arm(base_id)
-        )
+        result = agreement.judged(base.evidence, arm.evidence, one, other)
         if result.parity_class is Parity.STOCHASTIC:
             self.left_out[subject] = (
                 "draws at random, so whether it is equivalent takes several seeds: a sweep runs them"
@@ -279,8 +276,7 @@ def _planned(command: RunCommand, device: Device) -> Manifest:
         timeout_s=120,
         repeats=0,
     )
-    design = DesignConfig("one_at_a_time")
-    sweep = SweepConfig(name="check", designs=[design])
+    sweep = SweepConfig(name="check", designs=[DesignConfig("one_at_a_time")])
     whole = SweepCommand(
         workload=command.workload, toggles=command.toggles, measure=measure, sweep=sweep, name="check"
     )

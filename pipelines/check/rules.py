@@ -80,28 +80,28 @@ def no_evidence(
     name: str, checks: Sequence[Check], evidence: Evidence, early: Evidence | None
 ) -> list[Finding]:
     """Checks that nothing is compared for, and evidence that cannot show anything."""
+    text = _shows_nothing(checks, evidence, early)
+    return [Finding(Defect.NO_EVIDENCE, name, text)] if text else []
+
+
+def _shows_nothing(checks: Sequence[Check], evidence: Evidence, early: Evidence | None) -> str | None:
     if not checks:
-        text = (
+        return (
             "no checks are declared, so every arm would stay unchecked; declare what must not change, such as"
             " Check('losses')"
         )
-        return [Finding(Defect.NO_EVIDENCE, name, text)]
     result = comparison.judge(evidence, evidence, checks, Parity.EXACT, {})
     if result.verdict is ParityVerdict.UNCHECKED:
         offered = ", ".join([*evidence.tensors, *evidence.numbers]) or "nothing"
-        text = (
+        return (
             f"{result.reason}; evidence() returns {offered}, and must return it when context.kind is"
             " 'evidence'"
         )
-        return [Finding(Defect.NO_EVIDENCE, name, text)]
     if result.verdict is ParityVerdict.DIFFERENT:
-        return [
-            Finding(Defect.NO_EVIDENCE, name, f"the baseline cannot be compared with itself: {result.reason}")
-        ]
+        return f"the baseline cannot be compared with itself: {result.reason}"
     if early is not None and not differ(evidence, early):
-        text = "evidence() is the same after one iteration and after many: it does not show what was computed"
-        return [Finding(Defect.NO_EVIDENCE, name, text)]
-    return []
+        return "evidence() is the same after one iteration and after many: it does not show what was computed"
+    return None
 
 
 def differ(one: Evidence, other: Evidence) -> bool:

@@ -125,9 +125,8 @@ def settings() -> dict[str, Any]:
 
 
 def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    names = [
-        name for name in {**before, **after} if not name.startswith("the variable TORCH")
-    ]  # caches of ours
+    # Those are caches of ours.
+    names = [name for name in {**before, **after} if not name.startswith("the variable TORCH")]
     return [
         (name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
     ]

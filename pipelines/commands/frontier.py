@@ -48,9 +48,7 @@ def frontier(cfg: DictConfig) -> int:
     Display(console).notices(api.prepare_tracking(command))
     with launch.locked(sweep.folder):
         status = driver.run(explore(grid.factors[0], limit, command.frontier.measurements))
-    if status is not None:
-        return status
-    return report(console, factor.name, driver.result, sweep)
+    return status if status is not None else report(console, factor.name, driver.result, sweep)
 
 
 def _ladder(command: FrontierCommand) -> Factor:

@@ -25,15 +25,7 @@ def new(name: str) -> int:
     ConfigError
         `name` is no module name, or a file of that name is there already.
     """
-    if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
-        raise ConfigError(
-            f"{name} is no name for a module: use lower case letters, digits and underscores, such as"
-            " my_workload"
-        )
-    if name in code_snapshot.PACKAGES:
-        raise ConfigError(
-            f"{name} is a package of perfsweep: choose another name, or neither could be imported"
-        )
+    _refuse_name(name)
     own = "".join(part.capitalize() for part in name.split("_") if part)
     texts = {
         f"{name}{end}": _template(f"{MODULE}{end}").replace(CLASS, own).replace(MODULE, name)
@@ -43,6 +35,18 @@ def new(name: str) -> int:
     print(f"next: perfsweep check {name}:{own}")
     print(f"      perfsweep sweep workload={name}:{own}")
     return 0
+
+
+def _refuse_name(name: str) -> None:
+    if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
+        raise ConfigError(
+            f"{name} is no name for a module: use lower case letters, digits and underscores, such as"
+            " my_workload"
+        )
+    if name in code_snapshot.PACKAGES:
+        raise ConfigError(
+            f"{name} is a package of perfsweep: choose another name, or neither could be imported"
+        )
 
 
 def init(folder: str) -> int:

@@ -65,16 +65,13 @@ def profile_folder(
     own = [word for word in overrides if word.startswith("profile.")]
     folders = [word for word in overrides if word not in own]
     if settled := [*filter(SETTLED.match, folders), *folders[1:]]:
-        raise ConfigError(
-            f"{settled[0]}: the sweep has settled that; beside the folder of a sweep give profile.FIELD=VALUE"
-            " only"
-        )
+        remedy = "beside the folder of a sweep give profile.FIELD=VALUE only"
+        raise ConfigError(f"{settled[0]}: the sweep has settled that; {remedy}")
     if diff:
         return show_difference(folders[0] if folders else None, diff, tool)
     if not folders:
-        raise ConfigError(
-            "--arm needs the folder of the sweep that the arm is of: perfsweep profile runs/SWEEP --arm ARM"
-        )
+        remedy = "perfsweep profile runs/SWEEP --arm ARM"
+        raise ConfigError(f"--arm needs the folder of the sweep that the arm is of: {remedy}")
     options = validation.typed(composition.compose("profile", own), ProfileCommand).profile
     return profile_arm(folders[0], arm, options)
 
@@ -130,8 +127,7 @@ def _profiled(
     asked, refused = wanted(options, environment.device_facts())
     for one in refused:
         console.print(one.reason, style="yellow", highlight=False, soft_wrap=True)
-    place = arm_folder(folder, arm)
-    subject = f"{arm.label} of {manifest.sweep.workload}"
+    place, subject = arm_folder(folder, arm), f"{arm.label} of {manifest.sweep.workload}"
     console.print(f"profiling {subject}; profiles: {place}", highlight=False, soft_wrap=True)
     with launch.locked(folder):
         prepare()

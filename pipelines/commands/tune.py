@@ -38,9 +38,8 @@ def tune(cfg: DictConfig) -> int:
         return DONE
     Display(console).notices(api.prepare_tracking(command))
     with launch.locked(sweep.folder):
-        status = driver.run(
-            search(planned.factors, driver.grid.legal, budget(command, sweep.device.memory_bytes))
-        )
+        limit = budget(command, sweep.device.memory_bytes)
+        status = driver.run(search(planned.factors, driver.grid.legal, limit))
     if status is not None:
         return status
     text = provenance.sweep_yaml(cfg)

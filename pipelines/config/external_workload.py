@@ -108,8 +108,7 @@ def read_mapping(file: Path) -> dict[str, Any]:
     ConfigError
         It is no YAML, or no mapping.
     """
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
+    from omegaconf import OmegaConf, errors
     from yaml import YAMLError
 
     try:
@@ -118,7 +117,7 @@ def read_mapping(file: Path) -> dict[str, Any]:
         place = getattr(error, "problem_mark", None)
         line = f" line {place.line + 1}" if place else ""
         raise ConfigError(f"{file}{line} is no YAML: {getattr(error, 'problem', None) or error}") from error
-    except (OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
+    except (errors.OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{file} must hold a mapping of names to values")

@@ -23,8 +23,7 @@ FILE = "perfsweep.yaml"
 def overrides(allowed: Collection[str], typed: Sequence[str], folder: Path | None = None) -> list[str]:
     """List the overrides that the current folder adds in front of those on the command line.
 
-    `allowed` are the parts of the configuration that the command has: a cluster means nothing to ``perfsweep
-    run``.
+    `allowed` are the command's parts of the configuration: a cluster means nothing to ``perfsweep run``.
 
     Raises
     ------

@@ -51,8 +51,8 @@ def settings(root: Path, **own: Any) -> dict[str, Any]:
 def own_environment(private: Path, server: str | None = None) -> Iterator[None]:
     """Hide the shell's W&B variables (a run id, a mode, a key) and keep W&B's own files below `private`.
 
-    With the address of a `server`, credentials stay visible. The variables are put back at the end. W&B reads
-    them when it is imported, set up and initialised.
+    With a `server`'s address, credentials stay visible. The variables, which W&B reads at import, set-up and
+    initialisation, are put back at the end.
     """
     before = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
     ours = {
@@ -60,8 +60,7 @@ def own_environment(private: Path, server: str | None = None) -> Iterator[None]:
         "WANDB_DATA_DIR": str(private / "data"),
         "WANDB_CONFIG_DIR": str(private / "config"),
         "WANDB_SILENT": "true",
-        # otherwise W&B may report its own failures over the network, also offline
-        "WANDB_ERROR_REPORTING": "false",
+        "WANDB_ERROR_REPORTING": "false",  # or W&B may report its failures over the network, also offline
     }
     if server is not None:
         ours["WANDB_BASE_URL"] = server

@@ -60,10 +60,12 @@ def prepare(folder: SweepFolder, manifest: Manifest, config_text: str) -> None:
         folder.config_file.write_text(config_text)
         code_snapshot.take(folder.code_dir)
     except OSError as error:
-        raise ConfigError(
-            f"runs={folder.path.parent}: cannot write {folder.path} ({error.strerror}); choose another with"
-            " runs=PATH"
-        ) from error
+        raise _cannot_write(folder, error) from error
+
+
+def _cannot_write(folder: SweepFolder, error: OSError) -> ConfigError:
+    problem = f"runs={folder.path.parent}: cannot write {folder.path} ({error.strerror})"
+    return ConfigError(f"{problem}; choose another with runs=PATH")
 
 
 @contextmanager
@@ -79,17 +81,13 @@ def locked(folder: SweepFolder) -> Iterator[None]:
         folder.path.mkdir(parents=True, exist_ok=True)
         lock = (folder.path / ".lock").open("w")
     except OSError as error:
-        raise ConfigError(
-            f"runs={folder.path.parent}: cannot write {folder.path} ({error.strerror}); choose another with"
-            " runs=PATH"
-        ) from error
+        raise _cannot_write(folder, error) from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ConfigError(
-                f"{folder.path} is being measured by another command; wait for it, or give this one a name="
-            ) from error
+            problem = f"{folder.path} is being measured by another command"
+            raise ConfigError(f"{problem}; wait for it, or give this one a name=") from error
         yield
 
 
@@ -212,7 +210,7 @@ def _run_here(
     """Run on this machine; Ctrl-C, and Slurm's signal as our allocation ends, end the packs properly."""
     before = (
         {number: signal.signal(number, _as_ctrl_c) for number in (signal.SIGTERM, signal.SIGUSR2)}
-        if _in_main_thread()
+        if threading.current_thread() is threading.main_thread()
         else {}
     )
     try:
@@ -228,10 +226,6 @@ def _run_here(
 
 def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
 
 
 def _note_local(folder: SweepFolder, jobs: list[Job], executor: str) -> None:

@@ -117,9 +117,8 @@ class PackRun:
 
     def _seeds(self) -> None:
         """Paired seeds of arms that draw at random, until equivalence is decided or they suffice."""
-        from pipelines.parity.evidence import (
-            Agreement,
-        )  # brings torch along, for which the first trial need not wait
+        # It brings torch along, for which the first trial need not wait.
+        from pipelines.parity.evidence import Agreement
 
         agreement = Agreement(self.manifest, self._cls, self.progress, read_evidence)
         for effect in self.manifest.effects:

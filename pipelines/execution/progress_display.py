@@ -36,8 +36,8 @@ LABEL_WIDTH = 60
 def show_plan(console: Console, manifest: Manifest, todo: dict[str, int], folder: str) -> None:
     """Print what will be measured, what is there already, and how small an effect the rounds can show."""
     sweep, measure = manifest.sweep, manifest.sweep.measure
-    designs = Counter(effect.design for effect in manifest.effects)
-    what = ", ".join(f"{count} by {design}" for design, count in designs.items())
+    designs = Counter(effect.design for effect in manifest.effects).items()
+    what = ", ".join(f"{count} by {design}" for design, count in designs)
     rounds = sum(len(pack.orders) for pack in manifest.packs)
     console.print(
         f"[bold]{sweep.name}[/]: workload {sweep.workload}, {len(manifest.arms)} arms,"
@@ -45,10 +45,8 @@ def show_plan(console: Console, manifest: Manifest, todo: dict[str, int], folder
     )
     packs = "1 pack" if len(manifest.packs) == 1 else f"{len(manifest.packs)} packs"
     done = rounds - sum(todo.values())
-    console.print(
-        f"{packs} of {measure.rounds} rounds, every arm once a round {_where(measure)}"
-        + (f"; {done} of {rounds} rounds are there already" if done else "")
-    )
+    already = f"; {done} of {rounds} rounds are there already" if done else ""
+    console.print(f"{packs} of {measure.rounds} rounds, every arm once a round {_where(measure)}{already}")
     console.print(f"{power(manifest)}{_until(measure)}", highlight=False)
     for effect in manifest.effects:
         if " = " in effect.toggle and effect.contrast:
@@ -129,21 +127,16 @@ class LiveProgress:
     def __call__(self, event: Event) -> None:
         """Note one finished trial; the first bad outcome of each arm gets a line."""
         self._done += 1
-        self._total = max(
-            self._done, self._total
-        )  # repeated rounds and further seeds come on top of the plan
+        # Repeated rounds and further seeds come on top of the plan.
+        self._total = max(self._done, self._total)
         if event.outcome is Outcome.UNSUPPORTED and event.kind is Kind.EVIDENCE:
             self._total = max(self._done, self._total - self._rounds)  # no round will follow
         label = textwrap.shorten(
             self._labels.get(event.arm, event.arm).replace(",", ", "), LABEL_WIDTH, placeholder=" ..."
         )
         stage = f"round {event.round + 1}" if event.round is not None else event.kind.value
-        self._bar.update(
-            self._task,
-            completed=self._done,
-            total=self._total,
-            description=f"{stage}: {label}"[:44].ljust(44),
-        )
+        what = f"{stage}: {label}"[:44].ljust(44)
+        self._bar.update(self._task, completed=self._done, total=self._total, description=what)
         if event.outcome is not Outcome.OK and (event.arm, event.outcome) not in self._said:
             self._said.add((event.arm, event.outcome))
             style = "dim" if event.outcome is Outcome.UNSUPPORTED else "yellow"

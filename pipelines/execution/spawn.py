@@ -117,25 +117,16 @@ class Exec:
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
         """Start all ranks of a trial with its levels' variables; with `stay` each waits at a pipe."""
-        values = {
-            name: text.replace("{scratch_dir}", str(spec_file.parent / "scratch"))
-            for name, text in env.items()
-        }
+        scratch = str(spec_file.parent / "scratch")
+        values = {name: text.replace("{scratch_dir}", scratch) for name, text in env.items()}
+        program = [sys.executable, "-m", self._module, str(spec_file)]
         children: list[Child] = []
         for rank in range(world):
             ours, theirs = multiprocessing.Pipe() if stay else (None, None)
             inherited = [theirs.fileno()] if theirs else []
             with (spec_file.parent / "log.txt").open("ab") as log:
-                command = [
-                    sys.executable,
-                    "-m",
-                    self._module,
-                    str(spec_file),
-                    str(rank),
-                    *map(str, inherited),
-                ]
                 process = subprocess.Popen(
-                    command,
+                    [*program, str(rank), *map(str, inherited)],
                     env={**os.environ, **values},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -154,20 +145,17 @@ def wait(children: Sequence[Child], timeout_s: float) -> Termination | None:
 
     Whatever happens, an exception out of a signal handler included, no process outlives this call.
     """
-    oom_kills = _oom_kills()
-    deadline = time.monotonic() + timeout_s
+    oom_kills, deadline = _oom_kills(), time.monotonic() + timeout_s
     try:
         waiting = {child.handle: child for child in children}
         while waiting:
             left = deadline - time.monotonic()
             ready = connection.wait(list(waiting), timeout=max(0.0, left)) if left > 0 else []
             if not ready:
-                return Termination(
-                    Outcome.TIMEOUT, Failure(type="Timeout", message=f"did not end within {timeout_s:g} s")
-                )
+                late = f"did not end within {timeout_s:g} s"
+                return Termination(Outcome.TIMEOUT, Failure(type="Timeout", message=late))
             for handle in ready:
-                child = waiting.pop(handle)  # type: ignore[call-overload]
-                code = child.code()
+                code = waiting.pop(handle).code()  # type: ignore[call-overload]
                 if code != 0:  # the other ranks would wait for this one for ever
                     return _termination(code, oom_kills)
         return None

@@ -125,7 +125,7 @@ def judge(
         reference
         and not unjudged
         and compared
-        and _bit_equal(reference, arm)
+        and _digests(reference) == _digests(arm)
         and all(map(_comparable, compared + oracles))
     ):
         verdict, reason = ParityVerdict.IDENTICAL, _note(failed)
@@ -204,8 +204,7 @@ def _oracle_deviations(
             if entry is None:
                 deviations.append(_broken(name, 0.0, "there is no such evidence"))
                 continue
-            bound = bound_of(check, name, entry, evidence, parity, bounds)
-            deviations.append(_largest(name, entry, bound))
+            deviations.append(_largest(name, entry, bound_of(check, name, entry, evidence, parity, bounds)))
     return deviations
 
 
@@ -336,10 +335,6 @@ def digest(array: np.ndarray) -> str:
 def _digests(evidence: Evidence) -> dict[str, str]:
     entries = {name: _entry(evidence, name) for name in (*evidence.tensors, *evidence.numbers)}
     return {name: digest(entry) for name, entry in entries.items() if entry is not None}
-
-
-def _bit_equal(reference: Evidence, arm: Evidence) -> bool:
-    return _digests(reference) == _digests(arm)
 
 
 def judge_seeds(

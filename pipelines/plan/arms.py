@@ -80,21 +80,16 @@ class Space:
             level = self.toggles[name].level(value)
             for other, wanted in level.requires.items():
                 if levels[other] not in wanted:
-                    text = (
-                        f"{name}={value} requires {other}={' or '.join(map(str, wanted))}, and {other} is"
-                        f" {levels[other]}"
-                    )
+                    needed = f"{other}={' or '.join(map(str, wanted))}"
+                    text = f"{name}={value} requires {needed}, and {other} is {levels[other]}"
                     found.append(Problem(name, other, text, wanted))
             found += self._unmet_alternatives(name, level, levels)
             for other, refused in level.conflicts.items():
                 if levels[other] in refused:
                     rest = tuple(x.value for x in self.toggles[other].levels if x.value not in refused)
                     valid = f"; choose {other} from: {', '.join(map(str, rest))}" if rest else ""
-                    found.append(
-                        Problem(
-                            name, other, f"{name}={value} conflicts with {other}={levels[other]}{valid}", rest
-                        )
-                    )
+                    text = f"{name}={value} conflicts with {other}={levels[other]}{valid}"
+                    found.append(Problem(name, other, text, rest))
             if reason := level.refused(self.config, levels):
                 found.append(Problem(name, None, f"{name}={value} is refused: {reason}"))
         return found
@@ -135,9 +130,8 @@ class Space:
             Requirements contradict `chosen` or each other.
         """
         fixed = self.parse(chosen)
-        soft = {
-            name: value for name, value in (self.choices(onto) if onto else {}).items() if name not in fixed
-        }
+        kept = self.choices(onto) if onto else {}
+        soft = {name: value for name, value in kept.items() if name not in fixed}
         tried: set[tuple[str, LevelValue]] = set()
         while True:
             levels = self.complete({**soft, **fixed})

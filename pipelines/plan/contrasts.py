@@ -47,10 +47,8 @@ def main_effects_and_interactions(signs: np.ndarray, names: Sequence[str]) -> li
         left.
     """
     mains = [((name,), signs[:, i]) for i, name in enumerate(names)]
-    pairs = [
-        ((names[i], names[j]), signs[:, i] * signs[:, j])
-        for i, j in itertools.combinations(range(len(names)), 2)
-    ]
+    both = itertools.combinations(range(len(names)), 2)
+    pairs = [((names[i], names[j]), signs[:, i] * signs[:, j]) for i, j in both]
     groups: list[list[tuple[tuple[str, ...], np.ndarray]]] = [[(("the mean",), np.ones(len(signs)))]]
     groups += _grouped(mains + pairs, groups)
     for group in groups:

@@ -44,7 +44,8 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         return ids.setdefault(identity, Arm(id=identity, label=space.label(levels), levels=levels))
 
     named = {reference: arm_for(levels).id for reference, levels in references.items()}
-    effects = _unique(_identified(effect, arm_for) for effect in planned)
+    unique = {effect.id: effect for effect in (_identified(effect, arm_for) for effect in planned)}
+    effects = tuple(unique.values())
     always = list(dict.fromkeys(named.values()))
     if command.measure.aa:
         again = _again(ids[always[0]], next(iter(named)))
@@ -52,15 +53,14 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         always.append(again.id)
         effects += (_aa_effect(again, always[0]),)
     packs = _packs(effects, always, ids, space, command)
-    root = registry.import_root(cls)
-    sweep = Sweep(
+    sweep = _sweep(
+        cls,
+        config,
         name=sweep_name(command),
         workload=name,
-        config=dataclasses.asdict(config),
         measure=command.measure,
         code=code,
         references=named,
-        import_paths=(str(root),) if root else (),
         tracking=command.tracking,
     )
     rows = tuple(Refused(**dataclasses.asdict(r)) for r in refused)
@@ -82,19 +82,16 @@ def single_arm(command: SweepCommand, device: Device) -> Manifest:
     levels = space.legal(command.toggles)
     arm = Arm(id=arm_id(name, config, levels, code), label=space.label(levels), levels=levels)
     start = "exec" if needs_exec(space, arm) else "fork"
+    own = {"name": f"run-{short_name(name)}", "references": {arm.label: arm.id}}
+    sweep = _sweep(cls, config, workload=name, measure=command.measure, code=code, **own)
+    pack = Pack(id="p000", orders=((arm.id,),), start=start)
+    return Manifest(sweep=sweep, arms=(arm,), effects=(), packs=(pack,))
+
+
+def _sweep(cls: type[Workload], config: Any, **fields: Any) -> Sweep:
     root = registry.import_root(cls)
-    sweep = Sweep(
-        name=f"run-{short_name(name)}",
-        workload=name,
-        config=dataclasses.asdict(config),
-        measure=command.measure,
-        code=code,
-        references={arm.label: arm.id},
-        import_paths=(str(root),) if root else (),
-    )
-    return Manifest(
-        sweep=sweep, arms=(arm,), effects=(), packs=(Pack(id="p000", orders=((arm.id,),), start=start),)
-    )
+    paths = (str(root),) if root else ()
+    return Sweep(config=dataclasses.asdict(config), import_paths=paths, **fields)
 
 
 def alone(manifest: Manifest, command: SweepCommand) -> Manifest:
@@ -239,10 +236,6 @@ def _aa_effect(again: Arm, reference: str) -> Effect:
         level="",
         pairs=pairs,
     )
-
-
-def _unique(effects: Any) -> tuple[Effect, ...]:
-    return tuple({effect.id: effect for effect in effects}.values())
 
 
 def _packs(

@@ -73,14 +73,9 @@ def refuse_undecidable(manifest: Manifest) -> None:
             f"measure.rounds={measure.rounds} is no multiple of measure.turns={measure.turns}: a generation"
             " of processes lasts that many rounds"
         )
-    found = power(manifest)
+    found, useless = power(manifest), f"measure.rounds={measure.rounds} decides nothing"
     if found.replications < 2:
         what = "rounds" if measure.stride == 1 else f"generations of {measure.turns} rounds"
-        raise ConfigError(
-            f"measure.rounds={measure.rounds} decides nothing: an interval needs at least two {what}"
-        )
+        raise ConfigError(f"{useless}: an interval needs at least two {what}")
     if min((scaled(effect, found) for effect in manifest.effects), default=0.0) > USELESS:
-        raise ConfigError(
-            f"measure.rounds={measure.rounds} decides nothing: {found}; plan more rounds, or fewer effects in"
-            " one sweep"
-        )
+        raise ConfigError(f"{useless}: {found}; plan more rounds, or fewer effects in one sweep")

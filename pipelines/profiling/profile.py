@@ -80,21 +80,15 @@ def arm_called(manifest: Manifest, name: str) -> Arm:
     """
     names = short_names(manifest)
     named = manifest.sweep.references
-    known = [
-        arm
-        for arm in manifest.arms
-        if name in (arm.id, arm.label, names.get(arm.id)) or named.get(name) == arm.id
-    ]
+    known = [a for a in manifest.arms if a.id == named.get(name) or name in (a.id, a.label, names.get(a.id))]
     found = known or [arm for arm in manifest.arms if len(name) >= 4 and arm.id.startswith(name)]
     if len(found) == 1 or len({arm.label for arm in found}) == 1:
         return found[0]
     choices = list(dict.fromkeys([*named, *(names.get(arm.id) or arm.label for arm in manifest.arms)]))
     close = difflib.get_close_matches(name, choices, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
-    what = "is several arms" if found else "is no arm"
-    raise ConfigError(
-        f"--arm {name} {what} of {manifest.sweep.name}; {hint}choose from: {', '.join(choices)}"
-    )
+    what = f"--arm {name} is {'several arms' if found else 'no arm'} of {manifest.sweep.name}"
+    raise ConfigError(f"{what}; {hint}choose from: {', '.join(choices)}")
 
 
 def wanted(config: ProfileConfig, device: Device) -> tuple[list[ProfileConfig], list[Refused]]:

@@ -124,27 +124,22 @@ def speedup_bars(effects: list[dict[str, Any]]) -> Any:
     """A figure of bars with 95 % intervals, largest speed-up on top; changed results are red."""
     import plotly.graph_objects as go
 
-    ordered = sorted(effects, key=lambda effect: effect["speedup"])
-    values = [effect["speedup"] for effect in ordered]
+    rows = sorted(effects, key=lambda effect: effect["speedup"])
     bars = go.Bar(
-        x=values,
-        y=[_full_name(effect) for effect in ordered],
+        x=[row["speedup"] for row in rows],
+        y=[_full_name(row) for row in rows],
         orientation="h",
-        marker={
-            "color": ["#c0392b" if effect["verdict"] == "different" else "#2a78d6" for effect in ordered]
-        },
+        marker={"color": ["#c0392b" if row["verdict"] == "different" else "#2a78d6" for row in rows]},
         error_x={
             "type": "data",
             "symmetric": False,
-            "array": [effect["speedup_hi"] - effect["speedup"] for effect in ordered],
-            "arrayminus": [effect["speedup"] - effect["speedup_lo"] for effect in ordered],
+            "array": [row["speedup_hi"] - row["speedup"] for row in rows],
+            "arrayminus": [row["speedup"] - row["speedup_lo"] for row in rows],
         },
     )
     figure = go.Figure(bars)
     figure.add_vline(x=1, line_width=1, line_color="#888888")
-    figure.update_layout(
-        xaxis_title="speed-up against the base (95 % interval)", height=120 + 34 * len(ordered)
-    )
+    figure.update_layout(xaxis_title="speed-up against the base (95 % interval)", height=120 + 34 * len(rows))
     return figure
 
 

@@ -115,13 +115,9 @@ class Crew:
         with self._lock:
             if self._stopped:
                 return None
+            pipe = subprocess.PIPE
             process = subprocess.Popen(
-                self._command,
-                env=env,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
+                self._command, env=env, stdin=pipe, stdout=pipe, stderr=errors, start_new_session=True
             )
             self._processes.add(process)
         _line(process, START_S)

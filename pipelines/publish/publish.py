@@ -89,10 +89,8 @@ class Publication:
 
     def _begin(self, manifest: Manifest, tracking: TrackingConfig) -> None:
         if tracking.mode not in ("offline", "online"):
-            known = ", ".join(MODES)
-            self._refusal = (
-                f"tracking.mode={tracking.mode} is unknown, nothing was published; choose from: {known}"
-            )
+            unknown = f"tracking.mode={tracking.mode} is unknown"
+            self._refusal = f"{unknown}, nothing was published; choose from: {', '.join(MODES)}"
             return
         server, self.notice = target(tracking)
         self._mode = "online" if server else "offline"
@@ -106,12 +104,8 @@ class Publication:
             return
         self._keys = [key for key in self._runs.keys(self._packs) if key[0] != COMPARE]
         todo = self._keys if server else [key for key in self._keys if not self._before(key)]
-        self._crew = Crew(
-            self._folder,
-            server,
-            _processes(tracking, len(todo), online=server is not None),
-            tracking.patience_s,
-        )
+        count = _processes(tracking, len(todo), online=server is not None)
+        self._crew = Crew(self._folder, server, count, tracking.patience_s)
         self._crew.hand_over(todo)
 
     def _before(self, key: RunKey) -> bool:

@@ -59,24 +59,18 @@ class SweepRuns:
         with guarded(self.problems):  # arrays can be readable and still not be what a trial writes
             pack_id, arm_id = key
             if pack_id == COMPARE:
-                from pipelines.publish.comparison_run import (
-                    compare_content,
-                )  # brings tables along, which no other run needs
+                # It brings tables along, which no other run needs.
+                from pipelines.publish.comparison_run import compare_content
 
                 return compare_content(self.folder, self.manifest, self.identity)
             if pack_id == PROFILE:
                 return profile_content(self.folder, self.manifest, self.identity, arm_id)
             pack = self.manifest.pack(pack_id)
             final = _final(self._progress, pack, arm_id)
+            timings = [_timing(found, self.problems) for found in final]
             counting = self._progress.other.get((arm_id, Kind.COUNTING))
-            made = run_content(
-                self.manifest,
-                self.manifest.arm(arm_id),
-                pack,
-                [_timing(found, self.problems) for found in final],
-                counting and counting.record,
-                self.identity,
-            )
+            counts, arm = counting and counting.record, self.manifest.arm(arm_id)
+            made = run_content(self.manifest, arm, pack, timings, counts, self.identity)
             return dataclasses.replace(made, files=tuple(_series(final)))
         return None
 

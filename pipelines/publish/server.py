@@ -81,9 +81,8 @@ def probe(
 
 
 def _ask(url: str, key: str | None, entity: str | None, seconds: float) -> Account:
-    request = urllib.request.Request(
-        f"{url}/graphql", json.dumps({"query": _VIEWER, "operationName": "Viewer"}).encode()
-    )
+    question = json.dumps({"query": _VIEWER, "operationName": "Viewer"}).encode()
+    request = urllib.request.Request(f"{url}/graphql", question)
     request.add_header("Content-Type", "application/json")
     if key is not None:
         request.add_header("Authorization", "Basic " + base64.b64encode(f"api:{key}".encode()).decode())
@@ -91,20 +90,18 @@ def _ask(url: str, key: str | None, entity: str | None, seconds: float) -> Accou
         with urllib.request.urlopen(request, timeout=seconds) as response:
             answer = json.load(response)
     except urllib.error.HTTPError as error:
+        problem = f"{url} answered with status {error.code}; try again later"
         if error.code in (401, 403):
-            return Account(
-                problem=f"{url} refused the API key ({error.code}); log in again with `wandb login`"
-            )
-        return Account(problem=f"{url} answered with status {error.code}; try again later")
+            problem = f"{url} refused the API key ({error.code}); log in again with `wandb login`"
     except urllib.error.URLError as error:
-        return Account(
-            problem=f"{url} cannot be reached ({_reason(error)}); check the network or tracking.base_url"
-        )
+        problem = f"{url} cannot be reached ({_reason(error)}); check the network or tracking.base_url"
     except ConnectionError:
-        return Account(problem=f"{url} dropped the connection; is a W&B server there?")
+        problem = f"{url} dropped the connection; is a W&B server there?"
     except (OSError, ValueError, http.client.HTTPException):
-        return Account(problem=f"{url} gave half an answer; is a W&B server there?")
-    return _account(answer, url, entity, anonymous=key is None)
+        problem = f"{url} gave half an answer; is a W&B server there?"
+    else:
+        return _account(answer, url, entity, anonymous=key is None)
+    return Account(problem=problem)
 
 
 def _account(answer: object, url: str, entity: str | None, *, anonymous: bool) -> Account:

@@ -107,20 +107,16 @@ def interaction(corners: Corners) -> go.Figure:
     """Time against the first toggle, a line per level of the second; dotted where they would be parallel."""
     (one, other), (low, other_low), (high, other_high) = corners.toggles, corners.low, corners.high
     x = [f"{one}={low}", f"{one}={high}"]
+    dotted = {"color": GOOD, "width": 1, "dash": "dot"}
     lines = (
         (f"{other}={other_low}", [1.0, corners.first], {"color": GREY, "width": 2}),
         (f"{other}={other_high}", [corners.second, corners.both], {"color": GOOD, "width": 2}),
-        (
-            "if neither touched the other",
-            [corners.second, corners.expected],
-            {"color": GOOD, "width": 1, "dash": "dot"},
-        ),
+        ("if neither touched the other", [corners.second, corners.expected], dotted),
     )
     figure = go.Figure()
     for label, y, line in lines:
-        figure.add_scatter(
-            x=x, y=y, mode="lines+markers", name=label, line=line, hovertemplate="%{y:.3g}<extra></extra>"
-        )
+        figure.add_scatter(x=x, y=y, mode="lines+markers", name=label, line=line)
+    figure.update_traces(hovertemplate="%{y:.3g}<extra></extra>")
     _frame(figure, "", 330)
     times = (1.0, corners.first, corners.second, corners.both, corners.expected)
     if max(times) > LARGE * min(times):
@@ -138,23 +134,13 @@ def iterations(traces: Sequence[Trace], first: Sequence[str]) -> go.Figure:
     # Those that are drawn at first come first, so that no two of them share a colour.
     for number, trace in enumerate(sorted(traces, key=lambda trace: trace.arm not in first)):
         colour = palette[number % len(palette)]
-        shared = {
-            "mode": "lines",
-            "legendgroup": trace.arm,
-            "visible": True if trace.arm in first else "legendonly",
-        }
+        visible = True if trace.arm in first else "legendonly"
+        shared = {"mode": "lines", "legendgroup": trace.arm, "visible": visible}
         if trace.warm_x:
-            line = {"color": colour, "dash": "dot", "width": 1}
-            figure.add_scatter(
-                x=trace.warm_x, y=trace.warm_ms, line=line, showlegend=False, name="warm-up", **shared
-            )
-        figure.add_scatter(
-            x=trace.timed_x,
-            y=trace.timed_ms,
-            line={"color": colour, "width": 1.5},
-            name=trace.label,
-            **shared,
-        )
+            shown = {"line": {"color": colour, "dash": "dot", "width": 1}, "showlegend": False, **shared}
+            figure.add_scatter(x=trace.warm_x, y=trace.warm_ms, name="warm-up", **shown)
+        line = {"color": colour, "width": 1.5}
+        figure.add_scatter(x=trace.timed_x, y=trace.timed_ms, line=line, name=trace.label, **shared)
     _frame(figure, "", 440)
     figure.update_yaxes(title_text="ms", type="log", dtick="D2")
     figure.update_layout(legend=BELOW)
@@ -196,25 +182,17 @@ def size_curve(curve: SizeCurve) -> go.Figure:
     fine = [size for size in curve.sizes if size.ns_per_unit is not None]
     lost = [size for size in curve.sizes if size.ns_per_unit is None]
     order = [size.text for size in curve.sizes]
-    figure = go.Figure(
-        go.Scatter(
-            x=[size.text for size in fine],
-            y=[(size.ns_per_unit or 0) / 1e3 for size in fine],
-            mode="lines+markers",
-        )
-    )
+    times = [(size.ns_per_unit or 0) / 1e3 for size in fine]
+    figure = go.Figure(go.Scatter(x=[size.text for size in fine], y=times, mode="lines+markers"))
     figure.update_traces(line={"color": GOOD}, name="time")
     if lost:
-        top = max(((size.ns_per_unit or 0) / 1e3 for size in fine), default=1.0)
-        marks = {"symbol": "x", "size": 12, "color": BAD}
-        text = [size.outcome for size in lost]
         figure.add_scatter(
             x=[size.text for size in lost],
-            y=[top] * len(lost),
+            y=[max(times, default=1.0)] * len(lost),
             mode="markers+text",
-            text=text,
+            text=[size.outcome for size in lost],
             textposition="top center",
-            marker=marks,
+            marker={"symbol": "x", "size": 12, "color": BAD},
             name="did not finish",
         )
     _frame(figure, curve.toggle, 360)

@@ -83,26 +83,17 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
     yield from _effects_picture(comparison)
     names = short_names(manifest)
     for curve in size_curves(trials, manifest.arms, _ladders(manifest)):
-        yield (
-            f"Frontier of {curve.toggle}",
-            "Crosses are sizes whose trials did not finish, with the reason.",
-            charts.size_curve(curve),
-        )
+        caption = "Crosses are sizes whose trials did not finish, with the reason."
+        yield f"Frontier of {curve.toggle}", caption, charts.size_curve(curve)
     if traces := last_traces(trials, names):
-        yield (
-            "Iterations",
-            (
-                "The last round of each arm, iteration by iteration; warm-up is dotted. Click a name to show"
-                " or hide it."
-            ),
-            charts.iterations(traces, _first_arms(manifest, comparison)),
+        caption = (
+            "The last round of each arm, iteration by iteration; warm-up is dotted. Click a name to show"
+            " or hide it."
         )
+        yield "Iterations", caption, charts.iterations(traces, _first_arms(manifest, comparison))
     if rounds := round_times(trials, names):
-        yield (
-            "Rounds",
-            "Pairs within a round are compared, so a shift of whole rounds does not count.",
-            charts.distributions(rounds),
-        )
+        caption = "Pairs within a round are compared, so a shift of whole rounds does not count."
+        yield "Rounds", caption, charts.distributions(rounds)
     peaks = [(arm.name or arm.label, arm.peak_bytes / 2**20) for arm in comparison.arms if arm.peak_bytes]
     if peaks:
         caption = "On CPU the resident memory of the process, the interpreter and its libraries included."

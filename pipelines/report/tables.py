@@ -99,14 +99,12 @@ CORNERS: tuple[Column[Corners], ...] = (
 """Of one interaction each row, against the arm with neither; the page draws them."""
 
 
-def _alone_verdict(one: AloneAndBeside) -> str:
-    return one.alone.word if one.alone else "not measured alone"
-
-
 ALONE_AND_BESIDE: tuple[Column[AloneAndBeside], ...] = (
     Column("toggle", "toggle", text=lambda one: effect_name(one.beside), width=NAME_WIDTH),
     Column("alone", "alone", text=lambda one: percent(one.alone.ratio) if one.alone else "", kind=float),
-    Column("alone_verdict", "verdict", text=_alone_verdict),
+    Column(
+        "alone_verdict", "verdict", text=lambda one: one.alone.word if one.alone else "not measured alone"
+    ),
     Column("beside", "beside the others", text=lambda one: percent(one.beside.ratio), kind=float),
     Column("beside_verdict", "verdict", text=lambda one: one.beside.word),
     Column("reading", "so it", text=lambda one: one.reading, width=PROSE),

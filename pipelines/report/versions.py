@@ -26,32 +26,27 @@ def show(console: Console, now: Baseline, then: Sequence[Baseline], margin: floa
 
 def _columns(changes: Changes, margin: float) -> tuple[Column[Change], ...]:
     worse = {change.label for change in changes.regressions(margin)}
+
+    def verdict(one: Change) -> str:
+        return "slower" if one.label in worse else ""
+
+    beside, interval = f"beside {changes.now.reference}", "95 % interval"
     return (
         Column("arm", "arm", text=lambda one: one.label, width=NAME_WIDTH),
         Column("time", "time", text=lambda one: percent(one.ratio), kind=float),
-        Column(
-            "bounds", "95 % interval", text=lambda one: bounds_text(one.ratio, one.low, one.high), kind=float
-        ),
-        Column(
-            "relative",
-            f"beside {changes.now.reference}",
-            text=lambda one: percent(one.relative[0]) if one.relative else "",
-            kind=float,
-        ),
-        Column(
-            "relative_bounds",
-            "95 % interval",
-            text=lambda one: bounds_text(*one.relative) if one.relative else "",
-            kind=float,
-            drop=1,
-        ),
-        Column(
-            "verdict",
-            "",
-            text=lambda one: "slower" if one.label in worse else "",
-            style=lambda one: Style.ALARM,
-        ),
+        Column("bounds", interval, text=lambda one: bounds_text(one.ratio, one.low, one.high), kind=float),
+        Column("relative", beside, text=_relative, kind=float),
+        Column("relative_bounds", interval, text=_relative_bounds, kind=float, drop=1),
+        Column("verdict", "", text=verdict, style=lambda one: Style.ALARM),
     )
+
+
+def _relative(one: Change) -> str:
+    return percent(one.relative[0]) if one.relative else ""
+
+
+def _relative_bounds(one: Change) -> str:
+    return bounds_text(*one.relative) if one.relative else ""
 
 
 def _notes(changes: Changes, margin: float) -> list[str]:

@@ -36,11 +36,8 @@ def log_times(cells: Sequence[Cell], reference: str) -> dict[str, LogTime]:
         return {}
     design = np.zeros((len(cells), len(arms) + len(rounds)))
     for row, cell in enumerate(cells):
-        design[row, arms.index(cell.arm)] = design[
-            row, len(arms) + rounds.index((cell.pack, cell.number))
-        ] = 1
-    values = np.log([cell.value for cell in cells])
-    fitted, scatter = _huber(design, values)
+        design[row, [arms.index(cell.arm), len(arms) + rounds.index((cell.pack, cell.number))]] = 1
+    fitted, scatter = _huber(design, np.log([cell.value for cell in cells]))
     count = {arm: sum(cell.arm == arm for cell in cells) for arm in arms}
     alone = _alone(cells)
     return {

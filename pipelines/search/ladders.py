@@ -242,8 +242,7 @@ def _untried(
     may_fit = _memory_test(known, budget, MEMORY_SLACK)
     too_large = min((one.size for one in known.values() if one.out_of_memory), default=math.inf)
     untried = [sizes[i] for i in indices if 0 <= i < len(sizes) and sizes[i] not in known]
-    hopeful = [size for size in untried if may_fit(size) and size < too_large]
-    return hopeful[: max(0, limit - len(known))]
+    return [size for size in untried if may_fit(size) and size < too_large][: max(0, limit - len(known))]
 
 
 def _past_the_best(known: SizeResults) -> bool:

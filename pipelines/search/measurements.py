@@ -90,10 +90,8 @@ class SearchSweep:
             console.print(self.where.line, style="yellow", highlight=False)
         command.cluster.executor = self.where.executor
         self.device = executor_choice.planning_device(command.cluster, self.where, environment.device_facts())
-        measure = dataclasses.replace(
-            command.measure, rounds=rounds, precision=None, budget_s=None, aa=False, repeats=0
-        )
-        self._planned = dataclasses.replace(command, measure=measure)
+        fixed = {"rounds": rounds, "precision": None, "budget_s": None, "aa": False, "repeats": 0}
+        self._planned = dataclasses.replace(command, measure=dataclasses.replace(command.measure, **fixed))
         self.space, self.manifest = _alone(self._planned, self.device, reference)
         self.folder = SweepFolder(Path(command.runs) / self.manifest.sweep.name)
         self.reference = self.manifest.arms[0]
@@ -141,8 +139,7 @@ class SearchSweep:
     def arm(self, levels: Assignment) -> str:
         """Id of the arm with these levels."""
         sweep = self.manifest.sweep
-        config = plan.load_workload(self._command.workload)[1]
-        return arm_id(sweep.workload, config, levels, sweep.code)
+        return arm_id(sweep.workload, plan.load_workload(self._command.workload)[1], levels, sweep.code)
 
     def observations(self) -> dict[str, Observation]:
         """What is known of every arm (id) that has been asked for."""
@@ -150,8 +147,7 @@ class SearchSweep:
         trials = collect.collect(self.folder, self.manifest, progress)
         sound = comparable_trials(trials.filter(pl.col("used") & (pl.col("outcome") == Outcome.OK.value)))
         # Packs of later proposals do not count: a search that is started anew must see what it saw.
-        packs = {pack.id for pack in self.manifest.packs}
-        records = ArmRecords(progress, packs, sound.left_out)
+        records = ArmRecords(progress, {pack.id for pack in self.manifest.packs}, sound.left_out)
         cls = registry.find(self.manifest.sweep.workload)
         agreement = Agreement(self.manifest, cls, progress, read_evidence)
         exclusions = Exclusions(self.manifest, records, agreement, sound.data, self._limits.compile_s)
@@ -208,7 +204,7 @@ def extended(
 ) -> Manifest:
     """A manifest with some candidates more, which stand in packs of their own beside the reference."""
     sweep, reference = manifest.sweep, next(iter(manifest.sweep.references.values()))
-    config = registry_config(manifest)
+    _, config = plan.load_workload({"name": sweep.workload, **sweep.config})
     arms = {arm.id: arm for arm in manifest.arms}
 
     def identified(levels: Assignment) -> str:
@@ -241,11 +237,6 @@ def _packs(
         by_exec = any(plan.needs_exec(space, manifest.arm(arm)) for arm in members)
         packs.append(Pack(id=name, orders=orders, start="exec" if by_exec else "fork"))
     return packs
-
-
-def registry_config(manifest: Manifest) -> Any:
-    """The typed workload configuration of a manifest."""
-    return plan.load_workload({"name": manifest.sweep.workload, **manifest.sweep.config})[1]
 
 
 def _effect(one: Candidate, arm: str, base: str) -> Effect:

@@ -156,11 +156,8 @@ class Verification:
         left: list[str] = []
         for i, factor in enumerate(self.factors):
             without = (*best[:i], factor.start, *best[i + 1 :])
-            if (
-                best[i] == factor.start
-                or without == self.driver.origin
-                or not self.driver.grid.legal(without)
-            ):
+            pointless = best[i] == factor.start or without == self.driver.origin
+            if pointless or not self.driver.grid.legal(without):
                 continue
             if self._levels(without) == self._baseline(best, factor):
                 left.append(factor.name)
@@ -169,9 +166,8 @@ class Verification:
         if (everything := self._everything(best)) is not None:
             references[ALL_ON] = self._levels(everything)
         designs = [DesignConfig("arms", arms={TUNED: dict(self._levels(best))})]
-        designs += (
-            [DesignConfig("leave_one_out", best=dict(self._levels(best)), toggles=left)] if left else []
-        )
+        if left:
+            designs.append(DesignConfig("leave_one_out", best=dict(self._levels(best)), toggles=left))
         kept = {field.name: getattr(self.command, field.name) for field in dataclasses.fields(SweepCommand)}
         return SweepCommand(**{**kept, "name": name, "sweep": SweepConfig(TUNED, designs, references)})
 

@@ -115,8 +115,7 @@ def signed_rank_interval(d: ArrayLike, level: float = LEVEL) -> Interval | None:
 
 def signed_rank_order(n: int, level: float = LEVEL) -> int:
     """Which sorted Walsh means, counted from either end, bound n pairs' interval; 0 if n is too small."""
-    lower_tail = np.cumsum(_signed_rank_distribution(n))
-    return int(np.searchsorted(lower_tail, _tail(level), side="right"))
+    return int(np.searchsorted(np.cumsum(_signed_rank_distribution(n)), _tail(level), side="right"))
 
 
 def signed_rank_p(d: ArrayLike) -> float:
@@ -144,9 +143,7 @@ def pooled_variance(*packs: ArrayLike) -> PooledVariance | None:
     """
     tables = [np.asarray(pack, float) for pack in packs]
     degrees = sum((table.shape[0] - 1) * (table.shape[1] - 1) for table in tables if table.size)
-    if degrees == 0:
-        return None
-    return PooledVariance(sum(map(_residual_squares, tables)) / degrees, degrees)
+    return None if degrees == 0 else PooledVariance(sum(map(_residual_squares, tables)) / degrees, degrees)
 
 
 def estimate_effect(d: ArrayLike, comparisons: int = 1, variance: PooledVariance | None = None) -> Estimate:

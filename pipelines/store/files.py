@@ -72,13 +72,10 @@ def read_json_lines(file: Path, *, torn_tail: bool = False) -> Iterator[tuple[in
     try:
         text = file.read_text()
     except OSError as error:
-        raise RecordError(
-            f"{file} cannot be read ({error.strerror}); is this the folder of a sweep?"
-        ) from error
-    lines = text.splitlines()
-    if torn_tail and text and not text.endswith("\n"):
-        lines.pop()
-    for number, line in enumerate(lines, 1):
+        problem = f"{file} cannot be read ({error.strerror}); is this the folder of a sweep?"
+        raise RecordError(problem) from error
+    torn = torn_tail and text and not text.endswith("\n")
+    for number, line in enumerate(text.splitlines()[: -1 if torn else None], 1):
         try:
             values = json.loads(line)
         except ValueError as error:
@@ -90,8 +87,7 @@ def read_json_lines(file: Path, *, torn_tail: bool = False) -> Iterator[tuple[in
 
 def write_atomically(file: Path, content: bytes, *, sync: bool = True) -> None:
     """Replace a file in one step: readers see the old content or the new, never a part."""
-    temporary = _written(file, content, sync=sync)
-    temporary.replace(file)
+    _written(file, content, sync=sync).replace(file)
 
 
 def write_once(file: Path, content: bytes) -> bool:

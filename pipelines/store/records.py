@@ -158,10 +158,8 @@ class SweepFolder:
         if len(lines["sweep"]) != 1:
             raise RecordError(f"{self.manifest_file} does not describe one sweep; plan the sweep again")
         if (version := lines["sweep"][0].schema_version) != SCHEMA:
-            raise RecordError(
-                f"{self.manifest_file} has schema version {version}, and this perfsweep reads version"
-                f" {SCHEMA}"
-            )
+            other = f"{self.manifest_file} has schema version {version}"
+            raise RecordError(f"{other}, and this perfsweep reads version {SCHEMA}")
         return Manifest(
             sweep=lines["sweep"][0],
             arms=tuple(lines["arm"]),

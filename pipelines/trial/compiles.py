@@ -103,9 +103,8 @@ class CompileCounting:
         found: dict[str, float | None] = dict.fromkeys((*_TOTALS, _LIMIT))
         for name, total in (now or {}).items():
             before = self._before.get(name, 0)
-            found[name] = float(
-                total - before if total >= before else total
-            )  # somebody may have cleared them
+            # Somebody may have cleared them.
+            found[name] = float(total - before if total >= before else total)
         if found[_LIMIT]:
             found[_LIMIT] = 1.0
         counted = _metrics() is not None

@@ -171,9 +171,8 @@ def disturbance(
         reasons.append(f"other processes used {foreign:.1f} of {after.node_cores} cores")
     elif foreign is None and load > after.node_cores:
         reasons.append(f"load {load:.1f} on {after.node_cores} cores")
-    steal = (after.steal_s - before.steal_s) / max(
-        after.cpu_s - before.cpu_s, 1.0
-    )  # a tick of 10 ms is no share of less
+    # A tick of 10 ms is no share of less than a second.
+    steal = (after.steal_s - before.steal_s) / max(after.cpu_s - before.cpu_s, 1.0)
     if steal > STEAL_SHARE:
         reasons.append(f"{steal:.1%} of CPU time went to other virtual machines")
     if threads == 1 and wall_s > WALL_PER_CPU * cpu_s > 0:

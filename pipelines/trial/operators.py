@@ -11,6 +11,7 @@ _PRODUCTS = frozenset(
     | {"_addmm_activation", "_scaled_mm", "_int_mm", "mkldnn_rnn_layer", "_cudnn_rnn"}
 )
 _PRODUCT_STEMS = ("convolution", "_scaled_dot_product_", "_flash_attention_", "_efficient_attention_")
+_SIZED_BY_MASK = ("index_put", "index_put_", "_index_put_impl_")
 _SCALAR_READS = frozenset({"_local_scalar_dense", "is_nonzero", "item", "equal", "allclose"})
 _COPIES = frozenset({"_to_copy", "copy_", "_copy_from"})
 _NO_WORK = frozenset({"_unsafe_view", "_reshape_alias"})  # views in all but schema
@@ -84,9 +85,8 @@ class OperatorCalls:
         if not isinstance(func, torch._ops.OpOverload):
             self._notes[f"the body of {func} is not counted"] = None
             return None
-        packet = func.overloadpacket
-        name = packet.__name__
-        flops = (self._formulas or {}).get(packet)
+        name = func.overloadpacket.__name__
+        flops = (self._formulas or {}).get(func.overloadpacket)
         multiplies = name in _PRODUCTS or any(stem in name for stem in _PRODUCT_STEMS)
         composite = _is_composite(func)
         if multiplies and flops is None and not composite:
@@ -95,8 +95,7 @@ class OperatorCalls:
             name=name,
             works=not func.is_view and name not in _NO_WORK and func.namespace not in ("prim", "profiler"),
             reads_scalar=name in _SCALAR_READS,
-            sized_by_data=torch.Tag.dynamic_output_shape in func.tags
-            or name in ("index_put", "index_put_", "_index_put_impl_"),
+            sized_by_data=torch.Tag.dynamic_output_shape in func.tags or name in _SIZED_BY_MASK,
             copies=name in _COPIES,
             multiplies=multiplies or flops is not None,
             composite=composite,

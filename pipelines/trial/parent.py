@@ -55,9 +55,8 @@ def detach(log_file: Path) -> None:
 
 def forked(spec_file: str, pipe: Connection | None = None) -> None:
     """First function of a forked trial: a process group of its own, streams into its log."""
-    from pipelines.trial import (
-        process,
-    )  # this module is imported where no trial runs, and torch would come along
+    # This module is imported where no trial runs, and torch would come along.
+    from pipelines.trial import process
 
     detach(Path(spec_file).with_name("log.txt"))
     status = process.main([spec_file], pipe)

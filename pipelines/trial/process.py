@@ -60,9 +60,8 @@ def run(spec: TrialSpec, folder: Path, rank: int = 0) -> TrialRecord:
 def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
     """Warm up once, then take a turn for each path of a spec.json from `pipe`, until it is closed.
 
-    Waiting for a turn is a blocking read: it costs the other arms nothing. Each turn is a record of its own.
-    Each message is answered by a `Reply`; after one that is not ok the process ends, because its state is
-    unknown.
+    Waiting for a turn is a blocking read: it costs the other arms nothing. Each turn is a record of its own
+    and answered by a `Reply`; after one that is not ok the process ends: its state is unknown.
     """
     try:
         with (
@@ -180,15 +179,20 @@ def _over_budget(peak_bytes: int, budget: int | None) -> dict[str, Any]:
     return {"outcome": Outcome.OOM, "failure": Failure(type="MemoryBudget", message=text)}
 
 
-@contextmanager
-def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
-    """The workload of a trial, ready for its first iteration, and closed afterwards whatever happens."""
-    write_status(folder, "setting up")
+def _planned_workload(spec: TrialSpec) -> type[Workload]:
     cls = registry.find(spec.workload)
     if code_digest(cls) != spec.code:
         raise ConfigError(
             "code_changed: the sources are not those the sweep was planned with; start the same command again"
         )
+    return cls
+
+
+@contextmanager
+def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
+    """The workload of a trial, ready for its first iteration, and closed afterwards whatever happens."""
+    write_status(folder, "setting up")
+    cls = _planned_workload(spec)
     levels = _levels(cls, spec)
     device = environment.device_facts()
     _refuse_unsupported(levels, device)

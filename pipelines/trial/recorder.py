@@ -222,8 +222,7 @@ class Recorder:
                 "the recorder has no finished region; call start, lap after each iteration, and stop first"
             )
         self._pack()
-        region = self._region
-        marks = np.concatenate(region.chunks)
+        region, marks = self._region, np.concatenate(self._region.chunks)
         return Recording(
             marks=marks,
             device_ns=self._device.times(len(marks)) if self._device else None,

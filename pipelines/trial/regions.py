@@ -143,8 +143,7 @@ def counting_trial(
 ) -> dict[str, Any]:
     """Count, in two passes: first undisturbed, for compile and workload counters; then under dispatch modes.
 
-    Dispatch modes force compiled code to run eagerly, so what they count is the arm's arithmetic, not its
-    kernels.
+    Dispatch modes force compiled code to run eagerly: they count the arm's arithmetic, not its kernels.
     """
     write_status(folder, "counting")
     clock = _NoMarks()
@@ -160,10 +159,8 @@ def counting_trial(
     with Counting() as counting:
         counting.iterations = _some_iterations(workload, clock, spec.measure.counting_iterations)
     active = _device_activity(workload, spec) if device.type != "cpu" else {}
-    return {
-        "counters": {**counting.result(), **compiling.result(), **collecting.result(), **active, **own},
-        "units": units,
-    }
+    counters = {**counting.result(), **compiling.result(), **collecting.result(), **active, **own}
+    return {"counters": counters, "units": units}
 
 
 def _device_activity(workload: Workload, spec: TrialSpec) -> dict[str, float | None]:
@@ -278,12 +275,8 @@ def _timed_steps(
             recorder.lap()
         recorder.stop()
         series, units = recorder.series(), workload.progress() - units_before
-        compiled = bool(compiling.poll())
-        alarm = (
-            "compiled inside the timed region"
-            if compiled
-            else region_alarm(series.wall_ns, series.flags, workload.cadence)
-        )
+        alarm = "compiled inside the timed region" if compiling.poll() else None
+        alarm = alarm or region_alarm(series.wall_ns, series.flags, workload.cadence)
         if not _agreed(alarm is not None, spec.world):
             return [series], units, None
     return [series], units, alarm or "another rank was not steady"

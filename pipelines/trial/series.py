@@ -87,6 +87,8 @@ class Recording:
         """Times of iterations and phases."""
         times, codes = self.marks[:, 0], self.marks[:, 1]
         ends = _iteration_ends(np.flatnonzero(codes == BOUNDARY))
+        cpu = np.array(self.thread_ns, np.int64)
+        cpu_ns = np.diff(_iteration_ends(cpu)) if len(cpu) else None
         device_ns, device_phases, dropped = None, {}, 0
         if self.device_ns is not None:
             complete = _complete(self.device_ns != NO_TIME, ends)
@@ -97,9 +99,7 @@ class Recording:
         return Series(
             start_ns=times[ends[:-1]],
             wall_ns=np.diff(times[ends]),
-            cpu_ns=np.diff(_iteration_ends(np.array(self.thread_ns, np.int64)))
-            if len(self.thread_ns)
-            else None,
+            cpu_ns=cpu_ns,
             device_ns=device_ns,
             flags=_flag_series(self.flagged, ends),
             host_phases=_phase_times(times, codes, ends, self.names),
