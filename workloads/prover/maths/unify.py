@@ -67,8 +67,7 @@ def match_heads(goals: Tensor, heads: Tensor, constants: int) -> tuple[Tensor, T
             forced = same & (a != b)
             # Of a variable and a constant the variable is bound; of two variables the later is renamed.
             source = torch.where(forced & (b > constants), b, torch.where(forced & (a > constants), a, 0))
-            target = torch.where(b > constants, a, b)
-            sigma.append((source, target))
+            sigma.append((source, torch.where(b > constants, a, b)))
             # At once: the next pair of places must see what this one has merged.
             goals = substituted(goals, sigma[-1:])
     # An argument that only one of the two atoms has never matches.
