@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from workloads.api import Clock, Context, Evidence, Levels, NullClock, Work, Workload
+from workloads.api import Context, Evidence, Levels, Work, Workload
+from workloads.job_passes import JobOfPasses
 from workloads.probe1d import evidence as judging
 from workloads.probe1d.build import CACHE_BYTES, Builder, Choices
 from workloads.probe1d.claims import CLAIMS
@@ -27,7 +28,7 @@ from workloads.probe1d.maths.prepared_rows import Prepared
 from workloads.probe1d.toggles import CHECKS, TOGGLES
 
 
-class Probe1D(Workload):
+class Probe1D(JobOfPasses, Workload):
     """A job solves the grid of pairs; an iteration is the preparation, a slab pass or a slab's metrics.
 
     Set-up loads the data onto the device, rows first, as an autoencoder writes them. Sorting by latent and
@@ -56,7 +57,6 @@ class Probe1D(Workload):
         data = place(data, self.device, config.storage_dtype)
         grid = self._requested_grid(data.labels.classes)
         self._check_memory(data.x.latents, grid.numel())
-        self.clock: Clock = NullClock()
         hook = make_hook(self.choices.timing_hook, self.counts, self.device)
         paths = Builder(self.choices, config, self.counts, context.log, hook, self._phase)
         slab = self.choices.slab_size
@@ -82,25 +82,11 @@ class Probe1D(Workload):
 
     def _begin(self) -> None:
         self.job = Job(self.task, self.prepared)
-        self.passes: Iterator[None] | None = self.job.passes()
-        next(self.passes)  # stops before any work: the first step does it
+        self.begin(self.job.passes())
 
-    def step(self, clock: Clock) -> None:
-        """The next iteration of the job; nothing once it has ended."""
-        if self.passes is None:
-            return
-        self.clock = clock
-        try:
-            next(self.passes)
-        except StopIteration:
-            self.passes = None
-            self.counts.add("jobs")
-        finally:
-            self.clock = NullClock()
-
-    def done(self) -> bool:
-        """Whether every slab is solved and described."""
-        return self.passes is None
+    def job_ended(self) -> None:
+        """Count the finished job."""
+        self.counts.add("jobs")
 
     def reset(self) -> None:
         """Forget the solution and start over from the same data."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workloads.api import Clock, Context, Evidence, Levels, NullClock, Work, Workload
+from workloads.api import Clock, Context, Evidence, Levels, Work, Workload
 from workloads.errors import ConfigError
+from workloads.job_passes import JobOfPasses
 from workloads.prover import evidence as judging
 from workloads.prover.build import Choices, assemble
 from workloads.prover.claims import CLAIMS
@@ -33,7 +34,7 @@ from workloads.prover.training.imitation import trained
 from workloads.training.precision import set_tf32, tf32_is_on
 
 
-class Prover(Workload):
+class Prover(JobOfPasses, Workload):
     """A job scores every candidate of the chosen queries; an iteration is one step of one slab of candidates.
 
     Set-up reads the data, makes the policy and warms up. Drawing corruptions belongs to the job.
@@ -62,7 +63,6 @@ class Prover(Workload):
         self.config, self.context = config, context
         self.counts = Counts()
         self.choices = Choices.of(levels)
-        self.clock: Clock = NullClock()
         set_tf32(self.choices.tf32, self._endings)
         self._load()
         self._assemble()
@@ -171,25 +171,12 @@ class Prover(Workload):
 
     def _begin(self) -> None:
         self.job = Job(self.task)
-        self.passes: Iterator[None] | None = self.job.passes()
-        next(self.passes)  # stops before any work: the first step does it
+        self.begin(self.job.passes())
 
     @torch.no_grad()
     def step(self, clock: Clock) -> None:
-        """The next iteration of the job; nothing once it has ended."""
-        if self.passes is None:
-            return
-        self.clock = clock
-        try:
-            next(self.passes)
-        except StopIteration:
-            self.passes = None
-        finally:
-            self.clock = NullClock()
-
-    def done(self) -> bool:
-        """Whether every candidate has an outcome."""
-        return self.passes is None
+        """Run the next iteration of the job, without gradients."""
+        super().step(clock)
 
     def reset(self) -> None:
         """Forget all outcomes and start over."""
