@@ -37,10 +37,21 @@ MakeCommand = Callable[..., SweepCommand]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def imported_objects_stay() -> None:
+def imports_out_of_the_collectors_sight() -> None:
     """Full collections of a workload, and Python's own, take milliseconds instead of a third of a second."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def back_out_of_its_sight(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As before, once a workload of the toggle `gc` has put everything back."""
+    unfreeze, calls = gc.unfreeze, []
+    monkeypatch.setattr(gc, "unfreeze", lambda: calls.append(unfreeze()))
+    yield
+    if calls:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture
