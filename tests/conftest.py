@@ -22,6 +22,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from loopback import Loopback  # noqa: E402
 from loopback.server import KEY  # noqa: E402
+from servers import TAKEN, shared_server  # noqa: E402
 
 from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig  # noqa: E402
 
@@ -54,6 +55,13 @@ def back_out_of_its_sight(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def servers_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps that run inside the test process fork from one server; those of commands have their own."""
+    for module in TAKEN:
+        monkeypatch.setattr(f"{module}.ForkServer", shared_server)
+
+
 @pytest.fixture
 def command(tmp_path: Path) -> MakeCommand:
     """Builds the configuration of a small sweep of the toy workload."""
@@ -61,6 +69,7 @@ def command(tmp_path: Path) -> MakeCommand:
     def make(*designs: DesignConfig, workload: str = TOY, **changes: object) -> SweepCommand:
         measure = MeasureConfig(
             rounds=2,
+            servers=1,
             iterations=8,
             warmup_max=10,
             evidence_iterations=4,

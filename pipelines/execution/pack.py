@@ -15,7 +15,8 @@ from pathlib import Path
 from types import FrameType
 
 from pipelines.execution.resident import Generation, TooLarge, Turn
-from pipelines.execution.spawn import Exec, ForkServer, fix_imports, wait
+from pipelines.execution.servers import Servers
+from pipelines.execution.spawn import fix_imports, wait
 from pipelines.publish.between_rounds import Feeder
 from pipelines.store.attempts import Superseded, claim, stop_if_superseded
 from pipelines.store.progress import StoredTrial, read_progress
@@ -62,9 +63,7 @@ class PackRun:
         self.attempt = claim(folder, pack)  # first: from here on an earlier copy starts no more trials
         fix_imports(manifest.sweep.import_paths)
         # Then this: the server imports torch while this process does, and nothing above may have yet.
-        self._starter = (
-            Exec() if pack.start == "exec" else ForkServer([registry.module_of(manifest.sweep.workload)])
-        )
+        self._servers = Servers(manifest.sweep, pack, self.attempt)
         self._device = environment.device_facts()
         self._feeder = Feeder(folder, manifest, pack.id)
         self.progress = read_progress(folder, manifest, environment.comparison_keys(self._device))
@@ -135,6 +134,7 @@ class PackRun:
         """A round, or all those that were to share their processes, in fresh ones."""
         self._renew_attempt(number)
         for n in self._together(number):
+            self._servers.begin_round()
             for arm_id in self.pack.orders[n]:
                 if arm_id not in self.progress.retired(self.pack.id, [arm_id]) or self.retry:
                     self._trial(self.manifest.arm(arm_id), Kind.TIMING, n)
@@ -154,9 +154,11 @@ class PackRun:
         """Rounds whose processes stay: start every arm, then let them take turns."""
         self._renew_attempt(number)
         retired = self.progress.retired(self.pack.id, self.pack.arms)
+        for _ in self._together(number):
+            self._servers.begin_round()
         try:
             with Generation(
-                self._starter, self._device.memory_bytes, self.manifest.sweep.measure.timeout_s
+                self._servers.starter, self._device.memory_bytes, self.manifest.sweep.measure.timeout_s
             ) as generation:
                 for arm_id in self.pack.orders[number]:
                     if arm_id not in retired or self.retry:
@@ -196,6 +198,8 @@ class PackRun:
         """Build a trial's spec, and the variables its levels need."""
         levels = self._levels(arm)
         own = {"round": number, "attempt": self.attempt, "replicate": replicate}
+        if kind is Kind.TIMING:
+            own["server"] = self._servers.seed
         world = max((level.processes(self._device) for level in levels), default=1)
         spec = TrialSpec.of(
             self.manifest.sweep, arm, kind, self.pack.id, self.folder.cache_dir, world=world, **own
@@ -210,7 +214,7 @@ class PackRun:
             spec = spec.model_copy(update={"replay": self._states(arm, folder)})
         started = time.time()
         termination = wait(
-            self._starter.start(write_spec(folder, spec), spec.world, env), spec.measure.timeout_s
+            self._servers.starter.start(write_spec(folder, spec), spec.world, env), spec.measure.timeout_s
         )
         record = _record_of(folder)
         if record is None:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import connection, forkserver
+from multiprocessing import connection
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import ModuleType
 from typing import Protocol
 
 from pipelines.store.records import Failure, Outcome
+from pipelines.trial.fork_server import STATUS
 from pipelines.trial.parent import Reply, forked
 
 _OOM_COUNTER = Path("/sys/fs/cgroup/memory.events")
@@ -66,15 +66,25 @@ class ForkServer:
 
     A fork costs milliseconds where an import costs seconds; a server that touched CUDA or started threads
     could not be forked safely. It begins to import at once, so that whoever makes it early waits for it less.
+
+    Parameters
+    ----------
+    modules : what to import beside torch
+    env : variables that it, and so every trial of it, starts with
     """
 
-    def __init__(self, modules: Sequence[str]) -> None:
-        self._context = multiprocessing.get_context("forkserver")
+    def __init__(self, modules: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # A process's first optimiser imports torch._dynamo, which takes a second: the server does it once.
-        self._context.set_forkserver_preload(
-            ["torch", "torch._dynamo", "pipelines.trial.process", *modules, "pipelines.trial.freeze_gc"]
-        )
-        forkserver.ensure_running()
+        imports = ["torch", "torch._dynamo", "pipelines.trial.process", *modules]
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), *imports],
+                env={**os.environ, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=[theirs.fileno()],
+            )
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
         """Fork one trial; `env` and process groups need exec. With `stay` it takes turns from a pipe."""
@@ -82,38 +92,49 @@ class ForkServer:
             raise ValueError(
                 "a forked trial has imported everything already: levels with env or ranks need exec"
             )
-        ours, theirs = multiprocessing.Pipe() if stay else (None, None)
-        process = self._context.Process(target=forked, args=(str(spec_file), theirs))
-        with _no_main():
-            process.start()
-        if theirs is not None:
-            theirs.close()  # else the pipe would not break when the child dies
-        return [_Forked(process, ours)]
+        if not stay:
+            return [self.call(forked, str(spec_file))]
+        ours, theirs = multiprocessing.Pipe()
+        with theirs:  # closed here, else the pipe would not break when the child dies
+            return [self._fork(forked, str(spec_file), pipe=theirs.fileno(), ours=ours)]
 
     def call(self, function: Callable[..., None], *arguments: str) -> Child:
-        """Fork a process that does something else than a trial."""
-        process = self._context.Process(target=function, args=arguments)
-        with _no_main():
-            process.start()
-        return _Forked(process)
+        """Fork a process that calls a function of a module."""
+        return self._fork(function, *arguments)
 
+    def __del__(self) -> None:
+        """End the server, and with it every process that it forked and that still runs."""
+        self._requests.close()
+        self._process.wait()
 
-@contextmanager
-def _no_main() -> Iterator[None]:
-    """Keep multiprocessing from importing the main program into a trial, which needs nothing of it."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+    def _fork(
+        self,
+        function: Callable[..., None],
+        *arguments: str,
+        pipe: int | None = None,
+        ours: Connection | None = None,
+    ) -> Child:
+        request = json.dumps([function.__module__, function.__qualname__, *arguments]).encode()
+        ended, status = os.pipe()
+        try:
+            socket.send_fds(self._requests, [request], [status, *([] if pipe is None else [pipe])])
+            answer = self._requests.recv(STATUS.size)
+        except OSError:
+            answer = b""
+        finally:
+            os.close(status)
+        if not answer:
+            code = self._process.wait()
+            raise RuntimeError(f"the server that forks trials ended with status {code}; see the pack's log")
+        return _Forked(STATUS.unpack(answer)[0], ended, ours)
 
 
 class Exec:
-    """Starts trials as fresh interpreters, one for each rank."""
+    """Starts trials as fresh interpreters, one for each rank; `env` are variables of all of them."""
 
-    def __init__(self, module: str = "pipelines.trial.process") -> None:
+    def __init__(self, module: str = "pipelines.trial.process", env: Mapping[str, str] | None = None) -> None:
         self._module = module
+        self._env = dict(env or {})
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
         """Start all ranks of a trial with its levels' variables; with `stay` each waits at a pipe."""
@@ -127,7 +148,7 @@ class Exec:
             with (spec_file.parent / "log.txt").open("ab") as log:
                 process = subprocess.Popen(
                     [*program, str(rank), *map(str, inherited)],
-                    env={**os.environ, **values},
+                    env={**os.environ, **self._env, **values},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -238,18 +259,21 @@ def _oom_kills() -> int:
 
 
 class _Forked:
-    def __init__(self, process: BaseProcess, pipe: Connection | None = None) -> None:
-        self._process = process
+    def __init__(self, pid: int, ended: int, pipe: Connection | None = None) -> None:
+        self.pid = pid
         self.pipe = pipe
-        self.pid = process.pid or 0
-
-    @property
-    def handle(self) -> int:
-        return self._process.sentinel
+        self._code: int | None = None
+        self.handle = ended
 
     def code(self) -> int | None:
-        self._process.join(timeout=1)  # the sentinel may be readable a moment before the status is
-        return self._process.exitcode
+        if self._code is None and connection.wait([self.handle], timeout=0):
+            # Nothing to read: the server has ended, and the kernel kills what it forked.
+            status = os.read(self.handle, STATUS.size)
+            self._code = STATUS.unpack(status)[0] if status else -signal.SIGKILL
+        return self._code
+
+    def __del__(self) -> None:
+        os.close(self.handle)
 
 
 class _Executed:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import shutil
 import sys
 import time
@@ -351,10 +350,7 @@ def _profile(
 def forked(spec_file: str) -> None:
     """First function of a forked profile process."""
     detach(Path(spec_file).with_name("log.txt"))
-    status = main([spec_file])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # everything is on disk: tearing torch down would only cost time
+    main([spec_file])
 
 
 def main(arguments: list[str]) -> int:

@@ -76,6 +76,19 @@ class MeasureConfig:
         least=1,
         only_with={"isolation": "resident"},
     )
+    servers: int = option(
+        5,
+        "Fork servers that the rounds of a pack are spread over, each with its own addresses and hash seed;"
+        " effects are judged by them.",
+        least=1,
+        method=False,
+    )
+    allocator: str = option(
+        "steady",
+        "steady: glibc's malloc keeps what it has, so that no arm pays for faulting its heap in again;"
+        " system: as the machine has it.",
+        choices=("steady", "system"),
+    )
     precision: float | None = option(
         None,
         "Half-width of all intervals at which rounds end (0.01 is 1 %), at the latest after rounds_max.",
@@ -142,6 +155,11 @@ class MeasureConfig:
     def rounds_planned(self) -> int:
         """How many rounds there are at most."""
         return max(self.rounds, self.rounds_max) if self.adaptive else self.rounds
+
+    @property
+    def rounds_per_server(self) -> int:
+        """Rounds after which a pack's fork server is renewed; at least two servers take part where it can."""
+        return self.turns if self.isolation == "resident" else max(1, self.rounds // self.servers)
 
     @property
     def stride(self) -> int:

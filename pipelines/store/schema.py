@@ -162,6 +162,7 @@ class TrialSpec(StoredValue):
     cache_dir: str
     world: int = 1
     generation: int | None = None  # of a process that stays for several rounds
+    server: int | None = None  # timing trials: seed of the draw that they share
     replicate: int = 0  # evidence trials: the seed's offset from `measure.seed`
     replay: str | None = None  # evidence trials: folder with states of the reference
 
@@ -196,9 +197,11 @@ class TrialRecord(StoredValue):
     """What one trial measured. Times are of the timed region; `units` were done in it.
 
     Records of one `generation` come from one process that took turns with those of other arms; None is a
-    process of its own. `mfu` is the share of the device's peak that the formula work of the units takes, None
-    where either is not known. `numbers` are the cheap evidence of a timing trial, `counters` the counts of a
-    counting trial. `keys` are the facts that records compared with one another must share.
+    process of its own. `server` is the seed of the draw that a timing trial shares with others: of addresses
+    and hash seed by its fork server, of the hash seed alone in a round by exec. `mfu` is the share of the
+    device's peak that the formula work of the units takes, None where either is not known. `numbers` are the
+    cheap evidence of a timing trial, `counters` the counts of a counting trial. `keys` are the facts that
+    records compared with one another must share.
     """
 
     schema_version: int = SCHEMA
@@ -208,6 +211,7 @@ class TrialRecord(StoredValue):
     round: int | None
     attempt: int
     generation: int | None = None
+    server: int | None = None
     replicate: int = 0
     outcome: Outcome
     failure: Failure | None = None
@@ -246,6 +250,7 @@ class TrialRecord(StoredValue):
             round=spec.round,
             attempt=spec.attempt,
             generation=spec.generation,
+            server=spec.server,
             replicate=spec.replicate,
             code=spec.code,
             method=spec.measure.method,

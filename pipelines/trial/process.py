@@ -35,7 +35,7 @@ from pipelines.store.records import (
     write_record,
     write_status,
 )
-from pipelines.trial import compile_cache, environment
+from pipelines.trial import compile_cache, environment, layout
 from pipelines.trial.identity import code_digest
 from pipelines.trial.memory_snapshot import is_oom, keep_on_oom
 from pipelines.trial.parent import Reply, die_with_parent
@@ -196,6 +196,8 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     levels = _levels(cls, spec)
     device = environment.device_facts()
     _refuse_unsupported(levels, device)
+    if spec.kind is Kind.TIMING:
+        layout.shift_addresses(_layout_seed(spec))
     _prepare_process(spec, device, rank, folder)
     log = log_of(levels, spec, folder, rank)
     context = _context(spec, folder, device, rank, log)
@@ -211,6 +213,10 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
         finally:
             workload.close()
             log.close()
+
+
+def _layout_seed(spec: TrialSpec) -> int:
+    return layout.draw(spec.sweep, spec.pack, spec.server, spec.arm.id, spec.round, spec.attempt)
 
 
 def _levels(cls: type[Workload], spec: TrialSpec) -> dict[str, Level]:
@@ -280,14 +286,12 @@ def _busy_threads(spec: TrialSpec, device: Device) -> int | None:
     return spec.measure.threads if device.type == "cpu" and alone else None
 
 
-def main(arguments: list[str], pipe: Connection | None = None) -> int:
+def main(arguments: list[str]) -> int:
     """Run the trial of a spec.json, or stay for turns; the exit status says only if a record was written."""
     file = Path(arguments[0])
     rank = int(arguments[1]) if len(arguments) > 1 else 0
     if len(arguments) > 2:
-        pipe = Connection(int(arguments[2]))
-    if pipe is not None:
-        serve(read_spec(file), file.parent, rank, pipe)
+        serve(read_spec(file), file.parent, rank, Connection(int(arguments[2])))
     else:
         run(read_spec(file), file.parent, rank)
     return 0

@@ -16,20 +16,19 @@ from workloads.api import Device
 
 LOOK = """
 import json, sys
-from multiprocessing import forkserver
-from pipelines.execution import pack
+from pipelines.execution import pack, spawn
 
 seen = {"at import": "torch" in sys.modules}
-begin = forkserver.ensure_running
+begin = spawn.ForkServer.__init__
 
 
-def note():
+def note(*arguments):
     seen.setdefault("as the server begins", "torch" in sys.modules)
-    begin()
+    begin(*arguments)
 
 
-forkserver.ensure_running = note
-start = pack.ForkServer.start
+spawn.ForkServer.__init__ = note
+start = spawn.ForkServer.start
 
 
 def note_start(*arguments):
@@ -37,7 +36,7 @@ def note_start(*arguments):
     return start(*arguments)
 
 
-pack.ForkServer.start = note_start
+spawn.ForkServer.start = note_start
 status = pack.main(sys.argv[1:])
 print(json.dumps({**seen, "status": status}))
 """

@@ -179,7 +179,8 @@ def test_an_interrupt_between_turns_ends_all_processes(
 ) -> None:
     run = prepared(command(WORK, measure=RESIDENT))
     children: list[int] = []
-    started = run._starter.start
+    starter = run._servers.starter
+    started = starter.start
 
     def start(*arguments, **options):
         found = started(*arguments, **options)
@@ -189,7 +190,7 @@ def test_an_interrupt_between_turns_ends_all_processes(
     def interrupted(found: object) -> None:
         raise pack.Interrupted("SIGTERM")
 
-    monkeypatch.setattr(run._starter, "start", start)
+    monkeypatch.setattr(starter, "start", start)
     monkeypatch.setattr(run, "_note", interrupted)
     with pytest.raises(pack.Interrupted):
         run._generation(0)

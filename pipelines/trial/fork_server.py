@@ -1,0 +1,118 @@
+"""A fork server: it has imported torch and the workload, and forks every trial from there.
+
+Run as ``python -m pipelines.trial.fork_server <socket> <module>...`` by `pipelines.execution.spawn`. A fork
+costs milliseconds where imports cost seconds. One server is one draw of library addresses and hash seed,
+which all of its trials share: so that effects can be judged by several draws, it is a process of our own that
+ends and starts anew, and not the one for life that multiprocessing has. Nor do its children inherit a start
+method: their loaders start workers as a user's do.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import traceback
+from contextlib import suppress
+
+STATUS = struct.Struct("i")
+"""How a child ended, as it is written to its pipe: exit status, negative for a signal."""
+
+MOST_BYTES = 1 << 16
+"""Of one request: module, function and a few paths."""
+
+_OF_THE_PACK = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def preload(modules: list[str]) -> None:
+    """Import what trials need, and put it out of the collector's sight.
+
+    A full collection over torch's objects takes a tenth of a second, which every trial would pay again, and
+    it would touch and so copy every page it shares with the server. A workload that measures the collector
+    puts them back first.
+    """
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except Exception:  # noqa: BLE001 - whatever a user's module raises, its trial raises again and records
+            continue
+    gc.collect()
+    gc.freeze()
+
+
+def serve(requests: socket.socket) -> None:
+    """Fork a child for each request, and write to its pipe how it ended, until the socket is closed."""
+    for number in _OF_THE_PACK:  # Slurm signals every process of a job: the pack decides what ends
+        signal.signal(number, signal.SIG_IGN)
+    children: dict[int, int] = {}
+    ended, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler nothing would be written to `wake`
+    signal.set_wakeup_fd(wake)
+    while True:
+        ready = select.select([requests, ended], [], [])[0]
+        if ended in ready:
+            os.read(ended, 4096)
+            _report(children)
+        if requests in ready:
+            request, pipes, _, _ = socket.recv_fds(requests, MOST_BYTES, 2)
+            if not request:
+                return
+            pid = os.fork()
+            if pid == 0:
+                _leave_server(requests, [ended, wake, pipes[0], *children.values()])
+                _run(request, pipes[1:])
+            children[pid] = pipes[0]
+            for pipe in pipes[1:]:
+                os.close(pipe)
+            requests.send(STATUS.pack(pid))
+
+
+def _report(children: dict[int, int]) -> None:
+    """Write how each child that has ended did so."""
+    while children:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        pipe = children.pop(pid)
+        with suppress(BrokenPipeError):  # nobody waits for it any more
+            os.write(pipe, STATUS.pack(os.waitstatus_to_exitcode(status)))
+        os.close(pipe)
+
+
+def _leave_server(requests: socket.socket, descriptors: list[int]) -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (*_OF_THE_PACK, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    requests.close()
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _run(request: bytes, pipes: list[int]) -> None:
+    """Call the function that a request names, and end without what the server would do at its exit."""
+    status = 1
+    try:
+        module, function, *arguments = json.loads(request)
+        getattr(importlib.import_module(module), function)(*arguments, *pipes)
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 - the last frame of a process: what it raised goes into its log
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as _requests:
+        preload(sys.argv[2:])
+        serve(_requests)

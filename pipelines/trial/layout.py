@@ -1,0 +1,62 @@
+"""The draw of a process's layout: hash seed, size of the environment, heap and mappings, and the allocator.
+
+Where code and data lie moves a small workload's time by per cents, the same in every iteration of a process
+and so in every trial that shares it (Mytkowicz et al. 2009). Held still it would be a bias of the sweep;
+drawn anew for every trial it is noise that rounds average away (Curtsinger and Berger 2013). What the kernel
+draws once for a server (libraries, the stack's start) is why servers are renewed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import mmap
+import random
+from collections.abc import Mapping
+
+STEADY: Mapping[str, str] = {
+    "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
+    "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
+    "MALLOC_TOP_PAD_": str(128 << 20),
+}
+"""Keep glibc from giving the heap's top back in every iteration and faulting it in again in the next: it does
+so or not by where the heap happens to end, at some microseconds a page. One of the three alone is not enough.
+"""
+
+_PADDING = "PERFSWEEP_PADDING"
+_PAGE = mmap.PAGESIZE
+
+_held: list[object] = []
+"""Blocks that shift the heap, alive as long as the process."""
+
+
+def draw(*identity: object) -> int:
+    """A seed of 32 bits, as PYTHONHASHSEED takes it, from what a process is known by."""
+    text = "\n".join(map(str, identity))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+def environment(allocator: str, seed: int | None) -> dict[str, str]:
+    """Variables that a server, or a trial by exec, starts with.
+
+    With a seed its strings hash by it and its stack begins elsewhere; without one, strings hash the same in
+    every sweep, which is what evidence needs.
+    """
+    steady = dict(STEADY) if allocator == "steady" else {}
+    if seed is None:
+        return {**steady, "PYTHONHASHSEED": "0"}
+    padding = "." * random.Random(seed).randrange(_PAGE)
+    return {**steady, "PYTHONHASHSEED": str(seed), _PADDING: padding}
+
+
+def shift_addresses(seed: int) -> None:
+    """Move what this process allocates from here on: the heap's end, its free blocks, and new mappings."""
+    rng = random.Random(seed)
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "sbrk"):
+        libc.sbrk.restype = ctypes.c_void_p
+        libc.sbrk(ctypes.c_ssize_t(64 * rng.randrange(4 * _PAGE // 64)))
+    _held.append(mmap.mmap(-1, _PAGE * rng.randrange(1, 512)))
+    blocks = [bytearray(rng.randrange(512, 8192)) for _ in range(200)]
+    # Every second one leaves a hole, which small tensors of the arm will fill.
+    _held.extend(blocks[::2])

@@ -1,0 +1,72 @@
+"""A sweep draws addresses and hash seeds anew in every round, and a fork server is one draw of several."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from pipelines.config.types import DesignConfig
+from pipelines.execution import launch, pack
+from pipelines.plan import plan
+from pipelines.store.progress import read_progress
+from pipelines.store.records import Kind, SweepFolder, TrialRecord
+from workloads.api import Device
+
+Rounds = Mapping[int, TrialRecord]
+
+
+@pytest.fixture
+def measured(command, tmp_path: Path):
+    """Rounds of each arm, and its evidence, of a sweep of two arms that run the same code."""
+
+    def measure(**options: object) -> tuple[dict[str, dict[int, TrialRecord]], list[TrialRecord]]:
+        manifest = plan.make_plan(
+            command(DesignConfig("one_at_a_time"), workload="toys.addresses:Addresses", measure=options),
+            Device(),
+        )
+        folder = SweepFolder(tmp_path / "runs" / manifest.sweep.name)
+        launch.prepare(folder, manifest, "")
+        assert pack.main([str(folder.path), manifest.packs[0].id]) == 0
+        progress = read_progress(folder, manifest)
+        rounds: dict[str, dict[int, TrialRecord]] = defaultdict(dict)
+        for (_, number), attempts in progress.timing.items():
+            for arm, trial in attempts[max(attempts)].items():
+                rounds[arm][number] = trial.record
+        evidence = [one.record for (_, kind), one in progress.other.items() if kind is Kind.EVIDENCE]
+        return rounds, evidence
+
+    return measure
+
+
+def addresses(record: TrialRecord) -> tuple[float, ...]:
+    return tuple(value for name, value in record.numbers.items() if name.startswith("address"))
+
+
+def test_every_trial_has_its_own_addresses_and_every_server_its_own_hash_seed(measured) -> None:
+    arms, evidence = measured(rounds=4, servers=2)
+    for rounds in arms.values():
+        assert len({addresses(record) for record in rounds.values()}) == 4
+        # relative to one another as well: a shift of everything by the same amount would move no two apart
+        assert len({tuple(a - addresses(r)[0] for a in addresses(r)) for r in rounds.values()}) >= 3
+    for number in range(4):
+        first, second = (rounds[number] for rounds in arms.values())
+        assert addresses(first) != addresses(second)
+        assert first.server == second.server
+        assert first.numbers["hash"] == second.numbers["hash"]
+    servers = [record.server for record in next(iter(arms.values())).values()]
+    assert servers[0] == servers[1] != servers[2] == servers[3]
+    hashes = [record.numbers["hash"] for record in next(iter(arms.values())).values()]
+    assert len(set(hashes)) == 2
+    assert {record.numbers["hash"] for record in evidence} == {hashes[0]}, (
+        "evidence is the same in every sweep"
+    )
+
+
+def test_the_allocator_is_held_still_unless_it_is_to_be_the_systems(measured) -> None:
+    for allocator, steady in (("steady", True), ("system", False)):
+        arms, _ = measured(rounds=2, allocator=allocator)
+        settings = next(iter(next(iter(arms.values())).values())).environment["settings"]
+        assert ("MALLOC_TOP_PAD_" in settings) is steady

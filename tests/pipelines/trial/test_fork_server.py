@@ -1,0 +1,113 @@
+"""The fork server: how its children end, what they start with, and that none outlives it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelines.execution.spawn import ForkServer, wait
+from pipelines.store.records import Outcome
+
+
+def leave(status: str) -> None:
+    """First function of a child: end as told."""
+    if status.startswith("-"):
+        os.kill(os.getpid(), -int(status))
+    sys.exit(int(status))
+
+
+def tell(file: str) -> None:
+    """First function of a child: write down what it starts with."""
+    facts = {
+        "start method": multiprocessing.get_start_method(allow_none=True),
+        "collects": signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL,
+        "ends on SIGTERM": signal.getsignal(signal.SIGTERM) == signal.SIG_DFL,
+        "seed": os.environ["PYTHONHASHSEED"],
+        "torch": "torch" in sys.modules,
+        "descriptors": [str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if _stays_open(one)],
+    }
+    Path(file).write_text(json.dumps(facts))
+
+
+def _stays_open(descriptor: Path) -> bool:
+    return int(descriptor.name) > 2 and descriptor.exists()
+
+
+def stay(file: str) -> None:
+    """First function of a child: say that it runs, and wait to be killed."""
+    from pipelines.trial.parent import die_with_parent
+
+    die_with_parent()
+    Path(file).write_text(str(os.getpid()))
+    signal.pause()
+
+
+@pytest.fixture(scope="module")
+def server() -> ForkServer:
+    return ForkServer(
+        [],
+        {
+            "PYTHONHASHSEED": "5",
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
+        },
+    )
+
+
+@pytest.mark.parametrize("status", ["0", "3", "-9", "-11"])
+def test_a_child_ends_with_the_status_it_ends_with(server: ForkServer, status: str) -> None:
+    child = server.call(leave, status)
+    ending = wait([child], 60)
+    assert child.code() == int(status)
+    assert (ending is None) is (status == "0")
+
+
+def test_children_end_in_any_order_and_none_takes_the_status_of_another(server: ForkServer) -> None:
+    children = [server.call(leave, str(status)) for status in (1, 2, 0, 4)]
+    for child in children:
+        wait([child], 60)
+    assert [child.code() for child in children] == [1, 2, 0, 4]
+
+
+def test_a_child_starts_as_a_users_process_does(server: ForkServer, tmp_path: Path) -> None:
+    file = tmp_path / "facts.json"
+    assert wait([server.call(tell, str(file))], 60) is None
+    facts = json.loads(file.read_text())
+    assert facts.pop("descriptors") == [], "a descriptor of the server would keep its pipes open"
+    assert facts == {
+        "start method": None,
+        "collects": True,
+        "ends on SIGTERM": True,
+        "seed": "5",
+        "torch": True,
+    }
+
+
+def test_a_child_that_hangs_is_given_up_at_its_deadline(server: ForkServer, tmp_path: Path) -> None:
+    ending = wait([server.call(stay, str(tmp_path / "pid"))], 0.5)
+    assert ending is not None and ending.outcome is Outcome.TIMEOUT
+
+
+def test_no_child_outlives_its_server(tmp_path: Path) -> None:
+    server, file = ForkServer([]), tmp_path / "pid"
+    child = server.call(stay, str(file))
+    while not file.exists():
+        time.sleep(0.01)
+    del server
+    ending = wait([child], 60)
+    assert ending is not None and child.code() == -signal.SIGKILL
+    while Path(f"/proc/{file.read_text()}").exists():  # the kernel's signal comes after the pipe's end
+        time.sleep(0.01)
+
+
+def test_a_server_that_has_died_is_named() -> None:
+    server = ForkServer([])
+    server._process.kill()
+    with pytest.raises(RuntimeError, match="the server that forks trials ended with status"):
+        server.call(leave, "0")

@@ -1,0 +1,26 @@
+"""Fork servers that the sweeps of one test process share: each takes seconds to import torch."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pipelines.execution.spawn import ForkServer
+
+TAKEN = ("pipelines.execution.servers", "pipelines.check.check", "pipelines.profiling.profile")
+"""Modules that start one."""
+
+
+def shared_server(modules: Sequence[str], env: Mapping[str, str] | None = None) -> ForkServer:
+    """One server for all that would start with the same variables, in the same folder.
+
+    What else is to be imported is the children's business: the tests' workloads are small.
+    """
+    return _server(tuple(sorted((env or {}).items())), os.environ.get("PYTHONPATH", ""), Path.cwd())
+
+
+@functools.lru_cache(maxsize=2)
+def _server(env: tuple[tuple[str, str], ...], path: str, folder: Path) -> ForkServer:
+    return ForkServer([], dict(env))
