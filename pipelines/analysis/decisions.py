@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pipelines.statistics.estimates import Estimate, estimate_effect
 from pipelines.statistics.log_ratios import Rounds
 from pipelines.statistics.verdicts import Judgement, Verdict, decide_verdicts
-from pipelines.store.records import AA, Effect
+from pipelines.store.records import PLACEBO, Effect
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """Estimates and verdicts by effect id; `floor` is how far equal arms may lie apart, 0 without any."""
+    """Estimates and verdicts by effect id; `floor` is how far placebos may lie off, 0 without any."""
 
     estimates: dict[str, Estimate]
     verdicts: dict[str, Judgement]
@@ -25,8 +25,8 @@ def decide(
 ) -> Decisions:
     """Judge effects against one another, corrected for their number (Holm 1979).
 
-    Two equal arms are a control and not among the comparisons: how far they lie apart is the least that is
-    called.
+    Placebos are a control and not among the comparisons: how far they lie from the reference is the least
+    that is called.
 
     Parameters
     ----------
@@ -36,14 +36,14 @@ def decide(
     """
     ratios = {effect.id: times.log_ratios(effect) for effect in effects}
     measured = [effect for effect in effects if len(ratios[effect.id])]
-    comparisons = sum(effect.design != AA for effect in measured)
+    comparisons = sum(effect.design != PLACEBO for effect in measured)
     estimates = {
         effect.id: estimate_effect(
-            ratios[effect.id], 1 if effect.design == AA else comparisons, times.variance(effect)
+            ratios[effect.id], 1 if effect.design == PLACEBO else comparisons, times.variance(effect)
         )
         for effect in measured
     }
-    control = {effect.id: estimates[effect.id] for effect in measured if effect.design == AA}
+    control = {effect.id: estimates[effect.id] for effect in measured if effect.design == PLACEBO}
     compared = {name: estimate for name, estimate in estimates.items() if name not in control}
     floor = max(map(_reach, control.values()), default=0.0)
     withheld = {name: verdict for name, verdict in withheld.items() if name in compared}
@@ -52,6 +52,6 @@ def decide(
 
 
 def _reach(control: Estimate) -> float:
-    """How far from equal the interval of two equal arms reaches."""
+    """How far from equal the interval of a placebo reaches."""
     interval = control.interval
     return max(abs(interval.low), abs(interval.high)) if interval else 0.0

@@ -138,7 +138,7 @@ class Judge:
         if decisions.floor:
             apart = math.expm1(decisions.floor)
             self.notes.append(
-                f"two equal arms lie within {apart:.2%} of one another: no smaller effect is called"
+                f"placebos, which equal the reference, show up to {apart:.2%}: no smaller effect is called"
             )
         return tuple(
             self._result(effect, excluded[effect.id], parities[effect.id], decisions) for effect in effects

@@ -1,4 +1,4 @@
-"""Can this machine resolve a difference? Equal arms, and delays of known size, measured like any sweep."""
+"""Can this machine resolve a difference? Placebos, and delays of known size, measured like any sweep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan import plan
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.progress import read_progress
-from pipelines.store.records import AA, Manifest, SweepFolder
+from pipelines.store.records import PLACEBO, Manifest, SweepFolder
 from pipelines.terminal import console_here
 from pipelines.trial import environment
 from workloads import registry
@@ -41,7 +41,7 @@ FIGURES = {"wall time": "ns_per_unit", "CPU time": "cpu_ns_per_unit"}
 
 @dataclass(frozen=True)
 class Resolution:
-    """What a figure (wall or CPU time) made of an injected delay; 0 is the arm that equals the reference."""
+    """What a figure (wall or CPU time) made of an injected delay; 0 is a placebo, which has none."""
 
     figure: str
     delay: int
@@ -49,7 +49,7 @@ class Resolution:
 
     @property
     def right(self) -> bool:
-        """Whether the delay was called slower; or, of two equal arms, neither was called anything."""
+        """Whether the delay was called slower; or a placebo was called nothing."""
         if self.delay:
             return self.result.verdict is Verdict.SLOWER
         return self.result.verdict in (Verdict.NO_DIFFERENCE, Verdict.UNDECIDED)
@@ -67,7 +67,7 @@ def selftest(budget: float) -> int:
 
 
 def run(console: Console, budget_s: float = BUDGET_S) -> bool:
-    """Measure, print the answer, and say whether wall time resolves 3 % and keeps silent about equal arms."""
+    """Measure, print the answer, and say whether wall time resolves 3 % and keeps silent about placebos."""
     started = time.monotonic()
     device = environment.device_facts()
     with tempfile.TemporaryDirectory(prefix="perfsweep-selftest-") as folder:
@@ -78,7 +78,7 @@ def run(console: Console, budget_s: float = BUDGET_S) -> bool:
 
 
 def passes(found: list[Resolution]) -> bool:
-    """Whether wall time resolves every delay from 3 % up, and calls two equal arms nothing."""
+    """Whether wall time resolves every delay from 3 % up, and calls placebos nothing."""
     needed = [
         one for one in found if one.figure == "wall time" and (one.delay == 0 or one.delay >= MUST_RESOLVE)
     ]
@@ -101,7 +101,7 @@ def command(runs: Path, budget_s: float) -> SweepCommand:
             rounds_max=400,
             budget_s=budget_s,
             repeats=0,
-            aa=True,
+            placebo=2,
         ),
         sweep=SweepConfig(
             name="selftest", designs=[DesignConfig("one_at_a_time", levels={"delay": list(DELAYS)})]
@@ -119,7 +119,7 @@ def _measure(
     sweep = SweepFolder(runs / manifest.sweep.name)
     launch.prepare(sweep, manifest, "")
     console.print(
-        f"measuring two equal arms and delays of {', '.join(map(str, DELAYS))} % on"
+        f"measuring placebos and delays of {', '.join(map(str, DELAYS))} % on"
         f" {device.name or device.type}, for at most {budget_s:.0f} s"
     )
     ahead = progress_display.trials_ahead(
@@ -136,7 +136,7 @@ def _resolutions(sweep: SweepFolder, manifest: Manifest, trials: pl.DataFrame) -
     found = []
     for figure, column in FIGURES.items():
         for result in Judge(manifest, cls, progress, used, column).effects():
-            delay = 0 if result.effect.design == AA else int(result.effect.level)
+            delay = 0 if result.effect.design == PLACEBO else int(result.effect.level)
             found.append(Resolution(figure, delay, result))
     return sorted(found, key=lambda one: (list(FIGURES).index(one.figure), one.delay))
 
@@ -160,7 +160,9 @@ def _show(console: Console, found: list[Resolution], trials: pl.DataFrame, secon
         )
     fit = "resolves" if passes(found) else "does not resolve"
     console.print(
-        f"this machine {fit} {MUST_RESOLVE} % by wall time; the test took {seconds:.0f} s", highlight=False
+        f"this machine {fit} {MUST_RESOLVE} % by wall time, across {timing['server'].n_unique()} fork"
+        f" servers; the test took {seconds:.0f} s",
+        highlight=False,
     )
 
 
@@ -169,7 +171,7 @@ def _cells(one: Resolution) -> list[str]:
     if result.ratio is None or result.low is None or result.high is None:
         return ["", "", "", str(result.rounds), result.word, "no"]
     return [
-        f"{one.delay} %" if one.delay else "A/A",
+        f"{one.delay} %" if one.delay else f"placebo {result.effect.level}",
         f"{math.expm1(math.log(result.ratio)):+.2%}",
         f"{result.low - 1:+.2%} .. {result.high - 1:+.2%}",
         str(result.rounds),

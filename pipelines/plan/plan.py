@@ -15,7 +15,7 @@ from pipelines.plan import designs
 from pipelines.plan.arms import Space
 from pipelines.plan.designs import Assignment, Design, PlannedEffect
 from pipelines.plan.fractional import fractional
-from pipelines.store.records import AA, Arm, Effect, Manifest, Pack, Refused, Sweep
+from pipelines.store.records import PLACEBO, Arm, Effect, Manifest, Pack, Refused, Sweep
 from pipelines.trial.identity import arm_id, code_digest
 from workloads import registry
 from workloads.api import Device, Workload
@@ -47,11 +47,11 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
     unique = {effect.id: effect for effect in (_identified(effect, arm_for) for effect in planned)}
     effects = tuple(unique.values())
     always = list(dict.fromkeys(named.values()))
-    if command.measure.aa:
-        again = _again(ids[always[0]], next(iter(named)))
-        ids[again.id] = again
-        always.append(again.id)
-        effects += (_aa_effect(again, always[0]),)
+    for number in range(1, command.measure.placebo + 1):
+        copy = _placebo(ids[always[0]], number)
+        ids[copy.id] = copy
+        always.append(copy.id)
+        effects += (_placebo_effect(copy, always[0]),)
     packs = _packs(effects, always, ids, space, command)
     sweep = _sweep(
         cls,
@@ -221,19 +221,19 @@ def _identified(effect: PlannedEffect, arm_for: Any) -> Effect:
     )
 
 
-def _again(reference: Arm, name: str) -> Arm:
-    """The reference once more, as an arm of its own."""
-    identity = hashlib.sha256(f"{reference.id} again".encode()).hexdigest()[:16]
-    return Arm(id=identity, label=f"{name} again", levels=reference.levels)
+def _placebo(reference: Arm, number: int) -> Arm:
+    """The reference once more, with junk in its memory, as an arm of its own."""
+    identity = hashlib.sha256(f"{reference.id} placebo {number}".encode()).hexdigest()[:16]
+    return Arm(id=identity, label=f"placebo {number}", levels=reference.levels, placebo=number)
 
 
-def _aa_effect(again: Arm, reference: str) -> Effect:
-    pairs = ((again.id, reference),)
+def _placebo_effect(copy: Arm, reference: str) -> Effect:
+    pairs = ((copy.id, reference),)
     return Effect(
-        id=hashlib.sha256(json.dumps(["aa", pairs]).encode()).hexdigest()[:12],
-        design=AA,
-        toggle="A/A",
-        level="",
+        id=hashlib.sha256(json.dumps([PLACEBO, pairs]).encode()).hexdigest()[:12],
+        design=PLACEBO,
+        toggle=PLACEBO,
+        level=str(copy.placebo),
         pairs=pairs,
     )
 

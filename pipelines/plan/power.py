@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from pipelines.statistics.detectable import detectable_effect
-from pipelines.store.records import AA, Effect, Manifest
+from pipelines.store.records import PLACEBO, Effect, Manifest
 from workloads.errors import ConfigError
 
 PLANNING_PAIR_SD = 0.02
@@ -49,7 +49,7 @@ def power(manifest: Manifest, pair_sd: float = PLANNING_PAIR_SD, replications: i
     """What the plan of a sweep can see in a pair of arms; a contrast of many arms sees more."""
     measure = manifest.sweep.measure
     n = measure.rounds // measure.stride if replications is None else replications
-    comparisons = sum(effect.design != AA for effect in manifest.effects)
+    comparisons = sum(effect.design != PLACEBO for effect in manifest.effects)
     degrees = sum((len(pack.arms) - 1) * (n - 1) for pack in manifest.packs)
     return Power(n, comparisons, pair_sd, detectable_effect(n, pair_sd, max(1, comparisons), degrees))
 

@@ -19,7 +19,7 @@ from pipelines.analysis.effect_columns import effect_name
 from pipelines.analysis.judge import EffectResult
 from pipelines.analysis.oracles import Quality
 from pipelines.analysis.rulings import RuledClaim
-from pipelines.store.schema import AA
+from pipelines.store.schema import PLACEBO
 from pipelines.units import percent
 
 PROSE = 40
@@ -86,7 +86,7 @@ def fastest_first(effects: Iterable[EffectResult]) -> list[EffectResult]:
 
 def has_several_designs(comparison: Comparison) -> bool:
     """Whether one level may stand in several tables, so that a line about it has to say which is meant."""
-    return len({result.effect.design for result in comparison.effects} - {AA}) > 1
+    return len({result.effect.design for result in comparison.effects} - {PLACEBO}) > 1
 
 
 CORNERS: tuple[Column[Corners], ...] = (

@@ -90,7 +90,7 @@ class SearchSweep:
             console.print(self.where.line, style="yellow", highlight=False)
         command.cluster.executor = self.where.executor
         self.device = executor_choice.planning_device(command.cluster, self.where, environment.device_facts())
-        fixed = {"rounds": rounds, "precision": None, "budget_s": None, "aa": False, "repeats": 0}
+        fixed = {"rounds": rounds, "precision": None, "budget_s": None, "placebo": 0, "repeats": 0}
         self._planned = dataclasses.replace(command, measure=dataclasses.replace(command.measure, **fixed))
         self.space, self.manifest = _alone(self._planned, self.device, reference)
         self.folder = SweepFolder(Path(command.runs) / self.manifest.sweep.name)

@@ -59,7 +59,7 @@ def decide_verdicts(
     withheld : comparisons that have their verdict for other reasons (results differ, fewer units done); their
         times are not looked at, so they are not counted either
     margin : log ratio within which there is no difference
-    floor : upper bound of |A/A|, the log ratio that two equal arms of the sweep showed; no smaller effect is
+    floor : largest log ratio that placebos, copies of the reference, may have shown; no smaller effect is
         called
 
     Raises

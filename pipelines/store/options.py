@@ -104,9 +104,11 @@ class MeasureConfig:
     repeats: int = option(
         2, "Rounds of a pack that are measured again because something disturbed them.", least=0, method=False
     )
-    aa: bool = option(
-        False,
-        "Carry the first reference twice, and call no effect that is smaller than the difference of the two.",
+    placebo: int = option(
+        0,
+        "Copies of the first reference that only keep junk from their set-up; no effect is called that is"
+        " smaller than what they show.",
+        least=0,
         method=False,
     )
     seeds: int = option(

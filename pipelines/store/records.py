@@ -39,7 +39,7 @@ from pipelines.store.files import (
     write_once,
 )
 from pipelines.store.schema import (
-    AA,
+    PLACEBO,
     SCHEMA,
     Arm,
     Effect,
@@ -59,7 +59,7 @@ from workloads.api import Evidence
 from workloads.errors import ConfigError, RecordError
 
 __all__ = [
-    "AA",
+    "PLACEBO",
     "SCHEMA",
     "Arm",
     "Effect",

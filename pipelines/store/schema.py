@@ -13,8 +13,8 @@ from pipelines.store.options import MeasureConfig, TrackingConfig
 
 SCHEMA = 1
 
-AA = "aa"
-"""Design of the effect that compares an arm with itself."""
+PLACEBO = "placebo"
+"""Design of the effects that compare an arm with itself."""
 
 
 class Outcome(StrEnum):
@@ -46,11 +46,16 @@ class StoredValue(BaseModel):
 
 
 class Arm(StoredValue):
-    """A workload configuration plus one level for each toggle."""
+    """A workload configuration plus one level for each toggle.
+
+    A `placebo` is a copy of the first reference that keeps junk from its set-up, the more the higher its
+    number; 0 is an arm of its own.
+    """
 
     id: str
     label: str
     levels: dict[str, str | int | float]
+    placebo: int = 0
 
 
 class Effect(StoredValue):

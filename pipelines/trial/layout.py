@@ -60,3 +60,13 @@ def shift_addresses(seed: int) -> None:
     blocks = [bytearray(rng.randrange(512, 8192)) for _ in range(200)]
     # Every second one leaves a hole, which small tensors of the arm will fill.
     _held.extend(blocks[::2])
+
+
+def keep_junk(amount: int) -> None:
+    """Keep `amount` times what does nothing: objects, entries of a dict, small tensors and a large one."""
+    import torch
+
+    _held.append([[number] for number in range(1000 * amount)])
+    _held.append({f"entry {number}": number for number in range(500 * amount)})
+    _held.append([torch.zeros(64) for _ in range(30 * amount)])
+    _held.append(torch.zeros(250_000 * amount))

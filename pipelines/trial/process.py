@@ -198,6 +198,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     _refuse_unsupported(levels, device)
     if spec.kind is Kind.TIMING:
         layout.shift_addresses(_layout_seed(spec))
+        layout.keep_junk(spec.arm.placebo)
     _prepare_process(spec, device, rank, folder)
     log = log_of(levels, spec, folder, rank)
     context = _context(spec, folder, device, rank, log)

@@ -1,7 +1,9 @@
 """Matrix products, and a delay of known size: that many per cent more of the same products.
 
 The delay is work and not a sleep, so that it stays the same share of an iteration however fast the machine is
-just now, and so that a neighbour slows it down as it slows down everything else.
+just now, and so that a neighbour slows it down as it slows down everything else. An iteration keeps all of
+its products until it ends, as a training keeps activations: a machine whose allocator hands memory back and
+faults it in again, or whose speed depends on where memory lies, shows it here.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ class SelftestConfig:
 
 
 class Selftest(Workload):
-    """One iteration multiplies the same two matrices again and again, and keeps the last product."""
+    """One iteration multiplies the same two matrices again and again, each time into fresh memory."""
 
     Config = SelftestConfig
     toggles = (
@@ -53,14 +55,13 @@ class Selftest(Workload):
         self._left, self._right = (
             torch.randn(config.size, config.size, generator=generator).to(self._device) for _ in range(2)
         )
-        self._product = torch.empty_like(self._left)
         self._each = round(config.products * (1 + float(levels["delay"]) / 100))
         self._steps = 0
 
     def step(self, clock: Clock) -> None:
         """All products, those of the delay included, go through the same call."""
-        for _ in range(self._each):
-            torch.mm(self._left, self._right, out=self._product)
+        products = [torch.mm(self._left, self._right) for _ in range(self._each)]
+        self._product = products[-1]
         self._steps += 1
 
     def progress(self) -> float:

@@ -56,18 +56,20 @@ def test_a_factorial_tells_main_effects_and_their_interaction(command) -> None:
 def test_two_equal_arms_set_the_least_effect_that_is_called(command) -> None:
     design = DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [2]})
     twice = lambda levels: cost(levels) * (0.97 if levels["slab"] == 2 else 1.0)  # noqa: E731
-    effects = compared(*simulated(command(design, measure={**ROUNDS, "aa": True}), twice, noise=0.03)).effects
+    effects = compared(
+        *simulated(command(design, measure={**ROUNDS, "placebo": 1}), twice, noise=0.03)
+    ).effects
     single, slab, equal = effects
-    assert (equal.effect.toggle, equal.arm_label, equal.base_label) == ("A/A", "naive again", "baseline")
+    assert (equal.effect.toggle, equal.arm_label, equal.base_label) == ("placebo", "placebo 1", "baseline")
     assert equal.verdict not in (Verdict.FASTER, Verdict.SLOWER)
     assert single.verdict is Verdict.FASTER
     assert slab.verdict is Verdict.UNDECIDED, "the noise of 3 % hides 3 %"
 
 
 def test_a_floor_is_said_in_a_note_and_calls_smaller_effects_undecided(command) -> None:
-    sweep = command(DesignConfig("one_at_a_time", levels={"slab": [2]}), measure={**ROUNDS, "aa": True})
+    sweep = command(DesignConfig("one_at_a_time", levels={"slab": [2]}), measure={**ROUNDS, "placebo": 1})
     folder, manifest = simulated(sweep, lambda levels: 0.97 if levels["slab"] == 2 else 1.0, noise=0.001)
-    again = next(arm.id for arm in manifest.arms if arm.label == "naive again")
+    again = next(arm.id for arm in manifest.arms if arm.placebo)
     for record in folder.path.glob(f"trials/{again}/p000-r*/record.json"):
         values = json.loads(record.read_text())
         record.write_text(json.dumps({**values, "region_ns": round(values["region_ns"] * 1.05)}))
@@ -75,7 +77,7 @@ def test_a_floor_is_said_in_a_note_and_calls_smaller_effects_undecided(command) 
     slab, equal = found.effects
     assert equal.verdict is Verdict.SLOWER
     assert slab.verdict is Verdict.UNDECIDED and slab.p is not None and slab.p < 0.01
-    assert any(note.startswith("two equal arms lie within 5.") for note in found.notes)
+    assert any(note.startswith("placebos, which equal the reference, show up to 5.") for note in found.notes)
 
 
 def test_a_chain_multiplies_up_to_its_last_step(command) -> None:

@@ -11,7 +11,7 @@ from machines import CALM, PROCESSES, SHARED, Machine, decided, effects_of, roun
 from pipelines.analysis.decisions import decide
 from pipelines.statistics.estimates import precise_enough
 from pipelines.statistics.verdicts import Verdict
-from pipelines.store.records import AA
+from pipelines.store.records import PLACEBO
 
 CLAIMS = (Verdict.FASTER, Verdict.SLOWER)
 
@@ -101,7 +101,7 @@ def test_a_planted_effect_is_called_by_its_sign_and_nothing_else_is() -> None:
 def test_a_control_is_no_comparison_and_sets_the_floor() -> None:
     times = CALM.sweep(np.random.default_rng(26), 1, [0.0, 0.04], rounds=10, iterations=20)[0]
     equal, arm = effects_of(3)
-    control = equal.model_copy(update={"design": AA})
+    control = equal.model_copy(update={"design": PLACEBO})
     found = decide(rounds_of(times), [control, arm], {}, 0.01)
     interval = found.estimates[control.id].interval
     assert interval is not None

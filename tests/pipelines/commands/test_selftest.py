@@ -1,4 +1,4 @@
-"""The self-test: two equal arms and known delays, measured as any sweep is, and what counts as resolved."""
+"""The self-test: placebos and known delays, measured as any sweep is, and what counts as resolved."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GOOD = [
 ]
 
 
-def test_a_machine_that_sees_three_per_cent_and_nothing_between_equal_arms_passes() -> None:
+def test_a_machine_that_sees_three_per_cent_and_nothing_in_placebos_passes() -> None:
     assert passes(GOOD)
 
 
@@ -63,12 +63,14 @@ def test_an_interval_that_misses_the_injected_delay_is_seen() -> None:
     assert not resolution(3, Verdict.SLOWER, 1.04, 1.06).covered
 
 
-def test_the_sweep_has_each_delay_against_the_undelayed_arm_and_an_equal_pair(tmp_path: Path) -> None:
+def test_the_sweep_has_each_delay_against_the_undelayed_arm_and_placebos(tmp_path: Path) -> None:
     manifest = plan.make_plan(selftest.command(tmp_path, 60.0), Device())
     shown = [(effect.design, effect.toggle, effect.level) for effect in manifest.effects]
-    assert shown == [("one_at_a_time", "delay", level) for level in ("1", "3", "10")] + [("aa", "A/A", "")]
-    assert [arm.label for arm in manifest.arms][-1] == "naive again"
-    assert len(manifest.packs) == 1 and len(manifest.packs[0].arms) == 5
+    assert shown == [("one_at_a_time", "delay", level) for level in ("1", "3", "10")] + [
+        ("placebo", "placebo", number) for number in "12"
+    ]
+    assert [arm.placebo for arm in manifest.arms] == [0, 0, 0, 0, 1, 2]
+    assert len(manifest.packs) == 1 and len(manifest.packs[0].arms) == 6
 
 
 @pytest.mark.parametrize("budget", ["0", "-3", "inf", "soon"])
@@ -83,7 +85,7 @@ def test_a_budget_that_is_no_time_is_refused(budget: str, capsys: pytest.Capture
 def test_doubled_work_is_resolved_anywhere_and_no_delay_is_called_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Which small delays a machine resolves, and how far equal arms lie apart, is the self-test's to say."""
+    """Which small delays a machine resolves, and how far placebos lie apart, is the self-test's to say."""
     monkeypatch.setattr(selftest, "DELAYS", (10, 100))
     out = StringIO()
     selftest.run(Console(file=out, width=100), budget_s=40.0)
@@ -94,6 +96,6 @@ def test_doubled_work_is_resolved_anywhere_and_no_delay_is_called_faster(
         if line.strip().startswith(("wall time", "CPU time"))
     }
     assert "slower" in rows["CPU", "100"] and "yes" in rows["CPU", "100"], text
-    slowed = [row for (time, injected), row in rows.items() if time == "CPU" and injected != "A/A"]
+    slowed = [row for (time, injected), row in rows.items() if time == "CPU" and injected != "placebo"]
     assert not [row for row in slowed if "faster" in row], text
-    assert {injected for _, injected in rows} == {"A/A", "10", "100"}, text
+    assert {injected for _, injected in rows} == {"placebo", "10", "100"}, text

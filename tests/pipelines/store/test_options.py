@@ -24,6 +24,7 @@ METHOD = {
     "seed": 0,
     "isolation": "fresh",
     "memory_gib": None,
+    "allocator": "steady",
 }
 """Options that are part of the method, with their defaults."""
 
@@ -45,7 +46,9 @@ OTHER = {
     "budget_s": 1.0,
     "rounds_max": 41,
     "repeats": 3,
-    "aa": True,
+    "placebo": 2,
+    "servers": 2,
+    "allocator": "system",
     "seeds": 6,
     "turns": 6,
 }

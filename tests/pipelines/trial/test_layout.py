@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from pipelines.trial import layout
 
 MOVED = """
@@ -32,6 +34,21 @@ def test_servers_differ_in_hash_seed_and_in_the_size_of_their_environment() -> N
     assert len({env["PYTHONHASHSEED"] for env in drawn}) == 20
     assert len({sum(map(len, env.values())) for env in drawn}) >= 15
     assert layout.environment("system", None) == {"PYTHONHASHSEED": "0"}
+
+
+def test_a_placebo_keeps_its_junk_and_an_arm_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[object] = []
+    monkeypatch.setattr(layout, "_held", held)
+    for amount in (0, 2):
+        held.clear()
+        layout.keep_junk(amount)
+        objects, entries, tensors, large = held
+        assert (len(objects), len(entries), len(tensors), large.numel()) == (
+            1000 * amount,
+            500 * amount,
+            30 * amount,
+            250_000 * amount,
+        )
 
 
 def test_the_heap_ends_elsewhere_with_every_seed() -> None:
