@@ -66,6 +66,7 @@ class Level:
     unsupported : reason why this level cannot act on a device, or None
     env : variables set before the process starts importing; ``{scratch_dir}`` is filled in
     compiles_anew : whether compiled code that other trials left is out of a trial's reach
+    autotunes : whether compiling chooses kernels by timing them, so that equal code may come out otherwise
     ranks, per_gpu : number of processes that form one trial; `per_gpu` makes it one for each GPU where that
         is more
     loosened : another class than `parity` where a workload configuration and the other levels demand it, or
@@ -85,6 +86,7 @@ class Level:
     unsupported: Callable[[Device], str | None] = lambda device: None
     env: Mapping[str, str] = field(default_factory=dict)
     compiles_anew: bool = False
+    autotunes: bool = False
     ranks: int = 1
     per_gpu: bool = False
     loosened: Callable[[Any, Levels], Parity | None] = lambda config, levels: None

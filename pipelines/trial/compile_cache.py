@@ -3,6 +3,8 @@
 Every process compiles into a folder of its own. A counting trial starts with an empty one: what its arm costs
 when nothing is compiled yet is its column. It leaves what it compiled to the sweep; evidence trials take from
 there and add to it, and timing trials take and never add, so that a round finds what the round before found.
+Autotuned code is a draw, since kernels are chosen by timing them: each fork server has its own, which its
+first timing trial compiles.
 The sweep's folder is kept by torch build, device and code, because compiled code of another of these is
 either useless or wrong. An arm that is to compile anew neither takes nor leaves anything.
 """
@@ -32,8 +34,15 @@ def shared_folder(cache_dir: Path, torch_version: str, device_name: str, code: s
 
 
 @contextmanager
-def compile_cache(kind: Kind, shared: Path, own: Path, anew: bool = False) -> Iterator[None]:
-    """Point torch.compile at a folder of this process, filled and kept as its kind of trial asks."""
+def compile_cache(
+    kind: Kind, shared: Path, own: Path, anew: bool = False, draw: int | None = None
+) -> Iterator[None]:
+    """Point torch.compile at a folder of this process, filled and kept as its kind of trial asks.
+
+    `draw` is what autotuned code is kept apart by in timing trials; None: it is compiled once for all.
+    """
+    if drawn := kind is Kind.TIMING and draw is not None:
+        shared = shared / f"draw-{draw}"
     own.mkdir(parents=True, exist_ok=True)
     if kind is not Kind.COUNTING and not anew:
         link_files(shared, own)
@@ -41,7 +50,7 @@ def compile_cache(kind: Kind, shared: Path, own: Path, anew: bool = False) -> It
     os.environ[VARIABLE] = str(own)
     try:
         yield
-        if kind in (Kind.COUNTING, Kind.EVIDENCE) and not anew:
+        if (drawn or kind in (Kind.COUNTING, Kind.EVIDENCE)) and not anew:
             link_files(own, shared)
     finally:
         os.environ.pop(VARIABLE) if before is None else os.environ.update({VARIABLE: before})

@@ -206,7 +206,9 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     workload = cls()
     shared = compile_cache.shared_folder(Path(spec.cache_dir), str(torch.__version__), device.name, spec.code)
     anew = any(level.compiles_anew for level in levels.values())
-    with compile_cache.compile_cache(spec.kind, shared, folder / "scratch" / f"compiled{rank}", anew):
+    draw = spec.server if any(level.autotunes for level in levels.values()) else None
+    own = folder / "scratch" / f"compiled{rank}"
+    with compile_cache.compile_cache(spec.kind, shared, own, anew, draw):
         start = time.perf_counter()
         try:
             workload.setup(workload_config(cls, spec.config), spec.arm.levels, context)

@@ -135,7 +135,10 @@ TOGGLES = (
     shared.compile(
         *("default", "reduce_overhead", "max_autotune"),
         every=_STATIC,
-        each={"reduce_overhead": {"unsupported": shared.needs_graphs, "witness": "cudagraph_recordings"}},
+        each={
+            "reduce_overhead": {"unsupported": shared.needs_graphs, "witness": "cudagraph_recordings"},
+            "max_autotune": {"autotunes": True},
+        },
         source="Issue 2",
     ),
     shared.compile_cache(

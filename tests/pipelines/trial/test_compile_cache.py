@@ -52,6 +52,14 @@ def test_what_a_trial_finds_and_what_it_leaves(
     assert not own.exists()
 
 
+def test_autotuned_code_is_kept_for_the_trials_of_one_draw_and_no_other(tmp_path: Path, shared: Path) -> None:
+    own = tmp_path / "own"
+    for draw, compiled in ((1, {}), (1, {"new.so": "of draw 1"}), (2, {})):
+        with compile_cache(Kind.TIMING, shared, own, draw=draw):
+            assert files(own) == compiled
+            (own / "new.so").write_text(f"of draw {draw}")
+
+
 @pytest.mark.parametrize("kind", Kind)
 def test_an_arm_that_compiles_anew_neither_takes_nor_leaves(tmp_path: Path, shared: Path, kind: Kind) -> None:
     own = tmp_path / "own"
