@@ -148,7 +148,7 @@ def _references(space: Space, command: SweepCommand) -> dict[str, Assignment]:
 def _designed(
     space: Space, command: SweepCommand, references: Mapping[str, Assignment]
 ) -> tuple[list[PlannedEffect], list[designs.Refusal]]:
-    if not command.sweep.designs:
+    if not command.sweep.designs and not command.measure.placebo:
         raise ConfigError(f"sweep={command.sweep.name} has no designs; list at least one under sweep.designs")
     effects: list[PlannedEffect] = []
     refused: list[designs.Refusal] = []
@@ -156,7 +156,7 @@ def _designed(
         design = _design(space, config, command.axes, references)
         effects += design.effects
         refused += design.refused
-    if not effects:
+    if not effects and not command.measure.placebo:
         raise ConfigError(f"sweep={command.sweep.name} compares nothing: no level differs from the reference")
     return effects, refused
 

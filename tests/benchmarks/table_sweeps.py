@@ -1,0 +1,113 @@
+"""Do answers survive a second sweep? The same equal arms, measured by one sweep after the other.
+
+    python tests/benchmarks/table_sweeps.py digits latentwire --sweeps 10
+
+Each sweep is ``perfsweep sweep workload=W sweep=placebo``: copies of the reference that only keep junk in
+memory, so that every effect is none. Prints how many intervals miss zero, how many sweeps call anything, how
+far an arm's effect moves between sweeps against its own standard error, and what trials had in common.
+Finished sweeps in the folder are read again and not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+QUICK = {
+    "digits": ("measure.iterations=55",),
+    "latentwire": ("workload.preset=test", "measure.iterations=10", "measure.warmup_max=10"),
+    "spd": ("workload.preset=test", "measure.iterations=10"),
+}
+"""What makes a workload's sweep short."""
+
+CALLED = ("faster", "slower")
+
+
+@dataclass(frozen=True)
+class Sweeps:
+    """Effects of placebos [sweeps, placebos] as log ratios, with their intervals, and who was called."""
+
+    log_ratios: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    called: np.ndarray
+    faults: float
+    servers: float
+
+    @property
+    def errors(self) -> np.ndarray:
+        """Standard errors, from intervals of some ten degrees of freedom."""
+        return (self.high - self.low) / (2 * 2.2)
+
+    @property
+    def spread(self) -> float:
+        """How far effects move between sweeps, in their own standard errors: one if these are true."""
+        deviations = self.log_ratios.std(axis=0, ddof=1)
+        return float(np.sqrt(np.mean(deviations**2 / np.mean(self.errors**2, axis=0))))
+
+
+def measure(workload: str, number: int, runs: Path, options: list[str]) -> Path:
+    """Run one sweep, or finish it; return its folder."""
+    name = f"trust-{workload}-{number}"
+    command = [sys.executable, "-m", "pipelines.cli", "sweep", f"workload={workload}", "sweep=placebo"]
+    command += [f"name={name}", f"runs={runs}", "tracking=disabled", *QUICK.get(workload, ()), *options]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    return runs / name
+
+
+def collect(folders: list[Path]) -> Sweeps:
+    """Read the tables of finished sweeps."""
+    effects = [
+        pl.read_parquet(folder / "tables" / "effects.parquet").sort("level")
+        for folder in folders
+        if (folder / "tables" / "effects.parquet").exists()
+    ]
+    trials = pl.concat([pl.read_parquet(folder / "tables" / "trials.parquet") for folder in folders])
+    timing = trials.filter((pl.col("kind") == "timing") & (pl.col("outcome") == "ok"))
+    faults = timing.group_by("arm").agg(pl.col("faults").median())["faults"] if "faults" in timing else None
+    return Sweeps(
+        np.array([[math.log(ratio) for ratio in table["ratio"]] for table in effects]),
+        np.array([[math.log(low) for low in table["low"]] for table in effects]),
+        np.array([[math.log(high) for high in table["high"]] for table in effects]),
+        np.array([[verdict in CALLED for verdict in table["verdict"]] for table in effects]),
+        float(faults.max() - faults.min()) if faults is not None else math.nan,  # type: ignore[operator]
+        timing["server"].n_unique() / len(folders),
+    )
+
+
+def row(workload: str, found: Sweeps) -> str:
+    """One line of the table in Markdown."""
+    sweeps, placebos = found.log_ratios.shape
+    missing = int(((found.low > 0) | (found.high < 0)).sum())
+    width = math.expm1(float(np.median(found.high - found.low)) / 2)
+    return (
+        f"| {workload} | {sweeps} x {placebos} | {missing} of {sweeps * placebos} |"
+        f" {int(found.called.any(axis=1).sum())} of {sweeps} | {found.spread:.2f} | {width:.1%} |"
+        f" {found.servers:.0f} | {found.faults:.0f} |"
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("workloads", nargs="+")
+    parser.add_argument("--sweeps", type=int, default=10)
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    arguments, options = parser.parse_known_args()
+    print("| workload | sweeps x placebos | intervals that miss zero | sweeps that call one |", end="")
+    print(" sd between sweeps / standard error | median half-width | servers | faults an iteration apart |")
+    print("|---|---|---|---|---|---|---|---|")
+    for workload in arguments.workloads:
+        folders = [measure(workload, n, arguments.runs, options) for n in range(arguments.sweeps)]
+        print(row(workload, collect(folders)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
