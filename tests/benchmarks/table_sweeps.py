@@ -102,9 +102,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     arguments, options = parser.parse_known_args()
     print("| workload | sweeps x placebos | intervals that miss zero | sweeps that call one |", end="")
-    print(
-        " sd between sweeps / standard error | median half-width | servers | faults an iteration, 95 % quantile |"
-    )
+    print(" sd between sweeps / standard error | median half-width | servers | faults an iteration (95 %) |")
     print("|---|---|---|---|---|---|---|---|")
     for workload in arguments.workloads:
         folders = [measure(workload, n, arguments.runs, options) for n in range(arguments.sweeps)]
