@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipelines.statistics.estimates import Estimate, estimate_effect
+from pipelines.statistics.estimates import Estimate
 from pipelines.statistics.log_ratios import Rounds
 from pipelines.statistics.verdicts import Judgement, Verdict, decide_verdicts
 from pipelines.store.records import PLACEBO, Effect
@@ -34,16 +34,10 @@ def decide(
     withheld : verdicts, by id, of effects whose arms compute something else or did less work
     margin : log ratio within which there is no difference
     """
-    ratios = {effect.id: times.log_ratios(effect) for effect in effects}
-    measured = [effect for effect in effects if len(ratios[effect.id])]
-    comparisons = sum(effect.design != PLACEBO for effect in measured)
-    estimates = {
-        effect.id: estimate_effect(
-            ratios[effect.id], 1 if effect.design == PLACEBO else comparisons, times.variance(effect)
-        )
-        for effect in measured
-    }
-    control = {effect.id: estimates[effect.id] for effect in measured if effect.design == PLACEBO}
+    all_estimates = {effect.id: times.estimate(effect) for effect in effects}
+    estimates = {name: estimate for name, estimate in all_estimates.items() if estimate.n}
+    controls = {effect.id for effect in effects if effect.design == PLACEBO}
+    control = {name: estimate for name, estimate in estimates.items() if name in controls}
     compared = {name: estimate for name, estimate in estimates.items() if name not in control}
     floor = max(map(_reach, control.values()), default=0.0)
     withheld = {name: verdict for name, verdict in withheld.items() if name in compared}

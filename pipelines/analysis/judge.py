@@ -20,7 +20,7 @@ from pipelines.analysis.outcomes import Counts
 from pipelines.config.validation import workload_config
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.parity.evidence import Agreement
-from pipelines.statistics.estimates import Estimate, break_even, estimate_effect
+from pipelines.statistics.estimates import Estimate, break_even
 from pipelines.statistics.log_ratios import Cell, Rounds
 from pipelines.statistics.verdicts import Judgement, Ruling, Verdict, rule_claim
 from pipelines.store.progress import Progress
@@ -128,13 +128,17 @@ class Judge:
         excluded = {effect.id: self.exclusions.of_effect(effect) for effect in effects}
         parities = {effect.id: self.agreement.of(effect) for effect in effects}
         compared = [effect for effect in effects if excluded[effect.id] is None]
-        withheld = {effect.id: Verdict.FEWER_UNITS for effect in compared if self._did_less(effect)}
+        measure = self.manifest.sweep.measure
+        withheld = {effect.id: Verdict.UNDECIDED for effect in compared if measure.look}
+        withheld |= {effect.id: Verdict.FEWER_UNITS for effect in compared if self._did_less(effect)}
         withheld |= {
             effect.id: Verdict.DIFFERENT
             for effect in effects
             if parities[effect.id].verdict is ParityVerdict.DIFFERENT
         }
-        decisions = decide(self.times, compared, withheld, math.log1p(self.manifest.sweep.measure.margin))
+        decisions = decide(self.times, compared, withheld, math.log1p(measure.margin))
+        if measure.look:
+            self.notes.append("only a look (measure.look): no verdict is called, no claim of times ruled on")
         if decisions.floor:
             apart = math.expm1(decisions.floor)
             self.notes.append(
@@ -177,7 +181,7 @@ class Judge:
             low=low,
             high=high,
             p=estimate.p,
-            rounds=estimate.n,
+            rounds=estimate.rounds,
             method=estimate.method,
             cpu=self._cpu(result.effect),
         )
@@ -193,10 +197,7 @@ class Judge:
 
     def _cpu(self, effect: Effect) -> tuple[float, float, float] | None:
         """The effect in process CPU time: on a shared host it holds still where wall time does not."""
-        ratios = self.cpu_times.log_ratios(effect)
-        if not len(ratios):
-            return None
-        cpu = estimate_effect(ratios, 1, self.cpu_times.variance(effect))
+        cpu = self.cpu_times.estimate(effect)
         return (math.exp(cpu.log_ratio), *cpu.interval.ratios) if cpu.interval else None
 
     def _did_less(self, effect: Effect) -> bool:
@@ -232,11 +233,13 @@ class Judge:
             return f"{Ruling.NOT_MEASURABLE.value}: {claim_refusals.obstacle_text(in_the_way)}"
         if result.outcome:
             return f"{Ruling.UNDECIDED.value}: {result.outcome}"
+        if self.manifest.sweep.measure.look and claim.kind != "predicate":
+            return f"{Ruling.UNDECIDED.value}: a look (measure.look) decides nothing"
         if result.verdict is Verdict.DIFFERENT:
             return f"{Ruling.UNDECIDED.value}: the arm computes something different"
         holds = None
         if claim.kind == "memory":
-            estimate = estimate_effect(self.peaks.log_ratios(result.effect))
+            estimate = self.peaks.estimate(result.effect)
         elif claim.kind == "predicate":
             holds = self._holds(claim, result.effect.pairs[0][0])
         interval = estimate.interval if estimate else None

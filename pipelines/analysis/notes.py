@@ -9,7 +9,7 @@ import polars as pl
 
 from pipelines.analysis.comparable import ComparableTrials
 from pipelines.analysis.judge import Judge
-from pipelines.plan.power import power
+from pipelines.plan.power import Spread, power
 from pipelines.store.progress import Progress
 from pipelines.store.records import Manifest
 
@@ -42,10 +42,13 @@ def _bounds(judge: Judge) -> list[str]:
 
 def _power(judge: Judge) -> list[str]:
     """What the rounds that are there can show, from the spread they have."""
-    variance = judge.times.variance()
-    if variance is None or variance.mean_square == 0:
+    variances = judge.times.variances
+    if not (variances.degrees and variances.noise):
         return []
-    return [str(power(judge.manifest, math.sqrt(2 * variance.mean_square), judge.times.replications))]
+    layout = judge.times.layout
+    # A pair has the variance of two arms.
+    spread = Spread(math.sqrt(2 * variances.noise), math.sqrt(2 * layout.layout if layout else 0.0))
+    return [str(power(judge.manifest, spread, judge.times.replications))]
 
 
 def _isolation(manifest: Manifest, used: pl.DataFrame) -> list[str]:

@@ -5,15 +5,32 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pipelines.statistics.detectable import detectable_effect
+from pipelines.statistics.detectable import detectable_effect, pair_error
 from pipelines.store.records import PLACEBO, Effect, Manifest
 from workloads.errors import ConfigError
 
 PLANNING_PAIR_SD = 0.02
 """Spread of a pair's log ratio assumed before anything was measured; the report states the spread found."""
 
+PLANNING_LAYOUT_SD = 0.01
+"""Spread of a pair's log ratio between servers assumed before anything was measured."""
+
 USELESS = math.log(2)
 """A plan that sees nothing smaller than a factor of two decides nothing that a stopwatch would not."""
+
+LEAST_ROUNDS = 3
+"""Two rounds leave each arm one degree of freedom: an arm noisier than the others would not be noticed."""
+
+LEAST_TO_STOP = 6
+"""Planned rounds from which precision may end a pack: two that agree by luck would cover .89, not .95."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Standard deviation of a pair's log ratio from round to round, and of what stays within a server."""
+
+    pair_sd: float = PLANNING_PAIR_SD
+    layout_sd: float = PLANNING_LAYOUT_SD
 
 
 @dataclass(frozen=True)
@@ -22,50 +39,61 @@ class Power:
 
     Attributes
     ----------
-    replications : rounds, or process generations where processes stay
+    replications : servers, or rounds where each comes from processes of its own
+    rounds : of each replication
     comparisons : effects that the correction counts
-    pair_sd : spread of one pair's log ratio that this assumes
+    spread : that this assumes
     effect : smallest log ratio of a pair of arms that is seen; infinite where nothing can be
     """
 
     replications: int
+    rounds: int
     comparisons: int
-    pair_sd: float
+    spread: Spread
     effect: float
 
     def __str__(self) -> str:
-        what = "round" if self.replications == 1 else "rounds"
-        seen = f"{math.expm1(self.effect):.1%}" if self.effect < USELESS else "nothing under a factor of two"
+        total = self.replications * self.rounds
+        what = "1 round" if total == 1 else f"{total} rounds"
+        what += f" on {self.replications} servers" if self.rounds > 1 else ""
+        nothing = self.effect >= USELESS
+        effect = "nothing under a factor of two" if nothing else f"{math.expm1(self.effect):.1%}"
         among = (
             "one comparison" if self.comparisons == 1 else f"the clearest of {self.comparisons} comparisons"
         )
+        between = f", {self.spread.layout_sd:.1%} between servers" if self.rounds > 1 else ""
         return (
-            f"with {self.replications} {what} you can see {seen} (80 % power, {among}, {self.pair_sd:.1%}"
-            " spread between pairs)"
+            f"with {what} you can see {effect} (80 % power, {among}, {self.spread.pair_sd:.1%} spread between"
+            f" pairs{between})"
         )
 
 
-def power(manifest: Manifest, pair_sd: float = PLANNING_PAIR_SD, replications: int | None = None) -> Power:
+def power(manifest: Manifest, spread: Spread | None = None, replications: int | None = None) -> Power:
     """What the plan of a sweep can see in a pair of arms; a contrast of many arms sees more."""
-    measure = manifest.sweep.measure
+    measure, spread = manifest.sweep.measure, spread or Spread()
     n = measure.rounds // measure.stride if replications is None else replications
-    comparisons = sum(effect.design != PLACEBO for effect in manifest.effects)
+    comparisons = max(1, sum(effect.design != PLACEBO for effect in manifest.effects))
     degrees = sum((len(pack.arms) - 1) * (n - 1) for pack in manifest.packs)
-    return Power(n, comparisons, pair_sd, detectable_effect(n, pair_sd, max(1, comparisons), degrees))
+    if n < 1 or degrees < 1:
+        return Power(n, measure.stride, comparisons, spread, math.inf)
+    # Where every round has processes of its own, what they draw is part of the spread between pairs.
+    layout_sd = spread.layout_sd if measure.stride > 1 else 0.0
+    error = pair_error(n, measure.stride, spread.pair_sd, layout_sd)
+    return Power(n, measure.stride, comparisons, spread, detectable_effect(error, degrees, comparisons))
 
 
-def scaled(effect: Effect, found: Power) -> float:
+def scaled(effect: Effect, pair: Power) -> float:
     """Smallest log ratio of this effect: a pair's arms have a squared weight of one each."""
-    return found.effect * math.sqrt(sum(weight**2 for weight in effect.weights.values()) / 2)
+    return pair.effect * math.sqrt(sum(weight**2 for weight in effect.weights.values()) / 2)
 
 
 def refuse_undecidable(manifest: Manifest) -> None:
-    """Refuse a plan that could decide nothing.
+    """Refuse a plan that could decide nothing, and precision as the end of one too short to tell it.
 
     Raises
     ------
     ConfigError
-        It has a single round or generation, or sees nothing smaller than a factor of two.
+        It has too few rounds, servers or generations, and is not meant as a mere look (`measure.look`).
     """
     measure = manifest.sweep.measure
     if measure.rounds % measure.stride:
@@ -73,9 +101,28 @@ def refuse_undecidable(manifest: Manifest) -> None:
             f"measure.rounds={measure.rounds} is no multiple of measure.turns={measure.turns}: a generation"
             " of processes lasts that many rounds"
         )
-    found, useless = power(manifest), f"measure.rounds={measure.rounds} decides nothing"
-    if found.replications < 2:
-        what = "rounds" if measure.stride == 1 else f"generations of {measure.turns} rounds"
-        raise ConfigError(f"{useless}: an interval needs at least two {what}")
-    if min((scaled(effect, found) for effect in manifest.effects), default=0.0) > USELESS:
-        raise ConfigError(f"{useless}: {found}; plan more rounds, or fewer effects in one sweep")
+    if measure.precision is not None and measure.rounds < LEAST_TO_STOP:
+        raise ConfigError(
+            f"measure.precision={measure.precision:g} cannot end a sweep of measure.rounds={measure.rounds}:"
+            f" so few rounds agree by luck; plan measure.rounds={LEAST_TO_STOP} or more"
+        )
+    planned = power(manifest)
+    if not (measure.look or _decides(manifest, planned)):
+        raise ConfigError(
+            f"measure.rounds={measure.rounds} decides nothing: {planned}; {_remedy(manifest)}, or only look:"
+            " measure.look=true"
+        )
+
+
+def _decides(manifest: Manifest, planned: Power) -> bool:
+    """Whether the plan can tell its noise, and one of its effects is smaller than a factor of two to it."""
+    effect = min((scaled(effect, planned) for effect in manifest.effects), default=0.0)
+    return planned.replications * planned.rounds >= LEAST_ROUNDS and effect <= USELESS
+
+
+def _remedy(manifest: Manifest) -> str:
+    """Name the rounds that would do."""
+    stride = manifest.sweep.measure.stride
+    plans = (power(manifest, replications=n) for n in range(2, 100))
+    enough = next((plan.replications * stride for plan in plans if _decides(manifest, plan)), None)
+    return f"measure.rounds={enough} would do" if enough else "plan fewer effects in one sweep"

@@ -1,16 +1,14 @@
 """Estimates and intervals of paired comparisons.
 
-Everything here works on log ratios d = log(time of the arm / time of its base), one for each round (or, for
-processes that stay, one for each process generation): natural logarithms, negative is faster, -0.10 is 9.5 %
-less time.
+Effects are log ratios, log(time of the arm / time of its base): natural logarithms, negative is faster, -0.10
+is 9.5 % less time.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -19,16 +17,11 @@ from numpy.typing import ArrayLike
 LEVEL = 0.95
 ALPHA = 1 - LEVEL
 
-HL_ERROR_FACTOR = 1.023
-"""Standard error of the Hodges-Lehmann estimate over that of the mean on normal data: sqrt(pi / 3)."""
-
 
 class Method(StrEnum):
     """Where an interval comes from."""
 
-    SIGNED_RANK = "signed rank"
     POOLED = "pooled variance"
-    OWN_VARIANCE = "t"
     NONE = "none"
 
 
@@ -57,23 +50,17 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class PooledVariance:
-    """Variance of one log time within a round, pooled over arms, and its degrees of freedom."""
-
-    mean_square: float
-    degrees: int
-
-
-@dataclass(frozen=True)
 class Estimate:
     """An effect with its uncertainty: never a bare number.
 
     Attributes
     ----------
-    log_ratio : Hodges-Lehmann estimate; nan without a pair
+    log_ratio : robust estimate; nan without a pair
     interval, p : at the plain level, and two-sided against no effect; None where too little was measured
-    n : pairs used
+    n : replications: servers, or rounds where each of them is one
     reason : in words, why there is no interval
+    error, degrees : standard error of the log ratio, and the degrees of freedom it is known with
+    rounds : that measured all arms of the effect
     """
 
     log_ratio: float
@@ -82,102 +69,32 @@ class Estimate:
     method: Method
     n: int
     reason: str = ""
-    log_ratios: tuple[float, ...] = ()
-    variance: PooledVariance | None = None
+    error: float | None = None
+    degrees: float = 0.0
+    rounds: int = 0
 
     def at(self, level: float) -> Interval | None:
-        """The interval at another level, by the same method; None where the level cannot be reached."""
-        if self.method is Method.SIGNED_RANK:
-            return signed_rank_interval(self.log_ratios, level)
-        if self.variance is None:
+        """The interval at another level, by the same method."""
+        if self.error is None:
             return None
-        error = _standard_error(self.variance, self.n)
-        return _student_interval(self.log_ratio, error, self.variance.degrees, level)
+        return _student_interval(self.log_ratio, self.error, self.degrees, level)
 
 
-def hodges_lehmann(d: ArrayLike) -> float:
-    """Median of the pairwise means of d [n] (Hodges and Lehmann 1963); nan of nothing."""
-    values = _finite(d)
-    return float(np.median(_walsh(values))) if len(values) else math.nan
+def student_estimate(log_ratio: float, error: float, degrees: float, n: int, rounds: int) -> Estimate:
+    """Estimate an effect from its standard error over n replications: Student's interval and p."""
+    p = _student_p(log_ratio, error, degrees)
+    interval = _student_interval(log_ratio, error, degrees, LEVEL)
+    return Estimate(log_ratio, interval, p, Method.POOLED, n, "", error, degrees, rounds)
 
 
-def signed_rank_interval(d: ArrayLike, level: float = LEVEL) -> Interval | None:
-    """Interval of the Hodges-Lehmann estimate by the exact signed rank distribution; None if n is small."""
-    values = _finite(d)
-    k = signed_rank_order(len(values), level)
-    if k == 0:
-        return None
-    # The test rejects a shift m when few Walsh means lie on one side of m: inverted, its bounds are the k-th
-    # Walsh means from either end (Hollander and Wolfe, Nonparametric Statistical Methods, section 3.3).
-    walsh = _walsh(values)
-    return Interval(float(walsh[k - 1]), float(walsh[-k]), level)
-
-
-def signed_rank_order(n: int, level: float = LEVEL) -> int:
-    """Which sorted Walsh means, counted from either end, bound n pairs' interval; 0 if n is too small."""
-    return int(np.searchsorted(np.cumsum(_signed_rank_distribution(n)), _tail(level), side="right"))
-
-
-def signed_rank_p(d: ArrayLike) -> float:
-    """Exact two-sided p of no effect: at most alpha just when the 1 - alpha interval excludes zero."""
-    values = _finite(d)
-    walsh = _walsh(values)
-    # The signed rank sum is the number of Walsh means on one side of zero; those at zero count for both
-    # sides, so that ties never make an effect look surer.
-    rarer = min(np.count_nonzero(walsh <= 0), np.count_nonzero(walsh >= 0))
-    return min(1.0, 2 * float(np.sum(_signed_rank_distribution(len(values))[: rarer + 1])))
-
-
-def signed_rank_decides(n: int, comparisons: int = 1) -> bool:
-    """Whether n pairs that all agree are enough for the smallest of `comparisons` p values under Holm."""
-    # Of the 2^n sign patterns two have all signs alike, so no p is below 2 / 2^n.
-    return n > 0 and 2.0 ** (1 - n) <= ALPHA / comparisons
-
-
-def pooled_variance(*packs: ArrayLike) -> PooledVariance | None:
-    """Residual mean square of log times [arms, rounds] after arm and round means, pooled over packs.
-
-    A pack holds its base as one of its arms. None when no degree of freedom remains. The mean square is used
-    as it is: clipped residuals and their median deviation cover less than they say (.88 and .75 for .95 with
-    spikes).
-    """
-    tables = [np.asarray(pack, float) for pack in packs]
-    degrees = sum((table.shape[0] - 1) * (table.shape[1] - 1) for table in tables if table.size)
-    return None if degrees == 0 else PooledVariance(sum(map(_residual_squares, tables)) / degrees, degrees)
-
-
-def estimate_effect(d: ArrayLike, comparisons: int = 1, variance: PooledVariance | None = None) -> Estimate:
-    """Estimate one comparison among `comparisons` of a sweep from its log ratios d [n].
-
-    The exact signed rank wherever it can decide under Holm; else the variance pooled over the arms of the
-    sweep; else that of the pairs themselves. One round never has an interval.
-
-    Parameters
-    ----------
-    d : one log ratio per round, or per process generation
-    comparisons : effects of the sweep, this one included
-    variance : from `pooled_variance`, with rounds (or generations) as its rounds
-    """
-    values = _finite(d)
-    n = len(values)
-    point = Estimate(hodges_lehmann(values), None, None, Method.NONE, n, log_ratios=tuple(values.tolist()))
-    if n == 0:
-        return replace(point, reason="no round measured both the arm and its base")
-    if n == 1:
-        return replace(point, reason="one round has no interval; measure at least two")
-    if signed_rank_decides(n, comparisons):
-        found = replace(point, method=Method.SIGNED_RANK, p=signed_rank_p(values))
-    else:
-        found = _by_variance(point, variance)
-    return replace(found, interval=found.at(LEVEL))
-
-
-def _by_variance(point: Estimate, variance: PooledVariance | None) -> Estimate:
-    method = Method.POOLED if variance else Method.OWN_VARIANCE
-    # Of two arms alone the residual mean square is half the variance of their differences.
-    variance = variance or PooledVariance(float(np.var(point.log_ratios, ddof=1)) / 2, point.n - 1)
-    p = _student_p(point.log_ratio, _standard_error(variance, point.n), variance.degrees)
-    return replace(point, method=method, variance=variance, p=p)
+def no_estimate(log_ratios: ArrayLike) -> Estimate:
+    """Estimate what at most one replication says: a number at best, and no interval."""
+    values = np.asarray(log_ratios, float)
+    if len(values):
+        reason = "one round has no interval; measure at least three"
+        return Estimate(float(values.mean()), None, None, Method.NONE, 1, reason, rounds=1)
+    reason = "no round measured both the arm and its base"
+    return Estimate(math.nan, None, None, Method.NONE, 0, reason)
 
 
 @dataclass(frozen=True)
@@ -208,7 +125,7 @@ def holm(ps: Sequence[float | None], alpha: float = ALPHA) -> list[HolmStep]:
 
 
 def rounds_to_decide(estimate: Estimate, margin: float) -> int | None:
-    """Rounds until the interval clears the margin's nearer edge: n (half-width / distance)^2.
+    """Rounds until the interval clears the margin's nearer edge: rounds (half-width / distance)^2.
 
     None where no number of rounds would: no interval yet, or an estimate on the edge itself.
     """
@@ -216,7 +133,8 @@ def rounds_to_decide(estimate: Estimate, margin: float) -> int | None:
     if estimate.interval is None or distance == 0:
         return None
     # A half-width shrinks with the square root of the rounds.
-    return max(estimate.n + 1, math.ceil(estimate.n * (estimate.interval.half_width / distance) ** 2))
+    rounds = estimate.rounds or estimate.n
+    return max(rounds + 1, math.ceil(rounds * (estimate.interval.half_width / distance) ** 2))
 
 
 def break_even(one_off_arm_s: float, one_off_base_s: float, t_arm_s: float, t_base_s: float) -> float | None:
@@ -238,64 +156,14 @@ def precise_enough(estimate: Estimate, target: float) -> bool:
     return estimate.interval is not None and estimate.interval.half_width <= target
 
 
-def _finite(d: ArrayLike) -> np.ndarray:
-    values = np.asarray(d, float)
-    if not np.isfinite(values).all():
-        raise ValueError("a log ratio is not finite; leave pairs with a missing side out before this")
-    return values
-
-
-def _walsh(values: np.ndarray) -> np.ndarray:
-    """Sorted means (d_i + d_j) / 2 of all pairs i <= j."""
-    first, second = _pairs(len(values))
-    return np.sort((values[first] + values[second]) / 2)
-
-
-@functools.lru_cache(maxsize=64)
-def _pairs(n: int) -> tuple[np.ndarray, np.ndarray]:
-    first, second = np.triu_indices(n)
-    return first, second
-
-
-@functools.lru_cache(maxsize=64)
-def _signed_rank_distribution(n: int) -> np.ndarray:
-    """P(W = w) for w = 0 .. n(n+1)/2: each rank joins the sum or not, with even chances."""
-    chances = np.zeros(n * (n + 1) // 2 + 1)
-    chances[0] = 1.0
-    for rank in range(1, n + 1):
-        # Halved rank by rank: 2^n patterns counted first would leave the range of floats for many rounds.
-        chances[rank:] += chances[:-rank].copy()
-        chances /= 2
-    return chances
-
-
-def _tail(level: float) -> float:
-    # 1 - 0.95 is a little over 0.05 in floating point, others are under; a tail of 2^-n must still count.
-    return (1 - level) / 2 * (1 + 1e-12)
-
-
-def _residual_squares(log_times: np.ndarray) -> float:
-    """Sum of squares of [arms, rounds] less its arm and round means."""
-    if not log_times.size:
-        return 0.0
-    # Round means take the machine's drift out, arm means the effects: what is left is noise.
-    fitted = log_times.mean(axis=1, keepdims=True) + log_times.mean(axis=0) - log_times.mean()
-    return float(np.sum((log_times - fitted) ** 2))
-
-
-def _standard_error(variance: PooledVariance, n: int) -> float:
-    # A log ratio is a difference of two log times: twice the variance of one.
-    return HL_ERROR_FACTOR * math.sqrt(2 * variance.mean_square / n)
-
-
-def _student_interval(centre: float, error: float, degrees: int, level: float) -> Interval:
+def _student_interval(centre: float, error: float, degrees: float, level: float) -> Interval:
     from scipy.special import stdtrit  # scipy.stats takes seconds to import on a busy host
 
     half = float(stdtrit(degrees, (1 + level) / 2)) * error
     return Interval(centre - half, centre + half, level)
 
 
-def _student_p(centre: float, error: float, degrees: int) -> float:
+def _student_p(centre: float, error: float, degrees: float) -> float:
     from scipy.special import stdtr
 
     if error == 0:

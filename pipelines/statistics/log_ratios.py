@@ -1,26 +1,32 @@
-"""Figures of used timing trials as log ratios: what judging and stopping estimate effects from."""
+"""Figures of used timing trials as effects: what judging and stopping read their estimates from."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from pipelines.statistics.estimates import PooledVariance, hodges_lehmann, pooled_variance
+from pipelines.statistics.arm_variance import ArmVariances, Layout, PackTable
+from pipelines.statistics.estimates import Estimate, no_estimate, student_estimate
+from pipelines.statistics.robust_fit import pseudo_values
 from workloads.errors import RecordError
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A positive figure of one arm in one round, such as its time per unit in ns."""
+    """A positive figure of one arm in one round, such as its time per unit in ns.
+
+    `server` is the fork server, or the generation of resident processes, that the round's processes came
+    from; None where each was a draw of its own.
+    """
 
     pack: str
     number: int
-    generation: int | None
+    server: int | None
     arm: str
     value: float
 
@@ -35,10 +41,10 @@ class Contrast(Protocol):
 
 
 class Rounds:
-    """A figure by pack, replication, round and arm.
+    """A figure by pack, round and arm, and the effects that it shows.
 
-    A replication is what intervals may count: a round of fresh processes, or all rounds of one process
-    generation.
+    What an interval may count are *replications*: servers, since all rounds of a server share its address
+    space and hash seed; rounds, where there is one server or none is recorded.
 
     Raises
     ------
@@ -47,72 +53,69 @@ class Rounds:
     """
 
     def __init__(self, cells: Iterable[Cell], figure: str) -> None:
-        self._replications: dict[tuple[str, bool, int], dict[int, dict[str, float]]] = {}
+        self._packs: dict[str, dict[int, dict[str, Cell]]] = {}
         for cell in cells:
             if not cell.value > 0:
                 raise RecordError(
                     f"{figure} of arm {cell.arm} in round {cell.number} of pack {cell.pack} is {cell.value}; "
                     "delete that trial's folder"
                 )
-            resident = cell.generation is not None
-            key = (cell.pack, resident, cell.generation if cell.generation is not None else cell.number)
-            self._replications.setdefault(key, {}).setdefault(cell.number, {})[cell.arm] = cell.value
+            self._packs.setdefault(cell.pack, {}).setdefault(cell.number, {})[cell.arm] = cell
+
+    @functools.cached_property
+    def _tables(self) -> list[PackTable]:
+        """Packs with a round of two arms; a round that one arm has to itself compares nothing."""
+        shared = {
+            pack: [cells for _, cells in sorted(rounds.items()) if len(cells) > 1]
+            for pack, rounds in self._packs.items()
+        }
+        return [_table(pack, rounds) for pack, rounds in shared.items() if rounds]
+
+    @functools.cached_property
+    def variances(self) -> ArmVariances:
+        """Variances of the arms' replication means, over all packs."""
+        return ArmVariances(self._tables)
+
+    @property
+    def layout(self) -> Layout | None:
+        """What servers add to the variance; None where no server has several rounds."""
+        return self.variances.layout()
 
     @property
     def replications(self) -> int:
         """How many the pack with the fewest has."""
-        packs = [pack for pack, _, _ in self._replications]
-        return min((packs.count(pack) for pack in set(packs)), default=0)
+        return min((len(np.unique(table.replication)) for table in self._tables), default=0)
 
-    def log_ratios(self, effect: Contrast) -> np.ndarray:
-        """One value per replication with all arms of the effect: Hodges-Lehmann over its rounds.
-
-        Pairs of one process share what that process drew (addresses, placement, autotuning), so they are one
-        value.
-        """
-        weights = effect.weights
-        values = []
-        for rounds in self._replications.values():
-            contrasts = [
-                sum(weight * math.log(times[arm]) for arm, weight in weights.items())
-                for times in rounds.values()
-                if all(arm in times for arm in weights)
-            ]
-            if contrasts:
-                values.append(hodges_lehmann(contrasts))
-        return np.asarray(values)
-
-    def variance(self, effect: Contrast | None = None) -> PooledVariance | None:
-        """Variance of log times, pooled over each pack's arms that are in all of its replications.
-
-        With an effect it is scaled to that effect's error: a mean over many pairs scatters less than one
-        pair, whose two arms have a squared weight of one each.
-        """
-        pooled = self._variance
-        if pooled is None or effect is None:
-            return pooled
-        squares = sum(weight**2 for weight in effect.weights.values())
-        return PooledVariance(pooled.mean_square * squares / 2, pooled.degrees)
-
-    @functools.cached_property
-    def _variance(self) -> PooledVariance | None:
-        return pooled_variance(*self._tables())
-
-    def _tables(self) -> Iterator[np.ndarray]:
-        """[arms, replications] log times of each pack that can tell a variance: two of each at least."""
-        for pack in {pack for pack, _, _ in self._replications}:
-            columns = [
-                _log_times(rounds) for (owner, _, _), rounds in self._replications.items() if owner == pack
-            ]
-            # Arms that failed somewhere would need a fit with missing cells; the others tell the variance.
-            complete = sorted(set.intersection(*(set(column) for column in columns)))
-            table = np.array([[column[arm] for column in columns] for arm in complete])
-            if table.ndim == 2 and min(table.shape) > 1:
-                yield table
+    def estimate(self, effect: Contrast) -> Estimate:
+        """Estimate an effect from the replications that have all of its arms, with its 95 % interval."""
+        values, coefficients, rounds = [], {}, 0
+        for table in self._tables:
+            if effect.weights.keys() <= set(table.arms):
+                rows = [table.arms.index(arm) for arm in effect.weights]
+                weights = np.array(list(effect.weights.values()))
+                contrasts = weights @ table.means()[rows]
+                values.append(contrasts[np.isfinite(contrasts)])
+                rounds += int(np.isfinite(table.values[rows]).all(axis=0).sum())
+                # A mean over all replications: a pack counts by how many of them it has.
+                coefficients |= {
+                    (table.pack, arm): weight**2 * len(values[-1]) for arm, weight in effect.weights.items()
+                }
+        n = sum(map(len, values))
+        if n < 2:
+            return no_estimate(np.concatenate([np.zeros(0), *values]))
+        variance, degrees = self.variances.of_sum(coefficients)
+        mean = float(np.concatenate(values).mean())
+        return student_estimate(mean, math.sqrt(variance) / n, degrees, n, rounds)
 
 
-def _log_times(rounds: dict[int, dict[str, float]]) -> dict[str, float]:
-    """Log time of each arm of a replication, over the rounds that have all of its arms."""
-    arms = set.union(*(set(times) for times in rounds.values()))
-    whole = [times for times in rounds.values() if arms <= set(times)]
-    return {arm: hodges_lehmann([math.log(times[arm]) for times in whole]) for arm in arms} if whole else {}
+def _table(pack: str, rounds: list[dict[str, Cell]]) -> PackTable:
+    arms = tuple(dict.fromkeys(arm for cells in rounds for arm in cells))
+    log_values = np.array(
+        [[math.log(cells[arm].value) if arm in cells else math.nan for cells in rounds] for arm in arms]
+    )
+    servers = [next(iter(cells.values())).server for cells in rounds]
+    draws: list[object] = [f"round {i}" if one is None else one for i, one in enumerate(servers)]
+    if len(set(draws)) < 2:
+        draws = list(range(len(rounds)))
+    places = {draw: place for place, draw in enumerate(dict.fromkeys(draws))}
+    return PackTable(pack, arms, pseudo_values(log_values), np.array([places[draw] for draw in draws]))

@@ -32,8 +32,8 @@ class MeasureConfig:
 
     rounds: int = option(
         10,
-        "Rounds, each of which measures every arm of a pack once: six decide one comparison, ten decide up to"
-        " twenty-five.",
+        "Rounds, each of which measures every arm of a pack once: three are the fewest that decide anything,"
+        " and six that `precision` may end.",
         least=1,
         method=False,
     )
@@ -109,6 +109,11 @@ class MeasureConfig:
         "Copies of the first reference that only keep junk from their set-up; no effect is called that is"
         " smaller than what they show.",
         least=0,
+        method=False,
+    )
+    look: bool = option(
+        False,
+        "Only look: so few rounds may be planned that they decide nothing, and no verdict is called.",
         method=False,
     )
     seeds: int = option(

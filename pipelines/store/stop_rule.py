@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pipelines.statistics.estimates import estimate_effect, precise_enough
+from pipelines.statistics.estimates import precise_enough
 from pipelines.statistics.log_ratios import Cell, Rounds
 from pipelines.store.records import Manifest, Outcome, Pack, TrialRecord
 
@@ -92,11 +92,6 @@ class StopRule:
         table = Rounds(cells, "ns_per_unit")
         effects = [effect for effect in self._manifest.effects if effect.weights.keys() <= set(pack.arms)]
         target = math.log1p(self._measure.precision or 0.0)
-        for effect in effects:
-            ratios = table.log_ratios(effect)
-            # An effect without rounds has failed or cannot run: it will not become precise by waiting.
-            if len(ratios) and not precise_enough(
-                estimate_effect(ratios, len(self._manifest.effects), table.variance(effect)), target
-            ):
-                return False
-        return True
+        estimates = [table.estimate(effect) for effect in effects]
+        # An effect without rounds has failed or cannot run: it will not become precise by waiting.
+        return all(precise_enough(estimate, target) for estimate in estimates if estimate.n)

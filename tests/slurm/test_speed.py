@@ -87,7 +87,7 @@ def test_the_time_from_submission_to_first_iteration_can_be_told(bench: Bench) -
 def _wait(bench: Bench, name: str) -> tuple[float, float]:
     """Seconds from the submission of a sweep to the start of its pack, and to its first iteration."""
     runs = bench.folder / "runs" / name
-    sweep = bench.start(*bench.sweep("measure.rounds=2", f"name={name}"))
+    sweep = bench.start(*bench.sweep("measure.rounds=2", "measure.look=true", f"name={name}"))
     until(
         lambda: any(_begun(file) for file in runs.glob("trials/*/p000-counting-a0/status.json")),
         "the first iteration",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
 from pipelines.analysis.decisions import Decisions, decide
+from pipelines.statistics.estimates import Estimate
 from pipelines.statistics.log_ratios import Cell, Rounds
-from pipelines.store.records import Effect
+from pipelines.store.records import PLACEBO, Effect
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Machine:
     drift : over the length of a sweep, up or down
     noise, correlation : of one iteration, and of its neighbours (first-order autoregressive)
     spikes : share of iterations that take 1.5 to 4 times as long
-    process : between the processes that run the same arm
+    process : between the servers, or else the processes, that run the same arm
     """
 
     node: float = 0.06
@@ -53,17 +56,22 @@ class Machine:
         effects: list[float],
         rounds: int,
         iterations: int = 10,
-        generations: int = 0,
+        servers: int = 0,
+        loud: Mapping[int, float] = MappingProxyType({}),
     ) -> np.ndarray:
         """[sweeps, arms, rounds] times of interleaved arms in random order, the first of which is the base.
 
-        Processes are fresh in every round, or as many `generations` of them as asked for.
+        Processes are fresh in every round, or come from as many `servers` as asked for. The trials of `loud`
+        arms scatter by so many times the noise of one iteration.
         """
         arms = len(effects) + 1
         order = rng.random((sweeps, rounds, arms)).argsort(axis=2)
         turns = self.turns(rng, sweeps, rounds * arms, iterations).reshape(sweeps, rounds, arms)
         times = np.take_along_axis(turns, order, axis=2).transpose(0, 2, 1)
-        process = rng.normal(0, self.process, (sweeps, arms, generations or rounds))
+        for arm, factor in loud.items():  # the turn has a part of it already
+            own = self.noise * math.sqrt(factor**2 - 1)
+            times[:, arm] *= np.exp(rng.normal(0, own, (sweeps, rounds)))
+        process = rng.normal(0, self.process, (sweeps, arms, servers or rounds))
         true = np.array([0.0, *effects])[None, :, None]
         return times * np.exp(np.repeat(process, rounds // process.shape[2], axis=2) + true)
 
@@ -71,17 +79,36 @@ class Machine:
 SHARED = Machine()
 CALM = Machine(spikes=0.0)
 PROCESSES = Machine(noise=0.03, spikes=0.0, process=0.01)
+TRIALS = Machine(node=0.0, noise=0.01, correlation=0.0, spikes=0.0)
+"""Whole trials instead of iterations: `iterations=1`, and what is said of one is said of the other."""
 
 
-def rounds_of(times: np.ndarray, generations: int = 0) -> Rounds:
-    """Times [arms, rounds] as the table that a sweep is judged by."""
-    rounds = times.shape[1]
-    each = rounds // generations if generations else 1
+def addressed(
+    rng: np.random.Generator, sweeps: int, effects: Sequence[float], rounds: int, servers: int
+) -> np.ndarray:
+    """[sweeps, arms, rounds] times of a workload whose speed depends on address bits; trials scatter by 1 %.
+
+    A server draws where its heap begins, an arm shifts it by what it allocates, and a child by a little. Each
+    of three bits costs 1 %, and a buffer at the start of a page, as two that share cache sets would, 4 %.
+    """
+    arms = len(effects) + 1
+    heap = rng.integers(0, 2**20, (sweeps, 1, servers)) + rng.integers(0, 2**20, (sweeps, arms, 1))
+    address = heap + rng.integers(0, 2**8, (sweeps, arms, servers))
+    bits = sum((address >> bit) & 1 for bit in (6, 7, 8))
+    layout = 0.01 * bits + 0.04 * (address % 64 < 4)
+    trials = rng.normal(0, 0.01, (sweeps, arms, rounds)) + np.array([0.0, *effects])[None, :, None]
+    return np.exp(np.repeat(layout, rounds // servers, axis=2) + trials)
+
+
+def rounds_of(times: np.ndarray, servers: int = 0) -> Rounds:
+    """Times [arms, rounds] as the table that a sweep is judged by; nan where a trial is missing."""
+    each = times.shape[1] // servers if servers else 1
     return Rounds(
         (
-            Cell("p000", number, number // each if generations else None, str(arm), float(value))
+            Cell("p000", number, number // each if servers else None, str(arm), float(value))
             for arm, row in enumerate(times)
             for number, value in enumerate(row)
+            if not math.isnan(value)
         ),
         "time",
     )
@@ -95,6 +122,31 @@ def effects_of(arms: int) -> list[Effect]:
     ]
 
 
-def decided(times: np.ndarray, generations: int = 0, margin: float = 0.01) -> Decisions:
-    """A sweep of times [arms, rounds], every arm against the first, judged by the shipped code."""
-    return decide(rounds_of(times, generations), effects_of(len(times)), {}, math.log1p(margin))
+def decided(times: np.ndarray, servers: int = 0, margin: float = 0.01, placebos: int = 0) -> Decisions:
+    """A sweep of times [arms, rounds], every arm against the first, judged by the shipped code.
+
+    The last `placebos` arms are controls: how far they lie from the first is the least that is called.
+    """
+    effects = effects_of(len(times))
+    controls = [one.model_copy(update={"design": PLACEBO}) for one in effects[len(effects) - placebos :]]
+    effects = [*effects[: len(effects) - placebos], *controls]
+    return decide(rounds_of(times, servers), effects, {}, math.log1p(margin))
+
+
+def hits(sweeps: Iterable[np.ndarray], truths: Sequence[float], servers: int = 0) -> np.ndarray:
+    """[sweeps, effects] whether the plain interval holds the truth."""
+    return np.array(
+        [
+            [
+                one.interval is not None and one.interval.low <= truth <= one.interval.high
+                for one, truth in zip(decided(times, servers).estimates.values(), truths, strict=True)
+            ]
+            for times in sweeps
+        ]
+    )
+
+
+def paired(log_ratios: Sequence[float]) -> Estimate:
+    """An arm against its base alone, from one log ratio a round."""
+    table = rounds_of(np.exp(np.array([np.zeros(len(log_ratios)), log_ratios])))
+    return table.estimate(effects_of(2)[0])

@@ -16,9 +16,9 @@ from pipelines.store.records import PLACEBO
 CLAIMS = (Verdict.FASTER, Verdict.SLOWER)
 
 
-def silent(times: np.ndarray, generations: int = 0, margin: float = 0.01) -> bool:
+def silent(times: np.ndarray, servers: int = 0, margin: float = 0.01) -> bool:
     """Whether no arm is called faster or slower."""
-    return not any(found.verdict in CLAIMS for found in decided(times, generations, margin).verdicts.values())
+    return not any(found.verdict in CLAIMS for found in decided(times, servers, margin).verdicts.values())
 
 
 @pytest.mark.parametrize("rounds", [6, 10])
@@ -37,31 +37,25 @@ def test_equal_arms_are_called_different_in_at_most_five_per_cent_of_sweeps(
     assert np.mean([not silent(times) for times in sweeps]) <= 0.06
 
 
-@pytest.mark.parametrize("generations", [2, 3, 5])
-def test_equal_resident_arms_are_called_different_in_at_most_five_per_cent_of_sweeps(
-    generations: int,
-) -> None:
-    sweeps = PROCESSES.sweep(
-        np.random.default_rng(22), 300, [0.0] * 6, rounds=5 * generations, generations=generations
-    )
-    assert np.mean([not silent(times, generations) for times in sweeps]) <= 0.06
+@pytest.mark.parametrize("servers", [2, 3, 5])
+def test_equal_arms_on_servers_are_called_different_in_at_most_five_per_cent_of_sweeps(servers: int) -> None:
+    sweeps = PROCESSES.sweep(np.random.default_rng(22), 300, [0.0] * 6, rounds=5 * servers, servers=servers)
+    assert np.mean([not silent(times, servers) for times in sweeps]) <= 0.06
 
 
 def test_mutant_turns_taken_for_fresh_processes_call_equal_arms_different() -> None:
-    sweeps = PROCESSES.sweep(np.random.default_rng(22), 100, [0.0] * 6, rounds=20, generations=2)
+    sweeps = PROCESSES.sweep(np.random.default_rng(22), 100, [0.0] * 6, rounds=20, servers=2)
     assert np.mean([not silent(times, 0, margin=0.0) for times in sweeps]) > 0.3
 
 
-@pytest.mark.parametrize("generations", [3, 5])
-def test_intervals_over_generations_cover_planted_effects(generations: int) -> None:
+@pytest.mark.parametrize("servers", [3, 5])
+def test_intervals_over_servers_cover_planted_effects(servers: int) -> None:
     planted = [-0.10, 0.0, 0.03]
-    sweeps = PROCESSES.sweep(
-        np.random.default_rng(23), 400, planted, rounds=5 * generations, generations=generations
-    )
+    sweeps = PROCESSES.sweep(np.random.default_rng(23), 400, planted, rounds=5 * servers, servers=servers)
     hits = []
     for times in sweeps:
-        for found, truth in zip(decided(times, generations).estimates.values(), planted, strict=True):
-            assert found.interval is not None and found.n == generations
+        for found, truth in zip(decided(times, servers).estimates.values(), planted, strict=True):
+            assert found.interval is not None and found.n == servers
             hits.append(found.interval.low <= truth <= found.interval.high)
     # 1200 intervals that share a base in threes count for about 600: .95 and two standard errors of .009.
     assert 0.93 <= np.mean(hits) <= 0.975

@@ -16,7 +16,6 @@ from pipelines.plan.arms import Space
 from pipelines.plan.contrasts import main_effects_and_interactions
 from pipelines.plan.designs import factorial
 from pipelines.plan.fractional import GENERATORS, fractional
-from pipelines.statistics.estimates import estimate_effect
 from pipelines.statistics.log_ratios import Cell, Rounds
 from workloads.api import Device, Level, Toggle
 from workloads.errors import ConfigError
@@ -177,10 +176,7 @@ def test_the_error_of_a_contrast_comes_from_within_rounds_and_its_interval_cover
     planned, tables = simulated(planted, sweeps=200, rounds=4)
     for name, truth in (("B", -0.03 + 0.05 / 2), ("C", 0.0), ("B x D = C x F", 0.05)):
         effect = next(one for one in planned if one.toggle == name)
-        found = [
-            estimate_effect(table.log_ratios(effect), len(planned), table.variance(effect))
-            for table in tables
-        ]
+        found = [table.estimate(effect) for table in tables]
         hits = [one.interval.low <= truth <= one.interval.high for one in found if one.interval]
         # .95 and three standard errors of 200 sweeps.
         assert len(hits) == 200 and np.mean(hits) > 0.90, name

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from machines import decided
 
 from pipelines.cli import main
 from pipelines.config.types import DesignConfig
 from pipelines.plan import plan, power
-from pipelines.statistics.estimates import estimate_effect, pooled_variance
-from pipelines.statistics.verdicts import Verdict, decide_verdicts
+from pipelines.statistics.verdicts import Verdict
 from pipelines.store.records import Manifest
 from workloads.api import Device
 from workloads.errors import ConfigError
@@ -29,7 +29,15 @@ def test_the_plan_says_what_it_can_see(command) -> None:
     text = str(
         power.power(planned(command, DesignConfig("one_at_a_time", levels={"work": ["single"]}), rounds=6))
     )
-    assert text == "with 6 rounds you can see 3.6% (80 % power, one comparison, 2.0% spread between pairs)"
+    assert text == "with 6 rounds you can see 2.9% (80 % power, one comparison, 2.0% spread between pairs)"
+
+
+def test_the_plan_of_servers_with_several_rounds_sees_what_stays_within_them_too(command) -> None:
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+    servers = power.power(planned(command, design, rounds=10, isolation="resident", turns=2))
+    assert str(servers).startswith("with 10 rounds on 5 servers you can see")
+    assert str(servers).endswith("2.0% spread between pairs, 1.0% between servers)")
+    assert servers.effect > power.power(planned(command, design, rounds=10)).effect
 
 
 @pytest.mark.parametrize("rounds", [4, 8])
@@ -39,11 +47,9 @@ def test_an_effect_of_the_planned_size_is_found_in_four_sweeps_of_five(command, 
     assert found.comparisons == 6
     rng, hits = np.random.default_rng(0), []
     for _ in range(600):
-        times = rng.normal(0, found.pair_sd / math.sqrt(2), (7, rounds))
-        times[1] += found.effect
-        variance = pooled_variance(times)
-        estimates = {str(i): estimate_effect(times[i] - times[0], 6, variance) for i in range(1, 7)}
-        hits.append(decide_verdicts(estimates, margin=0.0)["1"].verdict is Verdict.SLOWER)
+        log_times = rng.normal(0, found.spread.pair_sd / math.sqrt(2), (7, rounds))
+        log_times[1] += found.effect
+        hits.append(decided(np.exp(log_times), margin=0.0).verdicts["1"].verdict is Verdict.SLOWER)
     # .80, with the error of 600 sweeps (.016) and of an approximate formula.
     assert 0.74 < np.mean(hits) < 0.88
 
@@ -59,8 +65,10 @@ def test_a_contrast_of_many_arms_sees_more_than_a_pair(command) -> None:
 @pytest.mark.parametrize(
     ("measure", "words"),
     [
-        ({"rounds": 1}, "decides nothing: an interval needs at least two rounds"),
-        ({"rounds": 5, "isolation": "resident", "turns": 5}, "at least two generations of 5 rounds"),
+        ({"rounds": 1}, "measure.rounds=1 decides nothing: .* measure.rounds=3 would do, or only look"),
+        ({"rounds": 2}, "measure.rounds=2 decides nothing: .* measure.rounds=3 would do"),
+        ({"rounds": 5, "isolation": "resident", "turns": 5}, "measure.rounds=10 would do"),
+        ({"rounds": 5, "precision": 0.01}, "plan measure.rounds=6 or more"),
         ({"rounds": 12, "isolation": "resident", "turns": 5}, "no multiple of measure.turns=5"),
     ],
 )
@@ -70,12 +78,17 @@ def test_plans_that_can_decide_nothing_are_refused(command, measure: dict, words
         power.refuse_undecidable(manifest)
 
 
-def test_two_rounds_of_two_arms_for_many_comparisons_are_refused(command) -> None:
-    manifest = planned(command, DesignConfig("one_at_a_time", levels={"work": ["single"]}), rounds=2)
+def test_many_comparisons_need_more_rounds_than_one(command) -> None:
+    manifest = planned(command, DesignConfig("one_at_a_time", levels={"work": ["single"]}), rounds=3)
     power.refuse_undecidable(manifest)
-    many = manifest.model_copy(update={"effects": manifest.effects * 20})
-    with pytest.raises(ConfigError, match="nothing under a factor of two"):
+    many = manifest.model_copy(update={"effects": manifest.effects * 200})
+    with pytest.raises(ConfigError, match=r"nothing under a factor of two .*; measure\.rounds=4 would do"):
         power.refuse_undecidable(many)
+
+
+def test_two_rounds_may_be_looked_at(command) -> None:
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+    power.refuse_undecidable(planned(command, design, rounds=2, look=True))
 
 
 def test_the_command_refuses_before_anything_is_written(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,80 @@
+"""Arm + round with spikes in it: what pseudo-values keep, and what they let go."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipelines.statistics import robust_fit
+from pipelines.statistics.robust_fit import pseudo_values
+
+
+def noise(sd: float, *shape: int) -> np.ndarray:
+    return np.random.default_rng(31).normal(0, sd, shape)
+
+
+def table(arms: int = 7, rounds: int = 10, sd: float = 0.01) -> np.ndarray:
+    """[arms, rounds] log times of arms 5 % apart, in rounds that differ by much more."""
+    return noise(sd, arms, rounds) + noise(1, rounds) + 0.05 * np.arange(arms)[:, None]
+
+
+def differences(values: np.ndarray) -> np.ndarray:
+    """Each arm's mean against the first's."""
+    means = np.nanmean(values, axis=1)
+    return means[1:] - means[0]
+
+
+def test_rounds_cancel_and_the_levels_of_quiet_arms_are_their_means() -> None:
+    log_times = table()
+    assert differences(pseudo_values(log_times)) == pytest.approx(differences(log_times), abs=0.001)
+    assert np.ptp(pseudo_values(log_times).mean(axis=0)) < 0.001, "nothing of the rounds is left"
+
+
+def test_quiet_pseudo_values_scatter_like_residuals() -> None:
+    log_times = table(arms=12, rounds=40)
+    values = pseudo_values(log_times)
+    scatter = (values - values.mean(axis=1, keepdims=True)).std(ddof=12 + 40 - 1)
+    assert scatter == pytest.approx(0.01, rel=0.1)
+
+
+def test_a_spike_moves_an_arm_by_less_than_a_tenth_of_its_noise_and_widens_nothing() -> None:
+    log_times = table()
+    spiked = log_times.copy()
+    spiked[3, 4] += 1.0
+    before, after = pseudo_values(log_times), pseudo_values(spiked)
+    assert np.abs(differences(after) - differences(before)).max() < 0.006
+    assert after[3].std() < 1.5 * before[3].std()
+    # The mean of ten would have moved by 0.1.
+    assert differences(spiked)[2] - differences(log_times)[2] == pytest.approx(0.1)
+
+
+def test_mutant_least_squares_gives_a_spike_its_full_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(robust_fit, "LEAST_DEGREES", 10**6)
+    spiked = table()
+    spiked[3, 4] += 1.0
+    assert pseudo_values(spiked)[3].std() > 0.2
+
+
+def test_cells_that_are_missing_cost_no_bias() -> None:
+    log_times = table(rounds=40)
+    with_holes = log_times.copy()
+    with_holes[2, :30] = np.nan  # measured only in ten rounds, all of which were slow
+    with_holes[:, 30:] += 5.0
+    values = pseudo_values(with_holes)
+    assert np.isnan(values[2, :30]).all() and np.isfinite(values[2, 30:]).all()
+    assert differences(values) == pytest.approx(differences(log_times), abs=0.015)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2), (2, 4), (4, 2), (1, 5)])
+def test_tables_too_small_to_tell_a_spike_are_fitted_by_least_squares(shape: tuple[int, int]) -> None:
+    log_times = noise(0.01, *shape)
+    expected = log_times - log_times.mean(axis=0)
+    assert pseudo_values(log_times) == pytest.approx(expected, abs=1e-11)
+
+
+def test_equal_figures_are_exactly_equal() -> None:
+    same = np.log(np.full((5, 8), 123_456_789.0)) + noise(1, 8)
+    assert np.ptp(pseudo_values(same)) == 0.0
+    mostly = np.zeros((5, 8))
+    mostly[2, 3] = 0.5  # more than half agree exactly: there is no scale, and nothing is thrown away
+    assert differences(pseudo_values(mostly))[1] == pytest.approx(0.5 / 8)
