@@ -101,7 +101,7 @@ class Rounds:
                     (table.pack, arm): weight**2 * len(values[-1]) for arm, weight in effect.weights.items()
                 }
         n = sum(map(len, values))
-        if n < 2:
+        if n < 2 or not self.variances.degrees:
             return no_estimate(np.concatenate([np.zeros(0), *values]))
         variance, degrees = self.variances.of_sum(coefficients)
         mean = float(np.concatenate(values).mean())

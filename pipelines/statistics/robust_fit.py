@@ -1,10 +1,9 @@
 """Log times as arm + round, fitted so that a spike moves neither.
 
 Iteratively reweighted least squares with Tukey's bisquare, which forgets a trial that took half as long
-again. (Huber's weights, which only bound its pull, find a 4 % effect under 6 % of spikes in two sweeps of
-three where this finds it in nine of ten.) What is handed on are *pseudo-values* (Huber and Ronchetti, Robust
-Statistics, 2009, section 7.6): numbers that scatter as the estimate does, so that whatever follows may take
-plain means and mean squares.
+again, where Huber's weights only bound its pull. What is handed on are *pseudo-values* (Huber and Ronchetti,
+Robust Statistics, 2009, section 7.6): numbers that scatter as the estimate does, so that whatever follows may
+take plain means and mean squares.
 """
 
 from __future__ import annotations

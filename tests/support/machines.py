@@ -58,11 +58,13 @@ class Machine:
         iterations: int = 10,
         servers: int = 0,
         loud: Mapping[int, float] = MappingProxyType({}),
+        moved: Mapping[int, float] = MappingProxyType({}),
     ) -> np.ndarray:
         """[sweeps, arms, rounds] times of interleaved arms in random order, the first of which is the base.
 
         Processes are fresh in every round, or come from as many `servers` as asked for. The trials of `loud`
-        arms scatter by so many times the noise of one iteration.
+        arms scatter by so many times the noise of one iteration, what servers add to `moved` arms by so many
+        times `process`.
         """
         arms = len(effects) + 1
         order = rng.random((sweeps, rounds, arms)).argsort(axis=2)
@@ -72,6 +74,8 @@ class Machine:
             own = self.noise * math.sqrt(factor**2 - 1)
             times[:, arm] *= np.exp(rng.normal(0, own, (sweeps, rounds)))
         process = rng.normal(0, self.process, (sweeps, arms, servers or rounds))
+        for arm, factor in moved.items():
+            process[:, arm] *= factor
         true = np.array([0.0, *effects])[None, :, None]
         return times * np.exp(np.repeat(process, rounds // process.shape[2], axis=2) + true)
 

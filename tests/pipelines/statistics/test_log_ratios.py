@@ -155,6 +155,12 @@ def test_too_little_says_in_words_why_there_is_no_interval(values: np.ndarray, r
     assert estimate.interval is None and estimate.p is None and estimate.at(0.95) is None
 
 
+def test_two_packs_of_one_round_each_know_no_scatter() -> None:
+    cells = [Cell(pack, 0, None, arm, value) for pack in "pq" for arm, value in (("0", 1.0), ("1", 2.0))]
+    estimate = Rounds(cells, "time").estimate(effects_of(2)[0])
+    assert estimate.interval is None and estimate.reason and estimate.log_ratio == pytest.approx(math.log(2))
+
+
 def test_equal_figures_have_an_interval_of_no_width() -> None:
     (estimate,) = estimates(np.log(np.full((2, 4), 7e9)))
     assert estimate.interval is not None
