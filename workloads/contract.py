@@ -60,7 +60,8 @@ def claim_problems(claims: tuple[Claim, ...], toggles: tuple[Toggle, ...]) -> li
             problems += _choice_problems(where, {name: (value,) for name, value in arm.items()}, by_name)
         if claim.kind == "qualitative" and claim.word is None:
             problems.append(f"{where} is qualitative and has no word")
-        if claim.kind in ("speedup", "memory") and not bounded:
+        sized = bounded or (claim.kind == "memory" and claim.word is not None)
+        if claim.kind in ("speedup", "memory") and not sized:
             problems.append(f"{where} is about {claim.kind} and has neither low nor high")
         if claim.kind == "predicate" and bounded != (claim.figure is not None):
             problems.append(

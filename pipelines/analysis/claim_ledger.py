@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from pipelines.analysis import claim_refusals
-from pipelines.analysis.rulings import SCHEMA
-from pipelines.statistics.verdicts import Ruling
+from pipelines.analysis.rulings import SCHEMA, evidence_text
+from pipelines.statistics.claims import Ruling
 from workloads.api import Claim, Device, Toggle
 
 FILE = Path("tables") / "rulings.parquet"
@@ -71,19 +72,14 @@ def _entry(
     return Entry(workload, claim, "not measured yet", f"tests it: {' '.join([tests, *where])}")
 
 
-def _rank(row: dict[str, object]) -> tuple[int, int]:
+def _rank(row: dict[str, Any]) -> tuple[int, int]:
     return _WEIGHT.get(str(row["ruling"]), 0), _DESIGN.get(str(row["design"]), 0)
 
 
-def _evidence(row: dict[str, object]) -> str:
+def _evidence(row: dict[str, Any]) -> str:
     where = f"{row['subject']} in {row['sweep']}, {row['machine']}"
-    if row["reason"]:
-        return f"{row['reason']} ({where})"
-    if row["value"] is not None:
-        return f"{row['figure']} = {row['value']:.6g} ({where})"
-    if row["ratio"] is None or row["low"] is None or row["high"] is None:
-        return where
-    return f"speed {1 / row['ratio']:.3g}x [{1 / row['high']:.3g}, {1 / row['low']:.3g}] ({where})"  # type: ignore[operator]
+    shown = evidence_text(*(row[name] for name in ("figure", "value", "ratio", "low", "high")))
+    return f"{', '.join(part for part in (row['reason'], shown) if part)} ({where})".lstrip()
 
 
 def _levels(levels: object) -> str:

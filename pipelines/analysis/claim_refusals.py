@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
-from pipelines.statistics.verdicts import Obstacle
+from pipelines.statistics.claims import Obstacle
 from pipelines.store.records import TrialRecord
 from workloads.api import Claim, Device, Levels, Toggle
 

@@ -74,7 +74,7 @@ def compare(
     ended = outcome_counts(trials)
     effects = tuple(replace(result, trials=_trials_behind(result, ended)) for result in judge.effects())
     arms, unreadable = arm_results(folder, judge, trials, sound.trials, ended)
-    rulings = all_rulings(manifest, effects, judge)
+    rulings = all_rulings(effects, judge.ruler)
     for name, table in (
         ("effects", parquet_table(effect_columns.EFFECTS, effects)),
         ("arms", parquet_table(arm_columns.ARMS, arms)),

@@ -184,7 +184,7 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         style=soft,
     ),
     file_column("p", lambda r: r.p, float),
-    file_column("rulings", lambda r: "; ".join(f"{claim.section}: {ruling}" for claim, ruling in r.rulings)),
+    file_column("rulings", lambda r: "; ".join(f"{one.claim.section}: {one.text}" for one in r.rulings)),
     file_column("note", lambda r: r.note),
     file_column("id", lambda r: r.effect.id),
 )

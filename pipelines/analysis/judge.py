@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,22 +9,21 @@ from statistics import median
 
 import polars as pl
 
-from pipelines.analysis import claim_refusals
 from pipelines.analysis.arm_records import ArmRecords
 from pipelines.analysis.comparable import differing_data
 from pipelines.analysis.counters import bound_by
 from pipelines.analysis.decisions import Decisions, decide
 from pipelines.analysis.exclusions import Exclusion, Exclusions
 from pipelines.analysis.outcomes import Counts
-from pipelines.config.validation import workload_config
+from pipelines.analysis.rulings import RuledClaim, Ruler, decide_memory
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.parity.evidence import Agreement
 from pipelines.statistics.estimates import Estimate, break_even
 from pipelines.statistics.log_ratios import Cell, Rounds
-from pipelines.statistics.verdicts import Judgement, Ruling, Verdict, rule_claim
+from pipelines.statistics.verdicts import Judgement, Verdict
 from pipelines.store.progress import Progress
 from pipelines.store.records import Arm, Effect, Manifest, Outcome, read_evidence
-from workloads.api import Claim, Device, Evidence, Workload
+from workloads.api import Device, Evidence, Workload
 
 SHOWN_ROUNDS = 100
 """An undecided effect that needs more rounds than this is not worth deciding."""
@@ -54,7 +52,7 @@ class EffectResult:
     rounds_needed: int | None = None  # of an undecided effect: how many would decide, if the estimate stayed
     outcome: str = ""  # why there is no time: unsupported, inert, failed ...
     note: str = ""
-    rulings: tuple[tuple[Claim, str], ...] = ()
+    rulings: tuple[RuledClaim, ...] = ()
     trials: Counts = field(default_factory=dict)  # how those behind it ended, its base's apart
 
     @property
@@ -112,7 +110,6 @@ class Judge:
         left_out: frozenset[str] = frozenset(),
     ) -> None:
         self.manifest, self.cls = manifest, cls
-        self.config = workload_config(cls, manifest.sweep.config)
         self.agreement = Agreement(manifest, cls, progress, read_evidence)
         self.records = ArmRecords(progress, left_out=left_out)
         self.data = data or {}
@@ -120,6 +117,8 @@ class Judge:
         self.times = rounds_of(used, figure)
         self.cpu_times = rounds_of(used.filter(pl.col("cpu_ns_per_unit") > 0), "cpu_ns_per_unit")
         self.peaks = rounds_of(used.filter(pl.col("peak_bytes") > 0), "peak_bytes")
+        self.peak_bytes = used["peak_bytes"].to_list()
+        self.ruler = Ruler(manifest, cls, self.records, self.agreement)
         self.notes: list[str] = []
 
     def effects(self) -> tuple[EffectResult, ...]:
@@ -139,6 +138,7 @@ class Judge:
         decisions = decide(self.times, compared, withheld, math.log1p(measure.margin))
         if measure.look:
             self.notes.append("only a look (measure.look): no verdict is called, no claim of times ruled on")
+        self.ruler.memory = decide_memory(self.peaks, self.peak_bytes, compared, withheld)
         if decisions.floor:
             apart = math.expm1(decisions.floor)
             self.notes.append(
@@ -170,8 +170,7 @@ class Judge:
             return result
         if estimate:
             result = self._with_compiling(result)
-        rulings = tuple((claim, self._ruling(claim, result, estimate)) for claim in self._claims(arm, base))
-        return replace(result, rulings=rulings)
+        return replace(result, rulings=self.ruler.of_effect(result, estimate, judgement))
 
     def _with_times(self, result: EffectResult, estimate: Estimate) -> EffectResult:
         low, high = estimate.interval.ratios if estimate.interval else (None, None)
@@ -220,56 +219,6 @@ class Judge:
             return ""
         why = unsettled[0].alarm or "warm-up"
         return f"iterations did not settle in {len(unsettled)} of {len(records)} rounds ({why})"
-
-    def _claims(self, arm: Arm, base: Arm) -> list[Claim]:
-        """Claims about exactly the levels that set the arm apart from its base."""
-        moved = {name: value for name, value in arm.levels.items() if value != base.levels[name]}
-        claims = [claim for claim in self.cls.claims if claim.speaks_of(self.config)]
-        about = [claim for claim in claims if any(dict(levels) == moved for levels in claim.arms)]
-        return [claim for claim in about if claim.against.items() <= base.levels.items()]
-
-    def _ruling(self, claim: Claim, result: EffectResult, estimate: Estimate | None) -> str:
-        if in_the_way := claim_refusals.obstacles(claim, self.cls.toggles, self.device()):
-            return f"{Ruling.NOT_MEASURABLE.value}: {claim_refusals.obstacle_text(in_the_way)}"
-        if result.outcome:
-            return f"{Ruling.UNDECIDED.value}: {result.outcome}"
-        if self.manifest.sweep.measure.look and claim.kind != "predicate":
-            return f"{Ruling.UNDECIDED.value}: a look (measure.look) decides nothing"
-        if result.verdict is Verdict.DIFFERENT:
-            return f"{Ruling.UNDECIDED.value}: the arm computes something different"
-        holds = None
-        if claim.kind == "memory":
-            estimate = self.peaks.estimate(result.effect)
-        elif claim.kind == "predicate":
-            holds = self._holds(claim, result.effect.pairs[0][0])
-        interval = estimate.interval if estimate else None
-        return rule_claim(claim.kind, claim.low, claim.high, claim.word, interval, holds=holds).value
-
-    def _holds(self, claim: Claim, arm: str) -> bool | None:
-        """Whether the counter or number that a predicate speaks of lies within its bounds."""
-        value = self.figure_of(arm, claim.figure)
-        if value is None:
-            return None
-        return (claim.low is None or value >= claim.low) and (claim.high is None or value <= claim.high)
-
-    def figure_of(self, arm: str, figure: str | None) -> float | None:
-        """What a claim's figure is for an arm; None where it was not measured."""
-        lookup = functools.partial(self._counted, arm)
-        return claim_refusals.figure_value(figure or "", lookup, self.records.timed(arm))
-
-    def _counted(self, arm: str, name: str) -> float | None:
-        """A counter of an arm, a number of its evidence, or whether it kept the reference's results."""
-        if name == claim_refusals.RESULTS_KEPT:
-            return self._results_kept(arm)
-        value = (self.records.counters(arm) or {}).get(name)
-        if value is None and (evidence := self.evidence_of(arm)):
-            value = evidence.numbers.get(name)
-        return value
-
-    def _results_kept(self, arm: str) -> float | None:
-        """1 where results are the first reference's as far as the levels allow, 0 where they differ."""
-        verdict = self.agreement.between(arm, next(iter(self.manifest.sweep.references.values()))).verdict
-        return None if verdict is ParityVerdict.UNCHECKED else float(verdict is not ParityVerdict.DIFFERENT)
 
     def device(self) -> Device:
         """The device that the trials ran on, as they recorded it."""

@@ -1,18 +1,31 @@
-"""A workload's claims with their rulings in a sweep: from effects, or from the counters of single arms."""
+"""A workload's claims with their rulings in a sweep: from effects, or from the figures of single arms."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from pipelines.analysis import claim_refusals
-from pipelines.analysis.judge import EffectResult, Judge
+from pipelines.analysis.arm_records import ArmRecords
+from pipelines.analysis.decisions import Decisions, decide
+from pipelines.config.validation import workload_config
+from pipelines.parity.comparison import ParityVerdict
+from pipelines.parity.evidence import Agreement
 from pipelines.plan.arms import Space
-from pipelines.statistics.verdicts import Ruling
-from pipelines.store.records import Manifest
-from workloads.api import Claim
+from pipelines.statistics.claims import Ruled, Ruling, claimed_gain, rule_claim, rule_predicate
+from pipelines.statistics.estimates import Estimate
+from pipelines.statistics.log_ratios import Rounds
+from pipelines.statistics.verdicts import MARGIN, Judgement, Verdict
+from pipelines.store.records import AA, Arm, Effect, Manifest
+from workloads.api import Claim, Workload
+
+if TYPE_CHECKING:
+    from pipelines.analysis.judge import EffectResult
 
 SCHEMA: dict[str, type[pl.DataType]] = {
     "workload": pl.String,
@@ -32,77 +45,192 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "machine": pl.String,
 }
 
+SPEED, MEMORY = "speed", "memory"
+"""Figures that are a ratio to the base; all others are an arm's own value."""
+
+MEMORY_STEP_BYTES = 2**21
+"""The least difference of peak memory that is one: a huge page of the kernel, and what CUDA's caching
+allocator takes from the device at a time for small tensors. Less moves with rounding, not with what an arm
+needs."""
+
 
 @dataclass(frozen=True)
 class RuledClaim:
-    """One claim about an effect or arm; `reason` says why none is ruled, `value` is a predicate's figure."""
+    """One claim about an effect or arm, and what its ruling rests on.
+
+    Attributes
+    ----------
+    reason : why none is ruled, or how far the ruling goes
+    figure : `SPEED`, `MEMORY`, or the counter or number of a predicate
+    ratio, low, high : of time or peak memory, arm to base, with the interval that was read
+    value : of a predicate's figure
+    """
 
     claim: Claim
     subject: str
     design: str
-    ruling: str
+    ruling: Ruling
     reason: str = ""
-    effect: EffectResult | None = None
+    figure: str | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
     value: float | None = None
 
-
-def all_rulings(manifest: Manifest, effects: Sequence[EffectResult], judge: Judge) -> tuple[RuledClaim, ...]:
-    """List the effects' rulings, then rule on predicates about arms without an effect (the naive path)."""
-    about_effects = [
-        _effect_ruling(result, claim, text) for result in effects for claim, text in result.rulings
-    ]
-    ruled = {one.claim.text for one in about_effects}
-    applicable = [claim for claim in judge.cls.claims if claim.speaks_of(judge.config)]
-    predicates = [claim for claim in applicable if claim.kind == "predicate" and claim.text not in ruled]
-    return (*about_effects, *_arm_rulings(manifest, predicates, judge))
+    @property
+    def text(self) -> str:
+        """The ruling with its reason and the figure that it rests on."""
+        evidence = evidence_text(self.figure, self.value, self.ratio, self.low, self.high)
+        reason = f": {self.reason}" if self.reason else ""
+        return f"{self.ruling.value}{reason}{f' ({evidence})' if evidence else ''}"
 
 
-def _effect_ruling(result: EffectResult, claim: Claim, text: str) -> RuledClaim:
-    ruling, _, reason = text.partition(": ")
-    subject = f"{result.effect.toggle}={result.effect.level}" if result.effect.level else result.effect.toggle
-    return RuledClaim(claim, subject, result.effect.design, ruling, reason, result)
+def evidence_text(
+    figure: str | None, value: float | None, ratio: float | None, low: float | None, high: float | None
+) -> str:
+    """Say what a ruling rests on: ``speed 2x [1.67, 2.5]``, ``memory 0.5x [0.4, 0.6]``, ``slabs 19``."""
+    if value is not None:
+        return f"{figure} {value:.6g}"
+    if ratio is None or low is None or high is None:
+        return ""
+    if figure == MEMORY:
+        return f"memory {ratio:.3g}x [{low:.3g}, {high:.3g}]"
+    return f"speed {1 / ratio:.3g}x [{1 / high:.3g}, {1 / low:.3g}]"
 
 
-def _arm_rulings(manifest: Manifest, claims: Iterable[Claim], judge: Judge) -> Iterable[RuledClaim]:
-    space = Space(judge.cls.toggles, judge.config, judge.device())
-    for claim in claims:
-        legal = [dict(space.closure(levels)) for levels in claim.arms]
-        arm = next((arm for arm in manifest.arms if dict(arm.levels) in legal), None)
-        if arm is None:
-            continue
-        if standing := claim_refusals.obstacles(claim, judge.cls.toggles, judge.device()):
-            reason = claim_refusals.obstacle_text(standing)
-            yield RuledClaim(claim, arm.label, "arm", Ruling.NOT_MEASURABLE.value, reason)
-            continue
-        value = judge.figure_of(arm.id, claim.figure)
-        if value is not None:
-            holds = (claim.low is None or value >= claim.low) and (claim.high is None or value <= claim.high)
-            ruling = Ruling.CONFIRMED if holds else Ruling.REFUTED
-            yield RuledClaim(claim, arm.label, "arm", ruling.value, value=value)
+def decide_memory(
+    peaks: Rounds, peak_bytes: Sequence[float], effects: Sequence[Effect], withheld: Mapping[str, Verdict]
+) -> Decisions:
+    """Judge peak memory as strictly as time: corrected for the number of effects, beyond a margin.
+
+    *Faster* means less memory. Equal arms are left out: what a copy of the reference keeps on purpose is no
+    scatter.
+
+    Parameters
+    ----------
+    peak_bytes : of all trials; `MEMORY_STEP_BYTES` of the smallest is the margin where that is more than 1 %
+    """
+    smallest = min((peak for peak in peak_bytes if peak > 0), default=math.inf)
+    margin = max(MARGIN, math.log1p(MEMORY_STEP_BYTES / smallest))
+    compared = [effect for effect in effects if effect.design != AA and not effect.contrast]
+    return decide(peaks, compared, withheld, margin)
+
+
+class Ruler:
+    """Rules on the claims of a workload about the arms of one sweep; `memory` is set once that is decided."""
+
+    def __init__(
+        self, manifest: Manifest, cls: type[Workload], records: ArmRecords, agreement: Agreement
+    ) -> None:
+        self.manifest, self.cls, self.records, self.agreement = manifest, cls, records, agreement
+        config = workload_config(cls, manifest.sweep.config)
+        self.claims = [claim for claim in cls.claims if claim.speaks_of(config)]
+        self.space = Space(cls.toggles, config, records.device())
+        self.memory = Decisions({}, {})
+
+    def of_effect(
+        self, result: EffectResult, estimate: Estimate | None, judgement: Judgement | None
+    ) -> tuple[RuledClaim, ...]:
+        """Rule on the claims about exactly the levels that set the arm apart from its base."""
+        arm, base = (self.manifest.arm(name) for name in result.effect.pairs[0])
+        moved = {name: value for name, value in arm.levels.items() if value != base.levels[name]}
+        claims = [claim for claim in self.claims if any(dict(levels) == moved for levels in claim.arms)]
+        return tuple(
+            self._about_effect(claim, result, arm, estimate, judgement)
+            for claim in claims
+            if claim.against.items() <= base.levels.items()
+        )
+
+    def _about_effect(
+        self,
+        claim: Claim,
+        result: EffectResult,
+        arm: Arm,
+        estimate: Estimate | None,
+        judgement: Judgement | None,
+    ) -> RuledClaim:
+        effect = result.effect
+        subject = f"{effect.toggle}={effect.level}" if effect.level else effect.toggle
+        if obstacle := self._obstacle(claim):
+            return RuledClaim(claim, subject, effect.design, Ruling.NOT_MEASURABLE, obstacle)
+        if result.outcome:
+            return RuledClaim(claim, subject, effect.design, Ruling.UNDECIDED, result.outcome)
+        if claim.kind == "predicate":
+            return self._about_arm(claim, arm, subject, effect.design, result.verdict)
+        figure = SPEED
+        if claim.kind == "memory":
+            figure = MEMORY
+            estimate, judgement = self.memory.estimates.get(effect.id), self.memory.verdicts.get(effect.id)
+        if estimate is None or judgement is None:
+            return RuledClaim(claim, subject, effect.design, Ruling.UNDECIDED, "not measured yet", figure)
+        ruled = rule_claim(claimed_gain(claim), judgement, estimate.log_ratio)
+        low, high = judgement.corrected.ratios if judgement.corrected else (None, None)
+        shown = figure, math.exp(estimate.log_ratio), low, high
+        return RuledClaim(claim, subject, effect.design, ruled.ruling, ruled.reason, *shown)
+
+    def of_arms(self, ruled: set[str]) -> Iterator[RuledClaim]:
+        """Rule on predicates about arms without an effect (the naive path), but for claims ruled by now."""
+        for claim in self.claims:
+            if claim.kind != "predicate" or claim.text in ruled:
+                continue
+            legal = [dict(self.space.closure(levels)) for levels in claim.arms]
+            arm = next((arm for arm in self.manifest.arms if dict(arm.levels) in legal), None)
+            if arm is None:
+                continue
+            if obstacle := self._obstacle(claim):
+                yield RuledClaim(claim, arm.label, "arm", Ruling.NOT_MEASURABLE, obstacle)
+            elif self.figure_of(arm.id, claim.figure) is not None:
+                differs = self._results_kept(arm.id) == 0
+                yield self._about_arm(claim, arm, arm.label, "arm", Verdict.DIFFERENT if differs else None)
+
+    def _about_arm(
+        self, claim: Claim, arm: Arm, subject: str, design: str, verdict: Verdict | None
+    ) -> RuledClaim:
+        value = self.figure_of(arm.id, claim.figure)
+        ruled: Ruled = rule_predicate(claim, value, verdict)
+        return RuledClaim(claim, subject, design, ruled.ruling, ruled.reason, claim.figure, value=value)
+
+    def _obstacle(self, claim: Claim) -> str:
+        standing = claim_refusals.obstacles(claim, self.cls.toggles, self.records.device())
+        return claim_refusals.obstacle_text(standing)
+
+    def figure_of(self, arm: str, figure: str | None) -> float | None:
+        """What a claim's figure is for an arm; None where it was not measured."""
+        lookup = functools.partial(self._counted, arm)
+        return claim_refusals.figure_value(figure or "", lookup, self.records.timed(arm))
+
+    def _counted(self, arm: str, name: str) -> float | None:
+        """A counter of an arm, a number of its evidence, or whether it kept the reference's results."""
+        if name == claim_refusals.RESULTS_KEPT:
+            return self._results_kept(arm)
+        value = (self.records.counters(arm) or {}).get(name)
+        if value is None and (evidence := self.agreement.evidence(arm)):
+            value = evidence.numbers.get(name)
+        return value
+
+    def _results_kept(self, arm: str) -> float | None:
+        """1 where results are the first reference's as far as the levels allow, 0 where they differ."""
+        verdict = self.agreement.between(arm, next(iter(self.manifest.sweep.references.values()))).verdict
+        return None if verdict is ParityVerdict.UNCHECKED else float(verdict is not ParityVerdict.DIFFERENT)
+
+
+def all_rulings(effects: Sequence[EffectResult], ruler: Ruler) -> tuple[RuledClaim, ...]:
+    """List the effects' rulings, then those about arms without an effect."""
+    about_effects = [one for result in effects for one in result.rulings]
+    return (*about_effects, *ruler.of_arms({one.claim.text for one in about_effects}))
 
 
 def ruling_table(rulings: Sequence[RuledClaim], manifest: Manifest, machine: str) -> pl.DataFrame:
     """Tabulate rulings, a row each, with the evidence they rest on."""
-    rows = []
-    for one in rulings:
-        result = one.effect
-        rows.append(
-            {
-                "workload": manifest.sweep.workload,
-                "source": one.claim.source,
-                "section": one.claim.section,
-                "claim": one.claim.text,
-                "subject": one.subject,
-                "design": one.design,
-                "ruling": one.ruling,
-                "reason": one.reason,
-                "ratio": result.ratio if result else None,
-                "low": result.low if result else None,
-                "high": result.high if result else None,
-                "figure": one.claim.figure,
-                "value": one.value,
-                "sweep": manifest.sweep.name,
-                "machine": machine,
-            }
-        )
+    shared = {"workload": manifest.sweep.workload, "sweep": manifest.sweep.name, "machine": machine}
+    rows = [
+        {
+            **{name: getattr(one, name) for name in SCHEMA if hasattr(one, name)},
+            "source": one.claim.source,
+            "section": one.claim.section,
+            "claim": one.claim.text,
+            **shared,
+        }
+        for one in rulings
+    ]
     return pl.DataFrame(rows, schema=SCHEMA)

@@ -156,12 +156,5 @@ def claim_columns(comparison: Comparison) -> tuple[Column[RuledClaim], ...]:
             drop=1,
             style=soft,
         ),
-        Column("ruling", "ruling", text=_ruling_text, width=NAME_WIDTH),
+        Column("ruling", "ruling", text=lambda one: one.text, width=NAME_WIDTH),
     )
-
-
-def _ruling_text(one: RuledClaim) -> str:
-    """The ruling with what it rests on: the reason there is none, or the figure of a predicate."""
-    if one.reason:
-        return f"{one.ruling}: {one.reason}"
-    return f"{one.ruling} ({one.claim.figure} {one.value:.6g})" if one.value is not None else one.ruling

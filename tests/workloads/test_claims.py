@@ -14,7 +14,7 @@ import pytest
 from pipelines import trial
 from pipelines.analysis import claim_refusals
 from pipelines.analysis.claim_ledger import promise
-from pipelines.statistics.verdicts import SIZE_WORDS, Obstacle
+from pipelines.statistics.claims import SIZE_WORDS, Obstacle
 from workloads import registry
 from workloads.api import Claim, Device, Workload
 from workloads.errors import ConfigError

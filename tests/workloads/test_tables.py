@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tables import latentwire, probe1d, prover, spd
 
-from pipelines.statistics.verdicts import SIZE_WORDS
+from pipelines.statistics.claims import SIZE_WORDS
 from workloads.api import Evidence, Parity, Toggle, Workload
 
 TABLES: dict[str, ModuleType] = {"probe1d": probe1d, "spd": spd, "prover": prover, "latentwire": latentwire}

@@ -120,9 +120,9 @@ def test_an_effect_has_its_ratio_within_its_interval_and_the_same_results(done: 
 
 
 def test_a_claim_is_ruled_by_the_interval(done: Done) -> None:
-    ((claim, ruling),) = done.effect("work", "single").rulings
-    assert claim.section == "1"
-    assert ruling == "confirmed"
+    (ruled,) = done.effect("work", "single").rulings
+    assert ruled.claim.section == "1"
+    assert ruled.ruling == "confirmed" and ruled.text.startswith("confirmed (speed 2")
 
 
 def test_a_level_that_changes_nothing_is_inert_and_has_no_ratio(done: Done) -> None:
@@ -146,7 +146,7 @@ def test_a_level_of_the_tolerance_class_may_round(done: Done) -> None:
 def test_what_cannot_act_here_is_unsupported_with_its_reason(done: Done) -> None:
     result = done.effect("device_only", "on")
     assert (result.word, result.ratio, result.note) == ("unsupported", None, "device_only=on: needs a GPU")
-    assert [ruling for _, ruling in result.rulings] == ["not measurable here: needs a CUDA device"]
+    assert [one.text for one in result.rulings] == ["not measurable here: needs a CUDA device"]
 
 
 FAULTS = [

@@ -1,26 +1,14 @@
-"""Verdicts of a sweep, and rulings of claims."""
+"""Verdicts of a sweep."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 from machines import paired
 from scipy.special import stdtrit
 
-from pipelines.statistics.estimates import Estimate, Interval, Method, holm, student_estimate
-from pipelines.statistics.verdicts import (
-    MARGIN,
-    SIZE_WORDS,
-    Judgement,
-    Obstacle,
-    Ruling,
-    Verdict,
-    decide_verdicts,
-    rule_claim,
-)
-from workloads.api import Device
+from pipelines.statistics.estimates import Estimate, Method, holm, student_estimate
+from pipelines.statistics.verdicts import MARGIN, Judgement, Verdict, decide_verdicts
 
 
 def rounds(log_ratio: float, scatter: float, n: int = 12) -> Estimate:
@@ -124,131 +112,6 @@ def test_withholding_from_an_unknown_comparison_is_refused() -> None:
 
 def test_a_comparison_without_p_counts_among_the_others() -> None:
     assert [step.level for step in holm([None, 0.2])] == pytest.approx([0.95, 0.975])
-
-
-def measured(a: float, b: float) -> Interval:
-    """The log-ratio interval of speed ratios from a to b."""
-    return Interval(-math.log(b), -math.log(a))
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "a", "b", "ruling"),
-    [
-        (2.0, 3.0, 2.2, 2.6, Ruling.CONFIRMED),
-        (2.0, 3.0, 1.5, 2.1, Ruling.CONFIRMED),
-        (2.0, 3.0, 2.9, 3.5, Ruling.CONFIRMED),
-        (2.0, 3.0, 3.1, 3.5, Ruling.EXCEEDED),
-        (2.0, 3.0, 1.2, 1.9, Ruling.REFUTED),
-        (2.0, 3.0, 0.7, 0.8, Ruling.REFUTED),
-        (2.0, 3.0, 0.9, 2.4, Ruling.UNDECIDED),
-        (2.0, 3.0, 0.5, 9.0, Ruling.UNDECIDED),
-        (None, 2.0, 1.1, 1.2, Ruling.CONFIRMED),  # up to 2x
-        (None, 2.0, 0.8, 0.9, Ruling.REFUTED),
-        (None, 2.0, 0.9, 1.1, Ruling.UNDECIDED),
-        (1.5, None, 4.0, 5.0, Ruling.CONFIRMED),  # at least 1.5x
-        (1.5, None, 1.1, 1.3, Ruling.REFUTED),
-        (0.7, 0.8, 0.72, 0.78, Ruling.CONFIRMED),  # 30 % slower
-        (0.7, 0.8, 0.5, 0.6, Ruling.EXCEEDED),
-        (0.7, 0.8, 0.9, 0.95, Ruling.REFUTED),
-        (0.7, 0.8, 1.2, 1.3, Ruling.REFUTED),
-        (0.7, 0.8, 0.75, 1.1, Ruling.UNDECIDED),
-        (None, 0.8, 0.1, 0.2, Ruling.CONFIRMED),  # at most 0.8
-        (0.7, None, 0.9, 0.95, Ruling.CONFIRMED),  # slower, but no less than 0.7
-    ],
-)
-def test_a_claimed_speed_is_ruled_by_the_interval(
-    low: float | None, high: float | None, a: float, b: float, ruling: Ruling
-) -> None:
-    assert rule_claim("speedup", low, high, None, measured(a, b)) is ruling
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "a", "b", "ruling"),
-    [
-        (0.4, 0.6, 0.45, 0.55, Ruling.CONFIRMED),  # half the memory
-        (0.4, 0.6, 0.2, 0.3, Ruling.EXCEEDED),
-        (0.4, 0.6, 0.7, 0.8, Ruling.REFUTED),
-        (0.4, 0.6, 0.5, 1.1, Ruling.UNDECIDED),
-        (None, 0.7, 0.1, 0.2, Ruling.CONFIRMED),  # at most 70 %
-        (1.8, 2.2, 1.9, 2.0, Ruling.CONFIRMED),  # twice the memory
-        (1.8, 2.2, 1.0, 1.1, Ruling.REFUTED),
-    ],
-)
-def test_a_claimed_memory_is_ruled_by_the_ratio_of_peaks(
-    low: float | None, high: float, a: float, b: float, ruling: Ruling
-) -> None:
-    assert rule_claim("memory", low, high, None, Interval(math.log(a), math.log(b))) is ruling
-
-
-@pytest.mark.parametrize(
-    ("word", "a", "b", "ruling"),
-    [
-        ("high", 1.4, 1.6, Ruling.CONFIRMED),
-        ("high", 1.01, 1.05, Ruling.REFUTED),
-        ("low", 1.02, 1.05, Ruling.CONFIRMED),
-        ("low", 1.4, 1.6, Ruling.EXCEEDED),
-        ("helps", 0.9, 0.95, Ruling.REFUTED),
-        ("helps", 0.99, 1.05, Ruling.UNDECIDED),
-        ("slower", 0.8, 0.9, Ruling.CONFIRMED),
-        ("slower", 1.1, 1.2, Ruling.REFUTED),
-        ("slightly slower", 0.5, 0.6, Ruling.EXCEEDED),
-        ("negligible", 0.995, 1.005, Ruling.CONFIRMED),
-        ("negligible", 1.2, 1.3, Ruling.REFUTED),
-        ("negligible", 0.7, 0.8, Ruling.REFUTED),
-        ("negligible", 0.9, 1.1, Ruling.UNDECIDED),
-    ],
-)
-def test_a_word_is_ruled_by_its_sign_and_size(word: str, a: float, b: float, ruling: Ruling) -> None:
-    assert rule_claim("qualitative", None, None, word, measured(a, b)) is ruling
-
-
-@pytest.mark.parametrize("word", SIZE_WORDS)
-def test_every_word_has_bounds_that_some_measurement_confirms(word: str) -> None:
-    low, high = SIZE_WORDS[word]
-    assert 0 <= low < high
-    middle = math.sqrt(max(low, 0.25) * min(high, 4.0))
-    assert (
-        rule_claim("qualitative", None, None, word, measured(middle / 1.0001, middle * 1.0001))
-        is Ruling.CONFIRMED
-    )
-
-
-@pytest.mark.parametrize(
-    ("holds", "ruling"), [(True, Ruling.CONFIRMED), (False, Ruling.REFUTED), (None, Ruling.UNDECIDED)]
-)
-def test_a_predicate_is_ruled_by_counters_and_not_by_times(holds: bool | None, ruling: Ruling) -> None:
-    assert rule_claim("predicate", None, None, None, measured(5.0, 6.0), holds=holds) is ruling
-
-
-@pytest.mark.parametrize(("kind", "word"), [("speedup", None), ("memory", None), ("qualitative", "high")])
-def test_a_claim_without_a_measurement_is_undecided(kind, word: str | None) -> None:
-    assert rule_claim(kind, 2.0, 3.0, word, None) is Ruling.UNDECIDED
-
-
-def test_an_unknown_word_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"'tremendous'; choose from: .*negligible"):
-        rule_claim("qualitative", None, None, "tremendous", measured(1, 2))
-
-
-def test_a_claim_without_numbers_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs a low or a high bound"):
-        rule_claim("speedup", None, None, None, measured(1, 2))
-
-
-CPU = Device(type="cpu", cores=2, compiler=True)
-GPU = Device(type="cuda", count=1, name="H200", capability=(9, 0))
-
-
-@pytest.mark.parametrize("obstacle", [Obstacle.NO_CUDA, Obstacle.NO_TENSOR_CORES])
-def test_what_only_a_gpu_has_stands_in_the_way_of_claims_on_a_cpu(obstacle: Obstacle) -> None:
-    assert obstacle.stands(CPU)
-    assert not obstacle.stands(GPU)
-
-
-def test_a_missing_compiler_stands_on_a_cpu_without_one() -> None:
-    assert Obstacle.NO_COMPILER.stands(Device(type="cpu"))
-    assert not Obstacle.NO_COMPILER.stands(CPU)
-    assert Obstacle.ONE_DEVICE.stands(GPU)
 
 
 def test_methods_are_words_that_a_table_can_show() -> None:

@@ -1,0 +1,122 @@
+"""Claims ruled in whole sweeps: by the effect's own verdict, by peak memory, or by an arm's own figure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from measured import change, compared, simulated, spec_of
+from toys.spinner import Spinner
+
+from pipelines.analysis.compare import Comparison
+from pipelines.analysis.rulings import RuledClaim
+from pipelines.config.types import DesignConfig
+from pipelines.statistics.claims import Ruling
+from pipelines.statistics.verdicts import Verdict
+from pipelines.store.records import Kind, Manifest, SweepFolder, write_evidence
+from workloads.api import Claim, Evidence
+
+SLABS = tuple(range(2, 12))
+GAINS = (Ruling.CONFIRMED, Ruling.EXCEEDED)
+
+
+def claim(text: str, *arms: dict, **judged: object) -> Claim:
+    return Claim(text, "toy", "9", arms, **judged)  # type: ignore[arg-type]
+
+
+def with_claims(monkeypatch, command, *claims: Claim, design: DesignConfig, time_of, **noise) -> tuple:
+    monkeypatch.setattr(Spinner, "claims", claims)
+    return simulated(command(design, measure={"rounds": 10}), time_of, **noise)
+
+
+def ruled(found: Comparison, text: str) -> RuledClaim:
+    (one,) = [ruling for ruling in found.rulings if ruling.claim.text == text]
+    return one
+
+
+def test_no_effect_is_undecided_and_its_claim_confirmed(command, monkeypatch) -> None:
+    every = [{"slab": slab} for slab in SLABS]
+    claims = [claim(word, *every, kind="qualitative", word=word) for word in ("faster", "slower", "low")]
+    folder, manifest = with_claims(
+        monkeypatch,
+        command,
+        *claims,
+        design=DesignConfig("one_at_a_time", levels={"slab": list(SLABS)}),
+        time_of=lambda levels: 1.0 - 0.004 * float(levels["slab"]),
+        noise=0.02,
+    )
+    effects = compared(folder, manifest).effects
+    assert {effect.verdict for effect in effects} == {Verdict.FASTER, Verdict.UNDECIDED}
+    for effect in effects:
+        assert len(effect.rulings) == len(claims)
+        if effect.verdict is Verdict.UNDECIDED:
+            assert {one.ruling for one in effect.rulings} == {Ruling.UNDECIDED}
+
+
+def test_a_ruling_reads_the_interval_that_is_corrected_for_the_sweep(command, monkeypatch) -> None:
+    folder, manifest = with_claims(
+        monkeypatch,
+        command,
+        claim("half", {"work": "single"}, low=1.5, high=2.5),
+        design=DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": list(SLABS)}),
+        time_of=lambda levels: 1.0 if levels["work"] == "single" else 2.0,
+    )
+    found = compared(folder, manifest)
+    (effect,) = [effect for effect in found.effects if effect.effect.toggle == "work"]
+    (one,) = effect.rulings
+    assert one.ruling is Ruling.CONFIRMED and one.ratio == effect.ratio
+    assert one.low is not None and effect.low is not None and one.low < effect.low
+    assert one.text.startswith("confirmed (speed 2")
+
+
+@pytest.mark.parametrize(
+    ("saved_bytes", "ruling"),
+    [
+        (2**28, Ruling.CONFIRMED),
+        (2**20, Ruling.REFUTED),  # less than a huge page: no difference
+        (-(2**28), Ruling.REFUTED),
+    ],
+)
+def test_less_memory_is_more_than_an_allocators_rounding(
+    command, monkeypatch, saved_bytes: int, ruling: Ruling
+) -> None:
+    folder, manifest = with_claims(
+        monkeypatch,
+        command,
+        claim("less", {"work": "single"}, kind="memory", high=1.0),
+        design=DesignConfig("one_at_a_time", levels={"work": ["single"]}),
+        time_of=lambda levels: 1.0,
+    )
+    arm = manifest.effects[0].pairs[0][0]
+    for record in folder.path.glob("trials/*/*-r*/record.json"):
+        change(record, peak_bytes=2**30 - (saved_bytes if record.parts[-3] == arm else 0))
+    one = ruled(compared(folder, manifest), "less")
+    assert one.ruling is ruling and one.figure == "memory"
+    assert "speed" not in one.text
+
+
+def test_a_predicate_shows_its_own_figure_and_never_a_speed(command, monkeypatch) -> None:
+    folder, manifest = counted_sweep(command, monkeypatch, {"work": "single"})
+    one = ruled(compared(folder, manifest), "counts four")
+    assert (one.text, one.ratio) == ("confirmed (count 4)", None)
+
+
+def test_a_figure_of_an_arm_that_computes_something_different_confirms_nothing(command, monkeypatch) -> None:
+    folder, manifest = counted_sweep(command, monkeypatch, {"work": "single"}, trace=-1.0)
+    found = compared(folder, manifest)
+    assert ruled(found, "counts four").text == "undecided: different (count 4)"
+    assert ruled(found, "keeps results").text == "refuted (results_kept 0)"
+
+
+def counted_sweep(command, monkeypatch, arm: dict, trace: float = 1.0) -> tuple[SweepFolder, Manifest]:
+    """A sweep of one arm whose evidence counts four, with `trace` for its results."""
+    folder, manifest = with_claims(
+        monkeypatch,
+        command,
+        claim("counts four", arm, kind="predicate", figure="count", low=4, high=4),
+        claim("keeps results", arm, kind="predicate", figure="results_kept", low=1),
+        design=DesignConfig("one_at_a_time", levels={"work": ["single"]}),
+        time_of=lambda levels: 1.0 if levels["work"] == "single" else 2.0,
+    )
+    spec = spec_of(manifest, manifest.effects[0].pairs[0][0], "p000", None, Kind.EVIDENCE)
+    write_evidence(folder.trial_dir(spec), Evidence({"trace": trace * np.ones(4)}, {"count": 4.0}))
+    return folder, manifest
