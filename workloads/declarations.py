@@ -200,10 +200,11 @@ class Claim:
     `arms` are the levels it speaks of, one mapping for each alternative; their base stands at the levels
     `against` where the report compares with something else than the naive path. `low` and `high` bound the
     speed ratio (2.0 = half the time), for ``memory`` the ratio of peak memory, for a ``predicate`` the
-    counter or number `figure` of the arm itself; `word` is the size word of a ``qualitative`` claim;
-    `unsupported` the reason why a device cannot decide it, or None. `setting` are fields of the workload's
-    configuration with the values that the claim speaks of: an absolute figure of a large problem is neither
-    confirmed nor refuted by a small one.
+    counter or number `figure` of the arm itself; `word` is the size word of a ``qualitative`` claim, or of
+    one about memory without numbers; `unsupported` the reason why a device cannot decide it, or None.
+    `setting` are fields of the workload's configuration with the values that the claim speaks of: an absolute
+    figure of a large problem is neither confirmed nor refuted by a small one. `contradicts` is another
+    sentence of the same report that says otherwise.
     """
 
     text: str
@@ -218,6 +219,7 @@ class Claim:
     figure: str | None = None
     unsupported: Callable[[Device], str | None] = lambda device: None
     setting: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    contradicts: str = ""
 
     def speaks_of(self, config: Any) -> bool:
         """Whether a sweep with this workload configuration can say anything about the claim."""

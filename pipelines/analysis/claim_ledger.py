@@ -49,7 +49,13 @@ def ledger(
     """List the claims of a workload, an entry each, in the order of the report."""
     own = rulings.filter(pl.col("workload") == workload)
     return [
-        _entry(workload, claim, toggles, own.filter(pl.col("claim") == claim.text), device)
+        _entry(
+            workload,
+            claim,
+            toggles,
+            own.filter((pl.col("claim") == claim.text) & (pl.col("section") == claim.section)),
+            device,
+        )
         for claim in claims
     ]
 

@@ -8,6 +8,7 @@ is what it takes.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
@@ -87,14 +88,16 @@ parity."""
 
 
 def figure_value(name: str, lookup: Lookup, timings: Timings) -> float | None:
-    """Compute the figure of an arm that a claim names; ``a/b`` is a ratio.
+    """Compute the figure of an arm that a claim names: ``a+b``, ``a*b``, ``a/b`` of counters and numbers.
 
     None where something it needs was not measured, or it divides by zero.
     """
-    over, _, under = name.partition("/")
-    if under:
-        values = figure_value(over, lookup, timings), figure_value(under, lookup, timings)
-        return values[0] / values[1] if values[0] is not None and values[1] else None
+    for sign, combine in (("+", operator.add), ("/", operator.truediv), ("*", operator.mul)):
+        first, _, second = name.rpartition(sign)
+        if first:
+            left, right = (figure_value(part, lookup, timings) for part in (first, second))
+            missing = left is None or right is None or (sign == "/" and right == 0)
+            return None if missing else combine(left, right)
     derived = DERIVED_FIGURES.get(name)
     return derived(lookup, timings) if derived else lookup(name)
 

@@ -168,10 +168,10 @@ class Ruler:
         shown = figure, math.exp(estimate.log_ratio), low, high
         return RuledClaim(claim, subject, effect.design, ruled.ruling, ruled.reason, *shown)
 
-    def of_arms(self, ruled: set[str]) -> Iterator[RuledClaim]:
+    def of_arms(self, ruled: set[tuple[str, str]]) -> Iterator[RuledClaim]:
         """Rule on predicates about arms without an effect (the naive path), but for claims ruled by now."""
         for claim in self.claims:
-            if claim.kind != "predicate" or claim.text in ruled:
+            if claim.kind != "predicate" or (claim.section, claim.text) in ruled:
                 continue
             legal = [dict(self.space.closure(levels)) for levels in claim.arms]
             arm = next((arm for arm in self.manifest.arms if dict(arm.levels) in legal), None)
@@ -217,7 +217,7 @@ class Ruler:
 def all_rulings(effects: Sequence[EffectResult], ruler: Ruler) -> tuple[RuledClaim, ...]:
     """List the effects' rulings, then those about arms without an effect."""
     about_effects = [one for result in effects for one in result.rulings]
-    return (*about_effects, *ruler.of_arms({one.claim.text for one in about_effects}))
+    return (*about_effects, *ruler.of_arms({(one.claim.section, one.claim.text) for one in about_effects}))
 
 
 def ruling_table(rulings: Sequence[RuledClaim], manifest: Manifest, machine: str) -> pl.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,8 +14,10 @@ from workloads.latentwire.data import batches
 from workloads.latentwire.data.batches import Piece, Window
 from workloads.latentwire.data.corpus import Corpus
 from workloads.latentwire.data.row_layout import Layout
+from workloads.latentwire.maths.attention import Allowed, Attend, eager
 from workloads.latentwire.maths.greedy_decoding import Decoder
 from workloads.latentwire.maths.objective import Objective, Phase
+from workloads.latentwire.presets import LMConfig
 from workloads.latentwire.training.accumulate import Accumulator
 from workloads.latentwire.training.ranks import Ranks
 from workloads.latentwire.training.updates import Updates
@@ -45,6 +48,33 @@ def greedy_answers(
             ids, close = decoder(start.tokens, [start.tokens.shape[1]] * len(texts), start.past)
         found[number] = ids.cpu(), close.cpu()
     return found
+
+
+def attention_speedup(
+    attend: Attend, lm: LMConfig, rows: int, length: int, device: torch.device, dtype: torch.dtype
+) -> float:
+    """Time of the explicit attention of one layer, forward and backward, over that of `attend`."""
+    heads = (lm.n_heads, lm.n_kv_heads, lm.n_kv_heads)
+    q, k, v = (
+        torch.full((rows, one, length, lm.head_dim), 0.1, device=device, dtype=dtype, requires_grad=True)
+        for one in heads
+    )
+
+    def seconds(kernel: Attend, repeats: int = 10) -> float:
+        for repeat in range(2 * repeats):  # the first half warms up
+            if repeat == repeats:
+                _wait(device)
+                start = time.perf_counter()
+            kernel(q, k, v, Allowed(causal=True)).sum().backward()
+        _wait(device)
+        return time.perf_counter() - start
+
+    return seconds(eager) / seconds(attend)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def probe_gradient(

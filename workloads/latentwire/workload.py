@@ -28,6 +28,7 @@ from workloads.latentwire.counters import COUNTED
 from workloads.latentwire.data import batches
 from workloads.latentwire.data.batches import Collator, Numbers, Resident, Shape, Window
 from workloads.latentwire.data.corpus import Corpus, layouts_for
+from workloads.latentwire.maths.attention import KERNELS
 from workloads.latentwire.maths.objective import Objective
 from workloads.latentwire.toggles import CHECKS, CLAIMS, TOGGLES
 from workloads.latentwire.training import evaluate, moving
@@ -116,11 +117,16 @@ class LatentWire(Workload):
             lr=config.lr,
             weight_decay=config.weight_decay,
             clip=config.clip,
-            total=math.ceil(len(self._corpus) / int(levels["effective_batch"])) * config.epochs,
+            total=self._training_steps,
             chatty=levels["sync"] == "chatty",
             scaled=levels["amp"] == "fp16",
             counts=self._counts,
         )
+
+    @property
+    def _training_steps(self) -> int:
+        """Optimiser steps of a whole training."""
+        return math.ceil(len(self._corpus) / int(self._levels["effective_batch"])) * self._config.epochs
 
     def _form(self) -> Form:
         levels = self._levels
@@ -373,14 +379,30 @@ class LatentWire(Workload):
             "skipped": float(self._updates.skipped.item()),
             "excluded_examples": float(self._corpus.excluded),
             "rows_chosen": float(self._shape.micro),
+            "training_steps": float(self._training_steps),
             "oom_deaths": 0.0,  # whoever dies leaves no evidence
             "teacher_build_s": sum(cache.cost() for cache in caches if cache is not None),
         }
         if self._context.kind != "evidence":
             return Evidence(numbers=numbers)
+        numbers |= self._attention_speedup()
         losses = torch.tensor(list(self._metrics.history), dtype=self._shape.dtype)
         ids, close = (torch.cat(parts) for parts in zip(*self._ranks.gathered(self._greedy()), strict=True))
         return Evidence({**self._probe, "losses": losses, "greedy_ids": ids, "greedy_close": close}, numbers)
+
+    def _attention_speedup(self) -> dict[str, float]:
+        """How many times as fast the attention layers alone are; nothing where they are the baseline's."""
+        chosen, half = KERNELS[str(self._levels["attn"])], self._levels["lm_dtype"] != "fp32"
+        if chosen is KERNELS["eager"] or not self._layouts:
+            return {}
+        dtype = torch.bfloat16 if half or self._levels["amp"] != "off" else self._shape.dtype
+        lm, layout = model_shapes(self._config)[0], self._layouts[0]
+        length = layout.prefix + self._config.sizes.answer_tokens
+        return {
+            "attention_speedup": probes.attention_speedup(
+                chosen, lm, self._shape.micro, length, self._device, dtype
+            )
+        }
 
     def counters(self) -> Mapping[str, float]:
         """Counts since `setup`, made where the work is done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -18,6 +19,8 @@ from workloads.prover.maths.scoring import DELTA
 from workloads.prover.maths.slab_size import processor_seconds
 from workloads.prover.training.imitation import resolver_of
 
+REPORTED_STEPS = {"done_after_step_1": 1, "done_after_step_11": 11, "done_after_step_19": 19}
+"""Steps of a slab after which the report says how many rows are done."""
 FLAT_ROWS = 3
 """Iterations with distinct activity that a slope needs."""
 MOST_ROWS = 64
@@ -36,7 +39,9 @@ def collect(job: Job, full: bool) -> Evidence:
     numbers |= _rates(modes) | _own_errors(job, outcome)
     if not math.isnan(slope := step_slope(job.step_rows)):
         numbers["step_ms_slope"] = slope
-    numbers["ms_per_candidate"] = sum(row["step_ms"] for row in job.step_rows) / numbers["candidates"]
+    numbers |= time_of_steps(job.step_rows, job.task.slab)
+    numbers |= {"queries": float(len(job.task.queries)), "modes": float(len(modes))}
+    numbers["ms_per_candidate"] = 1e3 * numbers["evaluation_s"] / numbers["candidates"]
     if not full:
         return Evidence(numbers=numbers)
     numbers["varied_over_short"] = varied_over_short(job)
@@ -93,6 +98,19 @@ def _own_errors(job: Job, outcome: Mapping[str, np.ndarray]) -> dict[str, float]
         # A number of 48 bits is exact in a float64.
         "outcome_hash": float(int(digest([outcome["success"], outcome["depth"]])[:12], 16)),
     }
+
+
+def time_of_steps(rows: Sequence[Mapping[str, float]], slab: int | None) -> dict[str, float]:
+    """Seconds of all steps; of the first slab, where it is full, its rows done after the reported steps."""
+    numbers = {"evaluation_s": sum(row["step_ms"] for row in rows) / 1e3}
+    first = list(itertools.takewhile(lambda row: not row["slabs"], rows[1:]))
+    if not rows or rows[0]["row_steps"] != slab or rows[0]["padded_rows"] or "refilled" in rows[0]:
+        return numbers
+    done = np.cumsum([row["done"] for row in (rows[0], *first)])
+    reported = {name: float(done[step]) for name, step in REPORTED_STEPS.items() if step < len(done)}
+    if first:
+        numbers["first_step_over_second"] = rows[0]["step_ms"] / first[0]["step_ms"]
+    return numbers | reported
 
 
 def step_slope(rows: Sequence[Mapping[str, float]]) -> float:

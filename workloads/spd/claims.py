@@ -1,4 +1,4 @@
-"""What the SPD report says about its optimisations, section by section.
+"""What the SPD report says about its optimisations, section by section, in its own words.
 
 "About" is read as within ten per cent. Levels that a combination needs stand in it, so that it is an arm as
 it is written.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from workloads import toggles as shared
 from workloads.api import Claim, LevelValue
 
 SOURCE = "SPD report"
@@ -84,70 +85,105 @@ def _less_memory(section: str, text: str, *arms: Arm) -> Claim:
 
 
 def _fact(
-    section: str, text: str, arm: Arm, figure: str, low: float | None = None, high: float | None = None
+    section: str,
+    text: str,
+    arm: Arm,
+    figure: str,
+    low: float | None = None,
+    high: float | None = None,
+    **more: Any,
 ) -> Claim:
-    return _claim(section, text, arm, kind="predicate", figure=figure, low=low, high=high)
+    return _claim(section, text, arm, kind="predicate", figure=figure, low=low, high=high, **more)
 
 
 _DATA = (
-    _word("moderate", "1.1", "pinned batches travel to the device faster", {"pin_memory": "on"}),
+    _word(
+        "moderate",
+        "1.1",
+        "Pinned (page-locked) memory enables faster CPU-to-GPU transfers. Impact: Moderate",
+        {"pin_memory": "on"},
+    ),
+    _fact(
+        "1.1",
+        "With num_workers > 0, data loading happens in parallel processes",
+        {"num_workers": 4},
+        "worker_batches",
+        1,
+    ),
+    _word(
+        "faster",
+        "1.2",
+        "Add num_workers=4 (or experiment with 2-8 depending on CPU cores)",
+        *({"num_workers": count} for count in (2, 4, 8)),
+    ),
     _word(
         "small",
         "1.2",
-        "worker processes load beside the computation; less is gained where the data are tensors already",
+        "For tokenized datasets that are already in tensor format, the benefit is smaller",
         *({"num_workers": count} for count in (2, 4, 8)),
     ),
-    _word("high", "Priority 1", "pinned memory and four workers together", LOADING),
     _word(
-        "high", "3.1", "copies that do not wait overlap with computation" + EVERY_COPY, {"non_blocking": "on"}
+        "high",
+        "Priority 1",
+        "Pin memory + num_workers in DataLoader: pin_memory=True, num_workers=4",
+        LOADING,
     ),
-    _word("high", "Priority 2", "copies that do not wait", {"non_blocking": "on"}),
+    _word(
+        "faster",
+        "3.1",
+        "non_blocking=True: operations that can overlap with the transfer" + EVERY_COPY,
+        {"non_blocking": "on"},
+    ),
+    _word("high", "Priority 2", "non_blocking=True for .to(device) calls", {"non_blocking": "on"}),
     _word(
         "faster",
         "3.2",
-        "the next batch can travel while this one is computed" + NEVER_WAITS,
+        "you can prefetch the next batch while computing" + NEVER_WAITS,
         {"prefetch": "stream"},
     ),
-    _word("moderate", "Priority 9", "fetching the next batch ahead", {"prefetch": "stream"}),
+    _word("moderate", "Priority 9", "Prefetch batches with overlap", {"prefetch": "stream"}),
 )
 
 _COMPILE = (
     _fact(
         "2.1",
-        "hooks that come and go break the graph, so only parts compile",
+        "dynamic hook registration creates graph breaks that prevent full compilation",
         {"compile": "breaks"},
         "graph_breaks",
         low=1,
     ),
     _word(
-        "high",
+        "faster",
         "2.1.1",
-        "the importance functions are pure and can be compiled" + COMPILED_CLASS,
+        "ci_fns are pure MLPs that can be compiled safely" + COMPILED_CLASS,
         {"compile": "ci_fns"},
     ),
-    _word("high", "Priority 3", "compiled importance functions", {"compile": "ci_fns"}),
+    _word("high", "Priority 3", "torch.compile ci_fns (the causal importance MLPs)", {"compile": "ci_fns"}),
     _word(
-        "high",
+        "faster",
         "2.1.2",
-        "a target that compiles can be compiled as a whole" + HOOKS_IGNORED,
+        "target_model = torch.compile(target_model): Full compilation" + HOOKS_IGNORED,
         {"compile": "target"},
     ),
-    _word("high", "Priority 6", "a compiled target", {"compile": "target"}),
-    _less_memory(
-        "2.1.2", "mode reduce-overhead, which replays CUDA graphs, takes less memory", {"cuda_graph": "on"}
+    _word("high", "Priority 6", "torch.compile target_model", {"compile": "target"}),
+    _less_memory("2.1.2", "mode='reduce-overhead': Less memory", {"cuda_graph": "on"}),
+    _word("faster", "2.1.3", "Compile Loss Functions" + NEW_EXPONENT, {"compile": "losses"}),
+    _word(
+        "faster",
+        "2.1.4",
+        "This will compile the parts between graph breaks. Profile to see if it helps",
+        {"compile": "breaks"},
     ),
-    _word("faster", "2.1.3", "loss functions can be compiled" + NEW_EXPONENT, {"compile": "losses"}),
-    _word("faster", "2.1.4", "compiling the parts between graph breaks may help", {"compile": "breaks"}),
     _fact(
         "2.2",
-        "without dynamic hooks a masked pass is one graph",
+        "full torch.compile of a masked pass, without dynamic hook registration",
         {"compile": "masked_pass"},
         "graph_breaks",
         high=0,
     ),
     _fact(
         "2.2",
-        "without dynamic hooks the whole model is one graph",
+        "full torch.compile, without dynamic hook registration",
         {"compile": "full"},
         "graph_breaks",
         high=0,
@@ -156,16 +192,33 @@ _COMPILE = (
 
 _PRECISION = (
     _claim(
-        "4", "mixed precision is up to twice as fast", {"amp": "fp16"}, {"amp": "bf16"}, low=1.0, high=2.0
+        "4",
+        "Potentially 2x speedup on modern GPUs (Ampere+), especially for large models",
+        {"amp": "fp16"},
+        {"amp": "bf16"},
+        low=1.0,
+        high=2.0,
+        unsupported=shared.needs_tensor_cores,
     ),
-    _word("high", "Priority 5", "mixed precision in either 16-bit type", {"amp": "fp16"}, {"amp": "bf16"}),
-    _word("faster", "4.1", "autocast with a gradient scaler" + UNSCALED_SEARCH, {"amp": "fp16"}),
+    _word(
+        "high", "Priority 5", "Mixed precision training (AMP or bfloat16)", {"amp": "fp16"}, {"amp": "bf16"}
+    ),
+    _word(
+        "faster",
+        "4.1",
+        "Basic AMP Implementation: autocast and GradScaler" + UNSCALED_SEARCH,
+        {"amp": "fp16"},
+    ),
     _fact(
-        "4.2", "faithfulness has to stay in full precision", {"amp": "bf16"}, "exact_faithfulness", high=1e-12
+        "4.2",
+        "faithfulness_loss should remain in full precision for stability",
+        {"amp": "bf16"},
+        "exact_faithfulness",
+        high=1e-12,
     ),
     _claim(
         "4.3",
-        "bfloat16 needs no scaler and gains slightly less than float16",
+        "BFloat16: more stability with slightly less speedup",
         {"amp": "bf16"},
         against={"amp": "fp16", "pgd_inner": "detached"},
         kind="qualitative",
@@ -177,14 +230,14 @@ _STRUCTURE = (
     _word(
         "faster",
         "5.1",
-        "hooks registered once save the registration of every pass",
+        "Persistent hooks: removes per-forward-pass hook registration overhead",
         {"patching": "persistent_hooks"},
     ),
-    _word("moderate", "Priority 8", "hooks registered once", {"patching": "persistent_hooks"}),
+    _word("moderate", "Priority 8", "Persistent hook architecture", {"patching": "persistent_hooks"}),
     _word(
         "high",
         "5.2",
-        "an explicit pass without hooks is as fast as it gets",
+        "For maximum performance, compute component activations explicitly without hooks",
         {"patching": "wrapper"},
         {"prefix_reuse": "on"},
     ),
@@ -194,38 +247,42 @@ _ALGEBRA = (
     _word(
         "faster",
         "6.1",
-        "frozen weights need not be fetched for every delta" + LEAKING_CACHE,
+        "Cache target weights and only recompute V @ U" + LEAKING_CACHE,
         {"delta": "cached_w"},
     ),
-    _word("faster", "6.2", "unmasked components are one product instead of two", {"unmasked_form": "fused"}),
+    _word("faster", "6.2", "If mask is None, fuse: x @ (V @ U)", {"unmasked_form": "fused"}),
     _word(
-        "faster", "Priority 11", "fused operations, unless the compiler does that", {"unmasked_form": "fused"}
+        "faster",
+        "Priority 11",
+        "Fused operations (may already be handled by torch.compile)",
+        {"unmasked_form": "fused"},
     ),
     _word(
         "faster",
         "6.3",
-        "lists instead of dictionaries save Python's time" + ONLY_LISTS,
+        "Python dict operations have overhead: use ordered lists" + ONLY_LISTS,
         {"stack_modules": "stacked"},
     ),
     _fact(
         "6.4",
-        "each adversarial loss of the GPT-2 training takes 20 inner passes",
+        "gpt2_config.yaml has n_steps: 20 for PGD",
         {"pgd_steps": "n"},
         "pgd_steps",
         20,
         20,
+        setting={"preset": ("gpt2_one", "gpt2_all"), "pgd_steps": (None,)},
     ),
     _word(
         "faster",
         "6.4",
-        "fewer adversarial steps early on, fewer and larger ones, or adversarial passes for some batches"
-        " only",
+        "Reducing n_steps during early training; larger step_size with fewer steps; PGD only on subset of"
+        " batches",
         *({"pgd_steps": value} for value in ("schedule", "larger", "every_k")),
     ),
     _word(
         "faster",
         "Priority 10",
-        "cheaper adversarial passes",
+        "PGD optimizations (depends on how much time PGD takes)",
         *({"pgd_steps": value} for value in ("schedule", "larger", "every_k", "persistent")),
         {"pgd_inner": "detached"},
         {"pgd_layerwise": "single"},
@@ -233,75 +290,65 @@ _ALGEBRA = (
 )
 
 _ASYNCHRONOUS = (
-    _word(
-        "high",
-        "7.1",
-        "a background thread saves beside the training" + UNSAFE_THREAD,
-        {"checkpoint": "async"},
-    ),
-    _word("high", "Priority 4", "asynchronous checkpoints", {"checkpoint": "async"}),
+    _word("faster", "7.1", "Save in background thread" + UNSAFE_THREAD, {"checkpoint": "async"}),
+    _word("high", "Priority 4", "Async checkpointing", {"checkpoint": "async"}),
     _word(
         "faster",
         "7.2",
-        "metrics sent without a commit are batched" + EMPTY_COMMIT,
+        "wandb.log can be slow. Use commit=False and batch logs" + EMPTY_COMMIT,
         {"wandb_logging": "commit_false"},
     ),
 )
 
 _MEMORY = (
     _word(
-        "high",
+        "expensive",
         "8.1",
-        "explicit collections are expensive" + WRONG_ORDER,
+        "torch.cuda.empty_cache() and gc.collect() are expensive" + WRONG_ORDER,
         {"gc": "rarely"},
         {"gc": "oom_only"},
     ),
-    _word("high", "Priority 7", "fewer explicit collections", {"gc": "rarely"}, {"gc": "oom_only"}),
-    _claim(
-        "8.1",
-        "collecting less often costs no memory worth a word",
-        {"gc": "rarely"},
-        kind="memory",
-        low=0.95,
-        high=1.05,
-    ),
+    _word("high", "Priority 7", "Reduce gc.collect() frequency", {"gc": "rarely"}, {"gc": "oom_only"}),
     _claim(
         "8.2",
-        "recomputing activations is about 30 % slower" + NO_OP,
+        "Gradient checkpointing: ~30% slower" + NO_OP,
         {"grad_checkpointing": "per_block"},
         low=1 / 1.33,
         high=1 / 1.27,
     ),
-    _less_memory(
-        "8.2", "recomputing activations takes much less memory", {"grad_checkpointing": "per_block"}
+    _claim(
+        "8.2",
+        "Gradient checkpointing uses significantly less memory, allowing larger batch sizes",
+        {"grad_checkpointing": "per_block"},
+        kind="memory",
+        word="significantly",
     ),
-    _less_memory("8.3", "large intermediates can be dropped once they are used", {"free_early": "on"}),
+    _less_memory(
+        "8.3",
+        "Explicitly delete large intermediates; let PyTorch reclaim memory for next iteration",
+        {"free_early": "on"},
+    ),
 )
 
 _PROFILING = (
     _fact(
         "9.1",
-        "a scheduled profiler sees three steps after warm-up",
+        "torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1)",
         {"profiler": "torch"},
         "profiled_steps",
         3,
         3,
     ),
-    _word(
-        "none",
-        "9.2",
-        "events time an operation on the device without getting in its way" + NO_WARMUP,
-        {"profiler": "events"},
-    ),
-    _claim("9.3", "synchronising before and after an operation times it", kind="predicate"),
+    _word("none", "9.2", "CUDA Events for Timing" + NO_WARMUP, {"profiler": "events"}),
+    _claim("9.3", "Simple Timing: torch.cuda.synchronize() before and after the operation", kind="predicate"),
 )
 
 _COMBINED = (
-    _word("high", "Priority 1-4", "the four steps of little effort together", LOW_EFFORT),
+    _word("high", "Priority 1-4", "High Impact, Low Effort: the four together", LOW_EFFORT),
     # Hooks that come and go refuse a compiled target, so the base has wrappers too.
     _claim(
         "Quick start",
-        "minimal changes for an immediate gain",
+        "Minimal changes for immediate speedup",
         QUICK_START,
         against={"patching": "wrapper"},
         kind="qualitative",

@@ -34,6 +34,7 @@ RULE = Claim("measure before you change", "guide", "4", (), kind="predicate")
 def ruled(**fields) -> dict[str, object]:
     row = dict.fromkeys(SCHEMA) | {
         "workload": "w",
+        "section": FASTER.section,
         "claim": FASTER.text,
         "reason": "",
         "machine": "cpu",

@@ -1,0 +1,50 @@
+"""Figures that claims speak of and that are measured apart from the training."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from workloads.latentwire.evidence import attention_speedup
+from workloads.latentwire.maths.attention import KERNELS, Allowed, eager
+from workloads.latentwire.presets import LMS, PRESETS
+
+LM = LMS[PRESETS["test"].lms[0]]
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "flash"])
+def test_attention_is_timed_by_itself_at_the_models_shape(kernel: str) -> None:
+    shapes = []
+
+    def watched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, allowed: Allowed) -> torch.Tensor:
+        shapes.append((tuple(q.shape), tuple(k.shape), allowed.causal))
+        return KERNELS[kernel](q, k, v, allowed)
+
+    ratio = attention_speedup(watched, LM, 2, 8, torch.device("cpu"), torch.float32)
+    assert math.isfinite(ratio) and ratio > 0
+    assert set(shapes) == {((2, LM.n_heads, 8, LM.head_dim), (2, LM.n_kv_heads, 8, LM.head_dim), True)}
+
+
+def test_the_kernel_runs_as_often_to_warm_up_as_it_is_timed() -> None:
+    calls = []
+
+    def counted(*operands) -> torch.Tensor:
+        calls.append("chosen")
+        return eager(*operands)
+
+    attention_speedup(counted, LM, 1, 4, torch.device("cpu"), torch.float32)
+    assert len(calls) == 20
+
+
+def test_evidence_has_the_speed_of_attention_where_it_is_not_the_baselines(evidence_of) -> None:
+    fused, explicit = (evidence_of({"attn": attn}).numbers for attn in ("sdpa", "eager"))
+    assert fused["attention_speedup"] > 0
+    assert "attention_speedup" not in explicit
+
+
+def test_a_whole_training_is_so_many_steps(start) -> None:
+    numbers = start(data_n=32, epochs=3).evidence().numbers
+    effective = start()._shape.effective
+    assert numbers["training_steps"] == math.ceil(32 / effective) * 3

@@ -1,0 +1,43 @@
+"""Figures that the report's claims about steps speak of."""
+
+from __future__ import annotations
+
+import pytest
+
+from workloads.prover.evidence import time_of_steps
+
+SLAB = 512
+
+
+def steps(done: dict[int, int], ms: dict[int, float], **first: float) -> list[dict[str, float]]:
+    """Twenty steps of a full slab, and the first step of the next one."""
+    rows = [
+        {
+            "step_ms": ms.get(step, 42.0),
+            "done": done.get(step, 0),
+            "slabs": float(step == 0),
+            "row_steps": SLAB,
+            "padded_rows": 0.0,
+        }
+        for step in range(20)
+    ]
+    rows[0] |= first
+    return [*rows, {**rows[0], "slabs": 1.0, "done": 99}]
+
+
+def test_rows_done_are_those_of_the_first_slab_after_the_reported_steps() -> None:
+    numbers = time_of_steps(steps({1: 294, 5: 200, 11: 8, 19: 10}, {0: 81.0, 1: 46.0}), SLAB)
+    assert {name: numbers[name] for name in numbers if name.startswith("done")} == {
+        "done_after_step_1": 294,
+        "done_after_step_11": 502,
+        "done_after_step_19": 512,
+    }
+    assert numbers["first_step_over_second"] == pytest.approx(81 / 46)
+    assert numbers["evaluation_s"] == pytest.approx((2 * 81 + 46 + 18 * 42) / 1e3)
+
+
+@pytest.mark.parametrize("first", [{"padded_rows": 3.0}, {"row_steps": 100.0}, {"refilled": 4.0}])
+def test_a_slab_that_is_not_full_or_is_fed_says_nothing_about_512_rows(first: dict[str, float]) -> None:
+    assert set(time_of_steps(steps({1: 294}, {}, **first), SLAB)) == {"evaluation_s"}
+    assert set(time_of_steps(steps({1: 294}, {}), None)) == {"evaluation_s"}
+    assert time_of_steps([], SLAB) == {"evaluation_s": 0}
