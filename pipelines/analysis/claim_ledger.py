@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,12 @@ from pipelines.statistics.claims import Ruling
 from workloads.api import Claim, Device, Toggle
 
 FILE = Path("tables") / "rulings.parquet"
-_WEIGHT = {"confirmed": 3, "exceeded": 3, "refuted": 3, "undecided": 2, "not measurable here": 1}
+DECIDED = 3
+_WEIGHT = {
+    **dict.fromkeys((Ruling.CONFIRMED, Ruling.EXCEEDED, Ruling.REFUTED), DECIDED),
+    Ruling.UNDECIDED: 2,
+    Ruling.NOT_MEASURABLE: 1,
+}
 _DESIGN = {"one_at_a_time": 2, "arm": 2, "factorial": 1}
 """Where one claim was ruled on several times: a toggle by itself says more about it than a toggle among
 others."""
@@ -43,6 +49,40 @@ def gather_rulings(runs: Path) -> tuple[pl.DataFrame, list[str]]:
     return (pl.concat(tables) if tables else pl.DataFrame(schema=SCHEMA)), damaged
 
 
+def published_rulings(results: Path) -> pl.DataFrame:
+    """Read the rulings that committed result pages show, reports of sweeps in Markdown, as `gather_rulings`.
+
+    Their evidence is in words, and their sweep a link.
+    """
+    rows = [row for page in sorted(results.glob("*.md")) for row in _rows_of_page(page)]
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def _rows_of_page(page: Path) -> Iterator[dict[str, str]]:
+    text = page.read_text()
+    machine = re.search(r"^- machine: (.*)$", text, re.MULTILINE)
+    shared = {
+        "workload": page.stem.partition("-")[0],
+        "sweep": f"[{page.stem}](results/{page.name})",
+        "machine": machine[1] if machine else "unknown",
+    }
+    table = text.partition("\n## Claims\n")[2].partition("\n## ")[0]
+    for line in table.splitlines():
+        if row := _PUBLISHED.fullmatch(line):
+            cells = {name: value or "" for name, value in row.groupdict().items()}
+            alone = cells.pop("alone")
+            cells |= {"reason": cells["reason"] or alone}
+            yield {**shared, **cells, "design": cells["design"].replace(" ", "_")}
+
+
+_PUBLISHED = re.compile(
+    r"\| (?P<subject>.*?)(?: \((?P<design>[a-z ]+)\))?"
+    r" \| (?P<claim>.*) \| (?P<source>.*), (?P<section>.*?)"
+    rf" \| (?P<ruling>{'|'.join(Ruling)})(?:: (?P<reason>.*)| \((?P<alone>.*)\))? \|"
+)
+"""A row of the table of claims, as reports in Markdown write it."""
+
+
 def ledger(
     workload: str, claims: Iterable[Claim], toggles: Sequence[Toggle], rulings: pl.DataFrame, device: Device
 ) -> list[Entry]:
@@ -64,8 +104,11 @@ def _entry(
     workload: str, claim: Claim, toggles: Sequence[Toggle], rulings: pl.DataFrame, device: Device
 ) -> Entry:
     if rulings.height:
-        row = max(rulings.iter_rows(named=True), key=_rank)
-        return Entry(workload, claim, row["ruling"], _evidence(row))
+        rows = sorted(rulings.iter_rows(named=True), key=_rank, reverse=True)
+        against = {row["ruling"]: row for row in reversed(rows) if _WEIGHT.get(row["ruling"]) == DECIDED}
+        against.pop(rows[0]["ruling"], None)
+        also = [f"but {ruling}: {_evidence(row)}" for ruling, row in against.items()]
+        return Entry(workload, claim, rows[0]["ruling"], "; ".join([_evidence(rows[0]), *also]))
     if standing := claim_refusals.obstacles(claim, toggles, device):
         refusal = claim_refusals.refusal(claim, toggles, device)
         words = [claim_refusals.obstacle_text(standing), *([f"({refusal})"] if refusal else [])]

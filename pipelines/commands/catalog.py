@@ -136,6 +136,7 @@ COMMANDS = Commands(
             "claims:claims",
             word("workload", WORKLOAD, "A name from `perfsweep list`; all by default.", required=False),
             option("--runs", "Folder of the measured sweeps.", type=FILE, default="runs"),
+            option("--markdown", "Print docs/claims.md, ruled by docs/results instead.", is_flag=True),
         ),
         Plain(
             "publish",

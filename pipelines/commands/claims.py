@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from pipelines.exits import DONE
 from pipelines.report import ledger
 from pipelines.terminal import console_here
 
+RESULTS = Path("docs") / "results"
+"""Committed result pages, from the repository root."""
 
-def claims(workload: str | None, runs: str) -> int:
-    """Print every claim of one workload's reports, or of all, with its ruling under `runs`."""
-    ledger.show(console_here(), workload, Path(runs))
+
+def claims(workload: str | None, runs: str, markdown: bool) -> int:
+    """Print every claim of one workload's reports, or of all, with its ruling under `runs`, or as a page."""
+    if markdown:
+        sys.stdout.write(ledger.page(workload, RESULTS))
+    else:
+        ledger.show(console_here(), workload, Path(runs))
     return DONE

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
 from rich.console import Console
 
-from pipelines.analysis.claim_ledger import Entry, gather_rulings, ledger, promise
-from pipelines.analysis.columns import NAME_WIDTH, Column
+from pipelines.analysis.claim_ledger import Entry, gather_rulings, ledger, promise, published_rulings
+from pipelines.analysis.columns import NAME_WIDTH, Column, Where
+from pipelines.report.markdown import markdown_table
 from pipelines.report.tables import Table
 from pipelines.report.terminal import print_table
 from pipelines.trial import environment
 from workloads import registry
+from workloads.api import Device
 
 COLUMNS: tuple[Column[Entry], ...] = (
     Column("section", "section", text=lambda one: one.claim.section),
     Column("claim", "claim", text=lambda one: one.claim.text, width=NAME_WIDTH),
+    Column("contradicts", "the report also says", text=lambda one: one.claim.contradicts, optional=True),
     Column("promise", "claimed", text=lambda one: promise(one.claim)),
     Column("ruling", "ruling", text=lambda one: one.ruling),
     Column("evidence", "evidence, or what it takes", text=lambda one: one.evidence, width=NAME_WIDTH),
 )
+
+
+PAGE = """# What the reports claim, and what was measured
+
+Every claim of the reports that ship as data, in their own words, with its ruling and the sweep behind it;
+[reading.md](reading.md#claims) says how rulings come about. *Here* is where the result pages were measured:
+processors without a GPU. On yours, `perfsweep claims` says what your sweeps say.
+
+This page is written by `perfsweep claims --markdown > docs/claims.md`, from the ledgers in
+`workloads/*/claims.py` and the rulings in [results/](results).
+"""
+HERE = Device(compiler=True)
+"""Where the committed results were measured."""
 
 
 def show(console: Console, workload: str | None, runs: Path) -> None:
@@ -31,16 +49,33 @@ def show(console: Console, workload: str | None, runs: Path) -> None:
     ConfigError
         The workload is unknown.
     """
-    device = environment.device_facts()
     rulings, damaged = gather_rulings(runs)
+    for table in _tables(workload, rulings, environment.device_facts()):
+        print_table(console, table)
+        console.print(table.caption, highlight=False)
+    for message in damaged:
+        console.print(f"skipped: {message}", style="yellow", highlight=False)
+
+
+def page(workload: str | None, results: Path) -> str:
+    """Write the same as a page of Markdown, ruled on by the result pages under `results`."""
+    parts = [PAGE]
+    for table in _tables(workload, published_rulings(results), HERE):
+        parts += [
+            f"## {table.title}\n",
+            f"{table.caption}.\n",
+            f"{markdown_table(table.at(Where.MARKDOWN))}\n",
+        ]
+    return "\n".join(parts)
+
+
+def _tables(workload: str | None, rulings: pl.DataFrame, device: Device) -> Iterator[Table[Entry]]:
+    """One table for each report; its caption counts how many claims met which fate."""
     for name in [workload] if workload else sorted(registry.names()):
         cls = registry.find(name)
         entries = ledger(name, cls.claims, cls.toggles, rulings, device)
         for source in dict.fromkeys(entry.claim.source for entry in entries):
             own = tuple(entry for entry in entries if entry.claim.source == source)
-            print_table(console, Table(f"{name}: {source}", COLUMNS, own))
             counts = Counter(entry.ruling for entry in own).most_common()
             totals = ", ".join(f"{number} {ruling}" for ruling, number in counts)
-            console.print(f"{len(own)} claims: {totals}", highlight=False)
-    for message in damaged:
-        console.print(f"skipped: {message}", style="yellow", highlight=False)
+            yield Table(f"{name}: {source}", COLUMNS, own, f"{len(own)} claims: {totals}")

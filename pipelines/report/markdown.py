@@ -20,7 +20,7 @@ def write_markdown(folder: SweepFolder, comparison: Comparison, provenance: Prov
     tables = [*answer_tables(comparison, Where.MARKDOWN), arms_table(comparison, Where.MARKDOWN)]
     parts = [f"# {comparison.name}", opening(comparison), _list(answer(comparison))]
     for table in tables:
-        parts += [f"## {table.title}", _table(table)]
+        parts += [f"## {table.title}", markdown_table(table)]
     if profiles := linked_profiles(folder):
         parts += ["## Profiles", _grid(PROFILE_HEADINGS, map(_profile_cells, profiles))]
     if notes := footnotes(comparison):
@@ -51,7 +51,8 @@ def _list(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _table(table: Table) -> str:
+def markdown_table(table: Table) -> str:
+    """Write a table's rows under its headings."""
     rows = [[_cell(column, row) for column in table.columns] for row in table.rows]
     return _grid([column.heading for column in table.columns], rows)
 

@@ -54,7 +54,15 @@ def _guide(text: str, section: str, *arms: dict[str, LevelValue]) -> Claim:
 
 
 CLAIMS = (
-    _guide("loader workers overlap loading with training", "asynchronous data loading", {"num_workers": 2}),
+    Claim(  # of a mechanism: what is saved in all is another question
+        "loader workers overlap loading with training",
+        "PyTorch performance tuning guide",
+        "asynchronous data loading",
+        ({"num_workers": 2},),
+        kind="predicate",
+        figure="worker_batches",
+        low=1,
+    ),
     _guide(
         "pinned host memory makes copies to the GPU faster and lets them run beside the computation",
         "asynchronous data loading",

@@ -146,7 +146,14 @@ _QUICK = (
         word="faster",
         contradicts=_LARGE_BATCH,
     ),
-    _word("faster", "Quick win 3", "Enable mixed precision: Add AMP with minimal code changes", *_HALF),
+    _claim(
+        "Quick win 3",
+        "Enable mixed precision: Add AMP with minimal code changes",
+        *_HALF,
+        kind="qualitative",
+        word="faster",
+        **_ON_TENSOR_CORES,
+    ),
     _word(
         "faster",
         "Quick win 4",

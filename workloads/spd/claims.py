@@ -72,12 +72,15 @@ QUICK_START: dict[str, LevelValue] = {**LOADING, "non_blocking": "on", "compile"
 WITHOUT_ALGEBRA: dict[str, LevelValue] = {"amp": "bf16", "patching": "wrapper", "compile": "full"}
 
 
+_AMP: dict[str, Any] = {"unsupported": shared.needs_tensor_cores}  # the report's is torch.cuda.amp
+
+
 def _claim(section: str, text: str, *arms: Arm, **judged: Any) -> Claim:
     return Claim(text, SOURCE, section, arms, **judged)
 
 
-def _word(word: str, section: str, text: str, *arms: Arm) -> Claim:
-    return _claim(section, text, *arms, kind="qualitative", word=word)
+def _word(word: str, section: str, text: str, *arms: Arm, **more: Any) -> Claim:
+    return _claim(section, text, *arms, kind="qualitative", word=word, **more)
 
 
 def _less_memory(section: str, text: str, *arms: Arm) -> Claim:
@@ -198,16 +201,22 @@ _PRECISION = (
         {"amp": "bf16"},
         low=1.0,
         high=2.0,
-        unsupported=shared.needs_tensor_cores,
+        **_AMP,
     ),
     _word(
-        "high", "Priority 5", "Mixed precision training (AMP or bfloat16)", {"amp": "fp16"}, {"amp": "bf16"}
+        "high",
+        "Priority 5",
+        "Mixed precision training (AMP or bfloat16)",
+        {"amp": "fp16"},
+        {"amp": "bf16"},
+        **_AMP,
     ),
     _word(
         "faster",
         "4.1",
         "Basic AMP Implementation: autocast and GradScaler" + UNSCALED_SEARCH,
         {"amp": "fp16"},
+        **_AMP,
     ),
     _fact(
         "4.2",
@@ -223,6 +232,7 @@ _PRECISION = (
         against={"amp": "fp16", "pgd_inner": "detached"},
         kind="qualitative",
         word="slightly slower",
+        **_AMP,
     ),
 )
 
