@@ -96,8 +96,9 @@ def figure_value(name: str, lookup: Lookup, timings: Timings) -> float | None:
         first, _, second = name.rpartition(sign)
         if first:
             left, right = (figure_value(part, lookup, timings) for part in (first, second))
-            missing = left is None or right is None or (sign == "/" and right == 0)
-            return None if missing else combine(left, right)
+            if left is None or right is None or (sign == "/" and right == 0):
+                return None
+            return combine(left, right)
     derived = DERIVED_FIGURES.get(name)
     return derived(lookup, timings) if derived else lookup(name)
 
