@@ -21,7 +21,7 @@ from pipelines.statistics.claims import Ruled, Ruling, claimed_gain, rule_claim,
 from pipelines.statistics.estimates import Estimate
 from pipelines.statistics.log_ratios import Rounds
 from pipelines.statistics.verdicts import MARGIN, Judgement, Verdict
-from pipelines.store.records import AA, Arm, Effect, Manifest
+from pipelines.store.records import PLACEBO, Arm, Effect, Manifest
 from workloads.api import Claim, Workload
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def decide_memory(
 ) -> Decisions:
     """Judge peak memory as strictly as time: corrected for the number of effects, beyond a margin.
 
-    *Faster* means less memory. Equal arms are left out: what a copy of the reference keeps on purpose is no
+    *Faster* means less memory. Placebos are left out: what a copy of the reference keeps on purpose is no
     scatter.
 
     Parameters
@@ -112,7 +112,7 @@ def decide_memory(
     """
     smallest = min((peak for peak in peak_bytes if peak > 0), default=math.inf)
     margin = max(MARGIN, math.log1p(MEMORY_STEP_BYTES / smallest))
-    compared = [effect for effect in effects if effect.design != AA and not effect.contrast]
+    compared = [effect for effect in effects if effect.design != PLACEBO and not effect.contrast]
     return decide(peaks, compared, withheld, margin)
 
 

@@ -87,7 +87,7 @@ def rule_claim(claimed: tuple[float, float], judgement: Judgement, log_ratio: fl
     log_ratio : the estimate behind it, of the arm to its base
     """
     if judgement.verdict not in READ:
-        return Ruled(Ruling.UNDECIDED, judgement.verdict.value)
+        return Ruled(Ruling.UNDECIDED, ", ".join(filter(None, (judgement.verdict.value, judgement.reason))))
     if judgement.corrected is None:
         return Ruled(Ruling.UNDECIDED, judgement.reason or "too few rounds to correct for the sweep")
     ratio, (a, b) = math.exp(-log_ratio), judgement.corrected.speed
@@ -141,7 +141,7 @@ def rule_predicate(claim: Claim, value: float | None, verdict: Verdict | None = 
         return Ruled(Ruling.UNDECIDED, f"{claim.figure} was not measured")
     if (claim.low is not None and value < claim.low) or (claim.high is not None and value > claim.high):
         return Ruled(Ruling.REFUTED)
-    if verdict is not None and verdict not in READ:
+    if verdict in (Verdict.DIFFERENT, Verdict.FEWER_UNITS):
         return Ruled(Ruling.UNDECIDED, verdict.value)
     return Ruled(Ruling.CONFIRMED)
 
