@@ -34,7 +34,7 @@ Every claim of the reports that ship as data, in their own words, with its rulin
 [reading.md](reading.md#claims) says how rulings come about. *Here* is where the result pages were measured:
 processors without a GPU. On yours, `perfsweep claims` says what your sweeps say.
 
-This page is written by `perfsweep claims --markdown > docs/claims.md`, from the ledgers in
+This page is the output of `perfsweep claims --markdown`, from the ledgers in
 `workloads/*/claims.py` and the rulings in [results/](results).
 """
 HERE = Device(compiler=True)
