@@ -223,8 +223,9 @@ def test_mutant_rulings_by_the_plain_interval_confirm_gains_of_equal_arms(monkey
         plain = judgement.interval
         return Ruled(Ruling.CONFIRMED if plain and plain.high < 0 else Ruling.UNDECIDED)
 
+    shipped = false_confirmations()
     monkeypatch.setitem(globals(), "rule_claim", by_plain_interval)
-    assert false_confirmations() > 0.08
+    assert false_confirmations() > 2 * shipped + 0.02
 
 
 def test_mutant_that_takes_any_touch_for_half_the_gain_is_caught(monkeypatch) -> None:
