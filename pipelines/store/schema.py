@@ -199,6 +199,10 @@ class TrialRecord(StoredValue):
     process of its own. `mfu` is the share of the device's peak that the formula work of the units takes, None
     where either is not known. `numbers` are the cheap evidence of a timing trial, `counters` the counts of a
     counting trial. `keys` are the facts that records compared with one another must share.
+
+    `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
+    tell; `displaced` says that it was too long. `alone`: one thread did all the work and waited for nothing
+    but its core, so that CPU time can stand for wall time. Faults and system time are of the region too.
     """
 
     schema_version: int = SCHEMA
@@ -220,6 +224,12 @@ class TrialRecord(StoredValue):
     iterations: int = 0
     region_ns: int = 0
     region_cpu_ns: int = 0
+    run_delay_ns: int | None = None
+    displaced: bool = False
+    alone: bool = False
+    minor_faults: int = 0
+    major_faults: int = 0
+    system_ns: int = 0
     setup_s: float = 0.0
     first_iteration_s: float = 0.0
     warmup_iterations: int = 0
