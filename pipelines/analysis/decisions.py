@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipelines.statistics.estimates import Estimate, estimate_effect
 from pipelines.statistics.log_ratios import Rounds
-from pipelines.statistics.verdicts import Judgement, Verdict, decide_verdicts
+from pipelines.statistics.verdicts import Judgement, decide_verdicts
 from pipelines.store.records import AA, Effect
 
 
@@ -21,7 +21,7 @@ class Decisions:
 
 
 def decide(
-    times: Rounds, effects: Sequence[Effect], withheld: Mapping[str, Verdict], margin: float
+    times: Rounds, effects: Sequence[Effect], withheld: Mapping[str, Judgement], margin: float
 ) -> Decisions:
     """Judge effects against one another, corrected for their number (Holm 1979).
 
@@ -31,7 +31,8 @@ def decide(
     Parameters
     ----------
     effects : those that have a time to compare
-    withheld : verdicts, by id, of effects whose arms compute something else or did less work
+    withheld : verdicts, by id, of effects whose arms compute something else or did less work, or whose trials
+        say nothing
     margin : log ratio within which there is no difference
     """
     ratios = {effect.id: times.log_ratios(effect) for effect in effects}

@@ -16,13 +16,15 @@ from pipelines.analysis.comparable import differing_data
 from pipelines.analysis.counters import bound_by
 from pipelines.analysis.decisions import Decisions, decide
 from pipelines.analysis.exclusions import Exclusion, Exclusions
+from pipelines.analysis.held_back import HoldingBack, clock_of
 from pipelines.analysis.outcomes import Counts
 from pipelines.config.validation import workload_config
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.parity.evidence import Agreement
+from pipelines.statistics.clocks import Clock, ClockChoice
 from pipelines.statistics.estimates import Estimate, break_even, estimate_effect
 from pipelines.statistics.log_ratios import Cell, Rounds
-from pipelines.statistics.verdicts import Judgement, Ruling, Verdict, rule_claim
+from pipelines.statistics.verdicts import Judgement, ReasonCode, Ruling, Verdict, rule_claim
 from pipelines.store.progress import Progress
 from pipelines.store.records import Arm, Effect, Manifest, Outcome, read_evidence
 from workloads.api import Claim, Device, Evidence, Workload
@@ -32,8 +34,22 @@ SHOWN_ROUNDS = 100
 
 
 @dataclass(frozen=True)
+class ClockResult:
+    """What one clock says of an effect: ratio with its interval, and the verdict that it would be given."""
+
+    ratio: float
+    low: float | None
+    high: float | None
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True)
 class EffectResult:
-    """One effect and all that judges it. Ratios are time of arm / time of base: 0.8 is 20 % less time."""
+    """One effect and all that judges it. Ratios are time of arm / time of base: 0.8 is 20 % less time.
+
+    Ratio, interval and verdict are those of the clock that the sweep believes; `wall` and `cpu` are those of
+    either.
+    """
 
     effect: Effect
     arm_label: str
@@ -45,7 +61,11 @@ class EffectResult:
     p: float | None = None
     rounds: int = 0
     method: str = ""
-    cpu: tuple[float, float, float] | None = None  # ratio of process CPU time with its interval
+    code: ReasonCode = ReasonCode.NO_RECORDS
+    clock: Clock = Clock.WALL  # the believed one
+    alone: bool = False  # whether either could be
+    wall: ClockResult | None = None
+    cpu: ClockResult | None = None
     parity: ParityResult | None = None
     memory_bytes: float | None = None
     compile_s: float | None = None  # with nothing compiled yet
@@ -54,6 +74,7 @@ class EffectResult:
     rounds_needed: int | None = None  # of an undecided effect: how many would decide, if the estimate stayed
     outcome: str = ""  # why there is no time: unsupported, inert, failed ...
     note: str = ""
+    held_back: str = ""  # why nothing is said although there are times
     rulings: tuple[tuple[Claim, str], ...] = ()
     trials: Counts = field(default_factory=dict)  # how those behind it ended, its base's apart
 
@@ -96,7 +117,7 @@ class Judge:
     Parameters
     ----------
     used : the timing trials that count
-    figure : the column
+    clock : the one that effects are judged by; None: chosen from what disturbed the trials
     data : digest of the data that each arm (id) worked on
     left_out : folders of timing trials that do not count
     """
@@ -107,7 +128,7 @@ class Judge:
         cls: type[Workload],
         progress: Progress,
         used: pl.DataFrame,
-        figure: str = "ns_per_unit",
+        clock: Clock | None = None,
         data: Mapping[str, str] | None = None,
         left_out: frozenset[str] = frozenset(),
     ) -> None:
@@ -117,8 +138,13 @@ class Judge:
         self.records = ArmRecords(progress, left_out=left_out)
         self.data = data or {}
         self.exclusions = Exclusions(manifest, self.records, self.agreement, self.data)
-        self.times = rounds_of(used, figure)
-        self.cpu_times = rounds_of(used.filter(pl.col("cpu_ns_per_unit") > 0), "cpu_ns_per_unit")
+        self.clock = ClockChoice(clock) if clock else clock_of(used)
+        self.clocks = {
+            Clock.WALL: rounds_of(used, Clock.WALL.figure),
+            Clock.CPU: rounds_of(used.filter(pl.col(Clock.CPU.figure) > 0), Clock.CPU.figure),
+        }
+        self.times = self.clocks[self.clock.clock]
+        self.holding_back = HoldingBack(manifest, used, self.clock.clock)
         self.peaks = rounds_of(used.filter(pl.col("peak_bytes") > 0), "peak_bytes")
         self.notes: list[str] = []
 
@@ -128,37 +154,59 @@ class Judge:
         excluded = {effect.id: self.exclusions.of_effect(effect) for effect in effects}
         parities = {effect.id: self.agreement.of(effect) for effect in effects}
         compared = [effect for effect in effects if excluded[effect.id] is None]
-        withheld = {effect.id: Verdict.FEWER_UNITS for effect in compared if self._did_less(effect)}
-        withheld |= {
-            effect.id: Verdict.DIFFERENT
+        withheld = {
+            effect.id: judgement
             for effect in effects
-            if parities[effect.id].verdict is ParityVerdict.DIFFERENT
+            if (judgement := self._withheld(effect, parities[effect.id], excluded[effect.id]))
         }
-        decisions = decide(self.times, compared, withheld, math.log1p(self.manifest.sweep.measure.margin))
+        margin = math.log1p(self.manifest.sweep.measure.margin)
+        both = {clock: decide(times, compared, withheld, margin) for clock, times in self.clocks.items()}
+        decisions = both[self.clock.clock]
         if decisions.floor:
             apart = math.expm1(decisions.floor)
             self.notes.append(
                 f"two equal arms lie within {apart:.2%} of one another: no smaller effect is called"
             )
         return tuple(
-            self._result(effect, excluded[effect.id], parities[effect.id], decisions) for effect in effects
+            self._result(effect, excluded[effect.id], parities[effect.id], both) for effect in effects
         )
 
+    def _withheld(self, effect: Effect, parity: ParityResult, excluded: Exclusion | None) -> Judgement | None:
+        """The verdict of an effect whose times are not looked at."""
+        if parity.verdict is ParityVerdict.DIFFERENT:
+            return Judgement(Verdict.DIFFERENT, None, code=ReasonCode.RESULTS_DIFFER)
+        if excluded is not None:
+            return None
+        if self._did_less(effect):
+            return Judgement(Verdict.FEWER_UNITS, None, code=ReasonCode.FEWER_UNITS)
+        return self.holding_back.of(effect, len(self.times.log_ratios(effect)))
+
     def _result(
-        self, effect: Effect, excluded: Exclusion | None, parity: ParityResult, decisions: Decisions
+        self,
+        effect: Effect,
+        excluded: Exclusion | None,
+        parity: ParityResult,
+        both: Mapping[Clock, Decisions],
     ) -> EffectResult:
         arm, base = (self.manifest.arm(name) for name in effect.pairs[0])
+        decisions = both[self.clock.clock]
         estimate, judgement = decisions.estimates.get(effect.id), decisions.verdicts.get(effect.id)
         result = EffectResult(
             effect=effect,
             arm_label=arm.label,
             base_label=base.label,
             verdict=judgement.verdict if judgement else None,
+            code=_code(excluded, judgement),
+            clock=self.clock.clock,
+            alone=self.clock.alone,
+            wall=_clock_result(both[Clock.WALL], effect.id),
+            cpu=_clock_result(both[Clock.CPU], effect.id),
             parity=parity,
             memory_bytes=self._memory(effect),
             rounds_needed=judgement.rounds if judgement else None,
             outcome=excluded.outcome if excluded else "",
             note=excluded.reason if excluded else self._note(arm, parity, judgement),
+            held_back=judgement.reason if judgement and judgement.verdict is Verdict.HELD_BACK else "",
         )
         if estimate:
             result = self._with_times(result, estimate)
@@ -179,7 +227,6 @@ class Judge:
             p=estimate.p,
             rounds=estimate.n,
             method=estimate.method,
-            cpu=self._cpu(result.effect),
         )
 
     def _with_compiling(self, result: EffectResult) -> EffectResult:
@@ -190,14 +237,6 @@ class Judge:
             warm_compile_s=self.records.median(arm, "compile_s"),
             break_even=self._break_even(arm, base) if result.verdict is Verdict.FASTER else None,
         )
-
-    def _cpu(self, effect: Effect) -> tuple[float, float, float] | None:
-        """The effect in process CPU time: on a shared host it holds still where wall time does not."""
-        ratios = self.cpu_times.log_ratios(effect)
-        if not len(ratios):
-            return None
-        cpu = estimate_effect(ratios, 1, self.cpu_times.variance(effect))
-        return (math.exp(cpu.log_ratio), *cpu.interval.ratios) if cpu.interval else None
 
     def _did_less(self, effect: Effect) -> bool:
         """Whether timed jobs of the arm ended with fewer units than those of its base."""
@@ -234,6 +273,8 @@ class Judge:
             return f"{Ruling.UNDECIDED.value}: {result.outcome}"
         if result.verdict is Verdict.DIFFERENT:
             return f"{Ruling.UNDECIDED.value}: the arm computes something different"
+        if result.verdict is Verdict.HELD_BACK and claim.kind not in ("memory", "predicate"):
+            return f"{Ruling.UNDECIDED.value}: held back, {result.held_back}"
         holds = None
         if claim.kind == "memory":
             estimate = estimate_effect(self.peaks.log_ratios(result.effect))
@@ -310,3 +351,18 @@ class Judge:
     def evidence_of(self, arm: str) -> Evidence | None:
         """What the arm's evidence trial kept; None without one."""
         return self.agreement.evidence(arm)
+
+
+def _code(excluded: Exclusion | None, judgement: Judgement | None) -> ReasonCode:
+    if excluded is not None:
+        return ReasonCode.NO_TIME
+    return judgement.code if judgement else ReasonCode.NO_RECORDS
+
+
+def _clock_result(decisions: Decisions, effect: str) -> ClockResult | None:
+    """What a clock says of an effect; None where it has no figure."""
+    estimate, judgement = decisions.estimates.get(effect), decisions.verdicts.get(effect)
+    if estimate is None:
+        return None
+    low, high = estimate.interval.ratios if estimate.interval else (None, None)
+    return ClockResult(math.exp(estimate.log_ratio), low, high, judgement.verdict if judgement else None)

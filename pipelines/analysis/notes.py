@@ -10,6 +10,7 @@ import polars as pl
 from pipelines.analysis.comparable import ComparableTrials
 from pipelines.analysis.judge import Judge
 from pipelines.plan.power import power
+from pipelines.statistics.clocks import Clock
 from pipelines.store.progress import Progress
 from pipelines.store.records import Manifest
 
@@ -26,6 +27,7 @@ def comparison_notes(
         *_missing_references(manifest, used),
         *sound.notes,
         *_left_out(manifest, progress),
+        *_clock(judge),
         *_disturbance(used),
         *_samples(judge),
         *judge.notes,
@@ -86,6 +88,14 @@ def _disturbance(used: pl.DataFrame) -> list[str]:
         f"{len(reasons)} of {used.height} timing trials were disturbed, the last by: {reasons[-1]}; "
         "pairing within rounds removes drift, not all of this: measure on a quiet machine before you publish"
     ]
+
+
+def _clock(judge: Judge) -> list[str]:
+    """Which clock effects are judged by, where others displaced the trials."""
+    clock, reason = judge.clock.clock, judge.clock.reason
+    if not reason:
+        return []
+    return [f"judged by {clock.value}{'' if clock is Clock.CPU else ' although'}: {reason}"]
 
 
 def _samples(judge: Judge) -> list[str]:

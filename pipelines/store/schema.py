@@ -269,6 +269,11 @@ class TrialRecord(StoredValue):
         """The primary figure: time of the timed region divided by units done in it."""
         return self.region_ns / self.units
 
+    @property
+    def cpu_ns_per_unit(self) -> float:
+        """The same in CPU time of the process."""
+        return self.region_cpu_ns / self.units
+
 
 class Event(StoredValue):
     """One line of a pack's progress."""

@@ -9,9 +9,10 @@ import contextlib
 import dataclasses
 import resource
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 DISPLACED_SHARE = 0.02
 """Share of a region for which threads were kept from a core: so much alone makes up the spread that plans
@@ -77,7 +78,8 @@ class Usage:
     def __add__(self, other: Usage) -> Usage:
         """The two together; a figure that one of them lacks is unknown."""
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
-        return Usage(*(None if None in pair else sum(pair) for pair in pairs))
+        sums: Iterator[Any] = (None if None in pair else sum(pair) for pair in pairs)
+        return Usage(*sums)
 
     def displaced(self, wall_ns: int) -> bool:
         """Whether others had this process's cores for more of a region than a sound trial allows."""
