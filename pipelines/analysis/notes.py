@@ -9,8 +9,10 @@ import polars as pl
 
 from pipelines.analysis.comparable import ComparableTrials
 from pipelines.analysis.judge import Judge
-from pipelines.plan.power import power
+from pipelines.analysis.kernel_notes import kernel_notes
+from pipelines.plan.power import PLANNING_PAIR_SD, power
 from pipelines.statistics.clocks import Clock
+from pipelines.statistics.variance_shares import scatters_beyond, server_share
 from pipelines.store.progress import Progress
 from pipelines.store.records import Manifest
 
@@ -23,12 +25,14 @@ def comparison_notes(
     return (
         *_bounds(judge),
         *_power(judge),
+        *_scatter(judge),
         *_isolation(manifest, used),
         *_missing_references(manifest, used),
         *sound.notes,
         *_left_out(manifest, progress),
         *_clock(judge),
         *_disturbance(used),
+        *kernel_notes(used, manifest.arm(next(iter(manifest.sweep.references.values()))).label),
         *_samples(judge),
         *judge.notes,
         *judge.agreement.notes,
@@ -48,6 +52,19 @@ def _power(judge: Judge) -> list[str]:
     if variance is None or variance.mean_square == 0:
         return []
     return [str(power(judge.manifest, math.sqrt(2 * variance.mean_square), judge.times.replications))]
+
+
+def _scatter(judge: Judge) -> list[str]:
+    """What the scatter of times belongs to, and a warning where it is more than the plan counted on."""
+    share, variance = server_share(judge.times.by_server()), judge.times.variance()
+    lines = [str(share)] if share else []
+    if variance is not None and scatters_beyond(variance, PLANNING_PAIR_SD):
+        found = math.sqrt(2 * variance.mean_square)
+        lines.append(
+            f"pairs scatter by {found:.1%}, and the plan counted on {PLANNING_PAIR_SD:.1%}: intervals are"
+            " wider than it promised, and something here is not at rest"
+        )
+    return lines
 
 
 def _isolation(manifest: Manifest, used: pl.DataFrame) -> list[str]:

@@ -94,6 +94,17 @@ class Rounds:
         squares = sum(weight**2 for weight in effect.weights.values())
         return PooledVariance(pooled.mean_square * squares / 2, pooled.degrees)
 
+    def by_server(self) -> list[np.ndarray]:
+        """[arms, servers, rounds] log times of each pack whose processes, or their servers, ran more rounds.
+
+        Of the arms that all of its rounds have, and as many rounds of each server as the shortest had.
+        """
+        packs: dict[str, list[list[dict[str, float]]]] = {}
+        for (pack, shared, _), rounds in self._replications.items():
+            if shared:
+                packs.setdefault(pack, []).append(list(rounds.values()))
+        return [_log_table(servers) for servers in packs.values()]
+
     @functools.cached_property
     def _variance(self) -> PooledVariance | None:
         return pooled_variance(*self._tables())
@@ -109,6 +120,13 @@ class Rounds:
             table = np.array([[column[arm] for column in columns] for arm in complete])
             if table.ndim == 2 and min(table.shape) > 1:
                 yield table
+
+
+def _log_table(servers: list[list[dict[str, float]]]) -> np.ndarray:
+    arms = sorted(set.intersection(*(set(times) for rounds in servers for times in rounds)))
+    length = min(map(len, servers))
+    table = [[[times[arm] for times in rounds[:length]] for rounds in servers] for arm in arms]
+    return np.log(np.reshape(table, (len(arms), len(servers), length)))
 
 
 def _log_times(rounds: dict[int, dict[str, float]]) -> dict[str, float]:

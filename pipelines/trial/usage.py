@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import resource
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,9 +77,7 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         """The two together; a figure that one of them lacks is unknown."""
-        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
-        sums: Iterator[Any] = (None if None in pair else sum(pair) for pair in pairs)
-        return Usage(*sums)
+        return Usage(*map(_sum, dataclasses.astuple(self), dataclasses.astuple(other)))
 
     def displaced(self, wall_ns: int) -> bool:
         """Whether others had this process's cores for more of a region than a sound trial allows."""
@@ -96,6 +94,10 @@ class Usage:
         own_wait_ns = wall_ns - cpu_ns - (self.run_delay_ns or 0)
         waited = self.waits > 0 and own_wait_ns > OWN_WAIT_SHARE * wall_ns
         return not waited and self.others_ns <= OTHERS_SHARE * cpu_ns
+
+
+def _sum(one: int | None, other: int | None) -> Any:
+    return None if one is None or other is None else one + other
 
 
 def moment() -> Moment:
