@@ -51,6 +51,7 @@ class Comparison:
     corners: tuple[Corners, ...] = ()
     alone_and_beside: tuple[AloneAndBeside, ...] = ()
     clock: Clock = Clock.WALL
+    clock_reason: str = ""
 
     @property
     def failed(self) -> bool:
@@ -97,6 +98,7 @@ def compare(
         corners=tuple(interaction_corners(manifest, by_clock)),
         alone_and_beside=tuple(alone_and_beside(effects)),
         clock=judge.clock.clock,
+        clock_reason=judge.clock.reason,
     )
 
 

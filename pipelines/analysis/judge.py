@@ -14,7 +14,7 @@ from pipelines.analysis import claim_refusals
 from pipelines.analysis.arm_records import ArmRecords
 from pipelines.analysis.comparable import differing_data
 from pipelines.analysis.counters import bound_by
-from pipelines.analysis.decisions import Decisions, decide
+from pipelines.analysis.decisions import Decisions, Derivation, decide
 from pipelines.analysis.exclusions import Exclusion, Exclusions
 from pipelines.analysis.held_back import HoldingBack, clock_of
 from pipelines.analysis.outcomes import Counts
@@ -74,6 +74,7 @@ class EffectResult:
     rounds_needed: int | None = None  # of an undecided effect: how many would decide, if the estimate stayed
     outcome: str = ""  # why there is no time: unsupported, inert, failed ...
     note: str = ""
+    derivation: Derivation | None = None
     held_back: str = ""  # why nothing is said although there are times
     rulings: tuple[tuple[Claim, str], ...] = ()
     trials: Counts = field(default_factory=dict)  # how those behind it ended, its base's apart
@@ -206,6 +207,7 @@ class Judge:
             rounds_needed=judgement.rounds if judgement else None,
             outcome=excluded.outcome if excluded else "",
             note=excluded.reason if excluded else self._note(arm, parity, judgement),
+            derivation=decisions.derivation(effect, self.times),
             held_back=judgement.reason if judgement and judgement.verdict is Verdict.HELD_BACK else "",
         )
         if estimate:

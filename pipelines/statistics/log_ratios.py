@@ -25,6 +25,16 @@ class Cell:
     value: float
 
 
+@dataclass(frozen=True)
+class Pair:
+    """What one round says of an effect; `server` is the process or server that several rounds share."""
+
+    pack: str
+    server: int | None
+    number: int
+    log_ratio: float
+
+
 class Contrast(Protocol):
     """Anything that is a weighted sum of log figures of arms."""
 
@@ -74,9 +84,7 @@ class Rounds:
         values = []
         for rounds in self._replications.values():
             contrasts = [
-                sum(weight * math.log(times[arm]) for arm, weight in weights.items())
-                for times in rounds.values()
-                if all(arm in times for arm in weights)
+                _contrast(weights, times) for times in rounds.values() if all(arm in times for arm in weights)
             ]
             if contrasts:
                 values.append(hodges_lehmann(contrasts))
@@ -93,6 +101,16 @@ class Rounds:
             return pooled
         squares = sum(weight**2 for weight in effect.weights.values())
         return PooledVariance(pooled.mean_square * squares / 2, pooled.degrees)
+
+    def pairs(self, effect: Contrast) -> tuple[Pair, ...]:
+        """One value per round with all arms of the effect."""
+        weights = effect.weights
+        return tuple(
+            Pair(pack, owner if shared else None, number, _contrast(weights, times))
+            for (pack, shared, owner), rounds in self._replications.items()
+            for number, times in rounds.items()
+            if weights.keys() <= times.keys()
+        )
 
     def by_server(self) -> list[np.ndarray]:
         """[arms, servers, rounds] log times of each pack whose processes, or their servers, ran more rounds.
@@ -120,6 +138,10 @@ class Rounds:
             table = np.array([[column[arm] for column in columns] for arm in complete])
             if table.ndim == 2 and min(table.shape) > 1:
                 yield table
+
+
+def _contrast(weights: Mapping[str, float], times: Mapping[str, float]) -> float:
+    return sum(weight * math.log(times[arm]) for arm, weight in weights.items())
 
 
 def _log_table(servers: list[list[dict[str, float]]]) -> np.ndarray:

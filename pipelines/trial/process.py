@@ -164,15 +164,17 @@ class Scene:
         self, spec: TrialSpec, found: dict[str, Any], before: HostUsage, after: HostUsage
     ) -> dict[str, Any]:
         """What disturbed a timed region, and whether its CPU time tells what its wall time does."""
-        usage, wall_ns = found.pop("usage"), found["region_ns"]
+        usage, wall_ns, cpu_ns = found.pop("usage"), found["region_ns"], found["region_cpu_ns"]
         # Own workers and writers contend with it too, and no figure of the kernel tells them from others.
-        single = threading.active_count() == 1 and not multiprocessing.active_children()
+        # Threads that rest, such as those of a compiler, do not.
+        resting = threading.active_count() == 1 or usage.others_rest(cpu_ns)
+        single = resting and not multiprocessing.active_children()
         region = usage if single else None
         threads = spec.measure.threads if single and self.device.type == "cpu" else None
         return {
             "disturbed": environment.disturbance(before, after, wall_ns, region, threads),
             "displaced": single and usage.displaced(wall_ns),
-            "alone": threads == 1 and spec.world == 1 and usage.alone(wall_ns, found["region_cpu_ns"]),
+            "alone": threads == 1 and spec.world == 1 and usage.alone(wall_ns, cpu_ns),
             "run_delay_ns": usage.run_delay_ns,
             "minor_faults": usage.minor_faults,
             "major_faults": usage.major_faults,

@@ -93,7 +93,11 @@ class Usage:
         """
         own_wait_ns = wall_ns - cpu_ns - (self.run_delay_ns or 0)
         waited = self.waits > 0 and own_wait_ns > OWN_WAIT_SHARE * wall_ns
-        return not waited and self.others_ns <= OTHERS_SHARE * cpu_ns
+        return not waited and self.others_rest(cpu_ns)
+
+    def others_rest(self, cpu_ns: int) -> bool:
+        """Whether next to none of a region's CPU time was that of other threads."""
+        return self.others_ns <= OTHERS_SHARE * cpu_ns
 
 
 def _sum(one: int | None, other: int | None) -> Any:
