@@ -24,12 +24,12 @@ class HoldingBack:
     Parameters
     ----------
     used : the timing trials that count
-    clock : the one that effects are judged by; displaced trials say something in CPU time
+    clock : the one that is asked; of arms that compute alone, displaced trials say something in CPU time
     """
 
     def __init__(self, manifest: Manifest, used: pl.DataFrame, clock: Clock) -> None:
         self._manifest = manifest
-        excused = pl.col("displaced") if clock is Clock.CPU else pl.lit(False)
+        excused = pl.col("displaced") & pl.col("alone") if clock is Clock.CPU else pl.lit(False)
         sound = used.filter((pl.col("disturbed") == "") | excused)
         self._sound = set(sound["arm"].to_list())
         self._disturbed = set(used["arm"].to_list()) - self._sound

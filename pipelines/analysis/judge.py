@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -63,7 +63,7 @@ class EffectResult:
     method: str = ""
     code: ReasonCode = ReasonCode.NO_RECORDS
     clock: Clock = Clock.WALL  # the believed one
-    alone: bool = False  # whether either could be
+    alone: bool = False  # whether its arms computed in one thread, so that CPU time speaks for them
     wall: ClockResult | None = None
     cpu: ClockResult | None = None
     parity: ParityResult | None = None
@@ -145,7 +145,8 @@ class Judge:
             Clock.CPU: rounds_of(used.filter(pl.col(Clock.CPU.figure) > 0), Clock.CPU.figure),
         }
         self.times = self.clocks[self.clock.clock]
-        self.holding_back = HoldingBack(manifest, used, self.clock.clock)
+        self.holding_back = {clock: HoldingBack(manifest, used, clock) for clock in Clock}
+        self.not_alone = set(used.filter(~pl.col("alone"))["arm"].to_list())
         self.peaks = rounds_of(used.filter(pl.col("peak_bytes") > 0), "peak_bytes")
         self.notes: list[str] = []
 
@@ -155,13 +156,11 @@ class Judge:
         excluded = {effect.id: self.exclusions.of_effect(effect) for effect in effects}
         parities = {effect.id: self.agreement.of(effect) for effect in effects}
         compared = [effect for effect in effects if excluded[effect.id] is None]
-        withheld = {
-            effect.id: judgement
-            for effect in effects
-            if (judgement := self._withheld(effect, parities[effect.id], excluded[effect.id]))
-        }
         margin = math.log1p(self.manifest.sweep.measure.margin)
-        both = {clock: decide(times, compared, withheld, margin) for clock, times in self.clocks.items()}
+        both = {
+            clock: decide(times, compared, self._all_withheld(clock, compared, parities), margin)
+            for clock, times in self.clocks.items()
+        }
         decisions = both[self.clock.clock]
         if decisions.floor:
             apart = math.expm1(decisions.floor)
@@ -172,15 +171,19 @@ class Judge:
             self._result(effect, excluded[effect.id], parities[effect.id], both) for effect in effects
         )
 
-    def _withheld(self, effect: Effect, parity: ParityResult, excluded: Exclusion | None) -> Judgement | None:
-        """The verdict of an effect whose times are not looked at."""
+    def _all_withheld(
+        self, clock: Clock, compared: Sequence[Effect], parities: Mapping[str, ParityResult]
+    ) -> dict[str, Judgement]:
+        judged = {effect.id: self._withheld(clock, effect, parities[effect.id]) for effect in compared}
+        return {name: judgement for name, judgement in judged.items() if judgement}
+
+    def _withheld(self, clock: Clock, effect: Effect, parity: ParityResult) -> Judgement | None:
+        """The verdict of an effect whose times by a clock are not looked at."""
         if parity.verdict is ParityVerdict.DIFFERENT:
             return Judgement(Verdict.DIFFERENT, None, code=ReasonCode.RESULTS_DIFFER)
-        if excluded is not None:
-            return None
         if self._did_less(effect):
             return Judgement(Verdict.FEWER_UNITS, None, code=ReasonCode.FEWER_UNITS)
-        return self.holding_back.of(effect, len(self.times.log_ratios(effect)))
+        return self.holding_back[clock].of(effect, len(self.clocks[clock].log_ratios(effect)))
 
     def _result(
         self,
@@ -199,7 +202,7 @@ class Judge:
             verdict=judgement.verdict if judgement else None,
             code=_code(excluded, judgement),
             clock=self.clock.clock,
-            alone=self.clock.alone,
+            alone=not self.not_alone.intersection(effect.weights),
             wall=_clock_result(both[Clock.WALL], effect.id),
             cpu=_clock_result(both[Clock.CPU], effect.id),
             parity=parity,

@@ -50,7 +50,7 @@ def show(console: Console, comparison: Comparison, row: str) -> None:
     """
     result = row_of(comparison, row)
     title, *steps = explanation(comparison, result)
-    console.print(f"\n{title}", highlight=False)
+    console.print(f"\n{title}", highlight=False, markup=False)
     if (table := pair_table(result)).rows:
         print_table(console, table)
     print_lines(console, steps)
@@ -82,7 +82,7 @@ def explanation(comparison: Comparison, result: EffectResult) -> list[str]:
         _clock_line(comparison, result),
         f"results: {result.parity_text or 'not compared'}",
         *(_steps(comparison, derivation) if derivation else ()),
-        f"so: {CODES[result.code]}{f' ({result.note})' if result.note else ''}",
+        f"so: {CODES[result.code]}{f' ({result.note})' if result.note and not result.held_back else ''}",
         *_other_clock(result),
         *(f"claim: {claim.text}: {ruling}" for claim, ruling in result.rulings),
     ]

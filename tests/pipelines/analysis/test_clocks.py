@@ -75,7 +75,7 @@ def test_a_displaced_sweep_is_judged_by_cpu_time_and_says_why(crowded: Compared)
     (effect,) = comparison.effects
     assert comparison.clock is Clock.CPU
     assert (effect.verdict, effect.ratio) == (Verdict.FASTER, pytest.approx(0.5, rel=0.01))
-    assert effect.wall is not None and effect.wall.verdict is Verdict.UNDECIDED
+    assert effect.wall is not None and effect.wall.verdict is Verdict.HELD_BACK
     assert any(note.startswith("judged by CPU time: ") for note in comparison.notes)
 
 
@@ -110,3 +110,18 @@ def test_one_undisturbed_trial_is_enough_to_judge(command) -> None:
     change(timed(folder, manifest.arms[0].id)[0], disturbed=[])
     (effect,) = compared(folder, manifest).effects
     assert effect.verdict is Verdict.FASTER
+
+
+def test_the_second_verdict_speaks_for_arms_that_compute_alone_though_the_sweep_holds_theirs_back(
+    command,
+) -> None:
+    levels = {"work": ["single"], "slab": [2]}
+    sweep = command(DesignConfig("one_at_a_time", levels=levels), measure={"rounds": 10})
+    folder, manifest = with_conditions(*simulated(sweep, cost), alone=True, **BY_OTHERS)
+    threaded = next(arm for arm in manifest.arms if arm.levels["slab"] == 2)
+    for record in timed(folder, threaded.id):
+        change(record, alone=False)
+    work, slab = compared(folder, manifest).effects
+    assert work.verdict is slab.verdict is Verdict.HELD_BACK
+    assert work.cpu is not None and work.cpu.verdict is Verdict.FASTER
+    assert (work.alone, slab.alone) == (True, False)
