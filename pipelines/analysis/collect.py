@@ -68,6 +68,7 @@ TRIALS: tuple[Column[Trial], ...] = (
     _recorded("minor_faults", int),
     _recorded("major_faults", int),
     _recorded("system_ns", int),
+    _recorded("calibration_ns", int),
     _recorded("units", float),
     _recorded("iterations", int),
     file_column("region_s", lambda trial: trial.record.region_ns / 1e9, float),

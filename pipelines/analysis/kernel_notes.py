@@ -1,4 +1,4 @@
-"""A note where arms differ in what the kernel did for them: part of their difference in time is its doing."""
+"""Notes on what the kernel and the machine did: part of a difference in time is their doing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ FAULTS = 10.0
 SYSTEM_SHARE = 0.01
 """System time by which arms may differ, of the arm's time."""
 NAMED = 4
+SLOW_SHARE = 0.05
+"""Excess over the usual time of a fixed piece of work of 20 ms, which repeats within 2 % (one sd) on
+a crowded machine."""
 
 MINOR_FAULTS = pl.col("minor_faults") / pl.col("iterations")
 SYSTEM = pl.col("system_ns") / (pl.col("region_s") * 1e9)
@@ -32,6 +35,21 @@ def kernel_notes(used: pl.DataFrame, reference: str) -> list[str]:
         named = ", ".join(f"{system[arm] * 100:.0f} % of {arm}'s" for arm in others)
         lines.append(f"system time: {system[reference] * 100:.0f} % of {reference}'s time, {named}")
     return lines
+
+
+def machine_notes(used: pl.DataFrame) -> list[str]:
+    """Say where the machine itself was slow: a fixed piece of work took longer than its node's usual time."""
+    calibrated = used.filter(pl.col("calibration_ns") > 0)
+    ratios = calibrated.select(
+        pl.col("calibration_ns") / pl.col("calibration_ns").median().over("pack")
+    ).to_series()
+    slow = ratios.filter(ratios > 1 + SLOW_SHARE).to_list()
+    if not slow:
+        return []
+    return [
+        f"the machine itself was up to {max(slow) - 1:.0%} slower in {len(slow)} of {used.height} timing"
+        " trials: a fixed piece of work before them took so much longer"
+    ]
 
 
 def _apart(values: Mapping[str, float], reference: str, allowed: float) -> list[str]:

@@ -9,7 +9,7 @@ import polars as pl
 
 from pipelines.analysis.comparable import ComparableTrials
 from pipelines.analysis.judge import Judge
-from pipelines.analysis.kernel_notes import kernel_notes
+from pipelines.analysis.kernel_notes import kernel_notes, machine_notes
 from pipelines.plan.power import PLANNING_PAIR_SD, power
 from pipelines.statistics.clocks import Clock
 from pipelines.statistics.variance_shares import scatters_beyond, server_share
@@ -32,6 +32,7 @@ def comparison_notes(
         *_left_out(manifest, progress),
         *_clock(judge),
         *_disturbance(used),
+        *machine_notes(used),
         *kernel_notes(used, manifest.arm(next(iter(manifest.sweep.references.values()))).label),
         *_samples(judge),
         *judge.notes,

@@ -203,6 +203,7 @@ class TrialRecord(StoredValue):
     `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
     tell; `displaced` says that it was too long. `alone`: one thread did all the work and waited for nothing
     but its core, so that CPU time can stand for wall time. Faults and system time are of the region too.
+    `calibration_ns` is the CPU time of a fixed piece of work before set-up.
     """
 
     schema_version: int = SCHEMA
@@ -230,6 +231,7 @@ class TrialRecord(StoredValue):
     minor_faults: int = 0
     major_faults: int = 0
     system_ns: int = 0
+    calibration_ns: int | None = None
     setup_s: float = 0.0
     first_iteration_s: float = 0.0
     warmup_iterations: int = 0

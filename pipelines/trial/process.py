@@ -35,7 +35,7 @@ from pipelines.store.records import (
     write_record,
     write_status,
 )
-from pipelines.trial import compile_cache, environment
+from pipelines.trial import calibration, compile_cache, environment
 from pipelines.trial.environment import HostUsage
 from pipelines.trial.identity import code_digest
 from pipelines.trial.memory_snapshot import is_oom, keep_on_oom
@@ -147,6 +147,7 @@ class Scene:
     device: Device
     log: BufferedLog | LiveLog
     setup_s: float
+    calibration_ns: int | None = None
 
     def measure(self, spec: TrialSpec, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What `measure` found, with the facts around it."""
@@ -175,6 +176,7 @@ class Scene:
             "disturbed": environment.disturbance(before, after, wall_ns, region, threads),
             "displaced": single and usage.displaced(wall_ns),
             "alone": threads == 1 and spec.world == 1 and usage.alone(wall_ns, cpu_ns),
+            "calibration_ns": self.calibration_ns,
             "run_delay_ns": usage.run_delay_ns,
             "minor_faults": usage.minor_faults,
             "major_faults": usage.major_faults,
@@ -215,6 +217,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     device = environment.device_facts()
     _refuse_unsupported(levels, device)
     _prepare_process(spec, device, rank, folder)
+    calibration_ns = calibration.work_ns() if spec.kind is Kind.TIMING else None
     log = log_of(levels, spec, folder, rank)
     context = _context(spec, folder, device, rank, log)
     prepare_collector(cls)
@@ -225,7 +228,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
         start = time.perf_counter()
         try:
             workload.setup(workload_config(cls, spec.config), spec.arm.levels, context)
-            yield Scene(workload, device, log, time.perf_counter() - start)
+            yield Scene(workload, device, log, time.perf_counter() - start, calibration_ns)
         finally:
             workload.close()
             log.close()

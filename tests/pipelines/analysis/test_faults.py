@@ -50,3 +50,13 @@ def test_arms_have_their_counts_an_iteration(with_usage) -> None:
     usage = {"minor_faults": 25, "major_faults": 5, "system_ns": 1000}
     arms = with_usage(usage, usage).arms
     assert [(arm.minor_faults, arm.major_faults, arm.system_ns) for arm in arms] == [(2.5, 0.5, 100.0)] * 2
+
+
+def test_a_machine_that_was_slow_in_some_trials_is_told_from_slow_code(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 6})
+    folder, manifest = simulated(sweep, lambda levels: 1.0)
+    records = sorted(folder.path.glob("trials/*/p*-r*/record.json"))
+    for number, record in enumerate(records):
+        change(record, calibration_ns=25_000_000 if number == 0 else 20_000_000 + 1000 * number)
+    (note,) = (note for note in compared(folder, manifest).notes if note.startswith("the machine itself"))
+    assert note.startswith("the machine itself was up to 25% slower in 1 of 12 timing trials")
