@@ -23,7 +23,8 @@ class ArmResult:
     `name` is what the sweep calls it, the label made of its levels where it has no name.
     `iteration_ns` is the median iteration; `phases` say where the time per unit goes, as far as the workload
     marks them; `changes` are the counters that differ from the reference's. `mfu` is the median share of the
-    device's peak that the workload's formula accounts for, where both are known.
+    device's peak that the workload's formula accounts for, where both are known. Faults and system time are
+    medians of an iteration, `run_delay` the median share of the region for which others had its cores.
     """
 
     label: str
@@ -37,6 +38,10 @@ class ArmResult:
     name: str = ""
     mfu: float | None = None
     id: str = ""
+    minor_faults: float | None = None
+    major_faults: float | None = None
+    system_ns: float | None = None
+    run_delay: float | None = None
 
 
 def short_names(manifest: Manifest) -> dict[str, str]:
@@ -73,9 +78,20 @@ def arm_results(
                 name=names[arm.id],
                 mfu=_median(own["mfu"]),
                 id=arm.id,
+                **_kernel_counts(own),
             )
         )
     return tuple(results), unreadable
+
+
+def _kernel_counts(own: pl.DataFrame) -> dict[str, float | None]:
+    """What the kernel did in an iteration, and the share of the region for which it gave cores to others."""
+    each = own.filter(pl.col("iterations") > 0)
+    counts = {
+        name: _median(each[name] / each["iterations"])
+        for name in ("minor_faults", "major_faults", "system_ns")
+    }
+    return {**counts, "run_delay": _median(own["run_delay_ns"] / (own["region_s"] * 1e9))}
 
 
 def _median(column: pl.Series) -> float | None:

@@ -122,7 +122,7 @@ def _entry(
 
 
 def _rank(row: dict[str, Any]) -> tuple[int, int]:
-    return _WEIGHT.get(str(row["ruling"]), 0), _DESIGN.get(str(row["design"]), 0)
+    return _WEIGHT.get(Ruling(row["ruling"]), 0), _DESIGN.get(str(row["design"]), 0)
 
 
 def _evidence(row: dict[str, Any]) -> str:

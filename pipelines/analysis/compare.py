@@ -19,6 +19,7 @@ from pipelines.analysis.notes import comparison_notes
 from pipelines.analysis.oracles import Quality, judge_quality
 from pipelines.analysis.outcomes import Counts, outcome_counts, sum_counts
 from pipelines.analysis.rulings import RuledClaim, all_rulings, ruling_table
+from pipelines.statistics.clocks import Clock
 from pipelines.store.files import write_parquet
 from pipelines.store.progress import Progress, read_progress
 from pipelines.store.records import Manifest, Outcome, SweepFolder
@@ -49,6 +50,8 @@ class Comparison:
     rulings: tuple[RuledClaim, ...] = ()
     corners: tuple[Corners, ...] = ()
     alone_and_beside: tuple[AloneAndBeside, ...] = ()
+    clock: Clock = Clock.WALL
+    clock_reason: str = ""
 
     @property
     def failed(self) -> bool:
@@ -75,6 +78,7 @@ def compare(
     effects = tuple(replace(result, trials=_trials_behind(result, ended)) for result in judge.effects())
     arms, unreadable = arm_results(folder, judge, trials, sound.trials, ended)
     rulings = all_rulings(effects, judge.ruler)
+    by_clock = sound.trials.with_columns(ns_per_unit=pl.col(judge.clock.clock.figure))
     for name, table in (
         ("effects", parquet_table(effect_columns.EFFECTS, effects)),
         ("arms", parquet_table(arm_columns.ARMS, arms)),
@@ -91,8 +95,10 @@ def compare(
         notes=comparison_notes(judge, sound, progress, unreadable),
         rulings=rulings,
         quality=judge_quality(short_names(manifest), cls.checks, judge.evidence_of),
-        corners=tuple(interaction_corners(manifest, sound.trials)),
+        corners=tuple(interaction_corners(manifest, by_clock)),
         alone_and_beside=tuple(alone_and_beside(effects)),
+        clock=judge.clock.clock,
+        clock_reason=judge.clock.reason,
     )
 
 

@@ -6,22 +6,49 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelines.statistics.estimates import Estimate
-from pipelines.statistics.log_ratios import Rounds
-from pipelines.statistics.verdicts import Judgement, Verdict, decide_verdicts
+from pipelines.statistics.log_ratios import Pair, Rounds
+from pipelines.statistics.verdicts import Judgement, decide_verdicts
 from pipelines.store.records import PLACEBO, Effect
 
 
 @dataclass(frozen=True)
+class Derivation:
+    """What a verdict rests on: its pairs, what they amount to, and the bars that this was held to."""
+
+    pairs: tuple[Pair, ...]
+    estimate: Estimate
+    judgement: Judgement
+    comparisons: int
+    floor: float
+
+
+@dataclass(frozen=True)
 class Decisions:
-    """Estimates and verdicts by effect id; `floor` is how far placebos may lie off, 0 without any."""
+    """Estimates and verdicts by effect id; `floor` is how far placebos may lie off, 0 without any.
+
+    `controls` of the verdicts are on placebos, which are not among the comparisons.
+    """
 
     estimates: dict[str, Estimate]
     verdicts: dict[str, Judgement]
     floor: float = 0.0
+    controls: int = 0
+
+    def derivation(self, effect: Effect, times: Rounds) -> Derivation | None:
+        """Gather what the verdict on an effect rests on; None without a time."""
+        if effect.id not in self.verdicts:
+            return None
+        comparisons = 1 if effect.design == PLACEBO else self._comparisons
+        estimate, judgement = self.estimates[effect.id], self.verdicts[effect.id]
+        return Derivation(times.pairs(effect), estimate, judgement, comparisons, self.floor)
+
+    @property
+    def _comparisons(self) -> int:
+        return sum(one.holm is not None for one in self.verdicts.values()) - self.controls
 
 
 def decide(
-    times: Rounds, effects: Sequence[Effect], withheld: Mapping[str, Verdict], margin: float
+    times: Rounds, effects: Sequence[Effect], withheld: Mapping[str, Judgement], margin: float
 ) -> Decisions:
     """Judge effects against one another, corrected for their number (Holm 1979).
 
@@ -31,7 +58,8 @@ def decide(
     Parameters
     ----------
     effects : those that have a time to compare
-    withheld : verdicts, by id, of effects whose arms compute something else or did less work
+    withheld : verdicts, by id, of effects whose arms compute something else or did less work, or whose trials
+        say nothing
     margin : log ratio within which there is no difference
     """
     all_estimates = {effect.id: times.estimate(effect) for effect in effects}
@@ -42,7 +70,7 @@ def decide(
     floor = max(map(_reach, control.values()), default=0.0)
     withheld = {name: verdict for name, verdict in withheld.items() if name in compared}
     verdicts = decide_verdicts(compared, withheld, margin, floor)
-    return Decisions(estimates, {**decide_verdicts(control, margin=margin), **verdicts}, floor)
+    return Decisions(estimates, {**decide_verdicts(control, margin=margin), **verdicts}, floor, len(control))
 
 
 def _reach(control: Estimate) -> float:

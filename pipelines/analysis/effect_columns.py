@@ -7,9 +7,13 @@ and W&B's table has the columns of `effects.parquet`. A new statistic is one `Co
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 from pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column, soft
-from pipelines.analysis.judge import EffectResult
+from pipelines.analysis.judge import ClockResult, EffectResult
 from pipelines.analysis.outcomes import outcome_text
+from pipelines.statistics.clocks import Clock
 from pipelines.statistics.verdicts import Verdict
 from pipelines.units import bounds_text, megabytes_more, percent
 
@@ -27,6 +31,7 @@ VERDICT_STYLES = {
     Verdict.FASTER: Style.GOOD,
     Verdict.SLOWER: Style.BAD,
     Verdict.UNDECIDED: Style.OPEN,
+    Verdict.HELD_BACK: Style.OPEN,
     Verdict.DIFFERENT: Style.ALARM,
 }
 """Of verdicts that are news; the others are soft."""
@@ -53,8 +58,34 @@ def _warm_compile_text(result: EffectResult) -> str:
     return f"{result.warm_compile_s:.1f} s"
 
 
-def _cpu_text(result: EffectResult) -> str:
-    return f"{percent(result.cpu[0])} ({bounds_text(*result.cpu)})" if result.cpu else ""
+def _clock_columns(clock: Clock, key: str, doc: str) -> Iterator[Column[EffectResult]]:
+    """What one clock says: in the file always, for people where the sweep is judged by the other one."""
+
+    def field(name: str) -> Callable[[EffectResult], Any]:
+        return lambda r: getattr(getattr(r, key), name, None)
+
+    def parts(result: EffectResult) -> tuple[str, str, str] | None:
+        one: ClockResult | None = getattr(result, key)
+        if one is None or one.low is None or result.clock is clock:
+            return None
+        bounds = bounds_text(one.ratio, one.low, one.high)
+        return percent(one.ratio), bounds, one.verdict.value if one.verdict else ""
+
+    def page(result: EffectResult) -> str:
+        return "{} ({}), {}".format(*shown) if (shown := parts(result)) else ""
+
+    def terminal(result: EffectResult) -> str:
+        shown = (
+            parts(result) if result.alone else None
+        )  # of several threads or a device it needs the page's room
+        return "{0}, {2}\n{1}".format(*shown) if shown else ""
+
+    beside = clock.value
+    yield Column(f"{key}_beside", beside, text=page, where=Where.PAGES, doc=doc, optional=True)
+    yield Column(f"{key}_here", beside, text=terminal, where=Where.TERMINAL, optional=True, width=15, drop=5)
+    for name in ("ratio", "low", "high"):
+        yield file_column(f"{key}_{name}", field(name), float)
+    yield file_column(f"{key}_verdict", field("verdict"))
 
 
 EFFECTS: tuple[Column[EffectResult], ...] = (
@@ -91,6 +122,7 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         width=10,
         style=verdict_style,
     ),
+    file_column("reason", lambda r: r.code.value),
     file_column("outcome", lambda r: r.outcome),
     Column(
         "parity",
@@ -107,18 +139,11 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         "parity_where",
         lambda r: f"{r.parity.worst.check} {r.parity.worst.where}" if r.parity and r.parity.worst else None,
     ),
-    Column(
-        "cpu_ratio",
-        "CPU time",
-        lambda r: r.cpu[0] if r.cpu else None,
-        _cpu_text,
-        where=Where.PAGES | Where.FILE,
-        doc="the same in processor time of the process, which holds still on a shared machine",
-        kind=float,
-        optional=True,
+    file_column("clock", lambda r: r.clock.value),
+    *_clock_columns(
+        Clock.CPU, "cpu", "the same in processor time of the process, all of its threads together"
     ),
-    file_column("cpu_low", lambda r: r.cpu[1] if r.cpu else None, float),
-    file_column("cpu_high", lambda r: r.cpu[2] if r.cpu else None, float),
+    *_clock_columns(Clock.WALL, "wall", "the same in wall time, where the sweep is judged by processor time"),
     Column(
         "memory_bytes",
         "memory",

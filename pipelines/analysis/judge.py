@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -12,15 +12,17 @@ import polars as pl
 from pipelines.analysis.arm_records import ArmRecords
 from pipelines.analysis.comparable import differing_data
 from pipelines.analysis.counters import bound_by
-from pipelines.analysis.decisions import Decisions, decide
+from pipelines.analysis.decisions import Decisions, Derivation, decide
 from pipelines.analysis.exclusions import Exclusion, Exclusions
+from pipelines.analysis.held_back import HoldingBack, clock_of
 from pipelines.analysis.outcomes import Counts
 from pipelines.analysis.rulings import RuledClaim, Ruler, decide_memory
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.parity.evidence import Agreement
+from pipelines.statistics.clocks import Clock, ClockChoice
 from pipelines.statistics.estimates import Estimate, break_even
 from pipelines.statistics.log_ratios import Cell, Rounds
-from pipelines.statistics.verdicts import Judgement, Verdict
+from pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
 from pipelines.store.progress import Progress
 from pipelines.store.records import Arm, Effect, Manifest, Outcome, read_evidence
 from workloads.api import Device, Evidence, Workload
@@ -30,8 +32,22 @@ SHOWN_ROUNDS = 100
 
 
 @dataclass(frozen=True)
+class ClockResult:
+    """What one clock says of an effect: ratio with its interval, and the verdict that it would be given."""
+
+    ratio: float
+    low: float | None
+    high: float | None
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True)
 class EffectResult:
-    """One effect and all that judges it. Ratios are time of arm / time of base: 0.8 is 20 % less time."""
+    """One effect and all that judges it. Ratios are time of arm / time of base: 0.8 is 20 % less time.
+
+    Ratio, interval and verdict are those of the clock that the sweep believes; `wall` and `cpu` are those of
+    either.
+    """
 
     effect: Effect
     arm_label: str
@@ -43,7 +59,11 @@ class EffectResult:
     p: float | None = None
     rounds: int = 0
     method: str = ""
-    cpu: tuple[float, float, float] | None = None  # ratio of process CPU time with its interval
+    code: ReasonCode = ReasonCode.NO_RECORDS
+    clock: Clock = Clock.WALL  # the believed one
+    alone: bool = False  # whether its arms computed in one thread, so that CPU time speaks for them
+    wall: ClockResult | None = None
+    cpu: ClockResult | None = None
     parity: ParityResult | None = None
     memory_bytes: float | None = None
     compile_s: float | None = None  # with nothing compiled yet
@@ -52,6 +72,8 @@ class EffectResult:
     rounds_needed: int | None = None  # of an undecided effect: how many would decide, if the estimate stayed
     outcome: str = ""  # why there is no time: unsupported, inert, failed ...
     note: str = ""
+    derivation: Derivation | None = None
+    held_back: str = ""  # why nothing is said although there are times
     rulings: tuple[RuledClaim, ...] = ()
     trials: Counts = field(default_factory=dict)  # how those behind it ended, its base's apart
 
@@ -84,7 +106,7 @@ class EffectResult:
 
 def rounds_of(used: pl.DataFrame, figure: str) -> Rounds:
     """A figure of the used timing trials, ready to be compared."""
-    rows = used.select("pack", "round", "generation", "arm", figure).iter_rows()
+    rows = used.select("pack", "round", "server", "arm", figure).iter_rows()
     return Rounds((Cell(*row) for row in rows), figure)
 
 
@@ -94,7 +116,7 @@ class Judge:
     Parameters
     ----------
     used : the timing trials that count
-    figure : the column
+    clock : the one that effects are judged by; None: chosen from what disturbed the trials
     data : digest of the data that each arm (id) worked on
     left_out : folders of timing trials that do not count
     """
@@ -105,7 +127,7 @@ class Judge:
         cls: type[Workload],
         progress: Progress,
         used: pl.DataFrame,
-        figure: str = "ns_per_unit",
+        clock: Clock | None = None,
         data: Mapping[str, str] | None = None,
         left_out: frozenset[str] = frozenset(),
     ) -> None:
@@ -114,8 +136,14 @@ class Judge:
         self.records = ArmRecords(progress, left_out=left_out)
         self.data = data or {}
         self.exclusions = Exclusions(manifest, self.records, self.agreement, self.data)
-        self.times = rounds_of(used, figure)
-        self.cpu_times = rounds_of(used.filter(pl.col("cpu_ns_per_unit") > 0), "cpu_ns_per_unit")
+        self.clock = ClockChoice(clock) if clock else clock_of(used)
+        self.clocks = {
+            Clock.WALL: rounds_of(used, Clock.WALL.figure),
+            Clock.CPU: rounds_of(used.filter(pl.col(Clock.CPU.figure) > 0), Clock.CPU.figure),
+        }
+        self.times = self.clocks[self.clock.clock]
+        self.holding_back = {clock: HoldingBack(manifest, used, clock) for clock in Clock}
+        self.not_alone = set(used.filter(~pl.col("alone"))["arm"].to_list())
         self.peaks = rounds_of(used.filter(pl.col("peak_bytes") > 0), "peak_bytes")
         self.peak_bytes = used["peak_bytes"].to_list()
         self.ruler = Ruler(manifest, cls, self.records, self.agreement)
@@ -127,42 +155,63 @@ class Judge:
         excluded = {effect.id: self.exclusions.of_effect(effect) for effect in effects}
         parities = {effect.id: self.agreement.of(effect) for effect in effects}
         compared = [effect for effect in effects if excluded[effect.id] is None]
-        measure = self.manifest.sweep.measure
-        withheld = {effect.id: Verdict.UNDECIDED for effect in compared if measure.look}
-        withheld |= {effect.id: Verdict.FEWER_UNITS for effect in compared if self._did_less(effect)}
-        withheld |= {
-            effect.id: Verdict.DIFFERENT
-            for effect in effects
-            if parities[effect.id].verdict is ParityVerdict.DIFFERENT
+        margin = math.log1p(self.manifest.sweep.measure.margin)
+        withheld = {clock: self._all_withheld(clock, compared, parities) for clock in self.clocks}
+        both = {
+            clock: decide(times, compared, withheld[clock], margin) for clock, times in self.clocks.items()
         }
-        decisions = decide(self.times, compared, withheld, math.log1p(measure.margin))
-        if measure.look:
-            self.notes.append("only a look (measure.look): no verdict is called, no claim of times ruled on")
-        self.ruler.memory = decide_memory(self.peaks, self.peak_bytes, compared, withheld)
+        decisions = both[self.clock.clock]
+        self.ruler.memory = decide_memory(self.peaks, self.peak_bytes, compared, withheld[self.clock.clock])
         if decisions.floor:
             apart = math.expm1(decisions.floor)
             self.notes.append(
                 f"placebos, which equal the reference, show up to {apart:.2%}: no smaller effect is called"
             )
         return tuple(
-            self._result(effect, excluded[effect.id], parities[effect.id], decisions) for effect in effects
+            self._result(effect, excluded[effect.id], parities[effect.id], both) for effect in effects
         )
 
+    def _all_withheld(
+        self, clock: Clock, compared: Sequence[Effect], parities: Mapping[str, ParityResult]
+    ) -> dict[str, Judgement]:
+        judged = {effect.id: self._withheld(clock, effect, parities[effect.id]) for effect in compared}
+        return {name: judgement for name, judgement in judged.items() if judgement}
+
+    def _withheld(self, clock: Clock, effect: Effect, parity: ParityResult) -> Judgement | None:
+        """The verdict of an effect whose times by a clock are not looked at."""
+        if parity.verdict is ParityVerdict.DIFFERENT:
+            return Judgement(Verdict.DIFFERENT, None, code=ReasonCode.RESULTS_DIFFER)
+        if self._did_less(effect):
+            return Judgement(Verdict.FEWER_UNITS, None, code=ReasonCode.FEWER_UNITS)
+        return self.holding_back[clock].of(effect, self.clocks[clock].estimate(effect).n)
+
     def _result(
-        self, effect: Effect, excluded: Exclusion | None, parity: ParityResult, decisions: Decisions
+        self,
+        effect: Effect,
+        excluded: Exclusion | None,
+        parity: ParityResult,
+        both: Mapping[Clock, Decisions],
     ) -> EffectResult:
         arm, base = (self.manifest.arm(name) for name in effect.pairs[0])
+        decisions = both[self.clock.clock]
         estimate, judgement = decisions.estimates.get(effect.id), decisions.verdicts.get(effect.id)
         result = EffectResult(
             effect=effect,
             arm_label=arm.label,
             base_label=base.label,
             verdict=judgement.verdict if judgement else None,
+            code=_code(excluded, judgement),
+            clock=self.clock.clock,
+            alone=not self.not_alone.intersection(effect.weights),
+            wall=_clock_result(both[Clock.WALL], effect.id),
+            cpu=_clock_result(both[Clock.CPU], effect.id),
             parity=parity,
             memory_bytes=self._memory(effect),
             rounds_needed=judgement.rounds if judgement else None,
             outcome=excluded.outcome if excluded else "",
             note=excluded.reason if excluded else self._note(arm, parity, judgement),
+            derivation=decisions.derivation(effect, self.times),
+            held_back=judgement.reason if judgement and judgement.verdict is Verdict.HELD_BACK else "",
         )
         if estimate:
             result = self._with_times(result, estimate)
@@ -182,7 +231,6 @@ class Judge:
             p=estimate.p,
             rounds=estimate.rounds,
             method=estimate.method,
-            cpu=self._cpu(result.effect),
         )
 
     def _with_compiling(self, result: EffectResult) -> EffectResult:
@@ -193,11 +241,6 @@ class Judge:
             warm_compile_s=self.records.median(arm, "compile_s"),
             break_even=self._break_even(arm, base) if result.verdict is Verdict.FASTER else None,
         )
-
-    def _cpu(self, effect: Effect) -> tuple[float, float, float] | None:
-        """The effect in process CPU time: on a shared host it holds still where wall time does not."""
-        cpu = self.cpu_times.estimate(effect)
-        return (math.exp(cpu.log_ratio), *cpu.interval.ratios) if cpu.interval else None
 
     def _did_less(self, effect: Effect) -> bool:
         """Whether timed jobs of the arm ended with fewer units than those of its base."""
@@ -262,3 +305,18 @@ class Judge:
     def evidence_of(self, arm: str) -> Evidence | None:
         """What the arm's evidence trial kept; None without one."""
         return self.agreement.evidence(arm)
+
+
+def _code(excluded: Exclusion | None, judgement: Judgement | None) -> ReasonCode:
+    if excluded is not None:
+        return ReasonCode.NO_TIME
+    return judgement.code if judgement else ReasonCode.NO_RECORDS
+
+
+def _clock_result(decisions: Decisions, effect: str) -> ClockResult | None:
+    """What a clock says of an effect; None where it has no figure."""
+    estimate, judgement = decisions.estimates.get(effect), decisions.verdicts.get(effect)
+    if estimate is None:
+        return None
+    low, high = estimate.interval.ratios if estimate.interval else (None, None)
+    return ClockResult(math.exp(estimate.log_ratio), low, high, judgement.verdict if judgement else None)

@@ -9,7 +9,9 @@ import polars as pl
 
 from pipelines.analysis.comparable import ComparableTrials
 from pipelines.analysis.judge import Judge
-from pipelines.plan.power import Spread, power
+from pipelines.analysis.kernel_notes import kernel_notes, machine_notes
+from pipelines.plan.power import PLANNING_PAIR_SD, Spread, power
+from pipelines.statistics.clocks import Clock
 from pipelines.store.progress import Progress
 from pipelines.store.records import Manifest
 
@@ -22,11 +24,15 @@ def comparison_notes(
     return (
         *_bounds(judge),
         *_power(judge),
+        *_scatter(judge),
         *_isolation(manifest, used),
         *_missing_references(manifest, used),
         *sound.notes,
         *_left_out(manifest, progress),
+        *_clock(judge),
         *_disturbance(used),
+        *machine_notes(used),
+        *kernel_notes(used, manifest.arm(next(iter(manifest.sweep.references.values()))).label),
         *_samples(judge),
         *judge.notes,
         *judge.agreement.notes,
@@ -49,6 +55,18 @@ def _power(judge: Judge) -> list[str]:
     # A pair has the variance of two arms.
     spread = Spread(math.sqrt(2 * variances.noise), math.sqrt(2 * layout.layout if layout else 0.0))
     return [str(power(judge.manifest, spread, judge.times.replications))]
+
+
+def _scatter(judge: Judge) -> list[str]:
+    """What the scatter of times belongs to, and a warning where it is more than the plan counted on."""
+    variances, layout = judge.times.variances, judge.times.layout
+    lines = [str(layout)] if layout else []
+    if variances.beyond(PLANNING_PAIR_SD):
+        lines.append(
+            f"pairs scatter by {math.sqrt(2 * variances.noise):.1%}, and the plan counted on"
+            f" {PLANNING_PAIR_SD:.1%}: intervals are wider than it promised, something here is not at rest"
+        )
+    return lines
 
 
 def _isolation(manifest: Manifest, used: pl.DataFrame) -> list[str]:
@@ -89,6 +107,14 @@ def _disturbance(used: pl.DataFrame) -> list[str]:
         f"{len(reasons)} of {used.height} timing trials were disturbed, the last by: {reasons[-1]}; "
         "pairing within rounds removes drift, not all of this: measure on a quiet machine before you publish"
     ]
+
+
+def _clock(judge: Judge) -> list[str]:
+    """Which clock effects are judged by, where others displaced the trials."""
+    clock, reason = judge.clock.clock, judge.clock.reason
+    if not reason:
+        return []
+    return [f"judged by {clock.value}{'' if clock is Clock.CPU else ' although'}: {reason}"]
 
 
 def _samples(judge: Judge) -> list[str]:

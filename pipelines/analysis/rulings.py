@@ -99,7 +99,7 @@ def evidence_text(
 
 
 def decide_memory(
-    peaks: Rounds, peak_bytes: Sequence[float], effects: Sequence[Effect], withheld: Mapping[str, Verdict]
+    peaks: Rounds, peak_bytes: Sequence[float], effects: Sequence[Effect], withheld: Mapping[str, Judgement]
 ) -> Decisions:
     """Judge peak memory as strictly as time: corrected for the number of effects, beyond a margin.
 
@@ -112,6 +112,8 @@ def decide_memory(
     """
     smallest = min((peak for peak in peak_bytes if peak > 0), default=math.inf)
     margin = max(MARGIN, math.log1p(MEMORY_STEP_BYTES / smallest))
+    # Disturbed trials need as much memory as others.
+    withheld = {name: one for name, one in withheld.items() if one.verdict is not Verdict.HELD_BACK}
     compared = [effect for effect in effects if effect.design != PLACEBO and not effect.contrast]
     return decide(peaks, compared, withheld, margin)
 

@@ -19,6 +19,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from scipy import stats
 
 from pipelines.analysis.comparable import comparable_trials, keys_of
+from pipelines.analysis.held_back import clock_of
+from pipelines.statistics.clocks import Clock
 from pipelines.store.files import write_atomically
 from pipelines.store.provenance import Provenance
 from pipelines.store.records import Manifest
@@ -32,7 +34,8 @@ class Baseline(BaseModel):
     """What of a sweep others can be compared with: times per unit in ns by arm label and round, and the keys.
 
     `device` and `torch` may differ between baselines and are named where they do; `reference` is the first
-    reference's label.
+    reference's label. `cpu_rounds` are the same in CPU time where that could stand in for wall time; `clock`
+    is the one that the sweep believes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,6 +51,12 @@ class Baseline(BaseModel):
     commit: str
     reference: str
     rounds: dict[str, dict[str, float]]
+    cpu_rounds: dict[str, dict[str, float]] = {}
+    clock: Clock = Clock.WALL
+
+    def by(self, clock: Clock) -> Baseline:
+        """Take one clock's times as the times."""
+        return self if clock is Clock.WALL else self.model_copy(update={"rounds": self.cpu_rounds})
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,7 @@ class Changes:
     changes: tuple[Change, ...]
     moved: tuple[str, ...]
     missing: tuple[str, ...]
+    clock: Clock = Clock.WALL
 
     @property
     def other_machine(self) -> bool:
@@ -105,9 +115,7 @@ def baseline_of(manifest: Manifest, unit: str, trials: pl.DataFrame, provenance:
             " with it"
         )
     keys = keys_of(str(used["keys"][0]))
-    rounds: dict[str, dict[str, float]] = {}
-    for label, pack, number, time in used.select("label", "pack", "round", "ns_per_unit").iter_rows():
-        rounds.setdefault(label, {})[f"{pack}-{number}"] = time
+    choice = clock_of(sound.trials)
     return Baseline(
         sweep=manifest.sweep.name,
         workload=manifest.sweep.workload,
@@ -119,8 +127,18 @@ def baseline_of(manifest: Manifest, unit: str, trials: pl.DataFrame, provenance:
         torch=keys.get("torch", ""),
         commit=provenance.commit,
         reference=manifest.arm(first).label,
-        rounds=rounds,
+        rounds=_times(used, Clock.WALL),
+        cpu_rounds=_times(used, Clock.CPU) if choice.alone else {},
+        clock=choice.clock,
     )
+
+
+def _times(used: pl.DataFrame, clock: Clock) -> dict[str, dict[str, float]]:
+    """Times per unit by arm label and round."""
+    times: dict[str, dict[str, float]] = {}
+    for label, pack, number, time in used.select("label", "pack", "round", clock.figure).iter_rows():
+        times.setdefault(label, {})[f"{pack}-{number}"] = time
+    return times
 
 
 def store(baseline: Baseline, file: Path) -> None:
@@ -165,12 +183,20 @@ def compare_baselines(then: Baseline, now: Baseline) -> Changes:
                 f" ({_difference(name, before, after)}); measure both with the same work and the same"
                 " measuring options"
             )
+    clock = _common_clock(then, now)
+    then, now = then.by(clock), now.by(clock)
     both = [label for label in now.rounds if label in then.rounds]
     missing = [label for label in {**then.rounds, **now.rounds} if label not in both]
     pairs = [(name, getattr(then, name), getattr(now, name)) for name in ("commit", "device", "torch")]
     moved = [f"{name}: {before} -> {after}" for name, before, after in pairs if before != after]
     changes = tuple(_change(then, now, label) for label in both)
-    return Changes(then, now, changes, tuple(moved), tuple(missing))
+    return Changes(then, now, changes, tuple(moved), tuple(missing), clock)
+
+
+def _common_clock(then: Baseline, now: Baseline) -> Clock:
+    """CPU time where either was judged by it and both have it: never one clock against the other."""
+    displaced = Clock.CPU in (then.clock, now.clock)
+    return Clock.CPU if displaced and then.cpu_rounds and now.cpu_rounds else Clock.WALL
 
 
 def _difference(name: str, before: str, after: str) -> str:

@@ -111,6 +111,7 @@ COMMANDS = Commands(
             ),
             option("--store", "Keep this sweep's times as a baseline.", type=FILE, metavar="FILE"),
             option("--margin", "Growth of time that is no regression.", type=SHARE, default=0.05),
+            option("--explain", "Only derive one row's verdict: its number or name.", metavar="ROW"),
         ),
         Plain(
             "history",

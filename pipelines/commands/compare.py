@@ -10,6 +10,7 @@ from pipelines.analysis import versions
 from pipelines.analysis.versions import Baseline
 from pipelines.commands.sweep import show_comparison
 from pipelines.exits import DONE, SOME_FAILED
+from pipelines.report import explanation
 from pipelines.report import versions as changes
 from pipelines.terminal import console_here
 from workloads.errors import ConfigError
@@ -21,17 +22,23 @@ def compare(
     against: Sequence[str] = (),
     store: str | None = None,
     margin: float = 0.05,
+    explain: str | None = None,
 ) -> int:
     """Compare a sweep; where others are named, status 1 says that an arm became slower.
+
+    With `explain` only that row of its effects is derived, step by step.
 
     Raises
     ------
     ConfigError
-        Others are named without ``--against``.
+        Others are named without ``--against``, or there is no such row to explain.
     """
     if others and not against:
         raise ConfigError(f"{others[0]}: write --against before the sweeps to compare with")
     console, opened = console_here(), api.open_sweep(sweep)
+    if explain:
+        explanation.show(console, opened.comparison, explain)
+        return DONE
     status = show_comparison(console, opened)
     if store:
         versions.store(opened.baseline, Path(store))

@@ -93,5 +93,7 @@ def _trial_lines(record: TrialRecord, folder: Path) -> list[str]:
         lines.append(f"model FLOPs: {record.mfu:.2%} of the device's peak")
     if not record.settled:
         lines.append(f"not settled: {record.alarm or 'warm-up reached measure.warmup_max'}")
+    if record.run_delay_ns is not None:
+        lines.append(f"others had its cores for {record.run_delay_ns / record.region_ns:.1%} of the time")
     lines += [f"disturbed: {reason}" for reason in record.disturbed]
     return [*lines, f"records: {folder}"]

@@ -19,6 +19,7 @@ from pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, Sw
 from pipelines.execution import launch, progress_display
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan import plan
+from pipelines.statistics.clocks import Clock
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.progress import read_progress
 from pipelines.store.records import PLACEBO, Manifest, SweepFolder
@@ -36,8 +37,6 @@ MUST_RESOLVE = 3
 BUDGET_S = 130.0
 """For the rounds; with set-up and evidence the whole test stays under three minutes."""
 
-FIGURES = {"wall time": "ns_per_unit", "CPU time": "cpu_ns_per_unit"}
-
 
 @dataclass(frozen=True)
 class Resolution:
@@ -52,7 +51,7 @@ class Resolution:
         """Whether the delay was called slower; or a placebo was called nothing."""
         if self.delay:
             return self.result.verdict is Verdict.SLOWER
-        return self.result.verdict in (Verdict.NO_DIFFERENCE, Verdict.UNDECIDED)
+        return self.result.verdict in (Verdict.NO_DIFFERENCE, Verdict.UNDECIDED, Verdict.HELD_BACK)
 
     @property
     def covered(self) -> bool:
@@ -134,11 +133,11 @@ def _resolutions(sweep: SweepFolder, manifest: Manifest, trials: pl.DataFrame) -
     progress, cls = read_progress(sweep, manifest), registry.find(manifest.sweep.workload)
     used = trials.filter(pl.col("used") & (pl.col("outcome") == "ok"))
     found = []
-    for figure, column in FIGURES.items():
-        for result in Judge(manifest, cls, progress, used, column).effects():
+    for clock in Clock:
+        for result in Judge(manifest, cls, progress, used, clock).effects():
             delay = 0 if result.effect.design == PLACEBO else int(result.effect.level)
-            found.append(Resolution(figure, delay, result))
-    return sorted(found, key=lambda one: (list(FIGURES).index(one.figure), one.delay))
+            found.append(Resolution(clock.value, delay, result))
+    return sorted(found, key=lambda one: (list(Clock).index(Clock(one.figure)), one.delay))
 
 
 def _show(console: Console, found: list[Resolution], trials: pl.DataFrame, seconds: float) -> None:

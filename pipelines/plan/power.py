@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from pipelines.statistics.detectable import detectable_effect, pair_error
+from pipelines.store.options import MeasureConfig
 from pipelines.store.records import PLACEBO, Effect, Manifest
 from workloads.errors import ConfigError
 
@@ -71,15 +72,22 @@ class Power:
 def power(manifest: Manifest, spread: Spread | None = None, replications: int | None = None) -> Power:
     """What the plan of a sweep can see in a pair of arms; a contrast of many arms sees more."""
     measure, spread = manifest.sweep.measure, spread or Spread()
-    n = measure.rounds // measure.stride if replications is None else replications
+    each = _rounds_each(measure)
+    n = measure.rounds // each if replications is None else replications
     comparisons = max(1, sum(effect.design != PLACEBO for effect in manifest.effects))
     degrees = sum((len(pack.arms) - 1) * (n - 1) for pack in manifest.packs)
     if n < 1 or degrees < 1:
-        return Power(n, measure.stride, comparisons, spread, math.inf)
+        return Power(n, each, comparisons, spread, math.inf)
     # Where every round has processes of its own, what they draw is part of the spread between pairs.
-    layout_sd = spread.layout_sd if measure.stride > 1 else 0.0
-    error = pair_error(n, measure.stride, spread.pair_sd, layout_sd)
-    return Power(n, measure.stride, comparisons, spread, detectable_effect(error, degrees, comparisons))
+    layout_sd = spread.layout_sd if each > 1 else 0.0
+    error = pair_error(n, each, spread.pair_sd, layout_sd)
+    return Power(n, each, comparisons, spread, detectable_effect(error, degrees, comparisons))
+
+
+def _rounds_each(measure: MeasureConfig) -> int:
+    """Rounds of a server, or of resident processes; of a single server each round is a replication."""
+    each = measure.rounds_per_server
+    return each if measure.stride > 1 or each < measure.rounds else 1
 
 
 def scaled(effect: Effect, pair: Power) -> float:
@@ -122,7 +130,7 @@ def _decides(manifest: Manifest, planned: Power) -> bool:
 
 def _remedy(manifest: Manifest) -> str:
     """Name the rounds that would do."""
-    stride = manifest.sweep.measure.stride
+    each = _rounds_each(manifest.sweep.measure)
     plans = (power(manifest, replications=n) for n in range(2, 100))
-    enough = next((plan.replications * stride for plan in plans if _decides(manifest, plan)), None)
+    enough = next((plan.replications * each for plan in plans if _decides(manifest, plan)), None)
     return f"measure.rounds={enough} would do" if enough else "plan fewer effects in one sweep"

@@ -38,9 +38,10 @@ _FASTER, _SLOWER, _CHANGED = (
     "changes results, so its time does not count",
 )
 _LIKE, _OPEN, _NONE = "no difference", "not decided by this many rounds", "no time"
+_HELD = "held back: nothing is said, and the notes say why"
 _UNCHECKED = "faster, results unchecked"
 _MORE, _LESS = "less time together than apart lets expect", "more time together than apart lets expect"
-_KINDS = (_FASTER, _UNCHECKED, _SLOWER, _MORE, _LESS, _CHANGED, _LIKE, _OPEN, _NONE)
+_KINDS = (_FASTER, _UNCHECKED, _SLOWER, _MORE, _LESS, _CHANGED, _LIKE, _OPEN, _HELD, _NONE)
 
 
 def answer(comparison: Comparison) -> list[str]:
@@ -66,6 +67,8 @@ def _kind(result: EffectResult) -> str:
             return _CHANGED
         case Verdict.NO_DIFFERENCE:
             return _LIKE
+        case Verdict.HELD_BACK:
+            return _HELD
     return _OPEN
 
 
@@ -81,8 +84,12 @@ def _list(results: list[EffectResult], several: bool) -> str:
 
 def footnotes(comparison: Comparison) -> list[str]:
     """Everything else a reader must know to trust the tables, one line each."""
-    noted = [(f"{effect_name(r)}: ", r.note) for r in comparison.effects if r.note]
-    lines = [arm + note.removeprefix(arm) for arm, note in noted]
+    noted: dict[str, list[str]] = {}
+    for result in comparison.effects:
+        if result.note:
+            name = effect_name(result)
+            noted.setdefault(result.note.removeprefix(f"{name}: "), []).append(name)
+    lines = [f"{', '.join(dict.fromkeys(names))}: {note}" for note, names in noted.items()]
     lines += [
         f"{effect_name(r)}: its one-off cost is repaid after {r.break_even:,.0f} iterations"
         for r in comparison.effects

@@ -19,6 +19,7 @@ from pipelines.analysis.effect_columns import effect_name
 from pipelines.analysis.judge import EffectResult
 from pipelines.analysis.oracles import Quality
 from pipelines.analysis.rulings import RuledClaim
+from pipelines.statistics.clocks import Clock
 from pipelines.store.schema import PLACEBO
 from pipelines.units import percent
 
@@ -42,8 +43,9 @@ class Table(Generic[T]):
 
 def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:
     """Everything that answers the sweep's question: effects by design first, then what stands beside them."""
+    by = f", by {comparison.clock.value}" if comparison.clock is Clock.CPU else ""
     effects = [
-        Table(f"Effects: {title}", effect_columns.EFFECTS, tuple(results))
+        Table(f"Effects: {title}{by}", effect_columns.EFFECTS, tuple(results))
         for title, results in effects_by_design(comparison)
     ]
     beside = (

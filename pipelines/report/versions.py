@@ -11,6 +11,7 @@ from pipelines.analysis.columns import NAME_WIDTH, Column, Style
 from pipelines.analysis.versions import Baseline, Change, Changes, compare_baselines, load
 from pipelines.report.tables import Table
 from pipelines.report.terminal import print_lines, print_table
+from pipelines.statistics.clocks import Clock
 from pipelines.units import bounds_text, percent
 
 
@@ -18,7 +19,7 @@ def show(console: Console, now: Baseline, then: Sequence[Baseline], margin: floa
     """Print one table for each of the others, in the order given; whether any arm regressed."""
     all_changes = [compare_baselines(other, now) for other in then]
     for changes in all_changes:
-        title = f"{changes.now.sweep} against {changes.then.sweep}: time now / then"
+        title = f"{changes.now.sweep} against {changes.then.sweep}: {changes.clock.value} now / then"
         print_table(console, Table(title, _columns(changes, margin), changes.changes))
         print_lines(console, _notes(changes, margin))
     return any(changes.regressions(margin) for changes in all_changes)
@@ -57,6 +58,10 @@ def _notes(changes: Changes, margin: float) -> list[str]:
         f"slower: the interval lies wholly above {margin:+.0%}; rounds of two sweeps are not interleaved, so"
         " a machine that drifted in between shows up as a change of all arms together"
     )
+    if changes.clock is Clock.WALL and Clock.CPU in (changes.then.clock, changes.now.clock):
+        lines.append(
+            "others had the cores of one of the two sweeps, and the other has no CPU time to compare"
+        )
     if changes.missing:
         lines.append(f"only in one of the two: {', '.join(changes.missing)}")
     return lines

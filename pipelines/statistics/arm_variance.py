@@ -85,6 +85,9 @@ class Layout:
         """Part of one log time's variance that is layout."""
         return self.layout / (self.layout + self.noise) if self.layout else 0.0
 
+    def __str__(self) -> str:
+        return f"process and layout: {self.share:.0%} of the variance (F {self.f:.1f}, p {self.p:.2g})"
+
 
 class ArmVariances:
     """Variances of arms' replication means, over the packs of a sweep."""
@@ -107,6 +110,15 @@ class ArmVariances:
         self.variance, self.degrees = self._between.pooled(kept)
         self.noise, self._noise_degrees = inner.pooled(kept)
         self._rounds = _divided(self._cells.degrees + 1, self._between.degrees + 1, 1.0)
+
+    def beyond(self, pair_sd: float) -> bool:
+        """Whether pairs scatter more than that, chance excepted: the lower 95 % bound lies above it."""
+        from scipy.special import chdtri
+
+        if not (self._noise_degrees and self.noise):
+            return False
+        highest = float(chdtri(self._noise_degrees, 0.05))
+        return 2 * self.noise * self._noise_degrees / highest > pair_sd**2
 
     def layout(self) -> Layout | None:
         """Tell layout from noise; None where servers have one round each, or there is one server."""

@@ -141,7 +141,7 @@ def rule_predicate(claim: Claim, value: float | None, verdict: Verdict | None = 
         return Ruled(Ruling.UNDECIDED, f"{claim.figure} was not measured")
     if (claim.low is not None and value < claim.low) or (claim.high is not None and value > claim.high):
         return Ruled(Ruling.REFUTED)
-    if verdict in (Verdict.DIFFERENT, Verdict.FEWER_UNITS):
+    if verdict is Verdict.DIFFERENT or verdict is Verdict.FEWER_UNITS:
         return Ruled(Ruling.UNDECIDED, verdict.value)
     return Ruled(Ruling.CONFIRMED)
 

@@ -31,6 +31,16 @@ class Cell:
     value: float
 
 
+@dataclass(frozen=True)
+class Pair:
+    """What one round says of an effect; `server` is the process or server that several rounds share."""
+
+    pack: str
+    server: int | None
+    number: int
+    log_ratio: float
+
+
 class Contrast(Protocol):
     """Anything that is a weighted sum of log figures of arms."""
 
@@ -106,6 +116,20 @@ class Rounds:
         variance, degrees = self.variances.of_sum(coefficients)
         mean = float(np.concatenate(values).mean())
         return student_estimate(mean, math.sqrt(variance) / n, degrees, n, rounds)
+
+    def pairs(self, effect: Contrast) -> tuple[Pair, ...]:
+        """One log ratio of the figures as they are for each round with all arms of the effect."""
+        weights = effect.weights
+        return tuple(
+            Pair(pack, next(iter(cells.values())).server, number, _contrast(weights, cells))
+            for pack, rounds in self._packs.items()
+            for number, cells in sorted(rounds.items())
+            if weights.keys() <= cells.keys()
+        )
+
+
+def _contrast(weights: Mapping[str, float], cells: Mapping[str, Cell]) -> float:
+    return sum(weight * math.log(cells[arm].value) for arm, weight in weights.items())
 
 
 def _table(pack: str, rounds: list[dict[str, Cell]]) -> PackTable:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from pipelines.statistics.estimates import LEVEL, Estimate, HolmStep, Interval, holm, rounds_to_decide
+from pipelines.statistics.estimates import ALPHA, LEVEL, Estimate, HolmStep, Interval, holm, rounds_to_decide
 
 MARGIN = math.log(1.01)
 """Log ratios closer to zero than this make no difference worth a word."""
@@ -22,6 +22,26 @@ class Verdict(StrEnum):
     UNDECIDED = "undecided"
     DIFFERENT = "different"
     FEWER_UNITS = "fewer units"
+    HELD_BACK = "held back"
+
+
+class ReasonCode(StrEnum):
+    """Why a verdict is what it is, for programs; `perfsweep compare --explain` says it in words."""
+
+    CALLED_FASTER = "called_faster"
+    CALLED_SLOWER = "called_slower"
+    INSIDE_MARGIN = "inside_margin"
+    HOLDS_ZERO = "holds_zero"
+    HOLM_NOT_REJECTED = "holm_not_rejected"
+    REACHES_INTO_MARGIN = "reaches_into_margin"
+    BELOW_PLACEBO_FLOOR = "below_placebo_floor"
+    TOO_FEW_ROUNDS = "too_few_rounds"
+    ALL_DISTURBED = "all_disturbed"
+    ONLY_A_LOOK = "only_a_look"
+    RESULTS_DIFFER = "results_differ"
+    FEWER_UNITS = "fewer_units"
+    NO_TIME = "no_time"
+    NO_RECORDS = "no_records"
 
 
 @dataclass(frozen=True)
@@ -35,6 +55,7 @@ class Judgement:
     holm : place in the sweep's step-down; None for a comparison that was withheld
     rounds : of an undecided comparison, how many would decide it if the estimate stayed; None if none would
     reason : in words, where the verdict is not read from an interval
+    code : the same for programs, of every verdict
     """
 
     verdict: Verdict
@@ -43,11 +64,12 @@ class Judgement:
     rounds: int | None = None
     reason: str = ""
     corrected: Interval | None = None
+    code: ReasonCode = ReasonCode.NO_RECORDS
 
 
 def decide_verdicts(
     estimates: Mapping[str, Estimate],
-    withheld: Mapping[str, Verdict] | None = None,
+    withheld: Mapping[str, Judgement] | None = None,
     margin: float = MARGIN,
     floor: float = 0.0,
 ) -> dict[str, Judgement]:
@@ -56,8 +78,8 @@ def decide_verdicts(
     Parameters
     ----------
     estimates : by comparison; every effect of the sweep at once, since the correction counts them
-    withheld : comparisons that have their verdict for other reasons (results differ, fewer units done); their
-        times are not looked at, so they are not counted either
+    withheld : comparisons that have their verdict for other reasons (results differ, fewer units done, every
+        trial disturbed); their times are not looked at, so they are not counted either
     margin : log ratio within which there is no difference
     floor : largest log ratio that placebos, copies of the reference, may have shown; no smaller effect is
         called
@@ -75,24 +97,37 @@ def decide_verdicts(
     # Holm stops at the first comparison that it does not reject: no later one is read at less than its level.
     stopped = max((step.level for step in steps.values() if not step.rejected), default=LEVEL)
     return {
-        name: Judgement(withheld[name], estimate.interval)
+        name: replace(withheld[name], interval=estimate.interval)
         if name in withheld
         else replace(
-            _judge(estimate, steps[name], margin, max(margin, floor)),
+            _judge(estimate, steps[name], margin, floor),
             corrected=estimate.at(steps[name].level if steps[name].rejected else stopped),
         )
         for name, estimate in estimates.items()
     }
 
 
-def _judge(estimate: Estimate, step: HolmStep, margin: float, called: float) -> Judgement:
+def _judge(estimate: Estimate, step: HolmStep, margin: float, floor: float) -> Judgement:
+    called = max(margin, floor)
     # A comparison that Holm does not reject is read at the plain level, which can only say "no difference".
     corrected = estimate.at(step.level) if step.rejected else None
     if corrected and corrected.high < -called:
-        return Judgement(Verdict.FASTER, corrected, step)
+        return Judgement(Verdict.FASTER, corrected, step, code=ReasonCode.CALLED_FASTER)
     if corrected and corrected.low > called:
-        return Judgement(Verdict.SLOWER, corrected, step)
+        return Judgement(Verdict.SLOWER, corrected, step, code=ReasonCode.CALLED_SLOWER)
     plain = estimate.interval
     if plain and -margin < plain.low and plain.high < margin:
-        return Judgement(Verdict.NO_DIFFERENCE, plain, step)
-    return Judgement(Verdict.UNDECIDED, plain, step, rounds_to_decide(estimate, margin), estimate.reason)
+        return Judgement(Verdict.NO_DIFFERENCE, plain, step, code=ReasonCode.INSIDE_MARGIN)
+    rounds, code = rounds_to_decide(estimate, margin), _undecided(estimate, corrected, margin)
+    return Judgement(Verdict.UNDECIDED, plain, step, rounds, estimate.reason, code=code)
+
+
+def _undecided(estimate: Estimate, corrected: Interval | None, margin: float) -> ReasonCode:
+    """Which bar an undecided comparison did not clear."""
+    if estimate.interval is None:
+        return ReasonCode.TOO_FEW_ROUNDS
+    if corrected is None:
+        untold = estimate.p is None or estimate.p > ALPHA
+        return ReasonCode.HOLDS_ZERO if untold else ReasonCode.HOLM_NOT_REJECTED
+    beyond = corrected.high < -margin or corrected.low > margin
+    return ReasonCode.BELOW_PLACEBO_FLOOR if beyond else ReasonCode.REACHES_INTO_MARGIN

@@ -207,6 +207,11 @@ class TrialRecord(StoredValue):
     device's peak that the formula work of the units takes, None where either is not known. `numbers` are the
     cheap evidence of a timing trial, `counters` the counts of a counting trial. `keys` are the facts that
     records compared with one another must share.
+
+    `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
+    tell; `displaced` says that it was too long. `alone`: one thread did all the work and waited for nothing
+    but its core, so that CPU time can stand for wall time. Faults and system time are of the region too.
+    `calibration_ns` is the CPU time of a fixed piece of work before set-up.
     """
 
     schema_version: int = SCHEMA
@@ -229,6 +234,13 @@ class TrialRecord(StoredValue):
     iterations: int = 0
     region_ns: int = 0
     region_cpu_ns: int = 0
+    run_delay_ns: int | None = None
+    displaced: bool = False
+    alone: bool = False
+    minor_faults: int = 0
+    major_faults: int = 0
+    system_ns: int = 0
+    calibration_ns: int | None = None
     setup_s: float = 0.0
     first_iteration_s: float = 0.0
     warmup_iterations: int = 0
@@ -265,9 +277,19 @@ class TrialRecord(StoredValue):
         )
 
     @property
+    def draw(self) -> int | None:
+        """What trials share addresses and hash seed by: a server, or in older records a generation."""
+        return self.generation if self.server is None else self.server
+
+    @property
     def ns_per_unit(self) -> float:
         """The primary figure: time of the timed region divided by units done in it."""
         return self.region_ns / self.units
+
+    @property
+    def cpu_ns_per_unit(self) -> float:
+        """The same in CPU time of the process."""
+        return self.region_cpu_ns / self.units
 
 
 class Event(StoredValue):

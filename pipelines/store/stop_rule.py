@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from pipelines.statistics.clocks import Conditions, choose_clock
 from pipelines.statistics.estimates import precise_enough
 from pipelines.statistics.log_ratios import Cell, Rounds
 from pipelines.store.records import Manifest, Outcome, Pack, TrialRecord
@@ -83,13 +84,17 @@ class StopRule:
         return self._looks[key]
 
     def _precise(self, pack: Pack, progress: Measured, rounds: int) -> bool:
-        cells = []
-        for number in range(rounds):
-            for trial in progress.used(pack, number):
-                record = trial.record
-                if record.outcome is Outcome.OK and record.units > 0:
-                    cells.append(Cell(pack.id, number, record.generation, record.arm, record.ns_per_unit))
-        table = Rounds(cells, "ns_per_unit")
+        there = [
+            (number, trial.record)
+            for number in range(rounds)
+            for trial in progress.used(pack, number)
+            if trial.record.outcome is Outcome.OK and trial.record.units > 0
+        ]
+        clock = choose_clock([Conditions(one.arm, one.displaced, one.alone) for _, one in there]).clock
+        cells = [
+            Cell(pack.id, number, one.draw, one.arm, getattr(one, clock.figure)) for number, one in there
+        ]
+        table = Rounds(cells, clock.figure)
         effects = [effect for effect in self._manifest.effects if effect.weights.keys() <= set(pack.arms)]
         target = math.log1p(self._measure.precision or 0.0)
         estimates = [table.estimate(effect) for effect in effects]

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
+from pipelines.trial import usage
 from workloads.api import Device
 from workloads.errors import UnsupportedHere
 
@@ -29,6 +30,7 @@ class HostClock:
     now_ns = staticmethod(time.perf_counter_ns)
     cpu_ns = staticmethod(time.process_time_ns)
     thread_cpu_ns = staticmethod(time.thread_time_ns)
+    usage = staticmethod(usage.moment)
 
     times_device = False
     """Whether there is a device whose time line events mark."""

@@ -20,11 +20,10 @@ from typing import Any
 from pipelines.trial import gpus
 from pipelines.trial.gpus import Gpu
 from pipelines.trial.torch_version import torch_build
+from pipelines.trial.usage import Usage
 from workloads.api import Device
 from workloads.errors import ConfigError, UnsupportedHere
 
-WALL_PER_CPU = 1.2
-"""Wall time over CPU time of one busy thread; an undisturbed one stays under 1.05."""
 STEAL_SHARE = 0.02
 """Share of CPU time that the hypervisor gave to other machines."""
 SPARE_CORES = 0.2
@@ -154,15 +153,15 @@ def host_usage() -> HostUsage:
 
 
 def disturbance(
-    before: HostUsage, after: HostUsage, wall_s: float, cpu_s: float, threads: int | None
+    before: HostUsage, after: HostUsage, wall_ns: int, region: Usage | None, threads: int | None
 ) -> tuple[str, ...]:
     """Reasons to distrust the times of a trial, as phrases; empty where it was undisturbed.
 
     Parameters
     ----------
-    wall_s, cpu_s : wall time and CPU time of the process in the timed region
-    threads : how many threads and processes the arm computes with. The rule on wall against CPU time holds
-        for 1 only; give None for an arm that waits for a device, a disk, a network or other processes.
+    wall_ns, region : wall time of the timed region, and what the kernel counted in it. A run delay of an arm
+        with workers or writers of its own may be their doing: give None then.
+    threads : how many threads the arm computes with; None where that is not known
     """
     reasons = []
     foreign = foreign_cores(before, after) if threads is not None else None
@@ -175,9 +174,15 @@ def disturbance(
     steal = (after.steal_s - before.steal_s) / max(after.cpu_s - before.cpu_s, 1.0)
     if steal > STEAL_SHARE:
         reasons.append(f"{steal:.1%} of CPU time went to other virtual machines")
-    if threads == 1 and wall_s > WALL_PER_CPU * cpu_s > 0:
-        reasons.append(f"wall time is {wall_s / cpu_s:.2f} times CPU time of one busy thread")
-    return (*reasons, *_gpu_disturbance(before.gpus, after.gpus, wall_s))
+    if region is not None and region.displaced(wall_ns):
+        reasons.append(_displacement_text(region, wall_ns))
+    return (*reasons, *_gpu_disturbance(before.gpus, after.gpus, wall_ns / 1e9))
+
+
+def _displacement_text(region: Usage, wall_ns: int) -> str:
+    if region.run_delay_ns is None:
+        return f"others took its core {region.displacements} times"
+    return f"others had its core for {region.run_delay_ns / wall_ns:.1%} of the time"
 
 
 def foreign_cores(before: HostUsage, after: HostUsage) -> float | None:

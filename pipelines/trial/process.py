@@ -35,7 +35,8 @@ from pipelines.store.records import (
     write_record,
     write_status,
 )
-from pipelines.trial import compile_cache, environment, layout
+from pipelines.trial import calibration, compile_cache, environment, layout
+from pipelines.trial.environment import HostUsage
 from pipelines.trial.identity import code_digest
 from pipelines.trial.memory_snapshot import is_oom, keep_on_oom
 from pipelines.trial.parent import Reply, die_with_parent
@@ -146,6 +147,7 @@ class Scene:
     device: Device
     log: BufferedLog | LiveLog
     setup_s: float
+    calibration_ns: int | None = None
 
     def measure(self, spec: TrialSpec, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What `measure` found, with the facts around it."""
@@ -153,15 +155,33 @@ class Scene:
         found = measure()
         after = environment.host_usage()
         if spec.kind is Kind.TIMING:
-            wall_s, cpu_s = found["region_ns"] / 1e9, found["region_cpu_ns"] / 1e9
-            threads = _busy_threads(spec, self.device)
-            found["disturbed"] = environment.disturbance(
-                before, after, wall_s=wall_s, cpu_s=cpu_s, threads=threads
-            )
+            found |= self._usage_fields(spec, found, before, after)
             found |= _over_budget(found["peak_bytes"], spec.measure.memory_bytes)
         keys = {**environment.comparison_keys(self.device), "data": self.workload.data_digest()}
         facts = {**environment.facts(), "device": dataclasses.asdict(self.device)}
         return {"outcome": Outcome.OK, "setup_s": self.setup_s, "keys": keys, "environment": facts, **found}
+
+    def _usage_fields(
+        self, spec: TrialSpec, found: dict[str, Any], before: HostUsage, after: HostUsage
+    ) -> dict[str, Any]:
+        """What disturbed a timed region, and whether its CPU time tells what its wall time does."""
+        usage, wall_ns, cpu_ns = found.pop("usage"), found["region_ns"], found["region_cpu_ns"]
+        # Own workers and writers contend with it too, and no figure of the kernel tells them from others.
+        # Threads that rest, such as those of a compiler, do not.
+        resting = threading.active_count() == 1 or usage.others_rest(cpu_ns)
+        single = resting and not multiprocessing.active_children()
+        region = usage if single else None
+        threads = spec.measure.threads if single and self.device.type == "cpu" else None
+        return {
+            "disturbed": environment.disturbance(before, after, wall_ns, region, threads),
+            "displaced": single and usage.displaced(wall_ns),
+            "alone": threads == 1 and spec.world == 1 and usage.alone(wall_ns, cpu_ns),
+            "calibration_ns": self.calibration_ns,
+            "run_delay_ns": usage.run_delay_ns,
+            "minor_faults": usage.minor_faults,
+            "major_faults": usage.major_faults,
+            "system_ns": usage.system_ns,
+        }
 
 
 def _over_budget(peak_bytes: int, budget: int | None) -> dict[str, Any]:
@@ -200,6 +220,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
         layout.shift_addresses(_layout_seed(spec))
         layout.keep_junk(spec.arm.placebo)
     _prepare_process(spec, device, rank, folder)
+    calibration_ns = calibration.work_ns() if spec.kind is Kind.TIMING else None
     log = log_of(levels, spec, folder, rank)
     context = _context(spec, folder, device, rank, log)
     prepare_collector(cls)
@@ -212,7 +233,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
         start = time.perf_counter()
         try:
             workload.setup(workload_config(cls, spec.config), spec.arm.levels, context)
-            yield Scene(workload, device, log, time.perf_counter() - start)
+            yield Scene(workload, device, log, time.perf_counter() - start, calibration_ns)
         finally:
             workload.close()
             log.close()
@@ -281,12 +302,6 @@ def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: Buff
         kind=spec.kind.value,
         deadline=time.monotonic() + spec.measure.timeout_s,
     )
-
-
-def _busy_threads(spec: TrialSpec, device: Device) -> int | None:
-    """Threads the arm computes with; None where it also waits for a device, workers or writers."""
-    alone = threading.active_count() == 1 and not multiprocessing.active_children()
-    return spec.measure.threads if device.type == "cpu" and alone else None
 
 
 def main(arguments: list[str]) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 
 from pipelines.trial.clock import EventClock, HostClock
 from pipelines.trial.series import BOUNDARY, NO_TIME, Flag, Recording, Series
+from pipelines.trial.usage import Moment, Usage
 
 __all__ = ["CAPACITY", "NO_TIME", "Flag", "Recorder", "Series"]
 
@@ -117,6 +118,7 @@ class _Region:
     flagged: list[tuple[int, int]] = field(default_factory=list)
     thread_ns: list[int] = field(default_factory=list)
     cpu_ns: int = 0
+    moments: list[Moment] = field(default_factory=list)
     stopped: bool = False
 
 
@@ -170,6 +172,7 @@ class Recorder:
             _DeviceMarks(self._clock) if isinstance(self._clock, EventClock) and self._times_device else None
         )
         self._clock.synchronize()
+        self._region.moments.append(self._clock.usage())
         self._region.cpu_ns = -self._clock.cpu_ns()
         self._mark(BOUNDARY)
         self._mark_cpu()
@@ -204,6 +207,7 @@ class Recorder:
         self._put(BOUNDARY)
         region.cpu_ns += self._clock.cpu_ns()
         self._mark_cpu()
+        region.moments.append(self._clock.usage())
         region.stopped = True
         if device is not None:
             device.poll()
@@ -229,6 +233,7 @@ class Recorder:
             flagged=region.flagged,
             thread_ns=region.thread_ns,
             cpu_ns=region.cpu_ns,
+            usage=Usage.between(*region.moments),
             names=tuple(self._phases),
         ).series()
 

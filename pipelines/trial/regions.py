@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
+import operator
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,7 +45,7 @@ class MetricLog(Protocol):
 def timing_trial(
     workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
 ) -> dict[str, Any]:
-    """Warm up, then time whole cadences of iterations, or whole jobs; returns fields of the record."""
+    """Warm up, then time whole cadences of iterations, or whole jobs; see `Timing.turn`."""
     with Timing(workload, spec, device, log) as timing:
         timing.warm_up(folder)
         return timing.turn(folder)
@@ -79,7 +81,7 @@ class Timing:
         return self._clock.peak_bytes()
 
     def turn(self, folder: Path, discarded: int = 0) -> dict[str, Any]:
-        """One timed region, after iterations that are not; returns fields of the record.
+        """One timed region, after iterations that are not; returns fields of the record, and its `usage`.
 
         Warm-up and compilations in it are those of the process, the same in all of its turns.
         """
@@ -107,6 +109,7 @@ class Timing:
             "iterations": sum(len(part.wall_ns) for part in series),
             "region_ns": region_ns,
             "region_cpu_ns": sum(part.region_cpu_ns for part in series),
+            "usage": functools.reduce(operator.add, (part.usage for part in series)),
             "first_iteration_s": warm.walls_ns[0] / 1e9 if warm.walls_ns else 0.0,
             "warmup_iterations": len(warm.walls_ns),
             "warmup_s": sum(warm.walls_ns) / 1e9,

@@ -8,6 +8,8 @@ from enum import IntFlag
 
 import numpy as np
 
+from pipelines.trial.usage import Usage
+
 NO_TIME = -1
 """Stands in a device series for an iteration whose events could not all be had."""
 
@@ -42,6 +44,7 @@ class Series:
         time is part of the outer one's. On an asynchronous device the host is billed in the phase that blocks
         next, so the device's times are the ones to report.
     region_ns, region_cpu_ns : wall time, and CPU time of the process, between the two synchronisations
+    usage : what the kernel counted meanwhile
     dropped : iterations without device time
     """
 
@@ -54,6 +57,7 @@ class Series:
     device_phases: dict[str, np.ndarray]
     region_ns: int
     region_cpu_ns: int
+    usage: Usage
     dropped: int
 
     @property
@@ -72,7 +76,7 @@ class Recording:
     device_ns : [M] device time of each mark, `NO_TIME` where it has none; None without a device
     flagged : index of the mark that came next, and the flags
     thread_ns : CPU time of the thread at each boundary, or nothing
-    cpu_ns : CPU time of the process over the region
+    cpu_ns, usage : CPU time of the process over the region, and what the kernel counted
     names : name of the phase with code 1, 2, ...
     """
 
@@ -81,6 +85,7 @@ class Recording:
     flagged: Sequence[tuple[int, int]]
     thread_ns: Sequence[int]
     cpu_ns: int
+    usage: Usage
     names: Sequence[str]
 
     def series(self) -> Series:
@@ -106,6 +111,7 @@ class Recording:
             device_phases=device_phases,
             region_ns=int(times[-1] - times[0]),
             region_cpu_ns=self.cpu_ns,
+            usage=self.usage,
             dropped=dropped,
         )
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.analysis.versions import Baseline, compare_baselines, load, store, welch
+from pipelines.statistics.clocks import Clock
 from workloads.errors import ConfigError
 
 
@@ -104,3 +105,21 @@ def test_what_is_no_baseline_is_refused_by_its_path(tmp_path, text):
         file.write_text(text)
     with pytest.raises(ConfigError, match=r"baseline\.json"):
         load(file)
+
+
+def crowded(wall: dict[str, float], cpu: dict[str, float], seed: int) -> Baseline:
+    """A sweep whose cores others had, judged by CPU time."""
+    return taken(wall, seed, cpu_rounds=taken(cpu, seed).rounds, clock=Clock.CPU)
+
+
+def test_regressions_are_read_from_the_clock_that_a_crowded_sweep_believes():
+    quiet = taken({"naive": 1.0}, 1, cpu_rounds=taken({"naive": 1.0}, 1).rounds)
+    found = compare_baselines(quiet, crowded({"naive": 2.0}, {"naive": 1.0}, 2))
+    assert (found.clock, found.regressions(0.05)) == (Clock.CPU, [])
+    slower = compare_baselines(quiet, crowded({"naive": 1.0}, {"naive": 2.0}, 2))
+    assert [change.label for change in slower.regressions(0.05)] == ["naive"]
+
+
+def test_one_clock_is_never_compared_with_the_other():
+    without_cpu = taken({"naive": 1.0}, 1)
+    assert compare_baselines(without_cpu, crowded({"naive": 1.0}, {"naive": 5.0}, 2)).clock is Clock.WALL

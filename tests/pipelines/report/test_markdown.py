@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pipelines.analysis.compare import Comparison, Reference
-from pipelines.analysis.judge import EffectResult
+from pipelines.analysis.judge import ClockResult, EffectResult
 from pipelines.analysis.oracles import OracleDeviation, Quality
 from pipelines.report.markdown import write_markdown
 from pipelines.statistics.verdicts import Verdict
@@ -14,7 +14,15 @@ from pipelines.store.records import Effect, SweepFolder
 
 EFFECT = Effect(id="e", design="one_at_a_time", toggle="amp", level="bf16|x", pairs=(("a", "b"),))
 RESULT = EffectResult(
-    EFFECT, "a", "b", Verdict.FASTER, ratio=0.25, low=0.2, high=0.3, cpu=(0.24, 0.2, 0.3), rounds=6
+    EFFECT,
+    "a",
+    "b",
+    Verdict.FASTER,
+    ratio=0.25,
+    low=0.2,
+    high=0.3,
+    cpu=ClockResult(0.24, 0.2, 0.3, Verdict.FASTER),
+    rounds=6,
 )
 QUALITY = (
     Quality("naive", (OracleDeviation("excess", 2e-5, 1e-5),)),
@@ -37,7 +45,8 @@ def written(folder, **more) -> str:
 def test_an_effect_is_a_row_whose_cells_cannot_break_the_table(tmp_path):
     text = written(SweepFolder(tmp_path))
     assert (
-        "| amp=bf16\\|x | 4x less | 3.33x .. 5x | faster |  | 4.17x less (3.33x .. 5x) |  | b | 6 |" in text
+        "| amp=bf16\\|x | 4x less | 3.33x .. 5x | faster |  | 4.17x less (3.33x .. 5x), faster |  | b | 6 |"
+        in text
     )
     assert "- a note" in text
 

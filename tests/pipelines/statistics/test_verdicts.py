@@ -8,7 +8,7 @@ from machines import paired
 from scipy.special import stdtrit
 
 from pipelines.statistics.estimates import Estimate, Method, holm, student_estimate
-from pipelines.statistics.verdicts import MARGIN, Judgement, Verdict, decide_verdicts
+from pipelines.statistics.verdicts import MARGIN, Judgement, ReasonCode, Verdict, decide_verdicts
 
 
 def rounds(log_ratio: float, scatter: float, n: int = 12) -> Estimate:
@@ -96,18 +96,45 @@ def test_the_margin_can_be_chosen() -> None:
     assert judge(-0.03, 0.005, margin=0.05).verdict is Verdict.NO_DIFFERENCE
 
 
+DIFFERENT = Judgement(Verdict.DIFFERENT, None, code=ReasonCode.RESULTS_DIFFER)
+
+
 def test_a_withheld_comparison_keeps_its_verdict_and_is_not_counted() -> None:
     effect, others = sure_to(0.0077), {f"different {i}": rounds(-0.02, 0.1) for i in range(10)}
     assert decide_verdicts({"effect": effect, **others})["effect"].verdict is Verdict.UNDECIDED
-    results = decide_verdicts({"effect": effect, **others}, dict.fromkeys(others, Verdict.DIFFERENT))
+    results = decide_verdicts({"effect": effect, **others}, dict.fromkeys(others, DIFFERENT))
     assert results["effect"].verdict is Verdict.FASTER
     assert {results[name].verdict for name in others} == {Verdict.DIFFERENT}
     assert results["different 0"].holm is None
 
 
+@pytest.mark.parametrize(
+    ("log_ratio", "scatter", "floor", "code"),
+    [
+        (-0.2, 0.01, 0.0, ReasonCode.CALLED_FASTER),
+        (0.2, 0.01, 0.0, ReasonCode.CALLED_SLOWER),
+        (0.0, 0.001, 0.0, ReasonCode.INSIDE_MARGIN),
+        (0.0, 0.1, 0.0, ReasonCode.HOLDS_ZERO),
+        (-0.012, 0.005, 0.0, ReasonCode.REACHES_INTO_MARGIN),
+        (-0.03, 0.005, 0.04, ReasonCode.BELOW_PLACEBO_FLOOR),
+    ],
+)
+def test_every_verdict_has_a_reason_code(
+    log_ratio: float, scatter: float, floor: float, code: ReasonCode
+) -> None:
+    assert judge(log_ratio, scatter, floor=floor).code is code
+
+
+def test_the_codes_of_too_few_rounds_and_of_the_correction() -> None:
+    assert decide_verdicts({"one": paired([-0.5])})["one"].code is ReasonCode.TOO_FEW_ROUNDS
+    nulls = {f"null {i}": rounds(0.0, 0.1) for i in range(10)}
+    results = decide_verdicts({"effect": sure_to(0.0077), **nulls})
+    assert results["effect"].code is ReasonCode.HOLM_NOT_REJECTED
+
+
 def test_withholding_from_an_unknown_comparison_is_refused() -> None:
     with pytest.raises(ValueError, match="without an estimate: typo"):
-        decide_verdicts({"effect": rounds(0, 0.1)}, {"typo": Verdict.DIFFERENT})
+        decide_verdicts({"effect": rounds(0, 0.1)}, {"typo": DIFFERENT})
 
 
 def test_a_comparison_without_p_counts_among_the_others() -> None:

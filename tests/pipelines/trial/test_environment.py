@@ -25,6 +25,7 @@ from pipelines.trial.environment import (
     host_usage,
 )
 from pipelines.trial.gpus import Gpu
+from pipelines.trial.usage import Usage
 from workloads.api import Device
 
 GIB = 2**30
@@ -102,6 +103,8 @@ def test_ranges_of_cores_lose_none(cores: set[int]) -> None:
     assert {core for part in parts for core in range(int(part[0]), int(part[-1]) + 1)} == cores
 
 
+TEN_S = 10_000_000_000
+
 QUIET = HostUsage(cpu_s=1000.0, steal_s=1.0, load=1.0, node_cores=4, gpus=())
 
 
@@ -112,7 +115,7 @@ GPU = Gpu("NVIDIA H100", "GPU-1", 80 * GIB, (9, 0), thermal_ns=0)
 
 
 def test_a_quiet_trial_is_not_disturbed() -> None:
-    assert disturbance(QUIET, LATER, wall_s=10.0, cpu_s=9.9, threads=1) == ()
+    assert disturbance(QUIET, LATER, TEN_S, Usage(run_delay_ns=0), threads=1) == ()
 
 
 @pytest.mark.parametrize(
@@ -144,7 +147,7 @@ def test_a_quiet_trial_is_not_disturbed() -> None:
     ],
 )
 def test_each_disturbance_is_named(before: HostUsage, after: HostUsage, words: str) -> None:
-    (reason,) = disturbance(before, after, wall_s=10.0, cpu_s=9.9, threads=1)
+    (reason,) = disturbance(before, after, TEN_S, Usage(run_delay_ns=0), threads=1)
     assert words in reason
 
 
@@ -165,13 +168,25 @@ def test_each_disturbance_is_named(before: HostUsage, after: HostUsage, words: s
     ],
 )
 def test_what_a_trial_does_to_itself_is_no_disturbance(after: HostUsage) -> None:
-    assert disturbance(replace(QUIET, gpus=(GPU,)), after, wall_s=10.0, cpu_s=9.9, threads=1) == ()
+    before = replace(QUIET, gpus=(GPU,))
+    assert disturbance(before, after, TEN_S, Usage(run_delay_ns=0), threads=1) == ()
 
 
-@pytest.mark.parametrize(("threads", "disturbed"), [(1, True), (2, False), (None, False)])
-def test_wall_against_cpu_time_judges_single_threaded_arms_only(threads: int | None, disturbed: bool) -> None:
-    assert bool(disturbance(QUIET, LATER, wall_s=10.0, cpu_s=8.0, threads=threads)) is disturbed
-    assert disturbance(QUIET, LATER, wall_s=10.0, cpu_s=8.5, threads=threads) == ()
+def test_a_core_that_others_had_is_a_disturbance_from_two_per_cent_on() -> None:
+    (reason,) = disturbance(QUIET, LATER, TEN_S, Usage(run_delay_ns=TEN_S // 40), threads=1)
+    assert reason == "others had its core for 2.5% of the time"
+    assert disturbance(QUIET, LATER, TEN_S, Usage(run_delay_ns=TEN_S // 60), threads=1) == ()
+
+
+def test_a_node_without_run_delays_counts_displacements() -> None:
+    (reason,) = disturbance(QUIET, LATER, TEN_S, Usage(displacements=400), threads=1)
+    assert reason == "others took its core 400 times"
+
+
+@pytest.mark.parametrize("region", [Usage(run_delay_ns=0, waits=1000), None])
+def test_a_thread_that_waits_by_itself_is_not_disturbed(region: Usage | None) -> None:
+    """Wall time may be any multiple of CPU time: nobody asks for it."""
+    assert disturbance(QUIET, LATER, TEN_S, region, threads=None) == ()
 
 
 def test_usage_grows() -> None:
@@ -239,7 +254,7 @@ def test_neighbours_disturb_once_they_leave_too_few_cores(
     busy_s: float, own_s: float, threads: int, reason: str | None
 ) -> None:
     after = replace(LATER, busy_s=500.0 + busy_s, own_s=own_s, at_s=10.0, load=9.0)
-    found = disturbance(WATCHED, after, wall_s=10.0, cpu_s=9.9, threads=threads)
+    found = disturbance(WATCHED, after, TEN_S, Usage(run_delay_ns=0), threads=threads)
     assert found == ((reason,) if reason else ()), (
         "the load average tells of the minute before the trial as well"
     )
@@ -247,12 +262,14 @@ def test_neighbours_disturb_once_they_leave_too_few_cores(
 
 def test_of_a_look_shorter_than_a_few_ticks_the_load_average_is_taken() -> None:
     after = replace(LATER, busy_s=501.0, own_s=0.0, at_s=0.1, load=9.0)
-    assert disturbance(WATCHED, after, wall_s=0.1, cpu_s=0.1, threads=1) == ("load 9.0 on 4 cores",)
+    assert disturbance(WATCHED, after, TEN_S // 100, Usage(run_delay_ns=0), threads=1) == (
+        "load 9.0 on 4 cores",
+    )
 
 
 def test_an_arm_that_waits_for_other_processes_is_judged_by_the_load_average() -> None:
     after = replace(LATER, busy_s=560.0, own_s=0.0, at_s=10.0, load=1.0)
-    assert disturbance(WATCHED, after, wall_s=10.0, cpu_s=1.0, threads=None) == ()
+    assert disturbance(WATCHED, after, TEN_S, None, threads=None) == ()
 
 
 def test_a_busy_neighbour_is_seen_on_this_machine() -> None:

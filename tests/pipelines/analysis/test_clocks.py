@@ -1,0 +1,127 @@
+"""Which clock a sweep is judged by: chosen from what disturbed its trials, never from what the clocks say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from measured import change, compared, cost, simulated
+
+from pipelines.analysis.compare import Comparison
+from pipelines.config.types import DesignConfig
+from pipelines.statistics.clocks import Clock, Conditions, choose_clock
+from pipelines.statistics.verdicts import ReasonCode, Verdict
+from pipelines.store.records import Manifest, SweepFolder
+
+QUIET = Conditions("naive", displaced=False, alone=True)
+CROWDED = Conditions("naive", displaced=True, alone=True)
+THREADED = Conditions("workers=2", displaced=False, alone=False)
+
+
+@pytest.mark.parametrize(
+    ("trials", "clock", "words"),
+    [
+        ([QUIET] * 8, Clock.WALL, ""),
+        ([QUIET] * 7 + [CROWDED], Clock.WALL, ""),
+        ([QUIET] * 6 + [CROWDED] * 2, Clock.CPU, "others had the cores of 2 of 8 timing trials"),
+        ([CROWDED] * 7 + [THREADED], Clock.WALL, "workers=2"),
+        ([], Clock.WALL, ""),
+    ],
+)
+def test_cpu_time_is_believed_where_others_had_the_cores_and_every_arm_computes_alone(
+    trials: list[Conditions], clock: Clock, words: str
+) -> None:
+    choice = choose_clock(trials)
+    assert choice.clock is clock
+    assert words in choice.reason and bool(words) == bool(choice.reason)
+
+
+Compared = Callable[..., Comparison]
+
+
+@pytest.fixture
+def crowded(command) -> Compared:
+    """A sweep in which wall time says nothing and CPU time halves; keywords change every record."""
+
+    def run(arms: int = 2, **fields: object) -> Comparison:
+        levels = {"work": ["single"]} if arms == 2 else {"work": ["single"], "slab": [2]}
+        sweep = command(DesignConfig("one_at_a_time", levels=levels), measure={"rounds": 10})
+        folder, manifest = simulated(sweep, lambda levels: 1.0, noise=0.2)
+        return compared(*with_conditions(folder, manifest, **fields))
+
+    return run
+
+
+def with_conditions(
+    folder: SweepFolder, manifest: Manifest, **fields: object
+) -> tuple[SweepFolder, Manifest]:
+    for arm in manifest.arms:
+        for number, record in enumerate(timed(folder, arm.id)):
+            cpu_ns = round(cost(arm.levels) * 1e8) + 1000 * number
+            change(record, region_cpu_ns=cpu_ns, **fields)
+    return folder, manifest
+
+
+def timed(folder: SweepFolder, arm: str) -> list[Path]:
+    return sorted(folder.path.glob(f"trials/{arm}/p*-r*/record.json"))
+
+
+BY_OTHERS = {"displaced": True, "disturbed": ["others had its core for 40.0% of the time"]}
+
+
+def test_a_displaced_sweep_is_judged_by_cpu_time_and_says_why(crowded: Compared) -> None:
+    comparison = crowded(alone=True, **BY_OTHERS)
+    (effect,) = comparison.effects
+    assert comparison.clock is Clock.CPU
+    assert (effect.verdict, effect.ratio) == (Verdict.FASTER, pytest.approx(0.5, rel=0.01))
+    assert effect.wall is not None and effect.wall.verdict is Verdict.HELD_BACK
+    assert any(note.startswith("judged by CPU time: ") for note in comparison.notes)
+
+
+def test_cpu_time_is_a_second_verdict_where_nothing_displaced_the_trials(crowded: Compared) -> None:
+    comparison = crowded(alone=True)
+    (effect,) = comparison.effects
+    assert comparison.clock is Clock.WALL
+    assert effect.verdict is Verdict.UNDECIDED
+    assert effect.cpu is not None
+    assert (effect.cpu.verdict, effect.cpu.ratio) == (Verdict.FASTER, pytest.approx(0.5, rel=0.01))
+    assert not any(note.startswith("judged by") for note in comparison.notes)
+
+
+def test_nothing_is_said_where_every_trial_was_disturbed_and_cpu_time_cannot_stand_in(
+    crowded: Compared,
+) -> None:
+    comparison = crowded(alone=False, **BY_OTHERS)
+    (effect,) = comparison.effects
+    assert (effect.verdict, effect.code) == (Verdict.HELD_BACK, ReasonCode.ALL_DISTURBED)
+    assert "every trial" in effect.note
+    assert any("judged by wall time although" in note for note in comparison.notes)
+
+
+def test_heat_holds_a_verdict_back_too_and_cpu_time_does_not_stand_in_for_it(crowded: Compared) -> None:
+    (effect,) = crowded(alone=True, disturbed=["GPU-1: power brake"]).effects
+    assert effect.verdict is Verdict.HELD_BACK
+
+
+def test_one_undisturbed_trial_is_enough_to_judge(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 10})
+    folder, manifest = with_conditions(*simulated(sweep, cost), alone=False, **BY_OTHERS)
+    change(timed(folder, manifest.arms[0].id)[0], disturbed=[])
+    (effect,) = compared(folder, manifest).effects
+    assert effect.verdict is Verdict.FASTER
+
+
+def test_the_second_verdict_speaks_for_arms_that_compute_alone_though_the_sweep_holds_theirs_back(
+    command,
+) -> None:
+    levels = {"work": ["single"], "slab": [2]}
+    sweep = command(DesignConfig("one_at_a_time", levels=levels), measure={"rounds": 10})
+    folder, manifest = with_conditions(*simulated(sweep, cost), alone=True, **BY_OTHERS)
+    threaded = next(arm for arm in manifest.arms if arm.levels["slab"] == 2)
+    for record in timed(folder, threaded.id):
+        change(record, alone=False)
+    work, slab = compared(folder, manifest).effects
+    assert work.verdict is slab.verdict is Verdict.HELD_BACK
+    assert work.cpu is not None and work.cpu.verdict is Verdict.FASTER
+    assert (work.alone, slab.alone) == (True, False)
