@@ -17,7 +17,7 @@ from workloads.api import Claim, Device, Toggle
 
 FILE = Path("tables") / "rulings.parquet"
 DECIDED = 3
-_WEIGHT = {
+_WEIGHT: dict[str, int] = {
     **dict.fromkeys((Ruling.CONFIRMED, Ruling.EXCEEDED, Ruling.REFUTED), DECIDED),
     Ruling.UNDECIDED: 2,
     Ruling.NOT_MEASURABLE: 1,
