@@ -54,7 +54,7 @@ def _power(judge: Judge) -> list[str]:
     layout = judge.times.layout
     # A pair has the variance of two arms.
     spread = Spread(math.sqrt(2 * variances.noise), math.sqrt(2 * layout.layout if layout else 0.0))
-    return [str(power(judge.manifest, spread, judge.times.replications))]
+    return [str(power(judge.manifest, spread, judge.times.rounds, judge.times.replications))]
 
 
 def _scatter(judge: Judge) -> list[str]:

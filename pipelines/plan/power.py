@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipelines.statistics.detectable import detectable_effect, pair_error
-from pipelines.store.options import MeasureConfig
 from pipelines.store.records import PLACEBO, Effect, Manifest
 from workloads.errors import ConfigError
 
@@ -40,54 +39,64 @@ class Power:
 
     Attributes
     ----------
-    replications : servers, or rounds where each comes from processes of its own
-    rounds : of each replication
+    rounds : of a pack
+    replications : servers that they are spread over, or as many where each has processes of its own
     comparisons : effects that the correction counts
     spread : that this assumes
     effect : smallest log ratio of a pair of arms that is seen; infinite where nothing can be
     """
 
-    replications: int
     rounds: int
+    replications: int
     comparisons: int
     spread: Spread
     effect: float
 
     def __str__(self) -> str:
-        total = self.replications * self.rounds
-        what = "1 round" if total == 1 else f"{total} rounds"
-        what += f" on {self.replications} servers" if self.rounds > 1 else ""
+        spread, shared = self.spread, self.replications < self.rounds
+        rounds = "1 round" if self.rounds == 1 else f"{self.rounds} rounds"
+        servers = f" on {self.replications} servers" if shared else ""
         nothing = self.effect >= USELESS
         effect = "nothing under a factor of two" if nothing else f"{math.expm1(self.effect):.1%}"
         among = (
             "one comparison" if self.comparisons == 1 else f"the clearest of {self.comparisons} comparisons"
         )
-        between = f", {self.spread.layout_sd:.1%} between servers" if self.rounds > 1 else ""
+        between = f", {spread.layout_sd:.1%} between servers" if shared else ""
         return (
-            f"with {what} you can see {effect} (80 % power, {among}, {self.spread.pair_sd:.1%} spread between"
-            f" pairs{between})"
+            f"with {rounds}{servers} you can see {effect} (80 % power, {among}, {spread.pair_sd:.1%} spread"
+            f" between pairs{between})"
         )
 
 
-def power(manifest: Manifest, spread: Spread | None = None, replications: int | None = None) -> Power:
-    """What the plan of a sweep can see in a pair of arms; a contrast of many arms sees more."""
-    measure, spread = manifest.sweep.measure, spread or Spread()
-    each = _rounds_each(measure)
-    n = measure.rounds // each if replications is None else replications
+def power(
+    manifest: Manifest,
+    spread: Spread | None = None,
+    rounds: int | None = None,
+    replications: int | None = None,
+) -> Power:
+    """What the plan of a sweep can see in a pair of arms; a contrast of many arms sees more.
+
+    `rounds` and `replications` are those of the plan unless others are given.
+    """
+    spread, rounds = spread or Spread(), rounds or manifest.sweep.measure.rounds
+    n = replications or _replications(manifest, rounds)
     comparisons = max(1, sum(effect.design != PLACEBO for effect in manifest.effects))
     degrees = sum((len(pack.arms) - 1) * (n - 1) for pack in manifest.packs)
-    if n < 1 or degrees < 1:
-        return Power(n, each, comparisons, spread, math.inf)
+    if degrees < 1:
+        return Power(rounds, n, comparisons, spread, math.inf)
     # Where every round has processes of its own, what they draw is part of the spread between pairs.
-    layout_sd = spread.layout_sd if each > 1 else 0.0
-    error = pair_error(n, each, spread.pair_sd, layout_sd)
-    return Power(n, each, comparisons, spread, detectable_effect(error, degrees, comparisons))
+    layout_sd = spread.layout_sd if n < rounds else 0.0
+    error = pair_error(n, rounds / n, spread.pair_sd, layout_sd)
+    return Power(rounds, n, comparisons, spread, detectable_effect(error, degrees, comparisons))
 
 
-def _rounds_each(measure: MeasureConfig) -> int:
-    """Rounds of a server, or of resident processes; of a single server each round is a replication."""
-    each = measure.rounds_per_server
-    return each if measure.stride > 1 or each < measure.rounds else 1
+def _replications(manifest: Manifest, rounds: int) -> int:
+    """Servers or generations of so many rounds; of a single server its rounds, for want of better."""
+    measure = replace(manifest.sweep.measure, rounds=rounds)
+    if measure.isolation == "resident":
+        return rounds // measure.turns
+    servers = math.ceil(rounds / measure.rounds_per_server)
+    return servers if servers > 1 else rounds
 
 
 def scaled(effect: Effect, pair: Power) -> float:
@@ -125,12 +134,12 @@ def refuse_undecidable(manifest: Manifest) -> None:
 def _decides(manifest: Manifest, planned: Power) -> bool:
     """Whether the plan can tell its noise, and one of its effects is smaller than a factor of two to it."""
     effect = min((scaled(effect, planned) for effect in manifest.effects), default=0.0)
-    return planned.replications * planned.rounds >= LEAST_ROUNDS and effect <= USELESS
+    return planned.rounds >= LEAST_ROUNDS and planned.replications > 1 and effect <= USELESS
 
 
 def _remedy(manifest: Manifest) -> str:
     """Name the rounds that would do."""
-    each = _rounds_each(manifest.sweep.measure)
-    plans = (power(manifest, replications=n) for n in range(2, 100))
-    enough = next((plan.replications * each for plan in plans if _decides(manifest, plan)), None)
+    stride = manifest.sweep.measure.stride
+    plans = (power(manifest, rounds=rounds) for rounds in range(stride, 100 * stride, stride))
+    enough = next((plan.rounds for plan in plans if _decides(manifest, plan)), None)
     return f"measure.rounds={enough} would do" if enough else "plan fewer effects in one sweep"

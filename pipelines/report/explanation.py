@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -100,7 +101,12 @@ PAIRS: tuple[Column[Pair], ...] = (
 
 def pair_table(result: EffectResult) -> Table[Pair]:
     """Tabulate the pairs that an effect rests on."""
-    return Table("Pairs", PAIRS, result.derivation.pairs if result.derivation else ())
+    pairs = result.derivation.pairs if result.derivation else ()
+    # Servers are named by their seeds: numbers in order of appearance read better.
+    servers = [server for server in dict.fromkeys(pair.server for pair in pairs) if server is not None]
+    places = {server: place for place, server in enumerate(servers, 1)}
+    rows = (replace(one, server=None if one.server is None else places[one.server]) for one in pairs)
+    return Table("Pairs", PAIRS, tuple(rows))
 
 
 def _full_name(result: EffectResult) -> str:

@@ -9,7 +9,7 @@ from pipelines.statistics.estimates import ALPHA
 POWER = 0.8
 
 
-def pair_error(replications: int, rounds: int, pair_sd: float, layout_sd: float = 0.0) -> float:
+def pair_error(replications: int, rounds: float, pair_sd: float, layout_sd: float = 0.0) -> float:
     """Standard error of a log ratio over replications (servers) of so many rounds each.
 
     `pair_sd` is the spread of a pair's log ratio within a server, `layout_sd` that of the server's own part,

@@ -149,9 +149,9 @@ def break_even(one_off_arm_s: float, one_off_base_s: float, t_arm_s: float, t_ba
 def precise_enough(estimate: Estimate, target: float) -> bool:
     """Whether rounds may stop: the half-width, and nothing else, has reached the target.
 
-    Stopping on it costs the 95 % interval at most two points of coverage, where the target is reached only
-    after many rounds. Never stop on the verdict or its p: at p < 0.05 two equal arms would differ in 23 % of
-    sweeps.
+    Stopping on it costs the 95 % interval two points of coverage where the target is reached only after many
+    rounds: samples that happen to be narrow stop early. Never stop on the verdict or its p: at p < 0.05 two
+    equal arms would differ in 23 % of sweeps.
     """
     return estimate.interval is not None and estimate.interval.half_width <= target
 

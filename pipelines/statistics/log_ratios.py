@@ -96,6 +96,11 @@ class Rounds:
         """How many the pack with the fewest has."""
         return min((len(np.unique(table.replication)) for table in self._tables), default=0)
 
+    @property
+    def rounds(self) -> int:
+        """How many the pack with the fewest has."""
+        return min((table.values.shape[1] for table in self._tables), default=0)
+
     def estimate(self, effect: Contrast) -> Estimate:
         """Estimate an effect from the replications that have all of its arms, with its 95 % interval."""
         values, coefficients, rounds = [], {}, 0

@@ -219,7 +219,7 @@ def stopping(sweeps: int) -> Table:
     """Coverage of sweeps that go on until all intervals are narrow enough."""
     yield "until every interval is within", "rounds in the median", "coverage"
     for planted, target in [([0.03], 0.02), ([-0.1, 0.0, 0.03], 0.02), ([-0.1, 0.0, 0.03], 0.03)]:
-        times = Machine(noise=0.05, spikes=0.0).sweep(np.random.default_rng(3), sweeps // 4, planted, 40)
+        times = Machine(noise=0.05, spikes=0.0).sweep(np.random.default_rng(3), sweeps, planted, 40)
         lengths = [_stopped(t, math.log1p(target)) for t in times]
         held = np.array([hits([t[:, :n]], planted)[0] for t, n in zip(times, lengths, strict=True)])
         yield f"{target:.0%}, {len(planted)} effects", f"{np.median(lengths):.0f}", share(held)

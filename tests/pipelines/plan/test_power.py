@@ -34,7 +34,8 @@ def test_the_plan_says_what_it_can_see(command) -> None:
 
 def test_the_plan_of_servers_with_several_rounds_sees_what_stays_within_them_too(command) -> None:
     design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
-    servers = power.power(planned(command, design, rounds=10, isolation="resident", turns=2))
+    servers = power.power(planned(command, design, rounds=10, servers=5))
+    assert servers == power.power(planned(command, design, rounds=10, isolation="resident", turns=2))
     assert str(servers).startswith("with 10 rounds on 5 servers you can see")
     assert str(servers).endswith("2.0% spread between pairs, 1.0% between servers)")
     assert servers.effect > power.power(planned(command, design, rounds=10)).effect
