@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import polars as pl
 import pytest
 from machines import CALM, PROCESSES, SHARED, Machine, decided, effects_of, rounds_of
 
+from pipelines.analysis import judge
 from pipelines.analysis.decisions import decide
 from pipelines.statistics.estimates import precise_enough
 from pipelines.statistics.verdicts import Verdict
@@ -104,3 +106,16 @@ def test_a_control_is_no_comparison_and_sets_the_floor() -> None:
     assert step is not None and step.level == pytest.approx(0.95), (
         "one comparison: the control is not counted"
     )
+
+
+@pytest.mark.parametrize(("generation", "server"), [([None] * 4, [7, 7, 8, 8]), ([0, 0, 1, 1], [7] * 4)])
+def test_trials_are_counted_by_the_generation_or_the_server_they_record(generation, server) -> None:
+    columns = {"pack": ["p"] * 4, "round": [0, 1, 2, 3], "generation": generation, "server": server}
+    integers = {"generation": pl.Int64, "server": pl.Int64}
+    arms = [
+        pl.DataFrame(
+            {**columns, "arm": [arm] * 4, "ns_per_unit": [1.0, 2.0, 3.0, 4.0]}, schema_overrides=integers
+        )
+        for arm in ("a", "b")
+    ]
+    assert judge.rounds_of(pl.concat(arms), "ns_per_unit").replications == 2
