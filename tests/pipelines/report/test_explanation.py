@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from measured import compared, cost, simulated, with_everything
+from measured import change, compared, cost, simulated, with_everything
 
 from pipelines.analysis.compare import Comparison
 from pipelines.config.types import DesignConfig
@@ -86,3 +86,12 @@ def test_what_is_held_back_says_so(measured: Measured) -> None:
 @pytest.mark.parametrize("code", ReasonCode)
 def test_every_reason_has_words(code: ReasonCode) -> None:
     assert CODES[code]
+
+
+def test_pairs_name_their_servers_by_number(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 6})
+    folder, manifest = simulated(sweep, cost)
+    for record in folder.path.glob("trials/*/p*-r*/record.json"):
+        change(record, server=10**12 + int(record.parent.name.split("-")[1][1:]) // 2)
+    row = row_of(compared(folder, manifest), "work=single")
+    assert [pair.server for pair in pair_table(row).rows] == [1, 1, 2, 2, 3, 3]
