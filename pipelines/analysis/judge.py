@@ -114,7 +114,7 @@ class Judge:
         self.manifest, self.cls = manifest, cls
         self.config = workload_config(cls, manifest.sweep.config)
         self.agreement = Agreement(manifest, cls, progress, read_evidence)
-        self.records = ArmRecords(progress, left_out=left_out)
+        self.records = ArmRecords(progress, manifest.packs, left_out)
         self.data = data or {}
         self.exclusions = Exclusions(manifest, self.records, self.agreement, self.data)
         self.times = rounds_of(used, figure)

@@ -147,7 +147,7 @@ class SearchSweep:
         trials = collect.collect(self.folder, self.manifest, progress)
         sound = comparable_trials(trials.filter(pl.col("used") & (pl.col("outcome") == Outcome.OK.value)))
         # Packs of later proposals do not count: a search that is started anew must see what it saw.
-        records = ArmRecords(progress, {pack.id for pack in self.manifest.packs}, sound.left_out)
+        records = ArmRecords(progress, self.manifest.packs, sound.left_out)
         cls = registry.find(self.manifest.sweep.workload)
         agreement = Agreement(self.manifest, cls, progress, read_evidence)
         exclusions = Exclusions(self.manifest, records, agreement, sound.data, self._limits.compile_s)
