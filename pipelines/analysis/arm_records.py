@@ -31,9 +31,8 @@ class ArmRecords:
             for arm in pack.arms:
                 every = (trial.record for trial in progress.timings(pack.id, arm))
                 self._failed[arm] += [record for record in every if record.outcome is not Outcome.OK]
-            for trial in (
-                trial for number in range(len(pack.orders)) for trial in progress.used(pack, number)
-            ):
+            used = (trial for number in range(len(pack.orders)) for trial in progress.used(pack, number))
+            for trial in used:
                 if trial.record.outcome is Outcome.OK and str(trial.folder) not in left_out:
                     self._timed[trial.record.arm].append(trial.record)
         for (arm, kind), trial in progress.other.items():

@@ -16,7 +16,7 @@ from types import FrameType
 
 from pipelines.execution.resident import Generation, TooLarge, Turn
 from pipelines.execution.servers import Servers
-from pipelines.execution.spawn import fix_imports, wait
+from pipelines.execution.spawn import Termination, fix_imports, wait, without_exception
 from pipelines.publish.between_rounds import Feeder
 from pipelines.store.attempts import Superseded, claim, stop_if_superseded
 from pipelines.store.progress import StoredTrial, read_progress
@@ -218,10 +218,8 @@ class PackRun:
         )
         record = _record_of(folder)
         if record is None:
-            outcome, failure = (
-                (termination.outcome, termination.failure) if termination else (Outcome.FAILED, None)
-            )
-            record = TrialRecord.of(spec, started, outcome=outcome, failure=failure)
+            ended = termination or Termination(Outcome.FAILED, without_exception(0))
+            record = TrialRecord.of(spec, started, outcome=ended.outcome, failure=ended.failure)
             write_record(folder, record)
         found = StoredTrial(folder, record)
         self._note(found)
@@ -254,7 +252,7 @@ def _reason(record: TrialRecord) -> str:
     if record.failure is None:
         return ""
     ours = record.outcome in (Outcome.UNSUPPORTED, Outcome.TIMEOUT)
-    return record.failure.message if ours else f"{record.failure.type}: {record.failure.message}"
+    return record.failure.message if ours else record.failure.text
 
 
 def _record_of(folder: Path) -> TrialRecord | None:

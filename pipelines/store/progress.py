@@ -45,7 +45,7 @@ class Progress:
     `damaged` files are named, never guessed; `left_out` counts records of another experiment by what sets
     them apart. `stride` rounds share their processes, `repeats` rounds of a pack may be measured again, and
     `rule` says how many rounds a pack needs (None: all that are planned). `seeds` holds the evidence of
-    further seeds, by arm and offset.
+    further seeds, by arm and offset. `every` lists all trials, those that a later one replaced included.
     """
 
     timing: dict[tuple[str, int], dict[int, dict[str, StoredTrial]]] = field(
@@ -53,6 +53,7 @@ class Progress:
     )
     other: dict[tuple[str, Kind], StoredTrial] = field(default_factory=dict)
     seeds: dict[tuple[str, int], StoredTrial] = field(default_factory=dict)
+    every: list[StoredTrial] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     stride: int = 1
@@ -63,6 +64,7 @@ class Progress:
     def add(self, trial: StoredTrial) -> None:
         """Note one more record."""
         self._retired.clear()
+        self.every.append(trial)
         record = trial.record
         if record.kind is Kind.TIMING and record.round is not None:
             self.timing[record.pack, record.round][record.attempt][record.arm] = trial

@@ -191,11 +191,17 @@ class TrialSpec(StoredValue):
 
 
 class Failure(StoredValue):
-    """Why a trial has no result."""
+    """Why a trial has no result; `where` is the line of the workload that raised, with its file and number."""
 
     type: str
     message: str
+    where: str = ""
     traceback: str = ""
+
+    @property
+    def text(self) -> str:
+        """The exception in one line."""
+        return f"{self.type}: {self.message.partition(chr(10))[0]}"
 
 
 class TrialRecord(StoredValue):

@@ -11,6 +11,7 @@ import multiprocessing
 import random
 import shutil
 import sys
+import sysconfig
 import threading
 import time
 import traceback
@@ -101,6 +102,7 @@ def _record(spec: TrialSpec, folder: Path, rank: int, work: Callable[[], dict[st
         found = work()
     except Exception as error:  # noqa: BLE001 - the workload's code is not ours: whatever it raises is an outcome
         outcome, failure = _outcome_of(error, folder, rank)
+        print(failure.traceback, file=sys.stderr, flush=True)  # the log is where a person looks first
         found = {"outcome": outcome, "failure": failure}
     record = TrialRecord.of(spec, started, **found)
     if rank == 0:
@@ -126,7 +128,15 @@ def classify(error: Exception) -> tuple[Outcome, Failure]:
 def as_failure(error: BaseException) -> Failure:
     """An exception as data."""
     text = "".join(traceback.format_exception(error))
-    return Failure(type=type(error).__name__, message=str(error), traceback=text)
+    return Failure(type=type(error).__name__, message=str(error), where=_place(error), traceback=text)
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line that is neither ours nor a library's; of an error inside those the innermost."""
+    frames = traceback.extract_tb(error.__traceback__)
+    libraries = (*sysconfig.get_paths().values(), str(Path(__file__).parents[1]))
+    own = [frame for frame in frames if not frame.filename.startswith((*libraries, "<"))] or frames
+    return next((f"{one.filename}:{one.lineno}, in {one.name}: {one.line}" for one in own[::-1]), "")
 
 
 def _run(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
