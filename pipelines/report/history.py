@@ -19,7 +19,6 @@ from pipelines.report.terminal import print_lines, print_table
 from pipelines.units import bounds_text, duration, percent
 from workloads.errors import ConfigError
 
-
 SLOWER = "slower"
 
 

@@ -191,7 +191,7 @@ class TrialSpec(StoredValue):
 
 
 class Failure(StoredValue):
-    """Why a trial has no result; `where` is the line of the workload that raised, with its file and number."""
+    """Why a trial has no result; `where` is the line that raised, with its file and number."""
 
     type: str
     message: str
