@@ -111,6 +111,11 @@ class MeasureConfig:
         least=0,
         method=False,
     )
+    timed_parity: bool = option(
+        True,
+        "Compare the numbers that timing trials ended with too, at the cost of one more trial of each arm.",
+        method=False,
+    )
     seeds: int = option(
         5,
         "Paired seeds by which a stochastic level is judged; three more where they leave it open.",

@@ -45,7 +45,8 @@ class Progress:
     `damaged` files are named, never guessed; `left_out` counts records of another experiment by what sets
     them apart. `stride` rounds share their processes, `repeats` rounds of a pack may be measured again, and
     `rule` says how many rounds a pack needs (None: all that are planned). `seeds` holds the evidence of
-    further seeds, by arm and offset. `every` lists all trials, those that a later one replaced included.
+    further seeds, by arm and offset. `timed` lists the timing trials of an arm that ended well, `courses` its
+    course trials by the offset of their seed. `every` lists all trials, those that a later one replaced included.
     """
 
     timing: dict[tuple[str, int], dict[int, dict[str, StoredTrial]]] = field(
@@ -54,6 +55,8 @@ class Progress:
     other: dict[tuple[str, Kind], StoredTrial] = field(default_factory=dict)
     seeds: dict[tuple[str, int], StoredTrial] = field(default_factory=dict)
     every: list[StoredTrial] = field(default_factory=list)
+    timed: dict[str, list[TrialRecord]] = field(default_factory=lambda: defaultdict(list))
+    courses: dict[tuple[str, int], list[TrialRecord]] = field(default_factory=lambda: defaultdict(list))
     damaged: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     stride: int = 1
@@ -68,6 +71,10 @@ class Progress:
         record = trial.record
         if record.kind is Kind.TIMING and record.round is not None:
             self.timing[record.pack, record.round][record.attempt][record.arm] = trial
+            if record.outcome is Outcome.OK:
+                self.timed[record.arm].append(record)
+        elif record.kind is Kind.COURSE:
+            self.courses[record.arm, trial.replicate].append(record)
         elif trial.replicate:
             self.seeds[record.arm, trial.replicate] = trial
         else:

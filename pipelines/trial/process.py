@@ -40,7 +40,14 @@ from pipelines.trial import compile_cache, environment, layout
 from pipelines.trial.identity import code_digest
 from pipelines.trial.memory_snapshot import is_oom, keep_on_oom
 from pipelines.trial.parent import Reply, die_with_parent
-from pipelines.trial.regions import Timing, counting_trial, evidence_trial, prepare_collector, timing_trial
+from pipelines.trial.regions import (
+    Timing,
+    counting_trial,
+    course_trial,
+    evidence_trial,
+    prepare_collector,
+    timing_trial,
+)
 from pipelines.trial.step_logging import BufferedLog, LiveLog
 from workloads import registry
 from workloads.api import Context, Device, Level, Workload
@@ -139,12 +146,18 @@ def _place(error: BaseException) -> str:
     return next((f"{one.filename}:{one.lineno}, in {one.name}: {one.line}" for one in own[::-1]), "")
 
 
+MEASURE = {
+    Kind.TIMING: timing_trial,
+    Kind.COUNTING: counting_trial,
+    Kind.EVIDENCE: evidence_trial,
+    Kind.COURSE: course_trial,
+}
+
+
 def _run(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
     """Everything between start and record, as fields of the record."""
     with set_up(spec, folder, rank) as scene:
-        measure = {Kind.TIMING: timing_trial, Kind.COUNTING: counting_trial, Kind.EVIDENCE: evidence_trial}[
-            spec.kind
-        ]
+        measure = MEASURE[spec.kind]
         return scene.measure(spec, lambda: measure(scene.workload, spec, folder, scene.device, scene.log))
 
 
@@ -269,7 +282,7 @@ def _prepare_process(spec: TrialSpec, device: Device, rank: int, folder: Path) -
 def log_of(levels: dict[str, Level], spec: TrialSpec, folder: Path, rank: int) -> BufferedLog | LiveLog:
     """Choose where rows of metrics go: into memory, unless a level sends them from inside the loop."""
     intervals = [level.commit_every for level in levels.values() if level.commit_every]
-    if not intervals or spec.kind is Kind.EVIDENCE or rank > 0:
+    if not intervals or spec.kind in (Kind.EVIDENCE, Kind.COURSE) or rank > 0:
         return BufferedLog()
     return LiveLog(min(intervals), folder / "scratch")
 
@@ -288,7 +301,6 @@ def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: Buff
         world=spec.world,
         memory_budget=spec.measure.memory_bytes,
         log=log,
-        kind=spec.kind.value,
         deadline=time.monotonic() + spec.measure.timeout_s,
     )
 

@@ -24,8 +24,18 @@ MOST_ROWS = 64
 """Rows of the slab on which different candidates are compared with copies of one."""
 
 
-def collect(job: Job, full: bool) -> Evidence:
-    """Numbers of the job; if `full`, tensors by candidate and query and the oracle's provable queries."""
+def numbers(job: Job) -> dict[str, float]:
+    """Share of proofs and mean depth over candidates that no rounding can turn; nothing before the end."""
+    if not job.results:
+        return {}
+    outcome = _joined([result.outcome for result in job.results.values()])
+    sure = ~outcome["ambiguous"]
+    means = {name: outcome[name][sure].mean() if sure.any() else 0.0 for name in ("success", "depth")}
+    return {f"{name}_unambiguous": float(mean) for name, mean in means.items()}
+
+
+def collect(job: Job) -> Evidence:
+    """Figures of the job, tensors by candidate and query, and the oracle's provable queries."""
     modes = job.results
     found = {mode: ranked(result.outcome, result.sizes) for mode, result in modes.items()}
     per_mode = {mode: metrics(ranks.rank) for mode, ranks in found.items()}
@@ -37,8 +47,6 @@ def collect(job: Job, full: bool) -> Evidence:
     if not math.isnan(slope := step_slope(job.step_rows)):
         numbers["step_ms_slope"] = slope
     numbers["ms_per_candidate"] = sum(row["step_ms"] for row in job.step_rows) / numbers["candidates"]
-    if not full:
-        return Evidence(numbers=numbers)
     numbers["varied_over_short"] = varied_over_short(job)
     provable = provable_queries(job)
     for mode, ranks in found.items() if provable.any() else ():
