@@ -103,8 +103,8 @@ class Context:
     """What the pipeline hands a workload for one trial.
 
     `log` takes one row of metrics per iteration; `cache_dir` is shared by the trials of a sweep,
-    `scratch_dir` belongs to this trial; `deadline` is a `time.monotonic` value. Nothing says whether the trial
-    is timed: what is timed must be what is checked.
+    `scratch_dir` belongs to this trial; `deadline` is a `time.monotonic` value. Nothing says whether the
+    trial is timed: what is timed must be what is checked.
     """
 
     device: Device

@@ -28,6 +28,7 @@ def comparison_notes(
         *_left_out(manifest, progress),
         *_disturbance(used),
         *_samples(judge),
+        *_references_as_timed(judge),
         *judge.notes,
         *judge.agreement.notes,
         *_skipped([*progress.damaged, *unreadable]),
@@ -86,6 +87,13 @@ def _disturbance(used: pl.DataFrame) -> list[str]:
         f"{len(reasons)} of {used.height} timing trials were disturbed, the last by: {reasons[-1]}; "
         "pairing within rounds removes drift, not all of this: measure on a quiet machine before you publish"
     ]
+
+
+def _references_as_timed(judge: Judge) -> list[str]:
+    """References whose timing trials computed something else than their evidence: nothing else tells."""
+    references = [judge.manifest.arm(arm) for arm in judge.manifest.sweep.references.values()]
+    departures = [(arm.label, judge.agreement.timed(arm, arm).departure) for arm in references]
+    return [f"reference {label}: {departure.where}" for label, departure in departures if departure]
 
 
 def _samples(judge: Judge) -> list[str]:

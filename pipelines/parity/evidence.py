@@ -9,6 +9,7 @@ from typing import Protocol
 
 from pipelines.config.validation import workload_config
 from pipelines.parity import comparison
+from pipelines.parity.bounds import is_own
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity, TimedTrials
 from pipelines.store.schema import Arm, Effect, Kind, Manifest, Outcome, Pack, TrialRecord
@@ -99,8 +100,8 @@ class Agreement:
         if result.verdict is ParityVerdict.DIFFERENT:
             return result
         timed = self.timed(arm, reference)
-        if timed.note:
-            self.notes.append(f"{arm.label}: {timed.note}")
+        if timed.note and (note := f"{arm.label}: {timed.note}") not in self.notes:
+            self.notes.append(note)
         if timed.departure is None:
             return result
         return dataclasses.replace(
@@ -115,7 +116,9 @@ class Agreement:
         """What the numbers of an arm's timing trials say beside a reference's."""
         loosest, bounds = self._class(arm, reference)
         checks = self._cls.checks
-        excused = bool(comparison.failed_oracles(self.evidence(reference.id), checks))
+        excused = any(map(is_own, checks)) and bool(
+            comparison.failed_oracles(self.evidence(reference.id), checks)
+        )
         return self._timed.judge(arm.id, reference.id, Allowed(loosest, bounds, checks), excused)
 
     def courses_wanted(self, pack: Pack, retry: Iterable[Outcome] = ()) -> list[Asked]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Protocol
@@ -100,7 +100,7 @@ class TimedNumbers:
         self._trials = trials
 
     def missing(self, pack: Pack, retry: Iterable[Outcome] = ()) -> list[Asked]:
-        """List the course trials that a pack whose rounds are over lacks; one that failed is not asked again."""
+        """List the course trials that a pack lacks after its rounds; one that failed is not asked for again."""
         asked = []
         for arm in pack.arms:
             at = self._iterations(pack, arm)

@@ -46,7 +46,7 @@ class Progress:
     them apart. `stride` rounds share their processes, `repeats` rounds of a pack may be measured again, and
     `rule` says how many rounds a pack needs (None: all that are planned). `seeds` holds the evidence of
     further seeds, by arm and offset. `timed` lists the timing trials of an arm that ended well, `courses` its
-    course trials by the offset of their seed. `every` lists all trials, those that a later one replaced included.
+    course trials by the offset of their seed. `every` lists all trials, those that were replaced included.
     """
 
     timing: dict[tuple[str, int], dict[int, dict[str, StoredTrial]]] = field(

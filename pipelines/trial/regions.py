@@ -304,7 +304,7 @@ class _Warm:
 def _timed_steps(
     workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec, log: MetricLog
 ) -> tuple[list[Series], float, str | None, int]:
-    """One region of whole cadences, again where it does not look steady; last, how many iterations it took."""
+    """One region of whole cadences, again where it does not look steady; last, the iterations it took."""
     iterations = _whole_cadences(workload, spec.measure.iterations)
     alarm = None
     for tries in (1, 2):

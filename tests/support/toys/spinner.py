@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from toys.stack import is_timed
 from workloads.api import (
     Check,
     Claim,
@@ -26,7 +27,6 @@ from workloads.api import (
     Toggle,
     Workload,
 )
-from toys.stack import is_timed
 from workloads.errors import ConfigError
 
 SEEN_AT_IMPORT = os.environ.get("PERFSWEEP_TOY", "unset")
