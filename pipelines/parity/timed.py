@@ -100,7 +100,7 @@ class TimedNumbers:
         self._trials = trials
 
     def missing(self, pack: Pack, retry: Iterable[Outcome] = ()) -> list[Asked]:
-        """List the course trials that a pack lacks after its rounds; one that failed is not asked for again."""
+        """List the course trials that a pack lacks after its rounds; one that failed is no longer asked."""
         asked = []
         for arm in pack.arms:
             at = self._iterations(pack, arm)
