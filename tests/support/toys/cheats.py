@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
 
 from toys.stack import is_timed
-from workloads.api import Check, Clock, Context, Evidence, Level, Levels, Parity, Toggle, Workload
+from workloads.api import Check, Clock, Context, Evidence, Level, Levels, Toggle, Workload
 
 FRESH = 30
 """Iterations after which a stale arm does nothing."""
@@ -29,17 +28,13 @@ class Cheats(Workload):
         Toggle("honest", (Level("no"), Level("yes")), "nothing", "toy"),
         Toggle("stale", (Level("no"), Level("yes")), "stop working after a while", "toy"),
         Toggle("timed_half", (Level("no"), Level("stack"), Level("prepared")), "do half when timed", "toy"),
-        Toggle("hashed", (Level("no"), Level("yes")), "depend on the process", "toy"),
-        Toggle("rounded", (Level("no"), Level("yes", parity=Parity.TOLERANCE)), "float32", "toy"),
-        Toggle("drawn", (Level("no"), Level("yes", parity=Parity.STOCHASTIC)), "another seed", "toy"),
-        Toggle("exploding", (Level("no"), Level("yes")), "become NaN after a while", "toy"),
     )
     checks = (Check("total"),)
     unit = "row"
 
     def setup(self, config: Config, levels: Levels, context: Context) -> None:
         self.levels, self.rows, self.steps, self.prepared = levels, config.rows, 0, False
-        self.random = np.random.default_rng(context.seed + 100 * (levels["drawn"] == "yes"))
+        self.random = np.random.default_rng(context.seed)
         self.total = np.zeros(config.rows)
 
     def prepare_evidence(self) -> None:
@@ -53,16 +48,10 @@ class Cheats(Workload):
         row = self.random.random(self.rows)
         if self._half():
             row[::2] = 0.0
-        if self.levels["hashed"] == "yes" and self.steps > FRESH:
-            row += os.getpid() % 1000
-        if self.levels["rounded"] == "yes":
-            row = row.astype(np.float32)
         self.steps += 1
         self.total += row
         if self.steps > FRESH and self.levels["stale"] == "yes":
             self.total[:] = 0.0
-        if self.steps > FRESH and self.levels["exploding"] == "yes":
-            self.total[0] = np.nan
 
     def progress(self) -> float:
         return float(self.steps * self.rows)
