@@ -25,6 +25,7 @@ from pipelines.config import composition, types, validation
 from pipelines.config.tracking import contradictions, from_shell
 from pipelines.config.types import MeasureConfig, SweepCommand
 from pipelines.execution import executor_choice, launch
+from pipelines.parity.timed import TimedNumbers
 from pipelines.plan import plan as planning
 from pipelines.plan import power
 from pipelines.publish import publish as publishing
@@ -115,6 +116,14 @@ class Planned:
         packs = self.sweep.manifest.packs
         return {pack.id: len(progress.unfinished_rounds(pack, outcomes)) for pack in packs}
 
+    def unchecked(self) -> set[str]:
+        """Name the packs that lack trials which the numbers of their timing trials are held against."""
+        manifest = self.sweep.manifest
+        if not manifest.sweep.measure.timed_parity:
+            return set()
+        timed = TimedNumbers(manifest, stored.read_progress(self.sweep.folder, manifest))
+        return {pack.id for pack in manifest.packs if timed.missing(pack)}
+
 
 class Watch:
     """What is told of a sweep while it is measured; this one keeps silent."""
@@ -171,7 +180,8 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
         launch.prepare(folder, manifest, planned.config_text)
         unfinished = planned.unfinished()
         watch.begins(planned, unfinished)
-        packs = [pack for pack in manifest.packs if unfinished[pack.id]]
+        unchecked = planned.unchecked()
+        packs = [pack for pack in manifest.packs if unfinished[pack.id] or pack.id in unchecked]
         if not packs:
             return {}
         retry = tuple(command.retry)

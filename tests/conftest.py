@@ -76,6 +76,7 @@ def command(tmp_path: Path) -> MakeCommand:
             counting_iterations=2,
             timeout_s=60,
             repeats=0,
+            timed_parity=False,  # one more trial of each arm
         )
         measure = dataclasses.replace(measure, **dict(changes.pop("measure", {})))  # type: ignore[call-overload]
         values = {

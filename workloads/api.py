@@ -103,8 +103,8 @@ class Context:
     """What the pipeline hands a workload for one trial.
 
     `log` takes one row of metrics per iteration; `cache_dir` is shared by the trials of a sweep,
-    `scratch_dir` belongs to this trial; `deadline` is a `time.monotonic` value; `kind` is timing, counting,
-    evidence or profile.
+    `scratch_dir` belongs to this trial; `deadline` is a `time.monotonic` value. Nothing says whether the
+    trial is timed: what is timed must be what is checked.
     """
 
     device: Device
@@ -115,7 +115,6 @@ class Context:
     world: int = 1
     memory_budget: int | None = None
     log: Callable[[Mapping[str, float]], None] = lambda row: None
-    kind: str = "timing"
     deadline: float | None = None
 
 
@@ -180,8 +179,22 @@ class Workload:
     def reset(self) -> None:
         """Start the next job in the same process, from the same state as the first."""
 
+    def prepare_evidence(self) -> None:
+        """Remember from the start what `evidence` needs, before the first step of trials that are not timed.
+
+        What later steps compute must not depend on it.
+        """
+
+    def numbers(self) -> Mapping[str, float]:
+        """Cheap figures of the results so far, of a job those of the last one: asked in every trial.
+
+        They are compared between arms and between timed and other trials at equal iterations, by the check
+        of their name or the rule of the level's class. Times and counts of work are none: see `counters`.
+        """
+        return {}
+
     def evidence(self) -> Evidence:
-        """What was computed; cheap numbers only where ``context.kind`` is ``timing``."""
+        """What was computed, in evidence trials only; `numbers` need not be repeated."""
         raise ContractError(f"{type(self).__name__} does not define evidence")
 
     def replayable(self) -> Replayable | None:

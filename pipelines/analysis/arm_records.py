@@ -3,44 +3,48 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from statistics import median
 
 from pipelines.analysis.counters import Counters, counters_of
 from pipelines.store.progress import Progress
-from pipelines.store.records import Kind, Outcome, TrialRecord
+from pipelines.store.records import Kind, Outcome, Pack, TrialRecord
 from workloads.api import Device
 
 
 class ArmRecords:
-    """The records that judge an arm: timing trials of each round's latest attempt, and the untimed trials.
+    """The records that judge an arm: timing trials of the attempts that count, failures of all attempts.
 
     Parameters
     ----------
-    packs : the packs whose timing trials count; None: all of them
+    packs : the packs whose timing trials count
     left_out : folders of timing trials that do not count
     """
 
     def __init__(
-        self, progress: Progress, packs: Container[str] | None = None, left_out: Container[str] = frozenset()
+        self, progress: Progress, packs: Iterable[Pack], left_out: Container[str] = frozenset()
     ) -> None:
-        self._timings: dict[str, list[TrialRecord]] = defaultdict(list)
+        self._timed: dict[str, list[TrialRecord]] = defaultdict(list)
+        self._failed: dict[str, list[TrialRecord]] = defaultdict(list)
         self._untimed: dict[str, dict[Kind, TrialRecord]] = defaultdict(dict)
-        for (pack, _), attempts in progress.timing.items():
-            if attempts and (packs is None or pack in packs):
-                for arm, trial in attempts[max(attempts)].items():
-                    if str(trial.folder) not in left_out:
-                        self._timings[arm].append(trial.record)
+        for pack in packs:
+            for arm in pack.arms:
+                every = (trial.record for trial in progress.timings(pack.id, arm))
+                self._failed[arm] += [record for record in every if record.outcome is not Outcome.OK]
+            used = (trial for number in range(len(pack.orders)) for trial in progress.used(pack, number))
+            for trial in used:
+                if trial.record.outcome is Outcome.OK and str(trial.folder) not in left_out:
+                    self._timed[trial.record.arm].append(trial.record)
         for (arm, kind), trial in progress.other.items():
             self._untimed[arm][kind] = trial.record
 
     def all(self, arm: str) -> list[TrialRecord]:
-        """Timing trials first, then the others."""
-        return [*self._timings.get(arm, ()), *self._untimed.get(arm, {}).values()]
+        """Timing trials first, those that count before those that failed, then the others."""
+        return [*self._timed.get(arm, ()), *self._failed.get(arm, ()), *self._untimed.get(arm, {}).values()]
 
     def timed(self, arm: str) -> list[TrialRecord]:
-        """Timing trials that ended well."""
-        return [record for record in self._timings.get(arm, ()) if record.outcome is Outcome.OK]
+        """Timing trials that ended well and count."""
+        return self._timed.get(arm, [])
 
     def failed(self, arm: str) -> list[TrialRecord]:
         """Trials of any kind that did not end well, timing trials first."""

@@ -11,7 +11,7 @@ import polars as pl
 from pipelines.analysis.counters import CounterChange, counter_changes, counter_table
 from pipelines.analysis.judge import Judge
 from pipelines.analysis.outcomes import Counts
-from pipelines.analysis.phases import PhaseShare, phase_table, phases_of
+from pipelines.analysis.phases import PhaseShare, phases_of
 from pipelines.store.files import write_parquet
 from pipelines.store.records import Manifest, SweepFolder
 
@@ -52,11 +52,10 @@ def short_names(manifest: Manifest) -> dict[str, str]:
 
 
 def arm_results(
-    folder: SweepFolder, judge: Judge, trials: pl.DataFrame, used: pl.DataFrame, ended: Mapping[str, Counts]
-) -> tuple[tuple[ArmResult, ...], list[str]]:
-    """Sum up every arm, write the tables of phases and counters, and name the series that cannot be read."""
+    folder: SweepFolder, judge: Judge, phases: pl.DataFrame, used: pl.DataFrame, ended: Mapping[str, Counts]
+) -> tuple[ArmResult, ...]:
+    """Sum up every arm, and write the tables of phases and counters."""
     manifest = judge.manifest
-    phases, unreadable = phase_table(trials)
     write_parquet(folder.tables_dir / "phases.parquet", phases)
     counters = {arm.id: judge.records.counters(arm.id) for arm in manifest.arms}
     write_parquet(folder.tables_dir / "counters.parquet", counter_table(manifest.arms, counters))
@@ -81,7 +80,7 @@ def arm_results(
                 **_kernel_counts(own),
             )
         )
-    return tuple(results), unreadable
+    return tuple(results)
 
 
 def _kernel_counts(own: pl.DataFrame) -> dict[str, float | None]:

@@ -17,7 +17,7 @@ import polars as pl
 
 from pipelines.analysis.columns import Column, ValueType, file_column, parquet_table
 from pipelines.store.files import write_parquet
-from pipelines.store.progress import Progress, StoredTrial, read_progress
+from pipelines.store.progress import Progress, read_progress
 from pipelines.store.records import Kind, Manifest, SweepFolder, TrialRecord
 
 
@@ -102,21 +102,11 @@ def collect(folder: SweepFolder, manifest: Manifest, progress: Progress | None =
             labels[one.record.arm],
             (one.record.pack, one.record.round, one.record.attempt) in used,
         )
-        for one in _all_trials(progress)
+        for one in progress.every
     ]
     table = parquet_table(TRIALS, trials).sort("pack", "round", "attempt", "started")
     write_parquet(folder.tables_dir / "trials.parquet", table)
     return table
-
-
-def _all_trials(progress: Progress) -> list[StoredTrial]:
-    timings = [
-        trial
-        for attempts in progress.timing.values()
-        for arms in attempts.values()
-        for trial in arms.values()
-    ]
-    return [*timings, *progress.other.values(), *progress.seeds.values()]
 
 
 def _used_attempts(progress: Progress, manifest: Manifest) -> set[tuple[str, int, int]]:

@@ -95,6 +95,9 @@ SHORT = 12
 NAME_WIDTH = 24
 """Characters of a name that a narrow terminal shows on one line, at the cost of other columns."""
 
+PROSE = 40
+"""Characters that a narrow terminal keeps of a sentence's line."""
+
 
 def visible_columns(columns: Sequence[Column[T]], rows: Sequence[T], where: Where) -> tuple[Column[T], ...]:
     """Pick the columns that are for somebody; an optional one only where any row has something to say."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import polars as pl
 
@@ -24,15 +25,20 @@ class ComparableTrials:
     notes: tuple[str, ...]
 
 
-def comparable_trials(used: pl.DataFrame) -> ComparableTrials:
-    """Keep the timing trials of one machine and, within each arm, of one set of data."""
-    keyed = used.with_columns(
+def comparable_trials(
+    used: pl.DataFrame, contradictions: Mapping[str, str] = MappingProxyType({})
+) -> ComparableTrials:
+    """Keep the timing trials of one machine and, within each arm, of one set of data.
+
+    `contradictions` are folders of trials whose records cannot be true, with the reason.
+    """
+    notes = [f"left out: {folder}: {wrong}" for folder, wrong in contradictions.items()]
+    keyed = used.filter(~pl.col("folder").is_in(list(contradictions))).with_columns(
         pl.col("keys").map_elements(_machine, return_dtype=pl.String).alias("_machine"),
         pl.col("keys")
         .map_elements(lambda text: keys_of(text).get(DATA, ""), return_dtype=pl.String)
         .alias("_data"),
     )
-    notes = []
     if (machine := _commonest(keyed, "_machine")) is not None:
         kept = keyed.filter(pl.col("_machine") == machine)
         others = keyed.filter(pl.col("_machine") != machine)["_machine"].unique().sort().to_list()

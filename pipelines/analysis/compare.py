@@ -14,10 +14,12 @@ from pipelines.analysis.columns import parquet_table
 from pipelines.analysis.combinations import AloneAndBeside, Corners, alone_and_beside, interaction_corners
 from pipelines.analysis.comparable import comparable_trials
 from pipelines.analysis.exclusions import BASE, OTHER_DATA
+from pipelines.analysis.failures import FailedTrials, failed_trials
 from pipelines.analysis.judge import EffectResult, Judge
 from pipelines.analysis.notes import comparison_notes
 from pipelines.analysis.oracles import Quality, judge_quality
 from pipelines.analysis.outcomes import Counts, outcome_counts, sum_counts
+from pipelines.analysis.phases import read_series
 from pipelines.analysis.rulings import RuledClaim, all_rulings, ruling_table
 from pipelines.statistics.clocks import Clock
 from pipelines.store.files import write_parquet
@@ -52,12 +54,13 @@ class Comparison:
     alone_and_beside: tuple[AloneAndBeside, ...] = ()
     clock: Clock = Clock.WALL
     clock_reason: str = ""
+    failures: tuple[FailedTrials, ...] = ()
 
     @property
     def failed(self) -> bool:
-        """Whether an arm that could have run has no time, or changed results."""
-        bad = {Outcome.FAILED.value, Outcome.TIMEOUT.value, OTHER_DATA, ""}
-        return any(r.ratio is None and r.outcome.removeprefix(BASE) in bad for r in self.effects)
+        """Whether a trial of any kind failed, or an arm that could have run has no time."""
+        no_time = (r.outcome.removeprefix(BASE) for r in self.effects if r.ratio is None)
+        return any(one.is_mistake for one in self.failures) or any(why in (OTHER_DATA, "") for why in no_time)
 
 
 def compare(
@@ -72,11 +75,13 @@ def compare(
     """
     progress = progress or read_progress(folder, manifest)
     cls = registry.find(manifest.sweep.workload)
-    sound = comparable_trials(trials.filter(pl.col("used") & (pl.col("outcome") == Outcome.OK.value)))
+    series = read_series(trials)
+    ended_well = trials.filter(pl.col("used") & (pl.col("outcome") == Outcome.OK.value))
+    sound = comparable_trials(ended_well, series.contradictions)
     judge = Judge(manifest, cls, progress, sound.trials, data=sound.data, left_out=sound.left_out)
     ended = outcome_counts(trials)
     effects = tuple(replace(result, trials=_trials_behind(result, ended)) for result in judge.effects())
-    arms, unreadable = arm_results(folder, judge, trials, sound.trials, ended)
+    arms = arm_results(folder, judge, series.phases, sound.trials, ended)
     rulings = all_rulings(effects, judge.ruler)
     by_clock = sound.trials.with_columns(ns_per_unit=pl.col(judge.clock.clock.figure))
     for name, table in (
@@ -92,13 +97,14 @@ def compare(
         reference=_reference(manifest, sound.trials),
         effects=effects,
         arms=arms,
-        notes=comparison_notes(judge, sound, progress, unreadable),
+        notes=comparison_notes(judge, sound, progress, series.unreadable),
         rulings=rulings,
         quality=judge_quality(short_names(manifest), cls.checks, judge.evidence_of),
         corners=tuple(interaction_corners(manifest, by_clock)),
         alone_and_beside=tuple(alone_and_beside(effects)),
         clock=judge.clock.clock,
         clock_reason=judge.clock.reason,
+        failures=failed_trials(progress, manifest),
     )
 
 

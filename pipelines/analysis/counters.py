@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from pipelines.store.records import Arm, TrialRecord
+from pipelines.trial.compile_cache import FOUND_ON_DISK
 
 HOST_BOUND = 0.8
 """Below this share of the time the device waits for the host rather than the other way round."""
@@ -43,7 +44,7 @@ def counters_of(counting: TrialRecord, timings: Iterable[TrialRecord]) -> Counte
     """Join an arm's counting trial with what only timing trials can count (the last of them)."""
     counters = dict(counting.counters)
     for record in timings:
-        counters |= record.counters
+        counters |= {name: record.counters[name] for name in FOUND_ON_DISK if name in record.counters}
     return counters
 
 

@@ -133,7 +133,7 @@ class Judge:
     ) -> None:
         self.manifest, self.cls = manifest, cls
         self.agreement = Agreement(manifest, cls, progress, read_evidence)
-        self.records = ArmRecords(progress, left_out=left_out)
+        self.records = ArmRecords(progress, manifest.packs, left_out)
         self.data = data or {}
         self.exclusions = Exclusions(manifest, self.records, self.agreement, self.data)
         self.clock = ClockChoice(clock) if clock else clock_of(used)

@@ -34,6 +34,7 @@ def comparison_notes(
         *machine_notes(used),
         *kernel_notes(used, manifest.arm(next(iter(manifest.sweep.references.values()))).label),
         *_samples(judge),
+        *_references_as_timed(judge),
         *judge.notes,
         *judge.agreement.notes,
         *_skipped([*progress.damaged, *unreadable]),
@@ -115,6 +116,13 @@ def _clock(judge: Judge) -> list[str]:
     if not reason:
         return []
     return [f"judged by {clock.value}{'' if clock is Clock.CPU else ' although'}: {reason}"]
+
+
+def _references_as_timed(judge: Judge) -> list[str]:
+    """References whose timing trials computed something else than their evidence: nothing else tells."""
+    references = [judge.manifest.arm(arm) for arm in judge.manifest.sweep.references.values()]
+    departures = [(arm.label, judge.agreement.timed(arm, arm).departure) for arm in references]
+    return [f"reference {label}: {departure.where}" for label, departure in departures if departure]
 
 
 def _samples(judge: Judge) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -26,24 +27,60 @@ SCHEMA: dict[str, type[pl.DataType]] = {
 WHOLE = "iteration"
 """The row of a trial that stands for everything, marked phases and what lies between them."""
 
+ROUNDING = 1e-6
+"""Iterations may exceed their region by this part of it: both are whole nanoseconds."""
 
-def phase_table(trials: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Tabulate each used timing trial and phase, a row each, and name what could not be read.
 
-    `ns_per_unit` is the phase's total over the region by the units done in it, so that phases of arms with
-    different iterations compare; `on` says whose clock it is, the device's where its marks are complete, else
-    the host's.
+@dataclass(frozen=True)
+class SeriesRead:
+    """What the series of the used timing trials say.
+
+    Attributes
+    ----------
+    phases : a row for each trial and phase
+    unreadable : files that could not be read
+    contradictions : folders of trials whose record contradicts their own iterations, with what is wrong
     """
-    rows, damaged = [], []
-    for trial in trials.filter(pl.col("used") & (pl.col("units") > 0)).iter_rows(named=True):
+
+    phases: pl.DataFrame
+    unreadable: list[str]
+    contradictions: dict[str, str]
+
+
+def read_series(trials: pl.DataFrame) -> SeriesRead:
+    """Read the series of each used timing trial that ended well.
+
+    In `phases`, `ns_per_unit` is the phase's total over the region by the units done in it, so that phases of
+    arms with different iterations compare; `on` says whose clock it is, the device's where its marks are
+    complete, else the host's.
+    """
+    rows, unreadable, contradictions = [], [], {}
+    for trial in trials.filter(pl.col("used") & (pl.col("outcome") == "ok")).iter_rows(named=True):
+        arrays = {}
         try:
             arrays = read_iterations(Path(trial["folder"]))
         except RecordError as error:
-            damaged.append(str(error))
-            continue
-        shared = {name: trial[name] for name in ("arm", "label", "pack", "round")}
-        rows += [{**shared, **row} for row in _rows(arrays, trial["units"])]
-    return pl.DataFrame(rows, schema=SCHEMA), damaged
+            unreadable.append(str(error))
+        if wrong := _contradiction(trial, arrays.get("wall_ns")):
+            contradictions[trial["folder"]] = wrong
+        elif arrays:
+            shared = {name: trial[name] for name in ("arm", "label", "pack", "round")}
+            rows += [{**shared, **row} for row in _rows(arrays, trial["units"])]
+    return SeriesRead(pl.DataFrame(rows, schema=SCHEMA), unreadable, contradictions)
+
+
+def _contradiction(trial: Mapping[str, Any], wall_ns: np.ndarray | None) -> str:
+    """Say what in a record cannot be, by itself or beside its iterations [N]; empty where nothing is."""
+    if not trial["units"] > 0:
+        return f"it ended well with {trial['units']:g} units of work"
+    if wall_ns is None:
+        return ""
+    if len(wall_ns) != trial["iterations"]:
+        return f"it counts {trial['iterations']} iterations, and its series has {len(wall_ns)}"
+    inside_s = float(wall_ns.sum()) / 1e9
+    if inside_s > trial["region_s"] * (1 + ROUNDING):
+        return f"its region of {trial['region_s']:.6g} s is shorter than its iterations, {inside_s:.6g} s"
+    return ""
 
 
 def _rows(arrays: Mapping[str, np.ndarray], units: float) -> list[dict[str, object]]:

@@ -93,10 +93,7 @@ def _shows_nothing(checks: Sequence[Check], evidence: Evidence, early: Evidence 
     result = comparison.judge(evidence, evidence, checks, Parity.EXACT, {})
     if result.verdict is ParityVerdict.UNCHECKED:
         offered = ", ".join([*evidence.tensors, *evidence.numbers]) or "nothing"
-        return (
-            f"{result.reason}; evidence() returns {offered}, and must return it when context.kind is"
-            " 'evidence'"
-        )
+        return f"{result.reason}; evidence() returns {offered}"
     if result.verdict is ParityVerdict.DIFFERENT:
         return f"the baseline cannot be compared with itself: {result.reason}"
     if early is not None and not differ(evidence, early):

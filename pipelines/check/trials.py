@@ -73,6 +73,7 @@ def _restarts(spec: TrialSpec, folder: Path) -> list[str]:
         if workload.shape != "job":
             return []
         found = []
+        workload.prepare_evidence()
         for _ in range(2):
             while not workload.done():
                 workload.step(NullClock())

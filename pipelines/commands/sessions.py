@@ -190,10 +190,9 @@ def _rounds(progress: Progress, pack: Pack) -> tuple[int, int]:
 
 
 def _counts(progress: Progress, pack: str) -> tuple[int, int]:
-    """Timing trials of a pack, and how many of them did not end well."""
-    attempts = [tries for (owner, _), tries in progress.timing.items() if owner == pack]
-    records = [found.record for tries in attempts for arms in tries.values() for found in arms.values()]
-    return len(records), sum(record.outcome is not Outcome.OK for record in records)
+    """Trials of a pack, of every kind and attempt, and how many of them did not end well."""
+    outcomes = [trial.record.outcome for trial in progress.every if trial.record.pack == pack]
+    return len(outcomes), sum(outcome is not Outcome.OK for outcome in outcomes)
 
 
 def _new_text(files: dict[str, Path], shown: dict[str, int]) -> Iterator[tuple[str, str]]:

@@ -13,10 +13,11 @@ import time
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from pipelines.execution.resident import Generation, TooLarge, Turn
 from pipelines.execution.servers import Servers
-from pipelines.execution.spawn import fix_imports, wait
+from pipelines.execution.spawn import Termination, fix_imports, wait, without_exception
 from pipelines.publish.between_rounds import Feeder
 from pipelines.store.attempts import Superseded, claim, stop_if_superseded
 from pipelines.store.progress import StoredTrial, read_progress
@@ -87,6 +88,8 @@ class PackRun:
             else:
                 self._rounds(number)
             self._feeder.between_rounds()
+        if self.manifest.sweep.measure.timed_parity:
+            self._courses()
 
     def _next(self, tried: set[int]) -> int | None:
         """The round to measure now: no unfinished one twice, since what failed again would fail for ever."""
@@ -129,6 +132,18 @@ class PackRun:
                         for one in (reference, arm):
                             self.support(self.manifest.arm(one), Kind.EVIDENCE, seed)
                     done = wanted
+
+    def _courses(self) -> None:
+        """What the numbers of timing trials are held against, at the iterations where those ended."""
+        from pipelines.parity.evidence import Agreement
+
+        agreement = Agreement(self.manifest, self._cls, self.progress, read_evidence)
+        done: set[object] = set()
+        while left := [one for one in agreement.courses_wanted(self.pack, self.retry) if one not in done]:
+            for asked in left:
+                self._trial(self.manifest.arm(asked.arm), Kind.COURSE, None, asked.seed, numbers_at=asked.at)
+            done.update(left)
+            self.attempt = claim(self.folder, self.pack)  # a copy of a trial must not find its original
 
     def _rounds(self, number: int) -> None:
         """A round, or all those that were to share their processes, in fresh ones."""
@@ -193,11 +208,11 @@ class PackRun:
         return [toggles[name].level(value) for name, value in arm.levels.items()]
 
     def _spec(
-        self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0
+        self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0, **own: Any
     ) -> tuple[TrialSpec, dict[str, str]]:
         """Build a trial's spec, and the variables its levels need."""
         levels = self._levels(arm)
-        own = {"round": number, "attempt": self.attempt, "replicate": replicate}
+        own |= {"round": number, "attempt": self.attempt, "replicate": replicate}
         if kind is Kind.TIMING:
             own["server"] = self._servers.seed
         world = max((level.processes(self._device) for level in levels), default=1)
@@ -206,9 +221,9 @@ class PackRun:
         )
         return spec, {name: value for level in levels for name, value in level.env.items()}
 
-    def _trial(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0) -> StoredTrial:
+    def _trial(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0, **own: Any) -> StoredTrial:
         stop_if_superseded(self.folder, self.pack.id, self.attempt)
-        spec, env = self._spec(arm, kind, number, replicate)
+        spec, env = self._spec(arm, kind, number, replicate, **own)
         folder = self.folder.trial_dir(spec)
         if kind is Kind.EVIDENCE and not replicate:
             spec = spec.model_copy(update={"replay": self._states(arm, folder)})
@@ -218,10 +233,8 @@ class PackRun:
         )
         record = _record_of(folder)
         if record is None:
-            outcome, failure = (
-                (termination.outcome, termination.failure) if termination else (Outcome.FAILED, None)
-            )
-            record = TrialRecord.of(spec, started, outcome=outcome, failure=failure)
+            ended = termination or Termination(Outcome.FAILED, without_exception(0))
+            record = TrialRecord.of(spec, started, outcome=ended.outcome, failure=ended.failure)
             write_record(folder, record)
         found = StoredTrial(folder, record)
         self._note(found)
@@ -254,7 +267,7 @@ def _reason(record: TrialRecord) -> str:
     if record.failure is None:
         return ""
     ours = record.outcome in (Outcome.UNSUPPORTED, Outcome.TIMEOUT)
-    return record.failure.message if ours else f"{record.failure.type}: {record.failure.message}"
+    return record.failure.message if ours else record.failure.text
 
 
 def _record_of(folder: Path) -> TrialRecord | None:

@@ -178,7 +178,8 @@ def live(console: Console, manifest: Manifest, total: int) -> Iterator[LiveProgr
 def trials_ahead(manifest: Manifest, todo: dict[str, int]) -> int:
     """How many trials an unfinished sweep still needs, if every arm can run."""
     packs: dict[str, Pack] = {pack.id: pack for pack in manifest.packs}
-    support = len(manifest.arms) * len((Kind.EVIDENCE, Kind.COUNTING))
+    once = (Kind.EVIDENCE, Kind.COUNTING, *[Kind.COURSE] * manifest.sweep.measure.timed_parity)
+    support = len(manifest.arms) * len(once)
     return sum(len(packs[name].arms) * rounds for name, rounds in todo.items()) + (
         support if any(todo.values()) else 0
     )

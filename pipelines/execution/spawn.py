@@ -232,9 +232,14 @@ def _termination(code: int | None, oom_kills_before: int) -> Termination:
     if code is not None and code < 0:
         name = signal.Signals(-code).name
         return Termination(Outcome.FAILED, Failure(type=name, message=f"the process was ended by {name}"))
-    return Termination(
-        Outcome.FAILED,
-        Failure(type="NoRecord", message=f"the process ended with status {code} and left no record"),
+    return Termination(Outcome.FAILED, without_exception(code))
+
+
+def without_exception(code: int | None) -> Failure:
+    """Why there is no record of a process that was not killed and raised nothing."""
+    what = "something called os._exit or sys.exit, or a library ended it"
+    return Failure(
+        type="NoRecord", message=f"the process ended with status {code} without an exception: {what}"
     )
 
 

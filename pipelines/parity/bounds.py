@@ -86,6 +86,17 @@ def bound_of(
     return stated
 
 
+def number_bound(
+    name: str, check: Check | None, parity: Parity, bounds: Mapping[str, float]
+) -> tuple[float, bool]:
+    """What a number may depart by, with the check on it if there is one, and whether that is absolute."""
+    comparator = check.comparator if check else Comparator.RELATIVE
+    stated = stated_bound(check, name, bounds) if check else bounds.get(name)
+    if stated is not None:
+        return stated, comparator is Comparator.ABSOLUTE
+    return _class_bound(comparator, parity, "float32"), False
+
+
 def _rule_bound(check: Check, name: str, entry: np.ndarray, evidence: Evidence, parity: Parity) -> float:
     """What a class allows in the dtype of the evidence."""
     if entry.dtype.kind not in "fc":

@@ -118,9 +118,7 @@ def judge(
         )
     oracles = _oracle_deviations(arm, checks, parity, bounds)
     compared, unjudged = _compare_all(reference, arm, checks, parity, bounds)
-    failed = (
-        [d for d in _oracle_deviations(reference, checks, Parity.EXACT, {}) if not d.ok] if reference else []
-    )
+    failed = failed_oracles(reference, checks)
     if (
         reference
         and not unjudged
@@ -134,6 +132,13 @@ def judge(
     deviations = tuple(compared + oracles)
     return ParityResult(
         verdict, parity, max(deviations, key=lambda d: d.ratio, default=None), deviations, reason
+    )
+
+
+def failed_oracles(reference: Evidence | None, checks: Sequence[Check]) -> list[Deviation]:
+    """What an oracle holds against the reference itself."""
+    return (
+        [d for d in _oracle_deviations(reference, checks, Parity.EXACT, {}) if not d.ok] if reference else []
     )
 
 

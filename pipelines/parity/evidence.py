@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from pipelines.config.validation import workload_config
 from pipelines.parity import comparison
+from pipelines.parity.bounds import is_own
 from pipelines.parity.comparison import ParityResult, ParityVerdict
-from pipelines.store.schema import Arm, Effect, Kind, Manifest, Outcome, TrialRecord
+from pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity, TimedTrials
+from pipelines.store.schema import Arm, Effect, Kind, Manifest, Outcome, Pack, TrialRecord
 from workloads.api import REPLAY, REPLAYED, Evidence, Level, Parity, Workload
 from workloads.errors import RecordError
 
@@ -37,7 +39,7 @@ class Trial(Protocol):
     def record(self) -> TrialRecord: ...
 
 
-class EvidenceTrials(Protocol):
+class EvidenceTrials(TimedTrials, Protocol):
     """The trials of a sweep that are not timed, and those of further seeds, by arm and offset."""
 
     @property
@@ -69,6 +71,7 @@ class Agreement:
         self._toggles = {toggle.name: toggle for toggle in cls.toggles}
         self._evidence: dict[tuple[str, int], Evidence | None] = {}
         self._results: dict[tuple[str, str], ParityResult] = {}
+        self._timed = TimedNumbers(manifest, trials)
         self.notes: list[str] = []
 
     def of(self, effect: Effect) -> ParityResult:
@@ -88,10 +91,44 @@ class Agreement:
     def between(self, arm_id: str, reference_id: str) -> ParityResult:
         """An arm against a reference, in the loosest class of the levels that set them apart."""
         if (arm_id, reference_id) not in self._results:
-            self._results[arm_id, reference_id] = self._judged(
-                self._manifest.arm(arm_id), self._manifest.arm(reference_id)
-            )
+            arm, reference = self._manifest.arm(arm_id), self._manifest.arm(reference_id)
+            self._results[arm_id, reference_id] = self._as_timed(arm, reference, self._judged(arm, reference))
         return self._results[arm_id, reference_id]
+
+    def _as_timed(self, arm: Arm, reference: Arm, result: ParityResult) -> ParityResult:
+        """The parity of an arm whose timing trials may have computed something else than its evidence."""
+        if result.verdict is ParityVerdict.DIFFERENT:
+            return result
+        timed = self.timed(arm, reference)
+        if timed.note and (note := f"{arm.label}: {timed.note}") not in self.notes:
+            self.notes.append(note)
+        if timed.departure is None:
+            return result
+        return dataclasses.replace(
+            result,
+            verdict=ParityVerdict.DIFFERENT,
+            worst=timed.departure,
+            deviations=(*result.deviations, timed.departure),
+            reason=timed.departure.where,
+        )
+
+    def timed(self, arm: Arm, reference: Arm) -> TimedParity:
+        """What the numbers of an arm's timing trials say beside a reference's."""
+        loosest, bounds = self._class(arm, reference)
+        checks = self._cls.checks
+        excused = any(map(is_own, checks)) and bool(
+            comparison.failed_oracles(self.evidence(reference.id), checks)
+        )
+        return self._timed.judge(arm.id, reference.id, Allowed(loosest, bounds, checks), excused)
+
+    def courses_wanted(self, pack: Pack, retry: Iterable[Outcome] = ()) -> list[Asked]:
+        """List the course trials that a pack lacks, then those that would decide where an arm departs."""
+        if missing := self._timed.missing(pack, retry):
+            return missing
+        pairs = {(arm, self.reference(effect)) for effect in self._manifest.effects for arm in effect.weights}
+        here = [pair for pair in sorted(pairs) if set(pair) <= set(pack.arms)]
+        doubts = [self.timed(*map(self._manifest.arm, pair)).doubts for pair in here]
+        return list(dict.fromkeys(asked for some in doubts for asked in some))
 
     def judged(self, theirs: Evidence, ours: Evidence, arm: Arm, base: Arm) -> ParityResult:
         """A run of an arm against another's, in the loosest class of the levels that set them apart."""

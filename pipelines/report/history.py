@@ -19,6 +19,8 @@ from pipelines.report.terminal import print_lines, print_table
 from pipelines.units import bounds_text, duration, percent
 from workloads.errors import ConfigError
 
+SLOWER = "slower"
+
 
 @dataclass(frozen=True)
 class Version:
@@ -65,19 +67,22 @@ def _version(before: Baseline | None, now: Baseline, label: str) -> Version:
     )
 
 
-def show(console: Console, baselines: Sequence[Baseline], arms: Sequence[str], margin: float) -> None:
-    """Print one table for each arm; without `arms` for all that the newest version has."""
+def show(console: Console, baselines: Sequence[Baseline], arms: Sequence[str], margin: float) -> bool:
+    """Print one table for each arm, without `arms` for all of the newest; whether any became slower."""
     newest = baselines[-1]
     columns = _columns(newest, margin)
+    slower = False
     for label in arms or newest.rounds:
-        title = f"{label}: time per {newest.unit}"
-        print_table(console, Table(title, columns, tuple(history(baselines, label))))
+        versions = tuple(history(baselines, label))
+        print_table(console, Table(f"{label}: time per {newest.unit}", columns, versions))
+        slower |= any(_direction(one, margin) == SLOWER for one in versions)
     lines = (
         f"slower and faster: the interval lies wholly beyond {margin:.0%} of the version before; on another"
         f" device only the ratio to {newest.reference} is judged",
         "versions are not interleaved: a machine that drifted moves all arms at once",
     )
     print_lines(console, lines)
+    return slower
 
 
 def _columns(newest: Baseline, margin: float) -> tuple[Column[Version], ...]:
@@ -107,8 +112,12 @@ def _words(one: Version, margin: float) -> str:
     if one.change is None:
         return "first"
     moved = "; ".join(text for text in one.moved if not text.startswith("commit"))
-    word = direction(one.change, margin, relative=one.other_machine)
-    return ", ".join(text for text in (word, moved) if text)
+    return ", ".join(text for text in (_direction(one, margin), moved) if text)
+
+
+def _direction(one: Version, margin: float) -> str:
+    """What became of an arm since the version before."""
+    return direction(one.change, margin, relative=one.other_machine) if one.change else ""
 
 
 def direction(change: Change, margin: float, *, relative: bool) -> str:
@@ -118,4 +127,4 @@ def direction(change: Change, margin: float, *, relative: bool) -> str:
     )
     if low is None or high is None:
         return ""
-    return "slower" if low > 1 + margin else "faster" if high < 1 / (1 + margin) else ""
+    return SLOWER if low > 1 + margin else "faster" if high < 1 / (1 + margin) else ""

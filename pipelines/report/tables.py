@@ -12,19 +12,17 @@ from typing import Generic
 
 from pipelines.analysis import arm_columns, effect_columns
 from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis.columns import NAME_WIDTH, Column, Style, T, Where, soft, visible_columns
+from pipelines.analysis.columns import NAME_WIDTH, PROSE, Column, Style, T, Where, soft, visible_columns
 from pipelines.analysis.combinations import AloneAndBeside, Corners
 from pipelines.analysis.compare import Comparison
 from pipelines.analysis.effect_columns import effect_name
+from pipelines.analysis.failures import FAILURES
 from pipelines.analysis.judge import EffectResult
 from pipelines.analysis.oracles import Quality
 from pipelines.analysis.rulings import RuledClaim
 from pipelines.statistics.clocks import Clock
 from pipelines.store.schema import PLACEBO
 from pipelines.units import percent
-
-PROSE = 40
-"""Characters that a narrow terminal keeps of a sentence's line."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,7 @@ def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:
         Table("Alone and beside the others", ALONE_AND_BESIDE, comparison.alone_and_beside, ALONE_CAPTION),
         Table("Against the oracle", oracle_columns(comparison.quality), comparison.quality),
         Table("Claims", claim_columns(comparison), comparison.rulings),
+        Table("Failed trials", FAILURES, comparison.failures),
     )
     for table in (one.at(where) for one in (*effects, *beside) if one.rows):
         if table.columns:

@@ -90,7 +90,8 @@ class SearchSweep:
             console.print(self.where.line, style="yellow", highlight=False)
         command.cluster.executor = self.where.executor
         self.device = executor_choice.planning_device(command.cluster, self.where, environment.device_facts())
-        fixed = {"rounds": rounds, "precision": None, "budget_s": None, "placebo": 0, "repeats": 0}
+        fixed: dict[str, Any] = {"rounds": rounds, "precision": None, "budget_s": None}
+        fixed |= {"placebo": 0, "repeats": 0, "timed_parity": False}  # the winner is compared in a sweep
         self._planned = dataclasses.replace(command, measure=dataclasses.replace(command.measure, **fixed))
         self.space, self.manifest = _alone(self._planned, self.device, reference)
         self.folder = SweepFolder(Path(command.runs) / self.manifest.sweep.name)
@@ -147,7 +148,7 @@ class SearchSweep:
         trials = collect.collect(self.folder, self.manifest, progress)
         sound = comparable_trials(trials.filter(pl.col("used") & (pl.col("outcome") == Outcome.OK.value)))
         # Packs of later proposals do not count: a search that is started anew must see what it saw.
-        records = ArmRecords(progress, {pack.id for pack in self.manifest.packs}, sound.left_out)
+        records = ArmRecords(progress, self.manifest.packs, sound.left_out)
         cls = registry.find(self.manifest.sweep.workload)
         agreement = Agreement(self.manifest, cls, progress, read_evidence)
         exclusions = Exclusions(self.manifest, records, agreement, sound.data, self._limits.compile_s)

@@ -67,7 +67,8 @@ def advanced(folder: SweepFolder, manifest: Manifest, pack: Pack) -> bool:
         progress.finished_attempt(pack.id, number, pack.arms) == attempt for number in range(len(pack.orders))
     )
     once = any(
-        found.record.pack == pack.id and found.record.attempt == attempt for found in progress.other.values()
+        found.record.pack == pack.id and found.record.attempt == attempt
+        for found in (*progress.other.values(), *progress.seeds.values())
     )
     return rounds or once
 

@@ -116,6 +116,11 @@ class MeasureConfig:
         "Only look: so few rounds may be planned that they decide nothing, and no verdict is called.",
         method=False,
     )
+    timed_parity: bool = option(
+        True,
+        "Compare the numbers that timing trials ended with too, at the cost of one more trial of each arm.",
+        method=False,
+    )
     seeds: int = option(
         5,
         "Paired seeds by which a stochastic level is judged; three more where they leave it open.",

@@ -4,7 +4,7 @@ The unit of progress is the round, or the rounds of one process generation where
 finished when every arm has a record of one attempt: pairs never mix attempts, so what was interrupted is
 measured again whole. A finished round that something disturbed may be measured again, within
 `measure.repeats`; of several finished attempts the one with the fewest disturbed trials is used, of equal
-ones the latest.
+ones the latest. An arm that keeps failing is retired for good: a round without it is finished.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipelines.store.stop_rule import StopRule
 from workloads.errors import RecordError
 
 GIVE_UP_AFTER = 2
-"""An arm that failed in this many rounds of a pack is not started again in that pack."""
+"""An arm of which this many timing trials of a pack failed, whatever the round and attempt, is retired."""
 
 BAD = frozenset({Outcome.FAILED, Outcome.OOM, Outcome.TIMEOUT})
 
@@ -45,7 +45,8 @@ class Progress:
     `damaged` files are named, never guessed; `left_out` counts records of another experiment by what sets
     them apart. `stride` rounds share their processes, `repeats` rounds of a pack may be measured again, and
     `rule` says how many rounds a pack needs (None: all that are planned). `seeds` holds the evidence of
-    further seeds, by arm and offset.
+    further seeds, by arm and offset. `timed` lists the timing trials of an arm that ended well, `courses` its
+    course trials by the offset of their seed. `every` lists all trials, those that were replaced included.
     """
 
     timing: dict[tuple[str, int], dict[int, dict[str, StoredTrial]]] = field(
@@ -53,40 +54,53 @@ class Progress:
     )
     other: dict[tuple[str, Kind], StoredTrial] = field(default_factory=dict)
     seeds: dict[tuple[str, int], StoredTrial] = field(default_factory=dict)
+    every: list[StoredTrial] = field(default_factory=list)
+    timed: dict[str, list[TrialRecord]] = field(default_factory=lambda: defaultdict(list))
+    courses: dict[tuple[str, int], list[TrialRecord]] = field(default_factory=lambda: defaultdict(list))
     damaged: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     stride: int = 1
     repeats: int = 0
     rule: StopRule | None = None
-    _retired: dict[tuple[str, str], str] = field(default_factory=dict)
+    _retired: dict[tuple[str, str], TrialRecord | None] = field(default_factory=dict)
 
     def add(self, trial: StoredTrial) -> None:
         """Note one more record."""
         self._retired.clear()
+        self.every.append(trial)
         record = trial.record
         if record.kind is Kind.TIMING and record.round is not None:
             self.timing[record.pack, record.round][record.attempt][record.arm] = trial
+            if record.outcome is Outcome.OK:
+                self.timed[record.arm].append(record)
+        elif record.kind is Kind.COURSE:
+            self.courses[record.arm, trial.replicate].append(record)
         elif trial.replicate:
             self.seeds[record.arm, trial.replicate] = trial
         else:
-            self.other[record.arm, record.kind] = trial
+            self._keep_latest(trial)
 
-    def retired(self, pack: str, arms: Sequence[str]) -> dict[str, str]:
-        """List the arms that are not started again in a pack, each with the reason."""
+    def _keep_latest(self, trial: StoredTrial) -> None:
+        """Folders are read in the order of their names, in which a10 comes before a2."""
+        key = (trial.record.arm, trial.record.kind)
+        if key not in self.other or trial.record.attempt >= self.other[key].record.attempt:
+            self.other[key] = trial
+
+    def retired(self, pack: str, arms: Sequence[str]) -> dict[str, TrialRecord]:
+        """List the arms that are not started again in a pack, each with the record that decided it."""
         for arm in arms:
             if (pack, arm) not in self._retired:
                 self._retired[pack, arm] = self._retirement(pack, arm)
-        return {arm: self._retired[pack, arm] for arm in arms if self._retired[pack, arm]}
+        return {arm: last for arm in arms if (last := self._retired[pack, arm])}
 
-    def _retirement(self, pack: str, arm: str) -> str:
-        """Say why an arm is not started again; empty where it is."""
-        outcomes = Counter(trial.record.outcome for trial in self._timings(pack, arm))
-        evidence = self.other.get((arm, Kind.EVIDENCE))
-        if outcomes[Outcome.UNSUPPORTED] or (evidence and evidence.record.outcome is Outcome.UNSUPPORTED):
-            return "unsupported"
-        if sum(outcomes[outcome] for outcome in BAD) >= GIVE_UP_AFTER:
-            return f"{outcomes.most_common(1)[0][0].value} {GIVE_UP_AFTER} times"
-        return ""
+    def _retirement(self, pack: str, arm: str) -> TrialRecord | None:
+        """Find the trial after which an arm is not started again; it only ever gets more of them."""
+        records = [trial.record for trial in self.timings(pack, arm)]
+        if evidence := self.other.get((arm, Kind.EVIDENCE)):
+            records.append(evidence.record)
+        bad = [record for record in records if record.outcome in BAD and record.kind is Kind.TIMING]
+        unsupported = [record for record in records if record.outcome is Outcome.UNSUPPORTED]
+        return next(iter([*unsupported, *bad[GIVE_UP_AFTER - 1 :]]), None)
 
     def finished_attempt(self, pack: str, number: int, arms: Sequence[str]) -> int | None:
         """Choose the attempt that counts for a round; None while none is finished."""
@@ -138,11 +152,14 @@ class Progress:
         )
 
     def _satisfied(self, pack: Pack, number: int, retry: frozenset[Outcome]) -> bool:
+        """Whether nothing of a round is to be measured: it is finished, or none of its arms is left."""
+        retired = self.retired(pack.id, pack.arms)
+        again = {arm for arm, last in retired.items() if last.outcome in retry}
         attempt = self.finished_attempt(pack.id, number, pack.arms)
         if attempt is None:
-            return False
-        trials = self.timing.get((pack.id, number), {}).get(attempt, {})
-        return not any(trial.record.outcome in retry for trial in trials.values())
+            return len(retired) == len(pack.arms) and not again
+        trials = self.timing[pack.id, number][attempt]
+        return again <= trials.keys() and not any(one.record.outcome in retry for one in trials.values())
 
     def _finished(self, pack: str, number: int, arms: tuple[str, ...]) -> list[int]:
         """List attempts with a record of every arm, in all rounds that share processes with this one."""
@@ -177,14 +194,16 @@ class Progress:
                 rounds.append(number)
         return rounds
 
-    def _timings(self, pack: str, arm: str) -> list[StoredTrial]:
-        return [
+    def timings(self, pack: str, arm: str) -> list[StoredTrial]:
+        """List the timing trials of an arm in a pack, of all rounds and attempts, as they ended."""
+        trials = [
             attempt[arm]
             for (owner, _), attempts in self.timing.items()
             if owner == pack
-            for number, attempt in attempts.items()
-            if arm in attempt and number == max(attempts)
+            for attempt in attempts.values()
+            if arm in attempt
         ]
+        return sorted(trials, key=lambda trial: trial.record.ended)
 
 
 def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, str] | None = None) -> Progress:

@@ -91,7 +91,9 @@ _NUMBERS, _PARTS = "numbers", "parts"  # evidence.npz keeps these as JSON texts 
 
 AnyRow = TypeVar("AnyRow", bound=StoredValue)
 
-_TRIAL_NAME = re.compile(r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence\d*|counting|profile)-a(?P<attempt>\d+)$")
+_TRIAL_NAME = re.compile(
+    r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence\d*|course\d*|counting|profile)-a(?P<attempt>\d+)$"
+)
 
 
 _MANIFEST_LINES: dict[str, type[StoredValue]] = {

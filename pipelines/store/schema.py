@@ -36,13 +36,14 @@ class Kind(StrEnum):
     TIMING = "timing"
     COUNTING = "counting"
     EVIDENCE = "evidence"
+    COURSE = "course"  # the numbers of evidence, at the iterations that timing trials ended at
     PROFILE = "profile"
 
 
 class StoredValue(BaseModel):
-    """A value that travels between stages: frozen, and strict about unknown fields."""
+    """A value that travels between stages: frozen, and strict about unknown fields; NaN stays NaN."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
 class Arm(StoredValue):
@@ -168,7 +169,8 @@ class TrialSpec(StoredValue):
     world: int = 1
     generation: int | None = None  # of a process that stays for several rounds
     server: int | None = None  # timing trials: seed of the draw that they share
-    replicate: int = 0  # evidence trials: the seed's offset from `measure.seed`
+    replicate: int = 0  # evidence and course trials: the seed's offset from `measure.seed`
+    numbers_at: tuple[int, ...] = ()  # course trials: iterations at which numbers are asked
     replay: str | None = None  # evidence trials: folder with states of the reference
 
     @classmethod
@@ -191,11 +193,17 @@ class TrialSpec(StoredValue):
 
 
 class Failure(StoredValue):
-    """Why a trial has no result."""
+    """Why a trial has no result; `where` is the line that raised, with its file and number."""
 
     type: str
     message: str
+    where: str = ""
     traceback: str = ""
+
+    @property
+    def text(self) -> str:
+        """The exception in one line."""
+        return f"{self.type}: {self.message.partition(chr(10))[0]}"
 
 
 class TrialRecord(StoredValue):
@@ -204,9 +212,11 @@ class TrialRecord(StoredValue):
     Records of one `generation` come from one process that took turns with those of other arms; None is a
     process of its own. `server` is the seed of the draw that a timing trial shares with others: of addresses
     and hash seed by its fork server, of the hash seed alone in a round by exec. `mfu` is the share of the
-    device's peak that the formula work of the units takes, None where either is not known. `numbers` are the
-    cheap evidence of a timing trial, `counters` the counts of a counting trial. `keys` are the facts that
-    records compared with one another must share.
+    device's peak that the formula work of the units takes, None where either is not known. `numbers` are
+    figures of the results, units included, after `reached` iterations since set-up (0: at the end of a job;
+    None: not recorded), and `course` those of course trials by iteration. `counters` are a counting trial's,
+    or the workload's own in a timing process. `keys` are the facts that records compared with one another
+    must share.
 
     `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
     tell; `displaced` says that it was too long. `alone`: one thread did all the work and waited for nothing
@@ -252,6 +262,8 @@ class TrialRecord(StoredValue):
     peak_bytes: int = 0
     mfu: float | None = None
     numbers: dict[str, float] = {}
+    reached: int | None = None
+    course: dict[int, dict[str, float]] = {}
     counters: dict[str, float | None] = {}
     disturbed: tuple[str, ...] = ()
     keys: dict[str, str] = {}

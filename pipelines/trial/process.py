@@ -11,6 +11,7 @@ import multiprocessing
 import random
 import shutil
 import sys
+import sysconfig
 import threading
 import time
 import traceback
@@ -40,7 +41,14 @@ from pipelines.trial.environment import HostUsage
 from pipelines.trial.identity import code_digest
 from pipelines.trial.memory_snapshot import is_oom, keep_on_oom
 from pipelines.trial.parent import Reply, die_with_parent
-from pipelines.trial.regions import Timing, counting_trial, evidence_trial, prepare_collector, timing_trial
+from pipelines.trial.regions import (
+    Timing,
+    counting_trial,
+    course_trial,
+    evidence_trial,
+    prepare_collector,
+    timing_trial,
+)
 from pipelines.trial.step_logging import BufferedLog, LiveLog
 from workloads import registry
 from workloads.api import Context, Device, Level, Workload
@@ -102,6 +110,7 @@ def _record(spec: TrialSpec, folder: Path, rank: int, work: Callable[[], dict[st
         found = work()
     except Exception as error:  # noqa: BLE001 - the workload's code is not ours: whatever it raises is an outcome
         outcome, failure = _outcome_of(error, folder, rank)
+        print(failure.traceback, file=sys.stderr, flush=True)  # the log is where a person looks first
         found = {"outcome": outcome, "failure": failure}
     record = TrialRecord.of(spec, started, **found)
     if rank == 0:
@@ -127,15 +136,29 @@ def classify(error: Exception) -> tuple[Outcome, Failure]:
 def as_failure(error: BaseException) -> Failure:
     """An exception as data."""
     text = "".join(traceback.format_exception(error))
-    return Failure(type=type(error).__name__, message=str(error), traceback=text)
+    return Failure(type=type(error).__name__, message=str(error), where=_place(error), traceback=text)
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line that is neither ours nor a library's; of an error inside those the innermost."""
+    frames = traceback.extract_tb(error.__traceback__)
+    libraries = (*sysconfig.get_paths().values(), str(Path(__file__).parents[1]))
+    own = [frame for frame in frames if not frame.filename.startswith((*libraries, "<"))] or frames
+    return next((f"{one.filename}:{one.lineno}, in {one.name}: {one.line}" for one in own[::-1]), "")
+
+
+MEASURE = {
+    Kind.TIMING: timing_trial,
+    Kind.COUNTING: counting_trial,
+    Kind.EVIDENCE: evidence_trial,
+    Kind.COURSE: course_trial,
+}
 
 
 def _run(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
     """Everything between start and record, as fields of the record."""
     with set_up(spec, folder, rank) as scene:
-        measure = {Kind.TIMING: timing_trial, Kind.COUNTING: counting_trial, Kind.EVIDENCE: evidence_trial}[
-            spec.kind
-        ]
+        measure = MEASURE[spec.kind]
         return scene.measure(spec, lambda: measure(scene.workload, spec, folder, scene.device, scene.log))
 
 
@@ -280,7 +303,7 @@ def _prepare_process(spec: TrialSpec, device: Device, rank: int, folder: Path) -
 def log_of(levels: dict[str, Level], spec: TrialSpec, folder: Path, rank: int) -> BufferedLog | LiveLog:
     """Choose where rows of metrics go: into memory, unless a level sends them from inside the loop."""
     intervals = [level.commit_every for level in levels.values() if level.commit_every]
-    if not intervals or spec.kind is Kind.EVIDENCE or rank > 0:
+    if not intervals or spec.kind in (Kind.EVIDENCE, Kind.COURSE) or rank > 0:
         return BufferedLog()
     return LiveLog(min(intervals), folder / "scratch")
 
@@ -299,7 +322,6 @@ def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: Buff
         world=spec.world,
         memory_budget=spec.measure.memory_bytes,
         log=log,
-        kind=spec.kind.value,
         deadline=time.monotonic() + spec.measure.timeout_s,
     )
 

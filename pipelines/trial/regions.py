@@ -59,6 +59,7 @@ class Timing:
         self._clock = clock_for(device)
         self._compiling = CompileCounting()
         self._warm = _Warm([], True)
+        self._steps = 0
         self._job_waits = True
 
     def __enter__(self) -> Timing:
@@ -73,6 +74,7 @@ class Timing:
         write_status(folder, "warming up")
         self._clock.reset_peak()
         self._warm = _warm_up(self._workload, self._clock, self._compiling, self._spec)
+        self._steps = len(self._warm.walls_ns)
         _settle_collector(self._workload)
 
     @property
@@ -93,11 +95,13 @@ class Timing:
             clock.reset_peak()
             self._log.clear()
             series, units, alarm = _timed_jobs(workload, clock, self._compiling, spec)
+            self._steps = 0
             self._job_waits = False
         else:
             _iterate(workload, _NoMarks(), discarded)
             clock.reset_peak()
-            series, units, alarm = _timed_steps(workload, clock, self._compiling, spec, self._log)
+            series, units, alarm, steps = _timed_steps(workload, clock, self._compiling, spec, self._log)
+            self._steps += discarded + steps
         peak = clock.peak_bytes()
         region_ns = sum(part.region_ns for part in series)
         write_status(folder, "saving")
@@ -117,11 +121,16 @@ class Timing:
             "alarm": alarm,
             "compile_s": compiled.get("compile_s") or 0.0,
             "recompiles": int(compiled.get("recompiles") or 0),
-            "counters": {name: compiled.get(name) for name in FOUND_ON_DISK},
+            "counters": {**self._counters(), **{name: compiled.get(name) for name in FOUND_ON_DISK}},
             "peak_bytes": peak,
             "mfu": share_of_peak(workload.work(), units, region_ns, self._device, spec.world),
-            "numbers": _plain(workload.evidence().numbers),
+            "numbers": numbers_of(workload),
+            "reached": self._steps,
         }
+
+    def _counters(self) -> dict[str, float]:
+        """The workload's own counts since set-up, of steps-shaped work for one iteration."""
+        return {name: value / (self._steps or 1) for name, value in self._workload.counters().items()}
 
 
 def _refuse_nothing(series: Sequence[Series], units: float) -> None:
@@ -186,9 +195,7 @@ def evidence_trial(
 ) -> dict[str, Any]:
     """Run a fixed number of iterations, or one job, deterministically, and keep what was computed."""
     write_status(folder, "computing evidence")
-    # Filling every empty tensor would cost far more than determinism itself.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    _begin_evidence(workload)
     training, states = workload.replayable(), Path(spec.replay) if spec.replay else None
     replayed = Evidence()
 
@@ -201,7 +208,9 @@ def evidence_trial(
     else:
         _iterate(workload, _NoMarks(), spec.measure.evidence_iterations)
     units = workload.progress()
+    numbers = numbers_of(workload)
     evidence = workload.evidence()
+    evidence.numbers = {**workload.numbers(), **evidence.numbers}
     if training is not None and states is not None and not own:
         replayed = replay.repeat(training, step, states)
     evidence.tensors = {
@@ -209,7 +218,41 @@ def evidence_trial(
     }
     evidence.parts |= replayed.parts
     write_evidence(folder, evidence)
-    return {"units": units, "numbers": _plain(evidence.numbers)}
+    reached = 0 if workload.shape == "job" else spec.measure.evidence_iterations
+    return {"units": units, "numbers": numbers, "reached": reached}
+
+
+def course_trial(
+    workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
+) -> dict[str, Any]:
+    """Run on as evidence trials do, and ask for numbers at the iterations that timing trials ended at."""
+    write_status(folder, "following the numbers")
+    _begin_evidence(workload)
+    course, reached = {}, 0
+    for iterations in spec.numbers_at:
+        _iterate(workload, _NoMarks(), iterations - reached)
+        reached = iterations
+        course[reached] = numbers_of(workload)
+    return {"units": workload.progress(), "course": course, "reached": reached}
+
+
+def _begin_evidence(workload: Workload) -> None:
+    """Compute deterministically from here on; what prepares evidence draws nothing that steps would draw."""
+    # Filling every empty tensor would cost far more than determinism itself.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
+        workload.prepare_evidence()
+
+
+UNITS = "units"
+"""The number that every workload has: units so far, of a job those of the last one."""
+
+
+def numbers_of(workload: Workload) -> dict[str, float]:
+    """Figures of the results so far."""
+    numbers = {name: float(value) for name, value in workload.numbers().items()}
+    return {**numbers, UNITS: float(workload.progress())}
 
 
 def _warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec) -> _Warm:
@@ -263,11 +306,11 @@ class _Warm:
 
 def _timed_steps(
     workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec, log: MetricLog
-) -> tuple[list[Series], float, str | None]:
-    """One region of whole cadences; a region that does not look steady is measured once more."""
+) -> tuple[list[Series], float, str | None, int]:
+    """One region of whole cadences, again where it does not look steady; last, the iterations it took."""
     iterations = _whole_cadences(workload, spec.measure.iterations)
     alarm = None
-    for _ in range(2):
+    for tries in (1, 2):
         log.clear()
         units_before = workload.progress()
         recorder = Recorder(clock)
@@ -281,8 +324,8 @@ def _timed_steps(
         alarm = "compiled inside the timed region" if compiling.poll() else None
         alarm = alarm or region_alarm(series.wall_ns, series.flags, workload.cadence)
         if not _agreed(alarm is not None, spec.world):
-            return [series], units, None
-    return [series], units, alarm or "another rank was not steady"
+            return [series], units, None, tries * iterations
+    return [series], units, alarm or "another rank was not steady", tries * iterations
 
 
 def _timed_jobs(
@@ -373,10 +416,6 @@ def _arrays(series: Series) -> dict[str, np.ndarray]:
         arrays["device_ns"] = series.device_ns
     arrays |= {f"host_{name}": values for name, values in series.host_phases.items()}
     return arrays | {f"device_{name}": values for name, values in series.device_phases.items()}
-
-
-def _plain(numbers: dict[str, float]) -> dict[str, float]:
-    return {name: float(value) for name, value in numbers.items()}
 
 
 def _as_array(tensor: Any) -> np.ndarray:

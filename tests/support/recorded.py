@@ -93,7 +93,12 @@ class Built:
         return path
 
     def add_round(self, arm: Arm, number: int, **changes: Any) -> Path:
-        fields = {"units": 70.0, "region_ns": 5_000_000 * (number + 1), "warmup_s": 0.5 + number}
+        fields = {
+            "units": 70.0,
+            "iterations": TIMED,
+            "region_ns": 5_000_000 * (number + 1),
+            "warmup_s": 0.5 + number,
+        }
         fields |= {"peak_bytes": 2_000_000, "mfu": 0.1}
         facts = {
             "torch": "2.13.0",

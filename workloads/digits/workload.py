@@ -52,13 +52,15 @@ class Digits(Training):
             fullgraph=True,
         )
 
+    def numbers(self) -> dict[str, float]:
+        """Figures of every training, and the norm of all parameters."""
+        return {**super().numbers(), "parameter_norm": flat(self.model.parameters()).norm().item()}
+
     def evidence(self) -> Evidence:
         """What every training shows, and the probe's logits [N, classes] along the arm's own path."""
-        found = super().evidence()
-        found.numbers["parameter_norm"] = flat(self.model.parameters()).norm().item()
-        if found.tensors:
-            found.tensors["probe_logits"] = self._probe_logits()
-        return found
+        shown = super().evidence()
+        shown.tensors["probe_logits"] = self._probe_logits()
+        return shown
 
     def _probe_logits(self) -> Tensor:
         pieces = self._pieces(self.probe())

@@ -63,7 +63,8 @@ def train(config: LatentWireConfig, levels: dict[str, LevelValue], steps: int, f
     workload = LatentWire()
     saved = _SavedPeak()
     try:
-        workload.setup(config, levels, Context(device, folder, folder, kind="evidence"))
+        workload.setup(config, levels, Context(device, folder, folder))
+        workload.prepare_evidence()
         for step in range(steps):
             with saved if step == 0 and device.type == "cpu" else nullcontext():
                 workload.step(NullClock())

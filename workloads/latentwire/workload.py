@@ -78,7 +78,7 @@ class LatentWire(Workload):
         self._prepare_data()
         self._fill_teacher_caches()
         self._spread_models()
-        self._probe = self._probe_gradient() if context.kind == "evidence" else {}
+        self._probe: dict[str, Tensor] = {}
         self._start_loading()
         self._periodic()
 
@@ -356,26 +356,38 @@ class LatentWire(Workload):
         batched = self._levels["decode"] == "batched"
         return evaluate.evaluate(self._objective, self._layouts, self._corpus.held_out, max_new, batched)
 
+    def prepare_evidence(self) -> None:
+        """Terms and gradient of one window of fixed rows along this arm's path, at the initial parameters."""
+        counts = Counter(self._counts)
+        self._probe = self._probe_gradient()
+        self._counts.clear()
+        self._counts.update(counts)
+
     def _probe_gradient(self) -> dict[str, Tensor]:
-        """Evidence of one window of fixed rows along this arm's path, at the initial parameters."""
         numbers = list(range(min(self._config.sizes.probe_rows, len(self._corpus))))
         if self._picker is not None:
             window = self._picker.of_list(numbers)
         else:
             window = moving.Mover(self._device, False, False, Counter())(self._collator.window(numbers))
-        found = probes.probe_gradient(
+        return probes.probe_gradient(
             window, self._accumulator, self._objective, self._updates, self._ranks, self._phase
         )
-        self._counts.clear()
-        return found
+
+    def numbers(self) -> dict[str, float]:
+        """The last loss, and the norm of everything that is trained."""
+        self._metrics.flush()
+        trained = [p.detach().double().norm() for group in self._updates.groups.values() for p in group]
+        return {
+            "last_loss": self._metrics.history[-1] if self._metrics.history else math.nan,
+            "parameter_norm": torch.stack(trained).norm().item(),
+        }
 
     def evidence(self) -> Evidence:
-        """The probe's terms and gradient, the losses so far and greedy answers; elsewhere a few numbers."""
+        """The probe's terms and gradient, the losses so far, greedy answers and a few numbers."""
         self._metrics.flush()
         caches = [model.teacher.cache for model in self._objective.models.values()]
         numbers = {
             "examples": self.progress(),
-            "last_loss": self._metrics.history[-1] if self._metrics.history else math.nan,
             "skipped": float(self._updates.skipped.item()),
             "excluded_examples": float(self._corpus.excluded),
             "rows_chosen": float(self._shape.micro),
@@ -383,8 +395,6 @@ class LatentWire(Workload):
             "oom_deaths": 0.0,  # whoever dies leaves no evidence
             "teacher_build_s": sum(cache.cost() for cache in caches if cache is not None),
         }
-        if self._context.kind != "evidence":
-            return Evidence(numbers=numbers)
         numbers |= self._attention_speedup()
         losses = torch.tensor(list(self._metrics.history), dtype=self._shape.dtype)
         ids, close = (torch.cat(parts) for parts in zip(*self._ranks.gathered(self._greedy()), strict=True))

@@ -252,6 +252,7 @@ MEAN_EXCESS = 5e-7
 CHECKS = (
     Check("probe_gradient", Comparator.RELATIVE, PROBE_BOUND),
     Check("probe_hessian", Comparator.RELATIVE, PROBE_BOUND),
+    Check("loss_mean", Comparator.ABSOLUTE, MAX_EXCESS),  # of timed jobs too
     Check("max_gradient", Comparator.AT_MOST, MAX_GRADIENT, against="oracle"),
     Check("max_excess", Comparator.AT_MOST, MAX_EXCESS, against="oracle"),
     Check("mean_excess", Comparator.AT_MOST, MEAN_EXCESS, against="oracle"),

@@ -108,13 +108,18 @@ class Probe1D(JobOfPasses, Workload):
         names = {"b": "intercept", "w": "coef"}
         return {names.get(name, name): value.cpu().numpy() for name, value in self.job.results.items()}
 
+    def numbers(self) -> dict[str, float]:
+        """The mean loss over the pairs of the finished job."""
+        return {"loss_mean": float(self.results()["loss"].mean())} if "loss" in self.job.results else {}
+
     def evidence(self) -> Evidence:
-        """Figures of the finished job; in evidence trials also parameters, pass probes and the oracle."""
+        """Figures of the finished job, parameters, pass probes and the oracle."""
         if not self.job.results:
             return Evidence()
         results = self.results()
         evaluated = results["evals"]
         numbers = {
+            **self.numbers(),
             "pairs": float(self.job.solved_pairs),
             "evaluations_per_pair": float(evaluated.mean()),
             "evaluations_p99": float(np.percentile(evaluated, 99)),
@@ -122,8 +127,6 @@ class Probe1D(JobOfPasses, Workload):
             "sampled_share": self.sampled_share,
         }
         numbers |= {f"reason_{number}": float((results["reason"] == number).sum()) for number in range(4)}
-        if self.context.kind != "evidence":
-            return Evidence(numbers=numbers)
         self._write(results)
         judged = judging.full(self.task, self.job, results, self._minimum_file())
         return Evidence(judged.tensors, {**numbers, **judged.numbers, **self._class_summary(results)})

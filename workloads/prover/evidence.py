@@ -27,8 +27,18 @@ MOST_ROWS = 64
 """Rows of the slab on which different candidates are compared with copies of one."""
 
 
-def collect(job: Job, full: bool) -> Evidence:
-    """Numbers of the job; if `full`, tensors by candidate and query and the oracle's provable queries."""
+def numbers(job: Job) -> dict[str, float]:
+    """Share of proofs and mean depth over candidates that no rounding can turn; nothing before the end."""
+    if not job.results:
+        return {}
+    outcome = _joined([result.outcome for result in job.results.values()])
+    sure = ~outcome["ambiguous"]
+    means = {name: outcome[name][sure].mean() if sure.any() else 0.0 for name in ("success", "depth")}
+    return {f"{name}_unambiguous": float(mean) for name, mean in means.items()}
+
+
+def collect(job: Job) -> Evidence:
+    """Figures of the job, tensors by candidate and query, and the oracle's provable queries."""
     modes = job.results
     found = {mode: ranked(result.outcome, result.sizes) for mode, result in modes.items()}
     per_mode = {mode: metrics(ranks.rank) for mode, ranks in found.items()}
@@ -42,8 +52,6 @@ def collect(job: Job, full: bool) -> Evidence:
     numbers |= time_of_steps(job.step_rows, job.task.slab)
     numbers |= {"queries": float(len(job.task.queries)), "modes": float(len(modes))}
     numbers["ms_per_candidate"] = 1e3 * numbers["evaluation_s"] / numbers["candidates"]
-    if not full:
-        return Evidence(numbers=numbers)
     numbers["varied_over_short"] = varied_over_short(job)
     provable = provable_queries(job)
     for mode, ranks in found.items() if provable.any() else ():

@@ -226,11 +226,17 @@ class Prover(JobOfPasses, Workload):
             "predicted_bytes": float(machinery.memory.peak_bytes(rows)),
         }
 
+    def prepare_evidence(self) -> None:
+        """Keep the actions of every candidate, which the oracle follows."""
+        self.task.traces = True
+
+    def numbers(self) -> dict[str, float]:
+        """Candidates that were proved, and how deep, of the finished job."""
+        return judging.numbers(self.job)
+
     def evidence(self) -> Evidence:
-        """Metrics of the finished job; in evidence trials also outcomes and the oracle's figures."""
-        if not self.job.results:
-            return Evidence()
-        return judging.collect(self.job, full=self.context.kind == "evidence")
+        """Metrics and outcomes of the finished job, and the oracle's figures."""
+        return judging.collect(self.job) if self.job.results else Evidence()
 
     def data_digest(self) -> str:
         """Data, candidates and policy: what runs must share to be compared."""

@@ -53,8 +53,11 @@ class Spd(Workload):
         )
         self._totals: list[Tensor] = []
         self._probe: Probe | None = None
-        if context.kind == "evidence":
-            self._probe = Probe.of(self.training, self.builder.first_batch())
+        self.training.parts.counts.clear()
+
+    def prepare_evidence(self) -> None:
+        """Gradients and terms of the first rows, at the initial values."""
+        self._probe = Probe.of(self.training, self.builder.first_batch())
         self.training.parts.counts.clear()
 
     def step(self, clock: Clock) -> None:
@@ -67,27 +70,29 @@ class Spd(Workload):
         """Positions trained on since `setup`."""
         return float(self.training.parts.counts["positions"])
 
-    def evidence(self) -> Evidence:
-        """Figures of the training; in evidence trials losses, gradients and divergences too.
+    def numbers(self) -> dict[str, float]:
+        """The last loss.
 
         Raises
         ------
         DivergedError
             A loss is no number: there is nothing to judge.
         """
+        self.training.parts.metrics.check(self.training.step)
+        return {"last_loss": float(self.training.total)}
+
+    def evidence(self) -> Evidence:
+        """Losses, gradients and divergences, and figures of the training."""
         parts = self.training.parts
-        parts.metrics.check(self.training.step)
         numbers = {
             "positions": self.progress(),
-            "last_loss": float(self.training.total),
             "exact_faithfulness": exact_faithfulness(self.builder.device, self.builder.autocast()),
             "pgd_steps": float(max((loss.steps for loss in parts.recipe.losses), default=0)),
         }
-        if self._probe is None:
-            return Evidence(numbers=numbers)
         losses = torch.stack(self._totals).to(self.builder.dtype).cpu() if self._totals else torch.zeros(0)
-        tensors = {"losses": losses, **self._probe.tensors()}
-        return Evidence(tensors, {**numbers, **self._probe.numbers()})
+        if self._probe is None:
+            return Evidence({"losses": losses}, numbers)
+        return Evidence({"losses": losses, **self._probe.tensors()}, {**numbers, **self._probe.numbers()})
 
     def counters(self) -> Mapping[str, float]:
         """Counts since `setup`, made where the work is done and not where a level is read."""

@@ -104,7 +104,7 @@ class Training(Workload):
         self.device = torch.device(context.device.type)
         self.counts = Counter[str]()
         self.iteration = 0  # of the whole training, across resumptions
-        precision.set_tf32(self.levels["tf32"] == "on", self._endings, strict=context.kind == "evidence")
+        precision.set_tf32(self.levels["tf32"] == "on", self._endings)
         torch.manual_seed(context.seed)
         self._parts = self.build(config, levels, context)
         self._refuse_levels_without_parts()
@@ -112,8 +112,12 @@ class Training(Workload):
         self._endings.callback(self._stop_loading)
         self._choose_paths()
         self._begin_periodic_work()
-        # Only where it is compared: the pass would compile, and move that cost out of the first iteration.
-        self._first_gradient = self._gradient() if context.kind == "evidence" else None
+        self._first_gradient: Tensor | None = None
+
+    def prepare_evidence(self) -> None:
+        """Take TF32 from convolutions, and the first gradient: a pass that would compile elsewhere too."""
+        precision.set_tf32(self.levels["tf32"] == "on", self._endings, strict=True)
+        self._first_gradient = self._gradient()
 
     def _refuse_levels_without_parts(self) -> None:
         for toggle, part in ACTS_ON.items():
@@ -234,18 +238,20 @@ class Training(Workload):
         """Examples trained on since `setup`."""
         return float(self.counts["examples"])
 
+    def numbers(self) -> dict[str, float]:
+        """The last loss that has arrived, and figures of the held-out rows."""
+        history = self._losses.history
+        return {"last_loss": history[-1].item() if history else math.nan, **self._evaluate()}
+
     def evidence(self) -> Evidence:
-        """Losses, the first gradient and parameters; in other trials than evidence trials only numbers."""
-        history = list(self._losses.history)
-        last = history[-1].item() if history else math.nan
-        numbers = {"examples": self.progress(), "last_loss": last, **self._evaluate()}
-        if self._first_gradient is None:
-            return Evidence(numbers=numbers)
+        """Losses, the first gradient and parameters."""
+        history, numbers = list(self._losses.history), {"examples": self.progress()}
         tensors = {
             "losses": torch.stack(history).float().cpu() if history else torch.zeros(0),
-            "first_gradient": self._first_gradient,
             "parameters": flat(self.model.parameters()),
         }
+        if self._first_gradient is not None:
+            tensors["first_gradient"] = self._first_gradient
         if self._parts.save_every:
             numbers["checkpoint_error"] = checkpoints.error_of(
                 self._writer, self.state_dict, self.model, self.checkpoint_file

@@ -36,7 +36,7 @@ class Sweep:
     def exclusions(self, **limits) -> Exclusions:
         progress = read_progress(self.folder, self.manifest)
         agreement = Agreement(self.manifest, Spinner, progress, read_evidence)
-        return Exclusions(self.manifest, ArmRecords(progress), agreement, **limits)
+        return Exclusions(self.manifest, ArmRecords(progress, self.manifest.packs), agreement, **limits)
 
 
 @pytest.fixture

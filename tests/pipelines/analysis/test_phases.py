@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.analysis.phases import phase_table, phases_of
+from pipelines.analysis.phases import phases_of, read_series
 from pipelines.store.records import write_iterations
 from pipelines.trial.series import NO_TIME
 
@@ -27,6 +27,9 @@ def trials(tmp_path, **series) -> pl.DataFrame:
                 "round": len(rows),
                 "used": True,
                 "units": 10.0,
+                "outcome": "ok",
+                "iterations": len(arrays["wall_ns"]) if arrays else 1,
+                "region_s": 1.0,
             }
         )
         rows[-1]["folder"] = str(tmp_path / name)
@@ -34,29 +37,46 @@ def trials(tmp_path, **series) -> pl.DataFrame:
 
 
 def test_phases_are_totals_by_units_and_the_iteration_is_a_median(tmp_path):
-    table, damaged = phase_table(
-        trials(tmp_path, a0={"wall_ns": [100, 100, 400], "host_forward": [60, 60, 0]})
-    )
-    median, shares = phases_of(table, "a")
-    assert (median, damaged) == (100, [])
+    read = read_series(trials(tmp_path, a0={"wall_ns": [100, 100, 400], "host_forward": [60, 60, 0]}))
+    median, shares = phases_of(read.phases, "a")
+    assert (median, read.unreadable) == (100, [])
     assert [(share.phase, share.on, share.ns_per_unit) for share in shares] == [("forward", "host", 12.0)]
 
 
 def test_rounds_are_joined_by_their_median_and_the_longest_phase_comes_first(tmp_path):
     series = {f"a{n}": {"wall_ns": [100], "host_short": [10 * n], "host_long": [50]} for n in (1, 2, 9)}
-    _, shares = phases_of(phase_table(trials(tmp_path, **series))[0], "a")
+    _, shares = phases_of(read_series(trials(tmp_path, **series)).phases, "a")
     assert [(share.phase, share.ns_per_unit) for share in shares] == [("long", 5.0), ("short", 2.0)]
 
 
 @pytest.mark.parametrize(("device", "on", "time"), [([30, 30], "device", 6.0), ([30, NO_TIME], "host", 2.0)])
 def test_the_devices_clock_counts_where_it_is_complete(tmp_path, device, on, time):
     arrays = {"wall_ns": [50, 50], "host_forward": [10, 10], "device_forward": device}
-    _, shares = phases_of(phase_table(trials(tmp_path, a0=arrays))[0], "a")
+    _, shares = phases_of(read_series(trials(tmp_path, a0=arrays)).phases, "a")
     assert [(share.on, share.ns_per_unit) for share in shares] == [(on, time)]
 
 
 def test_a_missing_series_is_named_and_the_others_stand(tmp_path):
-    table, damaged = phase_table(trials(tmp_path, a0=None, b0={"wall_ns": [5]}))
-    assert len(damaged) == 1 and "a0" in damaged[0]
-    assert phases_of(table, "a") == (None, ())
-    assert phases_of(table, "b")[0] == 5
+    read = read_series(trials(tmp_path, a0=None, b0={"wall_ns": [5]}))
+    assert len(read.unreadable) == 1
+    assert "a0" in read.unreadable[0]
+    assert phases_of(read.phases, "a") == (None, ())
+    assert phases_of(read.phases, "b")[0] == 5
+    assert not read.contradictions
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"region_s": 5e-8}, "its region of 5e-08 s is shorter than its iterations, 1e-07 s"),
+        ({"iterations": 1}, "it counts 1 iterations, and its series has 2"),
+        ({"units": 0.0}, "it ended well with 0 units of work"),
+    ],
+)
+def test_a_record_that_contradicts_its_iterations_is_named_and_gives_no_phases(tmp_path, changes, why):
+    table = trials(tmp_path, a0={"wall_ns": [50, 50]}, b0={"wall_ns": [50, 50]})
+    broken = [row | changes if row["arm"] == "a" else row for row in table.to_dicts()]
+    read = read_series(pl.DataFrame(broken))
+    assert read.contradictions == {str(tmp_path / "a0"): why}
+    assert phases_of(read.phases, "a") == (None, ())
+    assert phases_of(read.phases, "b")[0] == 50

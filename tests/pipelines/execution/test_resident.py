@@ -146,7 +146,7 @@ def test_jobs_take_turns_too(command, prepared: Prepare) -> None:
     run.run()
     records = timings(run)
     # One job is discarded in warm-up; then each turn is a whole job of its own.
-    assert [records[n].numbers["jobs"] for n in range(4)] == [2.0, 3.0, 2.0, 3.0]
+    assert [records[n].counters["jobs"] for n in range(4)] == [2.0, 3.0, 2.0, 3.0]
     assert {record.units for record in records.values()} == {5.0}
 
 

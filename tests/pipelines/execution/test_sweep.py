@@ -406,7 +406,7 @@ def test_whole_jobs_are_timed_after_one_discarded_job(command, run_sweep: Run) -
         for arms in tries.values()
         for f in arms.values()
     )
-    assert record.numbers["jobs"] == 3
+    assert record.counters["jobs"] == 3
     assert trials["units"].to_list() == [10.0, 10.0]
     # Five ticks of 4 ms each: a tick cannot be shorter than its sleep.
     assert trials["ns_per_unit"].min() >= 4e6

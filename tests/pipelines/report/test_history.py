@@ -94,3 +94,9 @@ def test_all_arms_of_the_newest_version_are_shown_by_default() -> None:
     history.show(console, [version("a", 1), version("b", 2, fast=0.4)], [], 0.05)
     text = console.export_text()
     assert "naive: time per pair" in text and "fast: time per pair" in text and "faster" in text
+
+
+@pytest.mark.parametrize(("fast", "slower"), [(0.6, True), (0.5, False), (0.4, False)])
+def test_history_says_whether_anything_became_slower(fast: float, slower: bool) -> None:
+    versions = [version("a", 1), version("b", 2, fast=fast)]
+    assert history.show(Console(file=io.StringIO()), versions, ["fast"], 0.05) is slower

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from toys.stack import is_timed
 from workloads.api import (
     Check,
     Claim,
@@ -129,7 +130,7 @@ class Spinner(Workload):
         self.repeats = 2 if levels["work"] == "double" else 1
         self.products, self.steps, self.flips, self.trace = config.products, 0, 0, []
         self.ranks = float(context.world)
-        if GATE and context.kind == "timing":
+        if GATE and is_timed():
             pass_gate(Path(GATE))
         if levels["trouble"] == "raise":
             raise RuntimeError("the toy was told to raise")
@@ -160,9 +161,9 @@ class Spinner(Workload):
                 raise MemoryError("the toy was told to run out of memory")
             case "exit":
                 os._exit(3)
-            case "fourth_turn" if self.context.kind == "timing" and self.steps > 22:
+            case "fourth_turn" if is_timed() and self.steps > 22:
                 os.kill(os.getpid(), signal.SIGKILL)
-            case "late" if self.context.kind == "timing" and self.steps > 3:
+            case "late" if is_timed() and self.steps > 3:
                 raise ValueError("the toy failed while being timed")
 
     def progress(self) -> float:
@@ -170,8 +171,11 @@ class Spinner(Workload):
 
     def evidence(self) -> Evidence:
         trace = np.asarray(self.trace)
-        numbers = {"count": float(len(trace)), "ranks": self.ranks, "variable": float(SEEN_AT_IMPORT == "on")}
-        return Evidence({} if self.context.kind == "timing" else {"trace": trace}, numbers)
+        return Evidence({"trace": trace})
+
+    def numbers(self) -> dict[str, float]:
+        seen = {"ranks": self.ranks, "variable": float(SEEN_AT_IMPORT == "on")}
+        return {"count": float(len(self.trace)), **seen}
 
     def counters(self) -> dict[str, float]:
         return {"products": self.steps * self.products * self.repeats, "flips": self.flips}

@@ -44,11 +44,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
         folder.mkdir()
         facts = Device(type=device, cores=2, compiler=True)
         context = Context(
-            facts, scratch_dir=folder, cache_dir=tmp_path, seed=seed, kind=kind, log=log or (lambda row: None)
+            facts, scratch_dir=folder, cache_dir=tmp_path, seed=seed, log=log or (lambda row: None)
         )
         workload = Digits()
         running.append(workload)
         workload.setup(DigitsConfig(**(config or {})), {**BASELINE, **levels}, context)
+        if kind == "evidence":
+            workload.prepare_evidence()
         return workload
 
     yield make

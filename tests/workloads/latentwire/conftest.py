@@ -54,12 +54,13 @@ def start(cache_dir: Path, tmp_path: Path) -> Iterator[Callable[..., LatentWire]
             scratch_dir=tmp_path,
             cache_dir=cache or cache_dir,
             seed=seed,
-            kind=kind,
             log=log or (lambda row: None),
         )
         workload = LatentWire()
         running.append(workload)
         workload.setup(made, chosen, context)
+        if kind == "evidence":
+            workload.prepare_evidence()
         return workload
 
     yield make

@@ -49,15 +49,12 @@ def set_up(cache_dir: Path, tmp_path: Path) -> Callable[..., Probe1D]:
         made = Probe1DConfig(**config)
         rows: list[Mapping[str, float]] = []
         context = Context(
-            device=device,
-            scratch_dir=tmp_path,
-            cache_dir=cache_dir,
-            kind=kind,
-            log=rows.append,
-            memory_budget=budget,
+            device=device, scratch_dir=tmp_path, cache_dir=cache_dir, log=rows.append, memory_budget=budget
         )
         workload = Probe1D()
         workload.setup(made, Space(Probe1D.toggles, made, device).closure(levels), context)
+        if kind == "evidence":
+            workload.prepare_evidence()
         workload.rows = rows  # type: ignore[attr-defined]
         return workload
 

@@ -59,15 +59,12 @@ def set_up(cache_dir: Path, tmp_path: Path) -> Callable[..., Prover]:
         made = ProverConfig(**config)
         rows: list[Mapping[str, float]] = []
         context = Context(
-            device=HERE,
-            scratch_dir=tmp_path,
-            cache_dir=cache_dir,
-            kind=kind,
-            log=rows.append,
-            memory_budget=budget,
+            device=HERE, scratch_dir=tmp_path, cache_dir=cache_dir, log=rows.append, memory_budget=budget
         )
         workload = Prover()
         workload.setup(made, Space(Prover.toggles, made, HERE).closure(levels), context)
+        if kind == "evidence":
+            workload.prepare_evidence()
         workload.rows = rows  # type: ignore[attr-defined]
         return workload
 

@@ -63,8 +63,9 @@ def on_device(cache_dir, tmp_path, run_to_end):
         device = Device("cuda", 1, torch.cuda.get_device_name(), capability=(major, minor), compiler=True)
         made = ProverConfig(**config)
         workload = Prover()
-        context = Context(device=device, scratch_dir=tmp_path, cache_dir=cache_dir, kind="evidence")
+        context = Context(device=device, scratch_dir=tmp_path, cache_dir=cache_dir)
         workload.setup(made, Space(Prover.toggles, made, device).closure(levels), context)
+        workload.prepare_evidence()
         return run_to_end(workload)
 
     return run

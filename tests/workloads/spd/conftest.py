@@ -81,16 +81,13 @@ def start(cache_dir: Path, tmp_path: Path) -> Iterator[Start]:
         folder.mkdir()
         made = SpdConfig(**(config or {}))
         context = Context(
-            device,
-            scratch_dir=folder,
-            cache_dir=cache_dir,
-            seed=seed,
-            kind=kind,
-            log=log or (lambda row: None),
+            device, scratch_dir=folder, cache_dir=cache_dir, seed=seed, log=log or (lambda row: None)
         )
         workload = Spd()
         running.append(workload)
         workload.setup(made, Space(Spd.toggles, made, device).closure(levels), context)
+        if kind == "evidence":
+            workload.prepare_evidence()
         return workload
 
     yield make

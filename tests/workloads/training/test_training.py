@@ -75,12 +75,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
         facts = Device(cores=2, compiler=True)
         scratch_dir = tmp_path / str(len(running))
         scratch_dir.mkdir()
-        context = Context(
-            facts, scratch_dir=scratch_dir, cache_dir=tmp_path, kind=kind, log=log or (lambda row: None)
-        )
+        context = Context(facts, scratch_dir=scratch_dir, cache_dir=tmp_path, log=log or (lambda row: None))
         workload = Small()
         running.append(workload)
         workload.setup(config or Config(), {**BASELINE, **levels}, context)
+        if kind == "evidence":
+            workload.prepare_evidence()
         for _ in range(steps):
             workload.step(NullClock())
         return workload

@@ -66,6 +66,7 @@ class Task:
     slab : rows of a slab, None for all candidates at once
     budget : bytes that a slab may need
     step : the machinery's step, compiled or not
+    traces : whether actions are kept
     """
 
     kb: KnowledgeBase
@@ -77,6 +78,7 @@ class Task:
     step: StepFunction
     counts: Counts
     context: Context
+    traces: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -119,7 +121,7 @@ class Job:
         task = self.task
         corruptor = Corruptor(task.kb, mode, task.config.corruptions, task.config.corruption_seed)
         source = Source(corruptor, task.queries, task.machinery.corruptions)
-        self.running = Results(task.device, traces=task.context.kind == "evidence")
+        self.running = Results(task.device, traces=task.traces)
         yield from task.machinery.schedule(self._slab(source, self.running), self._timed)
         task.counts.add("corruption_batches", corruptor.batches)
         sizes = source.owners.cpu().numpy()

@@ -114,14 +114,14 @@ def test_values_that_are_no_numbers_end_the_training_by_step_and_loss_whatever_c
 def test_losses_that_nobody_has_read_are_read_before_they_are_judged(start, run) -> None:
     workload = start(config=QUIET, metrics="deferred", kind="evidence")
     run(workload, 1)
-    workload.evidence()
+    workload.numbers()
     with torch.no_grad():
         workload.training.parts.decomposition.component_parameters()[0].fill_(math.nan)
     run(workload, 2)
     with pytest.raises(
         DivergedError, match=r"train/loss/\w+ is nan at step 3 \(.* those of step 1 were numbers\)"
     ):
-        workload.evidence()
+        workload.numbers()
 
 
 @pytest.mark.parametrize("log_every", [1, 100])

@@ -1,0 +1,115 @@
+"""Trials that ended badly: how many of an arm, by which exception, in which line, and where their log is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.analysis.arm_results import short_names
+from pipelines.analysis.columns import NAME_WIDTH, PROSE, Column, Style, Where, soft
+from pipelines.store.progress import BAD, Progress, StoredTrial
+from pipelines.store.records import Manifest, Outcome
+
+
+@dataclass(frozen=True)
+class FailedTrials:
+    """Trials of one arm that ended in the same way.
+
+    Attributes
+    ----------
+    trials : how many of each kind: ``1 evidence, 2 timing``
+    exception : type and message, empty where the process left none
+    where : the line of the workload, with its file and number
+    log : of the last of them
+    retired : whether the arm was not started again
+    """
+
+    arm: str
+    trials: str
+    outcome: Outcome
+    exception: str
+    where: str
+    log: Path
+    retired: bool
+
+    @property
+    def is_mistake(self) -> bool:
+        """Whether somebody has to look; an arm that needs more memory than there is has its answer."""
+        return self.outcome is not Outcome.OOM
+
+
+def failed_trials(progress: Progress, manifest: Manifest) -> tuple[FailedTrials, ...]:
+    """Group the trials that ended badly and that no later attempt at the same has mended."""
+    names = short_names(manifest)
+    groups: dict[tuple[str, Outcome, str], list[StoredTrial]] = {}
+    for trial in _unmended(progress):
+        record = trial.record
+        groups.setdefault((record.arm, record.outcome, _exception(trial)), []).append(trial)
+    return tuple(
+        _failed(names[arm], outcome, exception, trials, _is_retired(progress, manifest, arm))
+        for (arm, outcome, exception), trials in groups.items()
+    )
+
+
+def _unmended(progress: Progress) -> list[StoredTrial]:
+    mended: dict[tuple[object, ...], float] = {}
+    for one in progress.every:
+        if one.record.outcome is Outcome.OK:
+            mended[_place(one)] = max(one.record.ended, mended.get(_place(one), 0.0))
+    bad = (one for one in progress.every if one.record.outcome in BAD)
+    return [one for one in bad if one.record.ended > mended.get(_place(one), -1.0)]
+
+
+def _place(trial: StoredTrial) -> tuple[object, ...]:
+    """What an attempt was made at: a round of a pack, or a trial that is needed once."""
+    record = trial.record
+    pack = record.pack if record.round is not None else None
+    return record.arm, record.kind, pack, record.round, record.replicate
+
+
+def _exception(trial: StoredTrial) -> str:
+    return trial.record.failure.text if trial.record.failure else ""
+
+
+def _is_retired(progress: Progress, manifest: Manifest, arm: str) -> bool:
+    return any(progress.retired(pack.id, [arm]) for pack in manifest.packs if arm in pack.arms)
+
+
+def _failed(
+    arm: str, outcome: Outcome, exception: str, trials: list[StoredTrial], retired: bool
+) -> FailedTrials:
+    counts = Counter(trial.record.kind.value for trial in trials)
+    last, failure = trials[-1], trials[-1].record.failure
+    return FailedTrials(
+        arm=arm,
+        trials=", ".join(f"{number} {kind}" for kind, number in sorted(counts.items())),
+        outcome=outcome,
+        exception=exception,
+        where=failure.where if failure else "",
+        log=last.folder / "log.txt",
+        retired=retired,
+    )
+
+
+FAILURES: tuple[Column[FailedTrials], ...] = (
+    Column("arm", "arm", text=lambda one: one.arm.replace(",", ", "), width=NAME_WIDTH),
+    Column("trials", "trials", text=lambda one: one.trials, doc="that ended so, by kind"),
+    Column(
+        "exception",
+        "ended by",
+        text=lambda one: one.exception or one.outcome.value,
+        width=PROSE,
+        style=lambda one: Style.BAD if one.is_mistake else Style.PLAIN,
+    ),
+    Column("where", "in", text=lambda one: one.where, width=PROSE, optional=True),
+    Column(
+        "retired",
+        "retired",
+        text=lambda one: "retired" if one.retired else "",
+        doc="not started again",
+        optional=True,
+    ),
+    Column("log", "log", text=lambda one: str(one.log), where=Where.PEOPLE, width=PROSE, style=soft),
+)
+"""Of one arm and exception each row."""

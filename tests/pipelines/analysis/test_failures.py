@@ -1,0 +1,104 @@
+"""A trial that failed, of whatever kind, is an end with status 1, an exception, a line and a log."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from measured import change, compared, cost, simulated
+from rich.console import Console
+
+from pipelines.api import Sweep
+from pipelines.commands import sessions
+from pipelines.commands.sweep import show_comparison
+from pipelines.config.types import DesignConfig
+from pipelines.exits import DONE, SOME_FAILED
+from pipelines.store.records import Manifest, SweepFolder
+from pipelines.trial.process import as_failure
+
+RAISED = {"type": "ValueError", "message": "no such file", "where": "mine.py:7, in step: raise ValueError"}
+
+
+@pytest.fixture
+def measured(command) -> tuple[SweepFolder, Manifest]:
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+    return simulated(command(design, measure={"rounds": 4}), cost)
+
+
+def records(folder: SweepFolder, pattern: str) -> list[Path]:
+    return sorted(folder.path.glob(f"trials/*/{pattern}/record.json"))
+
+
+def shown(folder: SweepFolder, manifest: Manifest) -> tuple[int, str]:
+    text = io.StringIO()
+    status = show_comparison(Console(file=text, width=300), Sweep(folder, manifest))
+    return status, text.getvalue()
+
+
+def test_a_sweep_without_failures_ends_with_status_0(measured) -> None:
+    status, text = shown(*measured)
+    assert status == DONE
+    assert "Failed trials" not in text
+
+
+@pytest.mark.parametrize("pattern", ["*-evidence-a0", "*-r003-a0"])
+def test_one_failed_trial_of_any_kind_is_status_1_with_exception_line_and_log(measured, pattern: str) -> None:
+    folder, manifest = measured
+    record = records(folder, pattern)[0]
+    change(record, outcome="failed", failure=RAISED)
+    status, text = shown(folder, manifest)
+    assert status == SOME_FAILED
+    for page in (text, folder.report_file.read_text(), folder.markdown_file.read_text()):
+        assert "ValueError: no such file" in page
+        assert "mine.py:7, in step" in page
+        assert str(record.with_name("log.txt")) in page
+
+
+def test_failures_of_one_kind_are_one_row_that_says_when_the_arm_was_retired(measured) -> None:
+    folder, manifest = measured
+    victim = manifest.effects[0].pairs[0][0]
+    for record in records(folder, "*-r00[12]-a0"):
+        if victim in str(record):
+            change(record, outcome="failed", failure=RAISED)
+    (row,) = compared(folder, manifest).failures
+    assert (row.trials, row.exception, row.retired) == ("2 timing", "ValueError: no such file", True)
+
+
+def test_a_failure_that_a_later_attempt_mended_is_none(measured) -> None:
+    folder, manifest = measured
+    for record in records(folder, "*-r003-a0"):
+        again = record.parent.with_name(record.parent.name.replace("-a0", "-a1"))
+        again.mkdir()
+        (again / "record.json").write_text(record.read_text())
+        change(again / "record.json", attempt=1, ended=2.0)
+        change(record, outcome="failed", failure=RAISED, ended=1.0)
+    assert not compared(folder, manifest).failures
+    assert shown(folder, manifest)[0] == DONE
+
+
+def test_too_little_memory_is_an_answer_and_no_failure_of_the_sweep(measured) -> None:
+    folder, manifest = measured
+    victim = manifest.effects[0].pairs[0][0]
+    for record in records(folder, "*-r*-a0"):
+        if victim in str(record):
+            change(record, outcome="oom", failure={"type": "MemoryError", "message": "no memory"})
+    status, text = shown(folder, manifest)
+    assert status == DONE
+    assert "MemoryError: no memory" in text
+
+
+def test_status_counts_trials_of_all_kinds(measured, capsys, monkeypatch) -> None:
+    folder, _ = measured
+    monkeypatch.setenv("COLUMNS", "120")
+    change(records(folder, "*-evidence-a0")[0], outcome="failed", failure=RAISED)
+    sessions.status(str(folder.path))
+    row = next(line for line in capsys.readouterr().out.splitlines() if "p000" in line)
+    assert row.replace("│", " ").split() == ["p000", "2", "4", "of", "4", "10", "1"]
+
+
+def test_an_exception_is_placed_in_the_line_that_raised_and_not_in_a_library() -> None:
+    with pytest.raises(ValueError, match="invalid literal") as raised:
+        int("seven")
+    assert f"{Path(__file__).name}:" in as_failure(raised.value).where
+    assert 'int("seven")' in as_failure(raised.value).where
