@@ -57,7 +57,7 @@ TRIALS: tuple[Column[Trial], ...] = (
     _recorded("round", int),
     _recorded("attempt", int),
     _recorded("generation", int),
-    file_column("server", lambda trial: trial.record.draw, int),
+    _recorded("server", int),
     file_column("outcome", lambda trial: trial.record.outcome.value),
     file_column("used", lambda trial: trial.used, bool),
     file_column("reason", lambda trial: _reason(trial.record)),

@@ -106,7 +106,8 @@ class EffectResult:
 
 def rounds_of(used: pl.DataFrame, figure: str) -> Rounds:
     """A figure of the used timing trials, ready to be compared."""
-    rows = used.select("pack", "round", "server", "arm", figure).iter_rows()
+    server = pl.coalesce("generation", "server")
+    rows = used.select("pack", "round", server, "arm", figure).iter_rows()
     return Rounds((Cell(*row) for row in rows), figure)
 
 

@@ -290,8 +290,8 @@ class TrialRecord(StoredValue):
 
     @property
     def draw(self) -> int | None:
-        """What trials share addresses and hash seed by: a server, or in older records a generation."""
-        return self.generation if self.server is None else self.server
+        """What trials share addresses and hash seed by: processes that stay, or a server."""
+        return self.server if self.generation is None else self.generation
 
     @property
     def ns_per_unit(self) -> float:

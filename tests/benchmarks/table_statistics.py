@@ -25,9 +25,10 @@ from pipelines.analysis.decisions import decide
 from pipelines.plan.power import LEAST_TO_STOP
 from pipelines.statistics import robust_fit
 from pipelines.statistics.arm_variance import Level
+from pipelines.statistics.claims import ANY_GAIN, Ruling, rule_claim
 from pipelines.statistics.detectable import detectable_effect, pair_error
 from pipelines.statistics.estimates import precise_enough
-from pipelines.statistics.verdicts import Ruling, Verdict, rule_claim
+from pipelines.statistics.verdicts import Verdict
 
 CLAIMS = (Verdict.FASTER, Verdict.SLOWER)
 LAYOUTS = (0.0, 0.005, 0.01, 0.02, 0.05)
@@ -174,9 +175,9 @@ def any_ruled(times: np.ndarray, servers: int) -> bool:
     """Whether a sweep of equal arms bears out a claim of a gain for any of them."""
     decisions = decided(times, servers)
     rulings = [
-        rule_claim("qualitative", None, None, "helps", estimate.at(judgement.holm.level))
-        for estimate, judgement in zip(decisions.estimates.values(), decisions.verdicts.values(), strict=True)
-        if judgement.holm
+        rule_claim(claimed, decisions.verdicts[name], estimate.log_ratio).ruling
+        for name, estimate in decisions.estimates.items()
+        for claimed in (ANY_GAIN, (1.0, 1.1))
     ]
     return any(ruling in (Ruling.CONFIRMED, Ruling.EXCEEDED) for ruling in rulings)
 

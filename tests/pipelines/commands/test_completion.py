@@ -44,7 +44,10 @@ OFFERED = [
     ("perfsweep sweep workload=dig", ["workload=digits"]),
     ("perfsweep sweep workload=mine", ["workload=mine:Mine"]),
     ("perfsweep sweep workload=digits sweep=d", ["sweep=demo"]),
-    ("perfsweep sweep workload=mine:Mine sweep=", ["sweep=ablation", "sweep=quick", "sweep=slow"]),
+    (
+        "perfsweep sweep workload=mine:Mine sweep=",
+        ["sweep=ablation", "sweep=placebo", "sweep=quick", "sweep=slow"],
+    ),
     ("perfsweep sweep cluster=slurm_", ["cluster=slurm_preemptible"]),
     ("perfsweep run cluster=", []),
     ("perfsweep profile ", ["measure=", *SWEEPS, "toggles=", "tracking=", "workload="]),

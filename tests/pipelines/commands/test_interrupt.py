@@ -21,7 +21,8 @@ DEADLINE_S = 120
 COMMAND = [
     *(sys.executable, "-m", "pipelines.cli", "sweep", "workload=toys.spinner:Spinner", "name=toy"),
     *("axes.work=[single]", "tracking=disabled", "measure.rounds=4", "measure.iterations=8"),
-    *("measure.warmup_max=10", "measure.evidence_iterations=2", "measure.counting_iterations=2"),
+    *("measure.servers=1", "measure.timed_parity=false", "measure.warmup_max=10"),
+    *("measure.evidence_iterations=2", "measure.counting_iterations=2"),
 ]
 
 

@@ -67,6 +67,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
         workload={"name": "toys.spinner:Spinner"},
         measure=MeasureConfig(
             rounds=6,
+            servers=1,
             iterations=8,
             warmup_max=10,
             evidence_iterations=4,

@@ -186,7 +186,8 @@ def test_training_lowers_the_loss_and_counts_examples(start: Start) -> None:
     workload = start(kind="timing", steps=60, log=rows.append, gc="frozen")
     assert workload.progress() == 60 * 24
     assert rows[-1]["loss"] < 0.5 * rows[0]["loss"]
-    assert set(workload.evidence().numbers) == {"examples", "last_loss", "error"}
+    assert set(workload.numbers()) == {"last_loss", "error"}
+    assert set(workload.evidence().numbers) == {"examples", "checkpoint_error"}
 
 
 def test_settings_of_the_process_are_put_back(start: Start) -> None:
