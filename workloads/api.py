@@ -7,12 +7,13 @@ only through this module: they never branch on a workload's name.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
+from workloads.allocators import ALLOCATOR
 from workloads.contract import declaration_problems
 from workloads.declarations import (
     REPLAY,
@@ -159,6 +160,24 @@ class Workload:
                 f"workload class {cls.__module__}:{cls.__qualname__} breaks the contract:"
                 f" {'; '.join(problems)}"
             )
+
+    @classmethod
+    def toggles_named(cls, names: Container[str]) -> tuple[Toggle, ...]:
+        """The workload's toggles, and those of any process that a sweep names."""
+        own = {toggle.name for toggle in cls.toggles}
+        return (*cls.toggles, *(one for one in (ALLOCATOR,) if one.name in names and one.name not in own))
+
+    @classmethod
+    def levels_of(cls, levels: Levels) -> dict[str, Level]:
+        """The levels of an arm by toggle, as they are declared.
+
+        Raises
+        ------
+        ConfigError
+            One of them is no level of its toggle.
+        """
+        toggles = {toggle.name: toggle for toggle in cls.toggles_named(levels)}
+        return {name: toggles[name].level(value) for name, value in levels.items()}
 
     def setup(self, config: Any, levels: Levels, context: Context) -> None:
         """Build data, model and optimiser: recorded, not timed. All choices between paths are made here."""

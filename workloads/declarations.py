@@ -137,6 +137,7 @@ class Toggle:
 
     The pipelines know a toggle by what it declares here, never by its name. `owns_collector` says that its
     levels decide when Python's collector runs: no trial of the workload then settles or freezes it.
+    `owns_allocator` says that they decide about malloc: `measure.allocator` then does not.
     """
 
     name: str
@@ -146,6 +147,7 @@ class Toggle:
     numbers: Numbers | None = None
     baselines: tuple[Baseline, ...] = ()
     owns_collector: bool = False
+    owns_allocator: bool = False
 
     def level(self, value: LevelValue | bool) -> Level:
         """The level written as `value` in YAML or on the command line.

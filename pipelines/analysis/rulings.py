@@ -127,7 +127,8 @@ class Ruler:
         self.manifest, self.cls, self.records, self.agreement = manifest, cls, records, agreement
         config = workload_config(cls, manifest.sweep.config)
         self.claims = [claim for claim in cls.claims if claim.speaks_of(config)]
-        self.space = Space(cls.toggles, config, records.device())
+        named = {name for arm in manifest.arms for name in arm.levels}
+        self.space = Space(cls.toggles_named(named), config, records.device())
         self.memory = Decisions({}, {})
 
     def of_effect(

@@ -285,7 +285,7 @@ def _planned(command: RunCommand, device: Device) -> Manifest:
     if not cls.toggles:
         return plan.single_arm(whole, device)
     manifest = plan.make_plan(whole, device)
-    space = plan.Space(cls.toggles, workload, device)
+    space = plan.Space(cls.toggles_named(command.toggles), workload, device)
     groups: dict[str, list[str]] = {}
     for arm in manifest.arms:
         groups.setdefault("exec" if plan.needs_exec(space, arm) else "fork", []).append(arm.id)

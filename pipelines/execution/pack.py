@@ -204,8 +204,7 @@ class PackRun:
         """Levels that shape the process an arm runs in; a pack that forks was planned without any."""
         if self.pack.start == "fork":
             return []
-        toggles = {toggle.name: toggle for toggle in self._cls.toggles}
-        return [toggles[name].level(value) for name, value in arm.levels.items()]
+        return list(self._cls.levels_of(arm.levels).values())
 
     def _spec(
         self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0, **own: Any

@@ -68,7 +68,6 @@ class Agreement:
         self._manifest, self._cls, self._trials, self._read = manifest, cls, trials, read
         self._config = workload_config(cls, manifest.sweep.config)
         self._checks = (REPLAY, *cls.checks)  # first: a single iteration says more than where whole runs end
-        self._toggles = {toggle.name: toggle for toggle in cls.toggles}
         self._evidence: dict[tuple[str, int], Evidence | None] = {}
         self._results: dict[tuple[str, str], ParityResult] = {}
         self._timed = TimedNumbers(manifest, trials)
@@ -152,7 +151,7 @@ class Agreement:
 
     def levels(self, arm: Arm) -> dict[str, Level]:
         """The declared levels of an arm."""
-        return {name: self._toggles[name].level(value) for name, value in arm.levels.items()}
+        return self._cls.levels_of(arm.levels)
 
     def evidence(self, arm_id: str, seed: int = 0) -> Evidence | None:
         """What an arm computed with the seed at this offset, or None."""

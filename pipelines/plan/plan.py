@@ -6,10 +6,10 @@ import dataclasses
 import hashlib
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipelines.config.types import DesignConfig, SweepCommand
+from pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand
 from pipelines.config.validation import workload_config
 from pipelines.plan import designs
 from pipelines.plan.arms import Space
@@ -31,7 +31,7 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         The workload, a toggle, a level, a combination or a design cannot be used.
     """
     cls, config = load_workload(command.workload)
-    space = Space(cls.toggles, config, device)
+    space = Space(cls.toggles_named(_names(command)), config, device)
     code = code_digest(cls)
     name = str(command.workload["name"])
     references = _references(space, command)
@@ -58,7 +58,7 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         config,
         name=sweep_name(command),
         workload=name,
-        measure=command.measure,
+        measure=_measure(command, space),
         code=code,
         references=named,
         tracking=command.tracking,
@@ -76,16 +76,38 @@ def single_arm(command: SweepCommand, device: Device) -> Manifest:
         The workload or its toggles cannot be used.
     """
     cls, config = load_workload(command.workload)
-    space = Space(cls.toggles, config, device)
+    space = Space(cls.toggles_named(command.toggles), config, device)
     code = code_digest(cls)
     name = str(command.workload["name"])
     levels = space.legal(command.toggles)
     arm = Arm(id=arm_id(name, config, levels, code), label=space.label(levels), levels=levels)
     start = "exec" if needs_exec(space, arm) else "fork"
     own = {"name": f"run-{short_name(name)}", "references": {arm.label: arm.id}}
-    sweep = _sweep(cls, config, workload=name, measure=command.measure, code=code, **own)
+    sweep = _sweep(cls, config, workload=name, measure=_measure(command, space), code=code, **own)
     pack = Pack(id="p000", orders=((arm.id,),), start=start)
     return Manifest(sweep=sweep, arms=(arm,), effects=(), packs=(pack,))
+
+
+def _names(command: SweepCommand) -> set[str]:
+    """Every word of a sweep that may be a toggle's name."""
+
+    def words(value: Any) -> Iterator[str]:
+        if isinstance(value, Mapping):
+            yield from map(str, value)
+            value = list(value.values())
+        if isinstance(value, (list, tuple)):
+            for one in value:
+                yield from words(one)
+        elif isinstance(value, str):
+            yield value
+
+    return set(words([command.toggles, command.axes, dataclasses.asdict(command.sweep)]))
+
+
+def _measure(command: SweepCommand, space: Space) -> MeasureConfig:
+    """How trials measure, less what a toggle of the sweep decides."""
+    owned = any(toggle.owns_allocator for toggle in space.toggles.values())
+    return dataclasses.replace(command.measure, allocator="system") if owned else command.measure
 
 
 def _sweep(cls: type[Workload], config: Any, **fields: Any) -> Sweep:

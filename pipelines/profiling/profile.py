@@ -125,8 +125,7 @@ class Profiling:
         fix_imports(manifest.sweep.import_paths)
         cls = registry.find(manifest.sweep.workload)
         self._code = code_digest(cls)
-        toggles = {toggle.name: toggle for toggle in cls.toggles}
-        levels = [toggles[name].level(value) for name, value in arm.levels.items()]
+        levels = cls.levels_of(arm.levels).values()
         self._world = max((level.processes(environment.device_facts()) for level in levels), default=1)
         self._env = {name: value for level in levels for name, value in level.env.items()}
         self._server = (

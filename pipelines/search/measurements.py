@@ -185,7 +185,7 @@ class SearchSweep:
 def _alone(command: SweepCommand, device: Any, reference: Mapping[str, Any]) -> tuple[Space, Manifest]:
     """The reference alone, with nothing to measure yet."""
     cls, config = plan.load_workload(command.workload)
-    space = Space(cls.toggles, config, device)
+    space = Space(cls.toggles_named({*command.toggles, *reference}), config, device)
     # A size may need another toggle's level beside it.
     levels = space.closure({**command.toggles, **reference})
     alone = plan.single_arm(dataclasses.replace(command, toggles=levels), device)

@@ -12,16 +12,8 @@ import ctypes
 import hashlib
 import mmap
 import random
-from collections.abc import Mapping
 
-STEADY: Mapping[str, str] = {
-    "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
-    "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
-    "MALLOC_TOP_PAD_": str(128 << 20),
-}
-"""Keep glibc from giving the heap's top back in every iteration and faulting it in again in the next: it does
-so or not by where the heap happens to end, at some microseconds a page. One of the three alone is not enough.
-"""
+from workloads.allocators import STEADY
 
 _PADDING = "PERFSWEEP_PADDING"
 _PAGE = mmap.PAGESIZE

@@ -236,7 +236,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     """The workload of a trial, ready for its first iteration, and closed afterwards whatever happens."""
     write_status(folder, "setting up")
     cls = _planned_workload(spec)
-    levels = _levels(cls, spec)
+    levels = cls.levels_of(spec.arm.levels)
     device = environment.device_facts()
     _refuse_unsupported(levels, device)
     if spec.kind is Kind.TIMING:
@@ -264,11 +264,6 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
 
 def _layout_seed(spec: TrialSpec) -> int:
     return layout.draw(spec.sweep, spec.pack, spec.server, spec.arm.id, spec.round, spec.attempt)
-
-
-def _levels(cls: type[Workload], spec: TrialSpec) -> dict[str, Level]:
-    toggles = {toggle.name: toggle for toggle in cls.toggles}
-    return {name: toggles[name].level(value) for name, value in spec.arm.levels.items()}
 
 
 def _refuse_unsupported(levels: dict[str, Level], device: Device) -> None:

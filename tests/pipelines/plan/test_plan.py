@@ -181,3 +181,24 @@ def test_a_level_refused_by_the_configuration_is_left_out_of_wide_designs(comman
 def test_a_wrong_workload_field_is_named(field: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"workload.{field}"):
         plan.load_workload({"name": "toys.spinner:Spinner", field: value})
+
+
+@pytest.mark.parametrize("how", [{"axes": {"allocator": ["steady"]}}, {"toggles": {"allocator": "steady"}}])
+def test_a_sweep_that_names_the_allocator_decides_about_it_in_every_arm(command, how) -> None:
+    manifest = plan.make_plan(command(DesignConfig("one_at_a_time"), **how), CPU)
+    assert all("allocator" in arm.levels for arm in manifest.arms)
+    assert manifest.sweep.measure.allocator == "system", "the baseline's would be undone"
+    (pack,) = manifest.packs
+    assert pack.start == "exec"
+
+
+def test_a_sweep_that_does_not_name_the_allocator_has_no_such_toggle(command) -> None:
+    manifest = plan.make_plan(command(DesignConfig("one_at_a_time", toggles=["work"])), CPU)
+    assert not any("allocator" in arm.levels for arm in manifest.arms)
+    assert manifest.sweep.measure.allocator == "steady"
+
+
+def test_a_design_names_toggles_too(command) -> None:
+    design = DesignConfig("one_at_a_time", levels={"allocator": ["steady"], "work": ["single"]})
+    manifest = plan.make_plan(command(design), CPU)
+    assert sorted(arm.label for arm in manifest.arms) == ["allocator=steady", "baseline", "work=single"]
