@@ -14,13 +14,15 @@ TAKEN = ("pipelines.execution.servers", "pipelines.check.check", "pipelines.prof
 
 
 def shared_server(modules: Sequence[str], env: Mapping[str, str] | None = None) -> ForkServer:
-    """One server for all that would start with the same variables, in the same folder.
+    """One server for all that would start with the same allocator and paths, in the same folder.
 
-    What else is to be imported is the children's business: the tests' workloads are small.
+    Draws of addresses are one here, and what else is to be imported is the children's business: the tests'
+    workloads are small.
     """
-    return _server(tuple(sorted((env or {}).items())), os.environ.get("PYTHONPATH", ""), Path.cwd())
+    kept = {name: value for name, value in (env or {}).items() if name.startswith("MALLOC_")}
+    return _server(tuple(sorted(kept.items())), os.environ.get("PYTHONPATH", ""), Path.cwd())
 
 
 @functools.lru_cache(maxsize=2)
 def _server(env: tuple[tuple[str, str], ...], path: str, folder: Path) -> ForkServer:
-    return ForkServer([], dict(env))
+    return ForkServer([], {**dict(env), "PYTHONHASHSEED": "0"})

@@ -83,6 +83,7 @@ def running(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
     process.wait()
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_cleanly_and_the_same_command_finishes_the_rest(
     running: tuple[Path, subprocess.Popen[str]],
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from pipelines.config.types import DesignConfig
 from pipelines.execution import launch, pack
+from pipelines.execution.spawn import ForkServer
 from pipelines.plan import plan
 from pipelines.store.progress import read_progress
 from pipelines.store.records import Kind, SweepFolder, TrialRecord
@@ -19,8 +20,9 @@ Rounds = Mapping[int, TrialRecord]
 
 
 @pytest.fixture
-def measured(command, tmp_path: Path):
+def measured(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Rounds of each arm, and its evidence, of a sweep of two arms that run the same code."""
+    monkeypatch.setattr("pipelines.execution.servers.ForkServer", ForkServer)
 
     def measure(**options: object) -> tuple[dict[str, dict[int, TrialRecord]], list[TrialRecord]]:
         manifest = plan.make_plan(
@@ -45,6 +47,7 @@ def addresses(record: TrialRecord) -> tuple[float, ...]:
     return tuple(value for name, value in record.numbers.items() if name.startswith("address"))
 
 
+@pytest.mark.slow
 def test_every_trial_has_its_own_addresses_and_every_server_its_own_hash_seed(measured) -> None:
     arms, evidence = measured(rounds=4, servers=2)
     for rounds in arms.values():
@@ -63,10 +66,3 @@ def test_every_trial_has_its_own_addresses_and_every_server_its_own_hash_seed(me
     assert {record.numbers["hash"] for record in evidence} == {hashes[0]}, (
         "evidence is the same in every sweep"
     )
-
-
-def test_the_allocator_is_held_still_unless_it_is_to_be_the_systems(measured) -> None:
-    for allocator, steady in (("steady", True), ("system", False)):
-        arms, _ = measured(rounds=2, allocator=allocator)
-        settings = next(iter(next(iter(arms.values())).values())).environment["settings"]
-        assert ("MALLOC_TOP_PAD_" in settings) is steady

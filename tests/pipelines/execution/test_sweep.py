@@ -66,7 +66,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     command = SweepCommand(
         workload={"name": "toys.spinner:Spinner"},
         measure=MeasureConfig(
-            rounds=6,
+            rounds=4,
             servers=1,
             iterations=8,
             warmup_max=10,
@@ -178,7 +178,7 @@ def test_an_arm_that_keeps_failing_is_given_up_after_two_rounds(done: Done) -> N
 def test_the_other_arms_have_all_their_rounds(done: Done) -> None:
     for label in ("baseline", "work=single", "idle=on", "sign=wrong"):
         used = done.trials.filter((pl.col("label") == label) & pl.col("used") & (pl.col("outcome") == "ok"))
-        assert sorted(used["round"]) == list(range(6))
+        assert sorted(used["round"]) == list(range(4))
 
 
 def test_series_phases_and_logged_rows_are_kept_for_every_iteration(done: Done) -> None:

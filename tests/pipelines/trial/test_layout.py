@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from pipelines.trial import layout
+from workloads.allocators import STEADY
 
 MOVED = """
 import sys
@@ -34,6 +35,10 @@ def test_servers_differ_in_hash_seed_and_in_the_size_of_their_environment() -> N
     assert len({env["PYTHONHASHSEED"] for env in drawn}) == 20
     assert len({sum(map(len, env.values())) for env in drawn}) >= 15
     assert layout.environment("system", None) == {"PYTHONHASHSEED": "0"}
+
+
+def test_the_allocator_is_held_still_unless_it_is_to_be_the_systems() -> None:
+    assert layout.environment("steady", 1).keys() - layout.environment("system", 1).keys() == STEADY.keys()
 
 
 def test_a_placebo_keeps_its_junk_and_an_arm_none(monkeypatch: pytest.MonkeyPatch) -> None:
