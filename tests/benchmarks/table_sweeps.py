@@ -4,7 +4,8 @@
 
 Each sweep is ``perfsweep sweep workload=W sweep=placebo``: copies of the reference that only keep junk in
 memory, so that every effect is none. Prints how many intervals miss zero, how many sweeps call anything, how
-far an arm's effect moves between sweeps against its own standard error, and what trials had in common.
+far an arm's effect moves between sweeps against its own standard error, and what trials had in common. With
+``--tuned passes=merged`` each sweep carries that level too, whose effect must come out equal in all.
 Finished sweeps in the folder are read again and not measured again.
 """
 
@@ -29,6 +30,9 @@ QUICK = {
 
 CALLED = ("faster", "slower")
 
+QUANTILE = 2.09
+"""Of Student's t with the twenty or so degrees of freedom that five servers of six arms have."""
+
 
 @dataclass(frozen=True)
 class Sweeps:
@@ -38,19 +42,30 @@ class Sweeps:
     low: np.ndarray
     high: np.ndarray
     called: np.ndarray
+    tuned: tuple[np.ndarray, np.ndarray] | None
     faults: float
     servers: float
 
     @property
     def errors(self) -> np.ndarray:
-        """Standard errors, from intervals of some ten degrees of freedom."""
-        return (self.high - self.low) / (2 * 2.2)
+        """Standard errors, from the intervals' widths."""
+        return (self.high - self.low) / (2 * QUANTILE)
 
     @property
     def spread(self) -> float:
         """How far effects move between sweeps, in their own standard errors: one if these are true."""
         deviations = self.log_ratios.std(axis=0, ddof=1)
         return float(np.sqrt(np.mean(deviations**2 / np.mean(self.errors**2, axis=0))))
+
+    @property
+    def chi2(self) -> float:
+        """Chi square of a tuned arm over its degrees of freedom: about one where sweeps agree."""
+        if self.tuned is None:
+            return math.nan
+        effects, errors = self.tuned
+        weights = 1 / errors**2
+        mean = float(np.sum(weights * effects) / np.sum(weights))
+        return float(np.sum(weights * (effects - mean) ** 2) / (len(effects) - 1))
 
 
 def measure(workload: str, number: int, runs: Path, options: list[str]) -> Path:
@@ -64,11 +79,9 @@ def measure(workload: str, number: int, runs: Path, options: list[str]) -> Path:
 
 def collect(folders: list[Path]) -> Sweeps:
     """Read the tables of finished sweeps."""
-    effects = [
-        pl.read_parquet(folder / "tables" / "effects.parquet").sort("level")
-        for folder in folders
-        if (folder / "tables" / "effects.parquet").exists()
-    ]
+    tables = [pl.read_parquet(folder / "tables" / "effects.parquet") for folder in folders]
+    effects = [table.filter(pl.col("design") == "placebo").sort("level") for table in tables]
+    others = pl.concat([table.filter(pl.col("design") != "placebo") for table in tables])
     trials = pl.concat([pl.read_parquet(folder / "tables" / "trials.parquet") for folder in folders])
     timing = trials.filter((pl.col("kind") == "timing") & (pl.col("outcome") == "ok"))
     faults = timing.select(pl.col("minor_faults") / pl.col("iterations")).to_series()
@@ -77,9 +90,18 @@ def collect(folders: list[Path]) -> Sweeps:
         np.array([[math.log(low) for low in table["low"]] for table in effects]),
         np.array([[math.log(high) for high in table["high"]] for table in effects]),
         np.array([[verdict in CALLED for verdict in table["verdict"]] for table in effects]),
+        _tuned(others),
         float(faults.quantile(0.95)),  # type: ignore[arg-type]
         timing["server"].n_unique() / len(folders),
     )
+
+
+def _tuned(effects: pl.DataFrame) -> tuple[np.ndarray, np.ndarray] | None:
+    """Log ratios of the level that each sweep carries beside its placebos, with their errors."""
+    if not effects.height:
+        return None
+    low, high = effects["low"].log().to_numpy(), effects["high"].log().to_numpy()
+    return effects["ratio"].log().to_numpy(), (high - low) / (2 * QUANTILE)
 
 
 def row(workload: str, found: Sweeps) -> str:
@@ -90,7 +112,7 @@ def row(workload: str, found: Sweeps) -> str:
     return (
         f"| {workload} | {sweeps} x {placebos} | {missing} of {sweeps * placebos} |"
         f" {int(found.called.any(axis=1).sum())} of {sweeps} | {found.spread:.2f} | {width:.1%} |"
-        f" {found.servers:.0f} | {found.faults:.0f} |"
+        f" {found.servers:.0f} | {found.faults:.0f} | {found.chi2:.2f} |"
     )
 
 
@@ -100,10 +122,15 @@ def main() -> None:
     parser.add_argument("workloads", nargs="+")
     parser.add_argument("--sweeps", type=int, default=10)
     parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--tuned", default="", help="a level that every sweep carries too: passes=merged")
     arguments, options = parser.parse_known_args()
+    if arguments.tuned:
+        toggle, _, level = arguments.tuned.partition("=")
+        options.append(f"sweep.designs=[{{kind: one_at_a_time, levels: {{{toggle}: [{level}]}}}}]")
     print("| workload | sweeps x placebos | intervals that miss zero | sweeps that call one |", end="")
-    print(" sd between sweeps / standard error | median half-width | servers | faults an iteration (95 %) |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(" sd between sweeps / standard error | median half-width | servers |", end="")
+    print(f" faults an iteration (95 %) | chi2/df of {arguments.tuned or 'a tuned arm'} |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for workload in arguments.workloads:
         folders = [measure(workload, n, arguments.runs, options) for n in range(arguments.sweeps)]
         print(row(workload, collect(folders)), flush=True)
