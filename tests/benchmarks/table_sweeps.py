@@ -23,8 +23,10 @@ import polars as pl
 
 QUICK = {
     "digits": ("measure.iterations=55",),
-    "latentwire": ("workload.preset=test", "measure.iterations=10", "measure.warmup_max=10"),
-    "spd": ("workload.preset=test", "measure.iterations=10"),
+    "latentwire": (
+        *("workload.preset=test", "toggles.effective_batch=4", "toggles.micro_batch=4"),
+        *("measure.iterations=10", "measure.warmup_max=10"),
+    ),
 }
 """What makes a workload's sweep short."""
 
