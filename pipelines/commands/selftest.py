@@ -35,7 +35,7 @@ MUST_RESOLVE = 3
 """A machine that does not resolve this many per cent is not fit to measure on."""
 
 BUDGET_S = 130.0
-"""For the rounds; with set-up and evidence the whole test stays under three minutes."""
+"""For the rounds; with set-up and evidence the whole test stays under four minutes."""
 
 
 @dataclass(frozen=True)
