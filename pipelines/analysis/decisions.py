@@ -53,7 +53,7 @@ def decide(
     """Judge effects against one another, corrected for their number (Holm 1979).
 
     Placebos are a control and not among the comparisons: how far they lie from the reference is the least
-    that is called.
+    that is called, of each placebo too by the others.
 
     Parameters
     ----------
@@ -67,13 +67,16 @@ def decide(
     controls = {effect.id for effect in effects if effect.design == PLACEBO}
     control = {name: estimate for name, estimate in estimates.items() if name in controls}
     compared = {name: estimate for name, estimate in estimates.items() if name not in control}
-    floor = max(map(_reach, control.values()), default=0.0)
+    floor = _floor(control)
     withheld = {name: verdict for name, verdict in withheld.items() if name in compared}
     verdicts = decide_verdicts(compared, withheld, margin, floor)
-    return Decisions(estimates, {**decide_verdicts(control, margin=margin), **verdicts}, floor, len(control))
+    verdicts |= {
+        name: decide_verdicts(control, margin=margin, floor=_floor(control, name))[name] for name in control
+    }
+    return Decisions(estimates, verdicts, floor, len(control))
 
 
-def _reach(control: Estimate) -> float:
-    """How far from equal the interval of a placebo reaches."""
-    interval = control.interval
-    return max(abs(interval.low), abs(interval.high)) if interval else 0.0
+def _floor(control: Mapping[str, Estimate], but: str = "") -> float:
+    """How far from equal the intervals of placebos reach, leaving one of them out."""
+    intervals = [estimate.interval for name, estimate in control.items() if name != but]
+    return max((max(abs(one.low), abs(one.high)) for one in intervals if one), default=0.0)

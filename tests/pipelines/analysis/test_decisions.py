@@ -119,3 +119,12 @@ def test_trials_are_counted_by_the_generation_or_the_server_they_record(generati
         for arm in ("a", "b")
     ]
     assert judge.rounds_of(pl.concat(arms), "ns_per_unit").replications == 2
+
+
+def test_a_placebo_is_called_only_beyond_what_the_others_show() -> None:
+    times = CALM.sweep(np.random.default_rng(27), 1, [-0.1, 0.2, 0.0], rounds=10, iterations=20)[0]
+    controls = [one.model_copy(update={"design": PLACEBO}) for one in effects_of(4)]
+    first = controls[0]
+    alone = decide(rounds_of(times), [first], {}, 0.01).verdicts[first.id]
+    assert alone.verdict is Verdict.FASTER
+    assert decide(rounds_of(times), controls, {}, 0.01).verdicts[first.id].verdict is Verdict.UNDECIDED
