@@ -126,7 +126,7 @@ class ForkServer:
         if not answer:
             code = self._process.wait()
             raise RuntimeError(f"the server that forks trials ended with status {code}; see the pack's log")
-        return _Forked(STATUS.unpack(answer)[0], ended, ours)
+        return _Forked(self, STATUS.unpack(answer)[0], ended, ours)
 
 
 class Exec:
@@ -264,7 +264,8 @@ def _oom_kills() -> int:
 
 
 class _Forked:
-    def __init__(self, pid: int, ended: int, pipe: Connection | None = None) -> None:
+    def __init__(self, server: ForkServer, pid: int, ended: int, pipe: Connection | None = None) -> None:
+        self._server = server  # which takes its children along when nobody holds it any more
         self.pid = pid
         self.pipe = pipe
         self._code: int | None = None

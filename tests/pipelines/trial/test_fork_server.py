@@ -94,12 +94,16 @@ def test_a_child_that_hangs_is_given_up_at_its_deadline(server: ForkServer, tmp_
     assert ending is not None and ending.outcome is Outcome.TIMEOUT
 
 
+def test_a_child_keeps_the_server_that_nobody_else_holds() -> None:
+    assert wait([ForkServer([]).call(leave, "0")], 60) is None
+
+
 def test_no_child_outlives_its_server(tmp_path: Path) -> None:
     server, file = ForkServer([]), tmp_path / "pid"
     child = server.call(stay, str(file))
     while not file.exists():
         time.sleep(0.01)
-    del server
+    server._requests.close()
     ending = wait([child], 60)
     assert ending is not None and child.code() == -signal.SIGKILL
     while Path(f"/proc/{file.read_text()}").exists():  # the kernel's signal comes after the pipe's end
