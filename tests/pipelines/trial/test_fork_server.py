@@ -98,6 +98,7 @@ def test_a_child_keeps_the_server_that_nobody_else_holds() -> None:
     assert wait([ForkServer([]).call(leave, "0")], 60) is None
 
 
+@pytest.mark.slow
 def test_no_child_outlives_its_server(tmp_path: Path) -> None:
     server, file = ForkServer([]), tmp_path / "pid"
     child = server.call(stay, str(file))
@@ -110,6 +111,7 @@ def test_no_child_outlives_its_server(tmp_path: Path) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_server_that_has_died_is_named() -> None:
     server = ForkServer([])
     server._process.kill()
