@@ -48,8 +48,6 @@ def preload(modules: list[str]) -> None:
 
 def serve(requests: socket.socket) -> None:
     """Fork a child for each request, and write to its pipe how it ended, until the socket is closed."""
-    for number in _OF_THE_PACK:  # Slurm signals every process of a job: the pack decides what ends
-        signal.signal(number, signal.SIG_IGN)
     children: dict[int, int] = {}
     ended, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler nothing would be written to `wake`
@@ -114,5 +112,7 @@ def _run(request: bytes, pipes: list[int]) -> None:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as _requests:
+        for _number in _OF_THE_PACK:  # Slurm signals every process of a job: the pack decides what ends
+            signal.signal(_number, signal.SIG_IGN)
         preload(sys.argv[2:])
         serve(_requests)

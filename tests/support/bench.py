@@ -24,7 +24,7 @@ WAIT = "while [ ! -e go ]; do sleep 0.1; done"
 TOY = (
     *("workload=toys.spinner:Spinner", "name=toy", "axes.work=[single]", "tracking=disabled"),
     *("measure.rounds=6", "measure.iterations=6", "measure.warmup_max=5", "measure.evidence_iterations=2"),
-    "measure.counting_iterations=2",
+    *("measure.counting_iterations=2", "measure.servers=1", "measure.timed_parity=false"),
 )
 
 
