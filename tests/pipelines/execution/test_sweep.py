@@ -120,10 +120,14 @@ def test_an_effect_has_its_ratio_within_its_interval_and_the_same_results(done: 
     assert result.parity is not None and result.parity.verdict is ParityVerdict.IDENTICAL
 
 
-def test_a_claim_is_ruled_by_the_interval(done: Done) -> None:
-    (ruled,) = done.effect("work", "single").rulings
-    assert ruled.claim.section == "1"
-    assert ruled.ruling == "confirmed" and ruled.text.startswith("confirmed (speed 2")
+def test_a_claim_is_ruled_by_the_interval_of_its_effect(done: Done) -> None:
+    """Whichever way: how wide it is on a loaded machine is not this test's business."""
+    effect = done.effect("work", "single")
+    (ruled,) = effect.rulings
+    assert (ruled.claim.section, ruled.figure, ruled.ratio) == ("1", "speed", effect.ratio)
+    assert ruled.low is not None and ruled.high is not None and effect.ratio is not None
+    assert ruled.low < effect.ratio < ruled.high
+    assert ruled.text.startswith(ruled.ruling.value)
 
 
 def test_a_level_that_changes_nothing_is_inert_and_has_no_ratio(done: Done) -> None:
