@@ -7,6 +7,7 @@ only through this module: they never branch on a workload's name.
 from __future__ import annotations
 
 import dataclasses
+import resource
 from collections.abc import Callable, Container, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -141,15 +142,27 @@ class Workload:
 
     ``steps``-shaped workloads (training) never end by themselves; a ``job`` (a fit, an evaluation) ends, and
     `reset` starts the next one in the same process. `cadence` is the number of iterations after which
-    periodic work (saving, evaluation) repeats; timed regions are whole multiples of it.
+    periodic work (saving, evaluation) repeats; timed regions are whole multiples of it. Trials that must be
+    alone before anything is imported `start` by exec; `ranks` processes form each trial, where no level asks
+    for more; `files` decide what is computed beside the sources that the class's module imports. Fields of
+    Config in `paths` name files or folders: a YAML gives them relative to its own. Folders of sweeps begin
+    with `title`, or with the name it was asked for by, and belong to one `origin`: where another file than
+    the class's tells workloads apart, such as a script, that file.
     """
 
     Config: ClassVar[type]
     toggles: ClassVar[tuple[Toggle, ...]]
+    on_request: ClassVar[tuple[Toggle, ...]] = (ALLOCATOR,)
     claims: ClassVar[tuple[Claim, ...]] = ()
     checks: ClassVar[tuple[Check, ...]]
     shape: ClassVar[Literal["steps", "job"]] = "steps"
     unit: ClassVar[str] = "example"
+    title: ClassVar[str] = ""
+    origin: ClassVar[str] = ""
+    start: ClassVar[Literal["fork", "exec"]] = "fork"
+    ranks: ClassVar[int] = 1
+    files: ClassVar[tuple[Path, ...]] = ()
+    paths: ClassVar[tuple[str, ...]] = ()
     cadence: int = 1
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -162,10 +175,20 @@ class Workload:
             )
 
     @classmethod
+    def configured(cls, config: Any) -> type[Workload]:
+        """The workload under a configuration: a subclass where toggles, files or ranks depend on it."""
+        return cls
+
+    @classmethod
+    def planned(cls, config: Any) -> Any:
+        """The configuration as it is planned: whatever depends on where the command was typed, filled in."""
+        return config
+
+    @classmethod
     def toggles_named(cls, names: Container[str]) -> tuple[Toggle, ...]:
-        """The workload's toggles, and those of any process that a sweep names."""
+        """The workload's toggles, and those `on_request` that a sweep names."""
         own = {toggle.name for toggle in cls.toggles}
-        return (*cls.toggles, *(one for one in (ALLOCATOR,) if one.name in names and one.name not in own))
+        return (*cls.toggles, *(one for one in cls.on_request if one.name in names and one.name not in own))
 
     @classmethod
     def levels_of(cls, levels: Levels) -> dict[str, Level]:
@@ -178,6 +201,19 @@ class Workload:
         """
         toggles = {toggle.name: toggle for toggle in cls.toggles_named(levels)}
         return {name: toggles[name].level(value) for name, value in levels.items()}
+
+    @classmethod
+    def processes(cls, levels: Levels, device: Device) -> int:
+        """Number of processes that form one trial of an arm on `device`."""
+        return max([cls.ranks, *(level.processes(device) for level in cls.levels_of(levels).values())])
+
+    @classmethod
+    def needs_exec(cls, levels: Levels) -> bool:
+        """Whether something of an arm must be known before its process starts importing."""
+        if cls.start == "exec" or cls.ranks > 1:
+            return True
+        chosen = cls.levels_of(levels).values()
+        return any(level.env or level.ranks > 1 or level.per_gpu for level in chosen)
 
     def setup(self, config: Any, levels: Levels, context: Context) -> None:
         """Build data, model and optimiser: recorded, not timed. All choices between paths are made here."""
@@ -227,6 +263,13 @@ class Workload:
     def work(self) -> Work:
         """Formula cost of one unit, where a formula exists."""
         return Work()
+
+    def child_usage(self) -> resource.struct_rusage | None:
+        """What processes have used since `setup` that do the workload's work and that it has waited for.
+
+        Their CPU time and memory then are the trial's; None: the work is done in this process.
+        """
+        return None
 
     def data_digest(self) -> str:
         """Identity of the data: records of different data are never compared."""

@@ -159,7 +159,7 @@ class Toggle:
         """
         # PyYAML reads on/off as booleans, and a quoted 8 is still the level 8.
         text = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
-        number = _as_number(text)
+        number = as_number(text)
         for level in self.levels:
             if str(level.value) == text or (number is not None and level.value == number):
                 return level
@@ -185,7 +185,8 @@ class Toggle:
         return f"{named}, or {self.numbers}" if self.numbers else named
 
 
-def _as_number(text: str) -> int | float | None:
+def as_number(text: str) -> int | float | None:
+    """The finite number that a text writes, whole where it is; None where it writes none."""
     try:
         number = float(text)
     except ValueError:

@@ -1,5 +1,10 @@
 """The mistakes a person can make, each with one sentence that says what, where and what to do."""
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
 
 class PerfsweepError(Exception):
     """Root of every error that is the user's to fix; the command line prints it without a traceback."""
@@ -19,3 +24,9 @@ class RecordError(PerfsweepError):
 
 class UnsupportedHere(PerfsweepError):
     """Something correct that this machine cannot do."""
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """Ask for the nearest of the known words: a sentence with a space behind it, or nothing."""
+    close = difflib.get_close_matches(str(word), list(known), n=1)
+    return f"did you mean {close[0]}? " if close else ""

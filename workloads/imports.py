@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 
-def followed(files: Iterable[Path], roots: Mapping[str, Path], anywhere: Path | None = None) -> list[Path]:
+def followed(
+    files: Iterable[Path],
+    roots: Mapping[str, Path],
+    anywhere: Path | None = None,
+    elsewhere: Callable[[str], Path | None] = lambda name: None,
+) -> list[Path]:
     """`files`, and every file they import, directly or through others.
 
     Parameters
     ----------
     roots : folder that a top-level package is imported from, by its name
     anywhere : folder in which every module counts, such as that of somebody's script
+    elsewhere : gives the folder that a top-level module is imported from where it stands in none of these
     """
     roots = {name: root.resolve() for name, root in roots.items()}
     anywhere = anywhere.resolve() if anywhere else None
@@ -24,8 +30,12 @@ def followed(files: Iterable[Path], roots: Mapping[str, Path], anywhere: Path | 
         names = set(_imported_names(waiting.pop(), places)) - known
         known |= names
         for name in names:
-            root = roots.get(name.partition(".")[0], anywhere)
-            fresh = [source for source in _files_of(name, root) if source not in found] if root else []
+            top = name.partition(".")[0]
+            sources = _sources_of(name, roots.get(top, anywhere))
+            if not sources and top and (other := elsewhere(top)):
+                sources = _sources_of(name, other)
+                places.append(other)
+            fresh = [source for source in sources if source not in found]
             found.update(dict.fromkeys(fresh))
             waiting += fresh
     return sorted(found)
@@ -59,6 +69,10 @@ def _package_of(file: Path, roots: Iterable[Path]) -> list[str]:
         if file.is_relative_to(root):
             return list(file.relative_to(root).parent.parts)
     return []
+
+
+def _sources_of(name: str, root: Path | None) -> list[Path]:
+    return list(_files_of(name, root)) if root else []
 
 
 def _files_of(name: str, root: Path) -> Iterator[Path]:

@@ -21,10 +21,12 @@ CODE = frozenset({".py", ".cpp", ".cu", ".h"})
 BUILT_IN = {
     "digits": "workloads.digits.workload:Digits",
     "probe1d": "workloads.probe1d.workload:Probe1D",
+    "script": "workloads.script.workload:Script",
     "selftest": "workloads.selftest.workload:Selftest",
     "spd": "workloads.spd.workload:Spd",
     "prover": "workloads.prover.workload:Prover",
     "latentwire": "workloads.latentwire.workload:LatentWire",
+    "command": "workloads.command.workload:Command",
 }
 
 
@@ -90,7 +92,7 @@ def sources(cls: type[Workload]) -> list[Path]:
     root = import_root(cls)
     roots = {str(__package__): ours.parent, **({package: root or _root(cls)} if module.__package__ else {})}
     shared = sorted(ours.glob("*.h")) if any(path.suffix == ".cpp" for path in own) else []
-    return [*followed([*own, _file_of(api), _file_of(toggles)], roots, root), *shared]
+    return [*followed([*own, _file_of(api), _file_of(toggles)], roots, root), *shared, *cls.files]
 
 
 def _package_files(folder: Path) -> list[Path]:
@@ -113,6 +115,16 @@ def import_root(cls: type[Workload]) -> Path | None:
     root = _root(cls)
     installed = {"site-packages", "dist-packages"} & set(root.parts)
     return None if installed or cls.__module__.split(".")[0] == __package__ else root
+
+
+def origin(cls: type[Workload]) -> str:
+    """What tells a workload from others of its name: what it says, else its class and where that stands.
+
+    Of one of our own or an installed one the module, wherever it is installed; else the file.
+    """
+    module = cls.__module__
+    place = module if import_root(cls) is None else _file_of(sys.modules[module]).resolve()
+    return cls.origin or f"{place}:{cls.__qualname__}"
 
 
 def _root(cls: type[Workload]) -> Path:

@@ -45,6 +45,11 @@ def needs_tensor_cores(device: Device) -> str | None:
     )
 
 
+def needs_ranks(device: Device) -> str | None:
+    """Reason why several processes cannot share a training: each needs a GPU of its own, or none has one."""
+    return None if device.type != "cuda" or device.count > 1 else "needs two GPUs, or CPU ranks"
+
+
 def product_type(levels: Levels, dtype: str = "float32") -> str:
     """What `amp` and `tf32` make of products of `dtype`: the type by which `workloads.peaks` lists rates."""
     if levels.get("amp", "off") != "off":
@@ -232,3 +237,9 @@ def wandb_logging(**own: Any) -> Toggle:
         Level("commit_false", witness="wandb_calls", commit_every=50),
     ]
     return _toggle("wandb_logging", levels, "send metrics to W&B from inside the loop", **own)
+
+
+def ddp(**own: Any) -> Toggle:
+    """Several processes with a share of every batch each, on a GPU each where there are GPUs."""
+    on = Level("on", ranks=2, per_gpu=True, unsupported=needs_ranks, witness="ranks")
+    return _toggle("ddp", [Level("off"), on], "share each batch among ranks that average gradients", **own)

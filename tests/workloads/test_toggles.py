@@ -40,6 +40,7 @@ SHARED: dict[str, set[object] | None] = {
     "checkpoint": {"sync", "async"},
     "wandb_logging": {"buffered", "each", "commit_false"},
     "compile_cache": {"cold", "shared"},
+    "ddp": {"off", "on"},
 }
 
 # Levels that a workload adds to a shared toggle with names of its own.

@@ -33,8 +33,9 @@ TF32_BOUNDS = {
 }
 
 
+# All but the one that needs a second core or GPU: a minute is to do on any machine.
 TOGGLES = training.shared_toggles(
-    *training.NAMES,
+    *(name for name in training.NAMES if name != "ddp"),
     amp={"every": {"bounds": SIXTEEN_BIT_BOUNDS}},
     tf32={"every": {"bounds": TF32_BOUNDS}},
     num_workers={"levels": (0, 2)},

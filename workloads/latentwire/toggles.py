@@ -107,10 +107,6 @@ def _needs_two_gpus(device: Device) -> str | None:
     return None if device.type == "cuda" and device.count > 1 else "needs two GPUs"
 
 
-def _two_gpus_or_gloo(device: Device) -> str | None:
-    return None if device.type != "cuda" or device.count > 1 else "needs two GPUs, or CPU ranks"
-
-
 def _on(**own: Any) -> tuple[Level, ...]:
     return Level("off"), Level("on", **own)
 
@@ -124,7 +120,12 @@ _HALF_ATTENTION: dict[str, Any] = {
     "unsupported": shared.needs_cuda,
     "witness": "attention_kernels",
 }
-_RANKS: dict[str, Any] = {"ranks": 2, "bounds": REDUCED, "unsupported": _two_gpus_or_gloo, "witness": "ranks"}
+_RANKS: dict[str, Any] = {
+    "ranks": 2,
+    "bounds": REDUCED,
+    "unsupported": shared.needs_ranks,
+    "witness": "ranks",
+}
 _PIECES: dict[str, Any] = {"refused": _micro_batch, "witness": "micro_steps"}
 
 TOGGLES = (

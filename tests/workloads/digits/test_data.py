@@ -18,7 +18,7 @@ from workloads.training import loading
 
 
 def batches(workload, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return [next(workload._batches) for _ in range(count)]
+    return [next(workload._portions).batch for _ in range(count)]
 
 
 def alive(pids: set[int]) -> set[int]:

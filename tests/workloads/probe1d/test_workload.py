@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
-from contextlib import contextmanager
 from pathlib import Path
-from time import process_time
 
 import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
+from phase_times import PhaseTimes
 
 from workloads.errors import ConfigError
 from workloads.probe1d.config import Probe1DConfig
 from workloads.probe1d.data.sources import sampled_classes
 
 BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
-
-
-class PhaseTimes:
-    """Process CPU time by phase."""
-
-    def __init__(self):
-        self.seconds = defaultdict(float)
-
-    @contextmanager
-    def phase(self, name):
-        start = process_time()
-        yield
-        self.seconds[name] += process_time() - start
 
 
 @pytest.mark.parametrize("levels", [{}, {"solver": "late"}, BEST], ids=["naive", "late", "best"])

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from contextlib import contextmanager
-from time import process_time
 
 import pytest
 import torch
+from phase_times import PhaseTimes
 from tables.prover import BEST
 
 from pipelines.trial.process import is_oom
@@ -17,19 +15,6 @@ from workloads.prover.maths.results import ranked
 
 NATIVE = {**BEST, "slab_size": 16, "expand_kernel": "native", "fused_trunk": "on", "dedup": "off"}
 TORCH = {**BEST, "slab_size": 16}
-
-
-class PhaseTimes:
-    """Process CPU time by phase."""
-
-    def __init__(self):
-        self.seconds = defaultdict(float)
-
-    @contextmanager
-    def phase(self, name):
-        start = process_time()
-        yield
-        self.seconds[name] += process_time() - start
 
 
 @pytest.mark.parametrize("levels", [{}, TORCH, NATIVE], ids=["naive", "best", "native"])

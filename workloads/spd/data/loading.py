@@ -165,7 +165,7 @@ class Mover:
     def __call__(self, batch: Loaded) -> Tensor:
         """The batch on the device."""
         self.counts["row_fetches"] += batch.fetches
-        (moved,) = self._move(loading.Batch((batch.values,), batch.loaded_by))
+        moved = self._move(batch.values, batch.loaded_by)
         return moved.to(self.dtype) if moved.is_floating_point() else moved
 
 
