@@ -2,28 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+MODES: Mapping[str, str | None] = {
+    "default": None,
+    "reduce_overhead": "reduce-overhead",
+    # With CUDA graphs as well, as "max-autotune" has them, it would be two changes at once.
+    "max_autotune": "max-autotune-no-cudagraphs",
+}
+"""What torch.compile calls the levels of the toggle `compile`."""
+
+GRAPHED = ("reduce_overhead",)
+"""Levels whose code is replayed as CUDA graphs."""
+
+
+def compile_call(call: Callable[..., Any], level: str, *, fullgraph: bool = False) -> Callable[..., Any]:
+    """A model, or the bound method that it is called by, compiled at a level of the toggle `compile`."""
+    if not isinstance(call, nn.Module):
+        call = _visible(call)
+    return torch.compile(call, fullgraph=fullgraph, mode=MODES[level])
+
+
+def _visible(call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call` in a frame of its own.
+
+    The compiler starts at no function of torch, such as `_call_impl` and all of `nn.Sequential`: it would
+    compile the user's modules inside one by one, or silently nothing. It remembers shapes by the name of the
+    code: with one for all models, the shapes of one would make another's dynamic, and its kernels slower.
+    """
+
+    def call_visibly(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    call_visibly.__code__ = call_visibly.__code__.replace(co_name=f"call_visibly_{next(_NUMBERS)}")
+    return call_visibly
+
+
+_NUMBERS = itertools.count()
+
 
 def compile_model(model: nn.Module, level: str, *, fullgraph: bool = False) -> Callable[..., Any]:
-    """The model as it runs at a level of the toggle `compile`: off, default or reduce_overhead.
+    """The model as it runs at a level of the toggle `compile`: off, or one of `MODES`.
 
     `fullgraph` makes an interruption of the compiled code an error: it would run on, slower, and nobody would
     know why.
     """
     if level == "off":
         return model
-    if level == "default":
-        return torch.compile(model, fullgraph=fullgraph)
-    graphed = torch.compile(model, fullgraph=fullgraph, mode="reduce-overhead")
+    compiled = compile_call(model, level, fullgraph=fullgraph)
+    if level not in GRAPHED:
+        return compiled
 
     def replay(*inputs: Any) -> Any:
         # what the replay before this one wrote may be overwritten from here on
         torch.compiler.cudagraph_mark_step_begin()
-        return graphed(*inputs)
+        return compiled(*inputs)
 
     return replay

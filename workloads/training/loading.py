@@ -8,26 +8,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from workloads.errors import ConfigError
+from workloads.training.batches import Place, Share, cut, moved, rows_of, tensors
 
-Tensors = tuple[Tensor, ...]
-"""What one batch consists of, [rows, ...] each, on the device."""
-
-
-class Batch(NamedTuple):
-    """What the loader hands out, still on the host."""
-
-    tensors: Tensors
-    loaded_by: int  # id of the process that put the batch together
+WHOLE = Share()
+"""What a rank that is alone takes of a batch."""
 
 
 class EpochPlan(Sampler[list[int]]):
@@ -41,9 +34,10 @@ class EpochPlan(Sampler[list[int]]):
     ----------
     start : iteration of the whole training at which the next pass over the plan begins, so that training can
         resume within an epoch; set it before ``iter()``
+    share : what this rank takes of every batch
     """
 
-    def __init__(self, rows: int, batch_size: int, seed: int) -> None:
+    def __init__(self, rows: int, batch_size: int, seed: int, share: Share = WHOLE) -> None:
         if not 1 <= batch_size <= rows:
             raise ConfigError(
                 f"workload.batch_size={batch_size} must be from 1 to {rows}, the rows of the data"
@@ -51,6 +45,7 @@ class EpochPlan(Sampler[list[int]]):
         self.rows = rows
         self.batch_size = batch_size
         self.seed = seed
+        self.share = share
         self.start = 0
 
     def __len__(self) -> int:
@@ -61,25 +56,7 @@ class EpochPlan(Sampler[list[int]]):
         epoch, first = divmod(self.start, len(self))
         order = np.random.default_rng([self.seed, epoch]).permutation(self.rows).tolist()
         for batch in range(first, len(self)):
-            yield order[batch * self.batch_size : (batch + 1) * self.batch_size]
-
-
-def collate(rows: list[Any]) -> Batch:
-    """Stack rows, and note who did: the only proof that a worker worked.
-
-    Raises
-    ------
-    ConfigError
-        A row is neither a tensor nor a tuple of tensors and numbers.
-    """
-    stacked = default_collate(rows)
-    tensors = (stacked,) if isinstance(stacked, Tensor) else stacked
-    if not isinstance(tensors, (tuple, list)) or not all(isinstance(tensor, Tensor) for tensor in tensors):
-        raise ConfigError(
-            f"a row of the data is a {type(rows[0]).__name__} that does not stack to tensors; "
-            "let the data set return a tensor, or a tuple of tensors and numbers"
-        )
-    return Batch(tuple(tensors), os.getpid())
+            yield self.share.of_rows(order[batch * self.batch_size : (batch + 1) * self.batch_size])
 
 
 class Resumable(Protocol):
@@ -88,43 +65,76 @@ class Resumable(Protocol):
     start: int
 
 
-def data_loader(data: Dataset[Any], *, workers: int, pinned: bool, **how: Any) -> DataLoader[Any]:
-    """PyTorch's loader at levels of the toggles `num_workers` and `pin_memory`; `how` goes on to it."""
-    return DataLoader(
-        data,
-        num_workers=workers,
-        pin_memory=pinned,
+def toggled(*, workers: int, pinned: bool) -> dict[str, Any]:
+    """Return the keywords of a DataLoader at levels of the toggles `num_workers` and `pin_memory`."""
+    return {
+        "num_workers": workers,
+        "pin_memory": pinned,
         # Otherwise every epoch starts its workers anew, which takes longer than the epoch.
-        persistent_workers=workers > 0,
+        "persistent_workers": workers > 0,
         # Forked workers share the data instead of pickling it, and need neither an importable main module nor
         # another server process. That holds too where this process was itself forked from a server.
-        multiprocessing_context="fork" if workers else None,
-        generator=torch.Generator(),  # the loader draws a seed for each epoch: not from the global generator
-        **how,
-    )
+        "multiprocessing_context": "fork" if workers else None,
+        # the loader draws a seed for each epoch: not from the global generator
+        "generator": torch.Generator(),
+    }
 
 
-def endless_batches(loader: DataLoader[Any], plan: Resumable) -> Iterator[Any]:
-    """Batches of epoch after epoch, from ``plan.start`` on.
+def data_loader(data: Dataset[Any], *, workers: int, pinned: bool, **how: Any) -> DataLoader[Any]:
+    """PyTorch's loader at levels of the toggles `num_workers` and `pin_memory`; `how` goes on to it."""
+    return DataLoader(data, **{**toggled(workers=workers, pinned=pinned), **how})
+
+
+class Epochs(Protocol):
+    """Gives the batches of an epoch, as often as it is asked for it."""
+
+    def start(self, place: Place) -> tuple[Place, Iterator[Any]]:
+        """Start an epoch behind the batches of `place`; worker processes start here.
+
+        Returned with it is the place where it begins: in the next epoch where this one is known to be over.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Epochs of a loader that follows a plan."""
+
+    loader: Iterable[Any]
+    plan: Any  # Resumable, with a length
+
+    def start(self, place: Place) -> tuple[Place, Iterator[Any]]:
+        """Let the plan jump to the place, and pass over it."""
+        self.plan.start = place.epoch * len(self.plan) + place.batches
+        return Place(*divmod(self.plan.start, len(self.plan))), iter(self.loader)
+
+
+def endless(epochs: Epochs, place: Place) -> Iterator[tuple[Any, Place]]:
+    """Batches of epoch after epoch from `place` on, each with the place behind it.
 
     Worker processes start here and now, not with the first batch: a caller that has not touched CUDA yet can
     be sure that they inherit none of it. They end when the iterator is dropped.
     """
-    return _epochs(loader, plan, iter(loader), plan.start)
+    return _endless(epochs, *epochs.start(place))
 
 
-def _epochs(loader: DataLoader[Any], plan: Resumable, epoch: Iterator[Any], number: int) -> Iterator[Any]:
+def _endless(epochs: Epochs, place: Place, batches: Iterator[Any]) -> Iterator[tuple[Any, Place]]:
     while True:
-        for batch in epoch:
-            number += 1
-            yield batch
-        plan.start = number
-        epoch = iter(loader)
+        for batch in batches:
+            place = Place(place.epoch, place.batches + 1)
+            yield batch, place
+        if not place.batches:
+            raise ConfigError(
+                f"the data gave no batch in epoch {place.epoch}; let data set or loader be such that iter()"
+                " begins anew, with rows for a batch"
+            )
+        place, batches = epochs.start(Place(place.epoch + 1))
 
 
-def first_rows(data: Dataset[Any], count: int, device: torch.device) -> Tensors:
-    """The first `count` rows of `data` as one batch on `device`."""
-    return tuple(tensor.to(device) for tensor in collate([data[row] for row in range(count)]).tensors)
+def endless_batches(loader: DataLoader[Any], plan: Resumable) -> Iterator[Any]:
+    """Batches of epoch after epoch, from ``plan.start`` on; see `endless`."""
+    planned = Planned(loader, plan)
+    return (batch for batch, _ in endless(planned, Place(*divmod(plan.start, len(planned.plan)))))
 
 
 @dataclass
@@ -135,21 +145,21 @@ class Mover:
     non_blocking: bool
     counts: Counter[str]
 
-    def __call__(self, batch: Batch) -> Tensors:
+    def __call__(self, values: Any, loaded_by: int) -> Any:
         """The batch on the device. Without `non_blocking` the host waits for the copy and all before it."""
-        self.counts["worker_batches"] += batch.loaded_by != os.getpid()
-        pinned = batch.tensors[0].is_pinned()
+        self.counts["worker_batches"] += loaded_by != os.getpid()
+        pinned = next(tensors(values)).is_pinned()
         self.counts["pinned_batches"] += pinned
         # Copies from pageable memory wait whatever they are asked for.
         self.counts["unwaited_copies"] += self.non_blocking and pinned
-        return tuple(tensor.to(self.device, non_blocking=self.non_blocking) for tensor in batch.tensors)
+        return moved(values, lambda tensor: tensor.to(self.device, non_blocking=self.non_blocking))
 
 
-Pieces = Callable[[Tensors], Iterator[Tensors]]
-"""Cuts the rows of one iteration into the pieces that pass through the model one after the other."""
+Pieces = Callable[[Any], Iterator[Any]]
+"""Cuts the rows of a batch into the pieces that pass through the model one after the other."""
 
 
-def whole(batch: Tensors) -> Iterator[Tensors]:
+def whole(batch: Any) -> Iterator[Any]:
     """All in one piece."""
     yield batch
 
@@ -157,7 +167,8 @@ def whole(batch: Tensors) -> Iterator[Tensors]:
 def pieces_of(size: int) -> Pieces:
     """Pieces of `size` rows; the last one may be smaller."""
 
-    def pieces(batch: Tensors) -> Iterator[Tensors]:
-        return zip(*(tensor.split(size) for tensor in batch), strict=True)
+    def pieces(batch: Any) -> Iterator[Any]:
+        for first in range(0, rows_of(batch), size):
+            yield cut(batch, first, first + size)
 
     return pieces

@@ -8,7 +8,6 @@ for each iteration, the gradient of the first batch, and the parameters at the e
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -18,21 +17,22 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from workloads.api import Check, Clock, Context, Evidence, Levels, NullClock, Replayable, Toggle, Workload
 from workloads.errors import ConfigError, ContractError
-from workloads.training import checkpoints, loading, precision, prefetch
+from workloads.training import batches, checkpoints, data_identity, loading, precision, prefetch, sources
+from workloads.training.batches import Place, Portion
+from workloads.training.clipping import clipping_of
 from workloads.training.compilation import compile_model
+from workloads.training.evaluation import Evaluation
 from workloads.training.garbage_collection import POLICIES, Collector
 from workloads.training.losses import LateLosses, Row
 from workloads.training.parts import ACTS_ON, Parts
 from workloads.training.recomputation import recompute
+from workloads.training.replicas import own_device, replicas_of
+from workloads.training.schedules import Schedule
 from workloads.training.toggles import CHECKS, shared_toggles
 from workloads.training.updates import UPDATES
-
-DIGESTED_ROWS = 256
-"""Rows that identify the data: the digest of all would read data sets that do not fit into memory."""
 
 OFF: Levels = {
     "amp": "off",
@@ -48,6 +48,7 @@ OFF: Levels = {
     "grad_checkpointing": "off",
     "gc": "automatic",
     "checkpoint": "sync",
+    "ddp": "off",
 }
 """What a toggle stands at that a workload does not declare."""
 
@@ -59,6 +60,7 @@ COUNTED = (
     "pinned_batches",
     "unwaited_copies",
     "prefetched_batches",
+    "ranks",
 )
 
 
@@ -101,9 +103,11 @@ class Training(Workload):
     def setup(self, config: Any, levels: Levels, context: Context) -> None:
         """Build the parts, and choose each toggle's path: `step` never asks for a level."""
         self.config, self.context, self.levels = config, context, {**OFF, **levels}
-        self.device = torch.device(context.device.type)
+        self.device = own_device(context)
         self.counts = Counter[str]()
         self.iteration = 0  # of the whole training, across resumptions
+        self._place = Place()
+        self._replicas = replicas_of(str(self.levels["ddp"]), context)
         precision.set_tf32(self.levels["tf32"] == "on", self._endings)
         torch.manual_seed(context.seed)
         self._parts = self.build(config, levels, context)
@@ -128,31 +132,37 @@ class Training(Workload):
                 )
 
     def _start_loading(self) -> None:
-        """From this iteration on; before the device is touched, which forked workers must not inherit."""
-        levels, data = self.levels, self._parts.data
-        plan = loading.EpochPlan(_rows(data), int(self.config.batch_size), self.context.seed)
-        plan.start = self.iteration
+        """From this place on; before the device is touched, which forked workers must not inherit."""
+        levels, parts = self.levels, self._parts
         pinned, workers = levels["pin_memory"] == "on", int(levels["num_workers"])
-        loader = loading.data_loader(
-            data, workers=workers, pinned=pinned, batch_sampler=plan, collate_fn=loading.collate
-        )
-        mover = loading.Mover(self.device, levels["non_blocking"] == "on", self.counts)
-        self._batches = map(mover, loading.endless_batches(loader, plan))
+        size, seed, share = int(self.config.batch_size), self.context.seed, self._replicas.share
+        source = sources.source_of(parts, size, seed, share, workers=workers, pinned=pinned)
+        move = loading.Mover(self.device, levels["non_blocking"] == "on", self.counts)
+
+        def to_device(portion: Portion) -> Portion:
+            return portion._replace(batch=move(portion.batch.values, portion.batch.loaded_by))
+
+        placed = loading.endless(source, self._place)
+        self._portions = map(to_device, batches.portions(placed, parts.accumulate))
         if levels["prefetch"] == "stream":
-            self._batches = prefetch.ahead(self._batches, self.device, self.counts, tensors=iter)
+            self._portions = prefetch.ahead(
+                self._portions, self.device, self.counts, lambda portion: batches.tensors(portion.batch)
+            )
 
     def _stop_loading(self) -> None:
-        del self._batches  # the last reference: worker processes end with it
+        del self._portions  # the last reference: worker processes end with it
 
     def _choose_paths(self) -> None:
         levels, parts = self.levels, self._parts
         if levels["grad_checkpointing"] == "on":
             recompute(parts.blocks)
         self.model = parts.model.to(self.device)
-        self._forward = compile_model(self.model, str(levels["compile"]), fullgraph=parts.fullgraph)
+        replica, whole = self._replicas.wrap(self.model, self.device), self._replicas.share.world == 1
+        self._forward = compile_model(replica, str(levels["compile"]), fullgraph=parts.fullgraph and whole)
         self._optimizer = parts.optimizer(self.model.parameters(), **UPDATES[str(levels["optimizer"])])
-        self._autocast = precision.autocast(str(levels["amp"]), self.device)
-        self._scaler = precision.grad_scaler(str(levels["amp"]), self.device)
+        self._schedule = Schedule(parts, self._optimizer)
+        self._clip = clipping_of(parts, self.model)
+        self._autocast, self._scaler = precision.autocast_of(str(levels["amp"]), parts.autocast, self.device)
         self._drop_gradients = levels["zero_grad"] == "none"
         size = levels["micro_batch"]
         self._pieces = loading.whole if size == "all" else loading.pieces_of(int(size))
@@ -169,62 +179,73 @@ class Training(Workload):
         self.cadence = math.lcm(
             parts.evaluate_every * (self._collector.every or 1) or 1, parts.save_every or 1
         )
-        held_out = parts.held_out
-        self._held_out = (
-            () if held_out is None else loading.first_rows(held_out, _rows(held_out), self.device)
-        )
+        self._evaluation = Evaluation(parts, self.device)
         self._figures = self._evaluate()
 
     def step(self, clock: Clock) -> None:
-        """One batch, and the periodic work that is due after it."""
-        with clock.phase("data"):
-            batch = next(self._batches)
+        """One update: of one batch, or of `Parts.accumulate`, and the periodic work that is due after it."""
+        self._load(clock)
         with clock.phase("optimizer"):
             self._optimizer.zero_grad(set_to_none=self._drop_gradients)
-        loss = self._forward_backward(batch, clock)
+        losses, share = [self._forward_backward(self._portion.batch, clock)], self._portion.share
+        while not self._portion.last:
+            self._load(clock)
+            losses.append(self._forward_backward(self._portion.batch, clock))
+            share += self._portion.share
         with clock.phase("optimizer"):
+            self._clip(self._optimizer, self._scaler)
             self._scaler.step(self._optimizer)
             self._scaler.update()
+            self._schedule.after("iteration")
         self.iteration += 1
         self.counts["iterations"] += 1
-        self.counts["examples"] += len(batch[0])
-        self._log(self._losses.push(self.iteration, loss))
+        self._log(self._losses.push(self.iteration, added(losses), share))
         self._collector.after_iteration(self.counts["iterations"])
         self._periodic_work(clock)
+
+    def _load(self, clock: Clock) -> None:
+        """Take the next batch; where an epoch begins with it, the schedule hears of the end of the last."""
+        with clock.phase("data"):
+            self._portion = next(self._portions)
+        for _ in range(self._portion.place.epoch - self._place.epoch):
+            self._schedule.after("epoch")
+        self._place = self._portion.place
+        self.counts["examples"] += self._portion.rows
 
     def _periodic_work(self, clock: Clock) -> None:
         parts = self._parts
         if parts.evaluate_every and self.iteration % parts.evaluate_every == 0:
             with clock.phase("evaluate"):
                 self._figures = self._evaluate()
+                self._schedule.after("evaluation", self._figures)
             with clock.phase("gc"):
                 self._collector.after_evaluation()
-        if parts.save_every and self.iteration % parts.save_every == 0:
+        if parts.save_every and self.iteration % parts.save_every == 0 and self._replicas.writes:
             with clock.phase("checkpoint"):
                 self._writer.save(self.state_dict(), self.checkpoint_file)
 
-    @torch.no_grad()
     def _evaluate(self) -> dict[str, float]:
-        """Figures of the held-out rows. Uncompiled: other shapes without gradients would compile anew."""
-        if self._parts.evaluate is None:
-            return {}
-        with self._autocast:
-            return dict(self._parts.evaluate(self.model, *self._held_out))
+        return self._evaluation.figures(self.model, self._autocast)
 
-    def _forward_backward(self, batch: loading.Tensors, clock: Clock) -> Tensor:
-        """Add the gradients of the mean loss over `batch`, piece by piece, and return that loss []."""
-        rows = len(batch[0])
-        losses = []
-        for piece in self._pieces(batch):
+    def _forward_backward(self, batch: Any, clock: Clock) -> Tensor:
+        """Add the gradients of the mean loss over an iteration's rows, as far as they are `batch`.
+
+        Piece by piece; returned is what the rows of `batch` contribute to that mean [].
+        """
+        rows, losses = batches.rows_of(batch), []
+        pieces = list(self._pieces(batch))
+        for number, piece in enumerate(pieces, 1):
+            self._replicas.before_piece(self._portion.last and number == len(pieces), self.counts)
             with clock.phase("forward"), self._autocast:
-                loss = self._parts.loss(self._forward, *piece)
+                loss = self._parts.loss(self._forward, *batches.arguments(piece))
                 # A mean over each piece would weigh the rows of a smaller last piece more than the others.
-                loss = loss if len(piece[0]) == rows else loss * (len(piece[0]) / rows)
+                weight = self._portion.share * (batches.rows_of(piece) / rows)
+                loss = loss if weight == 1 else loss * weight
             with clock.phase("backward"):
-                self._scaler.scale(loss).backward()
+                self._scaler.scale(self._replicas.scaled(loss)).backward()
             self.counts["micro_steps"] += 1
             losses.append(loss.detach())
-        return sum(losses[1:], start=losses[0])  # one piece: no operation at all
+        return added(losses)
 
     def _log(self, row: Row | None) -> None:
         """Hand over the row of the previous iteration, the one that has arrived: see `LateLosses`."""
@@ -241,13 +262,14 @@ class Training(Workload):
     def numbers(self) -> dict[str, float]:
         """The last loss that has arrived, and figures of the held-out rows."""
         history = self._losses.history
-        return {"last_loss": history[-1].item() if history else math.nan, **self._evaluate()}
+        last = self._replicas.total(history[-1]).item() if history else math.nan
+        return {"last_loss": last, **self._evaluate()}
 
     def evidence(self) -> Evidence:
         """Losses, the first gradient and parameters."""
         history, numbers = list(self._losses.history), {"examples": self.progress()}
         tensors = {
-            "losses": torch.stack(history).float().cpu() if history else torch.zeros(0),
+            "losses": self._replicas.total(torch.stack(history)).float().cpu() if history else torch.zeros(0),
             "parameters": flat(self.model.parameters()),
         }
         if self._first_gradient is not None:
@@ -258,14 +280,24 @@ class Training(Workload):
             )
         return Evidence(tensors, numbers)
 
-    def probe(self) -> loading.Tensors:
-        """The first rows of the data, equal in every arm; a batch's worth: no new shape to compile."""
-        return loading.first_rows(self._parts.data, int(self.config.batch_size), self.device)
+    def probe(self) -> Any:
+        """The first rows of the data, equal in every arm; a batch's worth: no new shape to compile.
+
+        Of a loader of the training's own, its first batch.
+        """
+        with sources.fixed_draws(self.context.seed):
+            for batch in sources.first_batches(self._parts, int(self.config.batch_size), self.context.seed):
+                return batches.moved(batch, lambda tensor: tensor.to(self.device))
+        raise ConfigError(
+            f"the data have no batch of {self.config.batch_size} rows; use a smaller workload.batch_size"
+        )
 
     def _gradient(self) -> Tensor:
         """Gradient [all parameters] of the probe's mean loss, on the arm's training path, unscaled."""
-        counts = Counter(self.counts)
-        self._forward_backward(self.probe(), NullClock())
+        counts, probe = Counter(self.counts), self.probe()
+        own, rows = self._replicas.share.of_batch(probe), batches.rows_of(probe)
+        self._portion = Portion(own, batches.rows_of(own) / rows, rows, last=True, place=self._place)
+        self._forward_backward(own, NullClock())
         found = flat(
             p.grad if p.grad is not None else torch.zeros_like(p)
             for p in self.model.parameters()
@@ -291,14 +323,8 @@ class Training(Workload):
         }
 
     def data_digest(self) -> str:
-        """SHA-256 of the number of rows and the values of the first of them, however a level stores them."""
-        data, sha = self._parts.data, hashlib.sha256()
-        sha.update(str(_rows(data)).encode())
-        for row in range(min(_rows(data), DIGESTED_ROWS)):
-            for tensor in loading.collate([data[row]]).tensors:
-                wide = tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
-                sha.update((wide + 0.0).numpy().tobytes())  # + 0.0: integers know no negative zero
-        return sha.hexdigest()
+        """SHA-256 of the values of the first rows, and of their number where there is one."""
+        return data_identity.data_digest(self._parts)
 
     def replayable(self) -> Replayable:
         """What parity replays single iterations with."""
@@ -307,19 +333,28 @@ class Training(Workload):
 
     def state_dict(self) -> dict[str, Any]:
         """What a training needs to go on where it stopped."""
-        parts = {"model": self.model, "optimizer": self._optimizer, "scaler": self._scaler}
-        return {"iteration": self.iteration, **{name: part.state_dict() for name, part in parts.items()}}
+        states = {name: part.state_dict() for name, part in self._stateful().items()}
+        return {"iteration": self.iteration, "place": list(self._place), **states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken; the loader jumps to the batch that comes next."""
-        self.iteration = state["iteration"]
-        self.model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        # the state may be of a training that scales nothing
-        if state["scaler"] and self._scaler.is_enabled():
-            self._scaler.load_state_dict(state["scaler"])
+        self.iteration, self._place = state["iteration"], Place(*state["place"])
+        for name, part in self._stateful().items():
+            # the state may be of a training that scales nothing
+            if name != "scaler" or (state["scaler"] and self._scaler.is_enabled()):
+                part.load_state_dict(state[name])
         self._stop_loading()
         self._start_loading()
+
+    def _stateful(self) -> dict[str, Any]:
+        """Parts with a state of their own; the schedule behind the optimiser, whose rates it sets."""
+        optimizer = self._optimizer
+        return {
+            "model": self.model,
+            "optimizer": optimizer,
+            "scaler": self._scaler,
+            "schedule": self._schedule,
+        }
 
     @property
     def checkpoint_file(self) -> Path:
@@ -331,13 +366,9 @@ class Training(Workload):
         self._endings.close()
 
 
-def _rows(data: Dataset[Any]) -> int:
-    length = getattr(data, "__len__", None)
-    if length is None:
-        raise ConfigError(
-            "the data set has no length: Training needs a map-style one, with __len__ and __getitem__"
-        )
-    return int(length())
+def added(losses: list[Tensor]) -> Tensor:
+    """The sum of losses []; of one there is no operation at all."""
+    return sum(losses[1:], start=losses[0])
 
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:

@@ -28,25 +28,30 @@ class LateLosses:
 
     def __init__(self) -> None:
         self.history: deque[Tensor] = deque(maxlen=KEPT)  # [] each, on the device
-        self._travelling: tuple[int, Tensor, torch.cuda.Event | None] | None = None
+        self._travelling: tuple[int, Tensor, float, torch.cuda.Event | None] | None = None
 
-    def push(self, iteration: int, loss: Tensor) -> Row | None:
-        """Send this iteration's `loss` [] on its way; return the previous iteration's row, if any."""
+    def push(self, iteration: int, loss: Tensor, share: float = 1.0) -> Row | None:
+        """Send this iteration's `loss` [] on its way; return the previous iteration's row, if any.
+
+        Where it is only what this rank's `share` of the rows contributes, the row has the mean over that
+        share.
+        """
         self.history.append(loss)
         previous = self.take()
         # From CUDA this is a copy to pinned memory that nobody waits for; on CPU it is the tensor itself.
-        self._travelling = iteration, loss.to("cpu", non_blocking=True), _mark() if loss.is_cuda else None
+        on_its_way, arrived = loss.to("cpu", non_blocking=True), _mark() if loss.is_cuda else None
+        self._travelling = iteration, on_its_way, share, arrived
         return previous
 
     def take(self) -> Row | None:
         """The row on its way, once its loss has arrived; None if there is none."""
         if self._travelling is None:
             return None
-        iteration, loss, arrived = self._travelling
+        iteration, loss, share, arrived = self._travelling
         self._travelling = None
         if arrived is not None:
             arrived.synchronize()
-        return Row(iteration, loss.item())
+        return Row(iteration, loss.item() / share)
 
 
 def _mark() -> torch.cuda.Event:

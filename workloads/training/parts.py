@@ -2,45 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset
+
+from workloads.errors import ConfigError
 
 ACTS_ON = {"grad_checkpointing": "blocks", "gc": "evaluate_every", "checkpoint": "save_every"}
 """The part that a toggle changes, for those that not every training has: without it a level does nothing."""
+
+
+def _no_loss(*_: Any) -> Tensor:
+    """Stand for a loss that is not named."""
+    raise ConfigError("build() returns Parts without a loss")
 
 
 @dataclass(frozen=True)
 class Parts:
     """What is trained.
 
+    A batch that is a tuple or list of tensors is spread over the arguments of `loss` and `evaluate`; one
+    that is a tensor, a mapping or anything else is one argument. Its rows are the first dimension of its
+    first tensor.
+
     Attributes
     ----------
     model : as built on the host; it is moved to the device, compiled and so on by the loop
-    data : a map-style data set whose rows are tensors, or tuples of tensors and numbers
-    loss : from the model, as the arm runs it, and the tensors of a batch [rows, ...] to the mean loss [] of
-        its rows
+    data : rows: tensors, or tuples or mappings of tensors and numbers, nested as you like. By number
+        (`__getitem__` and `__len__`), in an order of its own for each epoch and in full batches; or iterable,
+        in its own order: then each worker reads all of it and puts every n-th batch together
+    loss : from the model, as the arm runs it, and a batch [rows, ...] to the mean loss [] of its rows
     optimizer : makes the optimiser: called with the parameters and with the keywords `foreach` and `fused`,
         which go to a class of torch.optim
-    blocks : parts of the model whose activations ``grad_checkpointing=on`` recomputes
+    loader : makes a loader of your own instead of `data`: called with the keywords `num_workers`,
+        `pin_memory`, `persistent_workers`, `multiprocessing_context` and `generator`, which go to a
+        DataLoader; its batches are taken as they come, ragged ones included. An epoch must depend on its
+        number alone: samplers get a generator of their own for each, and `set_epoch` is called where loader,
+        data set or sampler has it
+    sampler : numbers of the rows of `data`, one epoch for each pass, instead of a permutation of all
+    collate : puts a list of rows together, instead of stacking them; of `data` and `held_out`
+    accumulate : batches of the loader whose gradients make one update, as the mean over all their rows; one
+        iteration is one update
+    clip_norm : largest norm of all gradients together; larger ones are scaled down before the update
+    clip_value : largest absolute value of each gradient; others are clamped before the update
+    schedule : makes the scheduler of the learning rate from the optimiser: any of
+        torch.optim.lr_scheduler. It is part of the saved state
+    schedule_every : what the scheduler is stepped after: iteration, epoch or evaluation. ReduceLROnPlateau
+        looks at the first figure of each evaluation
+    autocast : makes the context of the forward pass and of evaluations, where a training states its own
+        precision; losses are scaled if it is one of fp16. The toggle `amp` is refused then. Name
+        `contextlib.nullcontext` if the loss enters autocast by itself
+    blocks : parts of the model whose activations `grad_checkpointing=on` recomputes
     held_out : rows that are not trained on, for `evaluate`: put on the device once, all together
-    evaluate : from the model, uncompiled, and the tensors of `held_out` to figures that are logged with every
-        loss, such as an accuracy
-    evaluate_every, save_every : iterations from one evaluation (checkpoint) to the next; 0 for none
-    fullgraph : whether compiled code must be one graph; an interruption is an error then
+    evaluate : from the model, uncompiled, and a batch of `held_out` to figures that are logged with every
+        loss, such as an accuracy. It calls `model.eval()` and `model.train()` itself where that matters
+    evaluate_every : iterations from one evaluation to the next; 0 for none
+    evaluate_batch : rows that are evaluated together, loaded anew in each evaluation; figures are averaged
+        over rows. 0 for all at once
+    save_every : iterations from one checkpoint to the next; 0 for none
+    fullgraph : whether compiled code must be one graph; an interruption is an error then. With `ddp=on` the
+        exchange of gradients always interrupts it
+
+    Raises
+    ------
+    ConfigError
+        A field is out of range, or two of them exclude one another.
     """
 
     model: nn.Module
-    data: Dataset[Any]
-    loss: Callable[..., Tensor]
+    data: Dataset[Any] | Iterable[Any] | None = None
+    loss: Callable[..., Tensor] = _no_loss
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW
+    loader: Callable[..., Iterable[Any]] | None = None
+    sampler: Iterable[int] | None = None
+    collate: Callable[[list[Any]], Any] | None = None
+    accumulate: int = 1
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    schedule: Callable[[torch.optim.Optimizer], LRScheduler] | None = None
+    schedule_every: Literal["iteration", "epoch", "evaluation"] = "iteration"
+    autocast: Callable[[], AbstractContextManager[Any]] | None = None
     blocks: Sequence[nn.Module] = ()
-    held_out: Dataset[Any] | None = None
+    held_out: Dataset[Any] | Iterable[Any] | None = None
     evaluate: Callable[..., Mapping[str, float]] | None = None
     evaluate_every: int = 0
+    evaluate_batch: int = 0
     save_every: int = 0
     fullgraph: bool = False
+
+    def __post_init__(self) -> None:
+        for problem, holds in self._problems().items():
+            if holds:
+                raise ConfigError(f"build() returns Parts that cannot be trained: {problem}")
+
+    def _problems(self) -> dict[str, bool]:
+        """All that could be wrong, each with whether it is."""
+        limits = [limit for limit in (self.clip_norm, self.clip_value) if limit is not None]
+        moments = ("iteration", "epoch", "evaluation")
+        return {
+            "loss is missing; name the function from model and batch to the mean loss": self.loss is _no_loss,
+            "one of data and loader must be named, and not both": (
+                (self.data is None) == (self.loader is None)
+            ),
+            "sampler names rows of data, and a loader has a sampler of its own": (
+                self.sampler is not None and self.loader is not None
+            ),
+            "collate puts rows of data together, and a loader has a collate_fn of its own": (
+                self.collate is not None and self.loader is not None and self.held_out is None
+            ),
+            f"accumulate={self.accumulate} must be a whole number from 1": (
+                not isinstance(self.accumulate, int) or self.accumulate < 1
+            ),
+            "clip_norm and clip_value exclude one another; name one": len(limits) > 1,
+            f"clip_norm and clip_value must be above 0, not {limits}": any(not limit > 0 for limit in limits),
+            f"schedule_every={self.schedule_every!r} must be one of {', '.join(moments)}": (
+                self.schedule_every not in moments
+            ),
+            "schedule_every says when, and schedule what; name both": (
+                self.schedule_every != "iteration" and self.schedule is None
+            ),
+            "schedule_every='evaluation' needs evaluate and evaluate_every": (
+                self.schedule_every == "evaluation" and not (self.evaluate and self.evaluate_every)
+            ),
+            f"evaluate_batch={self.evaluate_batch} must be a number of rows, or 0": self.evaluate_batch < 0,
+            "evaluate_batch needs held_out": self.evaluate_batch > 0 and self.held_out is None,
+        }

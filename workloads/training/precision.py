@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+
+from workloads.errors import UnsupportedHere
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -16,9 +19,51 @@ def autocast(level: str, device: torch.device) -> AbstractContextManager[Any]:
     return contextlib.nullcontext() if level == "off" else torch.autocast(device.type, AUTOCAST[level])
 
 
-def grad_scaler(level: str, device: torch.device) -> torch.amp.GradScaler:
+class OwnAutocast(AbstractContextManager[Any]):
+    """What a training states itself, made anew each time that it is entered."""
+
+    def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._make = make
+
+    def __enter__(self) -> Any:
+        self._inside = self._make()
+        return self._inside.__enter__()
+
+    def __exit__(self, *exception: Any) -> bool | None:
+        return self._inside.__exit__(*exception)
+
+    def level(self, device: torch.device) -> str:
+        """The level of `amp` that this amounts to: that of the type it casts to."""
+        with self:
+            on, dtype = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
+        names = {dtype: name for name, dtype in AUTOCAST.items()}
+        return names.get(dtype, "off") if on else "off"
+
+
+def autocast_of(
+    level: str, own: Callable[[], AbstractContextManager[Any]] | None, device: torch.device
+) -> tuple[AbstractContextManager[Any], torch.amp.GradScaler]:
+    """Choose the context of forward passes and the scaler of losses: those of `amp`, or the training's own.
+
+    Raises
+    ------
+    UnsupportedHere
+        Both are asked for: the training would be cast twice, and its effect would be none of the level's.
+    """
+    if own is None:
+        return autocast(level, device), grad_scaler(level, device)
+    if level != "off":
+        raise UnsupportedHere(
+            f"toggles.amp={level} is refused: build() names Parts(autocast=...), so the training states its"
+            " own precision and would be cast twice; remove that, or leave amp off"
+        )
+    stated = OwnAutocast(own)
+    return stated, grad_scaler(stated.level(device), device)
+
+
+def grad_scaler(level: str, device: torch.device, **how: Any) -> torch.amp.GradScaler:
     """Scales the loss at ``amp=fp16``, whose gradients underflow otherwise; elsewhere passes all through."""
-    return torch.amp.GradScaler(device.type, enabled=level == "fp16")
+    return torch.amp.GradScaler(device.type, enabled=level == "fp16", **how)
 
 
 def set_tf32(on: bool, undo: contextlib.ExitStack, *, strict: bool = False) -> None:

@@ -56,13 +56,15 @@ _MAKE: dict[str, tuple[Callable[..., Toggle], dict[str, Any]]] = {
     "gc": (shared.gc, {"witness": "uncollected_evaluations"}),
     "checkpoint": (shared.checkpoint, {"witness": "background_saves"}),
     "wandb_logging": (shared.wandb_logging, {}),
+    "ddp": (shared.ddp, {}),
 }
 
 NAMES = tuple(_MAKE)
 """Toggles that `Training` knows how to act on."""
 
-ON_REQUEST = ("grad_checkpointing", "gc", "checkpoint", "wandb_logging")
-"""Those that act only where a training names `Parts` for them, or where its metrics are sent to W&B."""
+ON_REQUEST = ("grad_checkpointing", "gc", "checkpoint", "wandb_logging", "ddp")
+"""Those that act only where a training names `Parts` for them, where its metrics are sent to W&B, or where
+there are cores or GPUs for several processes."""
 
 
 def shared_toggles(*names: str, **own: Mapping[str, Any]) -> tuple[Toggle, ...]:

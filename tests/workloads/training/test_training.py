@@ -147,6 +147,18 @@ def test_a_compiled_model_is_compiled_once_and_computes_the_same(
     assert verdict(reference, arm, compile="default").verdict is not comparison.ParityVerdict.DIFFERENT
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_compiled_code_must_be_one_graph_where_a_training_says_so(
+    start: Start, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(torch, "compile", lambda model, fullgraph, **how: asked.append(fullgraph))
+    build = Small.build
+    monkeypatch.setattr(Small, "build", lambda *args: Parts(**{**vars(build(*args)), "fullgraph": whole}))
+    start(kind="timing", compile="default")
+    assert asked == [whole]
+
+
 @pytest.mark.parametrize("name", ["pin_memory", "non_blocking", "prefetch", "tf32"])
 def test_levels_for_gpus_say_why_they_cannot_act_here(name: str) -> None:
     level = next(toggle for toggle in Small.toggles if toggle.name == name).levels[1]

@@ -1,0 +1,167 @@
+"""Write the reference of `workloads.training` from its docstrings.
+
+``python -m pipelines.config.training_reference`` prints the page that lies in ``docs/training.md``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, Field, fields
+from types import ModuleType
+from typing import Any
+
+from workloads import training
+from workloads.training import toggles
+from workloads.training.loop import Training
+from workloads.training.parts import Parts
+
+_INTRODUCTION = """# Training
+
+A class for what is a training loop: `build` returns the `Parts` that are trained, and the loop acts on the
+shared toggles. [tutorial.md](tutorial.md) has a whole one, `workloads/digits/` the example to copy.
+
+This page is written by `python -m pipelines.config.training_reference > docs/training.md`, from the
+docstrings in `workloads/training/`.
+"""
+
+_OWN = """## A loop written out
+
+```python
+Parts(
+    model,
+    loss=lambda model, batch: model(**batch).loss,
+    optimizer=lambda parameters, **how: torch.optim.AdamW(parameters, lr=3e-4, **how),
+    loader=lambda **how: DataLoader(rows, config.batch_size, shuffle=True, collate_fn=pad, **how),
+    accumulate=4,
+    clip_norm=1.0,
+    schedule=lambda optimizer: OneCycleLR(optimizer, 3e-4, total_steps=config.steps),
+    held_out=held_out,
+    evaluate=lambda model, batch: {"loss": model(**batch).loss.item()},
+    evaluate_every=100,
+    evaluate_batch=64,
+)
+```
+
+With `toggles = (*shared_toggles(), *shared_toggles("ddp"))` the same training is also one of several ranks:
+each takes its share of every batch, so that an iteration trains on the same rows, gradients are those of the
+whole batch, and so are the losses in evidence; rows that are logged on the way have the mean over rank 0's
+share. Every rank loads the whole batch of a loader of your own, and evaluates all held-out rows.
+"""
+
+
+def page() -> str:
+    """Write the page in Markdown."""
+    parts = [
+        _INTRODUCTION,
+        f"## Parts\n\n{_prose(Parts)}\n",
+        _table(("part", "value", "default", "is"), _parts()),
+    ]
+    parts += [_OWN, f"## Training\n\n{_prose(Training)}\n", _table(("method", "does"), _methods())]
+    parts += ["## Toggles\n", _table(("toggle", "levels", "given", "does"), _toggles())]
+    parts += ["## Modules\n", *(_module(module) for module in modules())]
+    return "\n".join(parts)
+
+
+def described(cls: type[Any]) -> dict[str, str]:
+    """Read what a docstring says of each attribute, in the section `Attributes`."""
+    section = re.search(r"^Attributes\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", _doc(cls), re.MULTILINE | re.DOTALL)
+    entries = re.split(r"\n(?=\S)", section.group(1).rstrip() if section else "")
+    pairs = [entry.split(" : ", maxsplit=1) for entry in entries if " : " in entry]
+    return {name: _one_line(text) for names, text in pairs for name in names.split(", ")}
+
+
+def _parts() -> Iterator[tuple[str, ...]]:
+    meaning = described(Parts)
+    for one in fields(Parts):
+        yield f"`{one.name}`", _code(str(one.type)), _default(one), meaning[one.name]
+
+
+def _default(one: Field[Any]) -> str:
+    """Write the default of a part; functions by their names."""
+    if one.default is MISSING:
+        return "required"
+    if callable(one.default):
+        named = one.default.__name__
+        return "required" if named == "_no_loss" else _code(named)
+    return _code(repr(one.default))
+
+
+def _methods() -> Iterator[tuple[str, str]]:
+    for name, value in vars(Training).items():
+        if not name.startswith("_") and inspect.isfunction(value):
+            yield _code(f"{name}{_signature(value)}"), _summary(value)
+
+
+def _toggles() -> Iterator[tuple[str, ...]]:
+    for one in toggles.shared_toggles(*toggles.NAMES):
+        given = "on request" if one.name in toggles.ON_REQUEST else "always"
+        yield f"`{one.name}`", one.choices, given, one.doc
+
+
+def modules() -> Iterator[ModuleType]:
+    """Import the modules that the page describes."""
+    for found in pkgutil.iter_modules(training.__path__):
+        yield importlib.import_module(f"{training.__name__}.{found.name}")
+
+
+def _module(module: ModuleType) -> str:
+    """Write a module's heading, and the table of what it defines for others."""
+    name = module.__name__.rpartition(".")[2]
+    head = f"### {name}\n\n{_summary(module)}\n"
+    rows = [(_code(f"{label}{_signature(value)}"), _summary(value)) for label, value in defined(module)]
+    return "\n".join([head, _table(("name", "does"), rows)]) if rows else head
+
+
+def defined(module: ModuleType) -> list[tuple[str, Any]]:
+    """List the functions and classes that a module defines for others, as they stand in it."""
+    return [
+        (name, value)
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and getattr(value, "__module__", None) == module.__name__
+        and (inspect.isfunction(value) or inspect.isclass(value))
+    ]
+
+
+def _signature(value: Any) -> str:
+    """Write the names of the arguments: types stand in the source."""
+    if inspect.isclass(value):
+        return ""
+    names = [name for name in inspect.signature(value).parameters if name != "self"]
+    return f"({', '.join(names)})"
+
+
+def _table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [headings, ("---",) * len(headings), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+
+
+def _prose(cls: type[Any]) -> str:
+    """Read a docstring up to its first section, with its paragraphs."""
+    text = re.split(r"^\w+\n-+\n", _doc(cls), maxsplit=1, flags=re.MULTILINE)[0]
+    return "\n\n".join(_one_line(paragraph) for paragraph in text.strip().split("\n\n"))
+
+
+def _summary(value: Any) -> str:
+    return _one_line(_doc(value).partition("\n\n")[0])
+
+
+def _doc(value: Any) -> str:
+    return inspect.cleandoc(value.__doc__ or "")
+
+
+def _one_line(text: str) -> str:
+    """Join the lines of a paragraph, for a cell of a table."""
+    return " ".join(text.split()).replace("``", "`").replace("|", r"\|")
+
+
+def _code(text: str) -> str:
+    return "`" + text.replace("|", r"\|") + "`"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,216 @@
+"""Clipping, schedules, accumulation and a precision of the training's own do what a loop by hand does."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+import torch
+from tiny import INPUTS, TARGETS, Train, go_on, gradient, parameters, plain_sgd, rate, squared_error
+from torch.optim import lr_scheduler
+from torch.utils.data import DataLoader, TensorDataset
+
+from workloads.errors import ConfigError, UnsupportedHere
+from workloads.training import Parts
+
+
+def halved(optimizer: torch.optim.Optimizer) -> lr_scheduler.LRScheduler:
+    return lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+
+
+def test_a_norm_is_clipped_and_the_direction_kept(train: Train) -> None:
+    free, clipped = train(steps=1), train({"clip_norm": 0.01}, steps=1)
+    assert gradient(free).norm() > 1
+    assert gradient(clipped).norm() == pytest.approx(0.01, rel=1e-3)
+    assert torch.allclose(gradient(clipped), gradient(free) * (0.01 / gradient(free).norm()), rtol=1e-3)
+
+
+def test_a_gradient_below_the_norm_is_left_alone(train: Train) -> None:
+    assert torch.equal(gradient(train({"clip_norm": 1e6}, steps=1)), gradient(train(steps=1)))
+
+
+def test_values_are_clamped_one_by_one(train: Train) -> None:
+    free, clamped = gradient(train(steps=1)), gradient(train({"clip_value": 0.2}, steps=1))
+    assert torch.equal(clamped, free.clamp(-0.2, 0.2))
+    assert not torch.equal(clamped, free)
+
+
+@pytest.mark.parametrize("limit", [{"clip_norm": 0.02}, {"clip_value": 0.01}], ids=str)
+def test_gradients_of_a_scaled_loss_are_unscaled_before_they_are_clipped(train: Train, limit: Any) -> None:
+    def small(model: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return 0.01 * squared_error(model, x, y)  # larger ones overflow when they are scaled
+
+    exact = train({**limit, "loss": small}, steps=1)
+    scaled = train({**limit, "loss": small}, steps=1, amp="fp16")
+    assert scaled._scaler.get_scale() > 1000
+    # fp16 rounds to 11 significant bits
+    assert torch.allclose(gradient(scaled), gradient(exact), rtol=2e-2, atol=1e-5)
+    assert gradient(train({"loss": small}, steps=1)).norm() > 0.03
+
+
+def test_a_schedule_steps_after_every_iteration_unless_told_otherwise(train: Train) -> None:
+    workload = train({"schedule": halved})
+    rates = []
+    for _ in range(3):
+        rates.append(rate(workload))
+        go_on(workload, 1)
+    assert rates == [0.1, 0.05, 0.025]
+
+
+def test_a_schedule_of_epochs_steps_once_in_each(train: Train) -> None:
+    """70 rows in batches of 24 are two batches to an epoch: the third iteration begins the second."""
+    workload = train({"schedule": halved, "schedule_every": "epoch"})
+    used = []
+    for _ in range(5):
+        go_on(workload, 1)
+        used.append(rate(workload))
+    assert used == [0.1, 0.1, 0.05, 0.05, 0.025]
+
+
+EVALUATED = {"evaluate": lambda model: {"error": 1.0}, "evaluate_every": 2}
+
+
+def test_a_schedule_of_evaluations_steps_after_each(train: Train) -> None:
+    workload = train({"schedule": halved, "schedule_every": "evaluation", **EVALUATED}, steps=5)
+    assert rate(workload) == 0.025
+
+
+def test_a_plateau_is_one_of_the_first_figure(train: Train) -> None:
+    def plateau(optimizer: torch.optim.Optimizer) -> lr_scheduler.LRScheduler:
+        return lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+
+    flat = {"schedule": plateau, "schedule_every": "evaluation", **EVALUATED}
+    errors = iter([4.0, 3.0, 2.0, 1.0])
+    falling = {**flat, "evaluate": lambda model: {"error": next(errors)}}
+    assert rate(train(flat, steps=4)) == 0.05
+    assert rate(train(falling, steps=4)) == 0.1
+    with pytest.raises(ConfigError, match="schedule_every='evaluation'"):
+        train({"schedule": plateau})
+
+
+@pytest.mark.parametrize("every", ["iteration", "epoch"])
+def test_a_resumed_schedule_goes_on_where_it_was(train: Train, every: str) -> None:
+    fields = {"schedule": lambda o: lr_scheduler.StepLR(o, step_size=3, gamma=0.5), "schedule_every": every}
+    whole, before, after = train(fields, steps=12), train(fields, steps=7), train(fields)
+    after.load_state_dict(before.state_dict())
+    go_on(after, 5)
+    assert rate(after) == rate(whole) < 0.1
+    assert torch.equal(parameters(after), parameters(whole))
+
+
+def test_batches_accumulate_to_one_update(train: Train) -> None:
+    together, apart = train(steps=1, batch_size=24), train({"accumulate": 3}, steps=1, batch_size=8)
+    assert torch.allclose(gradient(apart), gradient(together), rtol=1e-5)
+    assert torch.allclose(apart._losses.history[0], together._losses.history[0])
+    counters = apart.counters()
+    assert [counters[name] for name in ("iterations", "examples", "micro_steps")] == [1, 24, 3]
+    assert apart.progress() == 24
+
+
+def test_pieces_of_accumulated_batches_weigh_what_their_rows_do(train: Train) -> None:
+    """Batches of 12 in pieces of 8 and 4."""
+    together, apart = train(steps=1), train({"accumulate": 2}, steps=1, batch_size=12, micro_batch=8)
+    assert torch.allclose(gradient(apart), gradient(together), rtol=1e-5)
+    assert apart.counters()["micro_steps"] == 4
+
+
+def test_ragged_batches_accumulate_to_the_mean_over_all_rows(train: Train) -> None:
+    """Of 10 and 4 rows: a mean of two means would weigh those of the second more."""
+    rows = TensorDataset(INPUTS[:14], TARGETS[:14])
+    workload = train(
+        {"loader": lambda **how: DataLoader(rows, batch_size=10, **how), "accumulate": 2}, steps=1
+    )
+    model = torch.nn.Linear(8, 1)
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 1)
+    squared_error(model, INPUTS[:14], TARGETS[:14]).backward()
+    by_hand = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    assert torch.allclose(gradient(workload), by_hand, rtol=1e-5)
+
+
+def test_a_training_equals_the_loop_written_by_hand(train: Train) -> None:
+    """Clipping, a schedule and accumulation together, over two epochs."""
+    fields = {"clip_norm": 0.5, "schedule": halved, "schedule_every": "epoch", "accumulate": 2}
+    given = {"loader": lambda **how: DataLoader(TensorDataset(INPUTS, TARGETS), batch_size=24, **how)}
+    workload = train({**fields, **given}, steps=3)
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 1)
+    optimizer = plain_sgd(model.parameters())
+    schedule = halved(optimizer)
+    for epoch in range(2):
+        for number, (first, end) in enumerate([(0, 24), (24, 48), (48, 70)]):
+            before = epoch * 3 + number
+            window = [48, 46, 46][before // 2]  # rows of the two batches that are joined
+            if before == 3:
+                schedule.step()
+            x, y = INPUTS[first:end], TARGETS[first:end]
+            (squared_error(model, x, y) * (len(x) / window)).backward()
+            if before % 2:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+                optimizer.step()
+                optimizer.zero_grad()
+    assert torch.allclose(parameters(workload), torch.cat([p.detach().flatten() for p in model.parameters()]))
+
+
+SEEN: list[Any] = []
+
+
+def watching(model: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    SEEN.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
+    return squared_error(model, x, y)
+
+
+@contextlib.contextmanager
+def half(dtype: torch.dtype = torch.bfloat16):
+    with torch.autocast("cpu", dtype):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"), [({}, None), ({"autocast": half}, torch.bfloat16)], ids=["off", "own"]
+)
+def test_a_training_may_state_its_own_precision(train: Train, fields: Any, expected: Any) -> None:
+    SEEN.clear()
+    workload = train({**fields, "loss": watching}, steps=2)
+    assert [*SEEN] == [expected] * 2
+    assert not workload._scaler.is_enabled()
+
+
+def test_losses_are_scaled_where_the_stated_precision_is_fp16(train: Train) -> None:
+    assert train({"autocast": lambda: half(torch.float16)})._scaler.is_enabled()
+
+
+@pytest.mark.parametrize("own", [half, contextlib.nullcontext])
+def test_a_stated_precision_is_never_doubled_by_amp(train: Train, own: Any) -> None:
+    with pytest.raises(UnsupportedHere, match=r"amp=bf16 is refused: .*Parts\(autocast=\.\.\.\)"):
+        train({"autocast": own}, amp="bf16")
+
+
+LOSS = {"model": torch.nn.Linear(8, 1), "data": [1], "loss": squared_error}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"loss": Parts.loss}, "loss is missing"),
+        ({"data": None}, "one of data and loader"),
+        ({"loader": DataLoader}, "one of data and loader"),
+        ({"data": None, "loader": DataLoader, "sampler": range(3)}, "a sampler of its own"),
+        ({"data": None, "loader": DataLoader, "collate": list}, "a collate_fn of its own"),
+        ({"accumulate": 0}, "accumulate=0"),
+        ({"clip_norm": 1.0, "clip_value": 1.0}, "exclude one another"),
+        ({"clip_norm": 0.0}, "above 0"),
+        ({"clip_value": -1.0}, "above 0"),
+        ({"schedule_every": "day"}, "iteration, epoch, evaluation"),
+        ({"schedule": halved, "schedule_every": "evaluation"}, "needs evaluate"),
+        ({"schedule_every": "epoch"}, "name both"),
+        ({"evaluate_batch": 2}, "evaluate_batch needs held_out"),
+        ({"evaluate_batch": -1}, "evaluate_batch=-1"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_parts_that_cannot_be_trained_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Parts(**{**LOSS, **fields})

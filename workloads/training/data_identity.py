@@ -1,0 +1,41 @@
+"""Which data a training trains on, as a digest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from workloads.training.batches import rows_of, tensors
+from workloads.training.parts import Parts
+from workloads.training.sources import first_batches, fixed_draws, is_stream, length_of
+
+DIGESTED_ROWS = 256
+"""Rows that identify the data: the digest of all would read data sets that do not fit into memory."""
+
+
+def data_digest(parts: Parts) -> str:
+    """SHA-256 of the values of the first rows, however a level stores them, and of the number of rows.
+
+    Streams and loaders have no such number; of a loader, its first batches are read.
+    """
+    sha = hashlib.sha256()
+    if parts.loader is None and not is_stream(parts.data):
+        sha.update(str(length_of(parts.data, "the data set")).encode())
+    with fixed_draws(0):
+        for batch in _first_rows(parts):
+            for tensor in tensors(batch):
+                wide = tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+                sha.update((wide + 0.0).numpy().tobytes())  # + 0.0: integers know no negative zero
+    return sha.hexdigest()
+
+
+def _first_rows(parts: Parts) -> Iterator[Any]:
+    rows = 0
+    for batch in first_batches(parts, 1, 0):
+        yield batch
+        rows += rows_of(batch)
+        if rows >= DIGESTED_ROWS:
+            return

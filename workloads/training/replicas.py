@@ -1,0 +1,97 @@
+"""One training by several processes: each has the model and a share of every batch's rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from workloads.api import Context
+from workloads.errors import ConfigError
+from workloads.training.batches import Share
+
+
+class Alone:
+    """One process has all rows."""
+
+    share = Share()
+    writes = True
+
+    def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
+        """The model as it runs forwards."""
+        return model
+
+    def before_piece(self, last: bool, counts: Counter[str]) -> None:
+        """Prepare for one piece of an iteration; `last` says whether the update follows its backward pass."""
+        if last:
+            counts["ranks"] += self.share.world
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """The loss [] whose backward pass gives this rank's part of the gradient."""
+        return loss
+
+    def total(self, parts: Tensor) -> Tensor:
+        """Losses of whole batches from each rank's parts of them."""
+        return parts
+
+
+class Replicas(Alone):
+    """DistributedDataParallel averages gradients in the last backward pass before an update.
+
+    The mean over ranks is weighted so that it is the mean over the rows of the whole batch.
+    """
+
+    def __init__(self, rank: int, world: int) -> None:
+        self.share = Share(rank, world)
+        self.writes = rank == 0
+        self._replica: Any = None
+
+    def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
+        """The model as a replica; all begin with the values of rank 0."""
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        self._replica = DistributedDataParallel(
+            model, device_ids=[device.index] if device.type == "cuda" else None
+        )
+        return self._replica
+
+    def before_piece(self, last: bool, counts: Counter[str]) -> None:
+        """Exchange gradients in the backward pass of the last piece only; all others just add to them."""
+        super().before_piece(last, counts)
+        self._replica.require_backward_grad_sync = last
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """The loss times the ranks: the exchange divides gradients by their number."""
+        return loss * self.share.world
+
+    def total(self, parts: Tensor) -> Tensor:
+        """The sum over ranks; all must ask for it."""
+        whole = parts.detach().clone()
+        dist.all_reduce(whole)
+        return whole
+
+
+def replicas_of(level: str, context: Context) -> Alone:
+    """Choose how this process takes part at a level of the toggle `ddp`.
+
+    Raises
+    ------
+    ConfigError
+        This process is alone.
+    """
+    if level == "off":
+        return Alone()
+    if context.world == 1:
+        raise ConfigError("toggles.ddp=on needs two ranks or more, and this process is alone")
+    return Replicas(context.rank, context.world)
+
+
+def own_device(context: Context) -> torch.device:
+    """The device of this rank: with several GPUs one of them each."""
+    if context.world == 1 or context.device.type != "cuda":
+        return torch.device(context.device.type)
+    return torch.device("cuda", context.rank % max(context.device.count, 1))
