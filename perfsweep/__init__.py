@@ -1,4 +1,4 @@
-"""The door for users' own code: sweeps from Python.
+"""The door for users' own code: marks in a training loop, and sweeps from Python.
 
 ::
 
@@ -6,8 +6,10 @@
 
     sweep = perfsweep.sweep(workload="digits", sweep="demo", rounds=8)
     sweep.effects                                    # a table
-    sweep.report()                                   # path of report.html
+    sweep.report()                                   # path of report.html; in a notebook, its tables
     perfsweep.open("runs/digits-demo").comparison    # what is measured of a sweep so far
+
+    for batch in perfsweep.steps(loader): ...        # in a script: each batch is an iteration
 
 Importing this package imports the standard library only, so that a training script may do so at no cost; what
 measures is imported when it is first used.
@@ -18,11 +20,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from perfsweep.marks import mark, steps
+
 if TYPE_CHECKING:
     from pipelines.api import Comparison, Sweep, Watch, compare, sweep
     from pipelines.api import open_sweep as open
 
-__all__ = ["Comparison", "Sweep", "Watch", "compare", "open", "sweep"]
+__all__ = ["Comparison", "Sweep", "Watch", "compare", "mark", "open", "steps", "sweep"]
 
 _INTERFACE = "pipelines.api"
 _OTHER_NAMES = {"open": "open_sweep"}

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from waiting import DEADLINE_S, until
+
 from slurm.dev.cluster import DevCluster
 from slurm.executor import SlurmExecutor
 from slurm.jobs import ExecutorContext, Job, JobState
@@ -16,7 +18,6 @@ from slurm.site import SiteProfile
 from slurm.states import End
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 180.0
 
 WAIT = "while [ ! -e go ]; do sleep 0.1; done"
 """A job that ends when the bench has a file ``go``."""
@@ -26,14 +27,6 @@ TOY = (
     *("measure.rounds=6", "measure.iterations=6", "measure.warmup_max=5", "measure.evidence_iterations=2"),
     *("measure.counting_iterations=2", "measure.servers=1", "measure.timed_parity=false"),
 )
-
-
-def until(condition: Callable[[], object], what: str = "it", deadline_s: float = DEADLINE_S) -> None:
-    """Poll with a deadline."""
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end, f"{what} did not happen within {deadline_s:g} s"
-        time.sleep(0.05)
 
 
 @dataclass

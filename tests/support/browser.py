@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import waiting
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 DEADLINE_S = 120.0
 FLAGS = (
@@ -73,10 +75,7 @@ class Page:
 
     def until(self, script: str) -> None:
         """Poll an expression with a deadline."""
-        end = time.monotonic() + DEADLINE_S
-        while not self.value(script):
-            assert time.monotonic() < end, f"{script} never held"
-            time.sleep(0.05)
+        waiting.until(lambda: self.value(script), script)
 
     def picture(self, file: Path) -> None:
         """Save the whole page as it looks, at most 6,000 pixels of it."""

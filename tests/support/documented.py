@@ -23,8 +23,8 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """The name in its first line, where the block is a file to be written."""
-        found = re.match(r"# (\S+\.(?:py|yaml))$", self.text.partition("\n")[0])
+        """The name in its first line, or after Hydra's header, where the block is a file to be written."""
+        found = re.match(r"(?:# @package _global_\n)?# (\S+\.(?:py|yaml))$", self.text, re.MULTILINE)
         return found[1] if found else None
 
     @property

@@ -1,0 +1,138 @@
+"""Toggles from outside: each level acts, keeps to its class, and shows it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from loops import ADVERSARIES, ATTENTION, IMAGES
+from script_levels import compiled_by, counters, evidence, verdict, witness
+
+from pipelines.parity.comparison import ParityVerdict
+from workloads.api import LevelValue
+from workloads.errors import UnsupportedHere
+from workloads.script import toggles
+from workloads.script.changes.calls import Call, wrap
+from workloads.script.changes.change import nothing
+from workloads.script.changes.scene import Scene
+
+LEVELS: list[tuple[str, dict[str, Any]]] = [
+    (ATTENTION, {"amp": "bf16"}),
+    (ATTENTION, {"amp": "fp16"}),
+    (ATTENTION, {"compile": "default"}),
+    (ATTENTION, {"optimizer": "foreach"}),
+    (ATTENTION, {"optimizer": "fused"}),
+    (IMAGES, {"channels_last": "on"}),
+    (ATTENTION, {"sdpa": "math"}),
+    (ATTENTION, {"zero_grad": "zero"}),
+    (IMAGES, {"zero_grad": "none"}),
+    (ATTENTION, {"grad_checkpointing": "on"}),
+    (ATTENTION, {"gc": "frozen"}),
+    (ATTENTION, {"gc": "off"}),
+    (ATTENTION, {"threads": 3}),
+    (ATTENTION, {"num_workers": 1}),
+    (ATTENTION, {"persistent_workers": "on", "num_workers": 1}),
+    (ATTENTION.replace("shuffle=True", "num_workers=1"), {"prefetch_factor": 1}),
+]
+pytestmark = pytest.mark.workloads
+
+each_level = pytest.mark.parametrize(("script", "levels"), LEVELS, ids=[str(levels) for _, levels in LEVELS])
+
+BLOCKS: dict[str, Any] = {"blocks": "Block"}
+
+
+@pytest.fixture(autouse=True)
+def compiles_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch, "compile", compiled_by("aot_eager"))
+
+
+@each_level
+def test_a_level_keeps_to_its_class(script: str, levels: dict[str, Any], tmp_path: Path) -> None:
+    found = verdict(evidence(script, tmp_path), evidence(script, tmp_path, **levels, **BLOCKS), **levels)
+    assert found.verdict in (ParityVerdict.IDENTICAL, ParityVerdict.WITHIN_TOLERANCE), found.reason
+
+
+@each_level
+def test_a_level_moves_its_witness_and_without_its_change_does_not(
+    script: str, levels: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (name, value), *others = levels.items()
+    counter, beside = witness(name, value), dict(others)
+    base = counters(script, tmp_path, **beside, **BLOCKS)[counter]
+    assert counters(script, tmp_path, **levels, **BLOCKS)[counter] != base
+    idle = dataclasses.replace(toggles.CHANGES[name], begin=nothing, prepare=nothing)
+    monkeypatch.setitem(toggles.CHANGES, name, idle)
+    assert counters(script, tmp_path, **levels, **BLOCKS)[counter] == base
+
+
+@pytest.mark.parametrize(
+    ("script", "levels"), [one for one in LEVELS if len(one[1]) == 1 and "gc" not in one[1]], ids=str
+)
+def test_a_level_that_computes_something_else_is_found(
+    script: str, levels: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (name,) = levels
+    right = toggles.CHANGES[name]
+
+    def begin(scene: Scene, level: LevelValue) -> None:
+        right.begin(scene, level)
+        for module in scene.modules:
+            wrap(module, _larger)
+
+    monkeypatch.setitem(toggles.CHANGES, name, dataclasses.replace(right, begin=begin))
+    found = verdict(evidence(script, tmp_path), evidence(script, tmp_path, **levels, **BLOCKS), **levels)
+    assert found.verdict is ParityVerdict.DIFFERENT
+
+
+def _larger(call: Call) -> Call:
+    return lambda *args: call(*args) * 1.2
+
+
+def test_a_kernel_that_is_chosen_anyway_leaves_its_witness(tmp_path: Path) -> None:
+    counter = witness("sdpa", "flash")
+    assert counters(ATTENTION, tmp_path, sdpa="flash")[counter] == counters(ATTENTION, tmp_path)[counter]
+
+
+@pytest.mark.parametrize("levels", [{"num_workers": 0}, {"threads": torch.get_num_threads()}], ids=str)
+def test_a_number_that_the_script_has_already_is_refused(levels: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedHere, match="already"):
+        counters(ATTENTION, tmp_path, **levels)
+
+
+@pytest.mark.parametrize("script", [ATTENTION, ADVERSARIES], ids=["attention", "adversaries"])
+def test_changes_of_modules_go_together(script: str, tmp_path: Path) -> None:
+    blocks = {"grad_checkpointing": "on"} if script is ATTENTION else {}
+    levels: dict[str, Any] = {"amp": "bf16", "compile": "default", "optimizer": "fused", **blocks}
+    found = verdict(evidence(script, tmp_path), evidence(script, tmp_path, **levels, **BLOCKS), **levels)
+    assert found.verdict is ParityVerdict.WITHIN_TOLERANCE, found.reason
+    base, arm = counters(script, tmp_path), counters(script, tmp_path, **levels, **BLOCKS)
+    assert base["compiled_graphs"] != arm["compiled_graphs"]
+    assert base["low_precision_ops"] != arm["low_precision_ops"]
+
+
+def test_a_model_of_torchs_own_classes_is_compiled_whole(tmp_path: Path) -> None:
+    assert counters(IMAGES, tmp_path, compile="default")["compiled_graphs"] == 1
+
+
+def test_what_stands_inside_ddp_is_compiled_and_its_call_autocast(tmp_path: Path) -> None:
+    distributed = IMAGES.replace(
+        "optimizer =",
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "model = nn.parallel.DistributedDataParallel(model)\noptimizer =",
+    )
+    try:
+        found = counters(distributed, tmp_path, amp="bf16", compile="default")
+    finally:
+        torch.distributed.destroy_process_group()
+    assert found["compiled_graphs"] and found["low_precision_ops"]
+
+
+def test_kept_workers_leave_the_order_of_rows_over_epochs(tmp_path: Path) -> None:
+    workers = {"num_workers": 1, "steps": 8}  # epochs of three iterations
+    kept = evidence(ATTENTION, tmp_path, persistent_workers="on", **workers)
+    assert torch.equal(kept.tensors["losses"], evidence(ATTENTION, tmp_path, **workers).tensors["losses"])

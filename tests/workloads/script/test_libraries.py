@@ -1,0 +1,93 @@
+"""Scripts written with other libraries, unchanged, each measured by one real trial."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted import SCRIPTS
+
+from pipelines.config.types import DesignConfig, SweepCommand
+from pipelines.execution.pack import PackRun
+from pipelines.plan import plan
+from pipelines.store.records import Outcome, SweepFolder, TrialRecord
+from workloads.api import Device
+
+pytestmark = pytest.mark.workloads
+
+
+@pytest.fixture
+def measured(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Measures the naive arm of a script once."""
+    monkeypatch.chdir(tmp_path)
+
+    def measure(script: str, **fields: Any) -> TrialRecord:
+        toy: SweepCommand = command(DesignConfig("one_at_a_time"))
+        toy.workload = {"name": "script", "path": str(SCRIPTS / script), **fields}
+        manifest = plan.single_arm(toy, Device())
+        folder = SweepFolder(tmp_path / "runs" / "one")
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.write_manifest(manifest)
+        return PackRun(folder, manifest, manifest.packs[0]).single().record
+
+    return measure
+
+
+@pytest.mark.parametrize(
+    ("script", "args", "examples", "batches"),
+    [
+        ("plain.py", "", 16, 1),
+        ("trainer.py", "--output_dir={scratch}", 16, 2),
+        ("lightning_module.py", "", 16, 1),
+        ("accelerated.py", "", 16, 2),
+        ("dict_batches.py", "", 8, 1),
+    ],
+)
+def test_an_iteration_is_one_update_of_whatever_library(
+    measured: Any, script: str, args: str, examples: int, batches: int
+) -> None:
+    record = measured(script, args=args)
+    assert record.outcome is Outcome.OK, record.failure
+    assert record.units / record.iterations == pytest.approx(examples, rel=0.3)
+    assert record.counters["batches"] == pytest.approx(batches, rel=0.3)
+    assert record.counters["optimizer_steps"] == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "args"),
+    [("gan.py", ""), ("hydra_app.py", "hydra.run.dir={scratch}"), ("elsewhere.py", ""), ("marked.py", "")],
+)
+def test_a_script_of_its_own_ways_is_measured(measured: Any, script: str, args: str) -> None:
+    record = measured(script, args=args)
+    assert record.outcome is Outcome.OK, record.failure
+    assert record.iterations == 8
+
+
+@pytest.mark.parametrize("ranks", [None, 1, 2])
+def test_a_distributed_script_finds_torchruns_variables(measured: Any, ranks: int | None) -> None:
+    record = measured("ddp.py", ranks=ranks)
+    assert record.outcome is Outcome.OK, record.failure
+    assert record.units == 16 * record.iterations
+
+
+def test_a_crash_is_told_with_type_message_and_the_scripts_own_line(measured: Any) -> None:
+    record = measured("crashes.py")
+    assert (record.outcome, record.failure.type) == (Outcome.FAILED, "ZeroDivisionError")
+    assert "crashes.py:11, in scale" in record.failure.where
+    assert "division by zero" in record.failure.traceback
+
+
+@pytest.mark.parametrize(
+    ("script", "args", "message"),
+    [
+        ("no_marks.py", "", "ended before its first mark"),
+        ("elsewhere.py", "5", "status 3"),
+        ("plain.py", "--epochs=1 --batch_size=128", "ended by itself after 4 iterations"),
+        ("plain.py", "--nonsense", "status 2"),
+    ],
+)
+def test_a_script_that_ends_too_soon_is_told_why(measured: Any, script: str, args: str, message: str) -> None:
+    record = measured(script, args=args)
+    assert record.outcome is Outcome.FAILED
+    assert message in record.failure.message

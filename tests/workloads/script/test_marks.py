@@ -1,0 +1,148 @@
+"""Where iterations end, and what is counted between two ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from loops import HEAD, loop
+from scripted import Start, Write, run
+
+import perfsweep
+from workloads.errors import ConfigError
+from workloads.script import explicit_marks
+
+
+def counts(script: Any, iterations: int) -> dict[str, float]:
+    before = dict(script.counters())
+    run(script, iterations)
+    after = script.counters()
+    more = {name: after[name] - before.get(name, 0.0) for name in after}
+    return {name: count for name, count in more.items() if count}
+
+
+def test_an_iteration_ends_with_an_optimisers_step(start: Start) -> None:
+    found = counts(start("plain.py", args="--accumulate=2"), 4)
+    assert found == {
+        "iterations": 4, "optimizer_steps": 4, "backward_calls": 8, "batches": 8, "examples": 128
+    }  # fmt: skip
+
+
+def test_of_several_optimisers_their_cycle_is_found(start: Start) -> None:
+    assert counts(start("gan.py"), 4) == {"iterations": 4, "optimizer_steps": 12, "backward_calls": 12}
+
+
+@pytest.mark.parametrize("order", ["AAB", "AAAAAB", "AABB"])
+def test_a_cycle_is_found_whatever_its_order(start: Start, write: Write, order: str) -> None:
+    text = f"""
+import torch
+a, b = (torch.nn.Parameter(torch.ones(1)) for _ in range(2))
+A, B = (torch.optim.SGD([p], lr=0.1) for p in (a, b))
+while True:
+    for name in {order!r}:
+        (a * b).sum().backward()
+        globals()[name].step()
+"""
+    assert counts(start(write(text)), 3)["optimizer_steps"] == 3 * len(order)
+
+
+def test_an_optimiser_that_goes_on_alone_is_taken_at_its_word(start: Start, write: Write) -> None:
+    text = loop(head="idle = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)")
+    assert counts(start(write(text)), 3)["optimizer_steps"] == 3
+
+
+def test_a_step_that_calls_its_parents_is_one_step(start: Start, write: Write) -> None:
+    head = """
+class Own(torch.optim.SGD):
+    def step(self, closure=None):
+        return super().step(closure)
+optimizer = Own(net.parameters(), lr=0.1)
+"""
+    assert counts(start(write(loop(head=head))), 3)["optimizer_steps"] == 3
+
+
+def test_every_fourth_end_may_be_one(start: Start, write: Write) -> None:
+    assert counts(start(write(loop()), every=4), 2)["optimizer_steps"] == 8
+
+
+def test_an_iteration_may_end_with_a_batch(start: Start) -> None:
+    found = counts(start("plain.py", args="--accumulate=4", iteration="loader"), 8)
+    assert (found["batches"], found["optimizer_steps"]) == (8, 2)
+
+
+FUNCTION = """
+import other
+def train_step():
+    optimizer.zero_grad()
+    (net(torch.randn(8, 4)) ** 2).mean().backward()
+    optimizer.step()
+class Loop:
+    def once(self):
+        train_step(); train_step(); other.done()
+while True:
+    Loop().once()
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "steps"), [("train:train_step", 1), ("train:Loop.once", 2), ("other:done", 2)]
+)
+def test_an_iteration_may_end_with_a_function(start: Start, write: Write, end: str, steps: int) -> None:
+    write("def done(): pass", "other.py")
+    script = start(write(HEAD + FUNCTION), iteration=end)
+    assert counts(script, 3)["optimizer_steps"] == 3 * steps
+
+
+def test_a_function_that_is_nowhere_is_named(start: Start, write: Write) -> None:
+    write("def done(): pass", "other.py")
+    toggles = {"own": {"off": "", "on": {"replace": {"train:trian": "other:done"}}}}
+    with pytest.raises(ConfigError, match=r"train:trian: neither defined at the top of train\.py nor in"):
+        start(write(HEAD + FUNCTION), {"own": "on"}, toggles=toggles)
+
+
+def test_explicit_marks_come_before_updates(start: Start) -> None:
+    assert counts(start("marked.py"), 4) == {
+        "iterations": 4, "optimizer_steps": 12, "backward_calls": 12, "batches": 4, "examples": 32
+    }  # fmt: skip
+
+
+def test_explicit_marks_do_nothing_outside_a_trial() -> None:
+    assert explicit_marks.arrived is None
+    perfsweep.mark()
+    assert list(perfsweep.steps([1, 2])) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("fields", "unit", "each"),
+    [({}, "example", 16), ({"units": 3}, "example", 3), ({"iteration": "loader"}, "example", 16)],
+)
+def test_units_are_examples_where_there_are_loaders(
+    start: Start, fields: dict[str, Any], unit: str, each: float
+) -> None:
+    script = start("plain.py", **fields)
+    before = run(script, 1).progress()
+    assert (script.unit, run(script, 3).progress() - before) == (unit, 3 * each)
+
+
+def test_units_are_iterations_where_there_are_none(start: Start, write: Write) -> None:
+    script = start(write(loop()))
+    assert (script.unit, run(script, 3).progress()) == ("iteration", 3)
+
+
+def test_batches_to_evaluate_on_are_no_examples(start: Start, write: Write) -> None:
+    head = "from torch.utils.data import DataLoader\nloader = DataLoader(torch.randn(8, 4), batch_size=8)"
+    body = "with torch.no_grad():\n    for batch in loader: net(batch)\nfor batch in loader: pass"
+    assert counts(start(write(loop(body, head))), 2)["examples"] == 16
+
+
+def test_nested_batches_count_their_rows(start: Start) -> None:
+    found = counts(start("dict_batches.py"), 2)
+    assert (found["examples"], found["worker_batches"]) == (16, 2)
+
+
+@pytest.mark.parametrize(
+    ("args", "cadence"),
+    [("", 32), ("--accumulate=4", 8), ("--batch_size=256 --accumulate=2", 1), ("--batch_size=4", 1)],
+)
+def test_timed_regions_are_whole_epochs_where_these_are_short(start: Start, args: str, cadence: int) -> None:
+    assert start("plain.py", args=args).cadence == cadence

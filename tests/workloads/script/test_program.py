@@ -1,0 +1,182 @@
+"""A script under control: its process is its own, and the trial finds its own again at every mark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from loops import loop
+from scripted import Start, Write, run
+
+from workloads.errors import ConfigError
+
+
+def test_a_script_sees_what_a_plain_interpreter_gives_it(start: Start, write: Write, tmp_path: Path) -> None:
+    head = """
+import neighbour, os, sys
+seen = __name__, __file__, sys.argv, os.getcwd(), sys.path[0], sys.modules["__main__"].net is net
+"""
+    write("VALUE = 1", "neighbour.py")
+    file = write(loop(head=head))
+    start(file, args="--x 'a b'")
+    sys.modules.pop("neighbour")
+    here = str(tmp_path)
+    plain = "__main__", str(file), [str(file), "--x", "a b"], here, here, True
+    assert vars(sys.modules["__main__"])["seen"] == plain
+
+
+def test_seed_and_scratch_are_filled_into_arguments(start: Start, write: Write, tmp_path: Path) -> None:
+    head = "import sys; open(sys.argv[1] + '/here', 'w').write(sys.argv[2])"
+    start(write(loop(head=head)), args="{scratch} --seed={seed}")
+    assert (tmp_path / "scratch" / "rank0" / "here").read_text() == "--seed=0"
+
+
+def test_the_process_is_put_back_when_the_script_is_closed(
+    start: Start, write: Write, tmp_path: Path
+) -> None:
+    (tmp_path / "inner").mkdir()
+    before = (sys.argv, sys.path, sys.modules["__main__"], Path.cwd(), torch.optim.Optimizer.__init__)
+    script = start(write(loop(head="import os; os.chdir('inner'); os.environ['OWN'] = '1'")))
+    assert Path.cwd() == tmp_path / "inner"
+    script.close()
+    os.environ.pop("OWN")
+    assert before == (sys.argv, sys.path, sys.modules["__main__"], Path.cwd(), torch.optim.Optimizer.__init__)
+
+
+MARKED_INSIDE = """
+import contextlib
+for _ in range(1000):
+    with {block}:
+        optimizer.zero_grad()
+        with torch.enable_grad():
+            (net(torch.ones(2, 4)) ** 2).mean().backward()
+        optimizer.step()
+        {check}
+"""
+
+
+@pytest.mark.parametrize(
+    ("block", "check", "state"),
+    [
+        ("torch.no_grad()", "assert not torch.is_grad_enabled()", "torch.is_grad_enabled()"),
+        (
+            "torch.autocast('cpu')",
+            "assert torch.is_autocast_enabled('cpu')",
+            "not torch.is_autocast_enabled('cpu')",
+        ),
+        ("torch.device('meta')", "assert torch.empty(1).is_meta", "not torch.empty(1).is_meta"),
+        (
+            "torch.utils._python_dispatch._disable_current_modes()",
+            "pass",
+            "torch._C._len_torch_dispatch_stack() == 0",
+        ),
+    ],
+)
+def test_what_a_script_has_set_of_the_thread_stays_with_it(
+    start: Start, write: Write, block: str, check: str, state: str
+) -> None:
+    text = MARKED_INSIDE.format(block=block, check=check).replace("torch.ones(2, 4)", "inputs")
+    script = start(write(loop(head="inputs = torch.ones(2, 4)\n" + text, times="if False:")))
+    for _ in range(3):
+        assert eval(state)
+        run(script, 1)
+    assert eval(state)
+
+
+def test_a_mode_of_the_trial_sees_what_the_script_calls(start: Start, write: Write) -> None:
+    from pipelines.trial.counters import Counting
+
+    script = start(write(loop()))
+    with Counting(iterations=3) as counting:
+        run(script, 3)
+    ops = counting.result()["ops"]
+    assert ops is not None and ops > 5
+
+
+def test_signal_handlers_of_the_script_work(start: Start, write: Write) -> None:
+    head = """
+import signal
+seen = []
+signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+"""
+    before = signal.getsignal(signal.SIGUSR1)
+    run(start(write(loop("signal.raise_signal(signal.SIGUSR1)", head))), 2)
+    assert vars(sys.modules["__main__"])["seen"] == [signal.SIGUSR1] * 2
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize(("body", "happens"), [("", "ended"), ("try: pass\nfinally: pass", "ended")])
+def test_a_script_is_ended_at_its_mark_so_that_its_own_endings_run(
+    start: Start, write: Write, tmp_path: Path, body: str, happens: str
+) -> None:
+    text = f"""
+try:
+    exec({loop(body)!r}, globals())
+except Exception:
+    raise SystemExit("an end is no Exception")
+finally:
+    open({str(tmp_path / "scratch" / "end")!r}, "w").write({happens!r})
+"""
+    start(write(text)).close()
+    assert (tmp_path / "scratch" / "end").read_text() == happens
+
+
+def test_a_script_that_holds_on_to_life_is_left(
+    start: Start, write: Write, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("workloads.script.program.STOP_WITHIN_S", 0.05)
+    text = f"""
+try:
+    exec({loop()!r}, globals())
+except BaseException:
+    while True: pass
+"""
+    start(write(text)).close()
+    assert "train.py did not end when it was told to" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import sys; sys.exit(1)", r"ended itself, with status 1, before"),
+        ("import argparse\np = argparse.ArgumentParser()\np.error('no data')", "status 2"),
+        ("x = 1", "ended before its first mark"),
+        (loop(times="for _ in range(3):"), "ended by itself after 3 iterations.*measure.iterations"),
+        ("def f(:", "line 1 is no Python"),
+        ("while True: pass", "ran on without an optimiser's step.*workload.iteration"),
+    ],
+    ids=["exits", "argparse", "no mark", "too few", "no Python", "no end"],
+)
+def test_a_script_that_cannot_be_measured_is_told_why(
+    start: Start, write: Write, text: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run(start(write(text), seconds=1.3 if text.startswith("while") else 60), 10)
+
+
+def test_a_crash_is_the_scripts_own_with_its_line(start: Start) -> None:
+    script = start("crashes.py")
+    with pytest.raises(ZeroDivisionError) as caught:
+        run(script, 20)
+    frames = [entry.path for entry in caught.traceback]
+    assert str(frames[-1]).endswith("crashes.py")
+    assert script.counters()["iterations"] == 10  # set-up made the first
+
+
+def test_a_process_that_the_script_forks_is_not_the_trial(start: Start, write: Write, tmp_path: Path) -> None:
+    body = f"""
+import os
+child = os.fork()
+if child == 0:
+    open({str(tmp_path / "scratch" / "forked")!r}, "a").write("x")
+    for _ in range(3):
+        optimizer.step()
+    break
+os.waitpid(child, 0)
+"""
+    run(start(write(loop(body))), 2)
+    assert (tmp_path / "scratch" / "forked").read_text() == "xx"

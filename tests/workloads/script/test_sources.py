@@ -1,0 +1,100 @@
+"""Which files a script consists of."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from workloads.errors import ConfigError
+from workloads.script.config import LOADER, MARKS, OPTIMIZER, ScriptConfig
+from workloads.script.sources import Sources
+
+
+def write(folder: Path, **texts: str) -> None:
+    for name, text in texts.items():
+        file = folder / f"{name.replace('__', '/')}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+def found(folder: Path, path: str = "train.py") -> set[str]:
+    sources = Sources(ScriptConfig(path, folder=str(folder)))
+    return {file.relative_to(folder).as_posix() for file in sources.files}
+
+
+def test_modules_beside_it_belong_to_it_directly_and_through_others(tmp_path: Path) -> None:
+    write(tmp_path, train="import torch, model", model="from parts import norm", parts__norm="", other="")
+    assert found(tmp_path) == {"train.py", "model.py", "parts/norm.py"}
+
+
+def test_relative_imports_in_its_packages_are_followed(tmp_path: Path) -> None:
+    write(tmp_path, train="import net.a", net__a="from .b import x\nfrom . import c", net__b="", net__c="")
+    (tmp_path / "net/__init__.py").write_text("")
+    assert found(tmp_path) == {"train.py", "net/__init__.py", "net/a.py", "net/b.py", "net/c.py"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sys.path.insert(0, 'library')",
+        "sys.path.append(str(Path(__file__).parent.parent / 'library'))",
+        "sys.path.append(os.path.join(os.path.dirname(__file__), '..', 'library'))",
+    ],
+)
+def test_folders_that_the_script_adds_to_the_import_path_are_looked_into(tmp_path: Path, line: str) -> None:
+    write(
+        tmp_path,
+        scripts__train=f"import sys\n{line}\nimport mine_of_the_library",
+        library__mine_of_the_library="",
+    )
+    assert found(tmp_path, "scripts/train.py") == {"scripts/train.py", "library/mine_of_the_library.py"}
+
+
+def test_a_package_on_the_import_path_outside_site_packages_belongs_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        tmp_path,
+        scripts__train="import json, numpy\nfrom edited_pkg import part",
+        editable__edited_pkg__part="",
+    )
+    (tmp_path / "editable/edited_pkg/__init__.py").write_text("from . import part")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "editable")])
+    assert found(tmp_path, "scripts/train.py") == {
+        "scripts/train.py",
+        "editable/edited_pkg/__init__.py",
+        "editable/edited_pkg/part.py",
+    }
+
+
+def test_installed_packages_and_perfsweep_itself_do_not(tmp_path: Path) -> None:
+    write(tmp_path, train="import torch, pytest, perfsweep, workloads.api")
+    assert found(tmp_path) == {"train.py"}
+
+
+def test_an_iteration_ends_at_the_scripts_own_marks_where_it_has_some(tmp_path: Path) -> None:
+    write(tmp_path, train="import model", model="import perfsweep")
+    sources = Sources(ScriptConfig("train.py", folder=str(tmp_path)))
+    assert sources.iteration("auto") == MARKS
+    assert sources.iteration(LOADER) == LOADER
+    write(tmp_path, model="import torch")
+    assert Sources(ScriptConfig("train.py", folder=str(tmp_path))).iteration("auto") == OPTIMIZER
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "workload.path is missing: name the script"),
+        ("trian.py", "trian.py does not exist; did you mean train.py"),
+        ("run.sh", r"run.sh is no Python script.* workload=command"),
+    ],
+)
+def test_what_is_no_script_is_refused_with_what_may_have_been_meant(
+    tmp_path: Path, path: str, message: str
+) -> None:
+    write(tmp_path, train="")
+    (tmp_path / "run.sh").write_text("")
+    with pytest.raises(ConfigError, match=message):
+        Sources(ScriptConfig(path, folder=str(tmp_path)))

@@ -1,0 +1,157 @@
+"""A script writes nothing below the user's folder, unless it is allowed to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from loops import LOOP
+from scripted import context, run, started
+
+from workloads.script.config import ScriptConfig
+from workloads.script.user_files import UserFiles, WriteRefused
+from workloads.script.workload import Script
+
+WRITES = {
+    "open": "open('there.txt', 'a')",
+    "descriptor": "import os; os.open('new.txt', os.O_CREAT | os.O_WRONLY)",
+    "path": "from pathlib import Path; Path('new.txt').write_text('x')",
+    "folder": "import os; os.makedirs('out/deep')",
+    "remove": "import os; os.remove('there.txt')",
+    "remove by descriptor": "import os; os.unlink('there.txt', dir_fd=os.open('.', os.O_RDONLY))",
+    "tree": "import shutil; shutil.rmtree('full')",
+    "rename": "import os; os.replace('there.txt', 'new.txt')",
+    "copy": "import shutil; shutil.copy('there.txt', 'new.txt')",
+    "link": "import os; os.symlink('there.txt', 'new.txt')",
+    "through a link": "open('linked/new.txt', 'w')",
+    "elsewhere and back": "import os; os.chdir('/'); open(HERE + '/new.txt', 'w')",
+    "database": "import sqlite3; sqlite3.connect('new.db')",
+    "array": "import numpy; numpy.save('new.npy', numpy.zeros(3))",
+    "torch.save": "import torch; torch.save({}, 'new.pt')",
+    "torch.jit": "import torch; torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), 'new.pt')",
+    "safetensors": "import torch, safetensors.torch as s; s.save_file({'a': torch.ones(1)}, 'new.st')",
+    "log": "import logging; logging.FileHandler('new.log')",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "mine"
+    (folder / "full").mkdir(parents=True)
+    (folder / "there.txt").write_text("mine")
+    (folder / "full/inner.txt").write_text("mine")
+    (folder / "linked").symlink_to(folder / "full")
+    return folder
+
+
+def content(folder: Path) -> dict[str, str]:
+    files = [file for file in folder.rglob("*") if file.is_file() and "runs" not in file.parts]
+    return {str(file.relative_to(folder)): file.read_text() for file in files}
+
+
+@pytest.mark.parametrize("how", WRITES)
+def test_it_is_refused_with_file_line_and_remedy(folder: Path, how: str) -> None:
+    text = f"HERE = {str(folder)!r}\n{WRITES[how]}\n{LOOP}"
+    (folder / "train.py").write_text(text)
+    before = content(folder)
+    remedy = r"train.py:2 wants to .*\{scratch\}.*workload.writes=allow"
+    with pytest.raises(WriteRefused, match=remedy), started(folder, text):
+        pass
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import os; os.makedirs('full', exist_ok=True)",
+        "open('there.txt').read()",
+        "import numpy; numpy.fromfile('there.txt', 'u1')",
+        "import tempfile; tempfile.TemporaryFile().write(b'x')",
+        "open('/dev/null', 'w').write('x')",
+        "import torch, io; torch.save({}, io.BytesIO())",
+    ],
+)
+def test_reading_and_writing_elsewhere_go_on(folder: Path, line: str) -> None:
+    with started(folder, f"{line}\n{LOOP}") as script:
+        assert run(script, 2)._guard.refused == {}
+
+
+def test_the_trials_own_folders_may_lie_below(folder: Path) -> None:
+    text = f"import sys, torch; torch.save(1, sys.argv[1] + '/x.pt'); open(sys.argv[1] + '/y', 'w'){LOOP}"
+    with started(folder, text, args="{scratch}"):
+        assert {one.name for one in (folder / "runs/scratch/rank0").iterdir()} == {"x.pt", "y"}
+
+
+def test_it_may_be_allowed(folder: Path) -> None:
+    with started(folder, f"open('new.txt', 'w').write('x')\n{LOOP}", writes="allow"):
+        assert (folder / "new.txt").read_text() == "x"
+
+
+def test_what_is_written_in_the_middle_of_the_loop_is_refused_there(folder: Path) -> None:
+    text = LOOP + "    if number == 2: torch.save(model.state_dict(), 'new.pt')\n"
+    with started(folder, text) as script:
+        run(script, 2)
+        with pytest.raises(WriteRefused, match=r"train.py:\d+ wants to write .*new.pt"):
+            run(script, 1)
+
+
+def test_a_script_that_catches_it_goes_on_and_it_is_known(folder: Path) -> None:
+    text = f"try: open('new.txt', 'w')\nexcept OSError: pass\n{LOOP}"
+    with started(folder, text) as script:
+        run(script, 1)
+        assert [message for message in script._guard.refused if "new.txt" in message]
+
+
+def test_the_trial_itself_may_write_between_marks_and_afterwards(folder: Path) -> None:
+    with started(folder, LOOP) as script:
+        (folder / "ours.txt").write_text("x")
+        run(script, 1)
+        (folder / "ours.txt").unlink()
+        assert script._guard.refused == {}
+    assert (folder / "ours.txt").write_text("x")
+
+
+def test_no_bytecode_is_left_beside_the_modules(folder: Path) -> None:
+    (folder / "module_without_bytecode.py").write_text("")
+    before = sys.dont_write_bytecode
+    with started(folder, f"import module_without_bytecode\n{LOOP}"):
+        pass
+    assert not list(folder.rglob("*.pyc"))
+    assert sys.dont_write_bytecode == before
+
+
+def test_the_nearest_folder_decides(tmp_path: Path) -> None:
+    guard = UserFiles([tmp_path], [tmp_path / "runs", tmp_path.parent], [])
+    guard.refuse("write", tmp_path / "runs/x")
+    guard.refuse("write", tmp_path.parent / "x")
+    guard.refuse("write", f"{tmp_path}-other/x")
+    with pytest.raises(WriteRefused):
+        guard.refuse("write", os.fsencode(tmp_path / "runs2"))
+
+
+def test_wandb_is_switched_off_and_that_is_said(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    text = f"import os\nif False:\n    import wandb\nprint('mode', os.environ.get('WANDB_MODE'))\n{LOOP}"
+    with started(folder, text):
+        pass
+    shown = capfd.readouterr()
+    assert "mode disabled" in shown.out
+    assert shown.err.count("WANDB_MODE=disabled") == 1
+    assert "WANDB_MODE" not in os.environ
+    with started(folder, text.replace("    import wandb", "    pass")):
+        pass
+    assert "mode None" in capfd.readouterr().out
+
+
+def test_a_level_of_ones_own_may_set_it(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "train.py").write_text(f"if False:\n    import wandb\n{LOOP}")
+    levels = {"off": {"env": {"WANDB_MODE": "offline"}}, "on": ""}
+    config = ScriptConfig("train.py", folder=str(folder), toggles={"tracking": levels})
+    script = Script.configured(config)()
+    script.setup(config, {"tracking": "off"}, context(folder / "runs"))
+    script.close()
+    assert "switched off" not in capfd.readouterr().err

@@ -1,0 +1,1 @@
+"""What the toggles change of a script from outside, one module for each kind of change."""

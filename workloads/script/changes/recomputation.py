@@ -1,0 +1,52 @@
+"""Blocks whose activations the backward pass computes once more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from torch import nn
+
+from workloads.api import LevelValue
+from workloads.script.changes.change import NO_MODULE
+from workloads.script.changes.scene import Scene
+from workloads.training.recomputation import recompute
+
+
+def obstacle(scene: Scene, level: LevelValue) -> str | None:
+    """Why no block can be recomputed."""
+    if reason := scene.own.reasons.get("grad_checkpointing"):
+        return f"{reason} itself"
+    if not scene.modules:
+        return NO_MODULE
+    if any(True for module in scene.modules for _ in _blocks(module, scene.blocks)):
+        return None
+    candidates = ", ".join(_repeated(scene)) or "none"
+    asked = (
+        f"has no module of the class {scene.blocks}" if scene.blocks else "is not told what its blocks are"
+    )
+    return f"{asked}; name one with workload.blocks, classes that it repeats: {candidates}"
+
+
+def begin(scene: Scene, level: LevelValue) -> None:
+    """Keep no activations of the blocks."""
+    for module in scene.modules:
+        recompute(list(_blocks(module, scene.blocks)))
+
+
+def _blocks(module: nn.Module, name: str) -> Iterator[nn.Module]:
+    """The outermost modules of the class `name`."""
+    if type(module).__name__ == name:
+        yield module
+        return
+    for child in module.children():
+        yield from _blocks(child, name)
+
+
+def _repeated(scene: Scene) -> list[str]:
+    """Classes of modules with children that occur more than once, the most frequent first."""
+    inner = (one for module in scene.modules for one in module.modules() if any(True for _ in one.children()))
+    counts = Counter(
+        type(one).__name__ for one in inner if not isinstance(one, nn.ModuleList | nn.ModuleDict)
+    )
+    return [name for name, count in counts.most_common(8) if count > 1]

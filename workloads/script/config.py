@@ -1,0 +1,64 @@
+"""What is said of a script that is measured."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from workloads.errors import ConfigError
+
+AUTOMATIC = "auto"
+"""The iteration ends at the script's own marks where it imports perfsweep, else with its updates."""
+
+OPTIMIZER, LOADER, MARKS = "optimizer.step", "loader", "marks"
+
+
+@dataclass
+class ScriptConfig:
+    """A script and how it is read.
+
+    Attributes
+    ----------
+    path : the script, as it would stand behind ``python``
+    args : its arguments; ``{seed}`` and ``{scratch}`` are filled in, a folder of the trial's own for the last
+    folder : current folder of the script; empty: where the command was typed
+    iteration : what ends an iteration: auto, optimizer.step, loader, marks, or package.module:function
+    every : such ends that make one iteration
+    units : units of one iteration; 0: examples of its loaders where it has some, else iterations
+    blocks : class of the modules whose activations `grad_checkpointing` recomputes
+    writes : refuse or allow: whether the script may write below `folder`
+    ranks : processes of each trial, with torchrun's variables; null: one, without them
+    toggles : toggles of your own, as written in the script's YAML
+    """
+
+    path: str = ""
+    args: str = ""
+    folder: str = ""
+    iteration: str = AUTOMATIC
+    every: int = 1
+    units: float = 0.0
+    blocks: str = ""
+    writes: str = "refuse"
+    ranks: int | None = None
+    toggles: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant.
+
+        Raises
+        ------
+        ConfigError
+            A field is out of range; the message names it.
+        """
+        ends = (AUTOMATIC, OPTIMIZER, LOADER, MARKS)
+        named = self.iteration in ends or re.fullmatch(r"[\w.]+:[\w.]+", self.iteration)
+        self._require("iteration", bool(named), f"one of {', '.join(ends)}, or package.module:function")
+        self._require("every", self.every >= 1, "a whole number from 1")
+        self._require("units", self.units >= 0, "a number from 0")
+        self._require("writes", self.writes in ("refuse", "allow"), "refuse or allow")
+        self._require("ranks", self.ranks is None or self.ranks >= 1, "a whole number from 1")
+
+    def _require(self, name: str, holds: bool, rule: str) -> None:
+        if not holds:
+            raise ConfigError(f"workload.{name}={getattr(self, name)} cannot be used: it must be {rule}")

@@ -1,0 +1,107 @@
+"""Where an iteration of a script ends."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from workloads.script import explicit_marks
+from workloads.script.config import LOADER, MARKS, OPTIMIZER
+from workloads.script.watched import Watched
+
+LONGEST_CYCLE = 32
+"""Updates of several optimisers among which their cycle is looked for."""
+
+Mark = Callable[[], None]
+
+
+def install(iteration: str, watched: Watched, mark: Mark, undo: ExitStack) -> None:
+    """Have `mark` called where an iteration of the kind `iteration` ends."""
+    if iteration == OPTIMIZER:
+        watched.after_update.append(UpdateCycle(watched, mark))
+    elif iteration == LOADER:
+        watched.before_batch.append(NextBatch(mark))
+    elif iteration == MARKS:
+        undo.callback(setattr, explicit_marks, "arrived", explicit_marks.arrived)
+        explicit_marks.arrived = mark
+
+
+def after(function: Callable[..., Any], mark: Mark) -> Callable[..., Any]:
+    """A function that marks when it returns."""
+
+    @functools.wraps(function)
+    def marked(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        mark()
+        return result
+
+    return marked
+
+
+class Every:
+    """Passes on every n-th mark."""
+
+    def __init__(self, count: int, mark: Mark) -> None:
+        self._count, self._mark, self._seen = count, mark, 0
+
+    def __call__(self) -> None:
+        self._seen += 1
+        if self._seen % self._count == 0:
+            self._mark()
+
+
+class NextBatch:
+    """Marks when a batch to train on is asked for, but for the first."""
+
+    def __init__(self, mark: Mark) -> None:
+        self._mark, self._seen = mark, 0
+
+    def __call__(self) -> None:
+        if torch.is_grad_enabled():
+            self._seen += 1
+            if self._seen > 1:
+                self._mark()
+
+
+class UpdateCycle:
+    """Marks the last update of a cycle.
+
+    Of one optimiser every update is one. Where several exist, as in a GAN, their order is watched until it
+    has repeated itself once; one that goes on alone is taken at its word after `LONGEST_CYCLE` updates.
+    """
+
+    def __init__(self, watched: Watched, mark: Mark) -> None:
+        self._watched, self._mark = watched, mark
+        self._updates: list[int] = []
+        self._length = self._place = 0
+
+    def __call__(self, one: Optimizer) -> None:
+        if self._length:
+            self._place = (self._place + 1) % self._length
+        else:
+            self._updates.append(id(one))
+            self._length = self._found()
+        if self._length and not self._place:
+            self._mark()
+
+    def _found(self) -> int:
+        """Length of the cycle that the updates so far end with; 0 while it is not known."""
+        updates, different = self._updates, len(set(self._updates))
+        if different == 1:
+            return int(len(self._watched.made) < 2 or len(updates) >= LONGEST_CYCLE)
+        for length in range(different, len(updates) // 2 + 1):
+            last, before = updates[-length:], updates[-2 * length : -length]
+            if last == before and len(set(last)) == different:
+                return length
+        return int(len(updates) >= 4 * LONGEST_CYCLE)
+
+
+def ends_of(iteration: str) -> str:
+    """How the kind of an iteration is told to a person."""
+    told = {OPTIMIZER: "an optimiser's step", LOADER: "a batch", MARKS: "perfsweep.mark()"}
+    return told.get(iteration, iteration)

@@ -1,0 +1,59 @@
+"""A script among several processes: torchrun's variables, and the process group that is there already."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import distributed_c10d
+
+from workloads.api import Context
+
+
+def variables(context: Context) -> dict[str, str]:
+    """What torchrun sets for a process of one node."""
+    rank, world = str(context.rank), str(context.world)
+    return {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "GROUP_RANK": "0",
+        "ROLE_RANK": rank,
+        "WORLD_SIZE": world,
+        "LOCAL_WORLD_SIZE": world,
+        "ROLE_WORLD_SIZE": world,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(_free_port()),
+        "TORCHELASTIC_RUN_ID": "perfsweep",
+    }
+
+
+def share_group(undo: ExitStack) -> None:
+    """Let the script's own ``init_process_group`` find the group that the trial has made."""
+    if not dist.is_initialized():
+        return
+
+    def found(*args: Any, **kwargs: Any) -> None:
+        return None
+
+    for module in (dist, distributed_c10d):
+        for name in ("init_process_group", "destroy_process_group"):
+            undo.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, found)
+
+
+def mean_over_ranks(values: Tensor, world: int) -> Tensor:
+    """The mean of every rank's `values`; all ranks must ask."""
+    if world == 1:
+        return values
+    total = values.clone()
+    dist.all_reduce(total)
+    return total / world
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,52 @@
+"""What is seen of a script by running it for a moment, as plain data."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from workloads.script.changes.scene import Scene
+from workloads.script.sources import Sources
+from workloads.script.toggles import obstacles
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a script showed.
+
+    Attributes
+    ----------
+    ends : what ends an iteration, for a person
+    updates : classes of the optimisers that made an update, each with their number
+    models : classes of the outermost modules with parameters, each with the number of these
+    unit : what progress is counted in
+    obstacles : why levels cannot act, by ``toggle`` or ``toggle=level``
+    refused : what it wanted to write, and went on without
+    unseeded : lines that may draw without a seed
+    """
+
+    ends: str
+    updates: Mapping[str, int]
+    models: Mapping[str, int]
+    unit: str
+    obstacles: Mapping[str, str]
+    refused: Sequence[str]
+    unseeded: Sequence[str]
+
+
+UNSEEDED = re.compile(
+    r"\b(default_rng|RandomState|Random|SystemRandom)\(\)|\burandom\(|\buuid4\(|\btime\.time(_ns)?\(\)|"
+    r"\b(seed|manual_seed)\((None|int\(time|time)|\.seed\(\)|\btoken_(bytes|hex)\("
+)
+"""What draws anew in every process."""
+
+
+def look(scene: Scene, ends: str, unit: str, refused: Iterable[str], sources: Sources) -> Sight:
+    """Say what was seen of the script so far."""
+    watched = scene.watched
+    made = Counter(type(one).__name__ for one in watched.optimizers)
+    models = {type(one).__name__: sum(p.numel() for p in one.parameters()) for one in watched.modules}
+    unseeded = sources.lines(UNSEEDED)
+    return Sight(ends, dict(made), models, unit, obstacles(scene), list(refused), unseeded)

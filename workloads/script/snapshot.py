@@ -1,0 +1,106 @@
+"""Import a script's own modules from the copies that were made of them, as if they lay where they did.
+
+A module keeps the path of its original as `__file__`: what it finds beside itself, it finds there.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from importlib.abc import MetaPathFinder, SourceLoader
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from workloads.snapshot import Snapshot
+
+
+def text_of(original: Path, snapshot: Snapshot | None) -> bytes:
+    """Read a source file, as it was when the copies were made."""
+    return (snapshot.copies.get(original, original) if snapshot else original).read_bytes()
+
+
+def install(snapshot: Snapshot, undo: ExitStack) -> None:
+    """Have imports find the copies before the originals, until `undo`."""
+    finder = _Finder(snapshot)
+    sys.meta_path.insert(0, finder)
+    undo.callback(sys.meta_path.remove, finder)
+
+
+def show_lines(original: Path, text: bytes) -> None:
+    """Have tracebacks and `inspect` show the lines that run, and not those that an editor wrote since."""
+    lines = text.decode(errors="replace").splitlines(keepends=True)
+    # An entry without a time is never compared with the file.
+    linecache.cache[str(original)] = (len(text), None, lines, str(original))
+
+
+class _Finder(MetaPathFinder):
+    """Finds modules in the folders of the import path as Python does, but for the files that were copied."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._copies = {str(original): copy for original, copy in snapshot.copies.items()}
+        self._folders = {str(parent) for original in snapshot.copies for parent in original.parents}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        name = fullname.rpartition(".")[2]
+        entries = [entry or "." for entry in (sys.path if path is None else path)]
+        bare = []
+        for place, entry in enumerate(entries):
+            # Resolved like the originals: a script may add "..", or a link, to the import path.
+            folder = Path(entry).resolve()
+            if str(folder) not in self._folders:
+                continue
+            if spec := self._spec_in(fullname, name, Path(entry), folder):
+                return None if _stands_in(fullname, entries[:place]) else spec
+            if str(folder / name) in self._folders:
+                bare.append(str(Path(entry, name)))
+        return _bare_package(fullname, entries, bare)
+
+    def _spec_in(self, fullname: str, name: str, entry: Path, folder: Path) -> ModuleSpec | None:
+        for tail, inner in ((f"{name}/__init__.py", [str(entry / name)]), (f"{name}.py", None)):
+            if copy := self._copies.get(str(folder / tail)):
+                loader = _Loader(entry.absolute() / tail, copy)
+                return spec_from_file_location(
+                    fullname, entry.absolute() / tail, loader=loader, submodule_search_locations=inner
+                )
+        return None
+
+
+def _stands_in(fullname: str, entries: list[str]) -> bool:
+    """Whether a folder that comes earlier in the import path has a module of the name."""
+    spec = PathFinder.find_spec(fullname, entries) if entries else None
+    return spec is not None and spec.loader is not None
+
+
+def _bare_package(fullname: str, entries: list[str], bare: Iterable[str]) -> ModuleSpec | None:
+    """A package without `__init__`, where nothing else has its name."""
+    locations = list(bare)
+    if not locations or _stands_in(fullname, entries):
+        return None
+    spec = ModuleSpec(fullname, None, is_package=True)
+    spec.submodule_search_locations = locations
+    return spec
+
+
+class _Loader(SourceLoader):
+    """Compiles a copy under the name of its original; nothing compiled is read or written."""
+
+    def __init__(self, original: Path, copy: Path) -> None:
+        self._original, self._copy = original, copy
+
+    def get_filename(self, fullname: str) -> str:
+        """The original's path, which becomes `__file__`."""
+        return str(self._original)
+
+    def get_data(self, path: str) -> bytes:
+        """The copy's content; of any other path that a module asks for, what lies there."""
+        if path != str(self._original):
+            return Path(path).read_bytes()
+        text = self._copy.read_bytes()
+        show_lines(self._original, text)
+        return text

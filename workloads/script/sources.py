@@ -1,0 +1,151 @@
+"""What a script consists of: its own text, and that of the modules it imports from outside site-packages."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import cache, partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from workloads import snapshot
+from workloads.errors import ConfigError, did_you_mean
+from workloads.imports import followed
+from workloads.script.config import AUTOMATIC, MARKS, OPTIMIZER, ScriptConfig
+
+_LOADERS = re.compile(r"\b(DataLoader|Trainer|LightningDataModule)\b")
+_EXPLICIT = re.compile(r"^\s*(import|from)\s+perfsweep\b", re.MULTILINE)
+_BEFORE_TORCH = re.compile(r"\bos\.(environ|putenv)\b|\bset_start_method\b|\bimport os\.environ\b")
+_IMPORT_PATH = re.compile(r"\bsys\.path\b")
+_ADDED = re.compile(r"\bsys\.path\.\w+\(([^\n]*)")
+_QUOTED = re.compile(r"['\"]([^'\"\n]+)['\"]")
+
+_OURS = Path(__file__).parents[2]
+_INSTALLED = {"site-packages", "dist-packages"}
+
+
+class Sources:
+    """The files of a script, read without running it.
+
+    Attributes
+    ----------
+    script : the script, where it lies, or lay when the copies were made
+    originals : all files that it consists of
+    files : those that are read: copies where trials are to run these
+    """
+
+    def __init__(self, config: ScriptConfig) -> None:
+        """Find the script and what it imports.
+
+        Raises
+        ------
+        ConfigError
+            There is no such script, or it is not Python.
+        """
+        copies = snapshot.current()
+        self.script = script_file(config)
+        if copies is not None and self.script in copies.copies:
+            self.files = tuple(copies.copies.values())
+            self.originals = tuple(copies.copies)
+        else:
+            self.originals = self.files = _followed(self.script, Path(config.folder or Path.cwd()))
+        self._texts = [file.read_text(errors="replace") for file in self.files]
+
+    def iteration(self, wanted: str) -> str:
+        """What ends an iteration where `wanted` leaves it open: the script's own marks if it has any."""
+        if wanted != AUTOMATIC:
+            return wanted
+        return MARKS if self.mention(_EXPLICIT) else OPTIMIZER
+
+    @property
+    def has_loaders(self) -> bool:
+        """Whether the script speaks of something that loads batches."""
+        return self.mention(_LOADERS)
+
+    @property
+    def touches_environment(self) -> bool:
+        """Whether it may set what a process must know before torch is imported."""
+        return self.mention(_BEFORE_TORCH)
+
+    def mention(self, pattern: re.Pattern[str]) -> bool:
+        """Whether a pattern occurs in any of the files."""
+        return any(pattern.search(text) for text in self._texts)
+
+    def lines(self, pattern: re.Pattern[str]) -> list[str]:
+        """Each line in which a pattern occurs, as ``file:line: text``."""
+        return [
+            f"{file.name}:{number}: {line.strip()}"
+            for file, text in zip(self.originals, self._texts, strict=True)
+            for number, line in enumerate(text.splitlines(), 1)
+            if pattern.search(line)
+        ]
+
+
+def script_file(config: ScriptConfig) -> Path:
+    """The script, as an absolute path.
+
+    Raises
+    ------
+    ConfigError
+        None is named, or it is not there, or no Python.
+    """
+    if not config.path:
+        raise ConfigError("workload.path is missing: name the script, such as workload.path=train.py")
+    file = Path(config.folder or Path.cwd(), config.path).resolve()
+    copies = snapshot.current()
+    if not file.is_file() and not (copies and file in copies.copies):
+        raise ConfigError(f"workload.path={config.path}: {file} does not exist; {_others(file)}")
+    if file.suffix != ".py":
+        raise ConfigError(
+            f"workload.path={config.path}: {file.name} is no Python script, whose name ends in .py; whole"
+            " runs of any program are measured by workload=command"
+        )
+    return file
+
+
+def _others(file: Path) -> str:
+    """What else a path may have meant."""
+    there = sorted(one.name for one in file.parent.glob("*.py")) if file.parent.is_dir() else []
+    if not there:
+        return "a path is relative to the current folder"
+    return (
+        did_you_mean(file.name, there) + f"there {'are' if len(there) > 1 else 'is'} {', '.join(there[:8])}"
+    )
+
+
+def _followed(script: Path, folder: Path) -> tuple[Path, ...]:
+    """The script with every module that it imports from outside site-packages, directly or through others."""
+    elsewhere = cache(partial(_elsewhere, added=tuple(_added_folders(script, folder))))
+    return tuple(followed([script], {}, script.parent, elsewhere))
+
+
+def _elsewhere(name: str, added: tuple[Path, ...]) -> Path | None:
+    """The folder of a top-level module that lies neither beside the script nor among installed packages."""
+    if name in sys.stdlib_module_names:
+        return None
+    for folder in added:
+        if (folder / name).is_dir() or (folder / f"{name}.py").is_file():
+            return folder
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):  # something put into sys.modules by hand
+        return None
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    named = places[0] if places else spec.origin if spec and spec.has_location else None
+    origin = Path(named or "")
+    if named is None or _INSTALLED & set(origin.parts) or origin.is_relative_to(_OURS):
+        return None
+    return origin.parent.resolve()
+
+
+def _added_folders(script: Path, folder: Path) -> list[Path]:
+    """Folders that a script may put on the import path: what its text shows, else the usual ones."""
+    text = script.read_text(errors="replace")
+    if not _IMPORT_PATH.search(text):
+        return []
+    here = script.parent
+    named = [name for shown in _ADDED.findall(text) for name in _QUOTED.findall(shown)]
+    places = [base / name for name in named for base in (folder, here, here.parent)]
+    usual = [here.parent, here / "src", here.parent / "src"]
+    found = dict.fromkeys(place.resolve() for place in (*places, *usual) if place.is_dir())
+    return [place for place in found if not place.is_relative_to(_OURS)]

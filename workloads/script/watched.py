@@ -1,0 +1,303 @@
+"""What is seen of a script while it runs: its batches, models, losses and optimisers.
+
+All of it is seen from PyTorch's side, by hooks that cost a few microseconds an iteration, the same in every
+arm. None of them is a forward hook: those break a script's own `torch.compile`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data import dataloader
+
+KEPT_LOSSES = 1000
+LONGEST_CADENCE = 50
+"""Iterations of an epoch that timed regions are aligned to; one of a longer epoch would take too long."""
+DIGESTED_ROWS = 4
+"""Rows of the first batches that identify the data: few, so that arms with smaller batches have them too."""
+
+
+class Watched:
+    """What a script has shown so far.
+
+    Attributes
+    ----------
+    counts : examples, batches, iterations, backward_calls, optimizer_steps, since set-up
+    in_setup : the same, until the first mark
+    made : optimisers that exist, whether they have made a step or not
+    optimizers : those that have made a step, in the order of their first one
+    modules : outermost modules with parameters that were called before the first mark
+    input_dims : dimensions of the tensors that each of them was given
+    closures : optimisers that computed their gradients inside `step`, before the first mark
+    backward : what a call of `torch.autograd.backward` runs; the losses are kept as they were before it
+    before_backward : told of what backward is called on
+    after_batch : told of each batch and of the iterator that it is from
+    end_of_iteration : called at every mark
+    copies_losses : whether losses are kept as copies, since the script's own memory is overwritten
+    losses : [] each, of the iterations so far: the sum of what `backward` was called on
+    """
+
+    def __init__(self, undo: ExitStack) -> None:
+        self.counts = Counter[str]()
+        self.in_setup = Counter[str]()
+        self.made = WeakSet[Optimizer]()
+        self.optimizers: list[Optimizer] = []
+        self.modules: dict[nn.Module, None] = {}
+        self.losses: deque[Tensor] = deque(maxlen=KEPT_LOSSES)
+        self.before_update: list[Callable[[Optimizer], None]] = []
+        self.after_update: list[Callable[[Optimizer], None]] = []
+        self.before_batch: list[Callable[[], None]] = []
+        self.after_batch: list[Callable[[Any, Any], None]] = []
+        self.before_backward: list[Callable[[Any], None]] = []
+        self.end_of_iteration: list[Callable[[], None]] = []
+        self.input_dims: dict[nn.Module, set[int]] = {}
+        self.closures: set[str] = set()
+        self.backward: Callable[..., None] = torch.autograd.backward
+        self.copies_losses = False
+        self._loss: Tensor | None = None
+        self._inside_step = 0
+        self._inside_module = False
+        self._rows = _Rows()
+        self._inputs = _Rows()
+        self._looking = True
+        self._epoch = 0
+        self._until_found = ExitStack()
+        undo.push(self._until_found)
+        self._watch_updates(undo)
+        self._watch_losses(undo)
+        self._watch_batches(undo)
+        self._watch_modules()
+
+    def end_iteration(self) -> None:
+        """Take note that an iteration is over."""
+        self.counts["iterations"] += 1
+        if self._loss is not None:
+            self.losses.append(self._loss)
+            self._loss = None
+        for tell in tuple(self.end_of_iteration):
+            tell()
+
+    def end_search(self) -> None:
+        """Look for models no more, and count anew: calls of modules cost what they cost the script."""
+        self.in_setup = Counter(self.counts)
+        self.counts.clear()
+        self._looking = False
+        self._until_found.close()
+
+    @property
+    def cadence(self) -> int:
+        """Iterations of an epoch, so that what happens between two of them counts; 1 for long epochs."""
+        each = min(self.in_setup["batches"], self.in_setup["backward_calls"]) or 1
+        iterations = -(-self._epoch // each)
+        return iterations if 1 < iterations <= LONGEST_CADENCE else 1
+
+    def total(self, name: str) -> int:
+        """A count since the script began, set-up included."""
+        return self.in_setup[name] + self.counts[name]
+
+    @property
+    def data_digest(self) -> str:
+        """SHA-256 of the first rows of the first batches, or of the first inputs of the models."""
+        return self._rows.digest or self._inputs.digest
+
+    def parameters(self) -> list[nn.Parameter]:
+        """What the optimisers update, each parameter once; without optimisers those of the models."""
+        groups = (group for one in self.optimizers for group in one.param_groups)
+        updated = dict.fromkeys(parameter for group in groups for parameter in group["params"])
+        return list(updated or dict.fromkeys(p for module in self.modules for p in module.parameters()))
+
+    def _watch_updates(self, undo: ExitStack) -> None:
+        handles = (
+            register_optimizer_step_pre_hook(self._before_update),
+            register_optimizer_step_post_hook(self._after_update),
+        )
+        for handle in handles:
+            undo.callback(handle.remove)
+        making = Optimizer.__init__
+
+        def watched(one: Optimizer, *args: Any, **kwargs: Any) -> None:
+            making(one, *args, **kwargs)
+            self.made.add(one)
+
+        _replace(undo, Optimizer, "__init__", watched)
+
+    def _before_update(self, one: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        self._inside_step += 1
+        if self._inside_step > 1:
+            return None  # a class whose step calls its parent's
+        if one not in self.optimizers:
+            self.optimizers.append(one)
+        if self._looking and _closure_of(args, kwargs) is not None:
+            self.closures.add(type(one).__name__)
+        if not self.before_update:
+            return None
+        return self._told_before_update(one, args, kwargs)
+
+    def _told_before_update(self, one: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """Tell that gradients are ready: now, or with a closure once it has computed them."""
+
+        def ready() -> None:
+            for tell in self.before_update:
+                tell(one)
+
+        closure = _closure_of(args, kwargs)
+        if closure is None:
+            ready()
+            return None
+
+        def told() -> Any:
+            result = closure()
+            ready()
+            return result
+
+        rest = {name: value for name, value in kwargs.items() if name != "closure"}
+        return (args[0], told, *args[2:]), rest
+
+    def _after_update(self, one: Optimizer, args: Any, kwargs: Any) -> None:
+        self._inside_step -= 1
+        if self._inside_step:
+            return
+        self.counts["optimizer_steps"] += 1
+        for tell in self.after_update:
+            tell(one)
+
+    def _watch_losses(self, undo: ExitStack) -> None:
+        def watched(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            for tell in self.before_backward:
+                tell(tensors)
+            self.backward(tensors, *args, **kwargs)
+            loss = tensors if isinstance(tensors, Tensor) else None
+            if loss is not None and loss.numel() == 1:
+                self.counts["backward_calls"] += 1
+                value = loss.detach().clone() if self.copies_losses else loss.detach()
+                self._loss = value if self._loss is None else self._loss + value
+
+        _replace(undo, torch.autograd, "backward", watched)
+
+    def _watch_batches(self, undo: ExitStack) -> None:
+        following = dataloader._BaseDataLoaderIter.__next__
+
+        def watched(batches: Any) -> Any:
+            for tell in self.before_batch:
+                tell()
+            batch = following(batches)
+            for told in self.after_batch:
+                told(batches, batch)
+            if torch.is_grad_enabled():  # what a script evaluates on is no example that it trains on
+                self.counts["batches"] += 1
+                self.counts["examples"] += rows_of(batch)
+                self.counts["worker_batches"] += getattr(batches, "_num_workers", 0) > 0
+                if self._looking:
+                    self._rows.add(batch)
+                    self._epoch = self._epoch or _length(batches)
+            return batch
+
+        _replace(undo, dataloader._BaseDataLoaderIter, "__next__", watched)
+
+    def _watch_modules(self) -> None:
+        calling = nn.Module.__call__
+
+        def watched(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if self._inside_module or not _has_parameters(module):
+                return calling(module, *args, **kwargs)
+            self._inside_module = True
+            if module.training:
+                self.modules.setdefault(module)
+                self._inputs.add((args, kwargs))
+                dims = {tensor.dim() for tensor in tensors_of((args, kwargs))}
+                self.input_dims.setdefault(module, set()).update(dims)
+            try:
+                return calling(module, *args, **kwargs)
+            finally:
+                self._inside_module = False
+
+        _replace(self._until_found, nn.Module, "__call__", watched)
+
+
+class _Rows:
+    """Digest of the first rows of batches, however they are cut."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._sha = hashlib.sha256()
+
+    @property
+    def digest(self) -> str:
+        """So far; empty where there were no rows."""
+        return self._sha.hexdigest() if self._seen else ""
+
+    def add(self, batch: Any) -> None:
+        """Take in the rows of a batch that are still wanted."""
+        leaves = [leaf for leaf in tensors_of(batch) if leaf.dim()]
+        rows = min((len(leaf) for leaf in leaves), default=0)
+        for row in range(min(rows, DIGESTED_ROWS - self._seen)):
+            for leaf in leaves:
+                self._sha.update(_bytes(leaf[row]))
+        self._seen = min(DIGESTED_ROWS, self._seen + rows)
+
+
+def _length(batches: Any) -> int:
+    """Batches of an epoch; 0 for a stream."""
+    try:
+        return len(batches)
+    except TypeError:
+        return 0
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    whole = tensor.detach().cpu()
+    if not whole.dtype.is_complex:
+        whole = whole.to(torch.float64) + 0.0  # integers know no negative zero
+    return whole.contiguous().numpy().tobytes()
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists and mappings, and in objects that behave like these."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping) or (hasattr(value, "data") and isinstance(value.data, Mapping)):
+        inner: Mapping[Any, Any] = value if isinstance(value, Mapping) else value.data
+        for name in inner:
+            yield from tensors_of(inner[name])
+    elif isinstance(value, (tuple, list)):
+        for one in value:
+            yield from tensors_of(one)
+
+
+def _closure_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """What an optimiser's step was told to compute its gradients with; `args` begin with the optimiser."""
+    return args[1] if len(args) > 1 else kwargs.get("closure")
+
+
+def rows_of(batch: Any) -> int:
+    """Examples in a batch: the length of its first tensor that has one."""
+    return next((len(tensor) for tensor in tensors_of(batch) if tensor.dim()), 0)
+
+
+def gradients_of(parameters: Iterable[Tensor]) -> Tensor:
+    """Gradients of all parameters in a row, as `flat`; zeros for those that have none."""
+    return flat(p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters)
+
+
+def flat(tensors: Iterable[Tensor]) -> Tensor:
+    """All values of `tensors` in a row, float32, on the host."""
+    parts = [tensor.detach().float().flatten().cpu() for tensor in tensors]
+    return torch.cat(parts) if parts else torch.zeros(0)
+
+
+def _has_parameters(module: nn.Module) -> bool:
+    return next(module.parameters(), None) is not None
+
+
+def _replace(undo: ExitStack, owner: Any, name: str, value: Any) -> None:
+    undo.callback(setattr, owner, name, getattr(owner, name))
+    setattr(owner, name, value)

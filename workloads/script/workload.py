@@ -1,0 +1,286 @@
+"""A training script as it is: set-up ends at its first mark, and one iteration runs to the next."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from types import CodeType
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from workloads import custom_toggles, snapshot
+from workloads.api import Clock, Context, Evidence, Levels, Parity, Workload
+from workloads.custom_toggles import CustomToggles
+from workloads.errors import ConfigError
+from workloads.script import marks, ranks
+from workloads.script import snapshot as copies
+from workloads.script.changes.scene import Scene
+from workloads.script.config import ScriptConfig
+from workloads.script.output import Output
+from workloads.script.program import Ended, Program, alarm
+from workloads.script.ranks import mean_over_ranks
+from workloads.script.replaced import Change, Replacements, imported
+from workloads.script.sight import Sight, look
+from workloads.script.sources import Sources, script_file
+from workloads.script.toggles import CHECKS, COLLECTOR, TOGGLES, apply, counters
+from workloads.script.user_files import UserFiles, cache_folders
+from workloads.script.watched import Watched, flat, gradients_of
+
+_TRACKER = re.compile(r"^\s*(?:import|from)\s+wandb\b", re.MULTILINE)
+
+
+class Script(Workload):
+    """Somebody's script. `configured` gives it its toggles, name and files."""
+
+    Config = ScriptConfig
+    toggles = TOGGLES
+    on_request = (*Workload.on_request, COLLECTOR)
+    checks = CHECKS
+    paths = ("path", "folder")
+    custom: CustomToggles = custom_toggles.read({})
+    iteration: str = ""
+    sources: Sources
+
+    @classmethod
+    def planned(cls, config: ScriptConfig) -> ScriptConfig:
+        """The configuration with the current folder, in which jobs elsewhere run the script too."""
+        return dataclasses.replace(config, folder=str(Path(config.folder or ".").resolve()))
+
+    @classmethod
+    def configured(cls, config: ScriptConfig) -> type[Workload]:
+        """The workload that a script is: read, not run.
+
+        Raises
+        ------
+        ConfigError
+            There is no such script, or one of its own toggles cannot be meant.
+        """
+        sources, custom = Sources(config), custom_toggles.read(config.toggles)
+        own = {toggle.name for toggle in custom.toggles}
+        counted = config.units or sources.has_loaders
+        return type(
+            f"Script_{sources.script.stem}",
+            (cls,),
+            {
+                "__module__": cls.__module__,
+                "toggles": (*(toggle for toggle in TOGGLES if toggle.name not in own), *custom.toggles),
+                "custom": custom,
+                "sources": sources,
+                "iteration": sources.iteration(config.iteration),
+                "unit": "example" if counted else "iteration",
+                "title": sources.script.stem.lower(),
+                "start": "exec" if sources.touches_environment else "fork",
+                "ranks": config.ranks or 1,
+                "files": sources.files,
+                "origin": str(sources.script),
+            },
+        )
+
+    def setup(self, config: ScriptConfig, levels: Levels, context: Context) -> None:
+        """Run the script to its first mark."""
+        self.config, self.levels, self.context = config, levels, context
+        self._undo = ExitStack()
+        self._guard = self._guarded()
+        output = Output()
+        output.start(self._undo)
+        self._watched = Watched(self._undo)
+        self._first_gradient: list[Tensor] | None = None
+        file = script_file(config)
+        self.scene = Scene(file.name, context.device, self._watched, self._undo, config.blocks)
+        own = {toggle.name for toggle in self.custom.toggles}
+        apply({name: level for name, level in levels.items() if name not in own}, self.scene)
+        self._program = Program(file, self._arguments(), Path(config.folder), output.last_words)
+        mark = marks.Every(config.every, self._program.mark)
+        replacements = Replacements(self._replaced(mark), file.stem)
+        code = self._loaded(file, replacements)
+        marks.install(self.iteration, self._watched, mark, self._undo)
+        ranks.share_group(self._undo)
+        ranked = context.world > 1 or config.ranks is not None
+        variables = {**self._environment(), **(ranks.variables(context) if ranked else {})}
+        module = self._program.start(code, variables)
+        replacements.in_main(module, self._undo)
+        replacements.install(self._undo)
+        with alarm(self._patience(), partial(_never_marked, file, self.iteration)):
+            self._advance()
+        self._watched.end_search()
+        self.cadence = self._watched.cadence
+        if replacements.missing:
+            raise ConfigError(_never_defined(file, sorted(replacements.missing)))
+        for change in self.scene.at_first_mark:
+            change()
+
+    def _replaced(self, mark: marks.Mark) -> dict[str, Change]:
+        """What stands in place of the script's functions: levels' own, and the one that ends an iteration."""
+        chosen = self.custom.chosen(self.levels)
+        changes = {one: imported(other) for change in chosen for one, other in change.replace.items()}
+        if ":" in self.iteration:
+            changes[self.iteration] = lambda function: marks.after(function, mark)
+        return changes
+
+    def _guarded(self) -> UserFiles:
+        """The guard of the user's files, which is inactive until the script runs."""
+        context, sources = self.context, self.sources
+        own = (context.scratch_dir.parent, context.cache_dir, *cache_folders())
+        guarded = (Path(self.config.folder), sources.script.parent)
+        guard = UserFiles(guarded, own, sources.originals)
+        if self.config.writes == "refuse":
+            guard.watch(self._undo)
+        return guard
+
+    def _loaded(self, file: Path, replacements: Replacements) -> CodeType:
+        """The script's code; its imports find the copies that were made of its sources."""
+        kept = snapshot.current()
+        if kept is not None:
+            copies.install(kept, self._undo)
+        text = copies.text_of(file, kept)
+        copies.show_lines(file, text)
+        return _compiled(file, text, replacements)
+
+    def _environment(self) -> dict[str, str]:
+        """Variables that a script starts with, where no level of the arm sets them."""
+        levels = type(self).levels_of(self.levels).values()
+        if any("WANDB_MODE" in level.env for level in levels) or not self.sources.mention(_TRACKER):
+            return {}
+        print("wandb is switched off in the script: WANDB_MODE=disabled", file=sys.stderr)
+        return {"WANDB_MODE": "disabled"}
+
+    def sight(self) -> Sight:
+        """What was seen of the script until its first mark, for a person who looks at it."""
+        ends = marks.ends_of(self.iteration)
+        return look(self.scene, ends, self.unit, self._guard.refused, self.sources)
+
+    def _arguments(self) -> list[str]:
+        fillings = {"{seed}": str(self.context.seed), "{scratch}": str(self.context.scratch_dir.absolute())}
+        arguments = custom_toggles.with_arguments(
+            shlex.split(self.config.args), self.custom.chosen(self.levels)
+        )
+        for name, value in fillings.items():
+            arguments = [argument.replace(name, value) for argument in arguments]
+        return arguments
+
+    def _patience(self) -> float:
+        """Seconds that the script has for its first mark."""
+        deadline = self.context.deadline
+        return max(1.0, 0.8 * (deadline - time.monotonic())) if deadline else 600.0
+
+    def step(self, clock: Clock) -> None:
+        """One iteration of the script."""
+        self._advance()
+        gradients = self._first_gradient
+        if gradients is not None and not gradients and not self._watched.optimizers:  # it updates by hand
+            gradients.append(gradients_of(self._watched.parameters()))
+
+    def _advance(self) -> None:
+        self._guard.active = True
+        try:
+            self._program.advance()
+        except Ended as end:
+            raise ConfigError(self._ended_early()) from end
+        except ConfigError as error:
+            refused = next(iter(self._guard.refused), "")
+            if not refused or refused in str(error):
+                raise
+            raise ConfigError(f"{error}. Before that, {refused}") from error
+        finally:
+            self._guard.active = False
+        self._watched.end_iteration()
+
+    def _ended_early(self) -> str:
+        script, done = self.config.path, self._watched.total("iterations")
+        if not done:
+            return (
+                f"{script} ended before its first mark ({marks.ends_of(self.iteration)}); say what ends an"
+                " iteration with workload.iteration=loader or package.module:function"
+            )
+        return (
+            f"{script} ended by itself after {done} iterations, before it was measured; give it more to do"
+            " with workload.args, or measure less: measure.iterations, measure.warmup_max"
+        )
+
+    def progress(self) -> float:
+        """Examples or iterations since `setup`."""
+        counts = self._watched.counts
+        if self.config.units:
+            return self.config.units * counts["iterations"]
+        if self.unit == "iteration":
+            return float(counts["iterations"])
+        return float(counts["examples"] * self.context.world)  # every rank sees its share
+
+    def prepare_evidence(self) -> None:
+        """Keep the gradients of the next iteration."""
+        gradients: list[Tensor] = []
+        self._first_gradient, until = gradients, self._watched.counts["iterations"] + 1
+
+        def keep(one: Optimizer) -> None:
+            if self._watched.counts["iterations"] < until:
+                gradients.append(gradients_of(p for group in one.param_groups for p in group["params"]))
+
+        self._watched.before_update.append(keep)
+
+    def numbers(self) -> Mapping[str, float]:
+        """The loss of the last iteration."""
+        losses = self._watched.losses
+        if not losses:
+            return {}
+        return {"last_loss": float(mean_over_ranks(losses[-1].float(), self.context.world))}
+
+    def evidence(self) -> Evidence:
+        """Losses, gradients of the first iteration, and parameters."""
+        losses = self._watched.losses
+        tensors = {
+            "losses": mean_over_ranks(flat(losses), self.context.world),
+            "parameters": flat(self._watched.parameters()),
+        }
+        if self._first_gradient is not None:
+            tensors["first_gradient"] = torch.cat([torch.zeros(0), *self._first_gradient])
+        return Evidence(tensors, {"iterations": float(self._watched.counts["iterations"])})
+
+    def counters(self) -> Mapping[str, float]:
+        """Batches, updates and backward passes that were seen, and what shows that levels act."""
+        return counters(self.scene)
+
+    def data_digest(self) -> str:
+        """SHA-256 of the first rows that were trained on; empty where a level of its own has others."""
+        levels = [level for toggle in self.custom.toggles for level in toggle.levels]
+        others = any(level.parity is Parity.STOCHASTIC or level.ranks > 1 for level in levels)
+        return "" if others else self._watched.data_digest
+
+    def close(self) -> None:
+        """End the script, and put the process back as it was."""
+        if hasattr(self, "_program"):
+            self._guard.active = True
+            self._program.stop()
+            self._guard.active = False
+        if hasattr(self, "_undo"):
+            self._undo.close()
+
+
+def _compiled(file: Path, text: bytes, replacements: Replacements) -> CodeType:
+    try:
+        return replacements.compiled(text, str(file))
+    except (SyntaxError, ValueError) as error:
+        place, what = (f" line {error.lineno}", error.msg) if isinstance(error, SyntaxError) else ("", error)
+        raise ConfigError(f"{file}{place} is no Python: {what}") from error
+
+
+def _never_defined(file: Path, targets: list[str]) -> str:
+    return (
+        f"{', '.join(targets)}: neither defined at the top of {file.name} nor in a module that it imports"
+        " before its first iteration; name it as module:function"
+    )
+
+
+def _never_marked(file: Path, iteration: str) -> None:
+    raise ConfigError(
+        f"{file} ran on without {marks.ends_of(iteration)}; say what ends an iteration with"
+        " workload.iteration=loader or package.module:function, or give it more time with measure.timeout_s"
+    )
