@@ -1,0 +1,179 @@
+"""A run: how it ends, what it may write, what it uses, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from waiting import until
+
+from workloads.api import NullClock
+from workloads.command.output import LIMIT, Kept
+from workloads.command.program import RunFailed
+from workloads.command.workload import Command
+from workloads.errors import ConfigError
+
+Make = Callable[..., Command]
+PYTHON = f"{sys.executable} -I -S -c"
+MB = 1 << 20
+
+
+def test_a_job_is_one_run_and_the_next_begins_anew(make: Make, tmp_path: Path) -> None:
+    workload = make("sh -c 'echo x >> runs.txt; ls {scratch}; touch {scratch}/left'")
+    for number in (1, 2):
+        assert not workload.done() and workload.progress() == 0
+        workload.step(NullClock())
+        assert workload.done() and workload.progress() == 1
+        assert (tmp_path / "runs.txt").read_text() == "x\n" * number
+        workload.reset()
+    assert workload.counters()["output_bytes"] == 0  # nothing of the first run was left in {scratch}
+
+
+def test_a_run_that_ends_with_another_status_fails_with_its_last_lines(ran: Make) -> None:
+    with pytest.raises(RunFailed, match=r"status 3 instead of 0; last it wrote: 12 \| 13 .* \| 19$"):
+        ran("sh -c 'seq 10 19 | tail -n 8 >&2; exit 3'")
+
+
+def test_output_stands_in_for_errors_that_were_not_written(ran: Make) -> None:
+    with pytest.raises(RunFailed, match=r"last it wrote: sorry$"):
+        ran("sh -c 'echo sorry; exit 1'")
+    with pytest.raises(RunFailed, match=r"signal SIGSEGV instead of 0; it wrote nothing$"):
+        ran("sh -c 'kill -SEGV $$'")
+
+
+def test_another_status_may_be_the_right_one(ran: Make) -> None:
+    assert ran("sh -c 'exit 3'", expected_status=3).counters()["exit_status"] == 3
+    with pytest.raises(RunFailed, match="status 0 instead of 3"):
+        ran("true", expected_status=3)
+
+
+def test_a_run_that_hangs_is_killed_with_all_it_started(ran: Make, tmp_path: Path) -> None:
+    hanging = "sh -c 'echo $$ > pids; (setsid sh -c \"echo \\$\\$ >> pids; sleep 60\") & sleep 60'"
+    pids: list[str] = []
+    for timeout in (0.1, 0.5, 2.5, 12.5):  # a loaded machine is late to start both
+        with pytest.raises(RunFailed, match="did not end in time and was killed with all it had started"):
+            ran(hanging, timeout=timeout)
+        pids = (tmp_path / "pids").read_text().split() if (tmp_path / "pids").exists() else []
+        if len(pids) == 2:
+            break
+    assert len(pids) == 2 and not any(Path("/proc", pid).exists() for pid in pids)
+
+
+def test_what_a_run_leaves_in_the_background_is_ended_with_it(ran: Make, tmp_path: Path) -> None:
+    workload = ran("sh -c 'setsid sleep 60 & echo $! > pid'")
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
+    assert workload.counters()["exit_status"] == 0
+
+
+def test_nothing_outlives_a_trial_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "from workloads.command.program import Program; from pathlib import Path;"
+        "Program(['sh', '-c', 'echo $$ > pid; sleep 60'], {'PATH': '/usr/bin:/bin'}, Path('.')).run(1e9)"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    trial = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=env)
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n"), "its start")
+    trial.kill()
+    assert trial.wait() == -signal.SIGKILL
+    until(
+        lambda: not Path("/proc", (tmp_path / "pid").read_text().strip()).exists(), "the end of the command"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("no-such-program", "^workload.command: no-such-program is not on PATH"),
+        ("./nothing", r"^workload.command: \S+/nothing does not exist, or cannot be executed"),
+        ("./text", r"^workload.command: \./text cannot be started: Exec format error"),
+    ],
+)
+def test_what_cannot_be_started_is_one_sentence(
+    ran: Make, tmp_path: Path, command: str, message: str
+) -> None:
+    (tmp_path / "text").write_text("no program")
+    (tmp_path / "text").chmod(0o755)
+    with pytest.raises(ConfigError, match=message):
+        ran(command)
+
+
+def test_much_output_is_counted_kept_in_part_and_said_once(
+    make: Make, capfd: pytest.CaptureFixture[str]
+) -> None:
+    workload = make(
+        "sh -c 'head -c 20000000 /dev/zero; echo score=7'", evidence={"pattern": "score=(?P<score>.)"}
+    )
+    for _ in range(2):
+        workload.step(NullClock())
+        assert workload.numbers() == {"score": 7}
+        assert workload._last is not None and len(workload._last.output.text) < LIMIT + 2 * MB
+        workload.reset()
+    assert workload.counters()["output_bytes"] == 20000008
+    assert capfd.readouterr().err.count("a run wrote 20000008 bytes; the last 4 MiB are kept") == 1
+
+
+def test_of_a_stream_the_last_part_is_kept_and_the_digest_covers_all() -> None:
+    whole, parts = Kept(limit=10, hashed=True), Kept(limit=10, hashed=True)
+    whole.add(b"0123456789" * 9)
+    for _ in range(9):
+        parts.add(b"0123456789")
+    assert parts.text == "0123456789" and not parts.whole and parts.written == 90
+    assert parts.digest() == whole.digest()
+
+
+def test_output_of_binary_junk_is_no_mistake(ran: Make) -> None:
+    assert ran("head -c 1000 /dev/urandom").counters()["output_bytes"] == 1000
+
+
+def test_a_program_that_reads_finds_no_input(ran: Make) -> None:
+    assert ran("cat").counters()["output_bytes"] == 0
+
+
+def test_a_reader_that_leaves_ends_its_writer_as_in_a_shell(ran: Make) -> None:
+    """Python ignores the signal, and a program that inherited this would report a broken pipe."""
+    assert ran("sh -c 'yes | head -n 1'").counters()["error_bytes"] == 0
+
+
+def test_cpu_time_of_a_tree_counts_even_of_those_that_nobody_waited_for(ran: Make) -> None:
+    loop = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done"
+    alone = ran("true").child_usage()
+    nested = ran(
+        f"sh -c 'sh -c \"{loop.replace('$', chr(92) + '$')}; touch done\" & until [ -e done ]; do :; done'"
+    )
+    assert nested.child_usage().ru_utime > alone.ru_utime
+    assert nested.counters()["cpu_user_s"] == nested.child_usage().ru_utime
+
+
+def test_peak_memory_is_the_commands_and_not_that_of_the_process_that_measures(ran: Make) -> None:
+    assert ran("true").counters()["run_peak_bytes"] < 40 * MB
+    large = ran(f"{PYTHON} 'held = bytearray(60 << 20)'").child_usage()
+    assert 60 * MB < large.ru_maxrss * 1024 < 100 * MB
+
+
+def test_processes_that_run_at_once_need_their_memory_together(ran: Make) -> None:
+    code = "import os, time; os.fork(); held = bytearray(40 << 20); time.sleep(0.5)"
+    assert ran(f"{PYTHON} '{code}'").counters()["run_peak_bytes"] > 70 * MB
+
+
+def test_a_preparation_runs_before_every_run(make: Make, tmp_path: Path) -> None:
+    workload = make("mkdir made", prepare="rm -rf made")
+    for _ in range(2):
+        workload.step(NullClock())
+        workload.reset()
+    with pytest.raises(RunFailed, match=r"^workload.prepare: a run ended with status 1 instead of 0"):
+        make("true", prepare="false")
+    with pytest.raises(ConfigError, match=r"^workload.prepare: nosuch is not on PATH"):
+        make("true", prepare="nosuch")
+
+
+def test_a_deadline_of_the_trial_ends_a_run_too(make: Make) -> None:
+    workload = make("sleep 60")
+    workload._deadline = time.monotonic()
+    with pytest.raises(RunFailed, match="did not end in time"):
+        workload.step(NullClock())

@@ -1,0 +1,184 @@
+"""What a run shows of its result: what the evidence is, and where in output and files it stands.
+
+::
+
+    evidence:
+      file: [out.npy, "{scratch}/table.csv"]  # arrays and tables by value, anything else by content
+      json: [loss, metrics.accuracy]          # of the last line of the output that is a JSON object
+      pattern: 'score = (?P<score>\\S+)'       # the last match in the output
+      output: true                            # everything the program prints, by content
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workloads.command.output import Kept
+from workloads.declarations import Check, Comparator
+from workloads.errors import ConfigError, PerfsweepError
+
+KINDS = ("file", "json", "pattern", "output")
+OUTPUT = "output"
+
+TABLES = frozenset({".npz", ".json", ".csv"})
+"""Suffixes of files that hold several pieces of evidence."""
+
+
+class NoEvidence(PerfsweepError):
+    """A run that did not write what was to show its result."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the evidence of a run stands: files, keys of a JSON line, patterns, and the output as a whole."""
+
+    files: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    patterns: tuple[re.Pattern[str], ...] = ()
+    output: bool = False
+
+    @property
+    def reported(self) -> tuple[str, ...]:
+        """Names of what the program reports in its output."""
+        return (*self.keys, *(name for pattern in self.patterns for name in pattern.groupindex))
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """What parity compares."""
+        files = [Check(shown_name(file) + "/*" * holds_several(file)) for file in self.files]
+        output = [Check(OUTPUT, Comparator.IDENTICAL)] if self.output else []
+        return (*map(Check, self.reported), *files, *output)
+
+
+def read(declared: Mapping[str, Any], place: str = "workload.evidence") -> Sources:
+    """Read where the evidence of a command stands.
+
+    Raises
+    ------
+    ConfigError
+        A kind is unknown, a pattern cannot be used, or two pieces share a name; the message names it.
+    """
+    for kind in declared:
+        if kind not in KINDS:
+            close = difflib.get_close_matches(str(kind), KINDS, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise ConfigError(f"{place}.{kind} is unknown; {hint}evidence has {', '.join(KINDS)}")
+    if not isinstance(declared.get(OUTPUT, False), bool):
+        raise ConfigError(f"{place}.{OUTPUT}={declared[OUTPUT]} must be true or false")
+    patterns = tuple(_pattern(text, f"{place}.pattern") for text in _texts(declared, "pattern", place))
+    sources = Sources(
+        _texts(declared, "file", place), _texts(declared, "json", place), patterns, bool(declared.get(OUTPUT))
+    )
+    names = [check.name for check in sources.checks]
+    if doubled := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"{place} names {doubled[0]} twice; each piece needs a name of its own")
+    return sources
+
+
+def _texts(declared: Mapping[str, Any], kind: str, place: str) -> tuple[str, ...]:
+    value = declared.get(kind)
+    values = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(values, list) or not all(isinstance(one, str) and one for one in values):
+        raise ConfigError(f"{place}.{kind} must be a text or a list of texts")
+    return tuple(values)
+
+
+def _pattern(text: str, place: str) -> re.Pattern[str]:
+    try:
+        pattern = re.compile(text, re.MULTILINE)
+    except re.error as error:
+        raise ConfigError(f"{place}: {text} is no regular expression: {error}") from error
+    if not pattern.groupindex:
+        raise ConfigError(f"{place}: {text} names nothing; write what it finds as (?P<name>...)")
+    return pattern
+
+
+def shown_name(file: str) -> str:
+    """The name of a file as evidence."""
+    return file.replace("{scratch}/", "")
+
+
+def holds_several(file: str) -> bool:
+    """Whether a file holds several pieces of evidence, called FILE/NAME."""
+    return any(file.endswith(suffix) for suffix in TABLES)
+
+
+def from_output(sources: Sources, output: Kept) -> dict[str, float | np.ndarray]:
+    """Find what a run reported in its output: numbers, lists of numbers [N], texts as their digest [32].
+
+    Raises
+    ------
+    NoEvidence
+        Something is missing; the message names it.
+    """
+    found: dict[str, float | np.ndarray] = {}
+    if sources.keys:
+        found |= _from_line(sources.keys, output)
+    for pattern in sources.patterns:
+        matches = [*pattern.finditer(output.text)]
+        if not matches:
+            raise NoEvidence(
+                f"evidence.pattern: nothing in the output matches {pattern.pattern}{_cut(output)}"
+            )
+        found |= {name: as_value(text) for name, text in matches[-1].groupdict().items()}
+    return found
+
+
+def _from_line(keys: Iterable[str], output: Kept) -> dict[str, float | np.ndarray]:
+    values = next(filter(None, map(_object, reversed(output.text.splitlines()))), None)
+    if values is None:
+        raise NoEvidence(f"evidence.json: no line of the output is a JSON object{_cut(output)}")
+    return {key: as_value(_at(values, key)) for key in keys}
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    if not line.lstrip().startswith("{"):
+        return None
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        return None
+
+
+def _at(values: Mapping[str, Any], key: str) -> Any:
+    """The value of a key, whose dots lead into objects."""
+    here: Any = values
+    for part in (key,) if key in values else key.split("."):
+        if not isinstance(here, Mapping) or part not in here:
+            there = ", ".join(values)
+            raise NoEvidence(f"evidence.json: the last JSON line has no {key}; it has: {there}")
+        here = here[part]
+    return here
+
+
+def _cut(output: Kept) -> str:
+    return "" if output.whole else f" (looked at: the last {output.limit >> 20} MiB of it)"
+
+
+def as_value(value: Any) -> float | np.ndarray:
+    """A number, numbers [N] of a list, or the digest [32] of anything else."""
+    if isinstance(value, str | int | float):
+        try:
+            return float(value)
+        except ValueError:
+            return digest(str(value).encode())
+    try:
+        array = np.asarray(value)
+    except ValueError:  # a ragged list
+        array = np.asarray(None)
+    if array.dtype.kind in "bif" and array.size:
+        return array.astype(np.float64)
+    return digest(json.dumps(value, sort_keys=True).encode())
+
+
+def digest(content: bytes) -> np.ndarray:
+    """SHA-256 as numbers [32], which either agree or do not."""
+    return np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
