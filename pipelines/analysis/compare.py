@@ -25,7 +25,6 @@ from pipelines.statistics.clocks import Clock
 from pipelines.store.files import write_parquet
 from pipelines.store.progress import Progress, read_progress
 from pipelines.store.records import Manifest, Outcome, SweepFolder
-from workloads import registry
 
 
 @dataclass(frozen=True)
@@ -74,11 +73,10 @@ def compare(
         A record holds a time that cannot be: zero, or negative.
     """
     progress = progress or read_progress(folder, manifest)
-    cls = registry.find(manifest.sweep.workload)
     series = read_series(trials)
     ended_well = trials.filter(pl.col("used") & (pl.col("outcome") == Outcome.OK.value))
     sound = comparable_trials(ended_well, series.contradictions)
-    judge = Judge(manifest, cls, progress, sound.trials, data=sound.data, left_out=sound.left_out)
+    judge = Judge(manifest, progress, sound.trials, data=sound.data, left_out=sound.left_out)
     ended = outcome_counts(trials)
     effects = tuple(replace(result, trials=_trials_behind(result, ended)) for result in judge.effects())
     arms = arm_results(folder, judge, series.phases, sound.trials, ended)
@@ -92,14 +90,14 @@ def compare(
         write_parquet(folder.tables_dir / f"{name}.parquet", table)
     return Comparison(
         name=manifest.sweep.name,
-        unit=cls.unit,
+        unit=judge.declared.unit,
         margin=manifest.sweep.measure.margin,
         reference=_reference(manifest, sound.trials),
         effects=effects,
         arms=arms,
         notes=comparison_notes(judge, sound, progress, series.unreadable),
         rulings=rulings,
-        quality=judge_quality(short_names(manifest), cls.checks, judge.evidence_of),
+        quality=judge_quality(short_names(manifest), judge.declared.checks, judge.evidence_of),
         corners=tuple(interaction_corners(manifest, by_clock)),
         alone_and_beside=tuple(alone_and_beside(effects)),
         clock=judge.clock.clock,

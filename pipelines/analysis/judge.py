@@ -16,7 +16,8 @@ from pipelines.analysis.decisions import Decisions, Derivation, decide
 from pipelines.analysis.exclusions import Exclusion, Exclusions
 from pipelines.analysis.held_back import HoldingBack, clock_of
 from pipelines.analysis.outcomes import Counts
-from pipelines.analysis.rulings import RuledClaim, Ruler, decide_memory
+from pipelines.analysis.rulings import RuledClaim, Ruler, claims_of, decide_memory
+from pipelines.config.declared import declared_by
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.parity.evidence import Agreement
 from pipelines.statistics.clocks import Clock, ClockChoice
@@ -25,7 +26,7 @@ from pipelines.statistics.log_ratios import Cell, Rounds
 from pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
 from pipelines.store.progress import Progress
 from pipelines.store.records import Arm, Effect, Manifest, Outcome, read_evidence
-from workloads.api import Device, Evidence, Workload
+from workloads.api import Device, Evidence
 
 SHOWN_ROUNDS = 100
 """An undecided effect that needs more rounds than this is not worth deciding."""
@@ -125,15 +126,14 @@ class Judge:
     def __init__(
         self,
         manifest: Manifest,
-        cls: type[Workload],
         progress: Progress,
         used: pl.DataFrame,
         clock: Clock | None = None,
         data: Mapping[str, str] | None = None,
         left_out: frozenset[str] = frozenset(),
     ) -> None:
-        self.manifest, self.cls = manifest, cls
-        self.agreement = Agreement(manifest, cls, progress, read_evidence)
+        self.manifest, self.declared = manifest, declared_by(manifest)
+        self.agreement = Agreement(manifest, progress, read_evidence)
         self.records = ArmRecords(progress, manifest.packs, left_out)
         self.data = data or {}
         self.exclusions = Exclusions(manifest, self.records, self.agreement, self.data)
@@ -147,8 +147,9 @@ class Judge:
         self.not_alone = set(used.filter(~pl.col("alone"))["arm"].to_list())
         self.peaks = rounds_of(used.filter(pl.col("peak_bytes") > 0), "peak_bytes")
         self.peak_bytes = used["peak_bytes"].to_list()
-        self.ruler = Ruler(manifest, cls, self.records, self.agreement)
-        self.notes: list[str] = []
+        claims = claims_of(manifest, self.declared)
+        self.ruler = Ruler(manifest, claims, self.records, self.agreement)
+        self.notes = [claims.missing] if claims.missing else []
 
     def effects(self) -> tuple[EffectResult, ...]:
         """All effects, verdicts corrected for their number."""
@@ -245,7 +246,7 @@ class Judge:
 
     def _did_less(self, effect: Effect) -> bool:
         """Whether timed jobs of the arm ended with fewer units than those of its base."""
-        if self.cls.shape != "job":
+        if self.declared.shape != "job":
             return False  # iterations of steps are counted by cadence, which levels may change
         units = [[(self.records.median(name, "units") or 0.0) for name in pair] for pair in effect.pairs]
         return any(arm < base * (1 - 1e-9) for arm, base in units)

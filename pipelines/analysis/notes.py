@@ -132,8 +132,8 @@ def _samples(judge: Judge) -> list[str]:
     if share >= 1:
         return []
     return [
-        f"extrapolated: times per {judge.cls.unit} come from the same seeded {share:.0%} of the work in every"
-        " arm"
+        f"extrapolated: times per {judge.declared.unit} come from the same seeded {share:.0%} of the work in"
+        " every arm"
     ]
 
 

@@ -6,14 +6,14 @@ import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from pipelines.analysis import claim_refusals
 from pipelines.analysis.arm_records import ArmRecords
 from pipelines.analysis.decisions import Decisions, decide
-from pipelines.config.validation import workload_config
+from pipelines.config.validation import load_workload
 from pipelines.parity.comparison import ParityVerdict
 from pipelines.parity.evidence import Agreement
 from pipelines.plan.arms import Space
@@ -22,7 +22,9 @@ from pipelines.statistics.estimates import Estimate
 from pipelines.statistics.log_ratios import Rounds
 from pipelines.statistics.verdicts import MARGIN, Judgement, Verdict
 from pipelines.store.records import PLACEBO, Arm, Effect, Manifest
-from workloads.api import Claim, Workload
+from pipelines.store.schema import Declared
+from workloads.api import Claim, Toggle
+from workloads.errors import PerfsweepError
 
 if TYPE_CHECKING:
     from pipelines.analysis.judge import EffectResult
@@ -118,17 +120,42 @@ def decide_memory(
     return decide(peaks, compared, withheld, margin)
 
 
-class Ruler:
-    """Rules on the claims of a workload about the arms of one sweep; `memory` is set once that is decided."""
+@dataclass(frozen=True)
+class Claims:
+    """What reports claim about a workload under a configuration, with the toggles that the claims name.
 
-    def __init__(
-        self, manifest: Manifest, cls: type[Workload], records: ArmRecords, agreement: Agreement
-    ) -> None:
-        self.manifest, self.cls, self.records, self.agreement = manifest, cls, records, agreement
-        config = workload_config(cls, manifest.sweep.config)
-        self.claims = [claim for claim in cls.claims if claim.speaks_of(config)]
-        named = {name for arm in manifest.arms for name in arm.levels}
-        self.space = Space(cls.toggles_named(named), config, records.device())
+    `missing` says why there are none although reports make some.
+    """
+
+    claims: Sequence[Claim] = ()
+    toggles: Sequence[Toggle] = ()
+    config: Any = None
+    missing: str = ""
+
+
+def claims_of(manifest: Manifest, declared: Declared) -> Claims:
+    """Import a sweep's workload and read its claims: that a device cannot decide one is said by code.
+
+    A workload about which nothing is claimed is not imported.
+    """
+    if not declared.claims:
+        return Claims()
+    try:
+        cls, config = load_workload(manifest.sweep.workload, manifest.sweep.config)
+    except PerfsweepError as error:
+        return Claims(missing=f"claims are not ruled on: {error}")
+    named = {name for arm in manifest.arms for name in arm.levels}
+    spoken = [claim for claim in cls.claims if claim.speaks_of(config)]
+    return Claims(spoken, cls.toggles_named(named), config)
+
+
+class Ruler:
+    """Rules on the claims about the arms of one sweep; `memory` is set once that is decided."""
+
+    def __init__(self, manifest: Manifest, claims: Claims, records: ArmRecords, agreement: Agreement) -> None:
+        self.manifest, self.records, self.agreement = manifest, records, agreement
+        self.claims, self.toggles = claims.claims, claims.toggles
+        self.space = Space(tuple(claims.toggles), claims.config, records.device())
         self.memory = Decisions({}, {})
 
     def of_effect(
@@ -194,7 +221,7 @@ class Ruler:
         return RuledClaim(claim, subject, design, ruled.ruling, ruled.reason, claim.figure, value=value)
 
     def _obstacle(self, claim: Claim) -> str:
-        standing = claim_refusals.obstacles(claim, self.cls.toggles, self.records.device())
+        standing = claim_refusals.obstacles(claim, self.toggles, self.records.device())
         return claim_refusals.obstacle_text(standing)
 
     def figure_of(self, arm: str, figure: str | None) -> float | None:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from pipelines.config import external_workload, home, names
 from pipelines.config.external_workload import Outside
+from workloads import registry
 from workloads.errors import ConfigError, PerfsweepError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-FREE = re.compile(r"(toggles|axes|tune\.(levels|reference))\.")
+FREE = re.compile(r"(workload|toggles|axes|tune\.(levels|reference))\.|sweep\.references\b")
 """Keys below these depend on the workload: Hydra is told to add them."""
 
 
@@ -83,30 +84,68 @@ def spelled_out(command: str, arguments: Sequence[str]) -> list[str]:
     own = Outside(workload)
     if external := not _exists(f"workload/{workload}.yaml"):
         own = external_workload.read(workload)
+        if own.asked:
+            own = own.read_as(registry.find(own.name))
         own.register()
-    spelled = [_spelled(argument, workload, own, external) for argument in arguments]
+    spelled = [_spelled(argument, own, external) for argument in arguments]
     groups = {argument.partition("=")[0] for argument in arguments}
     if command == "sweep" and workload != names.DEFAULT_WORKLOAD and "sweep" not in groups:
-        spelled.append(_default_sweep(workload, own))
-    if command == "tune" and "tune" not in groups and _exists(f"tune/{workload}.yaml"):
-        spelled.append(f"tune={workload}")
+        spelled.append(_default_sweep(own))
+    if command == "tune" and "tune" not in groups and _exists(f"tune/{own.name}.yaml"):
+        spelled.append(f"tune={own.name}")
     return spelled
 
 
-def _spelled(argument: str, workload: str, own: Outside, external: bool) -> str:
+def _spelled(argument: str, own: Outside, external: bool) -> str:
     key, equals, value = argument.partition("=")
     if key == "workload" and equals and external:
         return f"workload='{own.group}'"
-    if key == "sweep" and equals and (value in own.sweeps or _exists(f"sweep/{workload}/{value}.yaml")):
-        return f"sweep='{own.group}/{value}'" if external else f"sweep={workload}/{value}"
-    free = FREE.match(key) or (external and key.startswith("workload."))
-    return f"++{argument}" if free else argument
+    if key == "sweep" and equals and value in own.sweeps:
+        return f"sweep='{own.group}/{value}'"
+    if key == "sweep" and equals and _exists(f"sweep/{own.name}/{value}.yaml"):
+        return f"sweep={own.name}/{value}"
+    if key.startswith("workload."):
+        argument = f"{key}{equals}{_quoted(value)}"
+    return f"++{argument}" if FREE.match(key) else argument
 
 
-def _default_sweep(workload: str, own: Outside) -> str:
+def written(text: str) -> str:
+    """Write a text as the value of an override, plain where it is taken as it stands."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    if _quoted(text) != text:
+        return text
+    return text if OverridesParser.create().parse_override(f"x={text}").value() == text else _composed(text)
+
+
+def _quoted(value: str) -> str:
+    """Quote for Hydra what its grammar cannot read, such as the arguments of a program.
+
+    It is taken as it was typed: ``workload.args=--lr=0.1`` needs no second pair of quotes.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        read = OverridesParser.create().parse_override(f"x={value}")
+    except HydraException:
+        readable = False
+    else:
+        readable = not value.startswith("-") or isinstance(read.value(), int | float)
+    return value if readable else _composed(value)
+
+
+def _composed(text: str) -> str:
+    """Write a text as a quoted one of Hydra's grammar."""
+    escaped = re.sub(r"(\\*)'", r"\1\1\'", text)
+    trailing = len(escaped) - len(escaped.rstrip("\\"))
+    return f"'{escaped}{chr(92) * trailing}'"
+
+
+def _default_sweep(own: Outside) -> str:
     if own.default_sweep:
         return f"sweep='{own.group}/{own.default_sweep}'"
-    return f"sweep={workload}/demo" if _exists(f"sweep/{workload}/demo.yaml") else "sweep=ablation"
+    return f"sweep={own.name}/demo" if _exists(f"sweep/{own.name}/demo.yaml") else "sweep=ablation"
 
 
 def _exists(config_file: str) -> bool:

@@ -1,4 +1,4 @@
-"""A workload from outside the project: where its module lies, and the YAML beside it.
+"""A workload from outside the project: where its module lies, and the YAML beside it; or a YAML alone.
 
 ``my_workload.yaml`` next to ``my_workload.py`` holds two things, both optional::
 
@@ -9,20 +9,34 @@
         designs: [{kind: one_at_a_time}]
         measure: {rounds: 6}
 
+Beside a program that a registered workload measures, a YAML holds the values themselves: ``workload=script:
+train.yaml`` reads::
+
+    path: train.py           # relative to this file
+    args: --batch_size=16
+    sweeps:
+      quick: {toggles: [amp, compile]}    # short for a one_at_a_time design over these
+
 Nothing of the user's is imported here: help and mistakes answer before torch is loaded.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import ConfigError
+from pipelines.config.types import SweepConfig
+from workloads import registry
+from workloads.api import Workload
+from workloads.errors import ConfigError, did_you_mean
 
 SWEEP_GLOBALS = ("measure", "toggles", "axes", "cluster", "tracking")
 """Parts of a named sweep that lie beside ``sweep`` in the configuration, as in the project's own
@@ -31,22 +45,50 @@ SWEEP_GLOBALS = ("measure", "toggles", "axes", "cluster", "tracking")
 
 @dataclass(frozen=True)
 class Outside:
-    """What the YAML of a workload says; empty where there is none."""
+    """What the YAML of a workload says; empty where there is none.
+
+    `name` is the workload's; `asked` how it was named together with a file, or empty.
+    """
 
     name: str
     file: Path | None = None
     workload: Mapping[str, Any] = field(default_factory=dict)
-    sweeps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sweeps: Mapping[str, Any] = field(default_factory=dict)
+    asked: str = ""
 
     @property
     def group(self) -> str:
         """Name of the configuration in Hydra's groups ``workload`` and ``sweep``."""
-        return self.name.replace(":", ".")
+        return re.sub(r"\W+", ".", self.asked or self.name).strip(".")
 
     @property
     def default_sweep(self) -> str | None:
         """The first named sweep."""
         return next(iter(self.sweeps), None)
+
+    def read_as(self, cls: type[Workload]) -> Outside:
+        """Take the values of a YAML alone as fields of the workload, paths among them from the YAML's folder.
+
+        Raises
+        ------
+        ConfigError
+            One is no field of the workload; the message names it and the nearest that is.
+        """
+        if not self.asked or self.file is None:
+            return self
+        known = sorted(one.name for one in dataclasses.fields(cls.Config))
+        for key in self.workload:
+            if key not in known:
+                hint = did_you_mean(key, [*known, "sweeps"])
+                raise ConfigError(
+                    f"{self.file}: {key} is unknown; {hint}it has sweeps and the fields of"
+                    f" {self.name}: {', '.join(known)}"
+                )
+        here = self.file.parent
+        values = {
+            key: _beside(here, value) if key in cls.paths else value for key, value in self.workload.items()
+        }
+        return dataclasses.replace(self, workload=values)
 
     def register(self) -> None:
         """Make the YAML known to Hydra.
@@ -54,38 +96,68 @@ class Outside:
         Raises
         ------
         ConfigError
-            A named sweep is no mapping.
+            A named sweep cannot be meant.
         """
         from hydra.core.config_store import ConfigStore
 
         store = ConfigStore.instance()
-        store.store(group="workload", name=self.group, node={**self.workload, "name": self.name})
+        own = {**self._below(), **self.workload, "name": self.name}
+        store.store(group="workload", name=self.group, node=own)
         for name, values in self.sweeps.items():
             store.store(
                 group=f"sweep/{self.group}", name=name, package="_global_", node=self._sweep(name, values)
             )
 
+    def _below(self) -> dict[str, Any]:
+        """What the values lie on: those of the registered workload's own configuration, where it has one."""
+        registered = self.asked and files("conf").joinpath("workload", f"{self.name}.yaml").is_file()
+        return {"defaults": [self.name, "_self_"]} if registered else {}
+
     def _sweep(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(values, Mapping):
             raise ConfigError(
-                f"{self.file}: sweeps.{name} must be a mapping, such as {{designs: [{{kind:"
-                " one_at_a_time}]}"
+                f"{self.file}: sweeps.{name} must be a mapping, such as {{toggles: [amp, compile]}} or"
+                " {designs: [{kind: one_at_a_time}]}"
             )
+        values = self._spelled_out(name, values)
+        known = [*(one.name for one in dataclasses.fields(SweepConfig) if one.name != "name"), *SWEEP_GLOBALS]
+        for key in values:
+            if key not in known:
+                hint = did_you_mean(key, known)
+                raise ConfigError(
+                    f"{self.file}: sweeps.{name}.{key} is unknown; {hint}a sweep has {', '.join(known)}"
+                )
         own = {key: value for key, value in values.items() if key not in SWEEP_GLOBALS}
         return {
             "sweep": {"name": name, **own},
             **{key: values[key] for key in SWEEP_GLOBALS if key in values},
         }
 
+    def _spelled_out(self, name: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A sweep without the short form, in which `toggles` lists what is varied, one at a time."""
+        if not isinstance(values.get("toggles"), list):
+            return values
+        if "designs" in values:
+            raise ConfigError(
+                f"{self.file}: sweeps.{name} has both designs and a list of toggles; the list is short for"
+                " designs: [{kind: one_at_a_time, toggles: [...]}]"
+            )
+        rest = {key: value for key, value in values.items() if key != "toggles"}
+        return {**rest, "designs": [{"kind": "one_at_a_time", "toggles": list(values["toggles"])}]}
+
 
 def read(name: str) -> Outside:
-    """Find the workload `name` (``module:Class``, or an entry point) and read the YAML beside its module.
+    """Read the YAML of the workload `name`.
+
+    Of ``module:Class`` or an entry point it lies beside the module; of ``NAME:FILE.yaml`` it is that file.
 
     Raises
     ------
     ConfigError
         The YAML cannot be read, or says something else than `workload` and `sweeps`.
     """
+    if file := file_in(name):
+        return _alone(name, file)
     module = _module_file(_target(name).partition(":")[0])
     file = module.with_suffix(".yaml") if module else None
     if file is None or not file.is_file():
@@ -98,6 +170,43 @@ def read(name: str) -> Outside:
         if not isinstance(value, dict):
             raise ConfigError(f"{file}: {key} must be a mapping of names to values")
     return Outside(name, file, workload, sweeps)
+
+
+def file_in(name: str) -> Path | None:
+    """The file of ``NAME:FILE.yaml``, as an absolute path; None where `name` has another form.
+
+    Raises
+    ------
+    ConfigError
+        There is no such file, or no such workload.
+    """
+    registered, colon, file = name.partition(":")
+    if not colon or not file.endswith((".yaml", ".yml")):
+        return None
+    if registered not in (known := registry.names()):
+        hint = did_you_mean(registered, known)
+        raise ConfigError(
+            f"workload={name}: {registered} is no workload; {hint}choose from: {', '.join(sorted(known))}"
+        )
+    if not (path := Path(file).expanduser().absolute()).is_file():
+        raise ConfigError(f"workload={name}: {path} does not exist")
+    return path
+
+
+def _alone(name: str, file: Path) -> Outside:
+    """A YAML that holds the values of a registered workload, and named sweeps."""
+    values = read_mapping(file)
+    sweeps = values.pop("sweeps", None) or {}
+    if not isinstance(sweeps, dict):
+        raise ConfigError(f"{file}: sweeps must be a mapping of names to values")
+    return Outside(name.partition(":")[0], file, values, sweeps, name)
+
+
+def _beside(folder: Path, value: Any) -> Any:
+    """A path, or each of several, that is meant from `folder` on."""
+    if isinstance(value, list):
+        return [_beside(folder, one) for one in value]
+    return str((folder / value).resolve()) if isinstance(value, str) and value else value
 
 
 def read_mapping(file: Path) -> dict[str, Any]:

@@ -31,16 +31,40 @@ def choices(group: str, workload: str) -> list[str]:
 
 
 def workloads() -> list[str]:
-    """Workloads that are registered, and those in modules of the current folder that lie beside a YAML."""
+    """Workloads that are registered, and those that the current folder holds."""
+    return [*registry.names(), *workloads_here()]
+
+
+def workloads_here() -> list[str]:
+    """Workloads of the current folder: in modules that lie beside a YAML, and in YAMLs alone."""
     modules = [file for file in sorted(Path().glob("*.py")) if file.with_suffix(".yaml").is_file()]
-    return [*registry.names(), *(f"{file.stem}:{name}" for file in modules for name in _classes(file))]
+    classes = [f"{file.stem}:{name}" for file in modules for name in _classes(file)]
+    required = {name: keys for name in registry.names() if (keys := needed(name))}
+    having = {
+        file.name: _keys(file.read_text(errors="replace")).keys() for file in sorted(Path().glob("*.yaml"))
+    }
+    alone = [f"{name}:{file}" for file in having for name in required if required[name] <= having[file]]
+    return [*classes, *alone]
+
+
+def needed(workload: str) -> set[str]:
+    """Fields that must be given for a workload, such as the program that it measures."""
+    file = files("conf").joinpath("workload", f"{workload}.yaml")
+    keys = _keys(file.read_text()) if file.is_file() else {}
+    return {key for key, value in keys.items() if value == "???"}
+
+
+def _keys(text: str) -> dict[str, str]:
+    """Names at the top of a YAML, each with what stands behind it up to a comment."""
+    return dict(re.findall(r"^(\w+):[ \t]*([^#\n]*?)[ \t]*(?:#.*)?$", text, re.M))
 
 
 def sweeps(workload: str) -> list[str]:
     """Named sweeps of a workload, from its own folder and the YAML beside its module, then those for any."""
-    own = files("conf").joinpath("sweep", workload)
+    outside = external_workload.read(workload)
+    own = files("conf").joinpath("sweep", outside.name)
     folder = sorted(entry.name.removesuffix(".yaml") for entry in own.iterdir()) if own.is_dir() else []
-    return list(dict.fromkeys([*external_workload.read(workload).sweeps, *folder, *_files("sweep")]))
+    return list(dict.fromkeys([*outside.sweeps, *folder, *_files("sweep")]))
 
 
 def workload_of(overrides: list[str]) -> str:
@@ -75,7 +99,7 @@ def refuse_unknown_workload(name: str) -> None:
     ConfigError
         It is none of these; the message lists those that are registered.
     """
-    if name not in _files("workload"):
+    if name not in _files("workload") and not external_workload.file_in(name):
         registry.module_of(name)
 
 

@@ -6,17 +6,19 @@ Hydra composes once; after that, arms are made by updating values, which costs m
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from pipelines.config import slice_range, tracking
 from pipelines.config.types import COMMANDS
 from slurm.dev.settings import Settings, default_root
 from slurm.fields import refusals
+from workloads import registry
 from workloads.api import Workload
-from workloads.errors import ConfigError
+from workloads.errors import ConfigError, did_you_mean
 
 DEVELOPMENT = "dev"
 """Stands for the slurm.conf of the cluster that `make slurm-up` starts on this host."""
@@ -46,10 +48,25 @@ def typed(cfg: DictConfig, command: type[Command]) -> Command:
     try:
         # Hydra applies overrides to typed nodes; merging again types what plain YAML groups brought in.
         values: Any = OmegaConf.to_object(OmegaConf.merge(_editable(command), cfg))
+    except MissingMandatoryValue as error:
+        raise ConfigError(f"{error.full_key} is missing: give it as {error.full_key}=VALUE") from error
     except OmegaConfBaseException as error:
         raise ConfigError(_first_line(error)) from error
     _check(values)
     return values
+
+
+def load_workload(name: str, values: Mapping[str, Any]) -> tuple[type[Workload], Any]:
+    """Find a workload and its typed configuration; the class is the one that this configuration makes it.
+
+    Raises
+    ------
+    ConfigError
+        There is no such workload, or a value cannot be used.
+    """
+    cls = registry.find(name)
+    config = workload_config(cls, dict(values))
+    return cls.configured(config), config
 
 
 def workload_config(cls: type[Workload], values: dict[str, Any]) -> Any:
@@ -62,11 +79,12 @@ def workload_config(cls: type[Workload], values: dict[str, Any]) -> Any:
     """
     known = {f.name for f in dataclasses.fields(cls.Config)}
     if unknown := sorted(set(values) - known):
+        hint = did_you_mean(unknown[0], known)
         raise ConfigError(
-            f"workload.{unknown[0]} does not exist; {cls.__name__} has: {', '.join(sorted(known))}"
+            f"workload.{unknown[0]} does not exist; {hint}{cls.__name__} has: {', '.join(sorted(known))}"
         )
     try:
-        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls.Config), values))
+        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls.Config), text_keys(values)))
     except OmegaConfBaseException as error:
         field_name = getattr(error, "full_key", "") or "?"
         if "ListConfig" in str(error) and isinstance(value := values.get(field_name), str | int | float):
@@ -74,6 +92,20 @@ def workload_config(cls: type[Workload], values: dict[str, Any]) -> Any:
                 f"workload.{field_name}={value} is no list: write workload.{field_name}=[{value}]"
             ) from error
         raise ConfigError(f"workload.{field_name}: {_first_line(error)}") from error
+
+
+def text_keys(value: Any) -> Any:
+    """Write the keys of nested mappings as texts, as the JSON of a manifest gives them back.
+
+    YAML reads on and off as booleans: they are meant as they were written.
+    """
+    if isinstance(value, (Mapping, DictConfig)):
+        return {_text(key): text_keys(inner) for key, inner in value.items()}
+    return [text_keys(inner) for inner in value] if isinstance(value, (list, ListConfig)) else value
+
+
+def _text(key: Any) -> str:
+    return ("on" if key else "off") if isinstance(key, bool) else str(key)
 
 
 def _editable(command: type[Any]) -> DictConfig:

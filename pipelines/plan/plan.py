@@ -6,11 +6,12 @@ import dataclasses
 import hashlib
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pipelines.config import validation
+from pipelines.config.declared import declare
 from pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand
-from pipelines.config.validation import workload_config
 from pipelines.plan import designs
 from pipelines.plan.arms import Space
 from pipelines.plan.designs import Assignment, Design, PlannedEffect
@@ -52,11 +53,12 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         ids[copy.id] = copy
         always.append(copy.id)
         effects += (_placebo_effect(copy, always[0]),)
-    packs = _packs(effects, always, ids, space, command)
+    packs = _packs(effects, always, ids, cls, command)
     sweep = _sweep(
         cls,
         config,
-        name=sweep_name(command),
+        ids.values(),
+        name=sweep_name(command, cls),
         workload=name,
         measure=_measure(command, space),
         code=code,
@@ -81,9 +83,9 @@ def single_arm(command: SweepCommand, device: Device) -> Manifest:
     name = str(command.workload["name"])
     levels = space.legal(command.toggles)
     arm = Arm(id=arm_id(name, config, levels, code), label=space.label(levels), levels=levels)
-    start = "exec" if needs_exec(space, arm) else "fork"
-    own = {"name": f"run-{short_name(name)}", "references": {arm.label: arm.id}}
-    sweep = _sweep(cls, config, workload=name, measure=_measure(command, space), code=code, **own)
+    start = "exec" if cls.needs_exec(levels) else "fork"
+    own = {"name": f"run-{folder_name(cls, name)}", "references": {arm.label: arm.id}}
+    sweep = _sweep(cls, config, [arm], workload=name, measure=_measure(command, space), code=code, **own)
     pack = Pack(id="p000", orders=((arm.id,),), start=start)
     return Manifest(sweep=sweep, arms=(arm,), effects=(), packs=(pack,))
 
@@ -110,15 +112,21 @@ def _measure(command: SweepCommand, space: Space) -> MeasureConfig:
     return dataclasses.replace(command.measure, allocator="system") if owned else command.measure
 
 
-def _sweep(cls: type[Workload], config: Any, **fields: Any) -> Sweep:
+def _sweep(cls: type[Workload], config: Any, arms: Iterable[Arm], **fields: Any) -> Sweep:
     root = registry.import_root(cls)
-    paths = (str(root),) if root else ()
-    return Sweep(config=dataclasses.asdict(config), import_paths=paths, **fields)
+    return Sweep(
+        config=dataclasses.asdict(config),
+        import_paths=(str(root),) if root else (),
+        origin=registry.origin(cls),
+        sources=tuple(map(str, cls.files)),
+        declared=declare(cls, config, arms),
+        **fields,
+    )
 
 
 def alone(manifest: Manifest, command: SweepCommand) -> Manifest:
     """A manifest of one arm that is not timed: its command's name and tracking, and nothing to run."""
-    own = {"name": sweep_name(command), "tracking": command.tracking}
+    own = {"name": sweep_name(command, load_workload(command.workload)[0]), "tracking": command.tracking}
     return manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update=own), "packs": ()})
 
 
@@ -126,19 +134,18 @@ def load_workload(given: Mapping[str, Any]) -> tuple[type[Workload], Any]:
     """The workload class and its typed configuration from the `workload` part of the configuration."""
     values = dict(given)
     cls = registry.find(str(values.pop("name")))
-    return cls, workload_config(cls, values)
+    config = cls.planned(validation.workload_config(cls, values))
+    return cls.configured(config), config
 
 
-def sweep_name(command: SweepCommand) -> str:
+def sweep_name(command: SweepCommand, cls: type[Workload]) -> str:
     """The folder of a sweep under `runs`."""
-    if command.name:
-        return command.name
-    return f"{short_name(str(command.workload['name']))}-{command.sweep.name}"
+    return command.name or f"{folder_name(cls, str(command.workload['name']))}-{command.sweep.name}"
 
 
-def short_name(workload: str) -> str:
-    """A name for folders: the class of ``module:Class``, in lower case."""
-    return workload.replace(":", ".").rsplit(".", 1)[-1].lower()
+def folder_name(cls: type[Workload], workload: str) -> str:
+    """A name for folders: the workload's own title, or the class of ``module:Class``, in lower case."""
+    return cls.title or workload.replace(":", ".").rsplit(".", 1)[-1].lower()
 
 
 def balanced_orders(arms: Sequence[str], rounds: int, seed: str) -> tuple[tuple[str, ...], ...]:
@@ -264,7 +271,7 @@ def _packs(
     effects: Sequence[Effect],
     always: Sequence[str],
     arms: Mapping[str, Arm],
-    space: Space,
+    cls: type[Workload],
     command: SweepCommand,
 ) -> tuple[Pack, ...]:
     """Cut effects into packs: an effect's arms, and those that are `always` there, stand together."""
@@ -279,12 +286,6 @@ def _packs(
     for number, group in enumerate(groups):
         name = f"p{number:03d}"
         orders = balanced_orders(list(group), measured.rounds_planned, f"{measured.seed}-{name}")
-        start = "exec" if any(needs_exec(space, arms[arm]) for arm in group) else "fork"
+        start = "exec" if any(cls.needs_exec(arms[arm].levels) for arm in group) else "fork"
         packs.append(Pack(id=name, orders=orders, start=start))
     return tuple(packs)
-
-
-def needs_exec(space: Space, arm: Arm) -> bool:
-    """Whether a level of the arm must be known before its process starts importing."""
-    levels = [space.toggle(name).level(value) for name, value in arm.levels.items()]
-    return any(level.env or level.ranks > 1 or level.per_gpu for level in levels)

@@ -1,4 +1,4 @@
-"""The code a sweep runs: a copy of our packages under the digest of their content.
+"""The code a sweep runs: a copy of our packages, and of a user's sources, under digests of their content.
 
 Jobs that wait in a queue for hours import what was submitted, whatever the checkout has become; a copy that
 jobs may still import is never touched.
@@ -9,8 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
+
+from workloads.snapshot import VARIABLE, Snapshot
 
 PACKAGES = ("conf", "perfsweep", "pipelines", "slurm", "workloads")
 """All of perfsweep; a user's script may import the door, so jobs need it too."""
@@ -32,6 +35,40 @@ def take(code_dir: Path) -> Path:
         except OSError:  # another command was first: a folder that is not empty is not replaced
             shutil.rmtree(fresh)
     return place
+
+
+def latest(code_dir: Path) -> Path:
+    """The copy of the packages that was taken last; `code_dir` itself where there is none."""
+    copies = [place for place in code_dir.iterdir() if not place.name.startswith((_OUTSIDE, "."))]
+    return max(copies, key=lambda path: path.stat().st_mtime, default=code_dir)
+
+
+_OUTSIDE = "sources-"
+
+
+def take_sources(code_dir: Path, code: str, files: Iterable[Path]) -> None:
+    """Copy a workload's files from outside, whose digest `code` has in it, unless the copies are there."""
+    place = _place(code_dir, code)
+    wanted = {file.absolute() for file in files}
+    if not wanted or set(Snapshot(place).copies) == wanted:
+        return
+    fresh = Snapshot(place.with_name(f".{place.name}.{os.getpid()}"))
+    for file in wanted:
+        copy = fresh.copy_of(file)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
+    shutil.rmtree(place, ignore_errors=True)  # the same files once lay elsewhere
+    fresh.root.rename(place)
+
+
+def sources_env(code_dir: Path, code: str) -> dict[str, str]:
+    """The variable by which trials find the copies of a workload's files; empty where there are none."""
+    place = _place(code_dir, code)
+    return {VARIABLE: str(place.absolute())} if place.is_dir() else {}
+
+
+def _place(code_dir: Path, code: str) -> Path:
+    return code_dir / f"{_OUTSIDE}{code[:16]}"
 
 
 def _sources() -> list[Path]:

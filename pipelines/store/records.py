@@ -40,6 +40,7 @@ from pipelines.store.files import (
 )
 from pipelines.store.schema import (
     PLACEBO,
+    REPEAT,
     SCHEMA,
     Arm,
     Effect,
@@ -92,7 +93,7 @@ _NUMBERS, _PARTS = "numbers", "parts"  # evidence.npz keeps these as JSON texts 
 AnyRow = TypeVar("AnyRow", bound=StoredValue)
 
 _TRIAL_NAME = re.compile(
-    r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence\d*|course\d*|counting|profile)-a(?P<attempt>\d+)$"
+    r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence(?:\d*|again)|course\d*|counting|profile)-a(?P<attempt>\d+)$"
 )
 
 
@@ -128,7 +129,8 @@ class SweepFolder:
 
     def trial_dir(self, spec: TrialSpec) -> Path:
         """Name the folder of one trial."""
-        stage = f"r{spec.round:03d}" if spec.round is not None else f"{spec.kind.value}{spec.replicate or ''}"
+        draw = "again" if spec.replicate == REPEAT else spec.replicate or ""
+        stage = f"{spec.kind.value}{draw}" if spec.round is None else f"r{spec.round:03d}"
         return self.path / "trials" / spec.arm.id / f"{spec.pack}-{stage}-a{spec.attempt}"
 
     def trial_dirs(self, arm: str) -> Iterator[tuple[Path, str, str, int]]:

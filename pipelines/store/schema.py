@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from pipelines.store.options import MeasureConfig, TrackingConfig
+from workloads.declarations import Check, Parity
 
 SCHEMA = 1
 
@@ -110,6 +111,42 @@ class Refused(StoredValue):
     reason: str
 
 
+class DeclaredLevel(StoredValue):
+    """What judging reads of a level: see `workloads.declarations.Level`."""
+
+    value: str | int | float
+    parity: Parity = Parity.EXACT
+    bounds: dict[str, float] = {}
+    witness: str | None = None
+
+
+class Declared(StoredValue):
+    """What a workload declares, as far as records are judged by it: reading them does not import it.
+
+    Attributes
+    ----------
+    levels : by toggle, those that any arm has
+    loosened : by arm and toggle, the class of a level where it is another beside the arm's other levels
+    claims : whether reports make claims about this configuration; what they say stands in the workload alone
+    """
+
+    unit: str
+    shape: str
+    checks: tuple[Check, ...]
+    levels: dict[str, tuple[DeclaredLevel, ...]]
+    loosened: dict[str, dict[str, Parity]] = {}
+    claims: bool = False
+
+    def levels_of(self, arm: Arm) -> dict[str, DeclaredLevel]:
+        """Look up the levels of an arm by toggle, each in its class beside the others."""
+        own = {name: self._level(name, value) for name, value in arm.levels.items()}
+        loosened = self.loosened.get(arm.id, {})
+        return own | {name: own[name].model_copy(update={"parity": loosened[name]}) for name in loosened}
+
+    def _level(self, toggle: str, value: str | int | float) -> DeclaredLevel:
+        return next(level for level in self.levels[toggle] if level.value == value)
+
+
 class Sweep(StoredValue):
     """What all trials of a sweep share."""
 
@@ -121,6 +158,9 @@ class Sweep(StoredValue):
     code: str  # digest of the sources that the measured code consists of
     references: dict[str, str]  # name -> arm id; the first is the default
     import_paths: tuple[str, ...] = ()  # where a workload from outside the project is imported from
+    origin: str = ""  # what tells the workload from others of its name
+    declared: Declared | None = None  # None: planned before it was kept
+    sources: tuple[str, ...] = ()  # the user's files that jobs run copies of
     tracking: TrackingConfig = TrackingConfig()
 
     @model_validator(mode="before")
@@ -151,6 +191,10 @@ class Manifest(StoredValue):
         return next(pack for pack in self.packs if pack.id == pack_id)
 
 
+REPEAT = -1
+"""The replicate of an evidence trial that runs the first seed once more: does the arm repeat itself?"""
+
+
 class TrialSpec(StoredValue):
     """Specification of one trial process."""
 
@@ -169,9 +213,14 @@ class TrialSpec(StoredValue):
     world: int = 1
     generation: int | None = None  # of a process that stays for several rounds
     server: int | None = None  # timing trials: seed of the draw that they share
-    replicate: int = 0  # evidence and course trials: the seed's offset from `measure.seed`
+    replicate: int = 0  # evidence and course trials: the seed's offset from `measure.seed`, or `REPEAT`
     numbers_at: tuple[int, ...] = ()  # course trials: iterations at which numbers are asked
     replay: str | None = None  # evidence trials: folder with states of the reference
+
+    @property
+    def seed(self) -> int:
+        """What everything random of the trial is drawn from."""
+        return self.measure.seed + max(0, self.replicate)
 
     @classmethod
     def of(cls, sweep: Sweep, arm: Arm, kind: Kind, pack: str, cache_dir: Path, **own: Any) -> TrialSpec:

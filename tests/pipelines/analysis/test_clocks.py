@@ -125,3 +125,11 @@ def test_the_second_verdict_speaks_for_arms_that_compute_alone_though_the_sweep_
     assert work.verdict is slab.verdict is Verdict.HELD_BACK
     assert work.cpu is not None and work.cpu.verdict is Verdict.FASTER
     assert (work.alone, slab.alone) == (True, False)
+
+
+def test_a_mere_look_calls_nothing_and_rules_on_no_claim_of_time(command) -> None:
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+    (effect,) = compared(*simulated(command(design, measure={"rounds": 8, "look": True}), cost)).effects
+    assert (effect.verdict, effect.code) == (Verdict.HELD_BACK, ReasonCode.ONLY_A_LOOK)
+    assert effect.ratio == pytest.approx(0.5, rel=0.05)
+    assert [ruled.ruling.value for ruled in effect.rulings] == ["undecided"]

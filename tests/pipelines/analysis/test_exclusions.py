@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from measured import change, cost, simulated, spec_of, write
-from toys.spinner import Spinner
 
 from pipelines.analysis.arm_records import ArmRecords
 from pipelines.analysis.exclusions import BASE, OTHER_DATA, Exclusions
@@ -35,7 +34,7 @@ class Sweep:
 
     def exclusions(self, **limits) -> Exclusions:
         progress = read_progress(self.folder, self.manifest)
-        agreement = Agreement(self.manifest, Spinner, progress, read_evidence)
+        agreement = Agreement(self.manifest, progress, read_evidence)
         return Exclusions(self.manifest, ArmRecords(progress, self.manifest.packs), agreement, **limits)
 
 

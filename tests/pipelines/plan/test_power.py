@@ -87,9 +87,13 @@ def test_many_comparisons_need_more_rounds_than_one(command) -> None:
         power.refuse_undecidable(many)
 
 
-def test_two_rounds_may_be_looked_at(command) -> None:
+def test_two_rounds_are_refused_unless_they_are_only_looked_at(command) -> None:
     design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
-    power.refuse_undecidable(planned(command, design, rounds=2, look=True))
+    with pytest.raises(ConfigError, match=r"or only look: measure\.look=true"):
+        power.refuse_undecidable(planned(command, design, rounds=2))
+    looked_at = planned(command, design, rounds=2, look=True)
+    power.refuse_undecidable(looked_at)
+    assert power.power(looked_at).replications == 2
 
 
 def test_the_command_refuses_before_anything_is_written(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,46 @@
+"""What a workload declares, as data: written with the plan, so that judging records needs no import of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pipelines.config.validation import load_workload
+from pipelines.store.schema import Arm, Declared, DeclaredLevel, Manifest
+from workloads.api import Level, Parity, Workload
+
+
+def declare(cls: type[Workload], config: Any, arms: Iterable[Arm]) -> Declared:
+    """Write down what a workload under a configuration declares about some arms."""
+    levels: dict[str, dict[str, DeclaredLevel]] = {}
+    loosened: dict[str, dict[str, Parity]] = {}
+    for arm in arms:
+        for name, level in cls.levels_of(arm.levels).items():
+            levels.setdefault(name, {})[str(level.value)] = _as_data(level)
+            if (beside := level.parity_with(config, arm.levels)) is not level.parity:
+                loosened.setdefault(arm.id, {})[name] = beside
+    return Declared(
+        unit=cls.unit,
+        shape=cls.shape,
+        checks=cls.checks,
+        levels={name: tuple(every.values()) for name, every in levels.items()},
+        loosened=loosened,
+        claims=any(claim.speaks_of(config) for claim in cls.claims),
+    )
+
+
+def _as_data(level: Level) -> DeclaredLevel:
+    own = {"parity": level.parity, "bounds": dict(level.bounds), "witness": level.witness}
+    return DeclaredLevel(value=level.value, **own)
+
+
+def declared_by(manifest: Manifest) -> Declared:
+    """Read what the workload of a sweep declares; one that was planned before this was kept imports it.
+
+    Raises
+    ------
+    ConfigError
+        The manifest does not say, and the workload cannot be imported.
+    """
+    sweep = manifest.sweep
+    return sweep.declared or declare(*load_workload(sweep.workload, sweep.config), manifest.arms)
