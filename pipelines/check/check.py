@@ -38,9 +38,9 @@ from pipelines.store.records import (
 )
 from pipelines.terminal import console_here
 from pipelines.trial import environment
-from workloads import registry
 from workloads.api import Device, Evidence, Parity
 from workloads.errors import RecordError
+from workloads.user_environment import changed
 
 CLEAN, DEFECTIVE = 0, 1
 
@@ -54,7 +54,9 @@ def check(cfg: DictConfig) -> int:
     console = console_here()
     device = environment.device_facts()
     # Trials end without tidying up: Python's tracker would complain of torch's compiler's leftovers.
-    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
+    if "PYTHONWARNINGS" not in os.environ:
+        quiet = {"PYTHONWARNINGS": "ignore:resource_tracker:UserWarning"}
+        os.environ.update(changed(os.environ, quiet))
     with tempfile.TemporaryDirectory(prefix="perfsweep-check-") as folder:
         checked = Checked(command, Path(folder), device)
         console.print(
@@ -124,7 +126,7 @@ class Checked:
         self.tell: Callable[[str], None] = lambda text: None
         self._repeats = True
         self._folder, self._device = folder, device
-        self._cls = registry.find(self.name)
+        self._cls, _ = plan.load_workload(command.workload)
         self._sweep = self._started(folder / "check", self.manifest)
         self._runs = dict(self._packs())
         self._reference = self.manifest.arm(next(iter(self.manifest.sweep.references.values())))
@@ -251,8 +253,8 @@ class Checked:
         self.compared += 1
         subject = f"{effect.toggle}={effect.level}"
         one, other = self.manifest.arm(arm_id), self.manifest.arm(base_id)
-        agreement = Agreement(self.manifest, self._cls, self._run_of(one).progress, read_evidence)
-        level = agreement.levels(one)[effect.toggle]
+        agreement = Agreement(self.manifest, self._run_of(one).progress, read_evidence)
+        level = self._cls.levels_of(one.levels)[effect.toggle]
         same = not rules.differ(base.evidence, arm.evidence)
         yield from rules.nothing_changes(level, subject, base.counters, arm.counters, same)
         yield from rules.data_change(subject, base.data, arm.data)
@@ -281,14 +283,13 @@ def _planned(command: RunCommand, device: Device) -> Manifest:
         workload=command.workload, toggles=command.toggles, measure=measure, sweep=sweep, name="check"
     )
     whole.cluster.arms_per_pack = 10**6
-    cls, workload = plan.load_workload(command.workload)
+    cls, _ = plan.load_workload(command.workload)
     if not cls.toggles:
         return plan.single_arm(whole, device)
     manifest = plan.make_plan(whole, device)
-    space = plan.Space(cls.toggles_named(command.toggles), workload, device)
     groups: dict[str, list[str]] = {}
     for arm in manifest.arms:
-        groups.setdefault("exec" if plan.needs_exec(space, arm) else "fork", []).append(arm.id)
+        groups.setdefault("exec" if cls.needs_exec(arm.levels) else "fork", []).append(arm.id)
     packs = [
         Pack(id=f"p{number:03d}", orders=(tuple(arms),), start=start)
         for number, (start, arms) in enumerate(groups.items())

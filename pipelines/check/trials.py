@@ -14,10 +14,10 @@ import torch
 
 from pipelines.check.host_reads import ReadWatch
 from pipelines.check.rules import difference
+from pipelines.config.validation import load_workload
 from pipelines.store.records import Outcome, TrialRecord, TrialSpec, read_evidence, read_spec
 from pipelines.trial import process
 from pipelines.trial.parent import detach
-from workloads import registry
 from workloads.api import NullClock, Workload
 
 ELSEWHERE = "a second set-up in the same process ends elsewhere"
@@ -50,7 +50,7 @@ def leaks(spec: TrialSpec, folder: Path) -> list[str]:
         f"{name} was {was} before set-up and is {now} after close()"
         for name, was, now in _changed(before, settings())
     ]
-    checks = tuple(registry.find(spec.workload).checks)
+    checks = load_workload(spec.workload, spec.config)[0].checks
     first, second = (read_evidence(folder / life) for life in ("first", "second"))
     if (where := difference(first, second, checks)) is not None:
         found.append(f"{ELSEWHERE}: {where}")
@@ -79,7 +79,7 @@ def _restarts(spec: TrialSpec, folder: Path) -> list[str]:
                 workload.step(NullClock())
             found.append(workload.evidence())
             workload.reset()
-    where = difference(found[0], found[1], registry.find(spec.workload).checks)
+    where = difference(found[0], found[1], type(workload).checks)
     return (
         []
         if where is None

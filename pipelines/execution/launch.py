@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from pipelines.config.types import ClusterConfig
+from pipelines.config.validation import load_workload
 from pipelines.execution.events import Tail, until_over
 from pipelines.execution.pack import PackRun
 from pipelines.store import attempts, code_snapshot
@@ -24,9 +25,9 @@ from slurm import executors
 from slurm.jobs import Executor, ExecutorContext, Job, JobState
 from slurm.site import Shape
 from slurm.states import End
-from workloads import registry
 from workloads.api import Device
-from workloads.errors import ConfigError
+from workloads.errors import ConfigError, RecordError
+from workloads.user_environment import changed
 
 Say = Callable[[str], None]
 
@@ -52,13 +53,15 @@ def prepare(folder: SweepFolder, manifest: Manifest, config_text: str) -> None:
     Raises
     ------
     ConfigError
-        The folder cannot be written.
+        The folder cannot be written, or belongs to another workload.
     """
+    refuse_other_workload(folder, manifest)
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
         folder.write_manifest(manifest)
         folder.config_file.write_text(config_text)
         code_snapshot.take(folder.code_dir)
+        code_snapshot.take_sources(folder.code_dir, manifest.sweep.code, map(Path, manifest.sweep.sources))
     except OSError as error:
         raise _cannot_write(folder, error) from error
 
@@ -120,7 +123,7 @@ def launch(
     if executor.remote:
         executor.submit(jobs)
         if cluster.collect:
-            executor.submit_last(_collect_job(folder, _env(manifest, code)))
+            executor.submit_last(_collect_job(folder, _env(folder, manifest, code)))
         states = until_over(executor, tails, on_event)
     else:
         _note_local(folder, jobs, cluster.executor)
@@ -139,7 +142,7 @@ def resume(
     folder: SweepFolder, manifest: Manifest, cluster: ClusterConfig, say: Say = lambda text: None
 ) -> Executor:
     """Follow what was submitted already, from the files of the sweep alone."""
-    code = max(folder.code_dir.iterdir(), key=lambda path: path.stat().st_mtime, default=folder.code_dir)
+    code = code_snapshot.latest(folder.code_dir)
     executor = _executor(folder, manifest, cluster, code, say)
     executor.follow(executor.submitted(folder.path).keys() - {COLLECT})
     return executor
@@ -161,6 +164,30 @@ def refuse_other_plan(folder: SweepFolder, manifest: Manifest) -> None:
         f"{folder.path}: {', '.join(alive)} of an earlier plan may still run on Slurm; wait with `perfsweep"
         f" wait {folder.path}`, end them with `perfsweep cancel {folder.path}`, or give this sweep another"
         " name="
+    )
+
+
+def refuse_other_workload(folder: SweepFolder, manifest: Manifest) -> None:
+    """Keep a workload from taking over the folder of another one that has the same name.
+
+    The same sources under the same configuration are the same workload, wherever they were moved to.
+
+    Raises
+    ------
+    ConfigError
+        The folder is the other one's.
+    """
+    try:
+        theirs = folder.read_manifest().sweep
+    except RecordError:
+        return  # there is none, or none that can be read: planning anew is what mends that
+    ours = manifest.sweep
+    moved = (theirs.code, theirs.config) == (ours.code, ours.config)
+    if moved or not theirs.origin or theirs.origin == ours.origin:
+        return
+    raise ConfigError(
+        f"{folder.path} holds a sweep of {theirs.origin}, and this one is of {ours.origin}; choose another"
+        " folder with name= or runs="
     )
 
 
@@ -245,18 +272,19 @@ def _collect_job(folder: SweepFolder, env: dict[str, str]) -> Job:
 
 def _job(folder: SweepFolder, manifest: Manifest, pack: Pack, retry: tuple[str, ...], code: Path) -> Job:
     command = (sys.executable, "-m", "pipelines.execution.pack", str(folder.path.absolute()), pack.id, *retry)
-    return Job(
-        pack.id, command, folder.pack_dir(pack.id) / "log.txt", _env(manifest, code), _ranks(manifest, pack)
-    )
+    log, env = folder.pack_dir(pack.id) / "log.txt", _env(folder, manifest, code)
+    return Job(pack.id, command, log, env, _ranks(manifest, pack))
 
 
-def _env(manifest: Manifest, code: Path) -> dict[str, str]:
+def _env(folder: SweepFolder, manifest: Manifest, code: Path) -> dict[str, str]:
     paths = [str(code.absolute()), *manifest.sweep.import_paths, os.environ.get("PYTHONPATH", "")]
-    return {
+    own = {
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "PYTHONSAFEPATH": "1",  # otherwise a checkout in the current folder would win over the snapshot
         "OMP_NUM_THREADS": str(manifest.sweep.measure.threads),
+        **code_snapshot.sources_env(folder.code_dir, manifest.sweep.code),
     }
+    return changed(os.environ, own)
 
 
 def shapes(manifest: Manifest, cluster: ClusterConfig) -> dict[str, Shape]:
@@ -266,11 +294,9 @@ def shapes(manifest: Manifest, cluster: ClusterConfig) -> dict[str, Shape]:
 
 def _ranks(manifest: Manifest, pack: Pack) -> int:
     """Processes that the largest trial of a pack runs side by side, one GPU each."""
-    toggles = {toggle.name: toggle for toggle in registry.find(manifest.sweep.workload).toggles}
-    levels = [
-        toggles[name].level(value) for arm in pack.arms for name, value in manifest.arm(arm).levels.items()
-    ]
-    return max((level.ranks for level in levels), default=1)
+    cls, _ = load_workload(manifest.sweep.workload, manifest.sweep.config)
+    levels = [cls.levels_of(manifest.arm(arm).levels).values() for arm in pack.arms]
+    return max([cls.ranks, *(level.ranks for some in levels for level in some)])
 
 
 def _why(folder: SweepFolder, pack: str, notes: dict[str, str]) -> str:

@@ -15,13 +15,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from pipelines.config.validation import load_workload
 from pipelines.execution.resident import Generation, TooLarge, Turn
 from pipelines.execution.servers import Servers
 from pipelines.execution.spawn import Termination, fix_imports, wait, without_exception
+from pipelines.parity.evidence import Agreement
 from pipelines.publish.between_rounds import Feeder
+from pipelines.store import code_snapshot
 from pipelines.store.attempts import Superseded, claim, stop_if_superseded
 from pipelines.store.progress import StoredTrial, read_progress
 from pipelines.store.records import (
+    REPEAT,
     Arm,
     Event,
     Kind,
@@ -38,8 +42,7 @@ from pipelines.store.records import (
     write_spec,
 )
 from pipelines.trial import environment
-from workloads import registry
-from workloads.api import Level, Workload
+from workloads.api import Workload
 from workloads.errors import RecordError
 
 TRY_AGAIN, STUCK, CANNOT_WRITE, SUPERSEDED = 75, 79, 74, 76
@@ -64,7 +67,8 @@ class PackRun:
         self.attempt = claim(folder, pack)  # first: from here on an earlier copy starts no more trials
         fix_imports(manifest.sweep.import_paths)
         # Then this: the server imports torch while this process does, and nothing above may have yet.
-        self._servers = Servers(manifest.sweep, pack, self.attempt)
+        env = code_snapshot.sources_env(folder.code_dir, manifest.sweep.code)
+        self._servers = Servers(manifest.sweep, pack, self.attempt, env)
         self._device = environment.device_facts()
         self._feeder = Feeder(folder, manifest, pack.id)
         self.progress = read_progress(folder, manifest, environment.comparison_keys(self._device))
@@ -119,10 +123,7 @@ class PackRun:
 
     def _seeds(self) -> None:
         """Paired seeds of arms that draw at random, until equivalence is decided or they suffice."""
-        # It brings torch along, for which the first trial need not wait.
-        from pipelines.parity.evidence import Agreement
-
-        agreement = Agreement(self.manifest, self._cls, self.progress, read_evidence)
+        agreement = Agreement(self.manifest, self.progress, read_evidence)
         for effect in self.manifest.effects:
             reference = agreement.reference(effect)
             for arm in effect.weights if effect.weights.keys() <= set(self.pack.arms) else ():
@@ -132,12 +133,12 @@ class PackRun:
                         for one in (reference, arm):
                             self.support(self.manifest.arm(one), Kind.EVIDENCE, seed)
                     done = wanted
+        for reference in agreement.repeats_wanted(self.pack):
+            self.support(self.manifest.arm(reference), Kind.EVIDENCE, REPEAT)
 
     def _courses(self) -> None:
         """What the numbers of timing trials are held against, at the iterations where those ended."""
-        from pipelines.parity.evidence import Agreement
-
-        agreement = Agreement(self.manifest, self._cls, self.progress, read_evidence)
+        agreement = Agreement(self.manifest, self.progress, read_evidence)
         done: set[object] = set()
         while left := [one for one in agreement.courses_wanted(self.pack, self.retry) if one not in done]:
             for asked in left:
@@ -198,27 +199,28 @@ class PackRun:
     @cached_property
     def _cls(self) -> type[Workload]:
         """The workload, which imports torch: not to be asked for while the server still imports it."""
-        return registry.find(self.manifest.sweep.workload)
-
-    def _levels(self, arm: Arm) -> list[Level]:
-        """Levels that shape the process an arm runs in; a pack that forks was planned without any."""
-        if self.pack.start == "fork":
-            return []
-        return list(self._cls.levels_of(arm.levels).values())
+        return load_workload(self.manifest.sweep.workload, self.manifest.sweep.config)[0]
 
     def _spec(
         self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0, **own: Any
     ) -> tuple[TrialSpec, dict[str, str]]:
         """Build a trial's spec, and the variables its levels need."""
-        levels = self._levels(arm)
         own |= {"round": number, "attempt": self.attempt, "replicate": replicate}
         if kind is Kind.TIMING:
             own["server"] = self._servers.seed
-        world = max((level.processes(self._device) for level in levels), default=1)
+        world, env = self._process_of(arm)
         spec = TrialSpec.of(
             self.manifest.sweep, arm, kind, self.pack.id, self.folder.cache_dir, world=world, **own
         )
-        return spec, {name: value for level in levels for name, value in level.env.items()}
+        return spec, env
+
+    def _process_of(self, arm: Arm) -> tuple[int, dict[str, str]]:
+        """Number of an arm's processes, and the variables they start with."""
+        if self.pack.start == "fork":  # planned without either
+            return 1, {}
+        levels = self._cls.levels_of(arm.levels).values()
+        env = {name: value for level in levels for name, value in level.env.items()}
+        return self._cls.processes(arm.levels, self._device), env
 
     def _trial(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0, **own: Any) -> StoredTrial:
         stop_if_superseded(self.folder, self.pack.id, self.attempt)

@@ -1,6 +1,6 @@
 """What a person sees while a sweep runs: the plan, progress, and how to come back.
 
-On a terminal one line is redrawn; in a log file each finished round is a line of its own.
+On a terminal one line is redrawn; in a log file, or in a cell of a notebook, there is a line now and then.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import (
@@ -101,12 +102,61 @@ def show_arms(console: Console, manifest: Manifest) -> None:
     console.print(table)
 
 
+@dataclass(frozen=True)
+class Trouble:
+    """The first trial of an arm that ended in this way."""
+
+    outcome: Outcome
+    sentence: str
+
+    @property
+    def expected(self) -> bool:
+        """Whether nobody need look into it."""
+        return self.outcome is Outcome.UNSUPPORTED
+
+
+class Tally:
+    """How far a sweep is, trial by trial.
+
+    Attributes
+    ----------
+    done, total : trials; `total` follows what is repeated, added or will never come
+    stage, label : round or kind of the newest trial, and its arm
+    """
+
+    def __init__(self, manifest: Manifest, total: int) -> None:
+        self.done, self.total, self.stage, self.label = 0, total, "", ""
+        self._labels = {arm.id: arm.label for arm in manifest.arms}
+        self._rounds = manifest.sweep.measure.rounds
+        self._said: set[tuple[str, Outcome]] = set()
+
+    def note(self, event: Event) -> Trouble | None:
+        """Count a finished trial; what a person should hear of it: the first bad outcome of each arm."""
+        self.done += 1
+        # Repeated rounds and further seeds come on top of the plan.
+        self.total = max(self.done, self.total)
+        if event.outcome is Outcome.UNSUPPORTED and event.kind is Kind.EVIDENCE:
+            self.total = max(self.done, self.total - self._rounds)  # no round will follow
+        self.label = textwrap.shorten(
+            self._labels.get(event.arm, event.arm).replace(",", ", "), LABEL_WIDTH, placeholder=" ..."
+        )
+        self.stage = f"round {event.round + 1}" if event.round is not None else event.kind.value
+        if event.outcome is Outcome.OK or (event.arm, event.outcome) in self._said:
+            return None
+        self._said.add((event.arm, event.outcome))
+        reason = event.reason.partition("\n")[0].removeprefix(f"{self.label}: ")
+        return Trouble(event.outcome, f"{self.label}: {event.outcome.value}: {reason}")
+
+    def __str__(self) -> str:
+        newest = f", {self.stage}: {self.label}" if self.stage else ""
+        return f"{self.done} of {self.total} trials{newest}"
+
+
 class LiveProgress:
     """Shows events as they come."""
 
     def __init__(self, console: Console, manifest: Manifest, total: int) -> None:
-        self._labels = {arm.id: arm.label for arm in manifest.arms}
-        self._console = console
+        self._console, self._tally = console, Tally(manifest, total)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -119,37 +169,25 @@ class LiveProgress:
             disable=not console.is_terminal,
         )
         self._task = self._bar.add_task("starting", total=total)
-        self._done, self._total = 0, total
-        self._rounds = manifest.sweep.measure.rounds
-        self._said: set[tuple[str, Outcome]] = set()
         self._last_line = time.monotonic()
 
     def __call__(self, event: Event) -> None:
         """Note one finished trial; the first bad outcome of each arm gets a line."""
-        self._done += 1
-        # Repeated rounds and further seeds come on top of the plan.
-        self._total = max(self._done, self._total)
-        if event.outcome is Outcome.UNSUPPORTED and event.kind is Kind.EVIDENCE:
-            self._total = max(self._done, self._total - self._rounds)  # no round will follow
-        label = textwrap.shorten(
-            self._labels.get(event.arm, event.arm).replace(",", ", "), LABEL_WIDTH, placeholder=" ..."
-        )
-        stage = f"round {event.round + 1}" if event.round is not None else event.kind.value
-        what = f"{stage}: {label}"[:44].ljust(44)
-        self._bar.update(self._task, completed=self._done, total=self._total, description=what)
-        if event.outcome is not Outcome.OK and (event.arm, event.outcome) not in self._said:
-            self._said.add((event.arm, event.outcome))
-            style = "dim" if event.outcome is Outcome.UNSUPPORTED else "yellow"
-            reason = event.reason.partition("\n")[0].removeprefix(f"{label}: ")
-            self._console.print(f"{label}: {event.outcome.value}: {reason}", style=style, highlight=False)
+        tally = self._tally
+        trouble = tally.note(event)
+        what = f"{tally.stage}: {tally.label}"[:44].ljust(44)
+        self._bar.update(self._task, completed=tally.done, total=tally.total, description=what)
+        if trouble:
+            style = "dim" if trouble.expected else "yellow"
+            self._console.print(trouble.sentence, style=style, highlight=False)
         if not self._console.is_terminal and time.monotonic() - self._last_line > LOG_EVERY_S:
             self._last_line = time.monotonic()
-            self._console.print(f"{self._done} of {self._total} trials, {stage}: {label}", highlight=False)
+            self._console.print(str(tally), highlight=False)
 
     def close(self) -> None:
         """Where output is no terminal, say how far it came: the last line may be older."""
-        if not self._console.is_terminal and self._done:
-            self._console.print(f"{self._done} of {self._total} trials", highlight=False)
+        if not self._console.is_terminal and self._tally.done:
+            self._console.print(f"{self._tally.done} of {self._tally.total} trials", highlight=False)
 
 
 class Stage:

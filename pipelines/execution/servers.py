@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from pipelines.execution.resident import Starter
 from pipelines.execution.spawn import Exec, ForkServer
 from pipelines.store.records import Pack, Sweep
@@ -10,7 +13,7 @@ from workloads import registry
 
 
 class Servers:
-    """Starts the trials of one attempt at a pack, from one fork server at a time.
+    """Starts the trials of one attempt at a pack, from one fork server at a time; `env` are variables of all.
 
     The first server begins at once and hashes strings the same in every sweep: counting and evidence trials
     come from it, before the rounds. Each later one is a fresh draw; it imports between two rounds, so that no
@@ -22,7 +25,10 @@ class Servers:
     seed : of the present draw, which no other draw of the sweep shares
     """
 
-    def __init__(self, sweep: Sweep, pack: Pack, attempt: int) -> None:
+    def __init__(
+        self, sweep: Sweep, pack: Pack, attempt: int, env: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self._env = env
         self._sweep, self._pack, self._attempt = sweep, pack, attempt
         fresh = sweep.measure.isolation == "fresh"
         self._lasts = 1 if pack.start == "exec" and fresh else sweep.measure.rounds_per_server
@@ -38,7 +44,8 @@ class Servers:
 
     def _renew(self) -> None:
         self.seed = layout.draw(self._sweep.name, self._pack.id, self._attempt, self._draws)
-        env = layout.environment(self._sweep.measure.allocator, self.seed if self._draws else None)
+        drawn = layout.environment(self._sweep.measure.allocator, self.seed if self._draws else None)
+        env = {**self._env, **drawn}
         self.starter: Starter = (
             Exec(env=env)
             if self._pack.start == "exec"

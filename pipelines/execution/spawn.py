@@ -20,6 +20,7 @@ from typing import Protocol
 from pipelines.store.records import Failure, Outcome
 from pipelines.trial.fork_server import STATUS
 from pipelines.trial.parent import Reply, forked
+from workloads.user_environment import changed
 
 _OOM_COUNTER = Path("/sys/fs/cgroup/memory.events")
 
@@ -57,8 +58,8 @@ def fix_imports(import_paths: Sequence[str]) -> None:
     """
     own = str(Path(__file__).parents[2])
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, [own, *import_paths, *before])))
-    os.environ["PYTHONSAFEPATH"] = "1"
+    path = os.pathsep.join(dict.fromkeys(filter(None, [own, *import_paths, *before])))
+    os.environ.update(changed(os.environ, {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}))
 
 
 class ForkServer:
@@ -80,7 +81,7 @@ class ForkServer:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), *imports],
-                env={**os.environ, **(env or {})},
+                env={**os.environ, **changed(os.environ, env or {})},
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 pass_fds=[theirs.fileno()],
@@ -148,7 +149,7 @@ class Exec:
             with (spec_file.parent / "log.txt").open("ab") as log:
                 process = subprocess.Popen(
                     [*program, str(rank), *map(str, inherited)],
-                    env={**os.environ, **self._env, **values},
+                    env={**os.environ, **changed(os.environ, {**self._env, **values})},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 
-from workloads.api import Check, Comparator, Evidence, Level, Parity
+from workloads.api import Check, Comparator, Evidence, Parity
 
 SEED_MARGIN = 0.01
 """Largest relative shift of a metric over paired seeds that counts as none, where a level states no other."""
@@ -16,6 +17,16 @@ _EXACT_BOUNDS = {"float64": 1e-12, "complex128": 1e-12, "float32": 1e-5, "comple
 _TOLERANCE_BOUND = 1e-2
 _TOLERANCE_COSINE = 1e-3
 _CLASSES = (Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC)  # from strict to loose
+
+
+class JudgedLevel(Protocol):
+    """What bounds read of a level, as a workload declares it or as it is kept with the plan."""
+
+    @property
+    def parity(self) -> Parity: ...
+
+    @property
+    def bounds(self) -> Mapping[str, float]: ...
 
 
 class Bounds(dict[str, float]):
@@ -28,7 +39,7 @@ class Bounds(dict[str, float]):
         self.rounding = frozenset(rounding)
 
 
-def loosest(levels: Iterable[Level], checks: Sequence[Check] = ()) -> tuple[Parity, Bounds]:
+def loosest(levels: Iterable[JudgedLevel], checks: Sequence[Check] = ()) -> tuple[Parity, Bounds]:
     """Class and bounds of an arm: of its non-baseline `levels` the loosest class, for each check the loosest.
 
     A level that states no bound for a check means the check's own bound or its class's rule: with amp (no
@@ -48,7 +59,7 @@ def loosest(levels: Iterable[Level], checks: Sequence[Check] = ()) -> tuple[Pari
     return parity, Bounds(bounds, rounding)
 
 
-def _allowed_by(check: Check | None, level: Level) -> float | None:
+def _allowed_by(check: Check | None, level: JudgedLevel) -> float | None:
     """What a level without a bound for a check allows it; None where the evidence's dtype decides."""
     if level.parity is Parity.STOCHASTIC:
         return SEED_MARGIN

@@ -7,13 +7,23 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from pipelines.config.validation import workload_config
+from pipelines.config.declared import declared_by
 from pipelines.parity import comparison
 from pipelines.parity.bounds import is_own
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity, TimedTrials
-from pipelines.store.schema import Arm, Effect, Kind, Manifest, Outcome, Pack, TrialRecord
-from workloads.api import REPLAY, REPLAYED, Evidence, Level, Parity, Workload
+from pipelines.store.schema import (
+    REPEAT,
+    Arm,
+    DeclaredLevel,
+    Effect,
+    Kind,
+    Manifest,
+    Outcome,
+    Pack,
+    TrialRecord,
+)
+from workloads.api import REPLAY, REPLAYED, Evidence, Parity
 from workloads.errors import RecordError
 
 MORE_SEEDS = 3
@@ -57,17 +67,12 @@ class Agreement:
     notes : evidence that could not be read
     """
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        cls: type[Workload],
-        trials: EvidenceTrials,
-        read: Callable[[Path], Evidence],
-    ) -> None:
+    def __init__(self, manifest: Manifest, trials: EvidenceTrials, read: Callable[[Path], Evidence]) -> None:
         """`read` gives the evidence in the folder of a trial, or raises RecordError."""
-        self._manifest, self._cls, self._trials, self._read = manifest, cls, trials, read
-        self._config = workload_config(cls, manifest.sweep.config)
-        self._checks = (REPLAY, *cls.checks)  # first: a single iteration says more than where whole runs end
+        self._manifest, self._trials, self._read = manifest, trials, read
+        self._declared = declared_by(manifest)
+        # First: a single iteration says more than where whole runs end.
+        self._checks = (REPLAY, *self._declared.checks)
         self._evidence: dict[tuple[str, int], Evidence | None] = {}
         self._results: dict[tuple[str, str], ParityResult] = {}
         self._timed = TimedNumbers(manifest, trials)
@@ -91,8 +96,23 @@ class Agreement:
         """An arm against a reference, in the loosest class of the levels that set them apart."""
         if (arm_id, reference_id) not in self._results:
             arm, reference = self._manifest.arm(arm_id), self._manifest.arm(reference_id)
-            self._results[arm_id, reference_id] = self._as_timed(arm, reference, self._judged(arm, reference))
+            result = self._as_timed(arm, reference, self._judged(arm, reference))
+            if result.verdict is ParityVerdict.DIFFERENT:
+                result = self._unrepeatable(arm, reference) or result
+            self._results[arm_id, reference_id] = result
         return self._results[arm_id, reference_id]
+
+    def _unrepeatable(self, arm: Arm, reference: Arm) -> ParityResult | None:
+        """What is said of an arm where the reference differs from itself as the arm does from it."""
+        theirs, again = self.evidence(reference.id), self.evidence(reference.id, REPEAT)
+        if theirs is None or again is None:
+            return None
+        own = self.judged(theirs, again, arm, reference)
+        if own.verdict is not ParityVerdict.DIFFERENT:
+            return None
+        seen = own.reason or own.worst
+        reason = f"the reference does not repeat itself: two runs of it with one seed differ, {seen}"
+        return dataclasses.replace(own, verdict=ParityVerdict.UNCHECKED, reason=reason)
 
     def _as_timed(self, arm: Arm, reference: Arm, result: ParityResult) -> ParityResult:
         """The parity of an arm whose timing trials may have computed something else than its evidence."""
@@ -114,7 +134,7 @@ class Agreement:
     def timed(self, arm: Arm, reference: Arm) -> TimedParity:
         """What the numbers of an arm's timing trials say beside a reference's."""
         loosest, bounds = self._class(arm, reference)
-        checks = self._cls.checks
+        checks = self._declared.checks
         excused = any(map(is_own, checks)) and bool(
             comparison.failed_oracles(self.evidence(reference.id), checks)
         )
@@ -132,7 +152,7 @@ class Agreement:
     def judged(self, theirs: Evidence, ours: Evidence, arm: Arm, base: Arm) -> ParityResult:
         """A run of an arm against another's, in the loosest class of the levels that set them apart."""
         loosest, bounds = self._class(arm, base)
-        return comparison.judge(theirs, ours, self._cls.checks, loosest, bounds)
+        return comparison.judge(theirs, ours, self._declared.checks, loosest, bounds)
 
     def seeds_wanted(self, arm_id: str, reference_id: str) -> int:
         """How many paired seeds an arm and its reference should have: one, unless a level draws at random.
@@ -149,9 +169,22 @@ class Agreement:
         unclear = self.between(arm_id, reference_id).verdict is ParityVerdict.UNCHECKED
         return planned + MORE_SEEDS if unclear else planned
 
-    def levels(self, arm: Arm) -> dict[str, Level]:
+    def repeats_wanted(self, pack: Pack) -> list[str]:
+        """List references that a second run would tell something of: the evidence of an arm is different."""
+        effects = [one for one in self._manifest.effects if one.weights.keys() <= set(pack.arms)]
+        pairs = {(arm, self.reference(effect)) for effect in effects for arm in effect.weights}
+        return sorted(
+            {
+                reference
+                for arm, reference in pairs
+                if self._judged(*map(self._manifest.arm, (arm, reference))).verdict is ParityVerdict.DIFFERENT
+                and self.evidence(reference, REPEAT) is None
+            }
+        )
+
+    def levels(self, arm: Arm) -> dict[str, DeclaredLevel]:
         """The declared levels of an arm."""
-        return self._cls.levels_of(arm.levels)
+        return self._declared.levels_of(arm)
 
     def evidence(self, arm_id: str, seed: int = 0) -> Evidence | None:
         """What an arm computed with the seed at this offset, or None."""
@@ -170,9 +203,7 @@ class Agreement:
 
     def _class(self, arm: Arm, reference: Arm) -> tuple[Parity, dict[str, float]]:
         levels = [
-            dataclasses.replace(level, parity=level.parity_with(self._config, arm.levels))
-            for name, level in self.levels(arm).items()
-            if arm.levels[name] != reference.levels[name]
+            level for name, level in self.levels(arm).items() if arm.levels[name] != reference.levels[name]
         ]
         return comparison.loosest(levels, self._checks)
 
@@ -183,7 +214,7 @@ class Agreement:
         first = comparison.judge(
             comparable(theirs, ours),
             ours,
-            self._checks if replayed(ours) else self._cls.checks,
+            self._checks if replayed(ours) else self._declared.checks,
             loosest,
             bounds,
             units_expected=units[0],
@@ -193,7 +224,7 @@ class Agreement:
         if loosest is not Parity.STOCHASTIC or first.verdict is ParityVerdict.DIFFERENT or len(pairs) < 2:
             return first
         theirs, ours = zip(*pairs, strict=True)
-        return comparison.judge_seeds(theirs, ours, self._cls.checks, loosest, bounds)
+        return comparison.judge_seeds(theirs, ours, self._declared.checks, loosest, bounds)
 
     def _pairs(self, arm_id: str, reference_id: str) -> list[tuple[Evidence, Evidence]]:
         """Evidence of reference and arm by seed, where both have it."""

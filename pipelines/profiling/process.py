@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.validation import workload_config
+from pipelines.config.validation import load_workload, workload_config
 from pipelines.profiling.registry import BARE, make
 from pipelines.profiling.slices import Situation, Slice, resolve
 from pipelines.profiling.tool import Findings, Measured, Tick, Tool
@@ -27,9 +27,8 @@ from pipelines.trial.parent import detach, die_with_parent
 from pipelines.trial.process import Scene, classify, set_up
 from pipelines.trial.recorder import NO_TIME, Recorder, Series
 from pipelines.trial.regions import Timing
-from workloads import registry
 from workloads.api import NullClock, Workload
-from workloads.errors import ConfigError
+from workloads.errors import ConfigError, UnsupportedHere
 
 DEBUG_FIELD = "debug_log"
 """A field of this name in a workload's configuration says that it logs as at level DEBUG."""
@@ -54,13 +53,14 @@ def run(spec: ProfileSpec, folder: Path, rank: int = 0) -> TrialRecord:
 
 
 def _profiled(spec: ProfileSpec, folder: Path, rank: int) -> Profile:
-    cls = registry.find(spec.trial.workload)
+    cls, _ = load_workload(spec.trial.workload, spec.trial.config)
     # Ranks must run the same iterations, so that all are profiled alike; only what rank 0 found is kept.
     kept = folder if rank == 0 else folder / "scratch" / f"profile{rank}"
     kept.mkdir(parents=True, exist_ok=True)
     tool = make(spec.options, kept)
     own, debugging = with_debug_log(cls, spec)
     with tool.around(), debugging(kept) as logged, set_up(own, folder, rank) as scene:
+        refuse_other_processes(scene.workload)
         chosen = slice_of(spec, cls, tool, scene.workload.cadence)
         with _warmed_up(scene, own, folder, chosen):
             write_status(folder, "profiling")
@@ -69,6 +69,21 @@ def _profiled(spec: ProfileSpec, folder: Path, rank: int) -> Profile:
             write_status(folder, "saving")
             found = tool.finish(repeated.measured())
     return _profile(spec, cls, repeated, found, logged)
+
+
+def refuse_other_processes(workload: Workload) -> None:
+    """Refuse a workload whose work is not done in this process.
+
+    Raises
+    ------
+    UnsupportedHere
+        A profile would show how this process waits.
+    """
+    if workload.child_usage() is not None:
+        raise UnsupportedHere(
+            "its work is done in other processes, where a profiler of this one sees nothing; write a profiler"
+            " into the command"
+        )
 
 
 def slice_of(spec: ProfileSpec, cls: type[Workload], tool: Tool, cadence: int) -> Slice:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.analysis.arm_results import short_names
+from pipelines.config.validation import load_workload
 from pipelines.execution.spawn import Child, Exec, ForkServer, fix_imports, wait
 from pipelines.profiling import process
 from pipelines.profiling import registry as tools
@@ -42,7 +43,6 @@ from pipelines.store.records import (
 )
 from pipelines.trial import environment
 from pipelines.trial.identity import code_digest
-from workloads import registry
 from workloads.api import Device
 from workloads.errors import ConfigError, UnsupportedHere
 
@@ -123,14 +123,14 @@ class Profiling:
     def __init__(self, folder: SweepFolder, manifest: Manifest, arm: Arm) -> None:
         self.folder, self.manifest, self.arm = folder, manifest, arm
         fix_imports(manifest.sweep.import_paths)
-        cls = registry.find(manifest.sweep.workload)
+        cls, _ = load_workload(manifest.sweep.workload, manifest.sweep.config)
         self._code = code_digest(cls)
         levels = cls.levels_of(arm.levels).values()
-        self._world = max((level.processes(environment.device_facts()) for level in levels), default=1)
+        self._world = cls.processes(arm.levels, environment.device_facts())
         self._env = {name: value for level in levels for name, value in level.env.items()}
         self._server = (
             None
-            if self._env or self._world > 1
+            if cls.needs_exec(arm.levels)
             else ForkServer([cls.__module__, "pipelines.profiling.process"])
         )
 

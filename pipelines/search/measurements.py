@@ -23,7 +23,9 @@ from pipelines.analysis import collect
 from pipelines.analysis.arm_records import ArmRecords
 from pipelines.analysis.comparable import comparable_trials
 from pipelines.analysis.exclusions import Exclusion, Exclusions
+from pipelines.config.declared import declare
 from pipelines.config.types import SweepCommand
+from pipelines.config.validation import load_workload
 from pipelines.execution import executor_choice, launch, progress_display
 from pipelines.parity.evidence import Agreement
 from pipelines.plan import plan
@@ -37,7 +39,6 @@ from pipelines.store.progress import read_progress
 from pipelines.store.records import Arm, Effect, Manifest, Outcome, Pack, SweepFolder, read_evidence
 from pipelines.trial import environment
 from pipelines.trial.identity import arm_id
-from workloads import registry
 from workloads.errors import PerfsweepError
 
 
@@ -149,8 +150,7 @@ class SearchSweep:
         sound = comparable_trials(trials.filter(pl.col("used") & (pl.col("outcome") == Outcome.OK.value)))
         # Packs of later proposals do not count: a search that is started anew must see what it saw.
         records = ArmRecords(progress, self.manifest.packs, sound.left_out)
-        cls = registry.find(self.manifest.sweep.workload)
-        agreement = Agreement(self.manifest, cls, progress, read_evidence)
+        agreement = Agreement(self.manifest, progress, read_evidence)
         exclusions = Exclusions(self.manifest, records, agreement, sound.data, self._limits.compile_s)
         cells = _costs(sound.trials, records, self.reference.id, self._limits.iterations)
         times = log_times(cells, self.reference.id)
@@ -191,7 +191,7 @@ def _alone(command: SweepCommand, device: Any, reference: Mapping[str, Any]) -> 
     alone = plan.single_arm(dataclasses.replace(command, toggles=levels), device)
     sweep = alone.sweep.model_copy(
         update={
-            "name": plan.sweep_name(command),
+            "name": plan.sweep_name(command, cls),
             "references": {"naive": alone.arms[0].id},
             "tracking": command.tracking,
             "measure": command.measure,
@@ -205,7 +205,7 @@ def extended(
 ) -> Manifest:
     """A manifest with some candidates more, which stand in packs of their own beside the reference."""
     sweep, reference = manifest.sweep, next(iter(manifest.sweep.references.values()))
-    _, config = plan.load_workload({"name": sweep.workload, **sweep.config})
+    cls, config = plan.load_workload({"name": sweep.workload, **sweep.config})
     arms = {arm.id: arm for arm in manifest.arms}
 
     def identified(levels: Assignment) -> str:
@@ -221,21 +221,22 @@ def extended(
             effects.setdefault(effect.id, effect)
     bases = dict.fromkeys([reference, *(base for _, base in pairs)])
     rest = [arm for arm in dict.fromkeys(arm for arm, _ in pairs) if arm not in bases]
-    extended = manifest.model_copy(update={"arms": tuple(arms.values()), "effects": tuple(effects.values())})
-    packs = _packs(extended, list(bases), rest, space, arms_per_pack)
+    declared = declare(cls, config, arms.values())
+    grown = {"arms": tuple(arms.values()), "effects": tuple(effects.values())}
+    extended = manifest.model_copy(update={"sweep": sweep.model_copy(update={"declared": declared}), **grown})
+    packs = _packs(extended, list(bases), rest, arms_per_pack)
     return extended.model_copy(update={"packs": (*manifest.packs, *packs)})
 
 
-def _packs(
-    manifest: Manifest, bases: Sequence[str], rest: Sequence[str], space: Space, arms_per_pack: int
-) -> list[Pack]:
+def _packs(manifest: Manifest, bases: Sequence[str], rest: Sequence[str], arms_per_pack: int) -> list[Pack]:
     """Packs for the rest of some arms, each with all bases; one at least."""
     measure, packs = manifest.sweep.measure, []
+    cls, _ = load_workload(manifest.sweep.workload, manifest.sweep.config)
     room = max(1, arms_per_pack - len(bases))
     for number, start in enumerate(range(0, max(1, len(rest)), room), start=len(manifest.packs)):
         members, name = [*bases, *rest[start : start + room]], f"p{number:03d}"
         orders = plan.balanced_orders(members, measure.rounds, f"{measure.seed}-{name}")
-        by_exec = any(plan.needs_exec(space, manifest.arm(arm)) for arm in members)
+        by_exec = any(cls.needs_exec(manifest.arm(arm).levels) for arm in members)
         packs.append(Pack(id=name, orders=orders, start="exec" if by_exec else "fork"))
     return packs
 

@@ -15,9 +15,10 @@ from rich.console import Console
 
 from pipelines.config import presets
 from pipelines.config.types import DesignConfig, SweepCommand, SweepConfig, TuneCommand
+from pipelines.config.validation import load_workload
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan.designs import Assignment
-from pipelines.plan.plan import short_name
+from pipelines.plan.plan import folder_name
 from pipelines.search.driver import SearchDriver
 from pipelines.search.limits import limit_words
 from pipelines.search.search import SearchResult, exhaustive
@@ -220,8 +221,9 @@ class Verification:
         """Write the preset, with what was found and how, and print the command that uses it."""
         searched, device = self.driver.sweep, self.driver.sweep.device
         workload = searched.manifest.sweep.workload
+        cls, _ = load_workload(workload, searched.manifest.sweep.config)
         place = presets.preset_file(
-            presets.preset_name(short_name(workload), device), Path(self.command.runs)
+            presets.preset_name(folder_name(cls, workload), device), Path(self.command.runs)
         )
         verdict, *reasons = findings
         facts = [

@@ -7,13 +7,16 @@ of doing nothing. Importing this module does not import torch.
 from __future__ import annotations
 
 import contextlib
+import resource
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pipelines.trial import usage
+from pipelines.trial.usage import Moment
 from workloads.api import Device
 from workloads.errors import UnsupportedHere
 
@@ -77,13 +80,44 @@ def _resident_bytes() -> tuple[int, int]:
     try:
         lines = _STATUS.read_text().splitlines()
     except OSError:
-        import resource
-
         unit = 1 if sys.platform == "darwin" else 1024
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
         return peak, peak
     fields = dict(line.split(":", 1) for line in lines if line.startswith(("VmHWM:", "VmRSS:")))
     return tuple(int(fields[name].split()[0]) * 1024 for name in ("VmHWM", "VmRSS"))  # type: ignore[return-value]
+
+
+class ChildClock(HostClock):
+    """Host time, with the CPU time and memory of the processes that do a workload's work.
+
+    The kernel counts what has ended only, and keeps the highest memory of all that ever ran: it cannot be
+    reset.
+
+    Parameters
+    ----------
+    child_usage : what they have used so far
+    """
+
+    def __init__(self, child_usage: Callable[[], resource.struct_rusage]) -> None:
+        super().__init__()
+        self._child_usage = child_usage
+
+    def cpu_ns(self) -> int:  # type: ignore[override]
+        """CPU time so far."""
+        used = self._child_usage()
+        return round((used.ru_utime + used.ru_stime) * 1e9)
+
+    def usage(self) -> Moment:  # type: ignore[override]
+        """Counts so far; of threads that have ended none are kept."""
+        return Moment({}, self._child_usage())
+
+    def reset_peak(self) -> None:
+        """Keep the peak, which is that of the whole trial."""
+
+    def memory_stats(self) -> dict[str, int]:
+        """Highest resident memory, and none now: nothing runs between two iterations."""
+        peak = self._child_usage().ru_maxrss * 1024
+        return {"resident_bytes.peak": peak, "resident_bytes.current": 0, "peak_since_start": 1}
 
 
 class EventClock(HostClock, ABC):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import shutil
 import sys
 import sysconfig
@@ -135,8 +136,8 @@ class HostUsage:
     at_s: float = 0.0
 
 
-def host_usage() -> HostUsage:
-    """Take one before and one after a trial."""
+def host_usage(children: resource.struct_rusage | None = None) -> HostUsage:
+    """Take one before and one after a trial; `children` did its work and are no children of this process."""
     times = _cpu_times()
     load = os.getloadavg()[0]
     own = os.times()
@@ -147,7 +148,7 @@ def host_usage() -> HostUsage:
         node_cores=os.cpu_count() or 1,
         gpus=gpus.visible(),
         busy_s=sum(times[:3]) + sum(times[5:7]) if len(times) > 6 else None,  # without idle, iowait and steal
-        own_s=own.user + own.system + own.children_user + own.children_system,
+        own_s=sum(own[:4]) + (children.ru_utime + children.ru_stime if children else 0.0),
         at_s=time.monotonic(),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
+import os
 import random
 import shutil
 import sys
@@ -25,7 +26,7 @@ import numpy as np
 import torch
 import torch.distributed
 
-from pipelines.config.validation import workload_config
+from pipelines.config.validation import load_workload
 from pipelines.store.records import (
     Failure,
     Kind,
@@ -41,16 +42,9 @@ from pipelines.trial.environment import HostUsage
 from pipelines.trial.identity import code_digest
 from pipelines.trial.memory_snapshot import is_oom, keep_on_oom
 from pipelines.trial.parent import Reply, die_with_parent
-from pipelines.trial.regions import (
-    Timing,
-    counting_trial,
-    course_trial,
-    evidence_trial,
-    prepare_collector,
-    timing_trial,
-)
+from pipelines.trial.regions import Timing, prepare_collector, timing_trial
 from pipelines.trial.step_logging import BufferedLog, LiveLog
-from workloads import registry
+from pipelines.trial.untimed import counting_trial, course_trial, evidence_trial
 from workloads.api import Context, Device, Level, Workload
 from workloads.errors import ConfigError, UnsupportedHere
 
@@ -174,9 +168,9 @@ class Scene:
 
     def measure(self, spec: TrialSpec, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What `measure` found, with the facts around it."""
-        before = environment.host_usage()
+        before = environment.host_usage(self.workload.child_usage())
         found = measure()
-        after = environment.host_usage()
+        after = environment.host_usage(self.workload.child_usage())
         if spec.kind is Kind.TIMING:
             found |= self._usage_fields(spec, found, before, after)
             found |= _over_budget(found["peak_bytes"], spec.measure.memory_bytes)
@@ -192,13 +186,16 @@ class Scene:
         # Own workers and writers contend with it too, and no figure of the kernel tells them from others.
         # Threads that rest, such as those of a compiler, do not.
         resting = threading.active_count() == 1 or usage.others_rest(cpu_ns)
-        single = resting and not multiprocessing.active_children()
+        elsewhere = self.workload.child_usage() is not None
+        single = resting and not elsewhere and not multiprocessing.active_children()
         region = usage if single else None
         threads = spec.measure.threads if single and self.device.type == "cpu" else None
+        if elsewhere:
+            threads = max(1, round(cpu_ns / wall_ns))
         return {
             "disturbed": environment.disturbance(before, after, wall_ns, region, threads),
             "displaced": single and usage.displaced(wall_ns),
-            "alone": threads == 1 and spec.world == 1 and usage.alone(wall_ns, cpu_ns),
+            "alone": not elsewhere and threads == 1 and spec.world == 1 and usage.alone(wall_ns, cpu_ns),
             "calibration_ns": self.calibration_ns,
             "run_delay_ns": usage.run_delay_ns,
             "minor_faults": usage.minor_faults,
@@ -222,20 +219,20 @@ def _over_budget(peak_bytes: int, budget: int | None) -> dict[str, Any]:
     return {"outcome": Outcome.OOM, "failure": Failure(type="MemoryBudget", message=text)}
 
 
-def _planned_workload(spec: TrialSpec) -> type[Workload]:
-    cls = registry.find(spec.workload)
+def _planned_workload(spec: TrialSpec) -> tuple[type[Workload], Any]:
+    cls, config = load_workload(spec.workload, spec.config)
     if code_digest(cls) != spec.code:
         raise ConfigError(
             "code_changed: the sources are not those the sweep was planned with; start the same command again"
         )
-    return cls
+    return cls, config
 
 
 @contextmanager
 def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     """The workload of a trial, ready for its first iteration, and closed afterwards whatever happens."""
     write_status(folder, "setting up")
-    cls = _planned_workload(spec)
+    cls, config = _planned_workload(spec)
     levels = cls.levels_of(spec.arm.levels)
     device = environment.device_facts()
     _refuse_unsupported(levels, device)
@@ -246,7 +243,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     calibration_ns = calibration.work_ns() if spec.kind is Kind.TIMING else None
     log = log_of(levels, spec, folder, rank)
     context = _context(spec, folder, device, rank, log)
-    prepare_collector(cls)
+    prepare_collector(cls, spec.arm.levels)
     workload = cls()
     shared = compile_cache.shared_folder(Path(spec.cache_dir), str(torch.__version__), device.name, spec.code)
     anew = any(level.compiles_anew for level in levels.values())
@@ -255,7 +252,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     with compile_cache.compile_cache(spec.kind, shared, own, anew, draw):
         start = time.perf_counter()
         try:
-            workload.setup(workload_config(cls, spec.config), spec.arm.levels, context)
+            workload.setup(config, spec.arm.levels, context)
             yield Scene(workload, device, log, time.perf_counter() - start, calibration_ns)
         finally:
             workload.close()
@@ -283,10 +280,9 @@ def _prepare_process(spec: TrialSpec, device: Device, rank: int, folder: Path) -
     elif (budget := spec.measure.memory_bytes) is not None and device.memory_bytes:
         for index in range(device.count):  # which of them this rank will use is the workload's choice
             torch.cuda.set_per_process_memory_fraction(min(1.0, budget / device.memory_bytes), index)
-    seed = spec.measure.seed + spec.replicate
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    random.seed(spec.seed)
+    np.random.seed(spec.seed % 2**32)
+    torch.manual_seed(spec.seed)
     if spec.world > 1:
         backend = "nccl" if device.type == "cuda" else "gloo"
         meeting_point = (folder / "rendezvous").absolute().as_uri()
@@ -312,7 +308,7 @@ def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: Buff
         device=device,
         scratch_dir=scratch,
         cache_dir=cache,
-        seed=spec.measure.seed + spec.replicate,
+        seed=spec.seed,
         rank=rank,
         world=spec.world,
         memory_budget=spec.measure.memory_bytes,
@@ -334,4 +330,7 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     die_with_parent()
-    sys.exit(main(sys.argv[1:]))
+    _status = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(_status)  # as a forked trial ends: threads that somebody's code has left do not hold it up

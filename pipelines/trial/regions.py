@@ -1,4 +1,4 @@
-"""What the three kinds of trial do with a workload once it is set up."""
+"""What a timing trial does with a workload once it is set up: warm up, then time whole regions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ import numpy as np
 import torch
 import torch.distributed
 
-from pipelines.store.records import TrialSpec, write_evidence, write_iterations, write_status
-from pipelines.trial import environment, replay
-from pipelines.trial.clock import HostClock, clock_for
+from pipelines.store.records import TrialSpec, write_iterations, write_status
+from pipelines.trial.clock import ChildClock, HostClock, clock_for
 from pipelines.trial.compile_cache import FOUND_ON_DISK
-from pipelines.trial.counters import CompileCounting, Counting, CountingGc
-from pipelines.trial.device_activity import DeviceActivity
+from pipelines.trial.counters import CompileCounting
 from pipelines.trial.mfu import share_of_peak
 from pipelines.trial.recorder import Recorder, Series
 from pipelines.trial.steady import WarmUp, region_alarm
-from workloads.api import Device, Evidence, Workload
+from workloads.api import Device, Levels, NullClock, Workload
 from workloads.errors import ContractError, RecordError
 
 
@@ -51,12 +49,18 @@ def timing_trial(
         return timing.turn(folder)
 
 
+def clock_of(workload: Workload, device: Device) -> HostClock:
+    """The clock of the processes that do a workload's work: of this one, or of those it waits for."""
+    usage = workload.child_usage
+    return clock_for(device) if (used := usage()) is None else ChildClock(lambda: usage() or used)
+
+
 class Timing:
     """A workload that is warmed up once and timed once, or in turns with the processes of other arms."""
 
     def __init__(self, workload: Workload, spec: TrialSpec, device: Device, log: MetricLog) -> None:
         self._workload, self._spec, self._device, self._log = workload, spec, device, log
-        self._clock = clock_for(device)
+        self._clock = clock_of(workload, device)
         self._compiling = CompileCounting()
         self._warm = _Warm([], True)
         self._steps = 0
@@ -75,7 +79,7 @@ class Timing:
         self._clock.reset_peak()
         self._warm = _warm_up(self._workload, self._clock, self._compiling, self._spec)
         self._steps = len(self._warm.walls_ns)
-        _settle_collector(self._workload)
+        _settle_collector(type(self._workload), self._spec.arm.levels)
 
     @property
     def peak_bytes(self) -> int:
@@ -98,7 +102,7 @@ class Timing:
             self._steps = 0
             self._job_waits = False
         else:
-            _iterate(workload, _NoMarks(), discarded)
+            iterate(workload, NullClock(), discarded)
             clock.reset_peak()
             series, units, alarm, steps = _timed_steps(workload, clock, self._compiling, spec, self._log)
             self._steps += discarded + steps
@@ -107,7 +111,8 @@ class Timing:
         write_status(folder, "saving")
         compiled = self._compiling.result()
         _refuse_nothing(series, units)
-        _write_iterations(folder, series, warm.walls_ns, self._log)
+        if writes(spec):
+            _write_iterations(folder, series, warm.walls_ns, self._log)
         return {
             "units": units,
             "iterations": sum(len(part.wall_ns) for part in series),
@@ -150,101 +155,6 @@ def _refuse_nothing(series: Sequence[Series], units: float) -> None:
             )
 
 
-def counting_trial(
-    workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
-) -> dict[str, Any]:
-    """Count, in two passes: first undisturbed, for compile and workload counters; then under dispatch modes.
-
-    Dispatch modes force compiled code to run eagerly: they count the arm's arithmetic, not its kernels.
-    """
-    write_status(folder, "counting")
-    clock = _NoMarks()
-    iterations = _whole_cadences(workload, spec.measure.counting_iterations)
-    with CompileCounting() as compiling, CountingGc() as collecting:
-        _iterate(workload, clock, iterations)
-    own = {**workload.counters(), "wandb_calls": log.calls}
-    if workload.shape == "steps":  # cadences differ between arms, so totals would not compare
-        own = {name: value / iterations for name, value in own.items()}
-    units = workload.progress()
-    if workload.shape == "job":
-        workload.reset()
-    with Counting() as counting:
-        counting.iterations = _some_iterations(workload, clock, spec.measure.counting_iterations)
-    active = _device_activity(workload, spec) if device.type != "cpu" else {}
-    counters = {**counting.result(), **compiling.result(), **collecting.result(), **active, **own}
-    return {"counters": counters, "units": units}
-
-
-def _device_activity(workload: Workload, spec: TrialSpec) -> dict[str, float | None]:
-    """A third pass, under the profiler, for what only the device can tell."""
-    if workload.shape == "job":
-        workload.reset()
-    clock = clock_for(environment.device_facts())
-    before = workload.progress()
-    clock.synchronize()
-    with DeviceActivity() as activity:
-        iterations = _some_iterations(
-            workload, _NoMarks(), _whole_cadences(workload, spec.measure.counting_iterations)
-        )
-        clock.synchronize()
-    return activity.result(iterations, workload.progress() - before)
-
-
-def evidence_trial(
-    workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
-) -> dict[str, Any]:
-    """Run a fixed number of iterations, or one job, deterministically, and keep what was computed."""
-    write_status(folder, "computing evidence")
-    _begin_evidence(workload)
-    training, states = workload.replayable(), Path(spec.replay) if spec.replay else None
-    replayed = Evidence()
-
-    def step() -> None:
-        workload.step(_NoMarks())
-
-    own = states is not None and states.parent == folder
-    if training is not None and states is not None and own:
-        replayed = replay.record(training, spec.measure.evidence_iterations, step, states)
-    else:
-        _iterate(workload, _NoMarks(), spec.measure.evidence_iterations)
-    units = workload.progress()
-    numbers = numbers_of(workload)
-    evidence = workload.evidence()
-    evidence.numbers = {**workload.numbers(), **evidence.numbers}
-    if training is not None and states is not None and not own:
-        replayed = replay.repeat(training, step, states)
-    evidence.tensors = {
-        name: _as_array(tensor) for name, tensor in {**evidence.tensors, **replayed.tensors}.items()
-    }
-    evidence.parts |= replayed.parts
-    write_evidence(folder, evidence)
-    reached = 0 if workload.shape == "job" else spec.measure.evidence_iterations
-    return {"units": units, "numbers": numbers, "reached": reached}
-
-
-def course_trial(
-    workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
-) -> dict[str, Any]:
-    """Run on as evidence trials do, and ask for numbers at the iterations that timing trials ended at."""
-    write_status(folder, "following the numbers")
-    _begin_evidence(workload)
-    course, reached = {}, 0
-    for iterations in spec.numbers_at:
-        _iterate(workload, _NoMarks(), iterations - reached)
-        reached = iterations
-        course[reached] = numbers_of(workload)
-    return {"units": workload.progress(), "course": course, "reached": reached}
-
-
-def _begin_evidence(workload: Workload) -> None:
-    """Compute deterministically from here on; what prepares evidence draws nothing that steps would draw."""
-    # Filling every empty tensor would cost far more than determinism itself.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    with torch.random.fork_rng(range(torch.cuda.device_count())):
-        workload.prepare_evidence()
-
-
 UNITS = "units"
 """The number that every workload has: units so far, of a job those of the last one."""
 
@@ -278,7 +188,7 @@ def _discard_job(workload: Workload, clock: HostClock, limit_s: float | None) ->
     """
     start = clock.now_ns()
     while not workload.done() and (limit_s is None or clock.now_ns() - start < limit_s * 1e9):
-        workload.step(_NoMarks())
+        workload.step(NullClock())
     clock.synchronize()
     spent_ns = clock.now_ns() - start
     workload.reset()
@@ -308,7 +218,7 @@ def _timed_steps(
     workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec, log: MetricLog
 ) -> tuple[list[Series], float, str | None, int]:
     """One region of whole cadences, again where it does not look steady; last, the iterations it took."""
-    iterations = _whole_cadences(workload, spec.measure.iterations)
+    iterations = whole_cadences(workload, spec.measure.iterations)
     alarm = None
     for tries in (1, 2):
         log.clear()
@@ -348,7 +258,7 @@ def _timed_jobs(
     return series, units, "compiled inside the timed region" if compiling.poll() else None
 
 
-def _iterate(workload: Workload, clock: Any, iterations: int) -> None:
+def iterate(workload: Workload, clock: Any, iterations: int) -> None:
     """A number of iterations, or one whole job."""
     if workload.shape == "job":
         while not workload.done():
@@ -358,34 +268,26 @@ def _iterate(workload: Workload, clock: Any, iterations: int) -> None:
             workload.step(clock)
 
 
-def _some_iterations(workload: Workload, clock: Any, iterations: int) -> int:
-    """At most `iterations` iterations of either shape; how many were done."""
-    for number in range(iterations):
-        if workload.done():
-            return max(number, 1)
-        workload.step(clock)
-    return iterations
-
-
-def _whole_cadences(workload: Workload, iterations: int) -> int:
+def whole_cadences(workload: Workload, iterations: int) -> int:
+    """The number of iterations, rounded up to whole cadences."""
     return math.ceil(iterations / workload.cadence) * workload.cadence
 
 
-def prepare_collector(workload: type[Workload]) -> None:
+def prepare_collector(workload: type[Workload], levels: Levels) -> None:
     """Before set-up: a workload that measures the collector sees it as an ordinary process does."""
-    if _measures_collector(workload):
+    if _measures_collector(workload, levels):
         gc.unfreeze()
 
 
-def _settle_collector(workload: Workload) -> None:
+def _settle_collector(workload: type[Workload], levels: Levels) -> None:
     """After warm-up, one state of Python's collector for all arms, unless it is a toggle of the workload."""
-    if not _measures_collector(type(workload)):
+    if not _measures_collector(workload, levels):
         gc.collect()
         gc.freeze()
 
 
-def _measures_collector(workload: type[Workload]) -> bool:
-    return any(toggle.owns_collector for toggle in workload.toggles)
+def _measures_collector(workload: type[Workload], levels: Levels) -> bool:
+    return any(toggle.owns_collector for toggle in workload.toggles_named(levels))
 
 
 def _agreed(over: bool, world: int) -> bool:
@@ -395,6 +297,11 @@ def _agreed(over: bool, world: int) -> bool:
     flag = torch.tensor([int(over)])
     torch.distributed.broadcast(flag, src=0)
     return bool(flag.item())
+
+
+def writes(spec: TrialSpec) -> bool:
+    """Whether this process writes files: rank 0 does, since the record that they stand beside is its own."""
+    return spec.world == 1 or torch.distributed.get_rank() == 0
 
 
 def _write_iterations(folder: Path, series: Sequence[Series], warmup_ns: list[int], log: MetricLog) -> None:
@@ -416,24 +323,3 @@ def _arrays(series: Series) -> dict[str, np.ndarray]:
         arrays["device_ns"] = series.device_ns
     arrays |= {f"host_{name}": values for name, values in series.host_phases.items()}
     return arrays | {f"device_{name}": values for name, values in series.device_phases.items()}
-
-
-def _as_array(tensor: Any) -> np.ndarray:
-    """A tensor as an array; numpy has no bfloat16, which float32 holds exactly."""
-    if isinstance(tensor, torch.Tensor):
-        tensor = tensor.detach().cpu()
-        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    return np.asarray(tensor)
-
-
-class _NoMarks:
-    """A clock for iterations that nobody times."""
-
-    def phase(self, name: str) -> _NoMarks:
-        return self
-
-    def __enter__(self) -> _NoMarks:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        return None

@@ -28,12 +28,12 @@ def kept_iterations(iterations: int) -> list[int]:
     return sorted({0, 1, iterations // 2, iterations - 1} & set(range(iterations)))
 
 
-def record(training: Replayable, iterations: int, step: Callable[[], None], folder: Path) -> Evidence:
-    """Iterate; gradients of the kept iterations, and in `folder` the states before them."""
+def record(training: Replayable, iterations: int, step: Callable[[], None], folder: Path | None) -> Evidence:
+    """Iterate; gradients of the kept iterations, and in `folder`, if any, the states before them."""
     found = Evidence()
     chosen = kept_iterations(iterations) if _bytes(training) <= LARGEST_BYTES else []
     for number in range(iterations):
-        if number in chosen:
+        if number in chosen and folder is not None:
             _save(training, folder / f"{number}.pt")
         with _gradients(training) as gradients:
             step()

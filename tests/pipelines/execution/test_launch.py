@@ -68,7 +68,8 @@ def test_a_sweep_runs_where_the_entry_says_and_is_found_again(
 ) -> None:
     demo = build(tmp_path / "demo")
     arms = tuple(arm.model_copy(update={"levels": {}}) for arm in demo.manifest.arms)
-    folder, manifest = demo.folder, demo.manifest.model_copy(update={"arms": arms})
+    sweep = demo.manifest.sweep.model_copy(update={"config": {}})
+    folder, manifest = demo.folder, demo.manifest.model_copy(update={"arms": arms, "sweep": sweep})
     assert launch.submitted_with(folder) is None
     assert launch.launch(folder, manifest, list(manifest.packs), elsewhere, Device()).complete
     assert launch.submitted_with(folder) == "elsewhere"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import errno
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -15,6 +14,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from rich.console import Console
+from waiting import until
 
 from pipelines.analysis import collect, compare
 from pipelines.analysis.compare import Comparison
@@ -31,7 +31,7 @@ from pipelines.store import files
 from pipelines.store.files import read_arrays
 from pipelines.store.progress import read_progress
 from pipelines.store.provenance import read_provenance
-from pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialRecord
+from pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialRecord, read_record
 from workloads.api import Device
 
 DEADLINE_S = 120
@@ -225,12 +225,13 @@ def test_tables_are_parquet_with_one_row_per_trial_and_effect(done: Done) -> Non
 
 
 def test_no_process_of_the_sweep_is_left(done: Done) -> None:
-    deadline = time.monotonic() + DEADLINE_S  # a fork server ends by itself once its pack is gone
-    while alive := [
-        p for p in Path("/proc").iterdir() if p.name.isdigit() and str(done.folder.path) in _command_line(p)
-    ]:
-        assert time.monotonic() < deadline, alive
-        time.sleep(0.05)
+    path = str(done.folder.path)
+
+    def left() -> list[Path]:
+        return [process for process in Path("/proc").glob("[0-9]*") if path in _command_line(process)]
+
+    until(lambda: not left(), "their end")
+    assert left() == []
 
 
 def test_records_of_another_device_are_left_out_and_never_mixed(done: Done) -> None:
@@ -369,11 +370,15 @@ def test_variables_of_a_level_are_set_before_anything_is_imported(command, label
 
 
 @pytest.mark.slow
-def test_a_level_with_ranks_runs_as_a_process_group_and_writes_one_record(command) -> None:
-    assert (
-        evidence_of(command(DesignConfig("one_at_a_time", toggles=["group"])), "group=two").numbers["ranks"]
-        == 2.0
-    )
+def test_a_level_with_ranks_runs_as_a_process_group_and_writes_one_record(command, run_sweep: Run) -> None:
+    toy = command(DesignConfig("one_at_a_time", toggles=["group"]))
+    assert evidence_of(toy, "group=two").numbers["ranks"] == 2.0
+    folder, manifest = run_sweep(toy)
+    group = next(arm.id for arm in manifest.arms if arm.label == "group=two")
+    files = list((folder.path / "trials" / group).glob("*/iterations.npz"))
+    assert files
+    for file in files:  # of rank 0, as its record is
+        assert read_arrays(file)["wall_ns"].sum() <= read_record(file.parent).region_ns
 
 
 def test_a_full_disk_ends_the_pack_with_one_sentence_and_keeps_what_is_there(

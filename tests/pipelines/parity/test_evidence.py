@@ -82,7 +82,7 @@ def test_equal_draws_are_identical(results) -> None:
 
 
 def test_the_reference_has_the_seeds_of_the_arm_that_needs_most_and_each_once(results) -> None:
-    assert results["own"][1] == 8
+    assert results["own"][1] == 8 + 1, "and one repeat, since an arm is different"
 
 
 def test_levels_that_draw_nothing_need_no_further_seed(command) -> None:

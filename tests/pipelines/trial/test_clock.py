@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 from clocks import FakeClock
 
 from pipelines.trial import clock as clock_module
-from pipelines.trial.clock import DeviceClock, HostClock, clock_for
+from pipelines.trial.clock import ChildClock, DeviceClock, HostClock, clock_for
+from pipelines.trial.usage import Usage
 from workloads.api import Device
 from workloads.errors import UnsupportedHere
 
@@ -88,6 +90,21 @@ def test_without_proc_the_peak_is_that_of_the_whole_process(
     monkeypatch.setattr(clock_module, "_STATUS", tmp_path / "missing")
     # Both are this process's resident peak; 4x admits that a neighbouring test may have reset the first.
     assert known / 4 < HostClock().peak_bytes() < known * 4
+
+
+def test_a_clock_of_other_processes_counts_their_time_and_memory_alone() -> None:
+    used = [
+        resource.struct_rusage((1.5, 0.25, 300, *[0] * 13)),
+        resource.struct_rusage((2, 1, 500, *[0] * 13)),
+    ]
+    clock = ChildClock(lambda: used[0])
+    before, cpu_ns = clock.usage(), clock.cpu_ns()
+    clock.reset_peak()
+    assert (cpu_ns, clock.peak_bytes(), clock.peak_since_start) == (1_750_000_000, 300 * 1024, True)
+    used.pop(0)
+    grown = Usage.between(before, clock.usage())
+    assert (clock.cpu_ns() - cpu_ns, clock.peak_bytes()) == (1_250_000_000, 500 * 1024)
+    assert (grown.system_ns, grown.run_delay_ns) == (750_000_000, None)
 
 
 def test_a_cpu_gets_a_host_clock() -> None:

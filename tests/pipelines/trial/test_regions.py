@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from clocks import FakeClock
 from toys.odd import Endless, EndsInWarmUp, NoJob
 
@@ -50,7 +51,7 @@ class Backwards(FakeClock):
 def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timed:
     """Times a workload by a clock of the test's."""
 
-    def run(cls: type[Workload], clock: FakeClock, **levels: str) -> dict[str, Any]:
+    def run(cls: type[Workload], clock: FakeClock, world: int = 1, **levels: str) -> dict[str, Any]:
         chosen = {"units": "one", **levels}
         arm = Arm(id="a" * 16, label="arm", levels=chosen)
         spec = TrialSpec(
@@ -65,6 +66,7 @@ def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timed:
             measure=MEASURE,
             code="",
             cache_dir=str(tmp_path),
+            world=world,
         )
         workload = cls()
         workload.setup(cls.Config(), chosen, Context(Device(), tmp_path, tmp_path))
@@ -104,3 +106,13 @@ def test_iterations_that_do_no_units_are_refused(timed: Timed) -> None:
 def test_a_job_that_is_over_before_it_begins_is_refused(timed: Timed) -> None:
     with pytest.raises(RecordError, match="ended before an iteration could be timed"):
         timed(NoJob, FakeClock(tick_ns=1000))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_rank_0_alone_writes_the_series_that_its_record_is_made_of(
+    timed: Timed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
+    monkeypatch.setattr(torch.distributed, "broadcast", lambda flag, src: None)  # nobody else is there
+    timed(Endless, FakeClock(tick_ns=1000), world=2)
+    assert (tmp_path / "iterations.npz").exists() == (rank == 0)

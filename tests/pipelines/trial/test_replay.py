@@ -20,7 +20,6 @@ from pipelines.plan import plan
 from pipelines.store.records import SweepFolder, read_evidence
 from pipelines.trial import replay
 from workloads.api import REPLAY, Device, Evidence, Parity, Replayable
-from workloads.digits.workload import Digits
 
 ITERATIONS = 8
 
@@ -170,7 +169,7 @@ def test_evidence_trials_of_a_sweep_replay_the_references_iterations(tmp_path: P
     launch.prepare(folder, manifest, "")
     run = PackRun(folder, manifest, manifest.packs[0])
     run.run()
-    agreement = Agreement(manifest, Digits, run.progress, read_evidence)
+    agreement = Agreement(manifest, run.progress, read_evidence)
     for effect in manifest.effects:
         result = agreement.of(effect)
         replays = [d for d in result.deviations if d.check.startswith("replay/")]

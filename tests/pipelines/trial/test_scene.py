@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +27,9 @@ Recorded = Callable[..., dict[str, Any]]
 def recorded(tmp_path: Path) -> Recorded:
     """The fields of a timing trial's record whose region used the processor as told."""
 
-    def run(usage: Usage, threads: int = 1, device: Device | None = None) -> dict[str, Any]:
+    def run(
+        usage: Usage, threads: int = 1, device: Device | None = None, children: Any = None
+    ) -> dict[str, Any]:
         spec = TrialSpec(
             sweep="s",
             workload="w",
@@ -40,7 +43,7 @@ def recorded(tmp_path: Path) -> Recorded:
             code="",
             cache_dir=str(tmp_path),
         )
-        workload: Any = SimpleNamespace(data_digest=lambda: "")
+        workload: Any = SimpleNamespace(data_digest=lambda: "", child_usage=lambda: children)
         region = {"region_ns": WALL_NS, "region_cpu_ns": WALL_NS // 2, "peak_bytes": 1, "usage": usage}
         return Scene(workload, device or Device(), BufferedLog(), 0.0).measure(spec, lambda: region)
 
@@ -72,6 +75,12 @@ def test_a_thread_that_rests_changes_neither(recorded: Recorded, resting_thread:
 
 def test_own_threads_may_be_what_a_region_waited_for(recorded: Recorded, resting_thread: None) -> None:
     found = recorded(Usage(run_delay_ns=WALL_NS // 2, others_ns=WALL_NS // 4))
+    assert not found["displaced"] and not found["alone"]
+    assert not any("others had its core" in reason for reason in found["disturbed"])
+
+
+def test_work_in_other_processes_is_neither_displaced_nor_alone(recorded: Recorded) -> None:
+    found = recorded(CROWDED, children=resource.struct_rusage((1.0, 0.0, 1, *[0] * 13)))
     assert not found["displaced"] and not found["alone"]
     assert not any("others had its core" in reason for reason in found["disturbed"])
 

@@ -1,0 +1,81 @@
+"""The process of a look: a script's first iterations, with what was seen of them.
+
+Started by `pipelines.check.first_look` by exec, so that the script is alone from its first import on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pipelines.store.files import write_atomically
+from pipelines.store.records import TrialSpec, read_spec, write_evidence, write_status
+from pipelines.trial import process
+from pipelines.trial.parent import die_with_parent
+from pipelines.trial.untimed import begin_evidence
+from workloads.api import NullClock
+
+ANSWER = "look.json"
+
+ITERATIONS = 3
+"""Behind the one that set-up ends with."""
+
+
+def run(spec: TrialSpec, folder: Path, rank: int) -> None:
+    """Look at a script, and write down what was seen or why nothing was."""
+    try:
+        answer = _looked(spec, folder, rank)
+    except Exception as error:  # noqa: BLE001 - the script is not ours: whatever it raises is the answer
+        _, failure = process.classify(error)
+        print(failure.traceback, file=sys.stderr, flush=True)
+        answer = {"failure": failure.model_dump()}
+    if rank == 0:
+        write_atomically(folder / ANSWER, json.dumps(answer).encode())
+
+
+def _looked(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
+    with process.set_up(spec, folder, rank) as scene:
+        workload: Any = scene.workload
+        begin_evidence(workload)
+        before, units, times_ns = Counter(workload.counters()), workload.progress(), []
+        for number in range(ITERATIONS):
+            write_status(folder, f"iteration {number + 1} of {ITERATIONS}")
+            start = time.perf_counter_ns()
+            workload.step(NullClock())
+            times_ns.append(time.perf_counter_ns() - start)
+        answer = {
+            "setup_s": scene.setup_s,
+            "times_ns": times_ns,
+            "units": (workload.progress() - units) / ITERATIONS,
+            "counts": {
+                name: (count - before[name]) / ITERATIONS for name, count in workload.counters().items()
+            },
+            "data": workload.data_digest(),
+            "sight": dataclasses.asdict(workload.sight()),
+        }
+        evidence = workload.evidence()
+        if rank == 0:
+            write_evidence(folder, evidence)
+    return {**answer, "threads": _left_over()}
+
+
+def _left_over() -> list[str]:
+    """Threads that the script left, and for which a process would wait at its end."""
+    own = threading.current_thread()
+    return [thread.name for thread in threading.enumerate() if thread is not own and not thread.daemon]
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    _file = Path(sys.argv[1])
+    run(read_spec(_file), _file.parent, int(sys.argv[2]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads that the script left would keep the process

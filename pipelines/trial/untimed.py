@@ -1,0 +1,132 @@
+"""What trials without times do: count, keep evidence, and follow the numbers as far as timing trials went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipelines.store.records import TrialSpec, write_evidence, write_status
+from pipelines.trial import replay
+from pipelines.trial.counters import CompileCounting, Counting, CountingGc
+from pipelines.trial.device_activity import DeviceActivity
+from pipelines.trial.regions import MetricLog, clock_of, iterate, numbers_of, whole_cadences, writes
+from workloads.api import Device, Evidence, NullClock, Workload
+
+
+def counting_trial(
+    workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
+) -> dict[str, Any]:
+    """Count, in two passes: first undisturbed, for compile and workload counters; then under dispatch modes.
+
+    Dispatch modes force compiled code to run eagerly: they count the arm's arithmetic, not its kernels.
+    """
+    write_status(folder, "counting")
+    clock = NullClock()
+    iterations = whole_cadences(workload, spec.measure.counting_iterations)
+    with CompileCounting() as compiling, CountingGc() as collecting:
+        iterate(workload, clock, iterations)
+    own = {**workload.counters(), "wandb_calls": log.calls}
+    if workload.shape == "steps":  # cadences differ between arms, so totals would not compare
+        own = {name: value / iterations for name, value in own.items()}
+    units = workload.progress()
+    if workload.shape == "job":
+        workload.reset()
+    with Counting() as counting:
+        counting.iterations = _some_iterations(workload, clock, spec.measure.counting_iterations)
+    active = _device_activity(workload, spec, device) if device.type != "cpu" else {}
+    counters = {**counting.result(), **compiling.result(), **collecting.result(), **active, **own}
+    return {"counters": counters, "units": units}
+
+
+def _device_activity(workload: Workload, spec: TrialSpec, device: Device) -> dict[str, float | None]:
+    """A third pass, under the profiler, for what only the device can tell, of this process alone."""
+    if workload.child_usage() is not None:
+        return {}
+    if workload.shape == "job":
+        workload.reset()
+    clock = clock_of(workload, device)
+    before = workload.progress()
+    clock.synchronize()
+    with DeviceActivity() as activity:
+        iterations = _some_iterations(
+            workload, NullClock(), whole_cadences(workload, spec.measure.counting_iterations)
+        )
+        clock.synchronize()
+    return activity.result(iterations, workload.progress() - before)
+
+
+def evidence_trial(
+    workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
+) -> dict[str, Any]:
+    """Run a fixed number of iterations, or one job, deterministically, and keep what was computed."""
+    write_status(folder, "computing evidence")
+    begin_evidence(workload)
+    training, states = workload.replayable(), Path(spec.replay) if spec.replay else None
+    replayed = Evidence()
+
+    def step() -> None:
+        workload.step(NullClock())
+
+    own = states is not None and states.parent == folder
+    if training is not None and states is not None and own:
+        kept = states if writes(spec) else None
+        replayed = replay.record(training, spec.measure.evidence_iterations, step, kept)
+    else:
+        iterate(workload, NullClock(), spec.measure.evidence_iterations)
+    units = workload.progress()
+    numbers = numbers_of(workload)
+    evidence = workload.evidence()
+    evidence.numbers = {**workload.numbers(), **evidence.numbers}
+    if training is not None and states is not None and not own:
+        replayed = replay.repeat(training, step, states)
+    evidence.tensors = {
+        name: _as_array(tensor) for name, tensor in {**evidence.tensors, **replayed.tensors}.items()
+    }
+    evidence.parts |= replayed.parts
+    if writes(spec):
+        write_evidence(folder, evidence)
+    reached = 0 if workload.shape == "job" else spec.measure.evidence_iterations
+    return {"units": units, "numbers": numbers, "reached": reached}
+
+
+def course_trial(
+    workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
+) -> dict[str, Any]:
+    """Run on as evidence trials do, and ask for numbers at the iterations that timing trials ended at."""
+    write_status(folder, "following the numbers")
+    begin_evidence(workload)
+    course, reached = {}, 0
+    for iterations in spec.numbers_at:
+        iterate(workload, NullClock(), iterations - reached)
+        reached = iterations
+        course[reached] = numbers_of(workload)
+    return {"units": workload.progress(), "course": course, "reached": reached}
+
+
+def begin_evidence(workload: Workload) -> None:
+    """Compute deterministically from here on; what prepares evidence draws nothing that steps would draw."""
+    # Filling every empty tensor would cost far more than determinism itself.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
+        workload.prepare_evidence()
+
+
+def _as_array(tensor: Any) -> np.ndarray:
+    """A tensor as an array; numpy has no bfloat16, which float32 holds exactly."""
+    if isinstance(tensor, torch.Tensor):
+        tensor = tensor.detach().cpu()
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return np.asarray(tensor)
+
+
+def _some_iterations(workload: Workload, clock: Any, iterations: int) -> int:
+    """At most `iterations` iterations of either shape; how many were done."""
+    for number in range(iterations):
+        if workload.done():
+            return max(number, 1)
+        workload.step(clock)
+    return iterations

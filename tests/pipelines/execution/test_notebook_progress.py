@@ -1,0 +1,90 @@
+"""Progress in a notebook: one output that is updated, a true count, and what went wrong below it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipelines.config.types import DesignConfig
+from pipelines.execution import notebook_progress
+from pipelines.plan import plan
+from pipelines.store.records import Event, Kind, Manifest, Outcome
+from workloads.api import Device
+
+
+class Cell:
+    """The output of a cell."""
+
+    def __init__(self) -> None:
+        self.outputs: dict[str, dict[str, str]] = {}
+        self.messages = 0
+
+    def __call__(self, content: dict[str, str], raw: bool, display_id: str, update: bool) -> None:
+        assert raw and update == (display_id in self.outputs)
+        self.outputs[display_id] = content
+        self.messages += 1
+
+    @property
+    def only(self) -> dict[str, str]:
+        (content,) = self.outputs.values()
+        return content
+
+
+@pytest.fixture
+def manifest(command) -> Manifest:
+    return plan.make_plan(command(DesignConfig("one_at_a_time", toggles=["work", "trouble"])), Device())
+
+
+def event(manifest: Manifest, arm: int, outcome: Outcome = Outcome.OK, reason: str = "") -> Event:
+    own: dict[str, Any] = {"outcome": outcome, "reason": reason}
+    return Event(time=time.time(), arm=manifest.arms[arm].id, kind=Kind.TIMING, round=0, seconds=1.0, **own)
+
+
+def test_one_output_has_the_newest_count_when_it_ends(manifest: Manifest) -> None:
+    cell = Cell()
+    with notebook_progress.live(cell, manifest, total=20) as progress:
+        assert cell.only["text/plain"].startswith("0 of 20 trials")
+        for _ in range(19):
+            progress(event(manifest, 1))
+    assert cell.only["text/plain"].startswith(f"19 of 20 trials, round 1: {manifest.arms[1].label}")
+    assert '<progress value="19" max="20">' in cell.only["text/html"]
+
+
+def test_many_trials_in_a_moment_are_few_messages(
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notebook_progress, "EVERY_S", 1e9)
+    cell = Cell()
+    with notebook_progress.live(cell, manifest, total=1000) as progress:
+        for _ in range(1000):
+            progress(event(manifest, 1))
+    assert cell.messages == 2  # the first and the last
+
+
+def test_the_first_failure_of_an_arm_is_shown_at_once_and_cannot_be_markup(manifest: Manifest) -> None:
+    cell = Cell()
+    with notebook_progress.live(cell, manifest, total=20) as progress:
+        for _ in range(2):
+            progress(event(manifest, 1, Outcome.FAILED, "ValueError: <b>bad</b>"))
+        assert cell.only["text/plain"].count("failed: ValueError: <b>bad</b>") == 1
+    assert "&lt;b&gt;bad&lt;/b&gt;" in cell.only["text/html"]
+
+
+@pytest.mark.parametrize(("shell", "is_one"), [(SimpleNamespace(kernel=1), True), (SimpleNamespace(), False)])
+def test_a_notebook_is_a_shell_with_a_kernel(
+    shell: object, is_one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ipython, display = ModuleType("IPython"), ModuleType("IPython.display")
+    vars(ipython)["get_ipython"], vars(display)["display"] = lambda: shell, print
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    assert notebook_progress.notebook_display() is (print if is_one else None)
+
+
+def test_a_script_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    assert notebook_progress.notebook_display() is None
