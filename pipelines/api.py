@@ -7,7 +7,6 @@ print.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -20,28 +19,30 @@ import polars as pl
 
 from pipelines.analysis import collect, versions
 from pipelines.analysis import compare as comparing
-from pipelines.analysis.compare import Comparison
-from pipelines.config import composition, types, validation
+from pipelines.config import composition, validation
+from pipelines.config.declared import declared_by
+from pipelines.config.overrides import as_overrides
 from pipelines.config.tracking import contradictions, from_shell
-from pipelines.config.types import MeasureConfig, SweepCommand
-from pipelines.execution import executor_choice, launch
+from pipelines.config.types import SweepCommand
+from pipelines.execution import executor_choice, launch, notebook_progress, progress_display
+from pipelines.execution.notebook_progress import Display
 from pipelines.parity.timed import TimedNumbers
 from pipelines.plan import plan as planning
 from pipelines.plan import power
 from pipelines.publish import publish as publishing
 from pipelines.report import html, markdown
+from pipelines.report.notebook import Comparison, Report
 from pipelines.store import progress as stored
 from pipelines.store import provenance as origin
 from pipelines.store.progress import Progress
 from pipelines.store.provenance import Provenance
 from pipelines.store.records import Event, Manifest, Outcome, SweepFolder, opened
 from pipelines.trial import environment
-from workloads import registry
 from workloads.api import Device
-from workloads.errors import ConfigError, PerfsweepError
+from workloads.errors import PerfsweepError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sweep:
     """A sweep in its folder, as far as it is measured.
 
@@ -51,6 +52,14 @@ class Sweep:
 
     folder: SweepFolder
     manifest: Manifest
+
+    def __repr__(self) -> str:
+        sweep, effects = self.manifest.sweep, len(self.manifest.effects)
+        arms = f"{len(self.manifest.arms)} arms, {effects} effects"
+        return f"Sweep({str(self.folder.path)!r}: workload {sweep.workload}, {arms})"
+
+    def _repr_html_(self) -> str:
+        return self.comparison._repr_html_()
 
     @cached_property
     def progress(self) -> Progress:
@@ -65,7 +74,7 @@ class Sweep:
     @cached_property
     def comparison(self) -> Comparison:
         """Effects with their verdicts, parity and rulings; also written below ``tables/``."""
-        return comparing.compare(self.folder, self.manifest, self.trials, self.progress)
+        return Comparison.of(comparing.compare(self.folder, self.manifest, self.trials, self.progress))
 
     @cached_property
     def provenance(self) -> Provenance:
@@ -81,14 +90,14 @@ class Sweep:
     @property
     def baseline(self) -> versions.Baseline:
         """What other sweeps can be compared with."""
-        unit = registry.find(self.manifest.sweep.workload).unit
+        unit = declared_by(self.manifest).unit
         return versions.baseline_of(self.manifest, unit, self.trials, self.provenance)
 
-    def report(self) -> Path:
-        """Write report.html and report.md anew, and return the path of the first."""
+    def report(self) -> Report:
+        """Write report.html and report.md anew; the path of the first, which a notebook shows."""
         html.write_html(self.folder, self.manifest, self.comparison, self.trials, self.provenance)
         markdown.write_markdown(self.folder, self.comparison, self.provenance)
-        return self.folder.report_file
+        return Report(self.folder.report_file, self.comparison)
 
 
 @dataclass(frozen=True)
@@ -139,6 +148,31 @@ class Watch:
 
     def notice(self, text: str) -> None:
         """Hear a sentence, such as that a job was submitted again."""
+
+
+class NotebookWatch(Watch):
+    """Shows in a notebook how far a sweep is."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+
+    def trials(
+        self, planned: Planned, unfinished: Mapping[str, int]
+    ) -> AbstractContextManager[Callable[[Event], None]]:
+        """Show a bar for as long as packs run."""
+        manifest = planned.sweep.manifest
+        ahead = progress_display.trials_ahead(manifest, dict(unfinished))
+        return notebook_progress.live(self._display, manifest, ahead)
+
+    def notice(self, text: str) -> None:
+        """Show a sentence that a person should not miss."""
+        self._display({"text/plain": text}, raw=True)
+
+
+def watch_here() -> Watch:
+    """Show progress where this process is the kernel of a notebook; elsewhere keep silent."""
+    display = notebook_progress.notebook_display()
+    return NotebookWatch(display) if display else Watch()
 
 
 def plan(command: SweepCommand, config_text: str) -> Planned:
@@ -207,7 +241,9 @@ def sweep(*overrides: str, watch: Watch | None = None, **options: Any) -> Sweep:
     Parameters
     ----------
     overrides : as on the command line, such as ``"tracking=disabled"``
-    options : the same by name; the fields of `measure` need no prefix: ``workload="digits", rounds=8``
+    watch : hears how far it is; None: a notebook shows that, and anything else keeps silent
+    options : the same by name, mappings for fields: ``workload={"name": "digits", "width": 64}``,
+        ``toggles={"amp": "bf16"}``; the fields of `measure` need no prefix: ``rounds=8``
 
     Raises
     ------
@@ -216,8 +252,11 @@ def sweep(*overrides: str, watch: Watch | None = None, **options: Any) -> Sweep:
     PerfsweepError
         A pack broke off; what the others measured is in the report.
     """
-    cfg = composition.compose("sweep", [*overrides, *_as_overrides(options)])
+    watch = watch or watch_here()
+    cfg = composition.compose("sweep", [*overrides, *as_overrides("sweep", options)])
     planned = plan(validation.typed(cfg, SweepCommand), origin.sweep_yaml(cfg))
+    for notice in planned.notices:
+        watch.notice(notice)
     broken = measure(planned, watch)
     publication = publishing.Publication(planned.sweep.folder)
     try:
@@ -249,23 +288,6 @@ def compare(path: str | Path) -> Comparison:
         There is no sweep.
     """
     return open_sweep(path).comparison
-
-
-def _as_overrides(options: Mapping[str, Any]) -> list[str]:
-    """Options by name as Hydra's overrides."""
-    own = {field.name for field in dataclasses.fields(MeasureConfig)}
-    known = [*types.parts("sweep"), *sorted(own)]
-    if unknown := [name for name in options if name not in known]:
-        raise ConfigError(f"{unknown[0]} is unknown; choose from: {', '.join(known)}")
-    prefixed = [(f"measure.{name}" if name in own else name, value) for name, value in options.items()]
-    return [text for name, value in prefixed for text in _as_override(name, value)]
-
-
-def _as_override(name: str, value: Any) -> list[str]:
-    """One option as overrides: a mapping is spelled out, a text stands as it would on the command line."""
-    if isinstance(value, Mapping):
-        return [text for key, inner in value.items() for text in _as_override(f"{name}.{key}", inner)]
-    return [f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
 
 
 def _environments(progress: Progress) -> list[dict[str, Any]]:

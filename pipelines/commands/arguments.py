@@ -99,6 +99,7 @@ OVERRIDE = Kind(_overrides)
 SHELL = Kind(lambda ctx, typed: SHELLS)
 NAME = Kind(lambda ctx, typed: ())
 SHARE = Number(0, 10, "share such as 0.05")
+COUNT = Number(1e-9, float("inf"), "positive number")
 SECONDS = Number(1e-9, float("inf"), "positive number of seconds")
 
 

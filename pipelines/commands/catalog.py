@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from pipelines.commands.arguments import (
+    COUNT,
     FILE,
     MEASURED,
     NAME,
@@ -173,6 +174,21 @@ COMMANDS = Commands(
             "configuration, toggles, levels, requirements and claims of a workload",
             "list:describe",
             word("workload", WORKLOAD, "A name from `perfsweep list`, or package.module:Class."),
+        ),
+        Plain(
+            "script",
+            "whether a training script can be measured, and which toggles can act",
+            "script:script",
+            word("path", FILE, "The script, as it stands behind `python`."),
+            words("args", NAME, "Its arguments, behind `--`.", metavar="[-- ARGS]..."),
+            option(
+                "--iteration", "What ends an iteration: optimizer.step, loader, marks or module:function."
+            ),
+            option("--every", "Such ends that make one iteration.", type=click.IntRange(1)),
+            option("--units", "Units of one iteration.", type=COUNT),
+            option("--writes", "Whether it may write beside itself.", type=click.Choice(["refuse", "allow"])),
+            option("--ranks", "Processes, with torchrun's variables.", type=click.IntRange(1)),
+            option("--timeout", "Seconds for each of its runs.", type=SECONDS, default=120.0),
         ),
         Plain(
             "new",

@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 
 from pipelines.config import external_workload, names
+from pipelines.config.validation import load_workload, text_keys
 from pipelines.exits import DONE
 from pipelines.terminal import console_here
 from pipelines.trial import environment
@@ -22,6 +23,9 @@ def list_names() -> int:
     for name, target in sorted(registry.names().items()):
         console.print(f"[bold]{name}[/]  ({target})", highlight=False)
         console.print(f"  sweeps: {', '.join(names.sweeps(name))}", highlight=False)
+    for name in names.workloads_here():
+        console.print(f"[bold]{name}[/]  (in this folder)", highlight=False)
+        console.print(f"  sweeps: {', '.join(names.sweeps(name))}", highlight=False)
     own = "your own: workload=package.module:Class, written by `perfsweep new my_workload`"
     console.print(own, highlight=False)
     return DONE
@@ -29,8 +33,11 @@ def list_names() -> int:
 
 def describe(workload: str) -> int:
     """Print a workload's configuration and toggles: levels, parity class, needs, what cannot act here."""
-    console, cls = console_here(), registry.find(workload)
-    own = external_workload.read(workload).workload
+    console, cls = console_here(), registry.find(external_workload.read(workload).name)
+    outside = external_workload.read(workload).read_as(cls)
+    own = text_keys(outside.workload)
+    if outside.asked:  # what it is depends on what the file says
+        cls = load_workload(outside.name, own)[0]
     sweeps = ", ".join(names.sweeps(workload))
     console.print(
         f"[bold]{workload}[/]: unit {cls.unit}, {cls.shape}-shaped; sweeps: {sweeps}", highlight=False

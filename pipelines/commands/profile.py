@@ -12,6 +12,7 @@ from rich.console import Console
 from pipelines import api
 from pipelines.config import composition, validation
 from pipelines.config.types import ProfileCommand, ProfileConfig, SweepCommand, SweepConfig
+from pipelines.config.validation import load_workload
 from pipelines.execution import launch
 from pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
 from pipelines.plan import plan
@@ -23,7 +24,6 @@ from pipelines.store.profiles import Kept, arm_folder, kept_profiles
 from pipelines.store.records import Arm, Manifest, Outcome, SweepFolder, opened
 from pipelines.terminal import console_here
 from pipelines.trial import environment
-from workloads import registry
 from workloads.errors import ConfigError
 
 TOP = 20
@@ -123,7 +123,7 @@ def _profiled(
 ) -> int:
     """Run the profiles asked for and show each as it ends; what is whole stays, whatever comes after."""
     console = console_here()
-    refuse_shape(options.slice, registry.find(manifest.sweep.workload).shape)
+    refuse_shape(options.slice, load_workload(manifest.sweep.workload, manifest.sweep.config)[0].shape)
     asked, refused = wanted(options, environment.device_facts())
     for one in refused:
         console.print(one.reason, style="yellow", highlight=False, soft_wrap=True)

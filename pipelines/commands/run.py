@@ -45,9 +45,10 @@ def _show_trial(console: Console, manifest: Manifest, trial: StoredTrial) -> int
     record = trial.record
     label = manifest.arms[0].label
     if record.failure:
-        console.print(
-            f"{label}: {record.outcome.value}: {record.failure.message}", style="red", highlight=False
-        )
+        what = record.failure.text if record.failure.where else record.failure.message
+        console.print(f"{label}: {record.outcome.value}: {what}", style="red", highlight=False)
+        if record.failure.where:
+            console.print(record.failure.where, highlight=False, markup=False)
         console.print(f"log: {trial.folder / 'log.txt'}", highlight=False)
         return SOME_FAILED
     console.print(_parts(f"{manifest.sweep.workload}: {label}", read_iterations(trial.folder)))

@@ -25,7 +25,6 @@ from pipelines.store.progress import read_progress
 from pipelines.store.records import PLACEBO, Manifest, SweepFolder
 from pipelines.terminal import console_here
 from pipelines.trial import environment
-from workloads import registry
 from workloads.api import Device
 
 DELAYS = (1, 3, 10)
@@ -130,11 +129,11 @@ def _measure(
 
 
 def _resolutions(sweep: SweepFolder, manifest: Manifest, trials: pl.DataFrame) -> list[Resolution]:
-    progress, cls = read_progress(sweep, manifest), registry.find(manifest.sweep.workload)
+    progress = read_progress(sweep, manifest)
     used = trials.filter(pl.col("used") & (pl.col("outcome") == "ok"))
     found = []
     for clock in Clock:
-        for result in Judge(manifest, cls, progress, used, clock).effects():
+        for result in Judge(manifest, progress, used, clock).effects():
             delay = 0 if result.effect.design == PLACEBO else int(result.effect.level)
             found.append(Resolution(clock.value, delay, result))
     return sorted(found, key=lambda one: (list(Clock).index(Clock(one.figure)), one.delay))

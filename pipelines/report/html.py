@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.resources import files
 
-import jinja2
 import plotly.graph_objects as go
 import plotly.io
 import polars as pl
@@ -22,6 +20,7 @@ from pipelines.report.chart_data import last_traces, round_times, size_curves
 from pipelines.report.profile_links import linked_profiles
 from pipelines.report.sentences import answer, footnotes, opening
 from pipelines.report.tables import Table, answer_tables, arms_table, design_title, has_several_designs
+from pipelines.report.templates import render
 from pipelines.store.files import write_atomically
 from pipelines.store.provenance import Provenance
 from pipelines.store.records import Manifest, SweepFolder
@@ -38,12 +37,9 @@ def write_html(
     provenance: Provenance,
 ) -> None:
     """Write report.html from what compare found and, for the pictures, from the series of the trials."""
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    template = environment.from_string(files("pipelines.report").joinpath("report.html.j2").read_text())
     tables = list(answer_tables(comparison, Where.HTML))
-    text = template.render(
+    text = render(
+        "report.html.j2",
         comparison=comparison,
         opening=opening(comparison),
         answer=answer(comparison),

@@ -153,7 +153,7 @@ def test_every_page_is_in_the_index() -> None:
     ] == []
 
 
-SESSIONS = ["tutorial.md", "extending.md"]
+SESSIONS = ["tutorial.md", "extending.md", "command.md"]
 
 
 @pytest.mark.slow
@@ -163,6 +163,7 @@ def test_a_page_can_be_followed_from_top_to_bottom_in_an_empty_folder(name: str,
     ran = 0
     for block in blocks(ROOT / "docs" / name):
         if block.file:
+            (tmp_path / block.file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / block.file).write_text(block.text)
         for words in block.commands if block.language == "sh" else ():
             assert words[0] == "perfsweep"

@@ -8,9 +8,9 @@ import pytest
 from measured import SimulatedLaunch, cost
 
 from pipelines import api
-from pipelines.execution import launch
+from pipelines.execution import launch, notebook_progress
 from pipelines.execution.launch import Launched
-from workloads.errors import ConfigError, PerfsweepError
+from workloads.errors import PerfsweepError
 
 OPTIONS = {
     "workload": "toys.spinner:Spinner",
@@ -78,20 +78,42 @@ def test_ctrl_c_is_the_callers(machine: SimulatedLaunch) -> None:
         api.sweep(**OPTIONS)
 
 
-def test_an_option_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ConfigError, match="round is unknown; choose from: workload, toggles"):
-        api.sweep(workload="digits", round=3)
+def test_mappings_set_the_fields_of_a_part() -> None:
+    sweep = api.sweep(
+        **{**OPTIONS, "workload": {"name": "toys.spinner:Spinner", "size": 32}, "toggles": {"slab": 2}},
+        measure={"seed": 3},
+        cluster={"executor": "inprocess"},
+    )
+    planned = sweep.manifest.sweep
+    assert (planned.config["size"], planned.measure.seed, planned.measure.rounds) == (32, 3, 6)
+    assert {arm.levels["slab"] for arm in sweep.manifest.arms} == {2}
 
 
-@pytest.mark.parametrize(
-    ("options", "overrides"),
-    [
-        ({"workload": "digits", "sweep": "demo"}, ["workload=digits", "sweep=demo"]),
-        ({"rounds": 8, "precision": None}, ["measure.rounds=8", "measure.precision=null"]),
-        ({"axes": {"amp": ["off", "bf16"]}}, ['axes.amp=["off", "bf16"]']),
-        ({"cluster": {"gpus": 1}, "dry_run": True}, ["cluster.gpus=1", "dry_run=true"]),
-    ],
-    ids=str,
-)
-def test_options_by_name_are_overrides(options: dict, overrides: list[str]) -> None:
-    assert api._as_overrides(options) == overrides
+def test_a_report_is_a_path_and_shows_its_tables_in_a_notebook() -> None:
+    report = api.sweep(**OPTIONS).report()
+    assert Path(report) == Path(str(report)) == report.path == Path("runs/spinner-ablation/report.html")
+    page = report._repr_html_()
+    assert ">work=single</td>" in page
+    assert 'href="runs/spinner-ablation/report.html"' in page
+
+
+def test_a_sweep_and_its_comparison_show_their_tables() -> None:
+    sweep = api.sweep(**OPTIONS)
+    assert repr(sweep) == "Sweep('runs/spinner-ablation': workload toys.spinner:Spinner, 2 arms, 1 effects)"
+    assert sweep._repr_html_() == sweep.comparison._repr_html_()
+    assert ">work=single</td>" in sweep.comparison._repr_html_()
+    assert "work=single" in repr(sweep.comparison) and "\x1b" not in repr(sweep.comparison)
+
+
+def test_a_notebook_is_shown_how_far_it_is_and_nothing_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[dict[str, str]] = []
+
+    def display(content: dict[str, str], **rest: object) -> None:
+        shown.append(content)
+
+    monkeypatch.setattr(notebook_progress, "notebook_display", lambda: display)
+    api.sweep(**OPTIONS)
+    assert "0 of 18 trials" in shown[0]["text/plain"]
+    assert capsys.readouterr().out == ""

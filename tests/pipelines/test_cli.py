@@ -15,7 +15,7 @@ from pipelines.config import composition
 
 MISTAKES = [
     (["swep"], "swep is no command; choose from: run, sweep"),
-    (["sweep", "workload=digitz"], "workload=digitz is unknown; choose from: digits"),
+    (["sweep", "workload=digitz"], "workload=digitz is unknown; choose from: command, digits"),
     (["sweep", "toggles.ampp=bf16"], "toggles.ampp is unknown; did you mean amp"),
     (["sweep", "toggles.amp=bf17"], "toggles.amp=bf17 is not a level of amp; choose from: off, bf16, fp16"),
     (["sweep", "toggles.non_blocking=on"], "non_blocking=on requires pin_memory=on"),

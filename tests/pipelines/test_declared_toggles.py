@@ -67,7 +67,7 @@ def frozen() -> Iterator[None]:
 def test_the_collector_is_left_to_a_toggle_that_owns_it(
     cls: type[Workload], left_alone: bool, frozen: None
 ) -> None:
-    regions.prepare_collector(cls)
+    regions.prepare_collector(cls, {})
     assert (gc.get_freeze_count() == 0) == left_alone
 
 

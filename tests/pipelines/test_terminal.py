@@ -16,6 +16,30 @@ console = console_here()
 console.print("my_module:Rocket: is fine", style="red")
 console.print("x" * 150)
 """
+MEASURE = """
+import time
+from recorded import EPOCH_NS, NAIVE, build
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from pipelines.execution import progress_display
+from pipelines.store.records import Event, Kind, Outcome
+from pipelines.terminal import console_here
+
+with TemporaryDirectory() as place:
+    manifest = build(Path(place) / "demo").manifest
+event = Event(time=0, arm=NAIVE.id, kind=Kind.TIMING, round=0, outcome=Outcome.OK, seconds=1)
+console = console_here()
+progress_display.show_plan(console, manifest, {"p000": 3}, "runs/demo")
+with progress_display.live(console, manifest, total=200) as progress:
+    for _ in range(200):
+        progress(event)
+        time.sleep(0.005)
+"""
+"""A sweep of a second, as the command shows it."""
+
+KERNEL = {"TERM": "xterm-color", "CLICOLOR": "1", "GIT_PAGER": "cat", "FORCE_COLOR": "1"}
+"""What a notebook's kernel gives to the processes that it starts."""
+
 COLOUR = re.compile(rb"\x1b\[[0-9;]*3[0-9]")
 
 
@@ -23,14 +47,14 @@ def environment(**extra: str) -> dict[str, str]:
     clean = {
         name: value
         for name, value in os.environ.items()
-        if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")
+        if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "JPY_PARENT_PID")
     }
     return {**clean, "TERM": "xterm-256color", **extra}
 
 
-def on_a_terminal(**extra: str) -> bytes:
+def on_a_terminal(code: str = PRINT, **extra: str) -> bytes:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-c", PRINT]
+    command = [sys.executable, "-c", code]
     process = subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=theirs, env=environment(**extra))
     os.close(theirs)
     said = b""
@@ -70,3 +94,18 @@ def test_a_pipe_gets_plain_text_of_a_hundred_columns() -> None:
 @pytest.mark.parametrize("say", [on_a_terminal, in_a_pipe])
 def test_a_name_between_colons_is_no_picture(say) -> None:
     assert b"my_module:Rocket: is fine" in say()
+
+
+def test_a_terminal_redraws_progress() -> None:
+    assert on_a_terminal(MEASURE, PYTHONPATH=os.pathsep.join(sys.path)).count(b"\x1b[") > 20
+
+
+@pytest.mark.parametrize("kernel", [{"JPY_PARENT_PID": "1"}, KERNEL], ids=["jupyter", "other front ends"])
+def test_the_cell_of_a_notebook_gets_few_plain_lines_although_it_is_a_terminal(
+    kernel: dict[str, str],
+) -> None:
+    said = on_a_terminal(MEASURE, PYTHONPATH=os.pathsep.join(sys.path), **kernel).decode()
+    assert "\x1b" not in said
+    assert said.count("\r") == said.count("\r\n")  # as a terminal ends its lines: none is redrawn
+    assert said.splitlines()[-1] == "200 of 200 trials"
+    assert len(said.splitlines()) < 10

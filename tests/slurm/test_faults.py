@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from bench import WAIT, Bench, alive, ends, over, running, until
+from bench import WAIT, Bench, alive, ends, over, running
+from waiting import until
 
 from slurm.jobs import JobState
 from slurm.retry import Action

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from bench import Bench, over, running, until
+from bench import Bench, over, running
+from waiting import until
 
 from slurm.dev.daemons import binary, pid_in, stop
 from slurm.errors import ClusterError

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from bench import Bench, until
+from bench import Bench
+from waiting import until
 
 from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
 from pipelines.execution import launch

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from bench import WAIT, Bench, ends, over, until
+from bench import WAIT, Bench, ends, over
+from waiting import until
 
 from slurm.errors import ClusterError
 from slurm.jobs import JobState

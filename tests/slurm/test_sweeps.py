@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench import Bench, alive, command, until
+from bench import Bench, alive, command
+from waiting import until
 
 from pipelines.store.attempts import newest
 from pipelines.store.progress import read_progress

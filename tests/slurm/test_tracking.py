@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bench import Bench, until
+from bench import Bench
 from loopback import Action, Fault, Loopback
 from loopback.server import KEY
 from published_rows import concluded
+from waiting import until
 
 from pipelines.store.records import SweepFolder
 from slurm.journal import Journal

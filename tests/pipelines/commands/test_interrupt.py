@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from pipelines.execution import launch
 from pipelines.store.records import SweepFolder
@@ -36,14 +36,6 @@ def start(folder: Path, timing_trials: int = 1000) -> subprocess.Popen[str]:
     return subprocess.Popen(
         COMMAND, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Poll with a deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "not within the deadline"
-        time.sleep(0.05)
 
 
 def rounds(folder: Path) -> set[str]:

@@ -1,37 +1,76 @@
-"""Commands that only look at a sweep, or copy its records, answer without importing torch."""
+"""Commands that only look at a sweep, judge or copy its records, need neither torch nor the workload."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
+import polars as pl
 import pytest
+from measured import compared, cost, simulated
 
 from pipelines.config.types import DesignConfig
-from pipelines.execution import launch
-from pipelines.plan import plan
 from pipelines.store.records import SweepFolder
-from workloads.api import Device
 
 RUN = """
 import sys
+from importlib.machinery import ModuleSpec
 from pipelines.cli import main
-try:
-    main(sys.argv[1:])
-finally:
-    print("torch imported" if "torch" in sys.modules else "no torch")
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, self) if name.partition(".")[0] in ("torch", "toys") else None
+    def create_module(self, spec):
+        raise ImportError(f"{spec.name} is not installed here")
+    def exec_module(self, module): ...
+
+sys.meta_path.insert(0, Absent())
+main(sys.argv[1:])
 """
+"""A process on a machine that has neither torch nor the module that was measured."""
+
+
+@pytest.fixture
+def measured(command) -> SweepFolder:
+    levels = {"work": ["single"], "idle": ["on"], "half": ["on"]}
+    design = DesignConfig("one_at_a_time", levels=levels)
+    return simulated(command(design, measure={"rounds": 4}), cost, iterations=10)[0]
+
+
+def elsewhere(*arguments: str) -> str:
+    said = subprocess.run(
+        [sys.executable, "-c", RUN, *arguments], capture_output=True, text=True, timeout=200
+    )
+    assert said.returncode == 0, said.stderr
+    return said.stdout
 
 
 @pytest.mark.parametrize(
-    "arguments", [["status"], ["logs"], ["publish", "--offline"], ["status", "--help"]], ids=" ".join
+    ("words", "says"),
+    [
+        ("status", "rounds finished"),
+        ("logs", ""),
+        ("publish --offline", "in W&B"),
+        ("status --help", "Usage"),
+    ],
 )
-def test_it_needs_no_torch(arguments: list[str], command, tmp_path) -> None:
-    manifest = plan.make_plan(command(DesignConfig("ladder", levels={"slab": [2]})), Device())
-    folder = SweepFolder(tmp_path / "runs" / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
-    said = subprocess.run(
-        [sys.executable, "-c", RUN, *arguments, str(folder.path)], capture_output=True, text=True, timeout=200
-    )
-    assert said.stdout.splitlines()[-1] == "no torch", said.stderr
-    assert "Traceback" not in said.stderr
+def test_it_needs_neither_torch_nor_the_workload(words: str, says: str, measured: SweepFolder) -> None:
+    assert says in elsewhere(*words.split(), str(measured.path))
+
+
+def test_a_dashboard_is_built_without_the_workload(measured: SweepFolder) -> None:
+    file = measured.path / "dashboard.json"
+    elsewhere("dashboard", "--file", str(file), str(measured.path))
+    assert file.stat().st_size
+
+
+def test_a_sweep_is_compared_without_the_workload_as_with_it(measured: SweepFolder) -> None:
+    compared(measured, measured.read_manifest())
+    tables = [measured.tables_dir / f"{name}.parquet" for name in ("effects", "arms")]
+    here = [pl.read_parquet(table) for table in tables]
+    said = elsewhere("compare", "--store", str(measured.path / "baseline.json"), str(measured.path))
+    there = [pl.read_parquet(table) for table in tables]
+    assert here[0]["rulings"].str.contains("confirmed").any()
+    assert here[0].drop("rulings").equals(there[0].drop("rulings"))
+    assert here[1].equals(there[1])
+    assert "claims are not ruled on: workload=toys.spinner:Spinner: module toys.spinner cannot be" in said

@@ -11,13 +11,12 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from loopback import Action, Fault, Loopback
 from recorded import Built, build, snapshot
+from waiting import until
 
 from pipelines.publish.publish import publish
 from pipelines.publish.published import Published
@@ -133,13 +132,6 @@ def publishing(folder: Path) -> list[str]:
             continue
         found += [line] if str(folder) in line else []
     return found
-
-
-def until(condition: Callable[[], bool], seconds: float = 100.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "not within the deadline"
-        time.sleep(0.05)
 
 
 @pytest.mark.slow

@@ -9,14 +9,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from loopback import Action, Fault, Loopback
 from loopback.server import KEY
 from published_rows import concluded, produced
+from waiting import until
 
 from pipelines.config.types import DesignConfig, TrackingConfig
 from pipelines.execution import launch
@@ -74,13 +73,6 @@ class Step:
                 os.kill(pid, number)
             except ProcessLookupError:
                 continue
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "not within the deadline"
-        time.sleep(0.02)
 
 
 @pytest.fixture

@@ -1,0 +1,160 @@
+"""`perfsweep script`: whether a training script can be measured as it is, and what can be switched in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from rich.console import Console
+
+from pipelines.check import first_look
+from pipelines.check.first_look import FirstLook, NotMeasurable, Parting, Seen
+from pipelines.config import composition, validation
+from pipelines.config.types import RunCommand, SweepCommand
+from pipelines.exits import DONE, SOME_FAILED
+from pipelines.terminal import console_here
+from pipelines.units import duration
+from workloads.api import Toggle
+
+WORKLOAD = "script"
+
+
+def script(
+    path: str,
+    args: Sequence[str],
+    iteration: str | None,
+    every: int | None,
+    units: float | None,
+    writes: str | None,
+    ranks: int | None,
+    timeout: float,
+) -> int:
+    """Run a script twice for a few iterations, and say what was seen; status 1 if it cannot be measured."""
+    console = console_here()
+    options = {"iteration": iteration, "every": every, "units": units, "writes": writes, "ranks": ranks}
+    overrides = _overrides(path, args, options)
+    manifest, cls = first_look.planned(_command(overrides, timeout))
+    look = FirstLook(manifest, cls)
+    with console.status(look) if console.is_terminal else nullcontext() as shown:
+        tell = (
+            (lambda text: None) if shown else (lambda text: console.print(f"{path}: {text}", highlight=False))
+        )
+        try:
+            seen, parting = look.run(tell)
+        except NotMeasurable as reason:
+            return _refused(console, path, reason)
+    look.close()
+    for line in _lines(path, seen, parting, cls.toggles):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    _show_next(console, overrides)
+    return DONE
+
+
+def _overrides(path: str, args: Sequence[str], options: Mapping[str, Any]) -> list[str]:
+    """What was asked for, as it would be typed behind another command."""
+    texts = {"path": path, "args": shlex.join(args), "iteration": options.get("iteration")}
+    written = {name: composition.written(text) for name, text in texts.items() if text}
+    numbers = {name: value for name, value in options.items() if value is not None and name not in texts}
+    return [
+        f"workload={WORKLOAD}",
+        *(f"workload.{name}={text}" for name, text in {**written, **numbers}.items()),
+    ]
+
+
+def _command(overrides: Sequence[str], timeout: float) -> SweepCommand:
+    command: RunCommand = validation.typed(composition.compose("run", overrides), RunCommand)
+    measure = dataclasses.replace(command.measure, timeout_s=timeout)
+    return SweepCommand(workload=command.workload, toggles=command.toggles, measure=measure)
+
+
+def _refused(console: Console, path: str, reason: NotMeasurable) -> int:
+    failure = reason.failure
+    ours = failure.type in ("ConfigError", "WriteRefused", "UnsupportedHere")
+    raised = f"{path} raised {failure.type}: {failure.message}"
+    text = failure.message if ours else raised if failure.where else f"{path}: {failure.message}"
+    console.print(f"cannot be measured: {text}", style="red", highlight=False, markup=False, soft_wrap=True)
+    if failure.where and not ours:
+        console.print(f"at {failure.where}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"all that it printed: {reason.log}", highlight=False, soft_wrap=True)
+    return SOME_FAILED
+
+
+def _lines(path: str, seen: Seen, parting: Parting | None, toggles: Sequence[Toggle]) -> Iterator[str]:
+    sight, counts = seen["sight"], seen["counts"]
+    yield f"{path} can be measured; an iteration ends with {sight['ends']}"
+    times = [duration(time) for time in seen["times_ns"]]
+    middle = duration(statistics.median(seen["times_ns"]))
+    yield f"  time        {middle} an iteration ({', '.join(times)}); set-up {seen['setup_s']:.1f} s"
+    yield f"  updates     {_updates(sight, counts)}"
+    yield f"  models      {_models(sight['models'])}"
+    yield f"  batches     {_batches(counts)}"
+    yield f"  units       {_units(seen['units'], sight['unit'])}"
+    yield f"  repeats     {_repeats(parting)}"
+    for refused in sight["refused"]:
+        yield f"  writes      {refused}"
+    if seen["threads"]:
+        yield f"  leaves      threads that do not end: {', '.join(seen['threads'])}; make them daemons"
+    obstacles: Mapping[str, str] = sight["obstacles"]
+    yield f"  can act     {', '.join(_able(toggles, obstacles)) or 'no toggle'}"
+    for name, why in obstacles.items():
+        yield f"  cannot act  {name}: {why}"
+
+
+def _units(number: float, unit: str) -> str:
+    if unit == "iteration":
+        return "iterations; say how many examples one has with workload.units"
+    return f"{number:g} {unit}{'' if number == 1 else 's'} an iteration"
+
+
+def _updates(sight: Mapping[str, Any], counts: Mapping[str, float]) -> str:
+    optimizers = ", ".join(f"{number} {name}" for name, number in sight["updates"].items()) or "no optimiser"
+    return (
+        f"{counts.get('optimizer_steps', 0):g} an iteration by {optimizers}, after"
+        f" {counts.get('backward_calls', 0):g} backward"
+    )
+
+
+def _models(models: Mapping[str, int]) -> str:
+    told = [f"{name} with {number:,} parameters" for name, number in models.items()]
+    return ", ".join(told) or "none was called before the first iteration ended"
+
+
+def _batches(counts: Mapping[str, float]) -> str:
+    batches = counts.get("batches", 0)
+    if not batches:
+        return "none from a DataLoader"
+    workers = " by worker processes" if counts.get("worker_batches") else ""
+    return f"{batches:g} an iteration from a DataLoader{workers}, {counts.get('examples', 0):g} examples"
+
+
+def _repeats(parting: Parting | None) -> str:
+    if parting is None:
+        return "yes: two runs computed the same"
+    where = f"at iteration {parting.iteration}" if parting.iteration else "in their parameters"
+    return f"no: two runs part {where}. {parting.cause}"
+
+
+def _able(toggles: Sequence[Toggle], obstacles: Mapping[str, str]) -> Iterator[str]:
+    """Toggles that can act, each with those of its levels that can."""
+    for toggle in toggles:
+        levels = [str(level.value) for level in toggle.levels[1:]]
+        able = [level for level in levels if f"{toggle.name}={level}" not in obstacles]
+        if toggle.name not in obstacles and able:
+            yield f"{toggle.name} ({', '.join(able)})"
+
+
+def _show_next(console: Console, overrides: Sequence[str]) -> None:
+    words = " ".join(map(_shell, overrides))
+    console.print("next:", highlight=False)
+    for command in (f"perfsweep sweep {words} sweep=quick", f"perfsweep profile {words}"):
+        console.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _shell(word: str) -> str:
+    """Quote a word for a shell so that a person can read it."""
+    plain = "'" not in word or any(one in word for one in '"$`\\!')
+    return shlex.quote(word) if plain else f'"{word}"'

@@ -1,0 +1,180 @@
+"""`perfsweep script`: a first look at a training script."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from loops import LOOP
+
+from pipelines import cli
+from pipelines.check.first_look import Parting, Seen
+from pipelines.commands import script as command
+from pipelines.config import composition, validation
+from workloads.api import Evidence, Level, Toggle
+
+HASHES = "SCALE = 1.0 + [*{'a', 'b', 'c', 'd', 'e', 'f', 'g'}].index('c')\n"
+UNSEEDED = "import numpy as np\nSCALE = float(np.random.default_rng().random())\n"
+SCALED = LOOP.replace(".square()", ".square().mul(SCALE)")
+LOADED = """
+from torch.utils.data import DataLoader
+batches = iter(DataLoader(torch.arange(4000.0).reshape(1000, 4), batch_size=5, shuffle=True))
+"""
+
+MEASURABLE = {
+    "a plain loop": (LOOP, ["repeats     yes", "1 an iteration by 1 SGD, after 1 backward", "10 parameters"]),
+    "batches of a loader": (
+        LOOP.replace("for number", LOADED + "for number").replace("torch.ones(3, 4)", "next(batches)"),
+        ["1 an iteration from a DataLoader, 5 examples", "5 examples an iteration", "repeats     yes"],
+    ),
+    "another folder": (f"import os; os.chdir('/')\n{LOOP}", ["repeats     yes"]),
+    "a fork": (f"import os; os.fork()\n{LOOP}", ["can be measured"]),
+    "a thread that stays": (
+        f"import threading; threading.Thread(target=threading.Event().wait, name='stays').start()\n{LOOP}",
+        ["leaves      threads that do not end: stays"],
+    ),
+    "hash order": (HASHES + SCALED, ["no: two runs part at iteration 1", "order of hashed things"]),
+    "no seed": (
+        UNSEEDED + SCALED,
+        ["no: two runs part at iteration 1", "train.py:2: SCALE = float(np.random.default_rng().random())"],
+    ),
+    "no seed later on": (
+        "import os\nSCALE = 1\n"
+        + SCALED.replace(
+            "    optimizer.zero_grad", "    SCALE = number < 3 or os.urandom(2)[0]\n    optimizer.zero_grad"
+        ),
+        ["no: two runs part at iteration 4", "train.py:10: SCALE = number < 3 or os.urandom(2)[0]"],
+    ),
+    "a write that it can do without": (
+        f"try: open('x', 'w')\nexcept OSError: pass\n{LOOP}",
+        ["writes      ", "train.py:1 wants to write"],
+    ),
+}
+
+REFUSED = {
+    "no Python": ("def f(:", ["train.py line 1 is no Python: invalid syntax"]),
+    "ends at once": ("print('done')", ["ended before its first mark (an optimiser's step)"]),
+    "never marks": ("while True: pass", ["ran on without an optimiser's step"]),
+    "too short": (LOOP.replace("range(8)", "range(3)"), ["ended by itself after 3 iterations"]),
+    "sys.exit": ("import sys; sys.exit('no data')", ["ended itself, with status 1", "no data"]),
+    "os._exit": ("import os; os._exit(7)", ["ended with status 7"]),
+    "a crash": ("import ctypes; ctypes.string_at(0)", ["ended by SIGSEGV"]),
+    "a write": (LOOP + "    torch.save(model, 'x.pt')", ["train.py:11 wants to write", "{scratch}"]),
+    "deletes itself": (f"import os; os.remove(__file__)\n{LOOP}", ["train.py:1 wants to remove"]),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path.parent))
+    validation.register()
+    return tmp_path
+
+
+def looked(folder: Path, text: str, *words: str) -> int:
+    (folder / "train.py").write_text(text)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["script", "train.py", *words])
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+def test_what_a_script_raises_is_told_with_its_line_and_a_log(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert looked(folder, LOOP + "    if number == 2: {}['missing']") == 1
+    shown = capsys.readouterr().out
+    assert "cannot be measured: train.py raised KeyError: 'missing'" in shown
+    assert "train.py:11, in <module>: if number == 2: {}['missing']" in shown
+    log = Path(shown.split("all that it printed: ")[1].strip())
+    assert "Traceback" in log.read_text()
+
+
+@pytest.mark.workloads
+@pytest.mark.parametrize("name", MEASURABLE)
+def test_what_can_be_measured_is_described(
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    text, told = MEASURABLE[name]
+    status, shown = looked(folder, text), capsys.readouterr().out
+    assert [part for part in told if part not in shown] == []
+    assert status == 0
+    assert "perfsweep sweep workload=script workload.path=train.py sweep=quick" in shown
+
+
+@pytest.mark.workloads
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_is_refused_in_a_paragraph(
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    text, told = REFUSED[name]
+    status, shown = looked(folder, text, "--timeout", "15"), capsys.readouterr().out
+    assert [part for part in told if part not in shown] == []
+    assert status == 1
+    assert "Traceback" not in shown
+
+
+def test_a_script_that_is_not_there_is_a_mistake_in_the_command(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["script", "absent.py"])
+    assert end.value.code == 2
+    assert "absent.py does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [],
+        ["--batch_size=16"],
+        ["--name=a b", "--text=it's"],
+        ["1e3"],
+        ["lr=0.1", "hydra.run.dir={scratch}"],
+        ["$HOME", "a,b", "--seed={seed}"],
+    ],
+)
+def test_the_next_command_runs_the_same_arguments(folder: Path, args: list[str]) -> None:
+    words = command._overrides("train.py", args, {"every": 2, "units": None})
+    typed = shlex.split(" ".join(map(command._shell, words)))
+    workload = composition.compose("run", typed).workload
+    assert (workload.path, workload.every) == ("train.py", 2)
+    assert shlex.split(workload.get("args", "")) == args
+
+
+SEEN = {
+    "times_ns": [1e6, 2e6, 3e6],
+    "setup_s": 1.5,
+    "units": 16.0,
+    "threads": [],
+    "counts": {"optimizer_steps": 3.0, "backward_calls": 3.0, "batches": 1.0, "examples": 16.0},
+    "sight": {
+        "ends": "an optimiser's step",
+        "updates": {"Adam": 2},
+        "models": {"Net": 1_000_000},
+        "unit": "example",
+        "refused": [],
+        "obstacles": {"amp=fp16": "needs CUDA", "sdpa": "calls no attention"},
+    },
+}
+TOGGLES = tuple(
+    Toggle(name, (Level("off"), *map(Level, levels)), "")
+    for name, levels in {"amp": ("bf16", "fp16"), "sdpa": ("flash",), "tf32": ("on",)}.items()
+)
+
+
+def test_toggles_that_can_act_and_those_that_cannot_are_told_apart() -> None:
+    told = "\n".join(command._lines("train.py", Seen(SEEN, Evidence()), None, TOGGLES))
+    assert "can act     amp (bf16), tf32 (on)" in told
+    assert "cannot act  amp=fp16: needs CUDA" in told
+    assert "cannot act  sdpa: calls no attention" in told
+    assert "3 an iteration by 2 Adam, after 3 backward" in told
+    assert "2 ms an iteration" in told
+    assert "16 examples an iteration" in told
+
+
+def test_runs_that_differ_in_their_parameters_alone_are_told_so() -> None:
+    assert "part in their parameters. Why" in command._repeats(Parting(None, "Why"))
+    assert "part at iteration 3. Why" in command._repeats(Parting(3, "Why"))
