@@ -32,7 +32,7 @@ from workloads.declarations import (
     Parity,
     Toggle,
 )
-from workloads.errors import ContractError
+from workloads.errors import ConfigError, ContractError
 
 __all__ = [
     "REPLAY",
@@ -251,6 +251,18 @@ class Workload:
     def evidence(self) -> Evidence:
         """What was computed, in evidence trials only; `numbers` need not be repeated."""
         raise ContractError(f"{type(self).__name__} does not define evidence")
+
+    def keep(self, folder: Path) -> None:
+        """Write what a person takes home into a folder that is empty: results, checkpoints, weights.
+
+        Asked where ``keep=FOLDER`` is given, in a trial of its own, of a job once it is done.
+
+        Raises
+        ------
+        ConfigError
+            There is nothing of use to anybody else.
+        """
+        raise ConfigError(f"{type(self).__name__} has nothing to keep: it defines no keep()")
 
     def replayable(self) -> Replayable | None:
         """What parity needs to replay single iterations of a training; None: it compares whole runs only."""

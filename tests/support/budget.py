@@ -1,13 +1,15 @@
 """Processor time of the tests, children included: summed by folder, and held within one budget.
 
 A pytest plugin. Wall time says how busy the machine is; processor time says what the tests cost. It still
-grows by a third or so where two threads share a core, hence `SLACK` between what is aimed at and what fails.
+grows by a third or so where two threads share a core, hence `SLACK` between what is aimed at and what fails;
+and slow processors need more of it, hence `Yardstick`, a piece of work that is timed between the tests.
 """
 
 from __future__ import annotations
 
 import os
 import resource
+import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +19,9 @@ from pathlib import Path
 import pytest
 
 SLACK = 1.5
+YARDSTICK_S = 0.0062
+"""What the yardstick takes on the machine whose processor time the budget means."""
+YARDSTICK_EVERY_S = 2.0
 DEAREST = 10
 TIERS = ("workloads", "slow")
 BROUGHT_BY = "TESTS_BROUGHT_BY"
@@ -80,11 +85,34 @@ def _detached() -> Iterator[tuple[str, Detached]]:
             continue  # it has just ended, or belongs to somebody else
 
 
+class Yardstick:
+    """How much slower than the budget's machine this one is, by a fixed piece of work of the interpreter."""
+
+    def __init__(self) -> None:
+        self.taken: list[float] = []
+        self._last = float("-inf")
+
+    def lay(self) -> None:
+        """Time the work, unless that was done just now."""
+        if time.monotonic() - self._last < YARDSTICK_EVERY_S:
+            return
+        start, kept = time.thread_time(), {}
+        for number in range(40_000):
+            kept[number & 1023] = (number, number * number & 255)
+        self.taken.append(time.thread_time() - start)
+        self._last = time.monotonic()
+
+    @property
+    def slower(self) -> float:
+        """A factor, not below one."""
+        return max(1.0, statistics.median(self.taken) / YARDSTICK_S) if self.taken else 1.0
+
+
 class Ledger:
     """Measures in the processes that run tests, and adds up in the one that reports."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self.config, self.meter = config, Meter()
+        self.config, self.meter, self.yardstick = config, Meter(), Yardstick()
         self.all_s, self.each_s = (float(config.getini(name)) for name in ("processor_s", "processor_s_each"))
         self.tests: Counter[str] = Counter()
         self.loading, self.budgeted = 0.0, 0.0
@@ -104,11 +132,12 @@ class Ledger:
         report.budgeted = not any(item.get_closest_marker(tier) for tier in TIERS)
         if call.when == "call" and report.passed and report.budgeted:
             self.hold(report)
+        self.yardstick.lay()
         return report
 
     def hold(self, report: pytest.TestReport) -> None:
         """Fail a test that took too much; what fixtures took is shared, and counts in the sum only."""
-        if report.processor_s > SLACK * self.each_s:
+        if report.processor_s > SLACK * self.yardstick.slower * self.each_s:
             report.outcome = "failed"
             report.longrepr = (
                 f"{report.processor_s:.1f} s of processor time, of {self.each_s:g} for one quick test: "
@@ -122,15 +151,24 @@ class Ledger:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node, error: object) -> None:
-        self.loading += getattr(node, "workeroutput", {}).get("loading_s", 0.0)
+        brought = getattr(node, "workeroutput", {})
+        self.loading += brought.get("loading_s", 0.0)
+        self.yardstick.taken += brought.get("yardstick_s", [])
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if hasattr(self.config, "workeroutput"):
+            self.config.workeroutput["yardstick_s"] = self.yardstick.taken
         if self.over(SLACK) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def over(self, factor: float) -> bool:
-        return self.budgeted > 0 and self.budgeted + self.loading > factor * self.all_s
+        return self.budgeted > 0 and self.spent_s > factor * self.all_s
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds of the budget, which are those of its machine."""
+        return (self.budgeted + self.loading) / self.yardstick.slower
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.tests or hasattr(self.config, "workeroutput"):
@@ -145,10 +183,14 @@ class Ledger:
         write(f"{sum(folders.values()):8.1f} s  in all; the dearest tests:")
         for test, seconds in self.tests.most_common(DEAREST):
             write(f"{seconds:8.1f} s  {test}")
+        if self.yardstick.slower > 1:
+            write(
+                f"{self.spent_s:8.1f} s  of the budget's machine: this one takes {self.yardstick.slower:.2f}"
+                " times as long"
+            )
         if self.over(1.0):
             write(
-                f"OVER BUDGET: {self.budgeted + self.loading:.0f} s, and {self.all_s:g} are meant; "
-                f"{SLACK * self.all_s:g} fail",
+                f"OVER BUDGET: {self.spent_s:.0f} s, and {self.all_s:g} are meant; {SLACK * self.all_s:g} fail",
                 red=True,
             )
 

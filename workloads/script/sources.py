@@ -15,7 +15,15 @@ from workloads.script.config import AUTOMATIC, MARKS, OPTIMIZER, ScriptConfig
 
 _LOADERS = re.compile(r"\b(DataLoader|Trainer|LightningDataModule)\b")
 _EXPLICIT = re.compile(r"^\s*(import|from)\s+perfsweep\b", re.MULTILINE)
-_BEFORE_TORCH = re.compile(r"\bos\.(environ|putenv)\b|\bset_start_method\b|\bimport os\.environ\b")
+_BEFORE_TORCH = re.compile(
+    r"""
+      \benvironb?\s*(?: \[[^\]\n]*\]\s*=(?!=) | \|= | \.(?:update|setdefault|pop|popitem|clear)\b )
+    | \bdel\s+(?:os\.)?environ\b
+    | =\s*os\.environ\s*(?:\#.*)?$       # another name for it, through which anything may be set
+    | \b(?:putenv|unsetenv|load_dotenv|set_start_method)\b
+    """,
+    re.VERBOSE | re.MULTILINE,
+)
 _IMPORT_PATH = re.compile(r"\bsys\.path\b")
 _ADDED = re.compile(r"\bsys\.path\.\w+\(([^\n]*)")
 _QUOTED = re.compile(r"['\"]([^'\"\n]+)['\"]")

@@ -84,6 +84,31 @@ def test_an_iteration_ends_at_the_scripts_own_marks_where_it_has_some(tmp_path: 
 
 
 @pytest.mark.parametrize(
+    ("line", "sets"),
+    [
+        ("os.environ['OMP_NUM_THREADS'] = '1'", True),
+        ("environ[name] = value", True),
+        ("os.environ.setdefault('TOKENIZERS_PARALLELISM', 'false')", True),
+        ("os.environ |= {'A': 'b'}", True),
+        ("del os.environ['A']", True),
+        ("settings = os.environ  # set below", True),
+        ("mp.set_start_method('spawn')", True),
+        ("load_dotenv()", True),
+        ("rank = int(os.environ['RANK'])", False),
+        ("if os.environ['LOCAL_RANK'] == '0': pass", False),
+        ("ddp = os.environ.get('RANK', -1) != -1", False),
+        ("environment = {**os.environ}", False),
+    ],
+)
+def test_only_a_script_that_sets_variables_needs_a_process_from_exec(
+    tmp_path: Path, line: str, sets: bool
+) -> None:
+    write(tmp_path, train=f"import os\n{line}\nimport torch\n")
+    config = ScriptConfig("train.py", folder=str(tmp_path))
+    assert Sources(config).touches_environment is sets
+
+
+@pytest.mark.parametrize(
     ("path", "message"),
     [
         ("", "workload.path is missing: name the script"),

@@ -1,0 +1,186 @@
+"""Does a loop say the same of a toggle as a script and as a class? Five loops, each measured through both doors.
+
+    python tests/benchmarks/table_doors.py [--rounds 8] [--folder FOLDER]
+
+Both doors train the same model on the same rows; each is one sweep. Prints an effect's interval through either
+door and whether the two overlap. Finished sweeps in the folder are read again and not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+MODELS = """
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import TensorDataset
+
+class Attention(nn.Module):
+    def __init__(self, width=64, heads=4):
+        super().__init__()
+        self.embed, self.norm = nn.Embedding(97, width), nn.LayerNorm(width)
+        self.attend = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.out = nn.Linear(width, 97)
+
+    def forward(self, x):
+        y = self.norm(self.embed(x))
+        return self.out(y + self.attend(y, y, y, need_weights=False)[0]).flatten(0, 1)
+
+class Recurrent(nn.Module):
+    def __init__(self, width=96):
+        super().__init__()
+        self.embed, self.cells, self.out = nn.Embedding(97, width), nn.LSTM(width, width), nn.Linear(width, 97)
+
+    def forward(self, x):
+        return self.out(self.cells(self.embed(x).transpose(0, 1))[0]).transpose(0, 1).flatten(0, 1)
+
+def perceptron():
+    layers = [nn.Linear(64, 256), nn.GELU(), *(nn.Linear(256, 256), nn.GELU()) * 6, nn.Linear(256, 10)]
+    return nn.Sequential(*layers), torch.randn(4096, 64), torch.randint(10, (4096,))
+
+def convolutions():
+    layers = [nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3, 2), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10)]
+    model = nn.Sequential(*layers)
+    model(torch.zeros(1, 1, 28, 28))
+    return model, torch.randn(2048, 1, 28, 28), torch.randint(10, (2048,))
+
+def attention():
+    return Attention(), torch.randint(97, (2048, 32)), torch.randint(97, (2048, 32))
+
+def recurrent():
+    return Recurrent(), torch.randint(97, (2048, 24)), torch.randint(97, (2048, 24))
+
+def deep():
+    layers = [layer for _ in range(60) for layer in (nn.Linear(48, 48), nn.Tanh())]
+    return nn.Sequential(*layers, nn.Linear(48, 10)), torch.randn(4096, 48), torch.randint(10, (4096,))
+
+def built(name):
+    model, rows, targets = globals()[name]()
+    return model, TensorDataset(rows, targets)
+
+def loss(model, rows, targets):
+    return cross_entropy(model(rows), targets.flatten())
+"""
+
+SCRIPT = """
+import torch
+from torch.utils.data import DataLoader
+from models import built, loss
+
+torch.manual_seed(0)
+model, rows = built("{name}")
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for epoch in range(1000):
+    for batch in DataLoader(rows, 32, shuffle=True, drop_last=True):
+        optimizer.zero_grad()
+        value = loss(model, *batch)
+        value.backward()
+        optimizer.step()
+"""
+
+CLASSES = """
+from dataclasses import dataclass
+
+import torch
+from models import built, loss
+from workloads.training import Parts, Training, shared_toggles
+
+@dataclass
+class Config:
+    name: str = ""
+    batch_size: int = 32
+    loop: str = "perceptron"
+
+class Loop(Training):
+    Config = Config
+    toggles = shared_toggles("amp", "compile", "optimizer", "num_workers")
+
+    def build(self, config, levels, context):
+        model, rows = built(config.loop)
+        make = lambda parameters, **how: torch.optim.AdamW(parameters, lr=1e-3, **how)
+        return Parts(model=model, data=rows, loss=loss, optimizer=make)
+"""
+
+LOOPS = ("perceptron", "convolutions", "attention", "recurrent", "deep")
+LEVELS = {"amp": "bf16", "compile": "default", "optimizer": "fused", "num_workers": "2"}
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A ratio of times minus one, with its 95 % interval, in percent."""
+
+    effect: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.effect:+7.1f} % [{self.low:+7.1f}, {self.high:+7.1f}]"
+
+    def overlaps(self, other: Interval) -> bool:
+        """Whether both hold some value."""
+        return self.low <= other.high and other.low <= self.high
+
+
+def write(folder: Path) -> None:
+    """The loops, as scripts and as a class."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "models.py").write_text(MODELS)
+    (folder / "classes.py").write_text(CLASSES)
+    for name in LOOPS:
+        (folder / f"{name}.py").write_text(SCRIPT.format(name=name))
+
+
+def measured(folder: Path, name: str, door: str, rounds: int) -> dict[str, Interval]:
+    """The effects of a loop's levels through one door."""
+    workload = {
+        "script": ("workload=script", f"workload.path={name}.py"),
+        "class": ("workload=classes:Loop", f"workload.loop={name}"),
+    }[door]
+    axes = (f"axes.{toggle}=[{level}]" for toggle, level in LEVELS.items())
+    measure = (f"measure.rounds={rounds}", "measure.iterations=40", "measure.warmup_max=60")
+    subprocess.run(
+        [*(sys.executable, "-m", "perfsweep", "sweep"), *workload, f"name={name}-{door}", *axes, *measure],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    return dict(effects(folder / "runs" / f"{name}-{door}"))
+
+
+def effects(runs: Path) -> Iterator[tuple[str, Interval]]:
+    """The effects that a sweep's table holds."""
+    for row in pl.read_parquet(runs / "tables" / "effects.parquet").iter_rows(named=True):
+        yield row["toggle"], Interval(*(100 * (row[one] - 1) for one in ("ratio", "low", "high")))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "doors")
+    options = parser.parse_args()
+    folder = options.folder.resolve()
+    write(folder)
+    for name in LOOPS:
+        script, loop = (measured(folder, name, door, options.rounds) for door in ("script", "class"))
+        for toggle, level in LEVELS.items():
+            verdict = "overlap" if script[toggle].overlaps(loop[toggle]) else "APART"
+            print(
+                f"{name:13} {toggle + '=' + level:20} {script[toggle]}   {loop[toggle]}   {verdict}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
