@@ -32,6 +32,7 @@ from pipelines.plan import power
 from pipelines.publish import publish as publishing
 from pipelines.report import html, markdown
 from pipelines.report.notebook import Comparison, Report
+from pipelines.store import kept
 from pipelines.store import progress as stored
 from pipelines.store import provenance as origin
 from pipelines.store.progress import Progress
@@ -133,6 +134,20 @@ class Planned:
         timed = TimedNumbers(manifest, stored.read_progress(self.sweep.folder, manifest))
         return {pack.id for pack in manifest.packs if timed.missing(pack)}
 
+    def unkept(self) -> set[str]:
+        """Name the packs with arms whose results are still to be kept.
+
+        Raises
+        ------
+        ConfigError
+            The folder of one holds something already.
+        """
+        manifest = self.sweep.manifest
+        progress = stored.read_progress(self.sweep.folder, manifest)
+        awaited = kept.arms_without(manifest, progress, frozenset(map(Outcome, self.command.retry)))
+        kept.refuse_taken(manifest, awaited)
+        return kept.packs_with(awaited, manifest)
+
 
 class Watch:
     """What is told of a sweep while it is measured; this one keeps silent."""
@@ -214,8 +229,8 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
         launch.prepare(folder, manifest, planned.config_text)
         unfinished = planned.unfinished()
         watch.begins(planned, unfinished)
-        unchecked = planned.unchecked()
-        packs = [pack for pack in manifest.packs if unfinished[pack.id] or pack.id in unchecked]
+        lacking = planned.unchecked() | planned.unkept()
+        packs = [pack for pack in manifest.packs if unfinished[pack.id] or pack.id in lacking]
         if not packs:
             return {}
         retry = tuple(command.retry)

@@ -17,11 +17,12 @@ from pipelines.execution import launch, progress_display
 from pipelines.execution.pack import PackRun
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan import plan
-from pipelines.store import provenance
+from pipelines.store import kept, provenance
 from pipelines.store.progress import StoredTrial
-from pipelines.store.records import Manifest, SweepFolder, TrialRecord, read_iterations
+from pipelines.store.records import Kind, Manifest, SweepFolder, TrialRecord, read_iterations
 from pipelines.terminal import console_here
 from pipelines.trial import environment
+from pipelines.trial.regions import UNITS
 
 
 def run(cfg: DictConfig) -> int:
@@ -29,16 +30,25 @@ def run(cfg: DictConfig) -> int:
     command: RunCommand = validation.typed(cfg, RunCommand)
     console = console_here()
     single = SweepCommand(
-        workload=command.workload, toggles=command.toggles, measure=command.measure, runs=command.runs
+        workload=command.workload,
+        toggles=command.toggles,
+        measure=command.measure,
+        runs=command.runs,
+        keep=command.keep,
+        keep_iterations=command.keep_iterations,
     )
     manifest = plan.single_arm(single, environment.device_facts())
     folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
     stage = progress_display.Stage(folder, manifest.arms[0])
     with launch.locked(folder):
+        kept.refuse_taken(manifest, manifest.arms)
         launch.prepare(folder, manifest, provenance.sweep_yaml(cfg))
         with console.status(stage) if console.is_terminal else nullcontext():
-            trial = PackRun(folder, manifest, manifest.packs[0]).single()
-    return _show_trial(console, manifest, trial)
+            pack = PackRun(folder, manifest, manifest.packs[0])
+            trials = [pack.single()]
+            if manifest.sweep.keep and not trials[0].record.failure:
+                trials.append(pack.again(manifest.arms[0], Kind.RESULT))
+    return max(_show_trial(console, manifest, trial) for trial in trials)
 
 
 def _show_trial(console: Console, manifest: Manifest, trial: StoredTrial) -> int:
@@ -51,10 +61,21 @@ def _show_trial(console: Console, manifest: Manifest, trial: StoredTrial) -> int
             console.print(record.failure.where, highlight=False, markup=False)
         console.print(f"log: {trial.folder / 'log.txt'}", highlight=False)
         return SOME_FAILED
+    if record.kind is Kind.RESULT:
+        console.print(_kept_line(manifest, record), highlight=False, soft_wrap=True)
+        return DONE
     console.print(_parts(f"{manifest.sweep.workload}: {label}", read_iterations(trial.folder)))
     for line in _trial_lines(record, trial.folder):
         console.print(line, highlight=False)
     return DONE
+
+
+def _kept_line(manifest: Manifest, record: TrialRecord) -> str:
+    """Say where results lie, and the figures of them that the workload knows."""
+    assert manifest.sweep.keep and manifest.sweep.declared
+    numbers = [f"{name} {value:.6g}" for name, value in record.numbers.items() if name != UNITS]
+    told = "".join(f", {number}" for number in numbers)
+    return f"kept in {manifest.sweep.keep.folder}: {record.units:g} {manifest.sweep.declared.unit}s{told}"
 
 
 def _parts(title: str, arrays: dict[str, np.ndarray]) -> Table:

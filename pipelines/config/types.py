@@ -107,6 +107,8 @@ class FrontierConfig:
 
 _WORKLOAD = "Name from `perfsweep list` or package.module:Class; its own fields are workload.FIELD."
 _TOGGLES = "Levels off their baseline, as toggles.NAME=LEVEL; alone, the name of a preset."
+_KEEP = "Folder into which the workload writes what one takes home: results, checkpoints; null: nothing."
+_KEEP_ITERATIONS = "Iterations of a training before that; 0: as many as are timed. A job runs to its end."
 _RUNS = "Folder that holds the folders of sweeps."
 
 
@@ -121,6 +123,8 @@ class SweepCommand:
     tracking: TrackingConfig = option(TrackingConfig, "What is published to W&B.")
     cluster: ClusterConfig = option(ClusterConfig, "Where packs run.")
     sweep: SweepConfig = option(SweepConfig, "Which arms are measured.")
+    keep: str | None = option(None, _KEEP)
+    keep_iterations: int = option(0, _KEEP_ITERATIONS)
     runs: str = option("runs", _RUNS)
     name: str | None = option(None, "Name of the sweep's folder; null: WORKLOAD-SWEEP.")
     dry_run: bool = option(False, "Show the plan and what would be submitted, and start nothing.")
@@ -138,6 +142,8 @@ class RunCommand:
     workload: Any = option(REQUIRED, _WORKLOAD)
     toggles: dict[str, Any] = option(dict, _TOGGLES)
     measure: MeasureConfig = option(MeasureConfig, "How trials measure.")
+    keep: str | None = option(None, _KEEP)
+    keep_iterations: int = option(0, _KEEP_ITERATIONS)
     runs: str = option("runs", _RUNS)
 
 

@@ -23,6 +23,7 @@ from pipelines.parity.evidence import Agreement
 from pipelines.publish.between_rounds import Feeder
 from pipelines.store import code_snapshot
 from pipelines.store.attempts import Superseded, claim, stop_if_superseded
+from pipelines.store.kept import arms_without, kept_folder
 from pipelines.store.progress import StoredTrial, read_progress
 from pipelines.store.records import (
     REPEAT,
@@ -84,6 +85,7 @@ class PackRun:
             for kind in (Kind.COUNTING, Kind.EVIDENCE):  # what the first compiles, the second need not
                 self.support(self.manifest.arm(arm_id), kind)
         self._seeds()
+        self._results()
         tried: set[int] = set()
         while (number := self._next(tried)) is not None:
             tried.update(self.progress.together(number))
@@ -135,6 +137,13 @@ class PackRun:
                     done = wanted
         for reference in agreement.repeats_wanted(self.pack):
             self.support(self.manifest.arm(reference), Kind.EVIDENCE, REPEAT)
+
+    def _results(self) -> None:
+        """What a person takes home of every arm that can run, where that is asked for."""
+        for arm in arms_without(self.manifest, self.progress, self.retry):
+            if arm.id in self.pack.arms:
+                self._trial(arm, Kind.RESULT, None)
+                self.advanced = True
 
     def _courses(self) -> None:
         """What the numbers of timing trials are held against, at the iterations where those ended."""
@@ -206,6 +215,8 @@ class PackRun:
     ) -> tuple[TrialSpec, dict[str, str]]:
         """Build a trial's spec, and the variables its levels need."""
         own |= {"round": number, "attempt": self.attempt, "replicate": replicate}
+        if kind is Kind.RESULT:
+            own["keep"] = kept_folder(self.manifest, arm)
         if kind is Kind.TIMING:
             own["server"] = self._servers.seed
         world, env = self._process_of(arm)

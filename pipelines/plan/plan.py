@@ -7,6 +7,7 @@ import hashlib
 import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pipelines.config import validation
@@ -16,7 +17,7 @@ from pipelines.plan import designs
 from pipelines.plan.arms import Space
 from pipelines.plan.designs import Assignment, Design, PlannedEffect
 from pipelines.plan.fractional import fractional
-from pipelines.store.records import PLACEBO, Arm, Effect, Manifest, Pack, Refused, Sweep
+from pipelines.store.records import PLACEBO, Arm, Effect, Keep, Manifest, Pack, Refused, Sweep
 from pipelines.trial.identity import arm_id, code_digest
 from workloads import registry
 from workloads.api import Device, Workload
@@ -64,6 +65,7 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         code=code,
         references=named,
         tracking=command.tracking,
+        keep=_keep(command, cls),
     )
     rows = tuple(Refused(**dataclasses.asdict(r)) for r in refused)
     return Manifest(sweep=sweep, arms=tuple(ids.values()), effects=effects, packs=packs, refused=rows)
@@ -85,6 +87,7 @@ def single_arm(command: SweepCommand, device: Device) -> Manifest:
     arm = Arm(id=arm_id(name, config, levels, code), label=space.label(levels), levels=levels)
     start = "exec" if cls.needs_exec(levels) else "fork"
     own = {"name": f"run-{folder_name(cls, name)}", "references": {arm.label: arm.id}}
+    own["keep"] = _keep(command, cls)
     sweep = _sweep(cls, config, [arm], workload=name, measure=_measure(command, space), code=code, **own)
     pack = Pack(id="p000", orders=((arm.id,),), start=start)
     return Manifest(sweep=sweep, arms=(arm,), effects=(), packs=(pack,))
@@ -110,6 +113,15 @@ def _measure(command: SweepCommand, space: Space) -> MeasureConfig:
     """How trials measure, less what a toggle of the sweep decides."""
     owned = any(toggle.owns_allocator for toggle in space.toggles.values())
     return dataclasses.replace(command.measure, allocator="system") if owned else command.measure
+
+
+def _keep(command: SweepCommand, cls: type[Workload]) -> Keep | None:
+    if command.keep is None:
+        return None
+    if cls.keep is Workload.keep:
+        raise ConfigError(f"keep={command.keep}: {cls.__name__} has nothing to keep; see perfsweep describe")
+    folder = str(Path(command.keep).expanduser().absolute())
+    return Keep(folder=folder, iterations=command.keep_iterations or command.measure.iterations)
 
 
 def _sweep(cls: type[Workload], config: Any, arms: Iterable[Arm], **fields: Any) -> Sweep:

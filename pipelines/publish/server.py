@@ -77,7 +77,11 @@ def probe(
     )
     asking.start()
     asking.join(seconds)
-    return answers[0] if answers else Account(problem=f"{url} gave no answer within {seconds:g} s")
+    return answers[0] if answers else Account(problem=_silent(url, seconds))
+
+
+def _silent(url: str, seconds: float) -> str:
+    return f"{url} gave no answer within {seconds:g} s"
 
 
 def _ask(url: str, key: str | None, entity: str | None, seconds: float) -> Account:
@@ -95,6 +99,8 @@ def _ask(url: str, key: str | None, entity: str | None, seconds: float) -> Accou
             problem = f"{url} refused the API key ({error.code}); log in again with `wandb login`"
     except urllib.error.URLError as error:
         problem = f"{url} cannot be reached ({_reason(error)}); check the network or tracking.base_url"
+    except TimeoutError:
+        problem = _silent(url, seconds)
     except ConnectionError:
         problem = f"{url} dropped the connection; is a W&B server there?"
     except (OSError, ValueError, http.client.HTTPException):

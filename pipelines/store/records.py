@@ -46,6 +46,7 @@ from pipelines.store.schema import (
     Effect,
     Event,
     Failure,
+    Keep,
     Kind,
     Manifest,
     Outcome,
@@ -66,6 +67,7 @@ __all__ = [
     "Effect",
     "Event",
     "Failure",
+    "Keep",
     "Kind",
     "Manifest",
     "Outcome",
@@ -93,7 +95,7 @@ _NUMBERS, _PARTS = "numbers", "parts"  # evidence.npz keeps these as JSON texts 
 AnyRow = TypeVar("AnyRow", bound=StoredValue)
 
 _TRIAL_NAME = re.compile(
-    r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence(?:\d*|again)|course\d*|counting|profile)-a(?P<attempt>\d+)$"
+    r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence(?:\d*|again)|course\d*|counting|result|profile)-a(?P<attempt>\d+)$"
 )
 
 

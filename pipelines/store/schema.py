@@ -37,6 +37,7 @@ class Kind(StrEnum):
     TIMING = "timing"
     COUNTING = "counting"
     EVIDENCE = "evidence"
+    RESULT = "result"  # what a person takes home
     COURSE = "course"  # the numbers of evidence, at the iterations that timing trials ended at
     PROFILE = "profile"
 
@@ -147,6 +148,13 @@ class Declared(StoredValue):
         return next(level for level in self.levels[toggle] if level.value == value)
 
 
+class Keep(StoredValue):
+    """Where the workload writes what a person takes home, and after how many iterations of a training."""
+
+    folder: str
+    iterations: int
+
+
 class Sweep(StoredValue):
     """What all trials of a sweep share."""
 
@@ -162,6 +170,7 @@ class Sweep(StoredValue):
     declared: Declared | None = None  # None: planned before it was kept
     sources: tuple[str, ...] = ()  # the user's files that jobs run copies of
     tracking: TrackingConfig = TrackingConfig()
+    keep: Keep | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -215,6 +224,7 @@ class TrialSpec(StoredValue):
     server: int | None = None  # timing trials: seed of the draw that they share
     replicate: int = 0  # evidence and course trials: the seed's offset from `measure.seed`, or `REPEAT`
     numbers_at: tuple[int, ...] = ()  # course trials: iterations at which numbers are asked
+    keep: Keep | None = None  # result trials
     replay: str | None = None  # evidence trials: folder with states of the reference
 
     @property

@@ -44,7 +44,7 @@ from pipelines.trial.memory_snapshot import is_oom, keep_on_oom
 from pipelines.trial.parent import Reply, die_with_parent
 from pipelines.trial.regions import Timing, prepare_collector, timing_trial
 from pipelines.trial.step_logging import BufferedLog, LiveLog
-from pipelines.trial.untimed import counting_trial, course_trial, evidence_trial
+from pipelines.trial.untimed import counting_trial, course_trial, evidence_trial, result_trial
 from workloads.api import Context, Device, Level, Workload
 from workloads.errors import ConfigError, UnsupportedHere
 
@@ -146,6 +146,7 @@ MEASURE = {
     Kind.COUNTING: counting_trial,
     Kind.EVIDENCE: evidence_trial,
     Kind.COURSE: course_trial,
+    Kind.RESULT: result_trial,
 }
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from pipelines.store import kept
 from pipelines.store.records import TrialSpec, write_evidence, write_status
 from pipelines.trial import replay
 from pipelines.trial.counters import CompileCounting, Counting, CountingGc
 from pipelines.trial.device_activity import DeviceActivity
 from pipelines.trial.regions import MetricLog, clock_of, iterate, numbers_of, whole_cadences, writes
 from workloads.api import Device, Evidence, NullClock, Workload
+from workloads.errors import ConfigError
 
 
 def counting_trial(
@@ -104,6 +107,33 @@ def course_trial(
         reached = iterations
         course[reached] = numbers_of(workload)
     return {"units": workload.progress(), "course": course, "reached": reached}
+
+
+def result_trial(
+    workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
+) -> dict[str, Any]:
+    """Run to the end of the job, or as long as asked, and have the results written where a person wants them.
+
+    What breaks off while it is written stays beside that folder, under another name.
+    """
+    assert spec.keep is not None
+    target = Path(spec.keep.folder)
+    write_status(folder, "running to the end")
+    if writes(spec):
+        kept.create(target)
+    iterate(workload, NullClock(), spec.keep.iterations)
+    partial = target.with_name(target.name + kept.PARTIAL)
+    if writes(spec):
+        shutil.rmtree(partial, ignore_errors=True)
+        kept.create(partial)
+    try:
+        workload.keep(partial)
+        if writes(spec):
+            target.rmdir()
+            partial.rename(target)
+    except OSError as error:
+        raise ConfigError(f"keep={target}: {error.strerror}; what was written lies in {partial}") from error
+    return {"units": workload.progress(), "numbers": numbers_of(workload), "reached": spec.keep.iterations}
 
 
 def begin_evidence(workload: Workload) -> None:

@@ -1,9 +1,9 @@
-"""Does a loop say the same of a toggle as a script and as a class? Five loops, each measured through both doors.
+"""Does a loop say the same of a toggle as a script and as a class? Five loops through both doors.
 
     python tests/benchmarks/table_doors.py [--rounds 8] [--folder FOLDER]
 
-Both doors train the same model on the same rows; each is one sweep. Prints an effect's interval through either
-door and whether the two overlap. Finished sweeps in the folder are read again and not measured again.
+Both doors train the same model on the same rows; each is one sweep. Prints an effect's interval through
+either door and whether the two overlap. Finished sweeps in the folder are read again and not measured again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Attention(nn.Module):
 class Recurrent(nn.Module):
     def __init__(self, width=96):
         super().__init__()
-        self.embed, self.cells, self.out = nn.Embedding(97, width), nn.LSTM(width, width), nn.Linear(width, 97)
+        self.embed, self.cells = nn.Embedding(97, width), nn.LSTM(width, width)
+        self.out = nn.Linear(width, 97)
 
     def forward(self, x):
         return self.out(self.cells(self.embed(x).transpose(0, 1))[0]).transpose(0, 1).flatten(0, 1)
@@ -49,8 +50,8 @@ def perceptron():
     return nn.Sequential(*layers), torch.randn(4096, 64), torch.randint(10, (4096,))
 
 def convolutions():
-    layers = [nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3, 2), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10)]
-    model = nn.Sequential(*layers)
+    seen = [nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3, 2), nn.ReLU()]
+    model = nn.Sequential(*seen, nn.Flatten(), nn.LazyLinear(10))
     model(torch.zeros(1, 1, 28, 28))
     return model, torch.randn(2048, 1, 28, 28), torch.randint(10, (2048,))
 

@@ -190,7 +190,8 @@ class Ledger:
             )
         if self.over(1.0):
             write(
-                f"OVER BUDGET: {self.spent_s:.0f} s, and {self.all_s:g} are meant; {SLACK * self.all_s:g} fail",
+                f"OVER BUDGET: {self.spent_s:.0f} s, and {self.all_s:g} are meant; "
+                f"{SLACK * self.all_s:g} fail",
                 red=True,
             )
 

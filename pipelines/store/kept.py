@@ -1,0 +1,80 @@
+"""Where results that a person takes home lie: one folder, or one in it for each arm of a sweep."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable
+from pathlib import Path
+
+from pipelines.store.progress import Progress
+from pipelines.store.schema import Arm, Keep, Kind, Manifest, Outcome
+from workloads.errors import ConfigError
+
+PARTIAL = ".partial"
+"""Behind the name of a folder that is still written, or whose writing broke off."""
+
+
+def kept_folder(manifest: Manifest, arm: Arm) -> Keep | None:
+    """Name the folder of one arm's results; None where nothing is to be kept."""
+    keep = manifest.sweep.keep
+    if keep is None or len(manifest.arms) == 1:
+        return keep
+    plain = re.sub(r"[^A-Za-z0-9._=+-]+", "-", arm.label)
+    return keep.model_copy(update={"folder": str(Path(keep.folder) / f"{plain}-{arm.id[:6]}")})
+
+
+def arms_without(
+    manifest: Manifest, progress: Progress, retry: Container[Outcome] = frozenset()
+) -> list[Arm]:
+    """List the arms whose results are still to be kept; what cannot run has none, nor have placebos."""
+    if manifest.sweep.keep is None:
+        return []
+    return [arm for arm in manifest.arms if not arm.placebo and _awaited(manifest, arm, progress, retry)]
+
+
+def _awaited(manifest: Manifest, arm: Arm, progress: Progress, retry: Container[Outcome]) -> bool:
+    evidence, result = (progress.other.get((arm.id, kind)) for kind in (Kind.EVIDENCE, Kind.RESULT))
+    if evidence is not None and evidence.record.outcome is not Outcome.OK:
+        return False
+    if result is None or result.record.outcome in retry:
+        return True
+    keep = kept_folder(manifest, arm)
+    elsewhere = keep is not None and not any(Path(keep.folder).glob("*"))  # than the last time
+    return result.record.outcome is Outcome.OK and elsewhere
+
+
+def packs_with(arms: Iterable[Arm], manifest: Manifest) -> set[str]:
+    """Name the packs that have any of the arms."""
+    awaited = {arm.id for arm in arms}
+    return {pack.id for pack in manifest.packs if awaited & set(pack.arms)}
+
+
+def refuse_taken(manifest: Manifest, arms: Iterable[Arm]) -> None:
+    """Refuse to begin what would end by overwriting something.
+
+    Raises
+    ------
+    ConfigError
+        The folder of an arm's results holds something, or cannot be made.
+    """
+    for arm in arms:
+        if keep := kept_folder(manifest, arm):
+            create(Path(keep.folder))
+
+
+def create(folder: Path) -> Path:
+    """Make an empty folder, or take one that is there.
+
+    Raises
+    ------
+    ConfigError
+        It holds something, or cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        full = any(folder.iterdir())
+    except OSError as error:
+        raise ConfigError(f"keep={folder}: {error.strerror}; name a folder that can be written") from error
+    if full:
+        raise ConfigError(f"keep={folder}: holds something already; name another folder, or empty this one")
+    return folder
