@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from documented import PAGES, ROOT, blocks, commands
 
 from pipelines import cli
@@ -24,8 +25,15 @@ from pipelines.search import factors, ladders
 from slurm.site import Shape
 from workloads.api import Device
 
-PERFSWEEP = [(page, words) for page in PAGES for words in commands(page, "perfsweep")]
-MAKE = [(page, words) for page in PAGES for words in commands(page, "make")]
+
+def documented(program: str) -> list[ParameterSet]:
+    """Every call that the pages show, with the first page that does; those of pages of results are slow."""
+    shown = {tuple(words): page for page in reversed(PAGES) for words in commands(page, program)}
+    slow = {page: pytest.mark.slow if page.parent.name == "results" else () for page in shown.values()}
+    return [pytest.param(page, list(words), marks=slow[page]) for words, page in shown.items()]
+
+
+PERFSWEEP, MAKE = documented("perfsweep"), documented("make")
 GPU = Device("cuda", 1, "a GPU", 2**36, (9, 0), 8, True)
 
 
@@ -39,19 +47,29 @@ def shown(value: object) -> str:
     )
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder with the files that the pages tell to write, and one that init has made."""
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the pages tell to write, and what init and new have made."""
+    folder = tmp_path_factory.mktemp("prepared")
     for page in PAGES:
         for block in blocks(page):
             if block.file:
-                (tmp_path / block.file).parent.mkdir(parents=True, exist_ok=True)
-                (tmp_path / block.file).write_text(block.text)
+                (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / block.file).write_text(block.text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for command in (["init", "."], ["new", "my_workload"]):
+            with pytest.raises(SystemExit):
+                cli.main(command)
+    return folder
+
+
+@pytest.fixture
+def folder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the prepared folder, in which a person would stand."""
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    for command in (["init", "."], ["new", "my_workload"]):
-        with pytest.raises(SystemExit):
-            cli.main(command)
     return tmp_path
 
 
@@ -185,7 +203,8 @@ READ_ONLY = [
 @pytest.mark.slow
 def test_the_commands_of_the_readme_do_what_they_say(tmp_path: Path) -> None:
     """Those that look, and the demo sweep with everything that is done with it afterwards."""
-    known = [words for page, words in PERFSWEEP if page.name in ("README.md", "toggles.md", "slurm.md")]
+    pages = [page for page in PAGES if page.name in ("README.md", "toggles.md", "slurm.md")]
+    known = [words for page in pages for words in commands(page, "perfsweep")]
     for words in READ_ONLY:
         assert words in known, f"{words} is documented no more"
         perfsweep(words, tmp_path)

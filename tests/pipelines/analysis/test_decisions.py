@@ -39,6 +39,7 @@ def test_equal_arms_are_called_different_in_at_most_five_per_cent_of_sweeps(
     assert np.mean([not silent(times) for times in sweeps]) <= 0.06
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [2, 3, 5])
 def test_equal_arms_on_servers_are_called_different_in_at_most_five_per_cent_of_sweeps(servers: int) -> None:
     sweeps = PROCESSES.sweep(np.random.default_rng(22), 300, [0.0] * 6, rounds=5 * servers, servers=servers)
@@ -50,6 +51,7 @@ def test_mutant_turns_taken_for_fresh_processes_call_equal_arms_different() -> N
     assert np.mean([not silent(times, 0, margin=0.0) for times in sweeps]) > 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [3, 5])
 def test_intervals_over_servers_cover_planted_effects(servers: int) -> None:
     planted = [-0.10, 0.0, 0.03]

@@ -36,6 +36,7 @@ def check(name: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     return int(exit_.value.code or 0), " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_workload_passes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, out = check(name, capsys)

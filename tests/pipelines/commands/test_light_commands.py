@@ -64,6 +64,7 @@ def test_a_dashboard_is_built_without_the_workload(measured: SweepFolder) -> Non
     assert file.stat().st_size
 
 
+@pytest.mark.slow
 def test_a_sweep_is_compared_without_the_workload_as_with_it(measured: SweepFolder) -> None:
     compared(measured, measured.read_manifest())
     tables = [measured.tables_dir / f"{name}.parquet" for name in ("effects", "arms")]

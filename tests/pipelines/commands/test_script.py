@@ -81,6 +81,7 @@ def looked(folder: Path, text: str, *words: str) -> int:
     return end.value.code
 
 
+@pytest.mark.slow
 def test_what_a_script_raises_is_told_with_its_line_and_a_log(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,6 +64,7 @@ def simulated(**changes) -> SimulatedLaunch:
     return SimulatedLaunch(cost, **{"peak_of": memory, "noise": 0.01, "spikes": 0.0, **changes})
 
 
+@pytest.mark.slow
 def test_an_interrupted_search_says_what_it_learnt_and_the_same_command_finishes_and_keeps_a_preset(
     at: Shell,
 ) -> None:
@@ -301,6 +302,7 @@ def test_a_real_search_ends_with_a_verdict_and_never_keeps_what_changes_results(
         assert "wrong" not in yaml.safe_load(preset.read_text())
 
 
+@pytest.mark.slow
 def test_a_trial_that_needs_more_memory_than_it_may_ends_as_out_of_memory(at: Shell) -> None:
     status, out = at(
         *(

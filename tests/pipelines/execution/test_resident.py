@@ -47,6 +47,7 @@ def timings(run: PackRun, label: str = "baseline") -> dict[int, TrialRecord]:
     return found
 
 
+@pytest.mark.slow
 def test_rounds_of_one_generation_share_one_warm_up_and_the_next_generation_has_its_own(
     command, prepared: Prepare
 ) -> None:
@@ -70,6 +71,7 @@ def test_turns_of_two_arms_never_overlap(command, prepared: Prepare) -> None:
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(turns))
 
 
+@pytest.mark.slow
 def test_generations_not_turns_are_what_an_interval_counts(command, prepared: Prepare) -> None:
     run = prepared(command(WORK, measure=RESIDENT))
     run.run()

@@ -64,6 +64,7 @@ def test_noise_far_below_the_margin_is_equivalent_after_the_planned_seeds(result
     assert results["fair"][1] == 5
 
 
+@pytest.mark.slow
 def test_a_shift_beyond_the_margin_is_different_and_never_ranked(results) -> None:
     assert parity_of(results, "biased") is ParityVerdict.DIFFERENT
     assert results["biased"][0].verdict is Verdict.DIFFERENT
@@ -71,16 +72,19 @@ def test_a_shift_beyond_the_margin_is_different_and_never_ranked(results) -> Non
     assert "score moves by +5" in results["biased"][0].note
 
 
+@pytest.mark.slow
 def test_noise_above_the_margin_gets_three_more_seeds_and_then_stays_unchecked(results) -> None:
     assert parity_of(results, "wide") is ParityVerdict.UNCHECKED
     assert results["wide"][1] == 8
     assert "pairs would decide" in results["wide"][0].note
 
 
+@pytest.mark.slow
 def test_equal_draws_are_identical(results) -> None:
     assert parity_of(results, "same") is ParityVerdict.IDENTICAL
 
 
+@pytest.mark.slow
 def test_the_reference_has_the_seeds_of_the_arm_that_needs_most_and_each_once(results) -> None:
     assert results["own"][1] == 8 + 1, "and one repeat, since an arm is different"
 

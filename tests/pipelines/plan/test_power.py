@@ -41,6 +41,7 @@ def test_the_plan_of_servers_with_several_rounds_sees_what_stays_within_them_too
     assert servers.effect > power.power(planned(command, design, rounds=10)).effect
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [4, 8])
 def test_an_effect_of_the_planned_size_is_found_in_four_sweeps_of_five(command, rounds: int) -> None:
     axes = {"work": ["single"], "sign": ["wrong"], "half": ["on"], "idle": ["on"], "slab": [2, 3]}

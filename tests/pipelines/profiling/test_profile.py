@@ -251,6 +251,7 @@ def command(*words: str) -> int:
     return int(str(exit_.value.code))
 
 
+@pytest.mark.slow
 def test_the_command_profiles_in_processes_of_its_own_and_compares_two_arms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -299,6 +300,7 @@ def test_an_arm_of_a_sweep_is_profiled_as_the_sweep_measured_it_and_linked_in_it
     )
 
 
+@pytest.mark.slow
 def test_an_interrupted_command_keeps_what_was_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,6 +27,7 @@ from pipelines.store.records import Kind, SweepFolder
 from workloads.errors import RecordError
 
 
+@pytest.mark.slow
 def test_publishing_again_writes_nothing_and_starts_no_process(
     copied: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:

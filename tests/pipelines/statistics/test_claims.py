@@ -214,10 +214,12 @@ def false_confirmations(sweeps: int = 300, arms: int = 6) -> float:
     return wrong / sweeps
 
 
+@pytest.mark.slow
 def test_a_gain_of_equal_arms_is_confirmed_in_at_most_five_per_cent_of_sweeps() -> None:
     assert false_confirmations() <= 0.05
 
 
+@pytest.mark.slow
 def test_mutant_rulings_by_the_plain_interval_confirm_gains_of_equal_arms(monkeypatch) -> None:
     def by_plain_interval(claimed: tuple[float, float], judgement: Judgement, log_ratio: float) -> Ruled:
         plain = judgement.interval

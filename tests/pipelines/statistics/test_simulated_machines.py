@@ -50,6 +50,7 @@ def test_mutant_an_estimator_that_ignores_servers_does_not_cover() -> None:
     assert coverage(UNEVEN, servers=2, counted=0, sweeps=100).mean() < 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", [0, 3])
 def test_an_arm_three_times_as_noisy_is_covered_and_so_are_all_where_it_is_the_base(arm: int) -> None:
     covered = coverage(TRIALS, loud={arm: 3.0})
@@ -57,6 +58,7 @@ def test_an_arm_three_times_as_noisy_is_covered_and_so_are_all_where_it_is_the_b
     assert own >= 0.92
 
 
+@pytest.mark.slow
 def test_mutant_an_estimator_that_pools_noisy_arms_does_not_cover_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -64,6 +66,7 @@ def test_mutant_an_estimator_that_pools_noisy_arms_does_not_cover_them(
     assert coverage(TRIALS, loud={3: 3.0})[2] < 0.9
 
 
+@pytest.mark.slow
 def test_speed_that_depends_on_address_bits_is_covered_over_servers() -> None:
     times = addressed(np.random.default_rng(2), 150, EFFECTS, 10, 5)
     assert 0.92 <= hits(times, EFFECTS, 5).mean() <= 0.985
@@ -78,6 +81,7 @@ def calls(machine: Machine, sweeps: int = 150) -> float:
     return float(np.mean([decided(one, 5).verdicts["1"].verdict is Verdict.SLOWER for one in times]))
 
 
+@pytest.mark.slow
 def test_four_per_cent_of_twelve_arms_is_called_with_and_without_spikes() -> None:
     # .92 and .87 in the long run; two errors of 150 sweeps are .05.
     assert calls(PAIRS) >= 0.86
@@ -101,6 +105,7 @@ def false_claims(times: np.ndarray, servers: int = 0, each_alone: bool = False) 
     return float(np.mean([called(one) for one in times]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("machine", "servers"), [(UNEVEN, 5), (SPIKY, 10)])
 def test_twelve_nulls_make_a_false_claim_in_at_most_seven_percent_of_sweeps(
     machine: Machine, servers: int
@@ -110,6 +115,7 @@ def test_twelve_nulls_make_a_false_claim_in_at_most_seven_percent_of_sweeps(
     assert false_claims(times, servers) <= 0.07
 
 
+@pytest.mark.slow
 def test_mutant_twelve_nulls_without_holm_make_a_false_claim_in_a_fifth_of_sweeps_or_more() -> None:
     times = TRIALS.sweep(np.random.default_rng(8), 120, [0.0] * 12, 10, 1)
     assert false_claims(times, each_alone=True) > 0.2
@@ -135,6 +141,7 @@ def rounds_until(d: np.ndarray, stop: Callable[[np.ndarray], bool]) -> np.ndarra
     return next((d[:n] for n in range(6, len(d)) if stop(d[:n])), d)
 
 
+@pytest.mark.slow
 def test_stopping_on_the_half_width_keeps_the_coverage() -> None:
     times = Machine(noise=0.03, spikes=0.0).sweep(np.random.default_rng(12), 150, [0.03], rounds=40)
     runs = [
@@ -147,6 +154,7 @@ def test_stopping_on_the_half_width_keeps_the_coverage() -> None:
     assert hits([np.exp([np.zeros(len(d)), d]) for d in runs], [0.03]).mean() >= 0.89
 
 
+@pytest.mark.slow
 def test_mutant_stopping_on_p_finds_differences_between_equal_arms() -> None:
     times = CALM.sweep(np.random.default_rng(13), 60, [0.0], rounds=24)
     runs = [rounds_until(np.log(arm / base), lambda d: (paired(d).p or 1) <= 0.05) for base, arm in times]

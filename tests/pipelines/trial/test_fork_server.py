@@ -94,6 +94,7 @@ def test_a_child_that_hangs_is_given_up_at_its_deadline(server: ForkServer, tmp_
     assert ending is not None and ending.outcome is Outcome.TIMEOUT
 
 
+@pytest.mark.slow
 def test_a_child_keeps_the_server_that_nobody_else_holds() -> None:
     assert wait([ForkServer([]).call(leave, "0")], 60) is None
 
