@@ -155,7 +155,7 @@ def test_a_damaged_or_foreign_file_is_refused_in_one_sentence(tmp_path, damage):
     elif damage == "text":
         file.write_text("no policy")
     elif damage == "pickled":
-        file.write_bytes(pickle.dumps(Foreign()))
+        file.write_bytes(pickle.dumps(Foreign(), protocol=2))
     elif damage == "folder":
         file.mkdir()
     says = (

@@ -13,8 +13,12 @@ from documented import ROOT, blocks
 from tables.prover import BEST
 
 from workloads.errors import ConfigError
-from workloads.prover import evaluate, random_policy, read_policy
+from workloads.prover import evaluate, policy_from_state_dict, random_policy, read_policy, save_policy
+from workloads.prover.data.generator import generate
+from workloads.prover.data.knowledge import KnowledgeBase
+from workloads.prover.maths.policy import Policy, PolicyShape, make_weights
 from workloads.prover.maths.results import ranked, scores
+from workloads.prover.training.imitation import trained
 from workloads.prover.workload import load
 
 FAST = {**BEST, "slab_size": 16}
@@ -95,11 +99,23 @@ def test_a_kept_policy_is_taken_up_again(kept, solve):
         assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def test_training_goes_on_from_given_weights(kept, set_up):
-    file = str(kept[1] / "policy.pt")
-    random, taught = (set_up(FAST, weights=file, imitation=passes, **ASKED) for passes in (0, 1))
-    assert not torch.equal(random.weights["out.weight"], taught.weights["out.weight"])
-    assert not taught.weights["P"][0].any()
+def test_training_goes_on_from_given_weights(set_up, tmp_path):
+    given = {"data": "countries", "size": 8, "weights": str(tmp_path / "policy.pt")}
+    save_policy(random_policy(generate("countries", 8, 0, 0.2, 0), 32, 32, 2, seed=5), tmp_path / "policy.pt")
+    first, taught = (set_up(FAST, **given, imitation=passes).weights["out.weight"] for passes in (0, 1))
+    assert 0 < (taught - first).norm() < first.norm() / 10
+
+
+def test_training_leaves_padding_zero_in_every_table(problem, tmp_path):
+    """Also in those of a third argument, which relations of two leave out."""
+    kb = KnowledgeBase.build(
+        problem("f(a,b) f(b,c) f(a,c) f(c,d) g(a,c,b)", "f(X,Y) <- f(X,Z), f(Z,Y)\nf(X,Y) <- g(X,Y,Z)"), 3
+    )
+    shape = PolicyShape(8, 8, 1)
+    before = make_weights(shape, kb.vocabulary, 0)
+    after = trained(kb, before, shape, 1, tmp_path / "policy.pt")
+    assert not torch.equal(after["P"], before["P"])
+    assert not any(after[name][0].any() for name in ("P", "U", "V", "V2"))
 
 
 def test_weights_of_other_sizes_are_refused_with_what_to_set(kept, set_up):
@@ -210,13 +226,8 @@ def keep(command, set_up, run_to_end):
     workload.keep(folder)
 
 
-def test_the_network_of_the_page_is_the_network(tmp_path, monkeypatch):
+def test_the_network_of_the_page_is_the_network():
     """Its values and logits are those of the workload's policy with the same tensors."""
-    from workloads.prover import policy_from_state_dict
-    from workloads.prover.data.generator import generate
-    from workloads.prover.data.knowledge import KnowledgeBase
-    from workloads.prover.maths.policy import Policy
-
     page = next(block.text for block in blocks(ROOT / "docs/prover.md") if block.file == "network.py")
     named = {}
     exec(page.partition("\nkb = ")[0], named)
