@@ -194,7 +194,7 @@ def test_the_page_can_be_followed_from_top_to_bottom(set_up, run_to_end, tmp_pat
     ran = []
     for block in blocks(ROOT / "docs/prover.md"):
         if block.language == "python":
-            exec(compile(block.text, block.file, "exec"), {"__name__": "page"})
+            exec(compile(block.text, str(block.file), "exec"), {"__name__": "page"})
             ran.append(block.file)
         elif block.language == "sh":
             (command,) = block.commands
