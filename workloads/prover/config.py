@@ -24,11 +24,12 @@ class ProverConfig:
     data : generator name (kinship, countries, wide) or a folder with train.txt, test.txt and rules.txt
     data_seed, size, hide, distractors : of a generator; `size` is clans, countries or entities
     arity : largest number of arguments of a relation
-    embedding, width, layers, policy_seed : the policy's sizes and the seed of its weights
-    gain : factor of the last layer, so that logits reach some hundreds, as sharp as after training, and not
-        ten or so
-    imitation : passes over shortest proofs of training queries before the evaluation; 0 leaves the policy
-        random
+    weights : file of a policy, see `workloads.prover.policy_file`; null: random weights
+    embedding, width, layers, policy_seed : the policy's sizes, and the seed of random weights
+    gain : factor of the last random layer, so that logits reach some hundreds, as sharp as after training,
+        and not ten or so
+    imitation : passes over shortest proofs of training queries before the evaluation; 0 leaves the policy as
+        it is
     queries : test queries, the first of a seeded order; null: all
     query_seed : of that order
     corruptions : candidates per query beside the query itself; null: every eligible entity
@@ -44,6 +45,7 @@ class ProverConfig:
     hide: float = 0.2
     distractors: int = 0
     arity: int = 2
+    weights: str | None = None
     embedding: int = 32
     width: int = 32
     layers: int = 2
@@ -77,9 +79,22 @@ class ProverConfig:
             self._require(
                 "modes", self.mode_names == ("head",), "head, for relations with one argument have no tail"
             )
+        self._refuse_random_weights_beside_a_file()
         # Whether a folder is there is asked where the trials run, when it is read.
         named = self.data in GENERATORS or "/" in self.data
-        self._require("data", named, f"the path of a folder, or one of: {', '.join(GENERATORS)}")
+        path = f"the path of a folder with a slash in it, such as ./{self.data}"
+        self._require("data", named, f"{path}, or one of: {', '.join(GENERATORS)}")
+
+    def _refuse_random_weights_beside_a_file(self) -> None:
+        if self.weights is None:
+            return
+        self._require("weights", bool(self.weights), "null or the path of a file")
+        for name in ("policy_seed", "gain"):
+            if getattr(self, name) != getattr(ProverConfig, name):
+                raise ConfigError(
+                    f"workload.{name}={getattr(self, name)} is about random weights, and"
+                    f" workload.weights={self.weights} gives others; leave one of them out"
+                )
 
     def _check_whole_numbers(self) -> None:
         for name in ("size", "embedding", "width", "provable_limit"):

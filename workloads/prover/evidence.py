@@ -17,6 +17,7 @@ from workloads.prover.maths.job import Job, ModeResult
 from workloads.prover.maths.results import Ranked, digest, metrics, ranked
 from workloads.prover.maths.scoring import DELTA
 from workloads.prover.maths.slab_size import processor_seconds
+from workloads.prover.ranking import averaged, metrics_of
 from workloads.prover.training.imitation import resolver_of
 
 REPORTED_STEPS = {"done_after_step_1": 1, "done_after_step_11": 11, "done_after_step_19": 19}
@@ -28,13 +29,16 @@ MOST_ROWS = 64
 
 
 def numbers(job: Job) -> dict[str, float]:
-    """Share of proofs and mean depth over candidates that no rounding can turn; nothing before the end."""
+    """MRR and Hits@k; share of proofs and mean depth over candidates that no rounding can turn.
+
+    Nothing before the end.
+    """
     if not job.results:
         return {}
     outcome = _joined([result.outcome for result in job.results.values()])
     sure = ~outcome["ambiguous"]
     means = {name: outcome[name][sure].mean() if sure.any() else 0.0 for name in ("success", "depth")}
-    return {f"{name}_unambiguous": float(mean) for name, mean in means.items()}
+    return metrics_of(job) | {f"{name}_unambiguous": float(mean) for name, mean in means.items()}
 
 
 def collect(job: Job) -> Evidence:
@@ -43,8 +47,7 @@ def collect(job: Job) -> Evidence:
     found = {mode: ranked(result.outcome, result.sizes) for mode, result in modes.items()}
     per_mode = {mode: metrics(ranks.rank) for mode, ranks in found.items()}
     numbers = {f"{name}_{mode}": value for mode, values in per_mode.items() for name, value in values.items()}
-    for name in next(iter(per_mode.values())):
-        numbers[name] = float(np.mean([values[name] for values in per_mode.values()]))
+    numbers |= averaged(list(per_mode.values()))
     outcome = _joined([result.outcome for result in modes.values()])
     numbers |= _rates(modes) | _own_errors(job, outcome)
     if not math.isnan(slope := step_slope(job.step_rows)):

@@ -7,6 +7,7 @@ import hashlib
 import random
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from workloads.prover.maths.job import Job, Task
 from workloads.prover.maths.policy import PolicyShape, Weights, macs, make_weights, weights_digest
 from workloads.prover.maths.schedule import StepFunction, bucket_sizes
 from workloads.prover.maths.slab_size import best_slab, cache_file, device_budget
+from workloads.prover.policy_file import policy_of, read_policy, save_policy
+from workloads.prover.ranking import ranks_of
 from workloads.prover.toggles import CHECKS, TOGGLES
 from workloads.prover.training.imitation import trained
 from workloads.training.precision import set_tf32, tf32_is_on
@@ -46,6 +49,7 @@ class Prover(JobOfPasses, Workload):
     checks = CHECKS
     shape = "job"
     unit = "candidate"
+    paths = ("weights",)
 
     def __init__(self) -> None:
         self._endings = contextlib.ExitStack()
@@ -101,12 +105,23 @@ class Prover(JobOfPasses, Workload):
 
     def _weights(self) -> Weights:
         config = self.config
-        weights = make_weights(self.shape_of_policy, self.kb.vocabulary, config.policy_seed, config.gain)
+        weights = self._first_weights()
         if not config.imitation:
             return weights
         key = f"{self.kb.digest()} {weights_digest(weights)} {self.shape_of_policy} {config.imitation}"
         file = self.context.cache_dir / f"prover-policy-{hashlib.sha256(key.encode()).hexdigest()[:16]}.pt"
         return trained(self.kb, weights, self.shape_of_policy, config.imitation, file)
+
+    def _first_weights(self) -> Weights:
+        """Weights before any imitation: those of a file, or random ones."""
+        config, shape, vocabulary = self.config, self.shape_of_policy, self.kb.vocabulary
+        if config.weights is None:
+            return make_weights(shape, vocabulary, config.policy_seed, config.gain)
+        policy = read_policy(config.weights, where=f"workload.weights={config.weights}")
+        if policy.shape != shape:
+            own = " ".join(f"workload.{name}={size}" for name, size in asdict(policy.shape).items())
+            raise ConfigError(f"{policy.where} is a network of other sizes; set {own}")
+        return policy.weights_for(vocabulary)
 
     def _phase(self, name: str) -> AbstractContextManager[Any]:
         return self.clock.phase(name)
@@ -231,12 +246,30 @@ class Prover(JobOfPasses, Workload):
         self.task.traces = True
 
     def numbers(self) -> dict[str, float]:
-        """Candidates that were proved, and how deep, of the finished job."""
+        """MRR and Hits@k of the finished job, candidates that were proved, and how deep."""
         return judging.numbers(self.job)
 
     def evidence(self) -> Evidence:
         """Metrics and outcomes of the finished job, and the oracle's figures."""
         return judging.collect(self.job) if self.job.results else Evidence()
+
+    def keep(self, folder: Path) -> None:
+        """Write ``ranks.npz``, ``metrics.json`` and ``policy.pt`` of the finished job into an empty folder.
+
+        Raises
+        ------
+        ConfigError
+            The job has not ended, or the folder cannot be written.
+        """
+        if not self.done():
+            raise ConfigError("keep: the job has not ended, and there are no ranks before; step until done()")
+        try:
+            ranks_of(self.job).save(folder)
+        except OSError as error:
+            raise ConfigError(
+                f"keep={folder}: cannot be written: {error.strerror}; choose another folder"
+            ) from None
+        save_policy(policy_of(self.weights, self.shape_of_policy, self.kb.vocabulary), folder / "policy.pt")
 
     def data_digest(self) -> str:
         """Data, candidates and policy: what runs must share to be compared."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from phase_times import PhaseTimes
 
 from pipelines.plan.arms import Space
 from workloads.api import Context, Device, NullClock
@@ -49,26 +51,41 @@ def real_data() -> Callable[[str], str]:
     return folder
 
 
+def ready(
+    levels: Mapping[str, Any],
+    cache_dir: Path,
+    scratch_dir: Path,
+    kind: str = "evidence",
+    budget: int | None = None,
+    **config: Any,
+) -> Prover:
+    """A workload before its first step. Levels that are not given follow from those that are."""
+    made = ProverConfig(**config)
+    rows: list[Mapping[str, float]] = []
+    context = Context(
+        device=HERE, scratch_dir=scratch_dir, cache_dir=cache_dir, log=rows.append, memory_budget=budget
+    )
+    workload = Prover()
+    workload.setup(made, Space(Prover.toggles, made, HERE).closure(levels), context)
+    if kind == "evidence":
+        workload.prepare_evidence()
+    workload.rows = rows  # type: ignore[attr-defined]
+    return workload
+
+
 @pytest.fixture
 def set_up(cache_dir: Path, tmp_path: Path) -> Callable[..., Prover]:
-    """A workload ready for its first step. Levels that are not given follow from those that are."""
+    """See `ready`."""
+    return functools.partial(ready, cache_dir=cache_dir, scratch_dir=tmp_path)
 
-    def build(
-        levels: Mapping[str, Any], kind: str = "evidence", budget: int | None = None, **config: Any
-    ) -> Prover:
-        made = ProverConfig(**config)
-        rows: list[Mapping[str, float]] = []
-        context = Context(
-            device=HERE, scratch_dir=tmp_path, cache_dir=cache_dir, log=rows.append, memory_budget=budget
-        )
-        workload = Prover()
-        workload.setup(made, Space(Prover.toggles, made, HERE).closure(levels), context)
-        if kind == "evidence":
-            workload.prepare_evidence()
-        workload.rows = rows  # type: ignore[attr-defined]
-        return workload
 
-    return build
+@pytest.fixture(scope="session")
+def naive(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Prover, PhaseTimes]:
+    """A finished job of the naive path, with its rows of metrics, and the phases that it marked."""
+    workload, clock = ready({}, cache_dir, tmp_path_factory.mktemp("naive"), kind="counting"), PhaseTimes()
+    while not workload.done():
+        workload.step(clock)
+    return workload, clock
 
 
 @pytest.fixture

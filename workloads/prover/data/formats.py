@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -81,14 +82,15 @@ class Line:
         return ConfigError(f"{self.file} line {self.number}: {what}: {self.text[:120]!r}")
 
 
-def read_problem(folder: Path, arity: int = 2) -> Problem:
-    """The knowledge base in `folder`.
+def read_problem(folder: str | os.PathLike[str], arity: int = 2) -> Problem:
+    """Read the knowledge base in `folder`; `arity` is the largest number of arguments of a relation.
 
     Raises
     ------
     ConfigError
         A file is missing or holds something that cannot be used; the message names file, line and text.
     """
+    folder = Path(folder)
     if not folder.is_dir():
         raise ConfigError(
             f"workload.data={folder} is no folder; give one that holds train.txt, test.txt and rules.txt"
@@ -112,7 +114,7 @@ def read_problem(folder: Path, arity: int = 2) -> Problem:
 
 def _lines(path: Path) -> Iterator[Line]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # a mark of byte order is no part of a relation's name
     except FileNotFoundError:
         raise ConfigError(
             f"{path} is missing; a data folder needs train.txt, test.txt and rules.txt"
@@ -121,6 +123,8 @@ def _lines(path: Path) -> Iterator[Line]:
         raise ConfigError(
             f"{path} is no UTF-8 text ({error.reason} at byte {error.start}); convert it"
         ) from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}; give a folder of text files") from None
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield Line(path, number, line.strip())
@@ -197,12 +201,16 @@ def _atoms(line: Line, text: str, arity: int) -> tuple[Triple, ...]:
 def read_domains(path: Path) -> dict[str, tuple[str, ...]]:
     """``domain constant constant ...`` per line."""
     domains: dict[str, tuple[str, ...]] = {}
+    owners: dict[str, str] = {}
     for line in _lines(path):
         name, *entities = line.text.split()
         if not entities:
             raise line.wrong("names a domain without constants")
         if name in domains:
             raise line.wrong("names a domain for the second time")
+        for entity in entities:
+            if owners.setdefault(entity, name) != name:
+                raise line.wrong(f"puts {entity} into a second domain beside {owners[entity]}")
         domains[name] = tuple(entities)
     return domains
 

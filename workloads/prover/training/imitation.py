@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from workloads.prover.data.knowledge import ATOMS, KnowledgeBase
-from workloads.prover.maths.policy import Policy, PolicyShape, Weights
+from workloads.prover.maths.policy import Policy, PolicyShape, Weights, term_tables
 from workloads.prover.oracle.resolution import Atom, Resolver, State
 
 PROOFS = 256
@@ -82,9 +82,8 @@ def _loss(policy: Policy, lesson: Lesson) -> Tensor:
 
 @torch.no_grad()
 def _keep_padding_zero(weights: Weights) -> None:
-    for name in ("P", "U", "V"):
-        if name in weights:
-            weights[name][0] = 0
+    for name in ("P", *term_tables(weights)):
+        weights[name][0] = 0
 
 
 def as_tensor(states: list[State]) -> Tensor:

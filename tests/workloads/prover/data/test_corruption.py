@@ -23,7 +23,7 @@ def countries():
     )
 
 
-def taken(kb, queries, level, bites, mode="both", count=7, seed=3):
+def taken(kb, queries, level, bites, mode="both", count: int | None = 7, seed=3):
     corruptor = Corruptor(kb, mode, count, seed)
     source = Source(corruptor, queries, level)
     parts = [source.take(bite) for bite in bites]

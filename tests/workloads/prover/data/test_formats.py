@@ -78,6 +78,10 @@ def test_repeated_facts_count_once_and_are_reported(write):
             {"domain2constants": "people a b\npeople c\n"},
             r"domain2constants.txt line 2: names a domain for the second time",
         ),
+        (
+            {"domain2constants": "people a b\nplaces c b\n"},
+            r"domain2constants.txt line 2: puts b into a second domain beside people: 'places c b'",
+        ),
         ({"domain2constants": "people\n"}, r"domain2constants.txt line 1: names a domain without constants"),
     ],
 )
@@ -93,6 +97,19 @@ def test_a_missing_file_or_folder_is_named(write, tmp_path):
         read_problem(folder)
     with pytest.raises(ConfigError, match="is no folder"):
         read_problem(tmp_path / "nowhere")
+
+
+def test_a_mark_of_byte_order_is_no_part_of_a_name(write):
+    folder = write()
+    (folder / "train.txt").write_text(GOOD["train.txt"], encoding="utf-8-sig")
+    assert read_problem(folder).facts == read_problem(write()).facts
+
+
+def test_a_folder_in_place_of_a_file_is_named(write):
+    folder = write()
+    (folder / "valid.txt").mkdir()
+    with pytest.raises(ConfigError, match=r"valid\.txt cannot be read: Is a directory"):
+        read_problem(folder)
 
 
 def test_arguments_are_as_many_as_the_configuration_says(write):

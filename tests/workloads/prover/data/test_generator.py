@@ -87,7 +87,8 @@ def test_wide_has_lists_beyond_the_cap_and_loses_no_fact(solve):
     assert len(KnowledgeBase.build(problem).facts) == len(problem.facts)
     degrees = [sum(fact[2] == name for fact in problem.facts) for name in ("e0", "e1", "e2")]
     assert degrees[0] > 250
-    assert solve({"fact_index": "csr"}, data="wide", size=300, queries=8).counters()["overflow"] > 0
+    lists = {"fact_index": "csr", "pack_width": "tight", "policy_rows": "ragged"}
+    assert solve(lists, data="wide", size=300, queries=8, corruptions=4).counters()["overflow"] > 0
 
 
 def test_a_generator_that_leaves_no_query_says_so(set_up):

@@ -8,9 +8,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiers import tiered
 
 from workloads.prover.build import Choices, expander
 from workloads.prover.data.formats import Problem, Rule
+from workloads.prover.data.generator import generate
 from workloads.prover.data.hashing import hash_states, mix_int
 from workloads.prover.data.knowledge import MAX_DEPTH, KnowledgeBase
 from workloads.prover.maths.episodes import Rows
@@ -20,6 +22,7 @@ from workloads.prover.toggles import TOGGLES
 from workloads.prover.training.imitation import as_tensor, resolver_of
 
 BASELINE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
+EACH_WAY = ("naive", "all", "native")
 NATIVE = {"expand_kernel": "native", "policy_rows": "ragged"}
 PATHS = {
     "naive": {},
@@ -111,9 +114,13 @@ def walks(resolver: Resolver, queries, episodes: int, seed: int):
 def against_oracle(kb, cases, path, resolver=None):
     """Cases in which lists or cuts differ."""
     resolver = resolver or resolver_of(kb)
+    return unlike(kb, cases, path, [resolver.successors(*case) for case in cases])
+
+
+def unlike(kb, cases, path, expected):
+    """Cases in which lists or cuts are not those expected."""
     states, queries, histories = zip(*cases, strict=True)
     found, cut = expand(kb, states, queries, histories, path)
-    expected = [resolver.successors(*case) for case in cases]
     return [
         case
         for case, new, over, right in zip(cases, found, cut, expected, strict=True)
@@ -121,17 +128,38 @@ def against_oracle(kb, cases, path, resolver=None):
     ]
 
 
-@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+EPISODES = {"kinship": 3, "countries": 40, "wide": 150}
+"""Generators and their sizes."""
+QUICK = {
+    *(f"kinship={path}" for path in PATHS),
+    *(f"{data}={path}" for data in EPISODES for path in EACH_WAY),
+}
+
+
+@pytest.fixture(scope="module")
+def episodes():
+    """By data: knowledge base, states of random episodes, and the oracle's lists."""
+    known = {}
+
+    def play(data):
+        if data not in known:
+            kb = KnowledgeBase.build(generate(data, EPISODES[data], 0, 0.2, 0))
+            resolver = resolver_of(kb)
+            cases = walks(resolver, [tuple(fact) for fact in kb.facts.tolist()], 12, seed=1)[:120]
+            known[data] = kb, cases, [resolver.successors(*case) for case in cases]
+        return known[data]
+
+    return play
+
+
 @pytest.mark.parametrize(
-    "data", [{"data": "kinship"}, {"data": "countries", "size": 40}, {"data": "wide", "size": 150}]
+    ("data", "path"), tiered([(data, path) for data in EPISODES for path in PATHS], QUICK)
 )
-def test_lists_are_the_oracles_on_states_of_random_episodes(set_up, data, path):
-    if path.get("compile") and data["data"] == "wide":
+def test_lists_are_the_oracles_on_states_of_random_episodes(episodes, data, path):
+    if PATHS[path].get("compile") and data == "wide":
         pytest.skip("the static budget makes rows wait there, which the runs of whole jobs test")
-    kb = set_up({}, **data).kb
-    resolver = resolver_of(kb)
-    cases = walks(resolver, [tuple(fact) for fact in kb.facts.tolist()], 12, seed=1)[:120]
-    assert against_oracle(kb, cases, path, resolver) == []
+    kb, cases, expected = episodes(data)
+    assert unlike(kb, cases, PATHS[path], expected) == []
 
 
 @pytest.mark.slow
@@ -197,9 +225,20 @@ def random_problems(draw):
     return Problem(tuple((p, f"c{a}", f"c{b}") for p, a, b in facts), (), (), tuple(rules))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(random_problems(), st.integers(0, 1000))
 def test_all_paths_make_the_oracles_lists_on_any_small_knowledge_base(problem, seed):
+    make_the_oracles_lists(problem, seed)
+
+
+@pytest.mark.workloads
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(random_problems(), st.integers(0, 1000))
+def test_all_paths_make_the_oracles_lists_on_many_small_knowledge_bases(problem, seed):
+    make_the_oracles_lists(problem, seed)
+
+
+def make_the_oracles_lists(problem, seed):
     kb = KnowledgeBase.build(problem)
     resolver = resolver_of(kb)
     goals = [tuple(fact) for fact in kb.facts.tolist()]

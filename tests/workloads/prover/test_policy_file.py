@@ -1,0 +1,210 @@
+"""Policies as files: what is written is read, rows follow their names, and whatever is wrong is named."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+
+from workloads.errors import ConfigError
+from workloads.prover import SavedPolicy, policy_from_state_dict, random_policy, read_policy, save_policy
+from workloads.prover.config import ProverConfig
+from workloads.prover.data.generator import generate
+from workloads.prover.data.knowledge import Vocabulary
+from workloads.prover.maths.policy import Policy, PolicyShape
+from workloads.prover.policy_file import FORMAT, VERSION
+
+KINSHIP = generate("kinship", 3, 0, 0.2, 0)
+VOCABULARY = Vocabulary.of(KINSHIP)
+POLICY = random_policy(KINSHIP, embedding=8, width=16, layers=1)
+
+
+def content(**changed):
+    """What a file holds, with some of its fields changed; None leaves one out."""
+    whole = {
+        "format": FORMAT,
+        "version": VERSION,
+        "predicates": list(POLICY.predicates),
+        "constants": list(POLICY.constants),
+        "tensors": dict(POLICY.tensors),
+        **changed,
+    }
+    return {name: value for name, value in whole.items() if value is not None}
+
+
+def tensors(**changed):
+    """The policy's tensors, some changed (dots written as __); None leaves one out."""
+    merged = {**POLICY.tensors, **{name.replace("__", "."): value for name, value in changed.items()}}
+    return {name: tensor for name, tensor in merged.items() if tensor is not None}
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_saved_policy_is_read_as_it_was(tmp_path):
+    save_policy(POLICY, tmp_path / "policy.pt")
+    found = read_policy(tmp_path / "policy.pt")
+    assert (found.predicates, found.constants) == (POLICY.predicates, POLICY.constants)
+    assert same(found.tensors, POLICY.tensors)
+    assert (found.shape, found.arity) == (PolicyShape(8, 16, 1), 2)
+
+
+def test_rows_follow_their_names_whatever_their_order():
+    """Tables with relations and constants in reverse become those of the data; special rows stay behind."""
+    turned = dict(POLICY.tensors)
+    for table, names in (
+        ("predicates", POLICY.predicates),
+        *((f"arguments.{i}", POLICY.constants) for i in (0, 1)),
+    ):
+        rows = list(range(len(turned[f"{table}.weight"])))
+        rows[1 : 1 + len(names)] = reversed(rows[1 : 1 + len(names)])
+        turned[f"{table}.weight"] = turned[f"{table}.weight"][rows]
+    other = SavedPolicy(POLICY.predicates[::-1], POLICY.constants[::-1], turned)
+    assert same(other.weights_for(VOCABULARY), POLICY.weights_for(VOCABULARY))
+    mislabelled = SavedPolicy(POLICY.predicates[::-1], POLICY.constants, turned)
+    assert not same(mislabelled.weights_for(VOCABULARY), POLICY.weights_for(VOCABULARY))
+
+
+def test_every_tensor_moves_the_values_of_states():
+    """None is ignored: noise in any one of them changes what the network says."""
+    noise = torch.Generator().manual_seed(0)
+    states = torch.zeros(4, 6, 3, dtype=torch.int64)
+    states[:, :2] = torch.randint(1, 9, (4, 2, 3), generator=noise)
+
+    def values(changed):
+        policy = SavedPolicy(POLICY.predicates, POLICY.constants, {**POLICY.tensors, **changed})
+        return Policy(policy.weights_for(VOCABULARY), policy.shape).values(states)
+
+    for name, tensor in POLICY.tensors.items():
+        bent = tensor + torch.randn(tensor.shape, generator=noise)
+        if name.startswith(("predicates", "arguments")):
+            bent[0] = 0
+        assert not torch.allclose(values({name: bent}), values({})), name
+
+
+def test_tensors_of_other_names_are_converted_by_a_list_of_names():
+    theirs = {f"net.{name}": tensor for name, tensor in POLICY.tensors.items()}
+    names = {f"net.{name}": name for name in POLICY.tensors}
+    found = policy_from_state_dict(theirs, POLICY.predicates, POLICY.constants, names)
+    assert same(found.tensors, POLICY.tensors)
+    with pytest.raises(ConfigError, match=r"no tensor trunk\.0\.linear\.weight \(it has net\.predicates"):
+        policy_from_state_dict(theirs, POLICY.predicates, POLICY.constants)
+    with pytest.raises(ConfigError, match="no tensor elsewhere"):
+        policy_from_state_dict(theirs, POLICY.predicates, POLICY.constants, {"elsewhere": "out.bias"})
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"format": None}, "the file is no policy of this workload .it has version, predicates"),
+        ({"version": 2}, "has version 2 and only 1 can be read"),
+        ({"constants": None}, "the file has no constants"),
+        ({"optimizer": {}}, "has a field optimizer, which would be ignored"),
+        ({"predicates": "aunt"}, "predicates must be a list of names"),
+        ({"constants": [*POLICY.constants[:-1], POLICY.constants[0]]}, "a name stands twice in constants"),
+        ({"constants": list(POLICY.constants[:-1])}, r"arguments\.0\.weight is .* and should be"),
+        ({"tensors": 3}, "tensors must be a mapping"),
+        ({"tensors": tensors(out__bias=None)}, r"there is no tensor out\.bias"),
+        ({"tensors": tensors(trunk__0__linear__weight=None)}, r"there is no tensor trunk\.0\.linear\.weight"),
+        ({"tensors": tensors(arguments__1__weight=None)}, None),
+        (
+            {"tensors": tensors(head__weight=torch.ones(2))},
+            r"head\.weight is none of the network's and would be ignored",
+        ),
+        ({"tensors": tensors(out__bias=torch.zeros(9))}, r"out\.bias is \[9\] and should be \[8\]"),
+        (
+            {"tensors": tensors(out__bias=torch.zeros(8).double())},
+            r"out\.bias is float64; convert it to float32",
+        ),
+        ({"tensors": tensors(out__bias=torch.zeros(8).bfloat16())}, r"out\.bias is bfloat16; convert it"),
+        ({"tensors": tensors(out__bias=[0.0] * 8)}, r"out\.bias is a list and must be a tensor"),
+        (
+            {"tensors": tensors(out__bias=torch.full((8,), float("nan")))},
+            r"out\.bias holds numbers that are not",
+        ),
+        ({"tensors": tensors(trunk__0__linear__weight=torch.zeros(3))}, r"is \[3\] and should be a matrix"),
+        (
+            {"tensors": tensors(predicates__weight=POLICY.tensors["predicates.weight"] + 1)},
+            "row 0 of predicates",
+        ),
+    ],
+)
+def test_a_file_that_is_no_whole_policy_is_refused_by_name(tmp_path, changed, says):
+    torch.save(content(**changed), tmp_path / "policy.pt")
+    with pytest.raises(ConfigError) as refusal:
+        read_policy(tmp_path / "policy.pt").weights_for(VOCABULARY)
+    message = str(refusal.value)
+    assert message.startswith(f"{tmp_path / 'policy.pt'}: ")
+    assert "\n" not in message
+    if says:
+        refusal.match(says)
+
+
+class Foreign:
+    """Something that only code of ours could read."""
+
+
+@pytest.mark.parametrize("damage", ["truncated", "text", "pickled", "missing", "folder"])
+def test_a_damaged_or_foreign_file_is_refused_in_one_sentence(tmp_path, damage):
+    file = tmp_path / "policy.pt"
+    if damage == "truncated":
+        torch.save(content(), file)
+        file.write_bytes(file.read_bytes()[:-200])
+    elif damage == "text":
+        file.write_text("no policy")
+    elif damage == "pickled":
+        file.write_bytes(pickle.dumps(Foreign(), protocol=2))
+    elif damage == "folder":
+        file.mkdir()
+    says = (
+        "there is no such file"
+        if damage in ("missing", "folder")
+        else "damaged or was not written by torch.save"
+    )
+    with pytest.raises(ConfigError, match=says) as refusal:
+        read_policy(file, where="workload.weights=policy.pt")
+    assert str(refusal.value).startswith("workload.weights=policy.pt: ")
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_network_of_another_kind_is_told_from_a_policy(tmp_path):
+    torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "net.pt")
+    with pytest.raises(
+        ConfigError, match=r"no policy of this workload \(it has weight, bias\).*policy_from_state_dict"
+    ):
+        read_policy(tmp_path / "net.pt")
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (generate("kinship", 4, 0, 0.2, 0), r"no row for the constant '\w+' of the data \(and \d+ more\)"),
+        (generate("kinship", 2, 0, 0.2, 0), r"the data do not have its constant"),
+        (generate("countries", 40, 0, 0.2, 0), r"no row for the relation 'locatedIn' of the data"),
+    ],
+    ids=["more", "fewer", "others"],
+)
+def test_a_policy_of_other_relations_or_constants_is_refused(other, says):
+    with pytest.raises(ConfigError, match=says):
+        POLICY.weights_for(Vocabulary.of(other))
+
+
+def test_a_policy_of_another_number_of_arguments_is_refused():
+    with pytest.raises(ConfigError, match=r"tables for 2 arguments.*set workload\.arity"):
+        POLICY.weights_for(Vocabulary(VOCABULARY.predicates, VOCABULARY.constants, 3))
+
+
+def test_a_file_that_exists_or_cannot_be_written_is_named(tmp_path):
+    save_policy(POLICY, tmp_path / "policy.pt")
+    with pytest.raises(ConfigError, match=r"policy\.pt exists; give another name"):
+        save_policy(POLICY, tmp_path / "policy.pt")
+    with pytest.raises(ConfigError, match=r"nowhere/policy\.pt cannot be written"):
+        save_policy(POLICY, tmp_path / "nowhere/policy.pt")
+
+
+@pytest.mark.parametrize(("field", "value"), [("policy_seed", 1), ("gain", 2.0)])
+def test_what_draws_random_weights_is_refused_beside_a_file(field, value):
+    with pytest.raises(ConfigError, match=rf"workload\.{field}={value} is about random weights"):
+        ProverConfig(weights="policy.pt", **{field: value})

@@ -1,0 +1,337 @@
+"""Policies as files: tensors of a network, and the relations and entities that rows of its tables stand for.
+
+A file is ``torch.save`` of a mapping with `format`, `version`, `predicates`, `constants` and `tensors`. With
+P relations, C entities and r arguments, the tensors, all float32, are
+
+``predicates.weight`` [1+P+3, E]
+    row 0 padding (zeros), relations in the order of `predicates`, then TRUE, FALSE and END
+``arguments.I.weight`` [1+C+6r, E], I below r
+    row 0 padding (zeros), entities in the order of `constants`, then variables
+``trunk.L.linear``, ``trunk.L.norm``
+    weight and bias; the first linear is [D, E], the others are [D, D]
+``hidden``, ``out``
+    weight and bias, [D, D] and [E, D]
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workloads.errors import ConfigError
+from workloads.prover.data.formats import STATE_ATOMS
+from workloads.prover.data.knowledge import Vocabulary
+from workloads.prover.maths.policy import PolicyShape, Weights
+
+FORMAT = "perfsweep prover policy"
+VERSION = 1
+FIELDS = ("format", "version", "predicates", "constants", "tensors")
+SPECIAL = 3
+"""Rows of TRUE, FALSE and END."""
+TABLES = ("U", "V", *(f"V{place}" for place in range(2, 8)))
+"""What the network calls the tables of arguments."""
+PARTS = {"linear.weight": "weight", "linear.bias": "bias", "norm.weight": "scale", "norm.bias": "shift"}
+
+
+@dataclass(frozen=True)
+class SavedPolicy:
+    """A policy network and the names it was made for.
+
+    Attributes
+    ----------
+    predicates, constants : names in the order of the rows of the tables
+    tensors : float32 by the names of the format
+    where : what messages call it
+    """
+
+    predicates: tuple[str, ...]
+    constants: tuple[str, ...]
+    tensors: Mapping[str, Tensor]
+    where: str = "this policy"
+
+    def __post_init__(self) -> None:
+        """Refuse what is no whole policy.
+
+        Raises
+        ------
+        ConfigError
+            A tensor is missing, surplus, or of another shape or type; the message names it.
+        """
+        for kind in ("predicates", "constants"):
+            self._refuse_doubled(kind, getattr(self, kind))
+        self._refuse_other_names()
+        for name, shape in self._shapes().items():
+            self._refuse_unfit(name, shape)
+        for name in self._tables():
+            if self.tensors[name][0].any():
+                raise self._wrong(f"row 0 of {name} stands for padding and must hold zeros")
+
+    @property
+    def arity(self) -> int:
+        """Largest number of arguments, r."""
+        return sum(name.startswith("arguments.") for name in self.tensors)
+
+    @property
+    def shape(self) -> PolicyShape:
+        """E, D and L."""
+        layers = sum(bool(re.fullmatch(r"trunk\.\d+\.linear\.weight", name)) for name in self.tensors)
+        width, embedding = self._matrix("trunk.0.linear.weight")
+        return PolicyShape(embedding, width, layers - 1)
+
+    def weights_for(self, vocabulary: Vocabulary) -> Weights:
+        """The network's weights, rows in the order of another vocabulary of the same names.
+
+        Raises
+        ------
+        ConfigError
+            The names, or numbers of arguments, are others.
+        """
+        if self.arity != vocabulary.arity:
+            raise self._wrong(
+                f"it has tables for {self.arity} arguments, and relations of the data have"
+                f" {vocabulary.arity}; set workload.arity"
+            )
+        predicates = self._order("relation", self.predicates, vocabulary.predicates, SPECIAL)
+        constants = self._order("constant", self.constants, vocabulary.constants, vocabulary.variables)
+        rows = {name: predicates if name == "predicates.weight" else constants for name in self._tables()}
+        inner = inner_names(self.shape.layers, self.arity)
+        return {
+            inner[name]: tensor[rows[name]] if name in rows else tensor
+            for name, tensor in self.tensors.items()
+        }
+
+    def _order(self, kind: str, own: Sequence[str], other: Sequence[str], more: int) -> Tensor:
+        """Rows of a table of `own` names that stand for padding, the `other` names and `more` behind them."""
+        place = {name: row for row, name in enumerate(own, 1)}
+        for names, known, says in (
+            (other, place, "it has no row for the {} {!r} of the data"),
+            (own, set(other), "the data do not have its {} {!r}"),
+        ):
+            if lacking := [name for name in names if name not in known]:
+                more_of_them = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
+                raise self._wrong(
+                    f"{says.format(kind, lacking[0])}{more_of_them}; a policy belongs to the relations and"
+                    " constants that it was trained on"
+                )
+        behind = range(len(own) + 1, len(own) + 1 + more)
+        return torch.tensor([0, *(place[name] for name in other), *behind])
+
+    def _tables(self) -> list[str]:
+        return ["predicates.weight", *(f"arguments.{place}.weight" for place in range(self.arity))]
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        shape, arity = self.shape, self.arity
+        entities = 1 + len(self.constants) + STATE_ATOMS * arity
+        shapes: dict[str, tuple[int, ...]] = {
+            "predicates.weight": (1 + len(self.predicates) + SPECIAL, shape.embedding),
+            **{f"arguments.{place}.weight": (entities, shape.embedding) for place in range(arity)},
+        }
+        for layer in range(shape.layers + 1):
+            inputs = shape.width if layer else shape.embedding
+            shapes |= _linear(f"trunk.{layer}.linear", inputs, shape.width)
+            shapes |= {f"trunk.{layer}.norm.{part}": (shape.width,) for part in ("weight", "bias")}
+        return {
+            **shapes,
+            **_linear("hidden", shape.width, shape.width),
+            **_linear("out", shape.width, shape.embedding),
+        }
+
+    def _refuse_doubled(self, kind: str, names: Sequence[str]) -> None:
+        if len(set(names)) < len(names):
+            raise self._wrong(f"a name stands twice in {kind}, and each row needs its own")
+
+    def _refuse_other_names(self) -> None:
+        shape = self.shape
+        expected = inner_names(shape.layers, max(self.arity, 1)).keys()
+        if missing := sorted(expected - self.tensors.keys()):
+            raise self._wrong(f"there is no tensor {missing[0]}{_among(self.tensors)}")
+        if surplus := sorted(self.tensors.keys() - expected):
+            raise self._wrong(
+                f"the tensor {surplus[0]} is none of the network's and would be ignored; it has"
+                " predicates, arguments.I, trunk.L.linear, trunk.L.norm, hidden and out"
+            )
+
+    def _refuse_unfit(self, name: str, shape: tuple[int, ...]) -> None:
+        tensor = self.tensors[name]
+        if tensor.dtype != torch.float32:
+            raise self._wrong(f"{name} is {_kind(tensor)}; convert it to float32 first")
+        if tuple(tensor.shape) != shape:
+            raise self._wrong(
+                f"{name} is {list(tensor.shape)} and should be {list(shape)}, with {len(self.predicates)}"
+                f" relations and {len(self.constants)} constants named"
+            )
+        if not tensor.isfinite().all():
+            raise self._wrong(f"{name} holds numbers that are not finite")
+
+    def _matrix(self, name: str) -> tuple[int, int]:
+        tensor = self.tensors.get(name)
+        if tensor is None:
+            raise self._wrong(f"there is no tensor {name}{_among(self.tensors)}")
+        if tensor.ndim != 2:
+            raise self._wrong(f"{name} is {list(tensor.shape)} and should be a matrix")
+        return tensor.shape[0], tensor.shape[1]
+
+    def _wrong(self, what: str) -> ConfigError:
+        return ConfigError(f"{self.where}: {what}")
+
+
+def inner_names(layers: int, arity: int) -> dict[str, str]:
+    """What the network calls each tensor of the format."""
+    names = {"predicates.weight": "P"}
+    names |= {f"arguments.{place}.weight": TABLES[place] for place in range(arity)}
+    for layer in range(layers + 1):
+        names |= {f"trunk.{layer}.{outer}": f"trunk.{layer}.{inner}" for outer, inner in PARTS.items()}
+    return names | {
+        f"{name}.{part}": f"{name}.{part}" for name in ("hidden", "out") for part in ("weight", "bias")
+    }
+
+
+def policy_of(weights: Weights, shape: PolicyShape, vocabulary: Vocabulary) -> SavedPolicy:
+    """The network's weights as they are saved."""
+    tensors = {
+        outer: weights[inner].detach().cpu()
+        for outer, inner in inner_names(shape.layers, vocabulary.arity).items()
+    }
+    return SavedPolicy(vocabulary.predicates, vocabulary.constants, tensors)
+
+
+def policy_from_state_dict(
+    state: Mapping[str, Any],
+    predicates: Sequence[str],
+    constants: Sequence[str],
+    names: Mapping[str, str] | None = None,
+) -> SavedPolicy:
+    """Make a policy of the ``state_dict()`` of a network of yours.
+
+    Parameters
+    ----------
+    state : tensors by name
+    predicates, constants : names in the order of the tables' rows, from row 1 on
+    names : the format's name of each tensor that has another name in `state`
+
+    Raises
+    ------
+    ConfigError
+        A tensor is missing, surplus, or of another shape or type; the message names it.
+    """
+    where, names = "this state_dict", names or {}
+    if unknown := [name for name in names if name not in state]:
+        raise ConfigError(f"{where}: it has no tensor {unknown[0]}{_among(state)}")
+    renamed = {names.get(name, name): value for name, value in state.items()}
+    if len(renamed) < len(state):
+        raise ConfigError(f"{where}: names gives two tensors one name")
+    return SavedPolicy(tuple(predicates), tuple(constants), _tensors(renamed, where), where)
+
+
+def save_policy(policy: SavedPolicy, file: str | os.PathLike[str]) -> None:
+    """Write a policy into a new file.
+
+    Raises
+    ------
+    ConfigError
+        The file exists, or cannot be written.
+    """
+    path = Path(file)
+    if path.exists():
+        raise ConfigError(f"{path} exists; give another name, or remove it first")
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "predicates": list(policy.predicates),
+        "constants": list(policy.constants),
+        "tensors": {name: tensor.clone() for name, tensor in policy.tensors.items()},
+    }
+    part = path.with_name(path.name + ".partial")
+    try:
+        torch.save(content, part)
+        part.replace(path)
+    except (OSError, RuntimeError) as error:  # torch says RuntimeError where the folder is missing
+        raise ConfigError(f"{path} cannot be written: {_first_line(error)}") from None
+
+
+def read_policy(file: str | os.PathLike[str], where: str = "") -> SavedPolicy:
+    """Read a policy.
+
+    Parameters
+    ----------
+    where : what messages call the file; empty: its path
+
+    Raises
+    ------
+    ConfigError
+        The file is missing, damaged, of another kind or version, or holds no whole policy.
+    """
+    where = where or str(file)
+    content = _loaded(Path(file), where)
+    if not isinstance(content, Mapping) or content.get("format") != FORMAT:
+        raise ConfigError(
+            f"{where}: the file is no policy of this workload{_among(content)}; make one of a state_dict with"
+            " workloads.prover.policy_from_state_dict and save_policy"
+        )
+    if content.get("version") != VERSION:
+        raise ConfigError(
+            f"{where}: the file has version {content.get('version')} and only {VERSION} can be read; save it"
+            " anew with workloads.prover.save_policy"
+        )
+    for name in FIELDS:
+        if name not in content:
+            raise ConfigError(
+                f"{where}: the file has no {name}; save it anew with workloads.prover.save_policy"
+            )
+    if surplus := sorted(map(str, content.keys() - set(FIELDS))):
+        raise ConfigError(f"{where}: the file has a field {surplus[0]}, which would be ignored; remove it")
+    names = {kind: _names(content[kind], kind, where) for kind in ("predicates", "constants")}
+    return SavedPolicy(tensors=_tensors(content["tensors"], where), where=where, **names)
+
+
+def _loaded(file: Path, where: str) -> Any:
+    if not file.is_file():
+        raise ConfigError(f"{where}: there is no such file")
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # noqa: BLE001  torch.load has no error of its own for a damaged or foreign file
+        raise ConfigError(
+            f"{where}: the file is damaged or was not written by torch.save with tensors alone"
+            f" ({_first_line(error)}); write it with workloads.prover.save_policy"
+        ) from None
+
+
+def _names(values: Any, kind: str, where: str) -> tuple[str, ...]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ConfigError(f"{where}: {kind} must be a list of names, in the order of the rows")
+    return tuple(values)
+
+
+def _tensors(values: Any, where: str) -> dict[str, Tensor]:
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where}: tensors must be a mapping from names to tensors")
+    for name, value in values.items():
+        if not isinstance(value, Tensor):
+            raise ConfigError(f"{where}: {name} is a {type(value).__name__} and must be a tensor")
+    return {name: value.detach().cpu() for name, value in values.items()}
+
+
+def _linear(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+
+
+def _kind(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _among(content: Any) -> str:
+    """The first names of a mapping, for a reader who wonders what it is."""
+    names: Iterable[Any] = content.keys() if isinstance(content, Mapping) else ()
+    first = ", ".join(map(str, list(names)[:4]))
+    return f" (it has {first}{', ...' if len(list(names)) > 4 else ''})" if first else ""
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120].rstrip(".")
