@@ -31,7 +31,6 @@ class Probe1DConfig:
         set-up
     debug_log : log as at level DEBUG, which on CUDA waits for the device on every pass
     memory_mb : refuse a slab whose state and temporaries would need more than this; null: no limit
-    output : .npz file to which results are written where a job's evidence is collected; null: none
     """
 
     data: str = "test"
@@ -45,7 +44,6 @@ class Probe1DConfig:
     sort_in_job: bool = True
     debug_log: bool = False
     memory_mb: int | None = None
-    output: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be solved.

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -87,6 +88,11 @@ class Job:
         if task.config.metrics:
             yield from self._describe(prepared)
         task.hook.job_ends()
+
+    def by_name(self) -> dict[str, np.ndarray]:
+        """Result matrices [L, C] of the finished job, by their names in a file of probes."""
+        names = {"b": "intercept", "w": "coef"}
+        return {names.get(name, name): value.cpu().numpy() for name, value in self.results.items()}
 
     def _slabs(self) -> Iterator[Tensor]:
         device = self.task.grid.device
