@@ -82,7 +82,7 @@ class Job:
             yield from solve(number, columns)
             if certifier is not None:
                 with task.phase("certify"):
-                    self._certify(certifier, prepared.train, number, columns)
+                    certifier.certify(columns)
             self.solved_pairs += task.data.x.latents * columns.numel()
         self.results = self.solution.by_latent(prepared.train.order)
         if task.config.metrics:
@@ -97,10 +97,6 @@ class Job:
     def _slabs(self) -> Iterator[Tensor]:
         device = self.task.grid.device
         return (columns.to(device) for columns in slabs(self.task.grid.numel(), self.task.slab_size))
-
-    def _certify(self, certifier: Certifier, train: PreparedRows, number: int, columns: Tensor) -> None:
-        certifier.evaluator.begin(columns)
-        certifier.certify(number, train.block(columns, torch.float64, flat=train.layout is not None))
 
     def _describe(self, prepared: Prepared) -> Iterator[None]:
         """Loss matrices and confusion counts, slab by slab; parameters as they are written to a file."""
