@@ -17,8 +17,8 @@ class Probe1DConfig:
 
     Attributes
     ----------
-    data : preset name (test, profile, nfail, demo = setA, setB, full, digits, digits16, dict_small,
-        dict_large) or a path to an .npz file
+    data : preset name (test, profile, nfail, demo = setA, occurring, setB, full, digits, digits16,
+        dict_small, dict_large) or a path to an .npz file
     data_seed : seed of the generator presets
     classes : number of classes of an .npz file, where it is more than its largest label says
     storage_dtype : type in which activations are stored: float32, float16 or float64

@@ -46,6 +46,33 @@ def test_the_same_seed_gives_the_same_problem_and_another_another():
     assert one.nnz != other.nnz or not torch.equal(one.values, other.values)
 
 
+def classes_without_rows(preset):
+    shape = generator.PRESETS[preset]
+    # Only the labels are drawn: after the latents, as in the problem itself.
+    rng = np.random.default_rng([0, shape.rows, shape.latents])
+    generator.draw_latents(shape, rng)
+    return shape.classes - np.unique(generator.draw_labels(shape, rng, shape.rows)).size
+
+
+def test_half_of_the_classes_of_set_a_have_no_row_and_all_of_the_other_set_have():
+    assert classes_without_rows("setA") == 77
+    assert classes_without_rows("occurring") == 0
+
+
+def test_classes_that_are_dealt_out_keep_their_prior():
+    shape = generator.PRESETS["occurring"]
+    ids = generator.draw_labels(shape, np.random.default_rng(0), shape.rows)
+    counts = np.bincount(ids, minlength=shape.classes)
+    assert counts.min() >= 1
+    # Zipf-like: the ten commonest classes hold several times the rows of the fifty rarest.
+    assert counts[:10].sum() > 2 * counts[-50:].sum()
+
+
+def test_more_classes_than_rows_are_covered_as_far_as_rows_go():
+    shape = replace(generator.PRESETS["occurring"], rows=100)
+    assert generator.draw_labels(shape, np.random.default_rng(0), 100).size == 100
+
+
 def test_the_device_generator_follows_the_same_law():
     shape = generator.PRESETS["demo"]
     rng = np.random.default_rng(0)
