@@ -110,6 +110,7 @@ def test_a_job_that_is_not_done_has_nothing_to_keep(set_up, tmp_path):
         set_up({}, data="test").keep(tmp_path)
 
 
+@pytest.mark.workloads
 def test_a_sampled_job_says_which_classes_its_columns_are(solve, tmp_path):
     workload = solve(BEST, data="nfail", max_iter=1, metrics=False)
     workload.keep(tmp_path)

@@ -7,8 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from tiers import longer
+from tiers import longer, tiered
 
+from workloads.probe1d.evidence import probe
 from workloads.probe1d.maths import derivatives, event_sums
 from workloads.probe1d.maths.certify import Certifier
 from workloads.probe1d.toggles import MAX_EXCESS, MAX_GRADIENT, MEAN_EXCESS, PROBE_BOUND
@@ -35,6 +36,10 @@ OPTIMISED = {
 }
 
 
+def cases(arms, quick):
+    return tiered([pytest.param(levels, id=name) for name, levels in arms.items()], quick)
+
+
 def meets_the_oracle(numbers: dict[str, float]) -> bool:
     return (
         numbers["max_gradient"] <= MAX_GRADIENT
@@ -44,7 +49,10 @@ def meets_the_oracle(numbers: dict[str, float]) -> bool:
     )
 
 
-@pytest.mark.parametrize("levels", OPTIMISED.values(), ids=OPTIMISED)
+QUICK = ("newton by rows", "newton best", "newton in float64", "newton on 16 bins", "newton, search")
+
+
+@pytest.mark.parametrize("levels", cases(OPTIMISED, QUICK))
 def test_every_optimised_path_reaches_the_minimiser_of_every_pair(solve, levels):
     numbers = solve(levels, data="test").evidence().numbers
     assert meets_the_oracle(numbers), numbers
@@ -115,15 +123,16 @@ PASSES = {
 
 
 def probes(workload):
-    tensors = workload.evidence().tensors
-    return [np.asarray(tensors[name], dtype=np.float64) for name in ("probe_gradient", "probe_hessian")]
+    return probe(workload.job.prepared.train, workload.task.grid)
 
 
 def relative(a, b):
     return np.linalg.norm(a - b) / np.linalg.norm(b)
 
 
-@pytest.mark.parametrize("levels", PASSES.values(), ids=PASSES)
+@pytest.mark.parametrize(
+    "levels", cases(PASSES, ("rows without labels", "by latent", "float64 sums", "blocks"))
+)
 def test_every_pass_computes_the_same_derivatives_at_the_same_point(solve, levels):
     naive = probes(solve({}, data="test", max_iter=1, metrics=False))
     other = probes(solve(levels, data="test", max_iter=1, metrics=False))
@@ -153,22 +162,21 @@ BIT_IDENTICAL = {
 
 
 def live_parameters(workload):
-    tensors = workload.evidence().tensors
-    live = np.asarray(tensors["reason"]) != 1
-    return [np.asarray(tensors[name])[live] for name in ("coef", "intercept")]
+    results = workload.results()
+    return [results[name][results["reason"] != 1] for name in ("coef", "intercept")]
 
 
 @pytest.mark.parametrize(("toggle", "level"), BIT_IDENTICAL.items())
 @pytest.mark.parametrize("solver", ["late", *longer("naive")])
 def test_levels_that_only_save_work_leave_live_pairs_bit_identical(solve, solver, toggle, level):
     base = {"solver": solver, "precision": "f64"}
-    before = live_parameters(solve(base, data="test", max_iter=25, metrics=False))
-    after = live_parameters(solve({**base, toggle: level}, data="test", max_iter=25, metrics=False))
+    before = live_parameters(solve(base, data="test", max_iter=15, metrics=False))
+    after = live_parameters(solve({**base, toggle: level}, data="test", max_iter=15, metrics=False))
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
 def test_a_level_that_skips_more_than_it_may_is_not_bit_identical(solve):
     base = {"solver": "naive", "precision": "f64"}
-    before = live_parameters(solve(base, data="test", max_iter=25, metrics=False))
-    after = live_parameters(solve({**base, "skip_zero_grad": "tol"}, data="test", max_iter=25, metrics=False))
+    before = live_parameters(solve(base, data="test", max_iter=15, metrics=False))
+    after = live_parameters(solve({**base, "skip_zero_grad": "tol"}, data="test", max_iter=15, metrics=False))
     assert not all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
