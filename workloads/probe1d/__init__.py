@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workloads.probe1d.fit import Probes, fit_probes
 
 __all__ = ["Probes", "fit_probes"]
 
