@@ -18,21 +18,23 @@ from workloads.probe1d.counters import Counts
 from workloads.probe1d.data.problem import Constants, Csr, Labels, ProbeData, constants, rms_scale
 from workloads.probe1d.maths.blocks import Block
 from workloads.probe1d.maths.buckets import Layout, build_layout, reorder, to_csc
-from workloads.probe1d.maths.certify import Certifier, CscGradient, PassGradient
+from workloads.probe1d.maths.certify import Certifier
 from workloads.probe1d.maths.chunks import CachedChunks, Chunker, EventChunks, PlannedChunks, RebuiltChunks
 from workloads.probe1d.maths.compress import compress_layout
 from workloads.probe1d.maths.confusion import ScannedConfusion, SearchedConfusion
+from workloads.probe1d.maths.cramped import cramped
 from workloads.probe1d.maths.derivatives import Evaluator
 from workloads.probe1d.maths.event_sums import BucketKernel, CompiledKernel, EagerKernel
 from workloads.probe1d.maths.levenberg_marquardt import LATE, NAIVE, DampingRules
 from workloads.probe1d.maths.levenberg_marquardt_solver import DampingOptions, LevenbergMarquardtSolver
-from workloads.probe1d.maths.newton import FLOAT32_MARGIN, NewtonRules, NewtonSolver
+from workloads.probe1d.maths.newton import DECREMENT_TOL, FLOAT32_MARGIN, NewtonRules, NewtonSolver
 from workloads.probe1d.maths.pass_log import DeviceLog, WaitingLog
 from workloads.probe1d.maths.pass_timing import NoHook
+from workloads.probe1d.maths.polish import Polisher
 from workloads.probe1d.maths.precision import PRECISIONS, Precision
 from workloads.probe1d.maths.prepared_rows import Prepared, PreparedRows, labelled_constants
 from workloads.probe1d.maths.scale_statistics import metric_scale, rms_by_pass
-from workloads.probe1d.maths.separable import binary_start
+from workloads.probe1d.maths.separable import TAIL_LOSS, binary_start
 from workloads.probe1d.maths.solution import Solution
 from workloads.probe1d.maths.sums_by_latent import CscEvaluator
 from workloads.probe1d.maths.sums_by_row import LabelFreeCsr, LabelledCsr
@@ -183,7 +185,7 @@ class Builder:
     def _rows(self, x: Csr, labels: Labels, grid: Tensor) -> PreparedRows:
         choices = self.choices
         sums = self._constants(x, labels, grid)
-        metric = metric_scale(x, choices.qx_stat, sums.count, sums.sum_xx, self.counts)
+        metric = metric_scale(x, choices.qx_stat, sums.count, sums.scale, self.counts)
         if choices.csc_layout:
             return self._by_latent(x, labels, grid, sums, metric)
         chunker = self._chunker(x, grid.numel())
@@ -207,9 +209,7 @@ class Builder:
         if self.choices.qx_stat != "rms":
             return sums
         number, squares = rms_by_pass(x, self.counts)
-        return dataclasses.replace(
-            sums, count=number.double(), sum_xx=squares.double(), scale=rms_scale(number, squares)
-        )
+        return dataclasses.replace(sums, count=number.double(), scale=rms_scale(number, squares))
 
     def _compressed(self, train: PreparedRows) -> PreparedRows:
         """Nodes in place of events. Nodes are few, so they are summed in float64."""
@@ -308,9 +308,16 @@ class Builder:
     def _newton(self, prepared: Prepared, solution: Solution) -> NewtonSolver:
         """The optimised solver."""
         choices, rows = self.choices, prepared.solving
-        tol, limit = self.config.tol * self._margin(), self.config.max_iter or 100
+        margin = self._margin()
+        rules = NewtonRules(
+            self.config.tol * margin,
+            DECREMENT_TOL * margin,
+            TAIL_LOSS * margin,
+            max_iter=self.config.max_iter or 100,
+            tails=choices.tail_steps,
+        )
         return NewtonSolver(
-            NewtonRules(tol, max_iter=limit, tails=choices.tail_steps),
+            rules,
             rows.evaluator,
             self._log(),
             self.hook,
@@ -319,37 +326,47 @@ class Builder:
             compact=choices.active_set != "off",
             metric=rows.metric,
             phase=self.phase,
-            # Only where every pair is evaluated once more anyway is the bound on its last step enough.
-            reach=rows.reach() if self._certifies() else None,
+            # Every pair is evaluated once more anyway, so the bound on its last step is enough.
+            reach=rows.reach(),
             least=rows.least() if choices.label_free else None,
+            cramped=cramped(rows.constants),
         )
 
     def _margin(self) -> float:
         """Share of the tolerance at which lanes stop, so that certification rarely fails."""
         if self.choices.compress:
             return NODE_TOL
-        return 1.0 if self.choices.precision.compute == torch.float64 else FLOAT32_MARGIN
-
-    def _certifies(self) -> bool:
-        """Whether pairs are evaluated again: after compression or an optimised solver below float64."""
-        choices = self.choices
-        rounded = choices.precision.compute != torch.float64
-        return bool(choices.compress) or (rounded and choices.solver == "newton")
+        exact = self.choices.precision.compute == torch.float64
+        return 1.0 if exact else FLOAT32_MARGIN
 
     def certifier(self, prepared: Prepared, solution: Solution) -> Certifier | None:
         """What has the last word on every pair, by the arm's pass in float64; None: the solver has."""
-        if not self._certifies():
+        choices, train = self.choices, prepared.train
+        if choices.solver != "newton" and not choices.compress:
             return None
-        train, precision = prepared.train, PRECISIONS["f64"]
-        if train.layout is not None:
-            evaluator = self._bucket_evaluator(train.layout, precision, train.x)
-            source = CscGradient(evaluator)
+        rules, kernel = (
+            NewtonRules(self.config.tol),
+            self._kernel(PRECISIONS["f64"], train.x.values.device.type),
+        )
+        layout = self._exact_layout(train)
+        if layout is not None:
+            counter = "certification_evaluations"
+            evaluator = CscEvaluator(layout, kernel, PRECISIONS["f64"], self.counts, counter)
         else:
             assert train.chunker is not None
-            evaluator = self._row_evaluator(train.x, train.dense, train.chunker, precision)
-            source = PassGradient(evaluator)
-        separable = train.layout is not None
-        return Certifier(source, evaluator, solution, self.counts, self.config.tol, separable)
+            evaluator = self._row_evaluator(train.x, train.dense, train.chunker, PRECISIONS["f64"])
+        # Paths that sum labels on every pass have no label sums: they are made here, once.
+        sums = train.constants if choices.label_free else constants(train.x, train.labels, train.grid)
+        rows = dataclasses.replace(train, constants=sums, evaluator=evaluator, layout=layout)
+        polisher = Polisher(sums, lambda: _ranked(layout, train.x), kernel, solution, self.counts, rules)
+        return Certifier(rows, polisher, solution, self.counts, rules)
+
+    def _exact_layout(self, train: PreparedRows) -> Layout | None:
+        """The layout of events as they are stored: the arm's own unless that rounds float64 values."""
+        if train.layout is None or train.x.values.dtype != torch.float64:
+            return train.layout
+        rounded = any(bucket.x.dtype != torch.float64 for bucket in train.layout.buckets)
+        return build_layout(to_csc(train.x), torch.float64) if rounded else train.layout
 
     def confusion(self, train: PreparedRows) -> ScannedConfusion | SearchedConfusion:
         """What counts true and false positives of a slab."""
@@ -365,3 +382,11 @@ class Builder:
             return walked or kind(x, limit, self.counts)
 
         return ScannedConfusion(x, labels, grid, train.dense, chunker, self.counts)
+
+
+def _ranked(layout: Layout | None, x: Csr) -> tuple[Layout, Tensor]:
+    """A layout of all events, and the rank in it of each latent in the order that pairs are numbered in."""
+    if layout is not None:
+        return layout, torch.arange(x.latents, device=x.values.device)
+    made = build_layout(to_csc(x), x.values.dtype)
+    return made, torch.argsort(made.order)

@@ -49,7 +49,7 @@ _ON_CUDA: dict[str, Any] = {"unsupported": shared.needs_cuda}
 _FULL: dict[str, Any] = {"data": ("full",), "slabs": (None,)}
 _PASSES: dict[str, Any] = {"max_iter": (None, 100)}
 # Data of 151 classes, and data with as many pairs that nothing moves.
-_CLASSES: dict[str, Any] = {"setting": {"data": ("demo", "setA", "full"), "slabs": (None,)}}
+_CLASSES: dict[str, Any] = {"setting": {"data": ("demo", "setA", "occurring", "full"), "slabs": (None,)}}
 _DEAD: dict[str, Any] = {"setting": {"data": ("full", "nfail"), **_PASSES}}
 _NARROW: dict[str, Any] = {
     "setting": {"storage_dtype": ("float16", "float64")}

@@ -17,8 +17,8 @@ class Probe1DConfig:
 
     Attributes
     ----------
-    data : preset name (test, profile, nfail, demo = setA, setB, full, digits, digits16, dict_small,
-        dict_large) or a path to an .npz file
+    data : preset name (test, profile, nfail, demo = setA, occurring, setB, full, digits, digits16,
+        dict_small, dict_large) or a path to an .npz file
     data_seed : seed of the generator presets
     classes : number of classes of an .npz file, where it is more than its largest label says
     storage_dtype : type in which activations are stored: float32, float16 or float64
@@ -31,7 +31,6 @@ class Probe1DConfig:
         set-up
     debug_log : log as at level DEBUG, which on CUDA waits for the device on every pass
     memory_mb : refuse a slab whose state and temporaries would need more than this; null: no limit
-    output : .npz file to which results are written where a job's evidence is collected; null: none
     """
 
     data: str = "test"
@@ -45,7 +44,6 @@ class Probe1DConfig:
     sort_in_job: bool = True
     debug_log: bool = False
     memory_mb: int | None = None
-    output: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be solved.

@@ -128,7 +128,7 @@ def _events(task: Task, latents: np.ndarray) -> minimiser.Events:
     wanted = number[x.indices] >= 0
     rows = x.row_index()[wanted]
     starts = torch.cat([rows.new_zeros(1), torch.bincount(rows, minlength=x.rows).cumsum(0)])
-    columns, values = number[x.indices[wanted]].cpu().numpy(), x.values[wanted].float().cpu().numpy()
+    columns, values = number[x.indices[wanted]].cpu().numpy(), x.values[wanted].double().cpu().numpy()
     return minimiser.Events.of(starts.cpu().numpy(), columns, values, latents.size, dense)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from workloads.api import Context, Evidence, Levels, Work, Workload
+from workloads.errors import ConfigError
 from workloads.job_passes import JobOfPasses
 from workloads.probe1d import evidence as judging
 from workloads.probe1d.build import CACHE_BYTES, Builder, Choices
@@ -26,6 +28,9 @@ from workloads.probe1d.maths.job import Job, Task
 from workloads.probe1d.maths.pass_timing import make_hook
 from workloads.probe1d.maths.prepared_rows import Prepared
 from workloads.probe1d.toggles import CHECKS, TOGGLES
+
+KEPT = "probes.npz"
+"""Name of the file of probes in the folder that a job is kept in."""
 
 
 class Probe1D(JobOfPasses, Workload):
@@ -41,6 +46,13 @@ class Probe1D(JobOfPasses, Workload):
     checks = CHECKS
     shape = "job"
     unit = "pair"
+
+    @classmethod
+    def planned(cls, config: Probe1DConfig) -> Probe1DConfig:
+        """The configuration with the path of a data file made absolute: jobs may run in another folder."""
+        if not config.data.endswith(".npz"):
+            return config
+        return dataclasses.replace(config, data=str(Path(config.data).absolute()))
 
     def setup(self, config: Probe1DConfig, levels: Levels, context: Context) -> None:
         """Load the data and choose the paths.
@@ -104,9 +116,20 @@ class Probe1D(JobOfPasses, Workload):
         return self.counts.snapshot([("pad_factor", padded), ("sampled_share", self.sampled_share)])
 
     def results(self) -> dict[str, np.ndarray]:
-        """Result matrices [L, C] of the finished job, by their names in the output file."""
-        names = {"b": "intercept", "w": "coef"}
-        return {names.get(name, name): value.cpu().numpy() for name, value in self.job.results.items()}
+        """Result matrices [L, C] of the finished job, by their names in the file of probes."""
+        return self.job.by_name()
+
+    def keep(self, folder: Path) -> None:
+        """Write the probes of the finished job as `probes.npz`: arrays and types in `data.npz.PROBES`.
+
+        Raises
+        ------
+        ConfigError
+            No job is done yet, or the file cannot be written.
+        """
+        if not self.job.results:
+            raise ConfigError("there are no probes to keep before the job is done")
+        save_probes(folder / KEPT, {"classes": self.task.grid.cpu().numpy(), **self.results()})
 
     def numbers(self) -> dict[str, float]:
         """The mean loss over the pairs of the finished job."""
@@ -127,15 +150,8 @@ class Probe1D(JobOfPasses, Workload):
             "sampled_share": self.sampled_share,
         }
         numbers |= {f"reason_{number}": float((results["reason"] == number).sum()) for number in range(4)}
-        self._write(results)
         judged = judging.full(self.task, self.job, results, self._minimum_file())
         return Evidence(judged.tensors, {**numbers, **judged.numbers, **self._class_summary(results)})
-
-    def _write(self, results: dict[str, np.ndarray]) -> None:
-        if self.config.output is not None:
-            path = Path(self.config.output)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_probes(path, results)
 
     def _class_summary(self, results: dict[str, np.ndarray]) -> dict[str, float]:
         held_out = self.job.prepared.held_out if self.job.prepared else None

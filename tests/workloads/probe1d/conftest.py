@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from workloads.probe1d.data.problem import Labels, ProbeData, clean_csr
 from workloads.probe1d.workload import Probe1D
 
 HERE = Device(compiler=True)
+sys.path.insert(0, str(Path(__file__).with_name("maths")))  # the family of hard cases is imported by name
 
 
 @pytest.fixture(autouse=True)

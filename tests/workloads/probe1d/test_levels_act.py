@@ -51,12 +51,24 @@ def test_every_level_moves_its_witness_against_its_base(solve, name, level):
     if arm[name] == SPACE.toggle(name).baseline(arm, HERE):
         pytest.skip("the baseline itself beside these levels")
     base = SPACE.without(arm, name)
-    config = {"data": "test", "max_iter": 20, **PROBLEMS.get(f"{name}={level.value}", {})}
+    config = {"data": "test", "max_iter": 8, "metrics": name == "confusion_search"}
+    config |= PROBLEMS.get(f"{name}={level.value}", {})
     witness = WITNESS.get(f"{name}={level.value}", level.witness)
     assert witness is not None
-    counted = [solve(levels, kind="counting", **config).counters() for levels in (arm, base)]
+    counted = [_counters(solve, levels, config) for levels in (arm, base)]
     assert witness in counted[0]
     assert counted[0][witness] != counted[1][witness]
+
+
+_COUNTED: dict[str, dict[str, float]] = {}
+
+
+def _counters(solve, levels, config):
+    """Counts of an arm, made once: many levels have the same base."""
+    key = repr((sorted(levels.items()), sorted(config.items())))
+    if key not in _COUNTED:
+        _COUNTED[key] = solve(levels, kind="counting", **config).counters()
+    return _COUNTED[key]
 
 
 def test_a_cast_to_the_type_that_is_there_is_inert(solve):
@@ -68,8 +80,8 @@ def test_a_cast_to_the_type_that_is_there_is_inert(solve):
 
 
 def test_freezing_finds_nothing_to_freeze_once_zero_gradients_are_skipped(solve):
-    frozen = solve({"freeze_failed": 3}, kind="counting", data="test", max_iter=20).counters()["frozen_pairs"]
-    both = solve({"freeze_failed": 3, "skip_zero_grad": "exact"}, kind="counting", data="test", max_iter=20)
+    frozen = solve({"freeze_failed": 3}, kind="counting", data="test", max_iter=8).counters()["frozen_pairs"]
+    both = solve({"freeze_failed": 3, "skip_zero_grad": "exact"}, kind="counting", data="test", max_iter=8)
     assert frozen > 0
     assert both.counters()["frozen_pairs"] == 0
 

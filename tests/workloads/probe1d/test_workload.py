@@ -20,7 +20,7 @@ BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_star
 
 @pytest.mark.parametrize("levels", [{}, {"solver": "late"}, BEST], ids=["naive", "late", "best"])
 def test_a_second_job_in_the_same_process_repeats_the_first_bit_by_bit(set_up, run_to_end, levels):
-    workload = run_to_end(set_up(levels, data="test", max_iter=30))
+    workload = run_to_end(set_up(levels, data="test", max_iter=6))
     first = workload.results()
     assert workload.progress() == 64 * 8
     workload.reset()
@@ -114,14 +114,14 @@ def test_every_pass_is_timed_by_the_hook_and_none_twice(solve):
 
 def test_the_quiet_log_reports_the_same_rows_with_fewer_waits(solve):
     waiting, quiet = (
-        solve({"no_sync_log": value}, data="test", max_iter=20, metrics=False) for value in ("off", "on")
+        solve({"no_sync_log": value}, data="test", max_iter=8, metrics=False) for value in ("off", "on")
     )
-    assert len(waiting.rows) == len(quiet.rows) == 20
+    assert len(waiting.rows) == len(quiet.rows) == 8
     for one, other in zip(waiting.rows, quiet.rows, strict=True):
         assert one.keys() == other.keys()
         assert one["gradient"] == pytest.approx(other["gradient"], rel=1e-6)
         assert one.get("n_fail") == other.get("n_fail")
-    assert quiet.counters()["host_syncs"] < waiting.counters()["host_syncs"] / 10
+    assert quiet.counters()["host_syncs"] < waiting.counters()["host_syncs"] / 5
 
 
 @pytest.mark.gpu

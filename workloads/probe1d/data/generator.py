@@ -19,7 +19,11 @@ IMAGE_ROWS = 256
 
 @dataclass(frozen=True)
 class Shape:
-    """Size and rarity of a synthetic problem; `density` is the mean number of active latents per row."""
+    """Size and rarity of a synthetic problem.
+
+    `density` is the mean number of active latents per row, `used` the classes of the grid that are asked for,
+    where not all. `covered`: every class with a prior has rows; otherwise the rarest are never drawn.
+    """
 
     rows: int
     latents: int
@@ -28,8 +32,10 @@ class Shape:
     dead: float
     rare: float
     empty: int
-    used: int | None = None  # classes of the grid that are asked for, where not all
+    used: int | None = None
     shift: float = -0.2
+    image_rows: int = IMAGE_ROWS
+    covered: bool = False
 
 
 PRESETS = {
@@ -37,6 +43,7 @@ PRESETS = {
     "profile": Shape(1024, 2048, 256, 64, 0.058, 0.2, 20),
     "nfail": Shape(4096, 2048, 24, 16, 0.2, 0.2, 1, used=8),
     "demo": Shape(8192, 1024, 151, 32, 0.01, 0.2, 3),
+    "occurring": Shape(8192, 1024, 151, 32, 0.01, 0.2, 0, image_rows=64, covered=True),
     "setB": Shape(131072, 256, 32, 24, 0.01, 0.2, 1),
     "full": Shape(5_170_000, 16384, 151, 437, 0.01, 0.2, 3),
 }
@@ -61,14 +68,24 @@ def class_prior(shape: Shape) -> np.ndarray:
 
 
 def draw_labels(shape: Shape, rng: np.random.Generator, rows: int) -> np.ndarray:
-    """Class ids of `rows` rows: each image of 256 rows mixes three to eight classes by a flat Dirichlet."""
+    """Class ids of `rows` rows: each image of some rows mixes three to eight classes by a flat Dirichlet.
+
+    To cover all classes they are dealt out to the images, whatever their prior: as the leading part of one.
+    """
     prior = class_prior(shape)
+    images = -(-rows // shape.image_rows)
+    dealt = np.array_split(rng.permutation(np.flatnonzero(prior)), images) if shape.covered else None
     pieces = []
-    for start in range(0, rows, IMAGE_ROWS):
+    for number in range(images):
         k = min(int(rng.integers(3, 9)), np.count_nonzero(prior))
         chosen = rng.choice(shape.classes, size=k, replace=False, p=prior)
-        size = min(IMAGE_ROWS, rows - start)
-        pieces.append(rng.choice(chosen, size=size, p=rng.dirichlet(np.ones(k))))
+        if dealt is not None:
+            chosen[: dealt[number].size] = dealt[number][:k]
+        size = min(shape.image_rows, rows - number * shape.image_rows)
+        piece = rng.choice(chosen, size=size, p=rng.dirichlet(np.ones(k)))
+        if dealt is not None:
+            piece[: dealt[number].size] = dealt[number][:size]  # however small its share of the image is
+        pieces.append(piece)
     return np.concatenate(pieces)
 
 

@@ -82,15 +82,26 @@ def place(data: ProbeData, device: str, storage: str) -> ProbeData:
     Raises
     ------
     ConfigError
-        Unknown storage type.
+        Unknown storage type, or a value that it cannot hold.
     """
     if storage not in STORAGE:
         raise ConfigError(f"workload.storage_dtype={storage} is unknown; choose from: {', '.join(STORAGE)}")
 
     def moved(x: Csr | None) -> Csr | None:
-        return None if x is None else x.to(device, STORAGE[storage])
+        return None if x is None else _stored(x, device, storage)
 
     x = moved(data.x)
     assert x is not None
     labels_val = None if data.labels_val is None else data.labels_val.to(device)
     return ProbeData(data.name, x, data.labels.to(device), moved(data.x_val), labels_val)
+
+
+def _stored(x: Csr, device: str, storage: str) -> Csr:
+    moved = x.to(device, STORAGE[storage])
+    if not torch.isfinite(moved.values).all():
+        event = int((~torch.isfinite(moved.values)).nonzero()[0])
+        raise ConfigError(
+            f"workload.storage_dtype={storage} cannot hold {float(x.values[event])} (latent"
+            f" {int(x.indices[event])}); choose a wider type or scale that latent"
+        )
+    return moved

@@ -48,15 +48,15 @@ struct Terms {
     T m0, m1, a0, a1, a2, loss;
 };
 
-// Terms of one event of weight c. KIND 0: gradient, 1: Hessian, 2: loss as well.
+// Terms of one event of weight c. KIND 0: gradient and Hessian, 1: loss as well.
 template <typename T, int KIND>
 inline Terms<T> event(T v, T c, T b, T w) {
     const T eta = b + w * v;
     const T t = exp_negative(-std::fabs(eta));
     const T r = reciprocal(T(1) + t);
     const T mu = (eta >= 0 ? r : t * r) * c;
-    const T s = KIND >= 1 ? t * r * r * c : T(0);
-    const T loss = KIND == 2 ? c * ((eta > 0 ? eta : T(0)) + log_one_plus(t)) : T(0);
+    const T s = t * r * r * c;
+    const T loss = KIND == 1 ? c * ((eta > 0 ? eta : T(0)) + log_one_plus(t)) : T(0);
     return {mu, mu * v, s, s * v, s * v * v, loss};
 }
 
@@ -77,7 +77,7 @@ inline Terms<T> run(const X* x, const X* weight, int64_t start, int64_t stop, T 
     return {m0, m1, a0, a1, a2, loss};
 }
 
-constexpr int SUMS[] = {2, 5, 6};
+constexpr int SUMS[] = {5, 6};
 
 // Pairs [first, last) one after the other.
 template <typename T, typename X, int KIND, bool WEIGHTED>
@@ -116,12 +116,10 @@ int64_t narrow(const X* x, const X* weight, int64_t width, const int64_t* row, c
                     event<T, KIND>(static_cast<T>(x[at]), WEIGHTED ? static_cast<T>(weight[at]) : T(1), b[p + l], w[p + l]);
                 m0[l] += e.m0;
                 m1[l] += e.m1;
-                if (KIND >= 1) {
-                    a0[l] += e.a0;
-                    a1[l] += e.a1;
-                    a2[l] += e.a2;
-                }
-                if (KIND == 2) loss[l] += e.loss;
+                a0[l] += e.a0;
+                a1[l] += e.a1;
+                a2[l] += e.a2;
+                if (KIND == 1) loss[l] += e.loss;
             }
         }
         const T* found[6] = {m0, m1, a0, a1, a2, loss};
@@ -146,7 +144,6 @@ void by_kind(const X* x, const X* weight, int64_t width, const int64_t* row, con
              double* out) {
     if (kind == 0) sums<T, X, 0, WEIGHTED>(x, weight, width, row, b, w, pairs, out);
     if (kind == 1) sums<T, X, 1, WEIGHTED>(x, weight, width, row, b, w, pairs, out);
-    if (kind == 2) sums<T, X, 2, WEIGHTED>(x, weight, width, row, b, w, pairs, out);
 }
 
 template <typename T, typename X>

@@ -18,7 +18,7 @@ from workloads.probe1d.maths.event_sums import Sums
 from workloads.probe1d.maths.precision import Precision
 
 BLOCK_P, BLOCK_K = 16, 64
-KINDS = {"gradient": (0, 2), "hessian": (1, 5), "loss": (2, 6)}
+KINDS = {"hessian": (0, 5), "loss": (1, 6)}
 
 
 @triton.jit
@@ -63,21 +63,19 @@ def _sums(
         mu = tl.where(eta >= 0, r, t * r) * count
         m0 += tl.sum(mu, 1).to(SUMS)
         m1 += tl.sum(mu * x, 1).to(SUMS)
-        if KIND >= 1:
-            s = t * r * r * count
-            sx = s * x
-            a0 += tl.sum(s, 1).to(SUMS)
-            a1 += tl.sum(sx, 1).to(SUMS)
-            a2 += tl.sum(sx * x, 1).to(SUMS)
-        if KIND == 2:
+        s = t * r * r * count
+        sx = s * x
+        a0 += tl.sum(s, 1).to(SUMS)
+        a1 += tl.sum(sx, 1).to(SUMS)
+        a2 += tl.sum(sx * x, 1).to(SUMS)
+        if KIND == 1:
             loss += tl.sum((tl.maximum(eta, 0.0) - tl.log(r)) * count, 1).to(SUMS)
     tl.store(out_ptr + pair, m0, mask=inside)
     tl.store(out_ptr + pairs + pair, m1, mask=inside)
-    if KIND >= 1:
-        tl.store(out_ptr + 2 * pairs + pair, a0, mask=inside)
-        tl.store(out_ptr + 3 * pairs + pair, a1, mask=inside)
-        tl.store(out_ptr + 4 * pairs + pair, a2, mask=inside)
-    if KIND == 2:
+    tl.store(out_ptr + 2 * pairs + pair, a0, mask=inside)
+    tl.store(out_ptr + 3 * pairs + pair, a1, mask=inside)
+    tl.store(out_ptr + 4 * pairs + pair, a2, mask=inside)
+    if KIND == 1:
         tl.store(out_ptr + 5 * pairs + pair, loss, mask=inside)
 
 

@@ -1,118 +1,70 @@
-"""The last word on every pair: float64 gradient on all events, float64 Newton where it is too large."""
+"""The last word on every pair: gradient and Newton decrement in float64 on all events, then polishing."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.problem import RIDGE
 from workloads.probe1d.maths.blocks import Block
-from workloads.probe1d.maths.derivatives import Evaluator, scaled_gradient
-from workloads.probe1d.maths.newton import NewtonRules, NewtonSolver
-from workloads.probe1d.maths.pass_log import WaitingLog
-from workloads.probe1d.maths.pass_timing import NoHook
+from workloads.probe1d.maths.cramped import cramped
+from workloads.probe1d.maths.derivatives import Derivatives, EventSums, combine, scaled_gradient
+from workloads.probe1d.maths.newton import NewtonRules, newton_decrement
+from workloads.probe1d.maths.polish import Polisher
+from workloads.probe1d.maths.prepared_rows import PreparedRows
+from workloads.probe1d.maths.separable import tail_is_paid
 from workloads.probe1d.maths.solution import Reason, Solution
-from workloads.probe1d.maths.sums_by_latent import CscEvaluator
 
-
-class GradientSource(Protocol):
-    """Sums of mu and mu x (or of (mu - y) x) in float64."""
-
-    def slope(self, block: Block, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-        """(sum of mu, sum of (mu - y) x) over non-zeros and padding, float64 [R, c]."""
-        ...
-
-
-class CscGradient:
-    """Two sums per pair from the padded buckets; labels enter as constants."""
-
-    def __init__(self, evaluator: CscEvaluator) -> None:
-        self.evaluator = evaluator
-
-    def slope(self, block: Block, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-        """See GradientSource."""
-        m0, m1 = self.evaluator.gradient_sums(block.latent, b, w)
-        return m0, m1 - block.hit_sum
-
-
-class PassGradient:
-    """The evaluator's own full pass, where it has no cheaper one."""
-
-    def __init__(self, evaluator: Evaluator) -> None:
-        self.evaluator = evaluator
-
-    def slope(self, block: Block, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-        """See GradientSource."""
-        sums = self.evaluator.sums(block, b, w, with_loss=False)
-        if sums.residual is not None:
-            return sums.m0, sums.residual
-        assert sums.m1 is not None
-        return sums.m0, sums.m1 - block.hit_sum
-
-
-def true_gradient(source: GradientSource, block: Block, b: Tensor, w: Tensor) -> Tensor:
-    """G of every pair of a float64 block."""
-    m0, slope = source.slope(block, b, w)
-    # A padding slot has x = 0 and is summed in m0 as the zero row it is; `zeros` are the others.
-    g0 = (m0 + block.zeros * torch.sigmoid(b) - block.positives) / block.rows + RIDGE * (b - block.prior)
-    return scaled_gradient(block, g0, slope / block.rows + RIDGE * w)
+TRUSTED = 1e-8
+"""Determinant over the product of the diagonal below which a raw Hessian in float64 says too little: the
+centred one decides."""
 
 
 class Certifier:
-    """Evaluates solved pairs once in float64 and polishes those above the tolerance.
+    """Evaluates solved pairs once in float64 and has those polished that do not pass.
 
-    `separable`: rows of a block can be left out, so that only the failed pairs are polished.
+    `rows` hold their label sums; their `evaluator` sums in float64.
     """
 
     def __init__(
-        self,
-        source: GradientSource,
-        evaluator: Evaluator,
-        solution: Solution,
-        counts: Counts,
-        tol: float,
-        separable: bool,
+        self, rows: PreparedRows, polisher: Polisher, solution: Solution, counts: Counts, rules: NewtonRules
     ) -> None:
-        self.source, self.evaluator, self.solution = source, evaluator, solution
-        self.counts, self.tol, self.separable = counts, tol, separable
+        self.rows, self.polisher, self.solution = rows, polisher, solution
+        self.counts, self.rules = counts, rules
+        self.least, self.cramped = rows.least(), cramped(rows.constants)
 
-    def certify(self, number: int, block: Block) -> None:
-        """Certify a float64 `block` at the stored solution and store what changed."""
+    def certify(self, columns: Tensor) -> None:
+        """Certify the classes at `columns` at the stored solution and store what changed."""
+        self.rows.evaluator.begin(columns)
+        block = self.rows.block(columns, torch.float64, flat=self.rows.layout is not None)
         flat = block.pair.reshape(-1)
         b, w = self.solution.b[flat].view(block.pair.shape), self.solution.w[flat].view(block.pair.shape)
-        gmax = true_gradient(self.source, block, b, w)
-        dead = (block.count == 0).expand_as(gmax)
-        solved = (gmax <= self.tol) | dead
-        reason = torch.where(solved, int(Reason.CONVERGED), int(Reason.BUDGET))
+        sums = self.rows.evaluator.sums(block, b, w, with_loss=False).double()
+        grad = combine(block, b, w, sums, 1.0 / block.rows, clip=0.0)
+        gmax = scaled_gradient(block, grad.g0, grad.g1)
+        passed = self._passed(block, b, sums, grad, gmax)
         # A dead latent has no data for w: it keeps its start, whatever its gradient.
-        reason = torch.where(dead, int(Reason.DEAD), reason)
-        self.solution.store(block.pair, gmax=gmax, reason=reason)
-        failed = self.counts.read((~solved).sum())
-        if failed:
-            self.counts.add("polished_pairs", failed)
-            self._polish(number, block, ~solved, b, w)
+        dead = (block.count == 0).expand_as(gmax)
+        reason = torch.where(passed, int(Reason.CONVERGED), int(Reason.BUDGET))
+        self.solution.store(block.pair, gmax=gmax, reason=torch.where(dead, int(Reason.DEAD), reason))
+        failed = ~(passed | dead)
+        number = self.counts.read(failed.sum())
+        if number:
+            self.counts.add("polished_pairs", number)
+            self.polisher.polish(block.pair[failed])
 
-    def _polish(self, number: int, block: Block, failed: Tensor, b: Tensor, w: Tensor) -> None:
-        """Float64 Newton from where the pairs stand."""
-        rows = failed.any(1).nonzero().squeeze(1)
-        if self.separable:
-            block, b, w = block.select(rows), b[rows], w[rows]
-        rules = NewtonRules(tol=self.tol)
-        # Evaluations are added to those made before, so the solver writes into a copy of the counts.
-        before = self.solution.evals.clone()
-        quiet = WaitingLog(self.counts, lambda row: None, debug=False)
-        solver = NewtonSolver(
-            rules, self.evaluator, quiet, NoHook(), self.counts, self.solution, compact=self.separable
+    def _passed(self, block: Block, b: Tensor, sums: EventSums, grad: Derivatives, gmax: Tensor) -> Tensor:
+        """Pairs at their optimum as far as raw coordinates can tell; of cramped latents they cannot."""
+        least = self.least.index_select(0, block.latent).unsqueeze(1)
+        return (
+            (gmax <= self.rules.tol)
+            & small_decrement(grad, self.rules.decrement)
+            & tail_is_paid(block, b, sums, grad, least, self.rules.tol, self.rules.tail_loss)
+            & ~self.cramped.index_select(0, block.latent).unsqueeze(1)
         )
-        _run(solver.solve(number, block, b, w))
-        pairs = block.pair.reshape(-1)
-        self.solution.evals[pairs] += before[pairs]
 
 
-def _run(passes: Iterator[None]) -> None:
-    for _ in passes:
-        continue
+def small_decrement(grad: Derivatives, bound: float) -> Tensor:
+    """Whether the Newton decrement is known to be at most `bound`; not, where rounding hides it."""
+    det = grad.h0 * grad.h2 - grad.h1 * grad.h1
+    return (det > TRUSTED * grad.h0 * grad.h2) & (newton_decrement(grad) <= bound)

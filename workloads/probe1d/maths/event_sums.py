@@ -25,10 +25,10 @@ Sums = tuple[Tensor, ...]
 
 
 class BucketKernel(Protocol):
-    """Sums over one bucket: m0, m1, a0, a1, a2 and, with loss, the sum of softplus; or m0, m1 alone."""
+    """Sums over one bucket: m0, m1, a0, a1, a2 and, with loss, the sum of softplus."""
 
     def __call__(self, bucket: Bucket, row: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
-        """Sums [r, c] at (b, w) of the bucket's rows `row` int64 [r]; kind gradient, hessian or loss."""
+        """Sums [r, c] at (b, w) of the bucket's rows `row` int64 [r]; kind hessian or loss."""
         ...
 
 
@@ -39,8 +39,6 @@ def event_terms(x: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
     t = torch.exp(-eta.abs())
     r = 1 / (1 + t)
     mu = torch.where(eta >= 0, r, t * r)
-    if kind == "gradient":
-        return mu, mu * x
     s = t * r * r
     sx = s * x
     terms = (mu, mu * x, s, sx, sx * x)

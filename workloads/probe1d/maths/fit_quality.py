@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from workloads.probe1d.data.problem import RIDGE, class_totals
+from workloads.probe1d.maths.cramped import with_exact_losses
 from workloads.probe1d.maths.derivatives import combine
 from workloads.probe1d.maths.prepared_rows import PreparedRows
 
@@ -20,7 +21,8 @@ def mean_loss(rows: PreparedRows, columns: Tensor, b: Tensor, w: Tensor) -> Tens
     b, w = b.to(block.prior.dtype), w.to(block.prior.dtype)
     found = combine(block, b, w, rows.evaluator.sums(block, b, w), 1.0 / block.rows, clip=1e-8)
     assert found.loss is not None
-    return found.loss - RIDGE / 2 * (w * w + (b - block.prior) ** 2)
+    loss = found.loss - RIDGE / 2 * (w * w + (b - block.prior) ** 2)
+    return with_exact_losses(loss, rows, columns, b, w)
 
 
 def intercept_only_loss(prior: Tensor, rows: PreparedRows) -> Tensor:

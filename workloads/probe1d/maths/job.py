@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -81,20 +82,21 @@ class Job:
             yield from solve(number, columns)
             if certifier is not None:
                 with task.phase("certify"):
-                    self._certify(certifier, prepared.train, number, columns)
+                    certifier.certify(columns)
             self.solved_pairs += task.data.x.latents * columns.numel()
         self.results = self.solution.by_latent(prepared.train.order)
         if task.config.metrics:
             yield from self._describe(prepared)
         task.hook.job_ends()
 
+    def by_name(self) -> dict[str, np.ndarray]:
+        """Result matrices [L, C] of the finished job, by their names in a file of probes."""
+        names = {"b": "intercept", "w": "coef"}
+        return {names.get(name, name): value.cpu().numpy() for name, value in self.results.items()}
+
     def _slabs(self) -> Iterator[Tensor]:
         device = self.task.grid.device
         return (columns.to(device) for columns in slabs(self.task.grid.numel(), self.task.slab_size))
-
-    def _certify(self, certifier: Certifier, train: PreparedRows, number: int, columns: Tensor) -> None:
-        certifier.evaluator.begin(columns)
-        certifier.certify(number, train.block(columns, torch.float64, flat=train.layout is not None))
 
     def _describe(self, prepared: Prepared) -> Iterator[None]:
         """Loss matrices and confusion counts, slab by slab; parameters as they are written to a file."""

@@ -17,10 +17,11 @@ from torch import Tensor
 from workloads.api import NullClock
 from workloads.probe1d.counters import Counts
 from workloads.probe1d.maths.blocks import Block
+from workloads.probe1d.maths.cramped import beyond_lanes
 from workloads.probe1d.maths.derivatives import Derivatives, Evaluator, combine, scaled_gradient
 from workloads.probe1d.maths.pass_log import DeviceLog, PassFacts, WaitingLog
 from workloads.probe1d.maths.pass_timing import NoHook
-from workloads.probe1d.maths.separable import stretch, tail_is_paid, tail_metric
+from workloads.probe1d.maths.separable import TAIL_LOSS, stretch, tail_is_paid, tail_metric
 from workloads.probe1d.maths.solution import Reason, Solution
 
 STEP_BUDGET = 6.0
@@ -31,7 +32,8 @@ overflow."""
 OVERSHOOT = 0.9
 """Share of the old slope that may turn up on the far side of the minimum before a step is halved: ending with
 less slope than it began with, a step has lowered anything near a parabola."""
-DECREMENT_TOL = 1e-6
+DECREMENT_TOL = 5e-7
+"""In a tail, which falls by e per logit, the loss that is left is twice the decrement."""
 FLOAT32_MARGIN = 0.75
 """Share of the tolerance at which float32 lanes stop, so that their float64 certification rarely fails."""
 
@@ -40,13 +42,17 @@ FLOAT32_MARGIN = 0.75
 class NewtonRules:
     """`tol` on the scaled gradient, `decrement` on g' H^-1 g / 2, which bounds the excess loss itself.
 
-    `tails`: lengthen the steps of separable pairs, for which a block must hold its label sums.
+    `tail_loss` bounds what the non-zeros of separable pairs have left; `tails`: lengthen the steps of such
+    pairs, for which a block must hold its label sums. A determinant below `singular` times the diagonal's
+    product is taken for rounding.
     """
 
     tol: float = 1e-6
     decrement: float = DECREMENT_TOL
+    tail_loss: float = TAIL_LOSS
     max_iter: int = 100
     tails: bool = False
+    singular: float = 1e-9
 
 
 @dataclass
@@ -77,12 +83,14 @@ class NewtonState:
         return NewtonState(*(getattr(self, name).index_select(0, keep) for name in self.__dataclass_fields__))
 
 
-def solve_damped(grad: Derivatives, lam: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+def solve_damped(
+    grad: Derivatives, lam: Tensor, scale: Tensor, singular: float = 1e-9
+) -> tuple[Tensor, Tensor]:
     """Newton step with the diagonal times 1 + lam, at most STEP_BUDGET logits in (db, scale dw)."""
     d00, d11 = grad.h0 * (1 + lam), grad.h2 * (1 + lam)
     det = d00 * d11 - grad.h1 * grad.h1
     # Rounded sums of a latent with one value and no zeros can make the matrix singular: damp that pair.
-    weak = det <= 1e-9 * d00 * d11
+    weak = det <= singular * d00 * d11
     det = torch.where(weak, det.clamp(min=0) + 1e-3 * d00 * d11, det)
     db = (d11 * grad.g0 - grad.h1 * grad.g1) / det  # Cramer's rule
     dw = (d00 * grad.g1 - grad.h1 * grad.g0) / det
@@ -131,7 +139,7 @@ class Foresight:
 
 
 def advance(
-    block: Block,
+    block: Block | None,
     state: NewtonState,
     grad: Derivatives,
     scale: Tensor,
@@ -147,7 +155,7 @@ def advance(
 
     With `foresight` a pair whose next step is bound to end below both tolerances takes it and is done: the
     evaluation that would only confirm this is saved. A pair that is done already takes a last step that is
-    bound to lower its gradient.
+    bound to lower its gradient. Only `rules.tails` needs the `block`.
     """
     # Downhill slopes along the last step, where it began and where it led: a line search without losses.
     before = state.g0 * state.db + state.g1 * state.dw
@@ -156,14 +164,15 @@ def advance(
     done = state.done | fine
     # The slope behind the step, -along, has turned uphill by more than is let through.
     halve = (-along > OVERSHOOT * before.abs()) & ~done
-    metric = tail_metric(block, grad, scale) if rules.tails else scale
+    tails = block if rules.tails else None
+    metric = scale if tails is None else tail_metric(tails, grad, scale)
     # Exactly zero in the end: any damping left would cost Newton its quadratic convergence.
     lam = torch.where(state.lam * 0.1 < 1e-9, 0.0, state.lam * 0.1)
-    db, dw = solve_damped(grad, lam, metric)
+    db, dw = solve_damped(grad, lam, metric, rules.singular)
     lengthened = torch.zeros_like(halve)
-    if rules.tails:
+    if tails is not None:
         left = along / before.clamp(min=1e-300)
-        (db, dw), lengthened = stretch(block, left, state.lam == 0, (db, dw), metric, gmax, rules.tol)
+        (db, dw), lengthened = stretch(tails, left, state.lam == 0, (db, dw), metric, gmax, rules.tol)
     bound, decrement = _foreseen(foresight, grad, db, dw, gmax)
     foreseen = paid & ~done & ~halve & (bound <= rules.tol) & (decrement <= rules.decrement)
     last = foreseen | (fine & ~state.done & (bound < gmax) & (decrement <= newton_decrement(grad)))
@@ -210,9 +219,10 @@ class NewtonSolver:
 
     `reach` [L] is the largest |x| of each latent, given where a certification follows: the last step of a
     pair is then not evaluated here. `least` [L] is the smallest |x| of its non-zeros, given where blocks hold
-    their label sums. Evaluations of a pair (`evals`) are those of its gradient and Hessian before it was
-    done, that at the start included and each step halved too; a dead latent has none. The one certification
-    of all pairs in float64 (gradient only) is counted apart, polishing is not.
+    their label sums. Pairs `beyond_lanes`, given the `cramped` latents [L], are left to the certification
+    unevaluated. Evaluations of a pair (`evals`) are those of its gradient and Hessian before it was done,
+    that at the start included and each step halved too; a dead latent has none. The one certification of
+    all pairs in float64 is counted apart, polishing is not.
     """
 
     def __init__(
@@ -228,15 +238,17 @@ class NewtonSolver:
         phase: Callable[[str], AbstractContextManager[Any]] = NullClock.phase,
         reach: Tensor | None = None,
         least: Tensor | None = None,
+        cramped: Tensor | None = None,
     ) -> None:
         self.metric, self.phase, self.reach, self.least = metric, phase, reach, least
+        self.cramped = cramped
         self.rules, self.evaluator, self.log, self.hook = rules, evaluator, log, hook
         self.counts, self.solution, self.compact = counts, solution, compact
 
     def solve(self, number: int, block: Block, b: Tensor, w: Tensor) -> Iterator[None]:
         """Passes over a slab from (b, w); yields before each. Dead latents keep their start, unevaluated."""
         dead = (block.count == 0).expand_as(block.pair)
-        state = NewtonState.start(b, w, dead)
+        state = NewtonState.start(b, w, dead | self._left_out(block))
         state.gmax = torch.where(dead, 0.0, state.gmax)
         self.log.begin(self.rules.max_iter, b.device)
         tally = torch.zeros(3, dtype=torch.float64, device=b.device)
@@ -283,6 +295,11 @@ class NewtonSolver:
         """Scale of w in the step budget; the stop test always measures by the root mean square."""
         return block.scale if self.metric is None else self.metric.index_select(0, block.latent).unsqueeze(1)
 
+    def _left_out(self, block: Block) -> Tensor:
+        if self.cramped is None:
+            return torch.zeros_like(block.pair, dtype=torch.bool)
+        return beyond_lanes(block, self.cramped)
+
     def _foresight(self, block: Block) -> Foresight | None:
         if self.reach is None:
             return None
@@ -296,7 +313,11 @@ class NewtonSolver:
         if self.least is None:
             return grad, gmax, torch.ones_like(state.done)
         least = self.least.index_select(0, block.latent).unsqueeze(1)
-        return grad, gmax, tail_is_paid(block, state.b, sums, grad, least, self.rules.tol)
+        return (
+            grad,
+            gmax,
+            tail_is_paid(block, state.b, sums, grad, least, self.rules.tol, self.rules.tail_loss),
+        )
 
     def _compact(self, block: Block, state: NewtonState) -> tuple[Block, NewtonState]:
         keep = (~state.done).any(1).nonzero().squeeze(1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from workloads.probe1d.counters import Counts
-from workloads.probe1d.data.problem import SCALE_FLOOR, Csr, rms_scale
+from workloads.probe1d.data.problem import SCALE_FLOOR, Csr
 
 PIECE = 1_000_000
 
@@ -22,12 +22,11 @@ def rms_by_pass(x: Csr, counts: Counts) -> tuple[Tensor, Tensor]:
     return number, squares
 
 
-def metric_scale(x: Csr, level: str, count: Tensor, sum_xx: Tensor, counts: Counts) -> Tensor:
+def metric_scale(x: Csr, level: str, count: Tensor, rms: Tensor, counts: Counts) -> Tensor:
     """The scale of a level of `qx_stat`, float64 [L]; 1 for a dead latent, never below SCALE_FLOOR.
 
-    `rms_free` takes the root mean square from a sum that is there anyway; the others are passes of their own.
+    `rms`, the root mean square [L], is there already; the others are passes of their own.
     """
-    rms = rms_scale(count, sum_xx)
     if level in ("rms", "rms_free"):
         return rms
     counts.add("qx_passes")

@@ -17,7 +17,7 @@ TAIL_BUDGET = 12.0
 1e-6."""
 TAIL_DECAY = (0.25, 0.6)
 """Share of the slope that a full step leaves in an exponential tail: about 1/e."""
-TAIL_LOSS = 2e-6
+TAIL_LOSS = 1e-6
 """Loss that the non-zeros of a separable pair may have left when it counts as solved."""
 PSEUDO_ROWS = 0.02
 """Rows of prior share that smooth the start. A half, the usual choice, leaves pairs without a hit several
@@ -33,7 +33,8 @@ def binary_start(block: Block, sum_x: Tensor, tol: float) -> tuple[Tensor, Tenso
     A pair whose non-zeros all have one label has its optimum far out, bounded only by the ridge, and Newton
     advances about a logit per step: it starts where its gradient is already below `tol`. A pair that has all
     its positives among some of its non-zeros starts cold: zeros without a single positive would put b far
-    below any optimum. `sum_x` is the sum of x over non-zeros, broadcastable to [R, c].
+    below any optimum. So does a class of no row, or of all: its optimum is its clipped prior. `sum_x` is the
+    sum of x over non-zeros, broadcastable to [R, c].
     """
     p0, p1 = _smoothed_shares(block)
     far = (FAR * tol * block.rows / block.count.clamp(min=1)).clamp(max=0.5)
@@ -45,7 +46,8 @@ def binary_start(block: Block, sum_x: Tensor, tol: float) -> tuple[Tensor, Tenso
     reach = torch.where(mean.abs() <= 0.3 * block.scale, block.scale, mean)
     w = (torch.logit(p1) - b) / reach
     inside = (block.hits == block.positives) & (block.hits > 0) & (block.hits < block.count)
-    cold = (block.count == 0) | inside
+    one_label = (block.positives == 0) | (block.positives == block.rows)
+    cold = (block.count == 0) | inside | one_label
     return torch.where(cold, block.prior, b), torch.where(cold, torch.zeros_like(w), w)
 
 
@@ -65,9 +67,15 @@ def separable_pairs(block: Block) -> Tensor:
 
 
 def tail_is_paid(
-    block: Block, b: Tensor, sums: EventSums, grad: Derivatives, least: Tensor, tol: float
+    block: Block,
+    b: Tensor,
+    sums: EventSums,
+    grad: Derivatives,
+    least: Tensor,
+    tol: float,
+    loss: float = TAIL_LOSS,
 ) -> Tensor:
-    """Whether the non-zeros of separable pairs have little loss left, bool [R, c]; true for all other pairs.
+    """Whether the non-zeros of separable pairs have at most `loss` left, bool [R, c]; true for all others.
 
     Once events with large x are saturated, gradient and decrement, which they dominate, say nothing about a
     small one whose tail is still ahead. What is left is bounded by the mean probability of the wrong label,
@@ -77,7 +85,7 @@ def tail_is_paid(
     # Padding slots are zero rows that the sums hold and `zeros` leaves out; they are no non-zeros.
     padding = block.rows - block.zeros - block.count
     wrong = (sums.m0 - padding * torch.sigmoid(b) - block.hits).abs() / block.rows
-    return ~separable_pairs(block) | (wrong <= TAIL_LOSS) | (grad.g1.abs() <= tol * least)
+    return ~separable_pairs(block) | (wrong <= loss) | (grad.g1.abs() <= tol * least)
 
 
 def tail_metric(block: Block, grad: Derivatives, scale: Tensor) -> Tensor:

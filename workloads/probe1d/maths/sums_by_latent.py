@@ -12,14 +12,22 @@ from workloads.probe1d.maths.derivatives import EventSums
 from workloads.probe1d.maths.event_sums import BucketKernel, Sums
 from workloads.probe1d.maths.precision import Precision
 
-NUMBER_OF_SUMS = {"gradient": 2, "hessian": 5, "loss": 6}
+NUMBER_OF_SUMS = {"hessian": 5, "loss": 6}
 
 
 class CscEvaluator:
     """Evaluates any block with rows in rank order; rows may be missing or repeat (flat lists of pairs)."""
 
-    def __init__(self, layout: Layout, kernel: BucketKernel, precision: Precision, counts: Counts) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        kernel: BucketKernel,
+        precision: Precision,
+        counts: Counts,
+        counter: str = "event_evaluations",
+    ) -> None:
         self.layout, self.kernel, self.precision, self.counts = layout, kernel, precision, counts
+        self.counter = counter
         edges = [bucket.first for bucket in layout.buckets] + [layout.order.numel()]
         self.edges = torch.tensor(edges, device=layout.order.device)
         self.known: tuple[Tensor | None, list[int]] = (None, [])
@@ -38,10 +46,10 @@ class CscEvaluator:
         m0, m1, a0, a1, a2, *loss = self._run(block.latent, b, w, "loss" if with_loss else "hessian")
         return EventSums(m0=m0, m1=m1, a0=a0, a1=a1, a2=a2, loss=loss[0] if loss else None)
 
-    def gradient_sums(self, latent: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-        """Sums of mu and mu x alone, for certification."""
-        m0, m1 = self._run(latent, b, w, "gradient")
-        return m0, m1
+    def list_sums(self, latent: Tensor, b: Tensor, w: Tensor) -> EventSums:
+        """The five sums of pairs whose rows `latent` int64 [R] names, ascending; b, w [R, c]."""
+        m0, m1, a0, a1, a2 = self._run(latent, b, w, "hessian")
+        return EventSums(m0=m0, m1=m1, a0=a0, a1=a1, a2=a2)
 
     def _run(self, latent: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
         splits = self.splits(latent)
@@ -53,15 +61,15 @@ class CscEvaluator:
                 pieces.append(
                     self.kernel(bucket, latent[start:stop] - bucket.first, b[start:stop], w[start:stop], kind)
                 )
-                self._count(bucket.width * (stop - start) * b.shape[1], kind)
+                self._count(bucket.width * (stop - start) * b.shape[1])
         return tuple(torch.cat(parts) for parts in zip(*pieces, strict=True))
 
     def _zeros(self, rows: int, like: Tensor) -> Tensor:
         return torch.zeros((rows, like.shape[1]), dtype=self.precision.sums, device=like.device)
 
-    def _count(self, events: int, kind: str) -> None:
+    def _count(self, events: int) -> None:
         self.counts.add("bucket_launches")
-        self.counts.add("certification_evaluations" if kind == "gradient" else "event_evaluations", events)
+        self.counts.add(self.counter, events)
         if self.precision.compute == torch.float64:
             self.counts.add("events_f64", events)
         if self.precision.block:

@@ -2,7 +2,8 @@
 
 Shares no line with the solvers it judges: constants and formulas are written out again, every event is
 visited with its label, and progress is accepted by the loss itself (Newton with backtracking; Nocedal &
-Wright 2006, chapter 3).
+Wright 2006, chapter 3). It moves in (c, v), eta = c + v u with u the centred events in units of their spread:
+where values are large beside their spread, b and w cancel to the last digits of float64.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import numpy as np
 
 RIDGE = 1e-8
 GRADIENT_GOAL = 1e-12
+DECREMENT_GOAL = 1e-15
 MAX_STEPS = 400
-STEP_LOGITS = 6.0
 NEAR_LOGIT = 1e-5
-"""A datum this close to the threshold may fall on either side in float32: its pair is excused from exact
-counts."""
+NEAR_SHARE = 3e-7
+"""A datum this close to the threshold, in logits and as a share of |b|, may fall on either side in float32:
+its pair is excused from exact counts."""
 
 Array = np.ndarray
 
@@ -53,7 +55,10 @@ class Events:
 
 @dataclass(frozen=True)
 class Column:
-    """One latent's problem for all classes: x [n], y [n, C], and what the silent rows contribute."""
+    """One latent's problem for all classes: x [n], y [n, C], and what the silent rows contribute.
+
+    `unit` is the root mean square of x; `centre` and `spread` its mean and standard deviation.
+    """
 
     x: Array
     y: Array
@@ -62,6 +67,17 @@ class Column:
     silent_hits: Array
     prior: Array
     unit: float
+    centre: float
+    spread: float
+
+    @property
+    def silent_at(self) -> float:
+        """Where the silent rows' x = 0 lies among the centred events."""
+        return -self.centre / self.spread
+
+    def raw(self, c: Array, v: Array) -> tuple[Array, Array]:
+        """(b, w) of centred parameters."""
+        return c + v * self.silent_at, v / self.spread
 
     def loss(self, b: Array, w: Array) -> Array:
         """F of each class, [C]."""
@@ -81,6 +97,22 @@ class Column:
         h00 = (s.sum(0) + self.silent * s0) / self.rows + RIDGE
         return g0, g1, h00, (s * x).sum(0) / self.rows, (s * x * x).sum(0) / self.rows + RIDGE
 
+    def centred_derivatives(self, c: Array, v: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """Gradient and Hessian with respect to (c, v) of each class, [C]."""
+        u, at = ((self.x - self.centre) / self.spread)[:, None], self.silent_at
+        mu, s = _sigmoid(c + u * v)
+        mu0, s0 = _sigmoid(c + at * v)
+        residual, group = mu - self.y, self.silent * mu0 - self.silent_hits
+        b, w = self.raw(c, v)
+        pull = RIDGE * (b - self.prior)
+        g0 = (residual.sum(0) + group) / self.rows + pull
+        g1 = ((residual * u).sum(0) + group * at) / self.rows + pull * at + RIDGE * w / self.spread
+        s0 = self.silent * s0
+        h00 = (s.sum(0) + s0) / self.rows + RIDGE
+        h01 = ((s * u).sum(0) + s0 * at) / self.rows + RIDGE * at
+        h11 = ((s * u * u).sum(0) + s0 * at * at) / self.rows + RIDGE * (at * at + self.spread**-2)
+        return g0, g1, h00, h01, h11
+
     def only(self, classes: Array) -> Column:
         """The same latent for some of the classes."""
         return Column(
@@ -91,6 +123,8 @@ class Column:
             self.silent_hits[classes],
             self.prior[classes],
             self.unit,
+            self.centre,
+            self.spread,
         )
 
 
@@ -109,7 +143,11 @@ def columns(events: Events) -> Iterator[Column]:
     for number in range(events.latents):
         x, y = events.latent(number)
         unit = max(np.sqrt((x**2).mean()), 1e-6) if x.size else 1.0
-        yield Column(x, y.astype(np.float64), rows, rows - x.size, totals - y.sum(0), prior, unit)
+        centre = float(x.mean()) if x.size else 0.0
+        # Equal events have no spread to be measured in: their own size will do.
+        spread = float(x.std()) if x.size and x.std() > 1e-12 * abs(centre) else abs(centre) or 1.0
+        hits = totals - y.sum(0)
+        yield Column(x, y.astype(np.float64), rows, rows - x.size, hits, prior, unit, centre, spread)
 
 
 def gradient_norm(column: Column, b: Array, w: Array) -> Array:
@@ -120,37 +158,36 @@ def gradient_norm(column: Column, b: Array, w: Array) -> Array:
 
 def minimise_column(column: Column) -> tuple[Array, Array]:
     """The minimiser (b, w) of each class, [C] each."""
-    b, w = column.prior.copy(), np.zeros_like(column.prior)
-    open_classes = np.arange(b.size)
+    c, v = column.prior.copy(), np.zeros_like(column.prior)
+    open_classes = np.arange(c.size)
     for _ in range(MAX_STEPS):
         part = column.only(open_classes)
-        g0, g1, h00, h01, h11 = part.derivatives(b[open_classes], w[open_classes])
-        left = np.maximum(np.abs(g0), np.abs(g1) / column.unit) > GRADIENT_GOAL
+        g0, g1, h00, h01, h11 = part.centred_derivatives(c[open_classes], v[open_classes])
+        det = np.maximum(h00 * h11 - h01 * h01, 1e-14 * h00 * h11)
+        step_c, step_v = (h11 * g0 - h01 * g1) / det, (h00 * g1 - h01 * g0) / det
+        steep = np.maximum(np.abs(g0), np.abs(g1) / max(1.0, abs(column.silent_at))) > GRADIENT_GOAL
+        left = steep | (g0 * step_c + g1 * step_v > 2 * DECREMENT_GOAL)
         if not left.any():
             break
-        det = np.maximum(h00 * h11 - h01 * h01, 1e-14 * h00 * h11)
-        step_b, step_w = (h11 * g0 - h01 * g1) / det, (h00 * g1 - h01 * g0) / det
-        length = np.hypot(step_b, column.unit * step_w)
-        shrink = np.minimum(1, STEP_LOGITS / np.maximum(length, 1e-300))
-        moved = _backtrack(part, b[open_classes], w[open_classes], step_b * shrink, step_w * shrink, g0, g1)
-        b[open_classes], w[open_classes] = moved
+        moved = _backtrack(part, c[open_classes], v[open_classes], step_c, step_v, g0, g1)
+        c[open_classes], v[open_classes] = moved
         open_classes = open_classes[left]
-    return b, w
+    return column.raw(c, v)
 
 
 def _backtrack(
-    part: Column, b: Array, w: Array, step_b: Array, step_w: Array, g0: Array, g1: Array
+    part: Column, c: Array, v: Array, step_c: Array, step_v: Array, g0: Array, g1: Array
 ) -> tuple[Array, Array]:
     """Halve each step until the loss falls as a quarter of the slope promises, up to rounding of the loss."""
-    start, slope = part.loss(b, w), g0 * step_b + g1 * step_w
-    size = np.ones_like(b)
-    for _ in range(30):
-        reached = part.loss(b - size * step_b, w - size * step_w)
+    start, slope = part.loss(*part.raw(c, v)), g0 * step_c + g1 * step_v
+    size = np.ones_like(c)
+    for _ in range(60):
+        reached = part.loss(*part.raw(c - size * step_c, v - size * step_v))
         bad = reached > start - 0.25 * size * slope + 1e-15 * (1 + np.abs(start))
         if not bad.any():
             break
         size = np.where(bad, size / 2, size)
-    return b - size * step_b, w - size * step_w
+    return c - size * step_c, v - size * step_v
 
 
 def minimise(events: Events) -> tuple[Array, Array, Array]:
@@ -182,7 +219,8 @@ def judge(events: Events, b: Array, w: Array) -> Verdict:
         fires, silent_fires = eta > 0, b[number] > 0
         tp = (fires & (column.y > 0)).sum(0) + np.where(silent_fires, column.silent_hits, 0)
         predicted = fires.sum(0) + np.where(silent_fires, column.silent, 0)
-        near = (np.abs(eta) <= NEAR_LOGIT).any(0) | (np.abs(b[number]) <= NEAR_LOGIT)
+        room = NEAR_LOGIT + NEAR_SHARE * np.abs(b[number])
+        near = (np.abs(eta) <= room).any(0) | (np.abs(b[number]) <= NEAR_LOGIT)
         found.append(
             (
                 column.loss(b[number], w[number]),

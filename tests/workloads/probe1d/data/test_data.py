@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tiers import longer
 
 from workloads.probe1d.data import dictionary, generator, problem
 from workloads.probe1d.data.problem import Labels, constants, label_sums
@@ -16,7 +17,7 @@ def stats(data):
     return constants(data.x, data.labels, torch.arange(data.labels.classes))
 
 
-@pytest.mark.parametrize("preset", ["test", "profile", "nfail", "demo"])
+@pytest.mark.parametrize("preset", ["test", *longer("profile", "nfail", "demo")])
 def test_a_preset_has_its_density_and_its_share_of_dead_latents(preset):
     shape = generator.PRESETS[preset]
     data = generator.generate(shape, 0)
@@ -31,6 +32,7 @@ def test_a_preset_has_its_density_and_its_share_of_dead_latents(preset):
     assert empty >= shape.empty
 
 
+@pytest.mark.workloads
 def test_a_quarter_of_the_latents_is_scaled_below_one_and_a_shift_of_two_removes_them():
     shape = generator.PRESETS["demo"]
     small = stats(generator.generate(shape, 0)).scale < 1
@@ -46,6 +48,34 @@ def test_the_same_seed_gives_the_same_problem_and_another_another():
     assert one.nnz != other.nnz or not torch.equal(one.values, other.values)
 
 
+def classes_without_rows(preset):
+    shape = generator.PRESETS[preset]
+    # Only the labels are drawn: after the latents, as in the problem itself.
+    rng = np.random.default_rng([0, shape.rows, shape.latents])
+    generator.draw_latents(shape, rng)
+    return shape.classes - np.unique(generator.draw_labels(shape, rng, shape.rows)).size
+
+
+def test_half_of_the_classes_of_set_a_have_no_row_and_all_of_the_other_set_have():
+    assert classes_without_rows("setA") == 77
+    assert classes_without_rows("occurring") == 0
+
+
+def test_classes_that_are_dealt_out_keep_their_prior():
+    shape = generator.PRESETS["occurring"]
+    ids = generator.draw_labels(shape, np.random.default_rng(0), shape.rows)
+    counts = np.bincount(ids, minlength=shape.classes)
+    assert counts.min() >= 1
+    # Zipf-like: the ten commonest classes hold several times the rows of the fifty rarest.
+    assert counts[:10].sum() > 2 * counts[-50:].sum()
+
+
+def test_more_classes_than_rows_are_covered_as_far_as_rows_go():
+    shape = replace(generator.PRESETS["occurring"], rows=100)
+    assert generator.draw_labels(shape, np.random.default_rng(0), 100).size == 100
+
+
+@pytest.mark.workloads
 def test_the_device_generator_follows_the_same_law():
     shape = generator.PRESETS["demo"]
     rng = np.random.default_rng(0)

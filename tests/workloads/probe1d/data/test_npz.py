@@ -43,6 +43,8 @@ def test_multi_hot_labels_and_held_out_rows_are_read(write_problem, dense):
 
 MISTAKES = {
     "an array is missing": ({"values": None}, "values is missing"),
+    "an array of another format": ({"data": np.zeros(3)}, "array data is unknown"),
+    "held-out labels alone": ({"labels_val": np.zeros(3, dtype=int)}, "indptr_val is missing"),
     "no shape": ({"shape": None}, "shape is missing"),
     "no labels": ({"labels": None}, "neither is there"),
     "both kinds of labels": ({"labels_multihot": np.zeros((30, 2), dtype=bool)}, "both are there"),
@@ -93,20 +95,31 @@ def test_an_unknown_source_lists_the_known_ones(tmp_path):
         load_data("imagenet", 0, "cpu", tmp_path)
 
 
-def test_results_are_written_in_their_documented_types(solve, write_problem, dense, labels, tmp_path):
-    target = tmp_path / "out" / "probes.npz"
-    solve({"solver": "newton"}, data=str(write_problem(dense, labels)), output=str(target)).evidence()
-    with np.load(target) as stored:
-        assert {name: stored[name].dtype for name in ("coef", "evals", "gmax", "reason", "loss", "tp")} == {
-            "coef": np.float32,
-            "evals": np.uint16,
-            "gmax": np.float32,
-            "reason": np.uint8,
-            "loss": np.float32,
-            "tp": np.int64,
-        }
-        assert stored["coef"].shape == (4, 3)
-        assert np.array_equal(stored["tp"] + stored["fn"], np.broadcast_to(np.bincount(labels), (4, 3)))
+def test_values_keep_their_digits_until_they_are_placed(write_problem, dense, labels):
+    path = write_problem(dense, labels, values=dense[np.nonzero(dense)])
+    values = npz.load(path).x.values.numpy()
+    assert values.dtype == np.float64
+    assert np.array_equal(np.sort(values), np.sort(dense[dense != 0]))
+
+
+def test_a_value_beyond_the_storage_type_is_refused(write_problem, dense, labels, set_up):
+    dense[3, 2] = 1e6
+    with pytest.raises(ConfigError, match=r"storage_dtype=float16 cannot hold 1000000\.0 \(latent 2\)"):
+        set_up({}, data=str(write_problem(dense, labels)), storage_dtype="float16")
+
+
+def test_a_damaged_archive_and_a_lone_array_are_named(write_problem, dense, labels, tmp_path):
+    path = write_problem(dense, labels)
+    whole = path.read_bytes()
+    packed = tmp_path / "packed.npz"
+    np.savez_compressed(packed, values=np.random.default_rng(0).random(2000))
+    damaged = bytearray(packed.read_bytes())
+    damaged[200:400] = bytes(200)
+    np.save(tmp_path / "lone.npy", dense)
+    for content in (whole[: len(whole) // 2], bytes(damaged), (tmp_path / "lone.npy").read_bytes()):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match="cannot be read as"):
+            npz.load(path)
 
 
 def test_empty_classes_and_classes_without_negatives_are_solved(solve, write_problem, dense):

@@ -39,7 +39,7 @@ def as_csr(dense):
     return Csr(torch.from_numpy(indptr), torch.from_numpy(column), values, dense.shape[1])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(counted_problems())
 def test_binary_search_counts_what_a_loop_over_all_rows_counts(problem):
     dense, multi, b, w = problem

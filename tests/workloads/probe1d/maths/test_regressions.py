@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tiers import longer
 
 from workloads.errors import ConfigError
 from workloads.probe1d.counters import Counts
 from workloads.probe1d.data import generator
 from workloads.probe1d.data.problem import Csr, Labels, clean_csr
-from workloads.probe1d.maths import levenberg_marquardt, newton
+from workloads.probe1d.maths import certify, levenberg_marquardt, newton, polish
 from workloads.probe1d.maths.chunks import Chunk
 from workloads.probe1d.maths.confusion import confusion_by_events, confusion_by_search, sort_events
 from workloads.probe1d.maths.derivatives import Derivatives
@@ -73,10 +74,8 @@ def test_failures_are_the_dead_latents_times_the_classes_that_cancel_exactly(sol
     assert naive.counters()["failing_passes"] == 3
 
 
-@pytest.mark.parametrize(
-    ("data", "mismatch_passes"),
-    [("digits", range(18, 23)), pytest.param("digits16", [40], marks=pytest.mark.workloads)],
-)
+@pytest.mark.parametrize(("data", "mismatch_passes"), [("digits", range(18, 23)), ("digits16", [40])])
+@pytest.mark.workloads
 def test_an_unscaled_activity_test_stalls_where_scales_are_small(solve, data, mismatch_passes):
     # Forty stand for any number: a slab stalled after twice the passes of a healthy one never moves again.
     mismatch = solve({"solver": "late", "precision": "f64"}, data=data, metrics=False, max_iter=40)
@@ -133,7 +132,7 @@ def test_float64_accumulators_end_the_slab_once_the_stop_test_is_repaired(solve)
     assert numbers["max_gradient"] <= 1.01e-6
 
 
-@pytest.mark.parametrize("levels", [{}, {"solver": "late"}, SCALED, BEST])
+@pytest.mark.parametrize("levels", [{}, *longer({"solver": "late"}, SCALED), BEST])
 def test_every_solver_reports_its_loss_gap_against_the_minimiser(solve, levels):
     numbers = solve(levels, data="test", metrics=False, max_iter=10).evidence().numbers
     # Parameters are judged as float32: they may tie with the minimum up to rounding, never beat it.
@@ -188,7 +187,7 @@ def exact_derivatives(x, y, b, w):
 def two_scales(write_problem):
     """No hit among two non-zeros of far different size: the large one saturates, the small counts."""
     dense = np.zeros((1024, 1))
-    dense[0], dense[1] = 0.025, 4.1
+    dense[0], dense[1] = 0.01, 30
     labels = np.zeros(1024, dtype=np.int64)
     labels[2:60] = 1
     return str(write_problem(dense, labels))
@@ -202,12 +201,12 @@ def test_a_small_event_behind_a_saturated_large_one_is_still_solved(solve, two_s
 
 
 def test_gradient_and_decrement_alone_stop_short_of_it(solve, two_scales, monkeypatch):
-    monkeypatch.setattr(
-        newton, "tail_is_paid", lambda block, b, sums, grad, least, tol: torch.ones_like(b, dtype=torch.bool)
-    )
+    for module in (newton, certify):
+        monkeypatch.setattr(module, "tail_is_paid", lambda block, b, *rest: torch.ones_like(b) > 0)
+    monkeypatch.setattr(polish.CentredPairs, "paid", lambda self, c, *rest: torch.ones_like(c) > 0)
     numbers = solve({**BEST, "warm_start": "off"}, data=two_scales).evidence().numbers
     assert numbers["max_gradient"] <= 1e-6
-    assert numbers["max_excess"] > 1e-5
+    assert numbers["max_excess"] > 5e-6
 
 
 @pytest.mark.parametrize(
@@ -302,7 +301,7 @@ class _Forbidden(torch.Tensor):
 def test_without_labels_in_the_passes_nothing_reads_them_once_their_sums_are_there(
     set_up, run_to_end, levels
 ):
-    workload = set_up(levels, data="test", metrics=False, sort_in_job=False)
+    workload = set_up(levels, data="test", metrics=False, sort_in_job=False, max_iter=4)
     object.__setattr__(workload.task.data.labels, "ids", torch.zeros(3).as_subclass(_Forbidden))
     run_to_end(workload)
     assert workload.counters()["slab_passes"] > 1
@@ -350,7 +349,7 @@ def test_explicit_zeros_duplicates_and_unsorted_columns_give_the_clean_problem(s
     [(40, 6, 5, 2), (40, 6, 3, 32), (40, 1, 3, 8), (1, 4, 2, 8), (300, 1, 1, 1)],
 )
 @pytest.mark.parametrize(
-    "levels", [{}, {"solver": "late"}, {"solver": "newton"}, {**BEST, "confusion_search": "on"}]
+    "levels", [{}, *longer({"solver": "late"}, {"solver": "newton"}), {**BEST, "confusion_search": "on"}]
 )
 def test_odd_shapes_are_solved_by_every_solver(solve, write_problem, rows, latents, classes, slab, levels):
     rng = np.random.default_rng(rows)

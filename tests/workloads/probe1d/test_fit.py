@@ -1,0 +1,154 @@
+"""One's own activations go in, documented files come out; the page's commands do what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from documented import ROOT, blocks
+from scipy import sparse
+
+from pipelines.config.types import RunCommand
+from workloads.errors import ConfigError
+from workloads.probe1d import fit_probes
+from workloads.probe1d.data.npz import PROBES
+from workloads.probe1d.oracle import minimiser
+
+PAGE = ROOT / "docs" / "probe1d.md"
+BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
+
+
+@pytest.fixture(scope="module")
+def activations():
+    rng = np.random.default_rng(0)
+    dense = (rng.lognormal(size=(200, 6)) * (rng.random((200, 6)) < 0.3)).astype(np.float32)
+    return dense, rng.integers(0, 3, 200)
+
+
+def excess(dense, labels, probes):
+    """Loss above the float64 minimum of every pair."""
+    x = sparse.csr_array(dense)
+    flags = labels if labels.ndim == 2 else labels[:, None] == np.arange(probes.coefficients.shape[1])
+    events = minimiser.Events.of(x.indptr, x.indices, x.data, x.shape[1], flags)
+    return (
+        minimiser.judge(events, probes.intercepts, probes.coefficients).loss - minimiser.minimise(events)[2]
+    )
+
+
+def test_probes_of_a_sparse_matrix_are_the_minimisers_and_count_every_row(activations):
+    dense, labels = activations
+    probes = fit_probes(sparse.csr_array(dense), labels, classes=4)
+    assert probes.converged.all()
+    assert probes.coefficients.shape == (6, 4)
+    assert excess(dense, labels, probes).max() <= 2e-6
+    assert (sum(probes.confusion.values()) == 200).all()
+    assert probes.losses_held_out is None
+
+
+@pytest.mark.parametrize(
+    "kind", [sparse.coo_array, torch.from_numpy, lambda x: torch.from_numpy(x).to_sparse_csr()]
+)
+def test_every_kind_of_matrix_gives_the_same_probes(activations, kind):
+    dense, labels = activations
+    expected = fit_probes(dense, labels)
+    found = fit_probes(kind(dense), torch.from_numpy(labels), slab_size=2)
+    assert np.allclose(expected.losses, found.losses, rtol=0, atol=1e-6)
+
+
+def test_flags_and_held_out_rows_are_taken(activations):
+    dense, labels = activations
+    flags = np.stack([labels == 0, labels > 0], 1)
+    probes = fit_probes(dense, flags, x_val=dense[:50], labels_val=flags[:50])
+    assert excess(dense, flags, probes).max() <= 2e-6
+    assert probes.losses_held_out is not None
+    assert probes.losses_held_out.min() > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"x_csr": np.zeros(3)}, "x_csr has 1 dimensions"),
+        ({"x_csr": np.full((200, 2), np.nan)}, "values holds nan in row 0"),
+        ({"labels": np.zeros(199, dtype=int)}, "each of 200 rows"),
+        ({"x_val": np.ones((2, 6))}, "belong together"),
+        ({"slab_size": 0}, "slab_size=0"),
+        ({"tol": 2.0}, "workload.tol=2"),
+    ],
+)
+def test_an_argument_that_cannot_be_used_is_named(activations, given, message):
+    dense, labels = activations
+    with pytest.raises(ConfigError, match=message):
+        fit_probes(**{"x_csr": dense, "labels": labels, **given})
+
+
+def test_a_kept_job_is_the_documented_file(solve, tmp_path):
+    workload = solve(BEST, data="test")
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    workload.keep(folder)
+    assert [path.name for path in folder.iterdir()] == ["probes.npz"]
+    with np.load(folder / "probes.npz") as stored:
+        assert {name: stored[name].dtype for name in stored.files} == {
+            name: np.dtype(kind) for name, (kind, _) in PROBES.items()
+        }
+        assert stored["classes"].tolist() == list(range(8))
+        assert np.array_equal(stored["coef"], workload.results()["coef"].astype(np.float32))
+    with pytest.raises(ConfigError, match="exists"):
+        workload.keep(folder)
+    with pytest.raises(ConfigError, match="cannot be written"):
+        workload.keep(tmp_path / "nowhere")
+
+
+def test_a_job_that_is_not_done_has_nothing_to_keep(set_up, tmp_path):
+    with pytest.raises(ConfigError, match="before the job is done"):
+        set_up({}, data="test").keep(tmp_path)
+
+
+@pytest.mark.workloads
+def test_a_sampled_job_says_which_classes_its_columns_are(solve, tmp_path):
+    workload = solve(BEST, data="nfail", max_iter=1, metrics=False)
+    workload.keep(tmp_path)
+    with np.load(tmp_path / "probes.npz") as stored:
+        assert stored["classes"].tolist() == workload.task.grid.tolist()
+        assert stored["coef"].shape == (2048, 8)
+
+
+def test_the_page_lists_the_arrays_of_a_file_of_probes():
+    listed = dict(re.findall(r"^\| `(\w+)` \| (\w+) \| \[", PAGE.read_text(), re.MULTILINE))
+    assert listed == {name: kind.__name__ for name, (kind, _) in PROBES.items()}
+
+
+@pytest.mark.workloads
+def test_the_page_is_done_as_it_is_written(tmp_path: Path):
+    keeps = any(field.name == "keep" for field in dataclasses.fields(RunCommand))
+    for block in blocks(PAGE):
+        if block.file:
+            (tmp_path / block.file).write_text(block.text)
+            _done([sys.executable, block.file], tmp_path)
+        elif block.language == "sh" and keeps:
+            for words in block.commands:
+                _done([sys.executable, "-m", "pipelines.cli", *words[1:]], tmp_path)
+    fitted = dict(np.load(tmp_path / "fitted.npz"))
+    assert fitted["coef"].shape == (50, 5)
+    if keeps:
+        kept = np.load(tmp_path / "probes" / "probes.npz")
+        assert np.allclose(kept["loss"], fitted["loss"], rtol=0, atol=2e-6)
+
+
+def _done(command: list[str], folder: Path) -> None:
+    ran = subprocess.run(
+        command, cwd=folder, env=_environment(), capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -1,0 +1,236 @@
+"""Float64 Newton in centred coordinates, for the pairs that certification does not pass.
+
+Of a latent whose values are large beside their spread, b and w cancel: neither the raw gradient nor a step
+budget in raw logits sees the direction in which the loss still falls. Here eta = c + v u, with u the
+non-zeros less their mean in units of their standard deviation; the silent rows share one u of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workloads.probe1d.counters import Counts
+from workloads.probe1d.data.problem import RIDGE, Constants
+from workloads.probe1d.maths.buckets import Bucket, Layout
+from workloads.probe1d.maths.derivatives import Derivatives, EventSums
+from workloads.probe1d.maths.event_sums import BucketKernel
+from workloads.probe1d.maths.newton import NewtonRules, NewtonState, advance
+from workloads.probe1d.maths.precision import PRECISIONS
+from workloads.probe1d.maths.separable import TAIL_LOSS
+from workloads.probe1d.maths.solution import Reason, Solution
+from workloads.probe1d.maths.sums_by_latent import CscEvaluator
+
+FURTHER = 1e-3
+"""Share of the decrement's bound to which pairs are polished: where a saturating group of rows still holds a
+step back, the decrement sees little of what lies behind, and a few more steps of few pairs cost nothing."""
+SINGULAR = 1e-14
+"""Determinant over the product of the diagonal that float64 still resolves in centred coordinates."""
+
+
+@dataclass(frozen=True)
+class CentredPairs:
+    """A list of pairs in centred coordinates, float64 [P, 1] each; `latent` int64 [P] numbers their layout.
+
+    Attributes
+    ----------
+    pair : index in the grid of all pairs
+    count, padding, silent : non-zeros, slots that pad them at u = 0, and rows without a value
+    hits, hit_sum, silent_hits : positive rows among non-zeros, their sum of u, and those among silent rows
+    centre, spread : x = centre + spread u; `at` is the u of x = 0
+    scale, least : root mean square and smallest absolute value of the raw non-zeros
+    """
+
+    latent: Tensor
+    pair: Tensor
+    count: Tensor
+    padding: Tensor
+    silent: Tensor
+    hits: Tensor
+    hit_sum: Tensor
+    silent_hits: Tensor
+    prior: Tensor
+    centre: Tensor
+    spread: Tensor
+    scale: Tensor
+    least: Tensor
+    rows: int
+
+    def select(self, keep: Tensor) -> CentredPairs:
+        """The pairs named by the int64 index `keep`."""
+        kept: dict[str, Any] = {
+            field.name: getattr(self, field.name).index_select(0, keep)
+            for field in fields(self)
+            if field.name != "rows"
+        }
+        return replace(self, **kept)
+
+    @property
+    def at(self) -> Tensor:
+        """Centred place of silent rows."""
+        return -self.centre / self.spread
+
+    def centred(self, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        """(c, v) of raw parameters."""
+        return b + w * self.centre, w * self.spread
+
+    def raw(self, c: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """(b, w) of centred parameters."""
+        return c + v * self.at, v / self.spread
+
+    def derivatives(self, c: Tensor, v: Tensor, sums: EventSums) -> Derivatives:
+        """Gradient and Hessian with respect to (c, v)."""
+        assert sums.m1 is not None
+        at, unit = self.at, 1.0 / self.rows
+        b, w = self.raw(c, v)
+        mu0, at_centre = torch.sigmoid(b), torch.sigmoid(c)
+        s0 = self.silent * mu0 * torch.sigmoid(-b)
+        group = self.silent * mu0 - self.silent_hits
+        pull = RIDGE * (b - self.prior)
+        # Padding lies at u = 0: it adds to the plain sums alone.
+        g0 = (sums.m0 - self.padding * at_centre - self.hits + group) * unit + pull
+        g1 = (sums.m1 - self.hit_sum + group * at) * unit + pull * at + RIDGE * w / self.spread
+        h0 = (sums.a0 - self.padding * at_centre * torch.sigmoid(-c) + s0) * unit + RIDGE
+        h1 = (sums.a1 + s0 * at) * unit + RIDGE * at
+        h2 = (sums.a2 + s0 * at * at) * unit + RIDGE * (at * at + self.spread**-2)
+        return Derivatives(None, g0, g1, h0, h1, h2)
+
+    def raw_gradient(self, grad: Derivatives) -> Tensor:
+        """G, as certification measures it: the larger part of the gradient with respect to (b, scale w)."""
+        return torch.maximum(grad.g0.abs(), self._slope(grad).abs() / self.scale)
+
+    def _slope(self, grad: Derivatives) -> Tensor:
+        """Derivative with respect to w at fixed b."""
+        return grad.g1 * self.spread + grad.g0 * self.centre
+
+    def paid(self, c: Tensor, sums: EventSums, grad: Derivatives, tol: float) -> Tensor:
+        """See `separable.tail_is_paid`."""
+        wrong = (sums.m0 - self.padding * torch.sigmoid(c) - self.hits).abs() / self.rows
+        mixed = (self.hits > 0) & (self.hits < self.count)
+        return mixed | (wrong <= TAIL_LOSS) | (self._slope(grad).abs() <= tol * self.least)
+
+
+class Polisher:
+    """Solves single pairs from where they stand in a solution, and stores what it finds.
+
+    Parameters
+    ----------
+    constants : sums of all latents in the order that pairs are numbered in, label sums included
+    layout : makes a layout of all events, and the rank in it of each latent of that order
+    kernel : float64 sums over a bucket
+    """
+
+    def __init__(
+        self,
+        constants: Constants,
+        layout: Callable[[], tuple[Layout, Tensor]],
+        kernel: BucketKernel,
+        solution: Solution,
+        counts: Counts,
+        rules: NewtonRules,
+    ) -> None:
+        self.constants, self.layout, self.kernel = constants, layout, kernel
+        self.solution, self.counts, self.rules = (
+            solution,
+            counts,
+            replace(rules, decrement=rules.decrement * FURTHER, singular=SINGULAR),
+        )
+
+    def polish(self, pair: Tensor) -> None:
+        """Solve the pairs with the given indices, int64 [P]; those that fail are marked as out of budget."""
+        pairs, evaluator = self._centred(pair)
+        c, v = pairs.centred(self.solution.b[pairs.pair], self.solution.w[pairs.pair])
+        lost = ~(torch.isfinite(c) & torch.isfinite(v))
+        c, v = torch.where(lost, pairs.prior, c), torch.where(lost, 0.0, v)
+        state = NewtonState.start(c, v, torch.zeros_like(lost))
+        for _ in range(self.rules.max_iter):
+            state = self._pass(pairs, evaluator, state)
+            keep = (~state.done).squeeze(1).nonzero().squeeze(1)
+            if keep.numel() < state.done.numel():
+                ended = state.done.squeeze(1).nonzero().squeeze(1)
+                self._store(pairs.select(ended), state.select(ended))
+                pairs, state = pairs.select(keep), state.select(keep)
+            if not keep.numel():
+                return
+        self._store(pairs, state)
+
+    def _pass(self, pairs: CentredPairs, evaluator: CscEvaluator, state: NewtonState) -> NewtonState:
+        self.counts.add("pair_evaluations", state.b.numel())
+        sums = evaluator.list_sums(pairs.latent, state.b, state.w)
+        grad = pairs.derivatives(state.b, state.w, sums)
+        paid = pairs.paid(state.b, sums, grad, self.rules.tol)
+        unit = torch.ones_like(state.b)
+        return advance(None, state, grad, unit, pairs.raw_gradient(grad), paid, self.rules)[0]
+
+    def _store(self, pairs: CentredPairs, state: NewtonState) -> None:
+        b, w = pairs.raw(state.b, state.w)
+        reason = torch.where(state.done, int(Reason.CONVERGED), int(Reason.BUDGET))
+        evals = self.solution.evals[pairs.pair] + state.evals
+        self.solution.store(pairs.pair, b=b, w=w, gmax=state.gmax, reason=reason, evals=evals)
+
+    def _centred(self, pair: Tensor) -> tuple[CentredPairs, CscEvaluator]:
+        """The pairs in the order of a layout of their latents alone, and what sums over that."""
+        constants = self.constants
+        layout, rank = self.layout()
+        classes = constants.positives.numel()
+        pair = pair[torch.argsort(rank[pair // classes], stable=True)]
+        latent, column = pair // classes, (pair % classes).unsqueeze(1)
+        ranks, number = torch.unique(rank[latent], return_inverse=True)
+        of_rank = torch.empty_like(ranks).index_copy_(0, number, latent)
+        small, centre, spread, least = centred_layout(layout, ranks, constants.count[of_rank])
+        count, hits = constants.count[latent, None], constants.hits[latent].gather(1, column)
+        positives = constants.positives[column]
+        centre, spread = centre[number, None], spread[number, None]
+        pairs = CentredPairs(
+            latent=number,
+            pair=pair.unsqueeze(1),
+            count=count,
+            padding=small.slots[number, None] - count,
+            silent=constants.rows - count,
+            hits=hits,
+            hit_sum=(constants.hit_sum[latent].gather(1, column) - centre * hits) / spread,
+            silent_hits=positives - hits,
+            prior=constants.prior[column],
+            centre=centre,
+            spread=spread,
+            scale=constants.scale[latent, None],
+            least=least[number, None],
+            rows=constants.rows,
+        )
+        return pairs, CscEvaluator(small, self.kernel, PRECISIONS["f64"], self.counts)
+
+
+def centred_layout(layout: Layout, ranks: Tensor, counts: Tensor) -> tuple[Layout, Tensor, Tensor, Tensor]:
+    """Buckets of the centred events of some ascending `ranks`, with `counts` of non-zeros, float64.
+
+    Also returns mean, standard deviation (the absolute mean where events are equal) and smallest absolute
+    value of each rank's non-zeros.
+    """
+    buckets, parts, first = [], [], 0
+    slots = torch.zeros_like(counts)
+    for bucket in layout.buckets:
+        own = ranks[(ranks >= bucket.first) & (ranks < bucket.last)] - bucket.first
+        if not own.numel():
+            continue
+        last = first + own.numel()
+        u, *part = _centre(bucket.x.index_select(0, own).double(), counts[first:last, None])
+        buckets.append(Bucket(first, last, u))
+        parts.append(part)
+        slots[first:last] = bucket.width
+        first = last
+    centre, spread, least = (torch.cat(part) for part in zip(*parts, strict=True))
+    return Layout(ranks, slots, tuple(buckets), 0), centre, spread, least
+
+
+def _centre(x: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    inside = torch.arange(x.shape[1], device=x.device) < count
+    centre = torch.where(inside, x, 0.0).sum(1, keepdim=True) / count
+    away = torch.where(inside, x - centre, 0.0)
+    spread = (away.square().sum(1, keepdim=True) / count).sqrt()
+    spread = torch.where(spread > 1e-12 * centre.abs(), spread, centre.abs())
+    least = torch.where(inside, x.abs(), torch.inf).amin(1)
+    return (away / spread).contiguous(), centre.squeeze(1), spread.squeeze(1), least
