@@ -15,7 +15,8 @@ from workloads.api import Device
 from workloads.errors import ConfigError
 from workloads.spd.config import SpdConfig
 from workloads.spd.data.tokens import read_tokens, token_rows, write_tokens
-from workloads.spd.maths.local_models import load_gpt2, read_safetensors, write_safetensors
+from workloads.spd.maths.local_models import load_gpt2
+from workloads.spd.maths.weight_files import read_safetensors, write_safetensors
 from workloads.spd.maths.target import Gpt2, draw_values
 from workloads.spd.presets import TargetSpec
 from workloads.spd.training import checkpoints
