@@ -23,7 +23,6 @@ LEVELS = ["formulas", "native"]
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"beta": 0.3},
-    {"sampling": "binomial"},
     {"canonical_draws": False},
     {"components": 7},
     {"batch_size": 1},
@@ -145,7 +144,8 @@ def test_each_level_needs_fewer_operations_than_the_one_before(operations) -> No
         ({**TOY, "modules": ["linear1"]}, "two modules"),
         ({**TOY, "losses": "all"}, r"workload\.losses asks for others"),
         ({**TOY, "importance": "shared_mlp"}, r"workload\.importance=mlp"),
-        ({**TOY, "sigmoid": "hard"}, r"workload\.sigmoid=leaky"),
+        ({**TOY, "sigmoid": "hard"}, r"workload\.sigmoid=leaky_hard"),
+        ({**TOY, "sampling": "binomial"}, r"workload\.sampling=continuous, not of binomial"),
         ({**TOY, "microbatches": 2}, r"not in workload\.microbatches=2"),
     ],
 )
