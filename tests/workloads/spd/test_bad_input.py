@@ -16,7 +16,6 @@ from workloads.spd.data.tokens import read_tokens, token_rows, write_tokens
 from workloads.spd.training import checkpoints
 from workloads.spd.workload import Spd
 
-
 TOY_TERMS = ("minimality", "stochastic", "stochastic_layerwise")
 
 

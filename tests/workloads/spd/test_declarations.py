@@ -152,7 +152,9 @@ def test_terms_can_be_weighed_added_and_taken_out() -> None:
     }
     search = {"pgd_steps": 3, "pgd_step_size": 0.2, "pgd_init": "ones", "pgd_scope": "datapoint"}
     worst = [loss for loss in SpdConfig(**search).recipe.losses if loss.adversarial]
-    assert [(one.steps, one.step_size, one.init, one.scope) for one in worst] == [(3, 0.2, "ones", "datapoint")]
+    assert [(one.steps, one.step_size, one.init, one.scope) for one in worst] == [
+        (3, 0.2, "ones", "datapoint")
+    ]
 
 
 def test_no_clipping_is_asked_for_by_zero() -> None:

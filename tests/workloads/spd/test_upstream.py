@@ -6,6 +6,7 @@ published formulas; it imports nothing from what it checks.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ class TheirCi(nn.Module):
         self.kind = kind
         lead = () if kind == "shared_mlp" else (count,)
         sizes = [1 if kind == "mlp" else width, *hidden, count if kind == "shared_mlp" else 1]
-        layers = [Layer(*lead, i, o) for i, o in zip(sizes, sizes[1:], strict=False)]
+        layers = [Layer(*lead, i, o) for i, o in pairwise(sizes)]
         parts = [part for layer in layers for part in (layer, nn.GELU())][:-1]
         self.layers = nn.Sequential(*parts)
 
@@ -138,7 +139,9 @@ class TheirModel(nn.Module):
         }
         logs = F.log_softmax(target, -1)
         divergences = {
-            kind: F.kl_div(F.log_softmax(self.masked(batch, chosen)[0], -1), logs, log_target=True, reduction="sum")
+            kind: F.kl_div(
+                F.log_softmax(self.masked(batch, chosen)[0], -1), logs, log_target=True, reduction="sum"
+            )
             / batch.numel()
             for kind, chosen in masks.items()
         }

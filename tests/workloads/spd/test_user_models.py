@@ -171,11 +171,17 @@ def test_toggles_that_need_stages_or_formulas_are_refused(levels) -> None:
     ("config", "sentence"),
     [
         ({"target": "nothing"}, r"workload\.target=nothing .*package\.module:factory"),
-        ({"tokens_path": None}, r"workload\.target=.* either workload\.tokens_path or workload\.vectors_path"),
+        (
+            {"tokens_path": None},
+            r"workload\.target=.* either workload\.tokens_path or workload\.vectors_path",
+        ),
         ({"vectors_path": "v.npy"}, r"either workload\.tokens_path or workload\.vectors_path"),
         ({"modules": None}, r"given with workload\.modules or workload\.counts"),
         ({"target_path": "/"}, r"left out where workload\.target_path is given"),
-        ({"target": None, "output_part": "logits"}, r"workload\.output_part=logits .*without workload\.target"),
+        (
+            {"target": None, "output_part": "logits"},
+            r"workload\.output_part=logits .*without workload\.target",
+        ),
         ({"resume": "a.pt", "values_path": "b.pth"}, r"workload\.values_path=b\.pth .*workload\.resume"),
     ],
 )
@@ -269,7 +275,9 @@ def test_tokens_that_the_network_does_not_know_are_refused(start, network, data,
     ],
 )
 def test_vectors_that_are_none_are_refused(start, tmp_path, array, sentence) -> None:
-    (tmp_path / "mine.py").write_text("from torch import nn\n\n\ndef build():\n    return nn.Sequential(nn.Linear(3, 3))\n")
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n\n\ndef build():\n    return nn.Sequential(nn.Linear(3, 3))\n"
+    )
     np.save(tmp_path / "v.npy", array)
     config = {
         **OWN,
@@ -289,9 +297,7 @@ def test_a_module_of_transformers_is_decomposed(start, run, tokens) -> None:
     made = transformers.GPT2Config(vocab_size=12, n_positions=8, n_embd=8, n_layer=1, n_head=2)
     model = transformers.GPT2LMHeadModel(made)
     config = {**OWN, "modules": ["transformer.h.*.mlp.*"], "output_part": "logits", "dtype": "float64"}
-    naive, fast = (
-        terms(start(config=config, given=Given(model, tokens), **levels)) for levels in ({}, FAST)
-    )
+    naive, fast = (terms(start(config=config, given=Given(model, tokens), **levels)) for levels in ({}, FAST))
     assert "components.transformer-h-0-mlp-c_fc.V" in naive
     for name, value in naive.items():
         assert ((fast[name] - value).norm() / value.norm().clamp(min=1e-30)).item() <= 1e-10

@@ -1,4 +1,4 @@
-"""A local GPT-2 is the one that its folder describes, or is refused by the name of what is not implemented."""
+"""A local GPT-2 is what its folder describes, or is refused by the name of what is not implemented."""
 
 from __future__ import annotations
 
