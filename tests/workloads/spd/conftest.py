@@ -19,6 +19,7 @@ from pipelines.plan.arms import Space
 from workloads.api import Context, Device, NullClock
 from workloads.spd.build import Given
 from workloads.spd.config import SpdConfig
+from workloads.spd.data import rows
 from workloads.spd.presets import PRESETS
 from workloads.spd.training import targets
 from workloads.spd.workload import Spd
@@ -44,8 +45,9 @@ def small_target() -> Iterator[None]:
         )
         patch.setitem(PRESETS, "lm_test", drawn)
         patch.setitem(PRESETS, "tms_5-2_test", replace(PRESETS["tms_5-2_test"], warmup_steps=3))
-        patch.setattr(targets, "TOKENS", 40_000)
-        patch.setattr(targets, "VECTORS", 2**13)
+        for module in (targets, rows):
+            patch.setattr(module, "TOKENS", 40_000)
+            patch.setattr(module, "VECTORS", 2**13)
         yield
 
 
@@ -54,7 +56,8 @@ def real_presets(monkeypatch: pytest.MonkeyPatch) -> None:
     """The presets as users have them."""
     for name, recipe in REAL_PRESETS.items():
         monkeypatch.setitem(PRESETS, name, recipe)
-    monkeypatch.setattr(targets, "VECTORS", 2**17)
+    for module in (targets, rows):
+        monkeypatch.setattr(module, "VECTORS", 2**17)
 
 
 @pytest.fixture(scope="session")

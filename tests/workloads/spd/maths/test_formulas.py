@@ -79,7 +79,7 @@ def test_a_training_by_formulas_follows_that_of_the_graph(start, run, level) -> 
     for chosen in ("autograd", level):
         # The fused update takes gradients for granted as they lie in memory.
         workload = start(config={**TOY, "dtype": "float64"}, gradients=chosen, optimizer="fused")
-        run(workload, 50)
+        run(workload, 20)
         totals.append(workload.training.total.item())
     assert totals[1] == pytest.approx(totals[0], rel=1e-9)
 
