@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from workloads.api import Context, Levels
+from workloads.errors import ConfigError
+from workloads.spd import upstream
 from workloads.spd.config import SpdConfig
 from workloads.spd.data.loading import Feed, FeedAhead, Mover, Plan, by_data_loader, by_mapped_file, on_device
-from workloads.spd.data.rows import load_rows
+from workloads.spd.data.rows import given_rows, load_rows
 from workloads.spd.data.tokens import Rows
 from workloads.spd.maths import losses
 from workloads.spd.maths.adversarial_search import (
@@ -39,9 +41,10 @@ from workloads.spd.maths.random_draws import Draws
 from workloads.spd.maths.reconstruction import Reconstruction
 from workloads.spd.maths.sites import Site, find_sites
 from workloads.spd.maths.target import Target
+from workloads.spd.maths.user_models import UserModel, try_out
 from workloads.spd.presets import TargetSpec
 from workloads.spd.training import compiled
-from workloads.spd.training.checkpoints import read
+from workloads.spd.training.checkpoints import read, read_values
 from workloads.spd.training.collector import collector_for
 from workloads.spd.training.evaluation import Evaluation
 from workloads.spd.training.loop import Parts, Training
@@ -57,6 +60,22 @@ EVALUATION_SEED = 977
 MASK_SEED = 7919  # apart from the seed of values and data
 
 
+@dataclass(frozen=True)
+class Given:
+    """A network and its data that a program hands over, in the place of files.
+
+    Attributes
+    ----------
+    module : in whose place components stand; it is frozen and moved, so hand over a copy
+    data : token ids [n] or [n, S], or vectors [n, f]
+    values : V, U and importance functions to begin with, by their own names or upstream's
+    """
+
+    module: nn.Module
+    data: np.ndarray
+    values: Mapping[str, Tensor] | None = None
+
+
 @dataclass
 class Builder:
     """One arm's choices and the parts that they lead to."""
@@ -65,6 +84,7 @@ class Builder:
     levels: Levels
     context: Context
     endings: ExitStack
+    given: Given | None = None
 
     def __post_init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -87,10 +107,17 @@ class Builder:
             Data, target and configuration do not fit one another; nothing has been written by then.
         """
         precision.set_tf32(self.on("tf32"), self.endings)
-        saved = read(Path(self.config.resume).expanduser()) if self.config.resume else None
-        target, self.spec = load_target(self.config, self.context.cache_dir, self.on("fused_target_ops"))
+        config, cache, given = self.config, self.context.cache_dir, self.given
+        saved = read(Path(config.resume).expanduser()) if config.resume else None
+        target, self.spec = load_target(
+            config, cache, self.on("fused_target_ops"), given.module if given else None
+        )
         self.sites = find_sites(target, self.recipe.modules)
-        self.rows, self.held_out = load_rows(self.config, self.spec, self.context.cache_dir)
+        self._refuse_decomposed_head(target)
+        found = given_rows(given.data, config, self.spec) if given else load_rows(config, self.spec, cache)
+        self.rows, self.held_out = found
+        if isinstance(target, UserModel):
+            try_out(target, self.sites, self._rows(self.rows.values[: self.recipe.batch]))
         feed = self._feed(self.rows, start=int(saved["taken"]) if saved else 0)
         target.to(self.device, self.dtype)
         decomposition = self._decomposition()
@@ -98,6 +125,15 @@ class Builder:
         training = self._training(target, self._parts(target, decomposition, objective, feed))
         self._begin(training, saved)
         return training
+
+    def _refuse_decomposed_head(self, target: Target) -> None:
+        """Chunks ask the head for pieces of what is before it, outside any pass that could replace it."""
+        heads = [site.name for site in self.sites if site.name in target.heads]
+        if heads and not self.on("kl_chunk", "off"):
+            raise ConfigError(
+                f"kl_chunk={self.levels['kl_chunk']} cannot go with workload.modules that hold the head"
+                f" {heads[0]}; leave one of them out"
+            )
 
     def _decomposition(self) -> Decomposition:
         stacked = self.on("stack_modules", "stacked")
@@ -110,12 +146,20 @@ class Builder:
     def _begin(self, training: Training, saved: dict[str, Any] | None) -> None:
         if saved is not None:
             training.load(saved)
+        elif (values := self._first_values(training.parts.objective.patching.target)) is not None:
+            training.parts.decomposition.load(values)
         else:
             self._warm_up_faithfulness(training)
         if self.on("cuda_graph"):
             from workloads.spd.training.cuda_graph import Replay
 
             training.replace_advance(Replay(training, self.counts))
+
+    def _first_values(self, target: Target) -> Mapping[str, Tensor] | None:
+        path, values = self.config.values_path, self.given.values if self.given else None
+        if path is not None:
+            values = read_values(Path(path).expanduser())
+        return None if values is None else upstream.from_any(values, self.recipe.importance, target)
 
     def _training(self, target: Target, parts: Parts) -> Training:
         if self.on("gradients", "autograd"):
@@ -204,12 +248,20 @@ class Builder:
         with torch.no_grad():
             _, inputs = patching.cached(probe)
         self.counts.clear()
+        if missing := [site.name for site in self.sites if site.name not in inputs]:
+            raise ConfigError(
+                f"workload.modules: {missing[0]} is never called in a pass of the target, which reads its"
+                " weight in another way; leave it out"
+            )
         return list(inputs)
 
     def _to_device(self, values: np.ndarray) -> Tensor:
-        if self.rows.vectors:
-            return torch.from_numpy(np.array(values)).to(self.device, self.dtype)
-        return torch.from_numpy(values.astype(np.int64)).to(self.device)
+        rows = self._rows(values).to(self.device)
+        return rows.to(self.dtype) if self.rows.vectors else rows
+
+    def _rows(self, values: np.ndarray) -> Tensor:
+        """Rows on the host: vectors float32, token ids int64."""
+        return torch.from_numpy(np.array(values) if self.rows.vectors else values.astype(np.int64))
 
     def first_batch(self) -> Tensor:
         """The first rows of the data, a batch of them."""
@@ -252,7 +304,7 @@ class Builder:
 
     def _divergence(self, target: Target) -> Callable[[Tensor], Divergence]:
         counts, cached = self.counts, self.on("target_softmax", "cached")
-        if self.spec.toy:
+        if self.spec.reads_vectors:
             return SquaredError
         if not self.on("kl_chunk", "off"):
             rows = int(self.levels["kl_chunk"])

@@ -6,12 +6,27 @@ import dataclasses
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 from workloads.errors import ConfigError
-from workloads.spd.presets import LOSS_SETS, PRESETS, Recipe
+from workloads.spd.presets import LOSS_SETS, PRESETS, LossSpec, Recipe, TargetSpec
 
 IMPORTANCE_KINDS = ("mlp", "vector_mlp", "shared_mlp")
-SIGMOIDS = ("leaky", "normal", "hard", "leaky_hard", "swish_hard")
+SIGMOIDS = ("leaky_hard", "normal", "hard")
+UNBOUNDED_SIGMOIDS = ("swish_hard", "upper_leaky_hard")
+LOSSES = (
+    *("faithfulness", "minimality", "unmasked", "ci_masked", "stochastic", "stochastic_subset"),
+    *("stochastic_layerwise", "hidden_acts", "pgd", "pgd_subset", "pgd_layerwise"),
+)
+ONE_STEP = {"steps": 1, "step_size": 1.0}
+"""The search of an adversarial term that a recipe lacks and `coefficients` adds."""
+
+# Fields that replace the recipe's value of the same name.
+_OF_RECIPE = (
+    *("steps", "lr", "schedule", "final_lr", "lr_warmup", "pnorm", "final_p", "anneal_from", "anneal_to"),
+    *("importance", "beta", "warmup_steps", "warmup_lr", "warmup_decay"),
+    *("log_every", "eval_every", "save_every", "eval_batches"),
+)
 
 
 @dataclass(frozen=True)
@@ -21,46 +36,82 @@ class SpdConfig:
     Attributes
     ----------
     preset : name of the recipe
-    target_path : folder of a local GPT-2 (config.json, and model.safetensors or pytorch_model.bin); nothing
-        is downloaded
-    tokens_path : token file (.bin with its .json beside it, or .npy); None for the recipe's own corpus
+    target : the user's own network as ``package.module:factory`` or ``file.py:factory``: the factory takes
+        nothing and returns an `nn.Module` with linear and embedding sites. It is called with token ids
+        [B, S] where tokens_path is given, with vectors [B, f] where vectors_path is
+    output_part : what of the network's result is compared: an attribute such as logits, or the number of a
+        tuple's part; None where it returns a tensor
+    target_path : folder of a local GPT-2 (config.json, and model.safetensors or pytorch_model.bin, in shards
+        or not); nothing is downloaded
+    tokens_path : token file (.bin with its .json beside it, .npy or .txt); None for the recipe's own corpus
+    vectors_path : .npy of float rows [n, f], for a network that reads vectors
     tokenizer_sha256 : of the target's tokeniser; a token file made by another one is refused
     batch_size, seq_len, steps, lr : of the training
-    pgd_steps, pgd_scope : of the adversarial losses; scope is shared or datapoint
+    schedule, final_lr, lr_warmup : constant, linear or cosine; last rate as a share of lr; share of steps
+    clip_components, clip_importance : largest gradient norm of V and U, and of importance functions; 0: any
     losses : another set of terms: layerwise, all or forward
+    coefficients : of terms by kind; a kind that the recipe lacks is added, and 0 takes one out
+    pgd_steps, pgd_step_size, pgd_init, pgd_scope : of the adversarial terms; they start random, at ones or at
+        zeros, and scope is shared or datapoint
+    pnorm, final_p, anneal_from, anneal_to : exponent of the minimality, linear between two shares of training
+    beta : weight of its log term
     components : subcomponents of every module, instead of the recipe's numbers
     modules : patterns of module names, instead of the recipe's; they share `components`
-    importance : mlp, vector_mlp or shared_mlp
-    sigmoid : form of both sigmoids: leaky, normal, hard, leaky_hard or swish_hard
+    counts : patterns of module names, each with its own number of subcomponents
+    importance, hidden : mlp, vector_mlp or shared_mlp, and the widths of its hidden layers
+    sigmoid : upstream's leaky_hard (one form for masks and another for minimality), normal or hard
     sampling : of stochastic sources: continuous or binomial
-    beta : weight of the log term of the minimality loss
+    warmup_steps, warmup_lr, warmup_decay : of the faithfulness warm-up
     microbatches : pieces of an iteration's batch whose gradients are summed
     iterable, sharded : tokens as a stream; sharded means that each worker reads its own part
     drop_last : leave out rows that fill no batch
     canonical_draws : masks are drawn module by module in one fixed order, whatever computes them
     frozen_draws : every iteration sees the same masks
     dtype : float32, or float64 for comparisons
-    log_every, eval_every, save_every, eval_batches : periods in iterations, and batches of an evaluation
-    resume : continue from this checkpoint
+    log_every, eval_every, save_every, eval_batches : periods in iterations, the middle two 0 for never, and
+        batches of an evaluation
+    values_path : V, U and importance functions to begin with: the decomposition.safetensors of a kept one, or
+        upstream's checkpoint
+    resume : continue from this checkpoint.pt, with optimiser, random numbers and place in the data
     """
 
     preset: str = "lm_test"
+    target: str | None = None
+    output_part: str | None = None
     target_path: str | None = None
     tokens_path: str | None = None
+    vectors_path: str | None = None
     tokenizer_sha256: str | None = None
     batch_size: int | None = None
     seq_len: int | None = None
     steps: int | None = None
     lr: float | None = None
-    pgd_steps: int | None = None
-    pgd_scope: str | None = None
+    schedule: str | None = None
+    final_lr: float | None = None
+    lr_warmup: float | None = None
+    clip_components: float | None = None
+    clip_importance: float | None = None
     losses: str | None = None
+    coefficients: dict[str, float] | None = None
+    pgd_steps: int | None = None
+    pgd_step_size: float | None = None
+    pgd_init: str | None = None
+    pgd_scope: str | None = None
+    pnorm: float | None = None
+    final_p: float | None = None
+    anneal_from: float | None = None
+    anneal_to: float | None = None
+    beta: float | None = None
     components: int | None = None
     modules: list[str] | None = None
+    counts: dict[str, int] | None = None
     importance: str | None = None
-    sigmoid: str = "leaky"
+    hidden: list[int] | None = None
+    sigmoid: str = "leaky_hard"
     sampling: str = "continuous"
-    beta: float | None = None
+    warmup_steps: int | None = None
+    warmup_lr: float | None = None
+    warmup_decay: float | None = None
     microbatches: int = 1
     iterable: bool = False
     sharded: bool = False
@@ -72,6 +123,7 @@ class SpdConfig:
     eval_every: int | None = None
     save_every: int | None = None
     eval_batches: int | None = None
+    values_path: str | None = None
     resume: str | None = None
 
     def __post_init__(self) -> None:
@@ -83,23 +135,39 @@ class SpdConfig:
             A field is out of range; the message names it.
         """
         self._require("preset", self.preset in PRESETS, f"one of {', '.join(PRESETS)}")
-        self._check_whole_numbers()
-        self._require("lr", self.lr is None or 0 < self.lr < math.inf, "a number above 0")
-        self._require("beta", self.beta is None or 0 <= self.beta < math.inf, "a number from 0")
-        named = self.modules is None or len(self.modules) > 0
-        self._require("modules", named, "a list of patterns, or null for the recipe's")
+        self._check_numbers()
+        self._check_choices()
+        self._check_modules()
+        self._check_terms()
+        self._check_target()
+        self._check_together()
+        once = self.resume is None or self.values_path is None
+        self._require("values_path", once, "left out where workload.resume is given, which holds values")
+
+    def _check_numbers(self) -> None:
+        sizes = ("batch_size", "seq_len", "components", "microbatches", "log_every", "eval_batches")
+        self._check_whole(*sizes, least=1)
+        self._check_whole("steps", "pgd_steps", "warmup_steps", "eval_every", "save_every", least=0)
+        self._check_number("lr", "warmup_lr", "pgd_step_size", "pnorm", "final_p", above=0)
+        self._check_number("final_lr", "clip_components", "clip_importance", "beta", "warmup_decay")
+        self._check_number("lr_warmup", "anneal_from", "anneal_to", most=1)
+        widths = self.hidden is None or all(isinstance(one, int) and one >= 1 for one in self.hidden)
+        self._require("hidden", widths and self.hidden != [], "a list of whole numbers from 1")
+
+    def _check_choices(self) -> None:
         self._choose("pgd_scope", ("shared", "datapoint"))
+        self._choose("pgd_init", ("random", "ones", "zeros"))
+        self._choose("schedule", ("constant", "linear", "cosine"))
         self._choose("losses", tuple(LOSS_SETS))
         self._choose("importance", IMPORTANCE_KINDS)
+        if self.sigmoid in UNBOUNDED_SIGMOIDS:
+            raise ConfigError(
+                f"workload.sigmoid={self.sigmoid} is upstream's and not implemented: its masks leave [0, 1];"
+                f" choose from {', '.join(SIGMOIDS)}"
+            )
         self._choose("sigmoid", SIGMOIDS)
         self._choose("sampling", ("continuous", "binomial"))
         self._choose("dtype", ("float32", "float64"))
-        self._check_together()
-
-    def _check_whole_numbers(self) -> None:
-        sizes = ("batch_size", "seq_len", "components", "microbatches")
-        self._check_whole(*sizes, "log_every", "eval_every", "save_every", "eval_batches", least=1)
-        self._check_whole("steps", "pgd_steps", least=0)
 
     def _check_whole(self, *names: str, least: int) -> None:
         for name in names:
@@ -107,32 +175,75 @@ class SpdConfig:
             whole = value is None or (isinstance(value, int) and value >= least)
             self._require(name, whole, f"a whole number from {least}")
 
+    def _check_number(self, *names: str, above: float | None = None, most: float = math.inf) -> None:
+        low = "above 0" if above is not None else "from 0"
+        rule = f"a number {low}" if most == math.inf else f"a number {low} to {most:g}"
+        for name in names:
+            value = getattr(self, name)
+            # No number fails every comparison, and so does none.
+            holds = value is None or ((value > 0 if above is not None else value >= 0) and value <= most)
+            self._require(name, holds and value != math.inf, rule)
+
+    def _check_modules(self) -> None:
+        self._require("modules", self.modules is None or len(self.modules) > 0, "a list of patterns, or null")
+        if self.counts is None:
+            return
+        alone = self.modules is None and self.components is None
+        self._require("counts", alone, "left out where workload.modules or workload.components is given")
+        self._require("counts", len(self.counts) > 0, "patterns with numbers, or null")
+        whole = all(isinstance(count, int) and count >= 1 for count in self.counts.values())
+        self._require("counts", whole, "patterns with whole numbers from 1")
+
+    def _check_terms(self) -> None:
+        for kind, value in (self.coefficients or {}).items():
+            if kind not in LOSSES:
+                raise ConfigError(
+                    f"workload.coefficients: {kind} is no term; choose from {', '.join(LOSSES)}"
+                )
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"workload.coefficients: {kind}={value} must be a number from 0")
+        self._require("coefficients", len(self.recipe.losses) > 0, "one that leaves a term")
+
+    def _check_target(self) -> None:
+        if self.target is None:
+            self._require("output_part", self.output_part is None, "left out without workload.target")
+            self._require("vectors_path", self.vectors_path is None, "left out without workload.target")
+            return
+        _, colon, factory = self.target.rpartition(":")
+        self._require("target", bool(colon and factory.isidentifier()), "package.module:factory")
+        self._require("target", self.target_path is None, "left out where workload.target_path is given")
+        one = (self.tokens_path is None) != (self.vectors_path is None)
+        self._require("target", one, "given with either workload.tokens_path or workload.vectors_path")
+        named = self.modules is not None or self.counts is not None
+        self._require("target", named, "given with workload.modules or workload.counts")
+
     def _check_together(self) -> None:
-        rows = self.recipe.batch
+        recipe = self.recipe
         self._require(
-            "microbatches", rows % self.microbatches == 0, f"a divisor of the {rows} rows of an iteration"
+            "microbatches",
+            recipe.batch % self.microbatches == 0,
+            f"a divisor of the {recipe.batch} rows of an iteration",
         )
-        seq = self.seq_len
-        if seq is not None:
-            context = self.recipe.target.context
-            fits = not self.recipe.toy and (self.target_path is not None or seq <= context)
-            rule = (
-                "left out for a toy target"
-                if self.recipe.toy
-                else f"at most {context}, the context of the target"
-            )
-            self._require("seq_len", fits, rule)
+        decays = self.final_lr in (None, 1) or recipe.schedule != "constant"
+        self._require("final_lr", decays, "left out, or 1, where workload.schedule=constant")
+        ends = recipe.anneal_from <= recipe.anneal_to
+        self._require("anneal_from", ends, f"at most workload.anneal_to={recipe.anneal_to}")
+        if self.seq_len is not None:
+            self._check_context(self.seq_len, recipe.target)
         if self.target_path is not None:
-            self._require(
-                "preset",
-                self.recipe.target.kind == "gpt2",
-                "one for GPT-2 where workload.target_path is given",
-            )
+            gpt2 = recipe.target.kind == "gpt2"
+            self._require("preset", gpt2, "one for GPT-2 where workload.target_path is given")
             self._refuse_hub_name(self.target_path)
 
-    def _refuse_hub_name(self, path: str) -> None:
-        from pathlib import Path
+    def _check_context(self, seq: int, target: TargetSpec) -> None:
+        if target.reads_vectors:
+            what = "vectors" if target.own else "a toy target"
+            self._require("seq_len", False, f"left out for {what}")
+        known = self.target_path is None and not target.own
+        rule = f"at most {target.context}, the context of the target"
+        self._require("seq_len", not known or seq <= target.context, rule)
 
+    def _refuse_hub_name(self, path: str) -> None:
         if not Path(path).expanduser().is_dir():
             raise ConfigError(
                 f"workload.target_path={path} is no folder on this machine: nothing is downloaded from a hub,"
@@ -151,29 +262,49 @@ class SpdConfig:
     def recipe(self) -> Recipe:
         """The preset with everything that is given here."""
         base = PRESETS[self.preset]
-        given = {
+        given = {name: getattr(self, name) for name in _OF_RECIPE}
+        given |= {
             "batch": self.batch_size,
-            "seq": self.seq_len,
-            "steps": self.steps,
-            "lr": self.lr,
-            "importance": self.importance,
-            "beta": self.beta,
-            "log_every": self.log_every,
-            "eval_every": self.eval_every,
-            "save_every": self.save_every,
-            "eval_batches": self.eval_batches,
+            "seq": 1 if self.vectors_path is not None else self.seq_len,
+            "hidden": None if self.hidden is None else tuple(self.hidden),
             "losses": self._losses(base),
             "modules": self._modules(base),
+            "target": self._target(),
         }
-        return replace(base, **{name: value for name, value in given.items() if value is not None})
+        clips = {
+            name: getattr(self, name) or None
+            for name in ("clip_components", "clip_importance")
+            if getattr(self, name) is not None
+        }
+        return replace(base, **{name: value for name, value in given.items() if value is not None}, **clips)
 
-    def _losses(self, base: Recipe) -> tuple[object, ...]:
-        losses = LOSS_SETS[self.losses] if self.losses else base.losses
-        changed = {"steps": self.pgd_steps, "scope": self.pgd_scope}
+    def _target(self) -> TargetSpec | None:
+        if self.target is None:
+            return None
+        return TargetSpec("module", values="given", vectors=self.vectors_path is not None)
+
+    def _losses(self, base: Recipe) -> tuple[LossSpec, ...]:
+        specs = {loss.kind: loss for loss in (LOSS_SETS[self.losses] if self.losses else base.losses)}
+        for kind, value in (self.coefficients or {}).items():
+            own: dict[str, int | float] = dict(ONE_STEP) if kind.startswith("pgd") else {}
+            known = specs.get(kind, LossSpec(kind, 0.0, **own))  # type: ignore[arg-type]
+            specs[kind] = replace(known, coeff=float(value))
+        changed = {
+            "steps": self.pgd_steps,
+            "step_size": self.pgd_step_size,
+            "init": self.pgd_init,
+            "scope": self.pgd_scope,
+        }
         changed = {name: value for name, value in changed.items() if value is not None}
-        return tuple(dataclasses.replace(loss, **changed) if loss.adversarial else loss for loss in losses)
+        return tuple(
+            dataclasses.replace(loss, **changed) if loss.adversarial else loss  # type: ignore[arg-type]
+            for loss in specs.values()
+            if loss.coeff > 0
+        )
 
     def _modules(self, base: Recipe) -> tuple[tuple[str, int], ...]:
+        if self.counts is not None:
+            return tuple(self.counts.items())
         count = self.components
         if self.modules is not None:
             return tuple((pattern, count or base.modules[0][1]) for pattern in self.modules)

@@ -15,12 +15,14 @@ class TargetSpec:
 
     Attributes
     ----------
-    kind : llama, gpt2 or tms
+    kind : llama, gpt2, tms or module, which is somebody's own
     layers, width, heads, kv_heads, mlp, vocab, context : of a language model
     features, hidden : of a toy model of superposition
     values : trained (on the corpus, or for toys on their data), analytic (toys with as many features as a
-        star has points) or random (for timing only: its softmax is nearly uniform)
+        star has points), random (for timing only: its softmax is nearly uniform) or given
     corpus : stories, stdlib, markov or induction
+    vectors : a module reads vectors instead of token ids
+    activation, eps, scaled, scaled_by_layer, tied : of GPT-2, see `Gpt2`
     """
 
     kind: str = "llama"
@@ -35,11 +37,27 @@ class TargetSpec:
     hidden: int = 0
     values: str = "random"
     corpus: str = "markov"
+    vectors: bool = False
+    activation: str = "gelu_new"
+    eps: float = 1e-5
+    scaled: bool = True
+    scaled_by_layer: bool = False
+    tied: bool = True
 
     @property
     def toy(self) -> bool:
-        """Whether inputs are vectors instead of tokens."""
+        """Whether this is a toy model of superposition, whose right answer is known."""
         return self.kind == "tms"
+
+    @property
+    def own(self) -> bool:
+        """Whether this is somebody's own module, of which no stages are known."""
+        return self.kind == "module"
+
+    @property
+    def reads_vectors(self) -> bool:
+        """Whether inputs are vectors instead of token ids."""
+        return self.toy or self.vectors
 
 
 @dataclass(frozen=True)
@@ -79,6 +97,7 @@ class Recipe:
     steps, lr, schedule, final_lr, lr_warmup : of the optimiser; final_lr as a fraction, lr_warmup as a share
         of steps
     clip_components, clip_importance : largest gradient norm of each group, None for any
+    log_every, eval_every, save_every : periods in iterations; the last two 0 for never
     pnorm, final_p, anneal_from, anneal_to : exponent of the minimality loss, linear between two shares of
         training
     beta : weight of its log term

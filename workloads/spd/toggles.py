@@ -70,7 +70,14 @@ def _unless_canonical(config: SpdConfig, levels: Levels) -> Parity | None:
 
 
 def _no_vocabulary(config: SpdConfig, levels: Levels) -> str | None:
-    return "a toy target (workload.preset) has no vocabulary to cut up" if config.toy else None
+    if config.recipe.target.reads_vectors:
+        return "a target that reads vectors, such as a toy (workload.preset), has no vocabulary to cut up"
+    return _no_stages(config, levels)
+
+
+def _no_stages(config: SpdConfig, levels: Levels) -> str | None:
+    own = config.target is not None
+    return "of a network of your own (workload.target) no stages and no head are known" if own else None
 
 
 def _not_written_down(config: SpdConfig, levels: Levels) -> str | None:
@@ -85,10 +92,13 @@ def _not_written_down(config: SpdConfig, levels: Levels) -> str | None:
         return (
             f"formulas are those of the terms {', '.join(WRITTEN_TERMS)}, and workload.losses asks for others"
         )
-    if recipe.importance != "mlp" or len(recipe.hidden) != 1 or config.sigmoid != "leaky":
+    if recipe.importance != "mlp" or len(recipe.hidden) != 1 or config.sigmoid != "leaky_hard":
         return (
-            "formulas are those of workload.importance=mlp with one hidden layer and workload.sigmoid=leaky"
+            "formulas are those of workload.importance=mlp with one hidden layer and"
+            " workload.sigmoid=leaky_hard"
         )
+    if config.sampling != "continuous":
+        return f"formulas are those of workload.sampling=continuous, not of {config.sampling}"
     if config.microbatches > 1 and levels["micro_batch"] == "loop":
         return f"formulas take a batch in one piece, not in workload.microbatches={config.microbatches}"
     return None
@@ -175,7 +185,7 @@ TOGGLES = (
     ),
     Toggle(
         "prefix_reuse",
-        _on(witness="flops", **_WRAPPED),
+        _on(witness="flops", refused=_no_stages, **_WRAPPED),
         "restart masked passes at the first masked block",
         "5.2",
     ),
@@ -237,7 +247,9 @@ TOGGLES = (
         keep=("each", "commit_false", "buffered"), each={"buffered": {"witness": "wandb_calls"}}, source="7.2"
     ),
     shared.gc("oom_only", every={"witness": "collections"}, source="8.1"),
-    shared.grad_checkpointing("off", "per_block", every={**_WRAPPED, "witness": "saved_bytes"}, source="8.2"),
+    shared.grad_checkpointing(
+        "off", "per_block", every={**_WRAPPED, "refused": _no_stages, "witness": "saved_bytes"}, source="8.2"
+    ),
     Toggle(
         "free_early", _on(witness="held_bytes"), "drop logits and importances once the loss has them", "8.3"
     ),
@@ -299,7 +311,9 @@ TOGGLES = (
         "capture a step once and replay it",
     ),
     Toggle(
-        "fused_target_ops", _on(bounds={"losses": 1e-5}, witness="ops"), "fused activation, norm and rotary"
+        "fused_target_ops",
+        _on(bounds={"losses": 1e-5}, refused=_no_stages, witness="ops"),
+        "fused activation, norm and rotary",
     ),
     Toggle(
         "component_kernel",

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from workloads.api import Clock, Context, Evidence, Levels, Replayable, Work, Workload
-from workloads.spd.build import Builder
+from workloads.spd import kept
+from workloads.spd.build import Builder, Given
 from workloads.spd.claims import CLAIMS
 from workloads.spd.config import SpdConfig
 from workloads.spd.counters import COUNTED
 from workloads.spd.evidence import Probe, exact_faithfulness
+from workloads.spd.maths import user_models
 from workloads.spd.maths.cost import flops_per_position
 from workloads.spd.toggles import CHECKS, TOGGLES
 from workloads.toggles import product_type
@@ -31,8 +35,29 @@ class Spd(Workload):
     checks = CHECKS
     shape = "steps"
     unit = "position"
+    paths = ("target_path", "tokens_path", "vectors_path", "values_path", "resume")
 
-    def __init__(self) -> None:
+    @classmethod
+    def configured(cls, config: SpdConfig) -> type[Workload]:
+        """The workload; of a network of the user's own, its file belongs to what decides on results."""
+        file = user_models.source_of(config.target) if config.target is not None else None
+        return (
+            cls
+            if file is None
+            else type(cls.__name__, (cls,), {"__module__": cls.__module__, "files": (file,)})
+        )
+
+    @classmethod
+    def planned(cls, config: SpdConfig) -> SpdConfig:
+        """The configuration with the user's network by its file, wherever the trial runs."""
+        file = user_models.source_of(config.target) if config.target is not None else None
+        if file is None or config.target is None or not config.target.rpartition(":")[0].endswith(".py"):
+            return config
+        factory = config.target.rpartition(":")[2]
+        return replace(config, target=f"{file.resolve()}:{factory}")
+
+    def __init__(self, given: Given | None = None) -> None:
+        self._given = given
         # Whatever must end says so once it has started, so that `close` is right after half a setup too.
         self._endings = contextlib.ExitStack()
 
@@ -45,12 +70,11 @@ class Spd(Workload):
             The configuration, the data and the target do not fit one another.
         """
         self.config, self.levels, self.context = config, levels, context
-        self.builder = Builder(config, levels, context, self._endings)
+        self.builder = Builder(config, levels, context, self._endings, self._given)
         self.training = self.builder.training()
         recipe, collector = config.recipe, self.training.parts.collector
-        self.cadence = math.lcm(
-            recipe.log_every, recipe.eval_every * (collector.every or 1), recipe.save_every
-        )
+        periods = recipe.log_every, recipe.eval_every * (collector.every or 1), recipe.save_every
+        self.cadence = math.lcm(*filter(None, periods))  # 0 is never
         self._totals: list[Tensor] = []
         self._probe: Probe | None = None
         self.training.parts.counts.clear()
@@ -110,9 +134,15 @@ class Spd(Workload):
 
     def work(self) -> Work:
         """Products of one position by the formula of `cost`."""
+        if self.builder.spec.own:
+            return Work()  # of which no sizes are known
         folds = self.levels["delta"] == "folded"
         flops = flops_per_position(self.builder.sites, self.builder.spec, self.config.recipe, folds)
         return Work(flops, products=product_type(self.levels, self.config.dtype))
+
+    def keep(self, folder: Path) -> None:
+        """Write the decomposition, a checkpoint to go on from, upstream's form of it, and how good it is."""
+        kept.write_all(self.training, self.builder.sites, self.config, folder)
 
     def data_digest(self) -> str:
         """Identity of the training rows."""

@@ -9,13 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipelines.plan.arms import Space
 from workloads.api import Context, Device, NullClock
+from workloads.spd.build import Given
 from workloads.spd.config import SpdConfig
+from workloads.spd.data import rows
 from workloads.spd.presets import PRESETS
 from workloads.spd.training import targets
 from workloads.spd.workload import Spd
@@ -41,8 +45,9 @@ def small_target() -> Iterator[None]:
         )
         patch.setitem(PRESETS, "lm_test", drawn)
         patch.setitem(PRESETS, "tms_5-2_test", replace(PRESETS["tms_5-2_test"], warmup_steps=3))
-        patch.setattr(targets, "TOKENS", 40_000)
-        patch.setattr(targets, "VECTORS", 2**13)
+        for module in (targets, rows):
+            patch.setattr(module, "TOKENS", 40_000)
+            patch.setattr(module, "VECTORS", 2**13)
         yield
 
 
@@ -51,7 +56,8 @@ def real_presets(monkeypatch: pytest.MonkeyPatch) -> None:
     """The presets as users have them."""
     for name, recipe in REAL_PRESETS.items():
         monkeypatch.setitem(PRESETS, name, recipe)
-    monkeypatch.setattr(targets, "VECTORS", 2**17)
+    for module in (targets, rows):
+        monkeypatch.setattr(module, "VECTORS", 2**17)
 
 
 @pytest.fixture(scope="session")
@@ -75,6 +81,7 @@ def start(cache_dir: Path, tmp_path: Path) -> Iterator[Start]:
         seed: int = 0,
         device: Device = HERE,
         log: Any = None,
+        given: Given | None = None,
         **levels: Any,
     ) -> Spd:
         folder = tmp_path / str(next(numbers))
@@ -83,7 +90,7 @@ def start(cache_dir: Path, tmp_path: Path) -> Iterator[Start]:
         context = Context(
             device, scratch_dir=folder, cache_dir=cache_dir, seed=seed, log=log or (lambda row: None)
         )
-        workload = Spd()
+        workload = Spd(given)
         running.append(workload)
         workload.setup(made, Space(Spd.toggles, made, device).closure(levels), context)
         if kind == "evidence":
@@ -93,6 +100,35 @@ def start(cache_dir: Path, tmp_path: Path) -> Iterator[Start]:
     yield make
     for workload in running:
         workload.close()
+
+
+class Network(nn.Module):
+    """Somebody's network: an embedding, two linear layers and a head; what it returns has parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(VOCAB, 6)
+        self.body = nn.Sequential(nn.Linear(6, 10), nn.GELU(), nn.Linear(10, 6, bias=False))
+        self.out = nn.Linear(6, VOCAB)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        h = self.embed(tokens)
+        return self.out(h + self.body(h))
+
+
+VOCAB = 12
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network()
+
+
+@pytest.fixture(scope="session")
+def tokens() -> np.ndarray:
+    """Rows [n, S] of token ids for `network`."""
+    return np.random.default_rng(0).integers(0, VOCAB, (300, 5))
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +13,10 @@ from workloads.api import Device
 from workloads.errors import ConfigError
 from workloads.spd.config import SpdConfig
 from workloads.spd.data.tokens import read_tokens, token_rows, write_tokens
-from workloads.spd.maths.local_models import load_gpt2, read_safetensors, write_safetensors
-from workloads.spd.maths.target import Gpt2, draw_values
-from workloads.spd.presets import TargetSpec
 from workloads.spd.training import checkpoints
 from workloads.spd.workload import Spd
 
-TINY = TargetSpec("gpt2", layers=1, width=8, heads=2, kv_heads=2, mlp=32, vocab=50, context=16)
+TOY_TERMS = ("minimality", "stochastic", "stochastic_layerwise")
 
 
 def token_file(folder: Path, tokens: np.ndarray, vocab: int = 259, tokenizer: str = "") -> Path:
@@ -65,6 +60,29 @@ def test_what_does_not_fit_the_target_is_said_before_the_first_iteration(start, 
         ({"losses": "some"}, r"workload\.losses=some .*layerwise"),
         ({"importance": "transformer"}, r"workload\.importance=transformer .*shared_mlp"),
         ({"dtype": "float16"}, r"workload\.dtype=float16"),
+        ({"sigmoid": "swish_hard"}, r"workload\.sigmoid=swish_hard is upstream's and not implemented"),
+        ({"sigmoid": "leaky"}, r"workload\.sigmoid=leaky .*leaky_hard"),
+        ({"hidden": []}, r"workload\.hidden=\[\] .*whole numbers from 1"),
+        ({"hidden": [0]}, r"workload\.hidden=\[0\] "),
+        ({"counts": {"layers.*": 0}}, r"workload\.counts=.*whole numbers from 1"),
+        ({"counts": {"layers.*": 4}, "components": 3}, r"workload\.counts=.*where workload\.modules"),
+        ({"coefficients": {"recon": 1.0}}, r"recon is no term; choose from faithfulness"),
+        ({"coefficients": {"pgd": -1.0}}, r"workload\.coefficients: pgd=-1\.0"),
+        (
+            {"preset": "tms_5-2", "coefficients": dict.fromkeys(TOY_TERMS, 0.0)},
+            r"workload\.coefficients=.*leaves a term",
+        ),
+        ({"schedule": "step"}, r"workload\.schedule=step .*cosine"),
+        ({"schedule": "constant", "final_lr": 0.5}, r"workload\.final_lr=0\.5 .*workload\.schedule=constant"),
+        ({"lr_warmup": 1.5}, r"workload\.lr_warmup=1\.5 .*from 0 to 1"),
+        ({"anneal_from": 0.7, "anneal_to": 0.5}, r"workload\.anneal_from=0\.7 .*at most .*0\.5"),
+        ({"pnorm": 0.0}, r"workload\.pnorm=0\.0 .*above 0"),
+        ({"pgd_init": "zeroes"}, r"workload\.pgd_init=zeroes .*zeros"),
+        ({"pgd_step_size": float("nan")}, r"workload\.pgd_step_size=nan"),
+        ({"clip_components": -1.0}, r"workload\.clip_components=-1\.0"),
+        ({"eval_every": -1}, r"workload\.eval_every=-1"),
+        ({"log_every": 0}, r"workload\.log_every=0"),
+        ({"vectors_path": "v.npy"}, r"workload\.vectors_path=v\.npy .*without workload\.target"),
         (
             {"preset": "gpt2_one", "target_path": "openai-community/gpt2"},
             r"is no folder on this machine: nothing is downloaded",
@@ -162,71 +180,3 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path, foreign) -> None:
         ConfigError, match=r"is no checkpoint of SPD: it lacks .*generator.*; give another one"
     ):
         checkpoints.read(tmp_path / "c.pt")
-
-
-def gpt2_folder(folder: Path, prefix: str = "", **extra: torch.Tensor) -> Path:
-    target = Gpt2(TINY)
-    draw_values(target, 0)
-    sizes = {"n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 50, "n_positions": 16}
-    (folder / "config.json").write_text(json.dumps(sizes))
-    state = {prefix + name: value for name, value in target.state_dict().items()}
-    write_safetensors(folder / "model.safetensors", {**state, **extra})
-    return folder
-
-
-def test_a_local_gpt2_loads_with_prefix_causal_masks_and_tied_head(tmp_path) -> None:
-    extra = {"transformer.h.0.attn.bias": torch.ones(1, 1, 16, 16), "lm_head.weight": torch.zeros(50, 8)}
-    target, spec = load_gpt2(gpt2_folder(tmp_path, "transformer.", **extra))
-    expected = Gpt2(TINY)
-    draw_values(expected, 0)
-    tokens = torch.arange(10).reshape(1, 10)
-    assert spec == TINY
-    assert torch.equal(target(tokens), expected(tokens))
-
-
-def test_weights_that_are_no_gpt2_are_refused(tmp_path) -> None:
-    with pytest.raises(ConfigError, match=r"hold mystery, which a GPT-2 has not"):
-        load_gpt2(gpt2_folder(tmp_path, mystery=torch.zeros(1)))
-    (tmp_path / "config.json").write_text(
-        json.dumps({"n_layer": 2, "n_embd": 8, "n_head": 2, "vocab_size": 50, "n_ctx": 16})
-    )
-    with pytest.raises(ConfigError, match=r"the weights lack h\.1\."):
-        load_gpt2(gpt2_folder_without_config(tmp_path))
-    (tmp_path / "config.json").unlink()
-    with pytest.raises(ConfigError, match=r"needs the config\.json"):
-        load_gpt2(tmp_path)
-
-
-def gpt2_folder_without_config(folder: Path) -> Path:
-    kept = (folder / "config.json").read_text()
-    gpt2_folder(folder)
-    (folder / "config.json").write_text(kept)
-    return folder
-
-
-def test_a_truncated_weight_file_is_refused(tmp_path) -> None:
-    file = tmp_path / "model.safetensors"
-    write_safetensors(file, {"x": torch.arange(10.0)})
-    assert torch.equal(read_safetensors(file)["x"], torch.arange(10.0))
-    file.write_bytes(file.read_bytes()[:-4])
-    with pytest.raises(ConfigError, match="is no whole safetensors file"):
-        read_safetensors(file)
-    file.write_bytes(struct.pack("<Q", 10**9))
-    with pytest.raises(ConfigError, match="is no whole safetensors file"):
-        read_safetensors(file)
-
-
-def test_a_local_gpt2_is_decomposed(start, tmp_path) -> None:
-    folder = gpt2_folder(tmp_path)
-    np.save(tmp_path / "t.npy", np.random.default_rng(0).integers(0, 50, 4000))
-    config = {
-        "preset": "gpt2_one",
-        "target_path": str(folder),
-        "tokens_path": str(tmp_path / "t.npy"),
-        "modules": ["h.0.attn.c_attn", "h.0.mlp.*"],
-        "components": 6,
-        "batch_size": 2,
-        "seq_len": 16,
-    }
-    workload = start(config=config)
-    assert [site.kind for site in workload.builder.sites] == ["conv1d"] * 3

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from workloads.spd.config import SpdConfig
 from workloads.spd.data.corpus import corpus_file
-from workloads.spd.data.tokens import Rows, TokenFile, feature_rows, read_tokens, token_rows
+from workloads.spd.data.tokens import (
+    Rows,
+    TokenFile,
+    checked_tokens,
+    checked_vectors,
+    feature_rows,
+    read_tokens,
+    read_vectors,
+    token_rows,
+    vector_rows,
+)
 from workloads.spd.presets import TargetSpec
 
 TOKENS = 400_000
@@ -26,11 +38,28 @@ def load_rows(config: SpdConfig, spec: TargetSpec, cache_dir: Path) -> tuple[Row
         The data do not fit the target; see `read_tokens` and `token_rows`.
     """
     recipe = config.recipe
+    if config.vectors_path is not None:
+        return vector_rows(read_vectors(Path(config.vectors_path).expanduser()), recipe.batch)
     if recipe.toy:
         return tuple(
             feature_rows(spec.features, VECTORS, recipe.activity, DRAW_SEED + part) for part in (0, 1)
         )  # type: ignore[return-value]
     return token_rows(_tokens(config, spec, cache_dir), recipe.seq, spec.context, recipe.batch)
+
+
+def given_rows(data: np.ndarray, config: SpdConfig, spec: TargetSpec) -> tuple[Rows, Rows]:
+    """Training and held-out rows of an array: vectors [n, f], token ids [n] or [n, S].
+
+    Raises
+    ------
+    ConfigError
+        It is neither, or holds ids beyond the vocabulary or too few rows.
+    """
+    recipe = config.recipe
+    if spec.reads_vectors:
+        return vector_rows(checked_vectors(data, "data"), recipe.batch)
+    tokens = checked_tokens(data.reshape(-1), spec.vocab, "data")
+    return token_rows(tokens, recipe.seq, spec.context, recipe.batch)
 
 
 def _tokens(config: SpdConfig, spec: TargetSpec, cache_dir: Path) -> TokenFile:

@@ -113,15 +113,28 @@ def read_tokens(path: Path, vocab: int, tokenizer_sha256: str | None = None) -> 
             f"workload.tokens_path={path} was made by another tokenizer ({found.tokenizer_sha256[:12]}, the"
             f" target's is {tokenizer_sha256[:12]}); tokenise the text with the target's own"
         )
-    _refuse_unknown_ids(found.tokens, vocab, path)
+    _refuse_unknown_ids(found.tokens, vocab, f"workload.tokens_path={path}")
     return found
 
 
-def _refuse_unknown_ids(tokens: np.ndarray, vocab: int, path: Path) -> None:
+def checked_tokens(tokens: np.ndarray, vocab: int, name: str) -> TokenFile:
+    """Token ids [n] of an array that is called `name`.
+
+    Raises
+    ------
+    ConfigError
+        They are no whole numbers from 0, or lie beyond the vocabulary.
+    """
+    _refuse_no_ids(tokens, name)
+    _refuse_unknown_ids(tokens, vocab, name)
+    return _in_memory(tokens, "")
+
+
+def _refuse_unknown_ids(tokens: np.ndarray, vocab: int, name: str) -> None:
     largest = int(tokens.max()) if len(tokens) else 0
     if largest >= vocab:
         raise ConfigError(
-            f"workload.tokens_path={path} holds token id {largest}, and the vocabulary of the target ends at"
+            f"{name} holds token id {largest}, and the vocabulary of the target ends at"
             f" {vocab - 1}; tokenise the text with the target's own tokenizer"
         )
 
@@ -130,7 +143,7 @@ def _open(path: Path) -> TokenFile:
     if path.suffix == ".npy":
         return _in_memory(_load_array(path), "")
     if path.suffix == ".txt":
-        return _in_memory(encode(path.read_text(encoding="utf-8")), BYTES_SHA256)
+        return _in_memory(encode(_text(path)), BYTES_SHA256)
     meta = _sidecar(path)
     dtype = np.dtype(DTYPES[meta["dtype"]])
     size = path.stat().st_size
@@ -144,23 +157,69 @@ def _open(path: Path) -> TokenFile:
     return TokenFile(tokens, int(meta["vocab_size"]), str(meta["tokenizer_sha256"]), str(meta["data_sha256"]))
 
 
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"workload.tokens_path={path} is no text in UTF-8 ({error.reason} at byte {error.start});"
+            " convert it"
+        ) from error
+
+
 def _load_array(path: Path) -> np.ndarray:
     try:
         tokens = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
+    except (ValueError, EOFError, OSError) as error:
         raise ConfigError(
             f"workload.tokens_path={path} cannot be read as an array: {error}; save it with numpy.save"
         ) from error
+    _refuse_no_ids(tokens, f"workload.tokens_path={path}")
+    return tokens
+
+
+def _refuse_no_ids(tokens: np.ndarray, name: str) -> None:
     if tokens.dtype.kind not in "ui" or tokens.ndim != 1:
         raise ConfigError(
-            f"workload.tokens_path={path} must hold one dimension of whole numbers; it has"
-            f" {tokens.dtype}{tokens.shape}"
+            f"{name} must hold one dimension of whole numbers; it has {tokens.dtype}{tokens.shape}"
         )
     if len(tokens) and int(tokens.min()) < 0:
+        raise ConfigError(f"{name} holds the negative token id {int(tokens.min())}; ids count from 0")
+
+
+def read_vectors(path: Path) -> np.ndarray:
+    """Rows [n, f] of a .npy file, float32.
+
+    Raises
+    ------
+    ConfigError
+        The file is missing or no array, or holds something else or what is no number.
+    """
+    if not path.is_file():
+        raise ConfigError(f"workload.vectors_path={path} does not exist; give a .npy of rows [n, f]")
+    try:
+        vectors = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
         raise ConfigError(
-            f"workload.tokens_path={path} holds the negative token id {int(tokens.min())}; ids count from 0"
-        )
-    return tokens
+            f"workload.vectors_path={path} cannot be read as an array: {error}; save it with numpy.save"
+        ) from error
+    return checked_vectors(vectors, f"workload.vectors_path={path}")
+
+
+def checked_vectors(vectors: np.ndarray, name: str) -> np.ndarray:
+    """Rows [n, f] of an array that is called `name`, float32.
+
+    Raises
+    ------
+    ConfigError
+        They have another form, or hold what is no number.
+    """
+    if vectors.dtype.kind != "f" or vectors.ndim != 2:
+        raise ConfigError(f"{name} must hold float rows [n, f]; it has {vectors.dtype}{vectors.shape}")
+    narrow = np.ascontiguousarray(vectors, dtype=np.float32)
+    if not np.isfinite(narrow).all():
+        raise ConfigError(f"{name} holds values that are no numbers in float32; leave these rows out")
+    return narrow
 
 
 def _in_memory(tokens: np.ndarray, tokenizer_sha256: str) -> TokenFile:
@@ -205,6 +264,25 @@ def token_rows(file: TokenFile, seq: int, context: int, batch: int) -> tuple[Row
             " shorter rows"
         )
     return Rows(train, file.digest + "-train"), Rows(evaluation, file.digest + "-held-out")
+
+
+def vector_rows(vectors: np.ndarray, batch: int) -> tuple[Rows, Rows]:
+    """Rows [n, f] for training and for evaluation, apart by a hash of each row's content.
+
+    Raises
+    ------
+    ConfigError
+        There are too few for a batch.
+    """
+    held_out = _held_out(vectors)
+    train, evaluation = vectors[~held_out], vectors[held_out]
+    if len(train) < batch or len(evaluation) < 1:
+        raise ConfigError(
+            f"{len(vectors)} vectors make {len(train)} training rows and {len(evaluation)} for evaluation,"
+            f" too few for workload.batch_size={batch}; give more"
+        )
+    digest = hashlib.sha256(vectors.tobytes()).hexdigest()
+    return Rows(train, digest + "-train"), Rows(evaluation, digest + "-held-out")
 
 
 def _held_out(rows: np.ndarray) -> np.ndarray:

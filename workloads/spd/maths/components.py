@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from workloads.errors import ConfigError
 from workloads.spd.maths.sites import Site, weight_of
 from workloads.spd.maths.target import Target
 
@@ -97,18 +96,3 @@ class CachedDeltas(Deltas):
     def forget(self) -> None:
         """Look weights up again: the target has been loaded anew."""
         self._weights.clear()
-
-
-def check_same_shape(name: str, found: Tensor, expected: Tensor) -> None:
-    """Refuse the tensor of another architecture.
-
-    Raises
-    ------
-    ConfigError
-        The shapes differ.
-    """
-    if found.shape != expected.shape:
-        raise ConfigError(
-            f"workload.resume: {name} of the checkpoint is {list(found.shape)} and this decomposition needs "
-            f"{list(expected.shape)}: the checkpoint belongs to another architecture"
-        )

@@ -34,8 +34,8 @@ def macs(sites: Sequence[Site], spec: TargetSpec, recipe: Recipe, folds: bool) -
     P = sum(site.d_in * site.d_out for site in sites)
     Q = sum(site.count * (site.d_in + site.d_out) for site in sites)
     E = 0 if folds else P
-    head = 0 if spec.toy else spec.width * spec.vocab
-    attention = 0 if spec.toy else spec.layers * recipe.seq * spec.width
+    head = 0 if spec.reads_vectors else spec.width * spec.vocab
+    attention = 0 if spec.reads_vectors else spec.layers * recipe.seq * spec.width
     shapes = [shape for site in sites for shape, _, _ in layer_shapes(recipe.importance, site, recipe.hidden)]
     importance = sum(_product(shape) for shape in shapes)
     target = P + head + attention

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from workloads.spd.maths.components import Components, Operands, check_same_shape
+from workloads.errors import ConfigError
+from workloads.spd.maths.components import Components, Operands
 from workloads.spd.maths.importance import READS_ACTIVATIONS, ImportanceSet, StackedImportanceSet
-from workloads.spd.maths.masked_products import FORMS
+from workloads.spd.maths.masked_products import FORMS, shaken
 from workloads.spd.maths.sites import Names, Site, Stacks, by_width, each, one_by_one
 from workloads.spd.presets import Recipe
 
@@ -29,7 +30,7 @@ class Decomposition:
         seed: int,
         dtype: torch.dtype,
         stacked: bool = False,
-        sigmoid: str = "leaky",
+        sigmoid: str = "leaky_hard",
     ) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.sites = tuple(sites)
@@ -53,12 +54,18 @@ class Decomposition:
             found[site.name] = Operands(pair.V, pair.U, deltas[site.name] if deltas else None)
         return found
 
-    def importances(self, inputs: Mapping[str, Tensor]) -> tuple[Stacks, Stacks]:
-        """Importances for masks and for minimality, of what modules read in the target."""
+    def importances(self, inputs: Mapping[str, Tensor], noise: Stacks | None = None) -> tuple[Stacks, Stacks]:
+        """Importances for masks and for minimality, of what modules read in the target.
+
+        Parameters
+        ----------
+        noise : u in [0, 1] [..., C] that shakes the masks' importances, for binomial sources
+        """
         g = self.importance(self._read(inputs))
         # Products may be in 16 bit; powers and masks are not.
         g = each(lambda t: t if t.dtype == torch.float64 else t.float(), g)
-        return each(self._lower, g), each(self._upper, g)
+        moved = g if noise is None else each(shaken, g, noise)
+        return each(self._lower, moved), each(self._upper, g)
 
     def _read(self, inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         if self.importance.kind not in READS_ACTIVATIONS:
@@ -119,10 +126,14 @@ class Decomposition:
             They belong to another architecture.
         """
         own = self.named_tensors()
-        for name in sorted(own.keys() ^ state.keys()):
-            check_same_shape(name, state.get(name, torch.empty(0)), own.get(name, torch.empty(0, 0)))
-        for name, tensor in own.items():
-            check_same_shape(name, state[name], tensor)
+        for name in sorted(own.keys() | state.keys()):
+            here, there = own.get(name), state.get(name)
+            if here is None or there is None or here.shape != there.shape:
+                shapes = ["no such tensor" if one is None else list(one.shape) for one in (there, here)]
+                raise ConfigError(
+                    f"workload.resume or workload.values_path: {name} of the checkpoint is {shapes[0]} and"
+                    f" this decomposition needs {shapes[1]}: the checkpoint belongs to another architecture"
+                )
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(state[name])

@@ -6,6 +6,7 @@ Dimensions: B rows, S positions, H heads, D width of a head, d width of the mode
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -35,6 +36,18 @@ class TanhGelu(nn.Module):
         if self.fused:
             return F.gelu(x, approximate="tanh")
         return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+ACTIVATIONS: dict[str, Callable[[bool], nn.Module]] = {
+    "gelu_new": TanhGelu,
+    "gelu_pytorch_tanh": TanhGelu,
+    "gelu": lambda fused: nn.GELU(),
+    "relu": lambda fused: nn.ReLU(),
+    "silu": lambda fused: nn.SiLU(),
+    "swish": lambda fused: nn.SiLU(),
+    "tanh": lambda fused: nn.Tanh(),
+}
+"""By the names that published configurations have; only the first two have a form that PyTorch fuses."""
 
 
 class RMSNorm(nn.Module):
@@ -104,9 +117,13 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Causal attention of [B, H, S, D] over fewer key heads [B, H', S, D]; returns [B, S, H*D]."""
+def attend(query: Tensor, key: Tensor, value: Tensor, scale: float | None = None) -> Tensor:
+    """Causal attention of [B, H, S, D] over fewer key heads [B, H', S, D]; returns [B, S, H*D].
+
+    Products of queries and keys are multiplied by `scale`, None for 1/sqrt(D).
+    """
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    return F.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2).flatten(2)
+    mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
+    return mixed.transpose(1, 2).flatten(2)

@@ -17,6 +17,7 @@ from workloads.spd.maths.decomposition import Decomposition
 from workloads.spd.maths.divergence import Divergence
 from workloads.spd.maths.masked_passes import Moment, Passes
 from workloads.spd.maths.patching import Patching
+from workloads.spd.maths.random_draws import Draws
 from workloads.spd.maths.reconstruction import Reconstruction
 from workloads.spd.maths.sites import Stacks
 from workloads.spd.presets import Recipe
@@ -37,7 +38,7 @@ class Functions:
     """
 
     target: TargetPass
-    importances: Callable[[Mapping[str, Tensor]], tuple[Stacks, Stacks]]
+    importances: Callable[[Mapping[str, Tensor], Stacks | None], tuple[Stacks, Stacks]]
     faithfulness: Callable[[Mapping[str, Tensor]], Tensor] = losses.faithfulness
     minimality: Callable[[Tensor, float | Tensor, float, bool], Tensor] = losses.minimality
     together: Callable[..., dict[str, Tensor]] | None = None
@@ -77,8 +78,15 @@ class Objective:
         """How components take the place of weights."""
         return self.passes.patching
 
-    def moment(self, batch: Tensor, operands: Mapping[str, Operands], clock: Clock) -> Moment:
-        """The target's pass and the importances of a microbatch."""
+    def moment(
+        self, batch: Tensor, operands: Mapping[str, Operands], clock: Clock, draws: Draws | None = None
+    ) -> Moment:
+        """The target's pass and the importances of a microbatch.
+
+        Parameters
+        ----------
+        draws : shake the importances of masks where sources are binomial; None: nothing does
+        """
         with clock.phase("target"), torch.no_grad(), self.autocast:
             between: list[Tensor] | None = [] if self.passes.reuse else None
             where = {"headless": True} if self.headless else {}
@@ -87,7 +95,9 @@ class Objective:
                 batch, inputs, between or [], self.make_divergence(output), operands=dict(operands)
             )
         with clock.phase("importance"), self.autocast:
-            moment.lower, moment.upper = self.functions.importances(inputs)
+            shakes = draws is not None and self.reconstruction.binomial
+            noise = draws.noise(moment.lead) if draws is not None and shakes else None
+            moment.lower, moment.upper = self.functions.importances(inputs, noise)
         return moment
 
     def terms(

@@ -183,6 +183,9 @@ class Slot:
         self.call: Call | None = None
 
 
+SIZES = ("in_features", "out_features", "num_embeddings", "embedding_dim", "padding_idx", "nf", "nx")
+
+
 class Wrapped(nn.Module):
     """A module in the place of a leaf, with the leaf's own parameters under their own names.
 
@@ -194,6 +197,9 @@ class Wrapped(nn.Module):
         for name, parameter in leaf.named_parameters(recurse=False):
             self.register_parameter(name, parameter)
         self.site, self.slot, self.unmasked, self.folds = site, slot, unmasked, folds
+        for name in SIZES:  # networks ask their layers
+            if hasattr(leaf, name):
+                setattr(self, name, getattr(leaf, name))
 
     def forward(self, x: Tensor) -> Tensor:
         call = self.slot.call

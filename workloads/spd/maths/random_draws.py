@@ -73,6 +73,13 @@ class Draws:
         made = self._once(lambda: self._stochastic(self._whole(lead), routed, binomial))
         return self._sliced(made) if self._frozen else made
 
+    def noise(self, lead: torch.Size) -> Stacks:
+        """u in [0, 1] [..., C] for the importances of masks, drawn before all terms."""
+        made = self._once(lambda: self._filled(self._empty(self._whole(lead), extra=0), self.order))
+        if not self._frozen:
+            return made
+        return {names: self._cut(names, tensor) for names, tensor in made.items()}
+
     def routes(self, lead: torch.Size) -> Routes:
         """A random number of modules at each position, 1 to M with equal chances, and which."""
         made = self._once(lambda: self._subset(self._whole(lead)))

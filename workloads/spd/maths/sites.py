@@ -22,8 +22,6 @@ from workloads.errors import ConfigError
 from workloads.spd.maths.layers import Conv1D
 from workloads.spd.maths.target import Target
 
-DECOMPOSABLE = (nn.Linear, Conv1D, nn.Embedding, nn.Identity)
-
 
 @dataclass(frozen=True)
 class Site:
@@ -91,7 +89,7 @@ def find_sites(
         A pattern names nothing that can be decomposed, a module is named twice, or C is not positive.
     """
     sites: dict[str, Site] = {}
-    leaves = {name: leaf for name, leaf in target.named_modules() if _kind(leaf)}
+    leaves = {name: leaf for name, leaf in target.named_modules() if name and _kind(leaf)}
     for pattern, count in patterns:
         for name in _matches(leaves, pattern, count):
             if name in sites:
@@ -122,13 +120,42 @@ def _matches(leaves: Mapping[str, nn.Module], pattern: str, count: int) -> list[
 def _site(target: Target, name: str, leaf: nn.Module, count: int, identity_width: int) -> Site:
     kind = _kind(leaf)
     assert kind is not None
+    _refuse_unlike(name, leaf, kind)
+    if kind == "identity" and not identity_width:
+        raise ConfigError(
+            f"workload.modules: {name} is an Identity, whose width is unknown; leave it out of the patterns"
+        )
     d_out, d_in = weight_of(leaf, kind, identity_width).shape
     return Site(name, kind, d_in, d_out, count, target.stage_of(name))
 
 
+KINDS: dict[type[nn.Module], str] = {
+    nn.Linear: "linear",
+    Conv1D: "conv1d",
+    nn.Embedding: "embedding",
+    nn.Identity: "identity",
+}
+
+
 def _kind(leaf: nn.Module) -> str | None:
-    kinds = {nn.Linear: "linear", Conv1D: "conv1d", nn.Embedding: "embedding", nn.Identity: "identity"}
-    return next((kind for cls, kind in kinds.items() if isinstance(leaf, cls)), None)
+    if type(leaf).__name__ == "Conv1D" and hasattr(leaf, "nf"):
+        return "conv1d"  # of transformers, which is no dependency
+    return next((kind for cls, kind in KINDS.items() if isinstance(leaf, cls)), None)
+
+
+def _refuse_unlike(name: str, leaf: nn.Module, kind: str) -> None:
+    """Refuse a module that computes something else than its class does."""
+    base = next((cls for cls in KINDS if isinstance(leaf, cls)), None)
+    if base is not None and type(leaf).forward is not base.forward:
+        raise ConfigError(
+            f"workload.modules: {name} is a {type(leaf).__name__} with a forward of its own, not that of"
+            f" {base.__name__}; leave it out"
+        )
+    if kind == "embedding" and getattr(leaf, "max_norm", None) is not None:
+        raise ConfigError(
+            f"workload.modules: {name} is an embedding with max_norm, which changes its weights when it is"
+            " read; leave it out"
+        )
 
 
 Names = tuple[str, ...]

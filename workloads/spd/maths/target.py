@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from workloads.spd.maths.layers import Conv1D, RMSNorm, Rotary, TanhGelu, attend, split_heads
+from workloads.spd.maths.layers import ACTIVATIONS, Conv1D, RMSNorm, Rotary, TanhGelu, attend, split_heads
 from workloads.spd.presets import TargetSpec
 
 Recompute = Callable[[nn.Module, Tensor], Tensor]
@@ -23,9 +24,17 @@ class Target(nn.Module):
     Attributes
     ----------
     stages : names of the sub-modules that follow one another
+    heads : names of the sub-modules of the head
+    prefix : what published checkpoints put before the names of modules
     """
 
     stages: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+    prefix: str = ""
+
+    def published(self) -> dict[str, Tensor]:
+        """Values by the names that published checkpoints have."""
+        return dict(self.state_dict())
 
     def enter(self, batch: Tensor) -> Tensor:
         """What the first stage reads."""
@@ -118,6 +127,8 @@ class _LlamaLayer(nn.Module):
 class Llama(Target):
     """RMS norms, rotary positions, GELU, fewer key than query heads, no biases."""
 
+    heads = ("unembed",)
+
     def __init__(self, spec: TargetSpec, fused: bool = False) -> None:
         super().__init__()
         self.embed = nn.Embedding(spec.vocab, spec.width)
@@ -139,22 +150,24 @@ class Llama(Target):
 
 
 class _Gpt2Attention(nn.Module):
-    def __init__(self, spec: TargetSpec) -> None:
+    def __init__(self, spec: TargetSpec, layer: int) -> None:
         super().__init__()
         self.heads = spec.heads
+        scale = math.sqrt(spec.heads / spec.width) if spec.scaled else 1.0
+        self.scale = scale / (layer + 1) if spec.scaled_by_layer else scale
         self.c_attn = Conv1D(spec.width, 3 * spec.width)
         self.c_proj = Conv1D(spec.width, spec.width)
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = (split_heads(part, self.heads) for part in self.c_attn(x).chunk(3, dim=-1))
-        return self.c_proj(attend(query, key, value))
+        return self.c_proj(attend(query, key, value, self.scale))
 
 
 class _Gpt2Mlp(nn.Module):
     def __init__(self, spec: TargetSpec, fused: bool) -> None:
         super().__init__()
         self.c_fc = Conv1D(spec.width, spec.mlp)
-        self.act = TanhGelu(fused)
+        self.act = ACTIVATIONS[spec.activation](fused)
         self.c_proj = Conv1D(spec.mlp, spec.width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -162,11 +175,11 @@ class _Gpt2Mlp(nn.Module):
 
 
 class _Gpt2Layer(nn.Module):
-    def __init__(self, spec: TargetSpec, fused: bool) -> None:
+    def __init__(self, spec: TargetSpec, fused: bool, layer: int) -> None:
         super().__init__()
-        self.ln_1 = nn.LayerNorm(spec.width, eps=1e-5)
-        self.attn = _Gpt2Attention(spec)
-        self.ln_2 = nn.LayerNorm(spec.width, eps=1e-5)
+        self.ln_1 = nn.LayerNorm(spec.width, eps=spec.eps)
+        self.attn = _Gpt2Attention(spec, layer)
+        self.ln_2 = nn.LayerNorm(spec.width, eps=spec.eps)
         self.mlp = _Gpt2Mlp(spec, fused)
 
     def forward(self, h: Tensor) -> Tensor:
@@ -175,14 +188,29 @@ class _Gpt2Layer(nn.Module):
 
 
 class Gpt2(Target):
-    """GPT-2 with its published names: learned positions, biases, a head tied to the embedding."""
+    """GPT-2 with its published names: learned positions, biases, a head tied to the embedding or its own.
+
+    Its specification's `activation` is the MLP's, `eps` the norms'; products of queries and keys are divided
+    by the root of a head's width if `scaled`, and by the layer's number from 1 if `scaled_by_layer`.
+    """
+
+    prefix = "transformer."
+
+    def published(self) -> dict[str, Tensor]:
+        """Values as transformers has them: the head beside the rest, even where it is tied."""
+        own = {f"{self.prefix}{name}": value for name, value in self.state_dict().items()}
+        head = own.pop(f"{self.prefix}lm_head.weight", self.wte.weight)
+        return {**own, "lm_head.weight": head}
 
     def __init__(self, spec: TargetSpec, fused: bool = False) -> None:
         super().__init__()
         self.wte = nn.Embedding(spec.vocab, spec.width)
         self.wpe = nn.Embedding(spec.context, spec.width)
-        self.h = nn.ModuleList(_Gpt2Layer(spec, fused) for _ in range(spec.layers))
-        self.ln_f = nn.LayerNorm(spec.width, eps=1e-5)
+        self.h = nn.ModuleList(_Gpt2Layer(spec, fused, layer) for layer in range(spec.layers))
+        self.ln_f = nn.LayerNorm(spec.width, eps=spec.eps)
+        if not spec.tied:
+            self.lm_head = nn.Linear(spec.width, spec.vocab, bias=False)
+            self.heads = ("lm_head",)
         self.stages = tuple(f"h.{i}" for i in range(spec.layers))
 
     def enter(self, batch: Tensor) -> Tensor:
@@ -193,7 +221,9 @@ class Gpt2(Target):
         return self.ln_f(hidden)
 
     def head(self, hidden: Tensor) -> Tensor:
-        """[B, S, d] -> [B, S, v], by the table, not the module: decomposing the embedding spares the head."""
+        """[B, S, d] -> [B, S, v], tied by the table: decomposing the embedding module spares the head."""
+        if self.heads:
+            return self.lm_head(hidden)
         return nn.functional.linear(hidden, self.wte.weight)
 
 
@@ -241,6 +271,9 @@ def set_star(target: Superposition) -> None:
         target.linear2.bias.fill_(-math.cos(2 * math.pi / features))
 
 
-def freeze(target: Target) -> Target:
+Frozen = TypeVar("Frozen", bound=Target)
+
+
+def freeze(target: Frozen) -> Frozen:
     """In evaluation mode and without gradients."""
     return target.eval().requires_grad_(False)

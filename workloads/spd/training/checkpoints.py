@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from workloads.errors import ConfigError
+from workloads.spd.maths.weight_files import read_safetensors, read_torch
 
 PARTS = frozenset({"step", "taken", "values", "generator", "sources", "optimizer", "scaler"})
 """What `Training.state` saves."""
@@ -22,6 +24,8 @@ def read(file: Path) -> dict[str, Any]:
     ConfigError
         There is no such file, or it is no checkpoint of this workload.
     """
+    if file.is_dir():
+        raise ConfigError(f"workload.resume={file} is a folder; give the checkpoint.pt in it")
     if not file.is_file():
         raise ConfigError(
             f"workload.resume={file} does not exist; give the checkpoint of an earlier training"
@@ -34,6 +38,22 @@ def read(file: Path) -> dict[str, Any]:
             " another one"
         )
     return found
+
+
+def read_values(file: Path) -> dict[str, Tensor]:
+    """The tensors of a kept decomposition or of upstream's checkpoint.
+
+    Raises
+    ------
+    ConfigError
+        There is no such file, or it holds anything but tensors by name.
+    """
+    if not file.is_file():
+        raise ConfigError(
+            f"workload.values_path={file} is no file; give the decomposition.safetensors of a kept one, or"
+            " upstream's .pth"
+        )
+    return read_safetensors(file) if file.suffix == ".safetensors" else read_torch(file)
 
 
 def _loaded(file: Path) -> Any:

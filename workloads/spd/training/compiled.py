@@ -207,16 +207,16 @@ class CompiledImportances:
     """Activations, importance functions and both sigmoids as one graph."""
 
     def __init__(self, decomposition: Decomposition) -> None:
-        def run(inputs: dict[str, Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-            lower, upper = decomposition.importances(inputs)
+        def run(inputs: dict[str, Tensor], noise: Stacks | None) -> tuple[list[Tensor], list[Tensor]]:
+            lower, upper = decomposition.importances(inputs, noise)
             return list(lower.values()), list(upper.values())
 
         self._groups = decomposition.groups
         self._run = compiled(run)
 
-    def __call__(self, inputs: Mapping[str, Tensor]) -> tuple[Stacks, Stacks]:
+    def __call__(self, inputs: Mapping[str, Tensor], noise: Stacks | None = None) -> tuple[Stacks, Stacks]:
         """Importances for masks and for minimality."""
-        lower, upper = self._run(dict(inputs))
+        lower, upper = self._run(dict(inputs), noise)
         return dict(zip(self._groups, lower, strict=True)), dict(zip(self._groups, upper, strict=True))
 
 

@@ -52,7 +52,7 @@ class Evaluation:
             draws,
             seed,
         )
-        self.toy = objective.recipe.toy
+        self.vectors = objective.recipe.target.reads_vectors
 
     @property
     def decomposition(self) -> Decomposition:
@@ -73,13 +73,13 @@ class Evaluation:
             part, flat = flat[: value.numel()], flat[value.numel() :]
             found |= {name: part[0]} if value.dim() == 0 else {f"{name}_{i}": x for i, x in enumerate(part)}
         found |= self._unrecovered(found)
-        if self.toy:
+        if self.objective.recipe.toy:
             found["eval/toy/ci_errors"] = float(ci_errors(self._one_feature_importances()))
         return found
 
     def _of_batch(self, batch: Tensor) -> dict[str, Tensor]:
         with torch.no_grad():
-            moment = self.objective.moment(batch, self._operands(), NullClock())
+            moment = self.objective.moment(batch, self._operands(), NullClock(), self.draws)
             found = {f"eval/l0/{name}": count for name, count in needed(moment.lower).items()}
             for name, ci in unstack(moment.lower).items():
                 found[f"eval/ci_histogram/{name}"] = torch.histc(ci, BINS, 0.0, 1.0) / ci.numel()
@@ -104,9 +104,9 @@ class Evaluation:
         outputs = {name: self._output(moment, masks) for name, masks in self._six(moment).items()}
         for name, output in outputs.items():
             found[f"eval/divergence/{name}"] = self._divergence(moment, output)
-            if not self.toy:
+            if not self.vectors:
                 found[f"eval/ce/{name}"] = self._cross_entropy(output, batch)
-        if not self.toy:
+        if not self.vectors:
             plain = self.objective.patching.plain(batch)
             found["eval/ce/target"] = self._cross_entropy(plain, batch)
         return found

@@ -112,12 +112,12 @@ class Training:
         if self.step % recipe.log_every == 0:
             with clock.phase("logging"):
                 self.log_row(lr)
-        if self.step % recipe.eval_every == 0:
+        if recipe.eval_every and self.step % recipe.eval_every == 0:
             with clock.phase("evaluate"):
                 self.parts.log(self.parts.evaluate(self.step))
             with clock.phase("gc"):
                 self.parts.collector.after_evaluation()
-        if self.step % recipe.save_every == 0:
+        if recipe.save_every and self.step % recipe.save_every == 0:
             with clock.phase("checkpoint"):
                 self.save()
 
@@ -174,7 +174,7 @@ class Training:
         parts = self.parts
         if self._held is not None:
             parts.counts["held_bytes"] = max(parts.counts["held_bytes"], held_bytes(self._held))
-        moment = parts.objective.moment(batch, operands, clock)
+        moment = parts.objective.moment(batch, operands, clock, parts.objective.reconstruction.draws)
         terms = parts.objective.terms(moment, deltas, p, clock)
         lower = {names: ci.detach() for names, ci in moment.lower.items()}
         if not parts.frees_early:

@@ -10,14 +10,17 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from workloads.spd.config import SpdConfig
 from workloads.spd.data.corpus import corpus_file
 from workloads.spd.data.loading import Plan
 from workloads.spd.data.rows import DRAW_SEED, TOKENS, VECTORS
 from workloads.spd.data.tokens import feature_rows, token_rows
-from workloads.spd.maths.local_models import load_gpt2, read_safetensors, write_safetensors
+from workloads.spd.maths.local_models import load_gpt2
 from workloads.spd.maths.target import Superposition, Target, build, draw_values, freeze, set_star
+from workloads.spd.maths.user_models import UserModel, make, try_out
+from workloads.spd.maths.weight_files import read_safetensors, write_safetensors
 from workloads.spd.presets import TargetSpec
 
 LM_TRAINING = {"steps": 400, "batch": 32, "lr": 3e-3}
@@ -25,9 +28,14 @@ TOY_TRAINING = {"steps": 2000, "batch": 1024, "lr": 5e-3}
 INIT_STD = 0.02
 
 
-def load_target(config: SpdConfig, cache_dir: Path, fused: bool) -> tuple[Target, TargetSpec]:
-    """The frozen target of a configuration, float32 on the host, with its size."""
+def load_target(
+    config: SpdConfig, cache_dir: Path, fused: bool, given: nn.Module | None = None
+) -> tuple[Target, TargetSpec]:
+    """The frozen target of a configuration, or the one that is given, float32 on the host, with its size."""
     spec = config.recipe.target
+    if config.target is not None:
+        module = make(config.target) if given is None else given
+        return _user_model(module.float(), config)
     if config.target_path is not None:
         target, spec = load_gpt2(Path(config.target_path).expanduser(), fused)
         return freeze(target), spec
@@ -39,6 +47,19 @@ def load_target(config: SpdConfig, cache_dir: Path, fused: bool) -> tuple[Target
     else:
         draw_values(target, DRAW_SEED)
     return freeze(target), spec
+
+
+def _user_model(module: nn.Module, config: SpdConfig) -> tuple[Target, TargetSpec]:
+    """Somebody's network; the vocabulary is what its logits are over, any length of rows is within reach."""
+    target = freeze(UserModel(module, config.output_part))
+    spec = config.recipe.target
+    if spec.reads_vectors:
+        return target, spec
+    seq = config.recipe.seq
+    batch = torch.zeros(1, seq, dtype=torch.int64)
+    try_out(target, (), batch)  # type: ignore[arg-type]
+    with torch.no_grad():
+        return target, dataclasses.replace(spec, vocab=target(batch).shape[-1], context=seq)
 
 
 def _trained_values(config: SpdConfig, cache_dir: Path) -> dict[str, torch.Tensor]:

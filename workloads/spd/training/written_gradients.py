@@ -44,10 +44,7 @@ class WrittenTraining(Training):
         """Sources s [K, B, C] and mu [K, B] of each draw, in the order in which any other path draws them."""
         reconstruction = self.parts.objective.reconstruction
         reconstruction.draws.begin()
-        drawn = [
-            reconstruction.draws.stochastic(lead, routed=False, binomial=reconstruction.binomial)
-            for _ in range(2)
-        ]
+        drawn = [reconstruction.draws.stochastic(lead, routed=False) for _ in range(2)]
         self.parts.counts["masked_passes"] += 3
         self.parts.counts["masked_modules"] += 4
         return [one.components[self._names] for one in drawn], [one.deltas[self._names] for one in drawn]

@@ -20,7 +20,7 @@ from workloads.spd.maths.sites import find_sites
 from workloads.spd.maths.target import Target
 from workloads.spd.presets import LossSpec
 
-COUNT, ROWS = 4, 6
+COUNT, ROWS = 3, 6
 
 
 class One(Target):
@@ -61,11 +61,18 @@ def loss_at(moment: Moment, passes: Passes, sources) -> float:
     )
 
 
-@pytest.mark.parametrize("folds", [False, True], ids=["naive", "folded"])
-@pytest.mark.parametrize("search", [Search, DetachedSearch])
+@pytest.mark.parametrize(
+    ("search", "folds"),
+    [
+        (Search, False),
+        (DetachedSearch, True),
+        pytest.param(Search, True, marks=pytest.mark.workloads),
+        pytest.param(DetachedSearch, False, marks=pytest.mark.workloads),
+    ],
+)
 def test_no_search_exceeds_the_worst_corner_and_all_stay_in_the_box(search, folds) -> None:
     risen = 0
-    for seed in range(20):
+    for seed in range(12):
         moment, passes, start = problem(seed, folds)
         spec = LossSpec("pgd", 1.0, 30, 0.05)
         corners = [
@@ -78,12 +85,12 @@ def test_no_search_exceeds_the_worst_corner_and_all_stay_in_the_box(search, fold
         reached = loss_at(moment, passes, found)
         assert reached <= max(corners) * (1 + 1e-9)
         risen += reached >= loss_at(moment, passes, start) - 1e-12
-    assert risen >= 19  # small steps rise in at least 95 of 100 cases
+    assert risen == 12  # small steps rise in at least 95 of 100 cases
 
 
 def test_many_small_steps_reach_the_worst_corner_of_most_problems() -> None:
     reached = 0
-    for seed in range(20):
+    for seed in range(12):
         moment, passes, start = problem(seed, folds=True)
         spec = LossSpec("pgd", 1.0, 60, 0.05)
         found = DetachedSearch(passes, Counter())(moment, Masking(moment.lower), start, spec, spec.steps)
@@ -92,7 +99,7 @@ def test_many_small_steps_reach_the_worst_corner_of_most_problems() -> None:
             for corner in itertools.product((0.0, 1.0), repeat=COUNT + 1)
         )
         reached += loss_at(moment, passes, found) >= 0.999 * best
-    assert reached >= 10  # a convex function has several corners that are locally worst
+    assert reached >= 6  # a convex function has several corners that are locally worst
 
 
 def test_detached_and_full_searches_find_the_same_sources() -> None:
@@ -107,7 +114,8 @@ def test_detached_and_full_searches_find_the_same_sources() -> None:
 
 
 def test_no_steps_leave_the_stochastic_loss_of_a_shared_source(start) -> None:
-    workload = start(config={"losses": "all", "pgd_steps": 0, "dtype": "float64"})
+    few = {"modules": ["layers.*.attn.q"], "components": 8}
+    workload = start(config={"losses": "all", "pgd_steps": 0, "dtype": "float64", **few})
     objective = workload.training.parts.objective
     draws = objective.reconstruction.draws
     from workloads.api import NullClock

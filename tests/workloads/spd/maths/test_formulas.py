@@ -23,7 +23,6 @@ LEVELS = ["formulas", "native"]
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"beta": 0.3},
-    {"sampling": "binomial"},
     {"canonical_draws": False},
     {"components": 7},
     {"batch_size": 1},
@@ -80,7 +79,7 @@ def test_a_training_by_formulas_follows_that_of_the_graph(start, run, level) -> 
     for chosen in ("autograd", level):
         # The fused update takes gradients for granted as they lie in memory.
         workload = start(config={**TOY, "dtype": "float64"}, gradients=chosen, optimizer="fused")
-        run(workload, 50)
+        run(workload, 20)
         totals.append(workload.training.total.item())
     assert totals[1] == pytest.approx(totals[0], rel=1e-9)
 
@@ -145,7 +144,8 @@ def test_each_level_needs_fewer_operations_than_the_one_before(operations) -> No
         ({**TOY, "modules": ["linear1"]}, "two modules"),
         ({**TOY, "losses": "all"}, r"workload\.losses asks for others"),
         ({**TOY, "importance": "shared_mlp"}, r"workload\.importance=mlp"),
-        ({**TOY, "sigmoid": "hard"}, r"workload\.sigmoid=leaky"),
+        ({**TOY, "sigmoid": "hard"}, r"workload\.sigmoid=leaky_hard"),
+        ({**TOY, "sampling": "binomial"}, r"workload\.sampling=continuous, not of binomial"),
         ({**TOY, "microbatches": 2}, r"not in workload\.microbatches=2"),
     ],
 )

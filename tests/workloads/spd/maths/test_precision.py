@@ -31,7 +31,10 @@ def cosine_loss(a, b) -> float:
     return 1 - (a @ b / (a.norm() * b.norm())).item()
 
 
-@pytest.mark.parametrize(("level", "bounds"), [("bf16", BFLOAT16), ("fp16", HALF_IN_MAIN_PASS)])
+@pytest.mark.parametrize(
+    ("level", "bounds"),
+    [("bf16", BFLOAT16), pytest.param("fp16", HALF_IN_MAIN_PASS, marks=pytest.mark.workloads)],
+)
 def test_sixteen_bit_products_stay_within_their_bounds_and_round(evidence_of, level, bounds) -> None:
     base, arm = evidence_of(pgd_inner="detached"), evidence_of(amp=level, pgd_inner="detached")
     losses = (arm.tensors["losses"] - base.tensors["losses"]).norm() / base.tensors["losses"].norm()

@@ -297,20 +297,3 @@ def test_wrappers_keep_names_and_state_keys() -> None:
     assert target.state_dict().keys() == before.keys()
     patching.close()
     assert all(torch.equal(target.state_dict()[name], value) for name, value in before.items())
-
-
-def test_our_gpt2_is_the_published_one() -> None:
-    transformers = pytest.importorskip("transformers")
-    from workloads.spd.maths.target import Gpt2
-    from workloads.spd.presets import TargetSpec
-
-    config = transformers.GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)
-    theirs = transformers.GPT2LMHeadModel(config).eval()
-    ours = Gpt2(
-        TargetSpec("gpt2", layers=2, width=8, heads=2, kv_heads=2, mlp=32, vocab=50, context=16)
-    ).eval()
-    names = {name.removeprefix("transformer."): value for name, value in theirs.state_dict().items()}
-    ours.load_state_dict({name: names[name] for name in ours.state_dict()})
-    tokens = torch.randint(0, 50, (2, 16), generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        assert (ours(tokens) - theirs(tokens).logits).abs().max().item() < 1e-5

@@ -1,0 +1,176 @@
+"""What a person takes home: files that others read, and from which a training goes on as if never ended."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from workloads.errors import ConfigError
+from workloads.spd import decompose
+from workloads.spd.build import Given
+from workloads.spd.library import FAST
+from workloads.spd.maths.weight_files import read_safetensors
+from workloads.spd.toggles import TOGGLES
+from workloads.spd.training import checkpoints
+from workloads.spd.training.metrics import DivergedError
+
+OWN: dict[str, Any] = {
+    "target": "tests:Network",
+    "tokens_path": "given",
+    "counts": {"body.0": 5, "body.2": 7},
+    "seq_len": 5,
+    "eval_every": 0,
+    "save_every": 0,
+}
+FILES = {"decomposition.safetensors", "decomposition.json", "checkpoint.pt", "upstream.pth"}
+
+
+@pytest.fixture
+def kept(start, run, network, tokens, tmp_path):
+    """A training of three iterations, and the folder that it has kept itself in."""
+    workload = start(config=OWN, given=Given(network, tokens))
+    run(workload, 3)
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    workload.keep(folder)
+    return workload, folder
+
+
+def values(workload: Any) -> dict[str, torch.Tensor]:
+    return workload.training.parts.decomposition.state()
+
+
+def test_the_files_hold_the_decomposition_and_say_what_it_is(kept) -> None:
+    workload, folder = kept
+    assert {file.name for file in folder.iterdir()} == FILES
+    found = read_safetensors(folder / "decomposition.safetensors")
+    assert all(torch.equal(found[name], value) for name, value in values(workload).items())
+    said = json.loads((folder / "decomposition.json").read_text())
+    assert said["iterations"] == 3
+    assert said["modules"][1] == {"name": "body.2", "kind": "linear", "in": 10, "out": 6, "C": 7}
+    assert said["configuration"]["counts"] == OWN["counts"]
+    assert np.isfinite(said["figures"]["eval/ce_unrecovered/ci"])
+    upstream = torch.load(folder / "upstream.pth", weights_only=True)
+    assert torch.equal(upstream["_components.body-2.V"], found["components.body-2.V"])
+    assert torch.equal(upstream["target_model.out.weight"], workload._given.module.out.weight)
+
+
+def test_the_safetensors_library_reads_them(kept) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    workload, folder = kept
+    found = safetensors.load_file(folder / "decomposition.safetensors")
+    assert all(torch.equal(found[name], value) for name, value in values(workload).items())
+
+
+def test_a_training_goes_on_from_what_was_kept_to_the_bit(kept, start, run, network, tokens) -> None:
+    workload, folder = kept
+    config = {**OWN, "resume": str(folder / "checkpoint.pt")}
+    second = start(config=config, given=Given(network, tokens))
+    run(workload, 2)
+    run(second, 2)
+    assert second.training.step == 5
+    assert all(torch.equal(values(second)[name], value) for name, value in values(workload).items())
+
+
+def test_values_alone_begin_a_new_training(kept, start, network, tokens) -> None:
+    workload, folder = kept
+    config = {**OWN, "values_path": str(folder / "decomposition.safetensors")}
+    second = start(config=config, given=Given(network, tokens))
+    assert second.training.step == 0
+    assert all(torch.equal(values(second)[name], value) for name, value in values(workload).items())
+
+
+def test_what_cannot_be_begun_with_is_refused(kept, start, network, tokens) -> None:
+    _, folder = kept
+    truncated = folder / "short.safetensors"
+    truncated.write_bytes((folder / "decomposition.safetensors").read_bytes()[:-9])
+    (folder / "nothing.pth").write_bytes(b"nothing")
+    torch.save({"x": 3}, folder / "numbers.pth")
+    for field, name, sentence in (
+        ("resume", "", r"is a folder; give the checkpoint\.pt in it"),
+        ("resume", "upstream.pth", r"is no checkpoint of SPD: it lacks"),
+        ("values_path", "", r"is no file; give the decomposition\.safetensors"),
+        ("values_path", "short.safetensors", r"is no whole safetensors file \(9 bytes are missing"),
+        ("values_path", "nothing.pth", r"is no whole file of torch\.save"),
+        ("values_path", "numbers.pth", r"holds no tensors by name"),
+        ("values_path", "checkpoint.pt", r"holds no tensors by name"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            start(config={**OWN, field: str(folder / name)}, given=Given(network, tokens))
+
+
+def test_a_folder_that_takes_no_files_is_named(kept, tmp_path) -> None:
+    workload, _ = kept
+    with pytest.raises(ConfigError, match=r"keep=.*gone cannot be written to"):
+        workload.keep(tmp_path / "gone")
+
+
+def test_a_diverged_training_keeps_nothing(start, run, network, tokens, tmp_path) -> None:
+    workload = start(config=OWN, given=Given(network, tokens), metrics="deferred", mask_checks="off")
+    with torch.no_grad():
+        workload.training.parts.decomposition.component_parameters()[0].fill_(torch.nan)
+    run(workload, 1)
+    with pytest.raises(DivergedError):
+        workload.keep(tmp_path)
+    assert not list(tmp_path.glob("*.safetensors"))
+
+
+def test_the_function_trains_leaves_the_network_alone_and_keeps(network, tokens, tmp_path) -> None:
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    rows: list[Any] = []
+    with decompose(network, tokens, {"body.*": 6}, steps=4, log_every=2, log=rows.append, seed=1) as found:
+        assert len(found.losses) == 4 and [row["step"] for row in rows] == [2, 4]
+        importances = found.importances(tokens[:3])
+        assert importances["body.2"].shape == (3, 5, 6)
+        assert all(ci.min() >= 0 and ci.max() <= 1 for ci in importances.values())
+        assert "eval/divergence/ci" in found.figures()
+        assert found.upstream()["_components.body-0.U"].shape == (6, 10)
+        found.keep(tmp_path / "out")
+        with pytest.raises(ConfigError, match=r"out exists and is not empty"):
+            found.keep(tmp_path / "out")
+        tensors = found.tensors
+    assert {file.name for file in (tmp_path / "out").iterdir()} == FILES
+    assert network.training and all(p.requires_grad for p in network.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    with decompose(network, tokens, {"body.*": 6}, steps=0, values=tensors) as again:
+        assert all(torch.equal(again.tensors[name], value) for name, value in tensors.items())
+
+
+def test_the_functions_path_is_the_workloads_naive_one_in_result(start, run, network, tokens) -> None:
+    config = {**OWN, "counts": {"body.*": 6}, "steps": 3, "dtype": "float64"}
+    naive = start(config=config, given=Given(network, tokens), seed=2)
+    run(naive, 3)
+    with decompose(network, tokens, {"body.*": 6}, steps=3, seed=2, dtype="float64") as found:
+        for name, value in values(naive).items():
+            torch.testing.assert_close(found.tensors[name], value, rtol=1e-9, atol=1e-12)
+
+
+def test_the_functions_levels_exist() -> None:
+    levels = {toggle.name: {level.value for level in toggle.levels} for toggle in TOGGLES}
+    assert all(value in levels[name] for name, value in FAST.items())
+
+
+@pytest.mark.parametrize(
+    ("own", "sentence"),
+    [
+        ({"resume": "c.pt"}, r"resume is a field of runs"),
+        ({"learning_rate": 1.0}, r"decompose\(\): .*learning_rate"),
+        ({"lr": -1.0}, r"workload\.lr=-1\.0"),
+        ({"modules": {}}, r"workload\.counts=\{\} .*patterns with numbers"),
+        ({"modules": {"nothing": 3}}, r"pattern 'nothing' matches no module"),
+        ({"data": np.zeros(5)}, r"data must be token ids \[n, S\] or vectors \[n, f\]"),
+    ],
+)
+def test_the_function_says_what_does_not_fit(network, tokens, own, sentence) -> None:
+    given = {"data": tokens, "modules": {"body.*": 3}, "steps": 1, **own}
+    with pytest.raises(ConfigError, match=sentence):
+        decompose(network, **given)
+
+
+def test_a_checkpoint_says_all_that_goes_on(kept) -> None:
+    _, folder = kept
+    assert checkpoints.read(folder / "checkpoint.pt").keys() >= checkpoints.PARTS

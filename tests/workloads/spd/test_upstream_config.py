@@ -1,0 +1,142 @@
+"""A configuration of upstream's trains here what it trains there, or is refused by the field that cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workloads.errors import ConfigError
+from workloads.spd import decompose
+from workloads.spd.upstream_config import arguments, main
+
+SEARCH = {"init": "zeroes", "step_size": 0.5, "n_steps": 2, "mask_scope": "shared_across_batch"}
+THEIRS: dict[str, Any] = {
+    "wandb_project": None,
+    "seed": 3,
+    "autocast_bf16": False,
+    "n_mask_samples": 1,
+    "ci_fn_type": "shared_mlp",
+    "ci_fn_hidden_dims": [8, 4],
+    "module_info": [{"module_pattern": "body.0", "C": 5}, {"module_pattern": "out", "C": 7}],
+    "use_delta_component": True,
+    "loss_metric_configs": [
+        {"classname": "ImportanceMinimalityLoss", "coeff": 1e-3, "pnorm": 2.0, "beta": 0.1},
+        {"classname": "StochasticReconSubsetLoss", "coeff": 0.5, "routing": {"type": "uniform_k_subset"}},
+        {"classname": "PGDReconLoss", "coeff": 0.5, **SEARCH},
+        {"classname": "FaithfulnessLoss", "coeff": 1e6},
+    ],
+    "output_loss_type": "kl",
+    "lr_schedule": {"start_val": 1e-3, "fn_type": "cosine", "warmup_pct": 0.1, "final_val_frac": 0.1},
+    "steps": 4,
+    "batch_size": 8,
+    "grad_clip_norm_components": 0.01,
+    "train_log_freq": 2,
+    "eval_freq": 1000,
+    "task_config": {"task_name": "lm"},
+}
+
+
+def test_it_trains_what_it_says(network, tokens) -> None:
+    found = arguments(THEIRS)
+    with decompose(network, tokens, **found) as trained:
+        recipe = trained._workload.config.recipe
+        assert len(trained.losses) == 4
+    assert recipe.modules == (("body.0", 5), ("out", 7))
+    assert {loss.kind: loss.coeff for loss in recipe.losses} == {
+        "minimality": 1e-3,
+        "stochastic_subset": 0.5,
+        "pgd": 0.5,
+        "faithfulness": 1e6,
+    }
+    (worst,) = [loss for loss in recipe.losses if loss.adversarial]
+    assert (worst.steps, worst.step_size, worst.init, worst.scope) == (2, 0.5, "zeros", "shared")
+    assert (recipe.importance, recipe.hidden, recipe.batch) == ("shared_mlp", (8, 4), 8)
+    assert (recipe.lr, recipe.schedule, recipe.final_lr, recipe.lr_warmup) == (1e-3, "cosine", 0.1, 0.1)
+    assert (recipe.clip_components, recipe.clip_importance, recipe.warmup_steps) == (0.01, None, 0)
+    assert (recipe.pnorm, recipe.final_p, recipe.beta) == (2.0, 2.0, 0.1)
+    assert found["seed"] == 3 and found["amp"] == "off"
+
+
+def test_the_older_form_of_the_rate_is_read_too() -> None:
+    old = {name: value for name, value in THEIRS.items() if name != "lr_schedule"}
+    found = arguments({**old, "lr": 1e-3, "lr_schedule": "cosine", "lr_warmup_pct": 0.2})
+    assert (found["lr"], found["schedule"], found["final_lr"], found["lr_warmup"]) == (
+        1e-3,
+        "cosine",
+        0.0,
+        0.2,
+    )
+
+
+def test_what_it_does_not_say_is_what_upstream_takes() -> None:
+    few = ("module_info", "loss_metric_configs", "lr_schedule", "steps", "batch_size")
+    found = arguments({name: THEIRS[name] for name in few})
+    assert (found["importance"], found["hidden"], found["amp"]) == ("vector_mlp", [8], "bf16")
+
+
+def replaced(**loss: Any) -> dict[str, Any]:
+    return {"loss_metric_configs": [*THEIRS["loss_metric_configs"], loss]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"n_mask_samples": 2}, r"n_mask_samples=2 is not implemented, only 1"),
+        ({"use_delta_component": False}, r"use_delta_component=False is not implemented"),
+        (
+            {"identity_module_info": [{"module_pattern": "x", "C": 1}]},
+            r"identity_module_info=.* not implemented",
+        ),
+        ({"ci_fn_type": "global_shared_mlp"}, r"ci_fn_type=global_shared_mlp is not implemented"),
+        ({"ci_config": {}}, r"ci_config is no field that is known here"),
+        (
+            replaced(classname="CIMaskedReconSubsetLoss", coeff=1.0),
+            r"CIMaskedReconSubsetLoss is not implemented",
+        ),
+        (
+            replaced(classname="PersistentPGDReconLoss", coeff=1.0),
+            r"PersistentPGDReconLoss is not implemented",
+        ),
+        (replaced(classname="UnmaskedReconLoss"), r"UnmaskedReconLoss has no coeff"),
+        (
+            replaced(
+                classname="PGDReconSubsetLoss",
+                coeff=1.0,
+                routing={"type": "static_probability", "p": 0.5},
+                **SEARCH,
+            ),
+            r"PGDReconSubsetLoss: routing=static_probability is not implemented",
+        ),
+        (
+            replaced(classname="PGDReconLayerwiseLoss", coeff=1.0, **{**SEARCH, "n_steps": 5}),
+            r"PGDReconLayerwiseLoss has another pgd_steps than the others",
+        ),
+        (
+            replaced(classname="PGDReconLayerwiseLoss", coeff=1.0, **{**SEARCH, "mask_scope": "repeat"}),
+            r"mask_scope=repeat is not implemented",
+        ),
+        (
+            {"loss_metric_configs": [{**THEIRS["loss_metric_configs"][0], "eps": 1e-6}]},
+            r"eps=1e-06 is not implemented",
+        ),
+    ],
+)
+def test_what_is_not_implemented_is_refused_by_its_name(changed, sentence) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        arguments({**THEIRS, **changed})
+
+
+def test_the_command_prints_fields_of_the_workload(tmp_path, capsys) -> None:
+    from omegaconf import OmegaConf
+
+    from workloads.spd.config import SpdConfig
+
+    OmegaConf.save(OmegaConf.create(THEIRS), tmp_path / "final_config.yaml")
+    assert main([str(tmp_path / "final_config.yaml")]) == 0
+    printed = capsys.readouterr().out
+    fields: Any = OmegaConf.to_container(OmegaConf.create(printed))
+    config = SpdConfig(target="a:b", tokens_path="t.npy", **fields)
+    assert config.recipe.modules == (("body.0", 5), ("out", 7))
+    assert main([str(tmp_path / "absent.yaml")]) == 1
+    assert "No such file" in capsys.readouterr().err

@@ -1,0 +1,303 @@
+"""Anybody's network as a target: what it must be, what is refused, and that every exact form agrees on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from pipelines.plan.arms import Space
+from workloads import registry
+from workloads.api import NullClock
+from workloads.errors import ConfigError
+from workloads.spd.build import Given
+from workloads.spd.config import SpdConfig
+from workloads.spd.workload import Spd
+
+OWN: dict[str, Any] = {
+    "target": "tests:Network",
+    "tokens_path": "given",
+    "modules": ["body.*", "out"],
+    "components": 5,
+    "seq_len": 5,
+    "eval_every": 0,
+    "save_every": 0,
+}
+FAST = {
+    "patching": "wrapper",
+    "delta": "folded",
+    "stack_modules": "stacked",
+    "pgd_inner": "detached",
+    "target_softmax": "cached",
+    "routed_rows": "gathered",
+    "component_kernel": "fused",
+}
+FILE = """
+import torch
+from torch import nn
+
+
+class Parts:
+    def __init__(self, logits):
+        self.logits = logits
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.inner = nn.Embedding(12, 6), nn.Linear(6, 6)
+        self.out = nn.Linear(6, self.inner.out_features * 2)
+
+    def forward(self, tokens):
+        return Parts(self.out(self.inner(self.embed(tokens)).relu()))
+
+
+def build():
+    return Small()
+
+
+def fails():
+    raise OSError("no weights here")
+
+
+def number():
+    return 3
+"""
+
+
+class Tried(nn.Module):
+    """A network with one linear layer that is used as told."""
+
+    def __init__(self, use: Any) -> None:
+        super().__init__()
+        self.embed, self.layer, self.use = nn.Embedding(12, 12), nn.Linear(12, 12), use
+
+    def forward(self, tokens: torch.Tensor) -> Any:
+        return self.use(self.embed(tokens), self.layer)
+
+
+def terms(workload: Spd) -> dict[str, torch.Tensor]:
+    training = workload.training
+    training.schedule()
+    found, _ = training.gradients(workload.builder.first_batch(), NullClock())
+    return {**found, **training.parts.decomposition.named_gradients()}
+
+
+def test_exact_forms_agree_on_a_network_of_ones_own(start, network, tokens) -> None:
+    config = {**OWN, "dtype": "float64"}
+    naive, fast = (
+        terms(start(config=config, given=Given(network, tokens), **levels)) for levels in ({}, FAST)
+    )
+    for name, value in naive.items():
+        assert ((fast[name] - value).norm() / value.norm().clamp(min=1e-30)).item() <= 1e-12
+
+
+def test_a_network_from_a_file_is_trained_on_the_users_tokens(start, run, tokens, tmp_path) -> None:
+    (tmp_path / "mine.py").write_text(FILE)
+    np.save(tmp_path / "t.npy", tokens.reshape(-1))
+    config = {
+        **OWN,
+        "target": f"{tmp_path / 'mine.py'}:build",
+        "output_part": "logits",
+        "tokens_path": str(tmp_path / "t.npy"),
+        "modules": ["inner", "out"],
+        "eval_every": 1,
+    }
+    rows: list[Any] = []
+    workload = start(config=config, log=rows.append, patching="wrapper", delta="folded")
+    run(workload, 1)
+    assert [site.name for site in workload.builder.sites] == ["inner", "out"]
+    assert np.isfinite(rows[0]["eval/ce/target"])
+    assert workload.work().flops is None
+
+
+def test_a_network_that_reads_vectors_is_compared_by_squares(start, run, tmp_path) -> None:
+    module = nn.Sequential(nn.Linear(5, 3), nn.ReLU(), nn.Linear(3, 5))
+    vectors = np.random.default_rng(0).random((400, 5))
+    config = {**OWN, "vectors_path": "given", "tokens_path": None, "modules": ["*"], "seq_len": None}
+    rows: list[Any] = []
+    workload = start(
+        config={**config, "eval_every": 1, "batch_size": 8}, given=Given(module, vectors), log=rows.append
+    )
+    run(workload, 1)
+    assert workload.builder.rows.vectors
+    assert not any(name.startswith("eval/ce/") for name in rows[0])
+    with torch.no_grad():
+        batch = workload.builder.first_batch()
+        ones = workload.training.parts.objective.patching.plain(batch)
+    torch.testing.assert_close(ones, module(batch))
+
+
+def test_its_file_belongs_to_what_decides_on_results(tmp_path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(FILE)
+    config = SpdConfig(**{**OWN, "target": f"{file}:build"})
+    cls = Spd.configured(config)
+    before = registry.digest(registry.sources(cls))
+    assert file in registry.sources(cls)
+    assert Spd.configured(SpdConfig()) is Spd
+    file.write_text(FILE + "# changed\n")
+    assert registry.digest(registry.sources(cls)) != before
+
+
+def test_a_file_is_found_from_wherever_the_trial_runs(tmp_path, monkeypatch) -> None:
+    (tmp_path / "mine.py").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    assert Spd.planned(SpdConfig(**{**OWN, "target": "mine.py:build"})).target == f"{tmp_path}/mine.py:build"
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        {"prefix_reuse": "on"},
+        {"grad_checkpointing": "per_block"},
+        {"kl_chunk": 1024},
+        {"fused_target_ops": "on"},
+        {"gradients": "formulas"},
+    ],
+    ids=str,
+)
+def test_toggles_that_need_stages_or_formulas_are_refused(levels) -> None:
+    space = Space(Spd.toggles, SpdConfig(**OWN))
+    with pytest.raises(ConfigError, match=r"no stages and no head are known|formulas are those of a toy"):
+        space.legal(space.closure(levels))
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"target": "nothing"}, r"workload\.target=nothing .*package\.module:factory"),
+        (
+            {"tokens_path": None},
+            r"workload\.target=.* either workload\.tokens_path or workload\.vectors_path",
+        ),
+        ({"vectors_path": "v.npy"}, r"either workload\.tokens_path or workload\.vectors_path"),
+        ({"modules": None}, r"given with workload\.modules or workload\.counts"),
+        ({"target_path": "/"}, r"left out where workload\.target_path is given"),
+        (
+            {"target": None, "output_part": "logits"},
+            r"workload\.output_part=logits .*without workload\.target",
+        ),
+        ({"resume": "a.pt", "values_path": "b.pth"}, r"workload\.values_path=b\.pth .*workload\.resume"),
+    ],
+)
+def test_fields_that_do_not_go_together_are_named(config, sentence) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        SpdConfig(**{**OWN, **config})
+
+
+@pytest.mark.parametrize(
+    ("factory", "sentence"),
+    [
+        ("absent", r"has no function absent"),
+        ("fails", r"fails\(\) fails: OSError: no weights here"),
+        ("number", r"number\(\) returns int, no nn\.Module"),
+        ("build", r"the network returns Parts, and a tensor is needed: its tensors are logits"),
+    ],
+)
+def test_a_factory_that_makes_no_target_is_named(start, tmp_path, factory, sentence) -> None:
+    (tmp_path / "mine.py").write_text(FILE)
+    with pytest.raises(ConfigError, match=sentence):
+        start(config={**OWN, "target": f"{tmp_path / 'mine.py'}:{factory}"})
+
+
+def test_a_module_that_cannot_be_imported_is_named(start, tmp_path) -> None:
+    (tmp_path / "broken.py").write_text("import nothing_of_that_name")
+    with pytest.raises(ConfigError, match=r"broken\.py cannot be imported: ModuleNotFoundError"):
+        start(config={**OWN, "target": f"{tmp_path / 'broken.py'}:build"})
+    with pytest.raises(ConfigError, match=r"not\.there cannot be imported: ModuleNotFoundError"):
+        start(config={**OWN, "target": "not.there:build"})
+
+
+class Doubled(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(x)
+
+
+def with_doubled() -> nn.Module:
+    module = Tried(lambda x, layer: layer(x))
+    module.layer = Doubled(12, 12)
+    return module
+
+
+def with_max_norm() -> nn.Module:
+    module = Tried(lambda x, layer: layer(x))
+    module.embed = nn.Embedding(12, 12, max_norm=1.0)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module", "modules", "sentence"),
+    [
+        (Tried(lambda x, layer: layer(layer(x))), ["layer"], r"layer is called 2 times"),
+        (Tried(lambda x, layer: x @ layer.weight), ["layer"], r"layer is called 0 times"),
+        (Tried(lambda x, layer: layer(x[:, :1]) + x), ["layer"], r"layer reads \[4, 1, 12\]"),
+        (Tried(lambda x, layer: layer(input=x)), ["layer"], r"layer reads not one tensor"),
+        (Tried(lambda x, layer: layer(x).mean(1)), ["layer"], r"returns \[1, 12\] for positions \[1, 5\]"),
+        (Tried(lambda x, layer: layer(x[..., :3])), ["layer"], r"fails on a batch .* RuntimeError"),
+        (Tried(lambda x, layer: (layer(x), 1)), ["layer"], r"returns tuple, and a tensor is needed"),
+        (with_doubled(), ["layer"], r"layer is a Doubled with a forward of its own"),
+        (with_max_norm(), ["embed"], r"embed is an embedding with max_norm"),
+        (nn.Sequential(nn.Embedding(12, 12), nn.Identity()), ["1"], r"1 is an Identity, whose width"),
+    ],
+)
+def test_a_network_that_cannot_be_decomposed_so_is_refused_with_the_module(
+    start, tokens, module, modules, sentence
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        start(config={**OWN, "modules": modules, "importance": "mlp"}, given=Given(module, tokens))
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (np.full((300, 5), 12), r"data holds token id 12, and the vocabulary of the target ends at 11"),
+        (np.full((300, 5), -1), r"data holds the negative token id -1"),
+        (np.zeros((2, 5), dtype=np.int64), r"too few for workload\.batch_size=4"),
+    ],
+)
+def test_tokens_that_the_network_does_not_know_are_refused(start, network, data, sentence) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        start(config=OWN, given=Given(network, data))
+
+
+@pytest.mark.parametrize(
+    ("array", "sentence"),
+    [
+        (np.zeros(4), r"must hold float rows \[n, f\]; it has float64\(4,\)"),
+        (np.full((40, 3), np.nan), r"values that are no numbers"),
+        (np.zeros((40, 3), dtype=np.int64), r"must hold float rows"),
+        (np.zeros((1, 3)), r"too few for workload\.batch_size"),
+    ],
+)
+def test_vectors_that_are_none_are_refused(start, tmp_path, array, sentence) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n\n\ndef build():\n    return nn.Sequential(nn.Linear(3, 3))\n"
+    )
+    np.save(tmp_path / "v.npy", array)
+    config = {
+        **OWN,
+        "target": f"{tmp_path / 'mine.py'}:build",
+        "vectors_path": str(tmp_path / "v.npy"),
+        "tokens_path": None,
+        "modules": ["0"],
+        "seq_len": None,
+    }
+    with pytest.raises(ConfigError, match=sentence):
+        start(config=config)
+
+
+@pytest.mark.workloads
+def test_a_module_of_transformers_is_decomposed(start, run, tokens) -> None:
+    transformers = pytest.importorskip("transformers")
+    made = transformers.GPT2Config(vocab_size=12, n_positions=8, n_embd=8, n_layer=1, n_head=2)
+    model = transformers.GPT2LMHeadModel(made)
+    config = {**OWN, "modules": ["transformer.h.*.mlp.*"], "output_part": "logits", "dtype": "float64"}
+    naive, fast = (terms(start(config=config, given=Given(model, tokens), **levels)) for levels in ({}, FAST))
+    assert "components.transformer-h-0-mlp-c_fc.V" in naive
+    for name, value in naive.items():
+        assert ((fast[name] - value).norm() / value.norm().clamp(min=1e-30)).item() <= 1e-10

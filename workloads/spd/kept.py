@@ -1,0 +1,80 @@
+"""What a person takes home from a decomposition: four files in a folder.
+
+``decomposition.safetensors``  V, U and importance functions: ``components.X.V``, ``importance.X.weights.i``
+``decomposition.json``         modules and their sizes, forms, iterations done, configuration, figures on
+                               held-out rows
+``checkpoint.pt``              everything that goes on, for ``workload.resume``
+``upstream.pth``               the same values by upstream's names, with the frozen network's
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from workloads.errors import ConfigError
+from workloads.spd import upstream
+from workloads.spd.config import SpdConfig
+from workloads.spd.maths.sites import Site
+from workloads.spd.maths.weight_files import write_safetensors
+from workloads.spd.training.loop import Training
+from workloads.training.checkpoints import write
+
+DECOMPOSITION, DESCRIPTION = "decomposition.safetensors", "decomposition.json"
+CHECKPOINT, UPSTREAM = "checkpoint.pt", "upstream.pth"
+
+
+def write_all(training: Training, sites: Sequence[Site], config: SpdConfig, folder: Path) -> None:
+    """Write all files into an existing folder.
+
+    Raises
+    ------
+    ConfigError
+        The folder cannot be written to.
+    DivergedError
+        A loss is no number: there is nothing worth keeping.
+    """
+    training.parts.metrics.check(training.step)
+    training.parts.writer.flush()
+    decomposition, target = training.parts.decomposition, training.parts.objective.patching.target
+    values = {name: tensor.cpu() for name, tensor in decomposition.state().items()}
+    try:
+        write_safetensors(folder / DECOMPOSITION, values)
+        write(training.state(), folder / CHECKPOINT)
+        theirs = upstream.exported(values, target, sites)
+        write({name: tensor.cpu().contiguous() for name, tensor in theirs.items()}, folder / UPSTREAM)
+        text = json.dumps(description(training, sites, config), indent=2)
+        (folder / DESCRIPTION).write_text(text + "\n")
+    except OSError as error:
+        raise ConfigError(f"keep={folder} cannot be written to: {error.strerror or error}") from error
+
+
+def description(training: Training, sites: Sequence[Site], config: SpdConfig) -> dict[str, Any]:
+    """What the tensors are, as plain values."""
+    recipe = training.parts.recipe
+    return {
+        "iterations": training.step,
+        "modules": [
+            {"name": site.name, "kind": site.kind, "in": site.d_in, "out": site.d_out, "C": site.count}
+            for site in sites
+        ],
+        "importance": recipe.importance,
+        "hidden": list(recipe.hidden),
+        "sigmoid": config.sigmoid,
+        "configuration": _differing(config),
+        "figures": {
+            name: value
+            for name, value in training.parts.evaluate(training.step).items()
+            if "ci_histogram" not in name
+        },
+    }
+
+
+def _differing(config: SpdConfig) -> dict[str, Any]:
+    """The fields that are not as they are by default, and the preset."""
+    given = dataclasses.asdict(config)
+    default = dataclasses.asdict(SpdConfig())
+    return {name: value for name, value in given.items() if name == "preset" or value != default[name]}

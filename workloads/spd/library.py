@@ -1,0 +1,193 @@
+"""Decompose a network from a program, without a sweep: ``from workloads.spd import decompose``."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workloads.api import Context, Device, LevelValue, NullClock
+from workloads.errors import ConfigError
+from workloads.spd import upstream
+from workloads.spd.build import Given
+from workloads.spd.config import SpdConfig
+from workloads.spd.maths.sites import unstack
+from workloads.spd.toggles import TOGGLES
+from workloads.spd.workload import Spd
+
+FAST: dict[str, LevelValue] = {
+    "patching": "wrapper",
+    "delta": "folded",
+    "pgd_inner": "detached",
+    "pgd_layerwise": "single",
+    "target_softmax": "cached",
+    "metrics": "deferred",
+    "mask_checks": "off",
+    "optimizer": "fused",
+    "loader": "memmap_batched",
+}
+"""The exact forms that are faster everywhere: the same losses and gradients as the naive path's."""
+
+
+@dataclass
+class Decomposition:
+    """A trained decomposition; `close` it, or use it in a ``with`` statement.
+
+    Attributes
+    ----------
+    losses : total of each iteration
+    """
+
+    losses: list[float]
+    _workload: Spd
+    _folder: tempfile.TemporaryDirectory[str]
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """``components.X.V`` [in, C], ``.U`` [C, out] and importance functions, on the host."""
+        state = self._workload.training.parts.decomposition.state()
+        return {name: tensor.cpu().clone() for name, tensor in state.items()}
+
+    def upstream(self) -> dict[str, Tensor]:
+        """The same and the frozen network by upstream's names: a state_dict of its ComponentModel."""
+        target = self._workload.training.parts.objective.patching.target
+        return upstream.exported(self.tensors, target, self._workload.builder.sites)
+
+    def importances(self, batch: Tensor | np.ndarray) -> dict[str, Tensor]:
+        """Causal importances [..., C] in [0, 1] by module, for token ids [B, S] or vectors [B, f]."""
+        builder, objective = self._workload.builder, self._workload.training.parts.objective
+        rows = torch.as_tensor(batch).to(builder.device)
+        rows = rows.to(builder.dtype) if rows.is_floating_point() else rows.long()
+        with torch.no_grad():
+            moment = objective.moment(rows, objective.decomposition.operands(), NullClock())
+        return {name: ci.cpu() for name, ci in unstack(moment.lower).items()}
+
+    def figures(self) -> dict[str, float]:
+        """Divergences, losses and counts of needed components on held-out rows, as ``eval/...``."""
+        training = self._workload.training
+        return dict(training.parts.evaluate(training.step))
+
+    def keep(self, folder: str | Path) -> None:
+        """Write the files of a kept decomposition into a new or empty folder; see `workloads.spd.kept`.
+
+        Raises
+        ------
+        ConfigError
+            The folder holds something or cannot be written to.
+        """
+        place = Path(folder)
+        if place.exists() and (not place.is_dir() or any(place.iterdir())):
+            raise ConfigError(f"{place} exists and is not empty: give a new folder")
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{place} cannot be made: {error.strerror or error}") from error
+        self._workload.keep(place)
+
+    def close(self) -> None:
+        """End what the training holds."""
+        self._workload.close()
+        self._folder.cleanup()
+
+    def __enter__(self) -> Decomposition:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def decompose(
+    network: nn.Module,
+    data: np.ndarray | Tensor,
+    modules: Mapping[str, int],
+    *,
+    steps: int,
+    output_part: str | None = None,
+    preset: str = "lm_test",
+    seed: int = 0,
+    device: str = "cpu",
+    amp: str = "off",
+    values: Mapping[str, Tensor] | None = None,
+    log: Callable[[Mapping[str, float]], None] = lambda row: None,
+    **options: Any,
+) -> Decomposition:
+    """Train the decomposition of a network, and return it.
+
+    Parameters
+    ----------
+    network : called with a batch; it is copied, and neither trained nor changed
+    data : token ids [n, S] or vectors [n, f]; one row in twenty is held out for figures
+    modules : patterns of module names (``*`` for anything), each with its number of subcomponents C
+    steps : iterations
+    output_part : attribute such as ``logits``, or number, of the network's result; None where it is a tensor
+    preset : recipe that `options` differ from
+    device, amp : ``cpu`` or ``cuda``, and off or bf16
+    values : to begin with, by the names of a kept decomposition or by upstream's
+    log : takes each row of metrics
+    options : further fields of `SpdConfig`, such as ``batch_size``, ``lr``, ``importance``, ``coefficients``
+
+    Raises
+    ------
+    ConfigError
+        Network, data and options do not fit one another.
+    """
+    rows = data.detach().cpu().numpy() if isinstance(data, Tensor) else np.asarray(data)
+    config = _configuration(network, rows, modules, steps, output_part, preset, options)
+    workload = Spd(Given(copy.deepcopy(network), rows, values))
+    folder = tempfile.TemporaryDirectory(prefix="spd-")
+    found = Decomposition([], workload, folder)
+    try:
+        place = Path(folder.name)
+        workload.setup(config, _levels(amp), Context(Device(device), place, place, seed=seed, log=log))
+        totals = [_total_of_a_step(workload) for _ in range(steps)]
+    except BaseException:
+        found.close()
+        raise
+    found.losses.extend(torch.stack(totals).tolist() if totals else [])
+    return found
+
+
+def _configuration(
+    network: nn.Module,
+    rows: np.ndarray,
+    modules: Mapping[str, int],
+    steps: int,
+    output_part: str | None,
+    preset: str,
+    options: Mapping[str, Any],
+) -> SpdConfig:
+    fixed = ("target", "target_path", "tokens_path", "vectors_path", "components", "resume", "values_path")
+    if taken := [name for name in fixed if name in options]:
+        raise ConfigError(
+            f"{taken[0]} is a field of runs; decompose() is given its network and data directly"
+        )
+    if rows.ndim != 2:
+        raise ConfigError(f"data must be token ids [n, S] or vectors [n, f]; it has {rows.dtype}{rows.shape}")
+    vectors = rows.dtype.kind == "f"
+    where = {"vectors_path": "data"} if vectors else {"tokens_path": "data", "seq_len": rows.shape[1]}
+    # Nothing is saved on the way: what is to be kept, `keep` writes.
+    own = {"save_every": 0, "eval_every": 0, **where, **options}
+    name = f"{type(network).__module__}:{type(network).__qualname__.rpartition('.')[2]}"
+    try:
+        return SpdConfig(
+            preset=preset, target=name, output_part=output_part, counts=dict(modules), steps=steps, **own
+        )
+    except TypeError as error:
+        raise ConfigError(f"decompose(): {error}") from error
+
+
+def _levels(amp: str) -> dict[str, LevelValue]:
+    levels = {**FAST, "amp": amp}
+    return {toggle.name: levels.get(toggle.name, toggle.levels[0].value) for toggle in TOGGLES}
+
+
+def _total_of_a_step(workload: Spd) -> Tensor:
+    workload.step(NullClock())
+    return workload.training.total.detach().clone()

@@ -1,0 +1,129 @@
+"""Parameters by the names that the upstream project, goodfire-ai/spd, has for them, in both directions.
+
+==========================  ===============================  =================================================
+here                        upstream                         shape
+==========================  ===============================  =================================================
+``components.X.V``          ``_components.X.V``              [in, C]
+``components.X.U``          ``_components.X.U``              [C, out]
+``importance.X.weights.i``  ``_ci_fns.X.layers.{2i}.W``      as in `ImportanceFn`, but for the first layer of
+                                                             vector_mlp, which is [C, in, h] upstream
+``importance.X.biases.i``   ``_ci_fns.X.layers.{2i}.b``      as in `ImportanceFn`
+==========================  ===============================  =================================================
+
+X is a module's name with dashes for dots. A whole upstream checkpoint also holds the frozen network, as
+``target_model.NAME`` and, where a decomposed module has a bias, ``_components.X.bias``: exported ones have
+them, and imported ones must agree with the network at hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from workloads.errors import ConfigError
+from workloads.spd.maths.sites import Site, bias_of
+from workloads.spd.maths.target import Target
+
+_HERE = re.compile(r"importance\.([^.]+)\.(weights|biases)\.(\d+)")
+_THERE = re.compile(r"_ci_fns\.([^.]+)\.layers\.(\d+)\.([Wb])")
+_PAIR = re.compile(r"_components\.([^.]+)\.([VU])")
+_OF_TARGET = "target_model."
+_BIAS = re.compile(r"_components\.[^.]+\.bias")
+
+
+def exported(
+    tensors: Mapping[str, Tensor], target: Target | None = None, sites: Sequence[Site] = ()
+) -> dict[str, Tensor]:
+    """A decomposition's tensors by upstream's names.
+
+    Parameters
+    ----------
+    tensors : by their names here, as a kept decomposition.safetensors holds them
+    target, sites : the network and its decomposed modules, whose values upstream's own loader asks for too
+    """
+    prefix = target.prefix.replace(".", "-") if target is not None else ""
+    found = {}
+    for name, tensor in tensors.items():
+        if match := _HERE.fullmatch(name):
+            key, part, layer = match[1], match[2], int(match[3])
+            new = f"_ci_fns.{prefix}{key}.layers.{2 * layer}.{'W' if part == 'weights' else 'b'}"
+            bias = tensors[f"importance.{key}.biases.{layer}"]
+            found[new] = _by_component(tensor, bias) if part == "weights" else tensor
+        else:
+            _, key, part = name.split(".")
+            found[f"_components.{prefix}{key}.{part}"] = tensor
+    if target is not None:
+        found |= _of_target(target, sites)
+    return {name: tensor.detach() for name, tensor in found.items()}
+
+
+def from_any(tensors: Mapping[str, Tensor], kind: str, target: Target) -> dict[str, Tensor]:
+    """Tensors by their names here, whether they come by these or by upstream's; see `imported`."""
+    ours = any(name.startswith(("components.", "importance.")) for name in tensors)
+    return dict(tensors) if ours else imported(tensors, kind, target)
+
+
+def imported(tensors: Mapping[str, Tensor], kind: str, target: Target | None = None) -> dict[str, Tensor]:
+    """Tensors of an upstream checkpoint by their names here.
+
+    Parameters
+    ----------
+    kind : of importance functions: mlp, vector_mlp or shared_mlp
+    target : the network at hand; where given, that of the checkpoint must be the same
+
+    Raises
+    ------
+    ConfigError
+        A name is not one of upstream's current ones, or the checkpoint belongs to another network.
+    """
+    prefix = target.prefix.replace(".", "-") if target is not None else ""
+    found = {}
+    for name, tensor in tensors.items():
+        if match := _THERE.fullmatch(name):
+            key, layer, part = match[1].removeprefix(prefix), int(match[2]) // 2, match[3]
+            new = f"importance.{key}.{'weights' if part == 'W' else 'biases'}.{layer}"
+            joined = kind == "vector_mlp" and part == "W" and layer == 0 and tensor.dim() == 3
+            # [C, in, h] -> [in, C*h]: here the first layers of all components are one product.
+            found[new] = tensor.transpose(0, 1).flatten(1) if joined else tensor
+        elif match := _PAIR.fullmatch(name):
+            found[f"components.{match[1].removeprefix(prefix)}.{match[2]}"] = tensor
+        elif not name.startswith(_OF_TARGET) and not _BIAS.fullmatch(name):
+            raise ConfigError(
+                f"workload.values_path: {name} is no parameter of a decomposition, neither here nor upstream;"
+                " load an old checkpoint upstream and save its state_dict"
+            )
+    if target is not None:
+        _refuse_other_target(tensors, target)
+    return found
+
+
+def _of_target(target: Target, sites: Sequence[Site]) -> dict[str, Tensor]:
+    values = {f"{_OF_TARGET}{name}": value for name, value in target.published().items()}
+    prefix = target.prefix.replace(".", "-")
+    biases = {f"{prefix}{site.key}": bias_of(target.get_submodule(site.name)) for site in sites}
+    return values | {f"_components.{key}.bias": bias for key, bias in biases.items() if bias is not None}
+
+
+def _refuse_other_target(tensors: Mapping[str, Tensor], target: Target) -> None:
+    own = target.published()
+    for name, tensor in tensors.items():
+        if not name.startswith(_OF_TARGET):
+            continue
+        here = own.get(name.removeprefix(_OF_TARGET))
+        same = here is not None and here.shape == tensor.shape
+        if here is None or not same or not torch.allclose(here.cpu().float(), tensor.float(), atol=1e-5):
+            what = "is not in" if here is None else "differs from"
+            raise ConfigError(
+                f"workload.values_path: {name} of the checkpoint {what} the target at hand: the checkpoint"
+                " decomposes another network"
+            )
+
+
+def _by_component(weight: Tensor, bias: Tensor) -> Tensor:
+    """A layer as upstream has it: vector_mlp's first [in, C*h] with bias [C, h] becomes [C, in, h]."""
+    if weight.dim() == 2 and bias.dim() == 2:
+        return weight.unflatten(1, tuple(bias.shape)).transpose(0, 1).contiguous()
+    return weight
