@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ class Builder:
         self.config, self.levels, self.device = config, levels, device
         self.counts, self.cache_dir = counts, cache_dir
         self.dtype = DTYPES[config.dtype]
+        self.fingerprints: dict[int, str] = {}
         self.options = Options(
             calibrate_once=levels["calibration"] == "once",
             chatty=levels["sync"] == "chatty",
@@ -108,6 +109,7 @@ class Builder:
         if self.config.lm_path is not None:
             local_models.load_weights(lm, self.config.lm_folders[number])
         lm = lm.to(self.device)
+        self.fingerprints[number] = cache.fingerprint(local_models.parameters_of(lm).items())
         rho = table_rms(lm.table)
         joined = self.levels["lm_layers"] != "modules"
         if joined:
@@ -164,7 +166,7 @@ class Builder:
         return TeacherCache(folder, (len(corpus), sizes.early_tokens, width), dtype, top)
 
 
-def groups_of(encoder: LatentEncoder, trained: list[Trained]) -> dict[str, list[nn.Parameter]]:
+def groups_of(encoder: LatentEncoder, trained: Sequence[Trained]) -> dict[str, list[nn.Parameter]]:
     """All trainables by group: encoder, then adapter0, lora0, deep0, adapter1 ..., where models have them."""
     found = {"encoder": list(encoder.parameters())}
     for number, one in enumerate(trained):

@@ -166,7 +166,7 @@ class Preset:
 
 
 PRESETS = {
-    "test": Preset(("nano-l", "nano-q"), 32, 1, 128, 4, 6, 3, 32, 4),
+    "test": Preset(("nano-l", "nano-q"), 32, 1, 128, 4, 6, 3, 64, 4),
     "demo": Preset(("mid-l", "mid-q"), 64, 2, 512, 32, 16, 4, 512, 8),
     "count": Preset(("count-l", "count-q"), 128, 6, 512, 32, 16, 4, 64, 8),
     "full": Preset(("llama-3.2-1b", "qwen2.5-0.5b"), 256, 6, 512, 32, 16, 4, 20000, 8),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import string
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -144,13 +143,9 @@ def _bos(library: Any, template: str | None) -> int | None:
 
 
 def _blank_leads(library: Any) -> bool:
-    """Whether a blank and the word behind it become one id, of some word that begins with these letters."""
-
-    def ids(text: str) -> list[int]:
-        return library(text, add_special_tokens=False).input_ids
-
-    alone = ids("Answer: ")
-    return any(ids(f"Answer: {first}")[: len(alone)] != alone for first in string.ascii_letters)
+    """Whether some id stands for a blank and a word behind it."""
+    texts = (library.decode([number]) for number in range(len(library)))
+    return any(text[:1] == " " and text[1:2].isalpha() for text in texts)
 
 
 def _refuse_prefixed(tokenizer: FolderTokenizer, where: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,33 +25,7 @@ QWEN = (
     "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
 )
 DATED = "{% if not date_string %}{{ strftime_now('%d %b %Y') }}{% else %}{{ date_string }}{% endif %}" + QWEN
-SPECIALS = ["<|bos|>", "<|start|>", "<|sep|>", "<|eot|>"]
 EXAMPLE = readers.Example("1", "Context: The capital of Ba is Den.\nQuestion: Which?\n", "Den", ("Den",))
-
-
-def byte_level(**more: Any) -> Any:
-    """A tokenizer of the kind that Llama 3 and Qwen2 have: blanks belong to the word behind them."""
-    from tokenizers import decoders, models, pre_tokenizers, trainers
-
-    made = tokenizers.Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, **more)
-    made.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=420,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=SPECIALS,
-        show_progress=False,
-    )
-    made.train_from_iterator([f"{EXAMPLE.source} {SYSTEM} Answer: Den Far"] * 20, trainer)
-    return made
-
-
-def write(folder: Path, made: Any, template: str | None = QWEN, **special: str) -> Path:
-    fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made, **{"eos_token": "<|eot|>", **special}, chat_template=template
-    )
-    fast.save_pretrained(folder)
-    return folder
 
 
 def layout(folder: Path, anchor: str = "text") -> Layout:
@@ -60,9 +33,11 @@ def layout(folder: Path, anchor: str = "text") -> Layout:
 
 
 @pytest.mark.parametrize("template", [LLAMA, QWEN])
-def test_a_scaffold_is_what_the_models_own_library_makes_of_the_chat(template, tmp_path) -> None:
+def test_a_scaffold_is_what_the_models_own_library_makes_of_the_chat(
+    template, tmp_path, byte_level, write_tokenizer
+) -> None:
     special = {"bos_token": "<|bos|>"} if template is LLAMA else {}
-    folder = write(tmp_path, byte_level(), template, **special)
+    folder = write_tokenizer(tmp_path, byte_level(), template, **special)
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     chat = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": EXAMPLE.source}]
     text = theirs.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
@@ -74,8 +49,8 @@ def test_a_scaffold_is_what_the_models_own_library_makes_of_the_chat(template, t
     )
 
 
-def test_an_answer_continues_the_anchor_as_one_text_would(tmp_path) -> None:
-    made = layout(write(tmp_path, byte_level()))
+def test_an_answer_continues_the_anchor_as_one_text_would(tmp_path, byte_level, write_tokenizer) -> None:
+    made = layout(write_tokenizer(tmp_path, byte_level()))
     assert made.tokenizer.blank_leads and made.separable(EXAMPLE)
     row = made.row(EXAMPLE)
     text = made.tokenizer.decode(row.scaffold[-len(made.anchor_ids) :] + row.answer)
@@ -86,8 +61,8 @@ def test_an_answer_continues_the_anchor_as_one_text_would(tmp_path) -> None:
     assert made.tokenizer.encode("Answer: ") + made.tokenizer.encode("Den") != whole
 
 
-def test_the_beginning_stands_once_and_the_end_last(tmp_path) -> None:
-    made = layout(write(tmp_path, byte_level(), LLAMA, bos_token="<|bos|>"))
+def test_the_beginning_stands_once_and_the_end_last(tmp_path, byte_level, write_tokenizer) -> None:
+    made = layout(write_tokenizer(tmp_path, byte_level(), LLAMA, bos_token="<|bos|>"))
     bos, end = made.tokenizer.bos, made.tokenizer.end
     row = made.row(EXAMPLE)
     assert bos is not None and made.before == [bos]
@@ -95,29 +70,31 @@ def test_the_beginning_stands_once_and_the_end_last(tmp_path) -> None:
     assert row.answer[-1] == end == made.tokenizer.encode("<|eot|>")[0]
 
 
-def test_special_tokens_in_a_source_stay_text(tmp_path) -> None:
-    made = layout(write(tmp_path, byte_level()))
+def test_special_tokens_in_a_source_stay_text(tmp_path, byte_level, write_tokenizer) -> None:
+    made = layout(write_tokenizer(tmp_path, byte_level()))
     tokenizer = made.tokenizer
     assert tokenizer.end not in tokenizer.encode("a <|eot|> b", specials=False)
     assert tokenizer.end in tokenizer.encode("a <|eot|> b")
     assert made.scaffold("<|eot|>").count(tokenizer.end) == made.scaffold("x").count(tokenizer.end)
 
 
-def test_a_template_that_writes_the_date_writes_the_same_one_every_day(tmp_path) -> None:
-    template = read_tokenizer(write(tmp_path, byte_level(), DATED)).template
+def test_a_template_that_writes_the_date_writes_the_same_one_every_day(
+    tmp_path, byte_level, write_tokenizer
+) -> None:
+    template = read_tokenizer(write_tokenizer(tmp_path, byte_level(), DATED)).template
     assert template is not None and template.startswith("26 Jul 2024")
 
 
-def test_other_folders_have_other_keys(tmp_path) -> None:
-    one = layout(write(tmp_path / "one", byte_level()))
-    other = layout(write(tmp_path / "other", byte_level(), LLAMA, bos_token="<|bos|>"))
+def test_other_folders_have_other_keys(tmp_path, byte_level, write_tokenizer) -> None:
+    one = layout(write_tokenizer(tmp_path / "one", byte_level()))
+    other = layout(write_tokenizer(tmp_path / "other", byte_level(), LLAMA, bos_token="<|bos|>"))
     assert one.key() == layout(tmp_path / "one").key() != other.key()
 
 
-def test_a_folder_without_a_usable_tokenizer_is_refused(tmp_path) -> None:
+def test_a_folder_without_a_usable_tokenizer_is_refused(tmp_path, byte_level, write_tokenizer) -> None:
     with pytest.raises(ConfigError, match=r"has no tokenizer\.json"):
         read_tokenizer(tmp_path)
-    write(tmp_path, byte_level(), None)
+    write_tokenizer(tmp_path, byte_level(), None)
     with pytest.raises(ConfigError, match=r"set workload\.chat_template"):
         layout(tmp_path)
     (tmp_path / "tokenizer.json").write_text('{"version": "1.0"')
@@ -125,8 +102,8 @@ def test_a_folder_without_a_usable_tokenizer_is_refused(tmp_path) -> None:
         read_tokenizer(tmp_path)
 
 
-def test_a_tokenizer_that_ends_nothing_is_refused(tmp_path) -> None:
-    write(tmp_path, byte_level())
+def test_a_tokenizer_that_ends_nothing_is_refused(tmp_path, byte_level, write_tokenizer) -> None:
+    write_tokenizer(tmp_path, byte_level())
     file = tmp_path / "tokenizer_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "eos_token": None}))
     with pytest.raises(ConfigError, match="names no eos_token"):
@@ -142,39 +119,26 @@ def test_a_tokenizer_that_ends_nothing_is_refused(tmp_path) -> None:
         ("{% for m in messages %}", "cannot be used"),
     ],
 )
-def test_a_template_without_both_messages_is_refused(template, message, tmp_path) -> None:
+def test_a_template_without_both_messages_is_refused(
+    template, message, tmp_path, byte_level, write_tokenizer
+) -> None:
     with pytest.raises(ConfigError, match=rf"{message}.*set workload\.chat_template"):
-        read_tokenizer(write(tmp_path, byte_level(), template))
+        read_tokenizer(write_tokenizer(tmp_path, byte_level(), template))
 
 
-def test_a_tokenizer_that_puts_blanks_before_pieces_is_refused(tmp_path) -> None:
+def test_a_tokenizer_that_puts_blanks_before_pieces_is_refused(tmp_path, byte_level, write_tokenizer) -> None:
     made = byte_level()
     made.normalizer = tokenizers.normalizers.Prepend(" ")
     with pytest.raises(ConfigError, match="a blank before every piece"):
-        read_tokenizer(write(tmp_path, made))
+        read_tokenizer(write_tokenizer(tmp_path, made))
 
 
 # In a training
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A whole model's folder, at random weights."""
-    made = tmp_path_factory.mktemp("model")
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    config = transformers.Qwen2Config(
-        vocab_size=424, intermediate_size=48, max_position_embeddings=256, **sizes
-    )
-    config.save_pretrained(made)
-    from safetensors.torch import save_file
-
-    save_file(transformers.Qwen2ForCausalLM(config).state_dict(), made / "model.safetensors")
-    return write(made, byte_level())
-
-
-def test_a_local_model_is_trained_for_with_its_own_ids(start, run, folder) -> None:
-    workload = run(start({"micro_batch": 1}, lm_path=str(folder), tokenizer="auto"), 1)
-    assert workload._layouts[0].tokenizer.key == read_tokenizer(folder).key
+def test_a_local_model_is_trained_for_with_its_own_ids(start, run, local_model) -> None:
+    workload = run(start({"micro_batch": 1}, lm_path=str(local_model), tokenizer="auto"), 1)
+    assert workload._layouts[0].tokenizer.key == read_tokenizer(local_model).key
     assert workload._corpus.excluded == 0
     assert len(workload._objective.models) == 1
 
@@ -189,15 +153,15 @@ def test_a_local_model_is_trained_for_with_its_own_ids(start, run, folder) -> No
         ({"lm_path": "a,b", "models": 1}, "models=1 cannot be used: it must be 2, the folders"),
     ],
 )
-def test_what_a_folder_cannot_be_used_with_is_refused(config, message, start, folder) -> None:
+def test_what_a_folder_cannot_be_used_with_is_refused(config, message, start, local_model) -> None:
     with pytest.raises(ConfigError, match=message):
-        start(**{"lm_path": str(folder), "tokenizer": "auto", **config})
+        start(**{"lm_path": str(local_model), "tokenizer": "auto", **config})
 
 
-def test_ids_beyond_the_embedding_table_are_refused(start, folder, tmp_path) -> None:
-    for file in folder.iterdir():
+def test_ids_beyond_the_embedding_table_are_refused(start, local_model, tmp_path) -> None:
+    for file in local_model.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    config = json.loads((folder / "config.json").read_text())
+    config = json.loads((local_model / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 300}))
     with pytest.raises(
         ConfigError, match=r"tokenizer\.json has ids up to \d+, and config\.json's vocab_size is 300"
@@ -205,10 +169,10 @@ def test_ids_beyond_the_embedding_table_are_refused(start, folder, tmp_path) -> 
         start(lm_path=str(tmp_path), tokenizer="auto")
 
 
-def test_a_window_shorter_than_the_rows_is_refused(start, folder, tmp_path) -> None:
-    for file in folder.iterdir():
+def test_a_window_shorter_than_the_rows_is_refused(start, local_model, tmp_path) -> None:
+    for file in local_model.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    config = json.loads((folder / "config.json").read_text())
+    config = json.loads((local_model / "config.json").read_text())
     window = {"use_sliding_window": True, "sliding_window": 100, "max_window_layers": 0, "layer_types": None}
     (tmp_path / "config.json").write_text(json.dumps({**config, **window}))
     with pytest.raises(ConfigError, match="the 100 positions of the sliding_window of model 0"):
