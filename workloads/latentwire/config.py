@@ -149,8 +149,8 @@ class LatentWireConfig:
         for name in SIZES:
             value = getattr(self, name)
             self._require(name, value is None or value >= 1, "at least 1, or null")
-        sizes = self.sizes
-        self._require("early_tokens", sizes.early_tokens <= sizes.answer_tokens, "at most answer_tokens")
+        sizes, most = self.sizes, self.sizes.answer_tokens
+        self._require("early_tokens", sizes.early_tokens <= most, f"at most answer_tokens, which is {most}")
         self._require(
             "latent_width", sizes.latent_width % ENCODER_HEADS == 0, f"a multiple of {ENCODER_HEADS}"
         )

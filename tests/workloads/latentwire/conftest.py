@@ -45,10 +45,10 @@ def start(cache_dir: Path, tmp_path: Path) -> Iterator[Callable[..., LatentWire]
         small: bool = True,
         **config: Any,
     ) -> LatentWire:
-        few = {"data_n": 32} if small and "data" not in config else {}
-        made = LatentWireConfig(
-            **{"preset": "test", "tokenizer": "bytes", "max_prompt": 200, **few, **config}
-        )
+        own: dict[str, Any] = {"preset": "test", "tokenizer": "bytes", "max_prompt": 200}
+        if small and "data" not in config:
+            own |= {"data_n": 16, "eval_rows": 2, "max_new": 4, "held_out": 4}
+        made = LatentWireConfig(**{**own, **config})
         chosen = Space(LatentWire.toggles, made, device).closure(
             {**(SMALL if small else {}), **(levels or {})}
         )

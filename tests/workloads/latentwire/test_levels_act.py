@@ -39,6 +39,7 @@ NEEDS = {
 CONFIG = {
     "oom=backoff": {"oom_above": 2},
     "decode=batched": {"eval_every": 1},
+    "micro_batch=32": {"data_n": 32},
     "micro_batch=64": {"data_n": 64},
     "encoder_trim=batch_max": {"data": "SHORT"},
     "answer_trim=batch_max": {"data": "SHORT"},
