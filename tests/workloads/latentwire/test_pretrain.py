@@ -50,12 +50,13 @@ def test_what_is_written_is_read_alike_by_both(name, folder) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_rows_are_those_it_was_trained_on(number, folder, cache_dir) -> None:
+def test_a_written_tokenizer_gives_the_ids_of_the_training(number, cache_dir, tmp_path) -> None:
     config = LatentWireConfig(preset="test", tokenizer="bpe", max_prompt=400)
-    shapes = [LMS[name] for name in config.sizes.lms]
-    trained = layouts_for(config, shapes, cache_dir)[number]
-    tokenizer = read_tokenizer(folder / config.sizes.lms[number])
-    read = Layout(tokenizer, "text", trained.latents, trained.answer_tokens, 400)
+    trained = layouts_for(config, [LMS[name] for name in config.sizes.lms], cache_dir)[number]
+    size = trained.tokenizer.first_special  # type: ignore[union-attr]
+    (file,) = cache_dir.glob(f"latentwire-bpe-{size}-*.json")
+    pretrain._write_tokenizer(tmp_path, trained, file)
+    read = Layout(read_tokenizer(tmp_path), "text", trained.latents, trained.answer_tokens, 400)
     for example, _ in zip(pretrain.examples(3), range(5), strict=False):
         assert read.row(example) == trained.row(example)
     assert (read.before, read.anchor_ids) == (trained.before, trained.anchor_ids)

@@ -69,6 +69,7 @@ def test_a_thousand_examples_take_milliseconds() -> None:
 
 
 @pytest.mark.skipif(not bpe_available(), reason="needs tokenizers")
+@pytest.mark.workloads
 def test_prompts_have_the_lengths_they_are_meant_to_have(cache_dir) -> None:
     layout = Layout(bpe_tokenizer(A, 2048, cache_dir), "text", 32, 16, 1024)
     examples = readers.parse(generator.generate("squad", 500, 0), "x")

@@ -147,7 +147,10 @@ def test_a_local_model_is_trained_for_with_its_own_ids(start, run, local_model) 
     ("config", "message"),
     [
         ({"tokenizer": "bytes"}, r"workload\.tokenizer=bytes cannot be used"),
-        ({"max_prompt": 250}, "max_prompt=250 and 12 tokens of an answer are beyond the 256 positions"),
+        (
+            {"max_prompt": 250, "max_new": 7},
+            "max_prompt=250 and 7 tokens of an answer are beyond the 256 positions",
+        ),
         ({"lora_rank": 2, "lora_layers": 3}, "lora_layers=3 cannot be used: it must be at most 2"),
         ({"lm_path": "a,b,c"}, "lm_path=a,b,c cannot be used"),
         ({"lm_path": "a,b", "models": 1}, "models=1 cannot be used: it must be 2, the folders"),

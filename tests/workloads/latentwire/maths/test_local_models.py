@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiers import tiered
 
 from workloads.errors import ConfigError
 from workloads.latentwire.maths.attention import KERNELS, Mask
@@ -106,6 +107,17 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 CASES = [(kind, name) for kind in CLASSES for name in (*BOTH, *OWN[kind])]
+QUICK = (
+    *(
+        "llama=attention_bias",
+        "llama=mlp_bias",
+        "llama=hidden_act",
+        "llama=linear",
+        "llama=llama3",
+        "llama=yarn",
+    ),
+    *("qwen2=as it is", "qwen2=tie_word_embeddings", "qwen2=use_sliding_window"),
+)
 
 
 def built(kind: str, **changes: Any) -> Any:
@@ -150,7 +162,7 @@ def deviation(found: torch.Tensor, theirs: Any) -> float:
     return ((found - expected).norm() / expected.norm()).item()
 
 
-@pytest.mark.parametrize(("kind", "name"), CASES)
+@pytest.mark.parametrize(("kind", "name"), tiered(CASES, QUICK))
 def test_a_field_off_its_default_is_computed_as_transformers_does(kind, name, tmp_path) -> None:
     theirs = built(kind, **{**BOTH, **OWN[kind]}[name])
     folder = saved(theirs, tmp_path)
@@ -169,6 +181,7 @@ def test_every_field_that_transformers_knows_has_a_case(kind) -> None:
     assert unchecked <= ({"head_dim"} if kind == "qwen2" else set())
 
 
+@pytest.mark.workloads
 @pytest.mark.parametrize(
     ("name", "mutant"),
     [

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from tiers import longer
 
 from workloads.latentwire.kernels import native_attention
 from workloads.latentwire.maths import stored_weights
@@ -204,7 +205,7 @@ def padded(text: bytes, width: int) -> list[int]:
     return [*text, *[PAD_BYTE] * (width - len(text))]
 
 
-@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("native", [False, *longer(True)])
 def test_latents_do_not_depend_on_batch_mates_or_padding(native) -> None:
     made = encoder(native)
     alone = made(torch.tensor([list(b"short")]))
@@ -216,6 +217,7 @@ def test_latents_do_not_depend_on_batch_mates_or_padding(native) -> None:
     assert not torch.allclose(z, alone, atol=1e-3)
 
 
+@pytest.mark.workloads
 def test_the_native_kernel_has_the_derivative_of_the_other() -> None:
     source = torch.tensor([padded(b"abcdefg", 21), padded(b"xyz" * 7, 21)])
     results = []
