@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workloads.latentwire.compressor import load_compressor
 
 __all__ = ["load_compressor"]
 

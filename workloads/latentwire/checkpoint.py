@@ -29,7 +29,7 @@ SCALARS = ("loss_scale", "good", "skipped")
 
 def modules_of(encoder: LatentEncoder, trained: Sequence[Trained]) -> dict[str, nn.Module]:
     """Everything that is trained, by the beginning of its names."""
-    return {"encoder": encoder} | {f"models.{number}": one for number, one in enumerate(trained)}
+    return {"encoder": encoder, **{f"models.{number}": one for number, one in enumerate(trained)}}
 
 
 def write(folder: Path, modules: Mapping[str, nn.Module], state: Mapping[str, Any], facts: Any) -> None:

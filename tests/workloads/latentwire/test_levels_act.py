@@ -46,7 +46,7 @@ CONFIG = {
     "bucket=window": {"data_n": 40, "max_prompt": 600},
     "bucket=global": {"data_n": 40, "max_prompt": 600},
 }
-QUICK = (*("passes=merged", "k_loss=batched", "logits=slice", "teacher=cache_h", "attn=sdpa"), "sync=late")
+QUICK = (*("passes=merged", "k_loss=batched", "teacher=cache_h", "attn=sdpa"), "sync=late")
 RANKED = ("ddp", "model_per_gpu", "fsdp")
 
 

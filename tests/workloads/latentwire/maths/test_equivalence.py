@@ -25,8 +25,8 @@ EXACT = [
     and not level.unsupported(HERE)
     and toggle.name not in ("micro_batch", "effective_batch", "num_workers", "parallel", "compile")
 ]
-QUICK = ("passes=merged", "last_block=pruned", "teacher=cache_h", "lm_layers=native")
-ROUNDED = [("lm_dtype", "bf16"), pytest.param("amp", "bf16", marks=pytest.mark.workloads)]
+QUICK = ("passes=merged", "teacher=cache_h", "lm_layers=native")
+ROUNDED = [("lm_dtype", "bf16"), ("amp", "bf16")]
 
 
 @pytest.mark.parametrize(("name", "value"), tiered(EXACT, QUICK))
@@ -85,6 +85,7 @@ def test_all_exact_levels_together_stay_within_rounding_in_single_precision(
     assert found["losses"] <= 1e-3
 
 
+@pytest.mark.workloads
 @pytest.mark.parametrize(("name", "value"), ROUNDED)
 def test_sixteen_bits_stay_within_their_bounds(evidence_of, reference_of, deviations, name, value) -> None:
     level = SPACE.toggle(name).level(value)

@@ -229,6 +229,7 @@ def test_steps_train_them_and_leave_the_models_alone(start, run) -> None:
     assert all(torch.equal(frozen[name], after[name]) for name in frozen)
 
 
+@pytest.mark.workloads
 def test_training_goes_on_where_a_checkpoint_was_taken(start, run) -> None:
     whole = start({"passes": "merged"}, dtype="float64", lr=1e-2, **BOTH)
     run(whole, 2)
