@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from workloads.latentwire.maths.attention import KERNELS
 from workloads.latentwire.maths.encoder import LatentEncoder, table_rms
 from workloads.latentwire.maths.lm import CausalLM, LayerPath, run_layer, store_as
 from workloads.latentwire.maths.lm import Path as PassPath
+from workloads.latentwire.maths.model_config import read_shape
 from workloads.latentwire.maths.objective import Model, Options
 from workloads.latentwire.maths.student import Student, StudentPath
 from workloads.latentwire.maths.teacher import Teacher
@@ -38,9 +39,7 @@ HOST_DRAWN = 100_000_000  # parameters up to which weights are drawn on the host
 def model_shapes(config: LatentWireConfig) -> list[LMConfig]:
     """Shapes of the frozen models: the preset's, or those of local folders."""
     if config.lm_path is not None:
-        shapes = [local_models.read_shape(Path(folder.strip())) for folder in config.lm_path.split(",")][
-            : config.models
-        ]
+        shapes = [read_shape(folder) for folder in config.lm_folders]
         config.require_depth(shapes)
         return shapes
     return [LMS[name] for name in config.sizes.lms[: config.models]]
@@ -60,6 +59,7 @@ class Builder:
         self.config, self.levels, self.device = config, levels, device
         self.counts, self.cache_dir = counts, cache_dir
         self.dtype = DTYPES[config.dtype]
+        self.fingerprints: dict[int, str] = {}
         self.options = Options(
             calibrate_once=levels["calibration"] == "once",
             chatty=levels["sync"] == "chatty",
@@ -107,8 +107,9 @@ class Builder:
         generator = torch.Generator(self.device if large else "cpu").manual_seed(LM_SEED + number)
         lm = CausalLM(shape, generator, self.dtype)
         if self.config.lm_path is not None:
-            local_models.load_weights(lm, Path(self.config.lm_path.split(",")[number].strip()))
+            local_models.load_weights(lm, self.config.lm_folders[number])
         lm = lm.to(self.device)
+        self.fingerprints[number] = cache.fingerprint(local_models.parameters_of(lm).items())
         rho = table_rms(lm.table)
         joined = self.levels["lm_layers"] != "modules"
         if joined:
@@ -165,7 +166,7 @@ class Builder:
         return TeacherCache(folder, (len(corpus), sizes.early_tokens, width), dtype, top)
 
 
-def groups_of(encoder: LatentEncoder, trained: list[Trained]) -> dict[str, list[nn.Parameter]]:
+def groups_of(encoder: LatentEncoder, trained: Sequence[Trained]) -> dict[str, list[nn.Parameter]]:
     """All trainables by group: encoder, then adapter0, lora0, deep0, adapter1 ..., where models have them."""
     found = {"encoder": list(encoder.parameters())}
     for number, one in enumerate(trained):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from workloads.errors import ConfigError
-from workloads.latentwire.presets import LMS, LORA_TARGETS, PRESETS, LMConfig, Preset
+from workloads.latentwire.presets import ENCODER_HEADS, KINDS, LMS, LORA_TARGETS, PRESETS, LMConfig, Preset
 
 LORA_DEFAULT = ("q", "k", "v", "o")
+SIZES = ("latents", "answer_tokens", "early_tokens", "latent_width", "encoder_layers", "max_bytes")
+"""Sizes of the preset that can be given one by one."""
 
 
 @dataclass(frozen=True)
@@ -19,17 +23,21 @@ class LatentWireConfig:
     Attributes
     ----------
     preset : test, demo, count, full, full8b or quality: sizes of everything
-    models : how many of the preset's frozen models take part
+    models : how many of the preset's frozen models take part; with `lm_path`, as many as it names folders
+    latents, answer_tokens, early_tokens : M, T and K; null: the preset's, as those that follow
+    latent_width, encoder_layers, max_bytes : of the byte encoder
     data : squad, squad2 or hotpot (generated), or a file
     data_format : auto, squad, hotpot or flat
     data_n : examples, after a seeded shuffle; null: the preset's number of generated ones, or the whole file
     unanswerable : filter, or eos: nothing but the end is the answer
-    tokenizer : auto, bpe or bytes
+    tokenizer : auto, bpe or bytes, of models with random weights; those of `lm_path` bring their own
     anchor : text, chat or none: what stands between latents and answer
     max_prompt : longest teacher prompt in tokens
     chat_template : of all models; {system} and {user} stand in it. Null: each tokenizer's own; empty: none
     norm, dropout : of the byte encoder
-    lm_path : folders of local models (config.json and safetensors), separated by commas; null: random weights
+    lm_path : folders of local models (config.json, safetensors, tokenizer.json), one or two, separated by
+        commas; null: random weights
+    resume : the folder `checkpoint` that an earlier training kept: goes on there; null: starts anew
     state_kd, manifold, adaptive_first : optional losses
     lora_rank : columns of low-rank additions to the frozen matrices, for the student alone; null: none are
         trained
@@ -50,6 +58,12 @@ class LatentWireConfig:
 
     preset: str = "demo"
     models: int = 2
+    latents: int | None = None
+    answer_tokens: int | None = None
+    early_tokens: int | None = None
+    latent_width: int | None = None
+    encoder_layers: int | None = None
+    max_bytes: int | None = None
     data: str = "squad"
     data_format: str = "auto"
     data_n: int | None = None
@@ -62,6 +76,7 @@ class LatentWireConfig:
     norm: str = "post"
     dropout: float = 0.0
     lm_path: str | None = None
+    resume: str | None = None
     state_kd: bool = False
     manifold: bool = False
     adaptive_first: bool = False
@@ -95,6 +110,8 @@ class LatentWireConfig:
         """
         self._check_words()
         self._check_numbers()
+        self._check_sizes()
+        self._check_models()
         self._check_lora()
         if self.lm_path is None:
             self.require_depth([LMS[name] for name in self.sizes.lms[: self.models]])
@@ -127,6 +144,25 @@ class LatentWireConfig:
             self._require(name, 0 < getattr(self, name) < math.inf, "a number above 0")
         self._require("weight_decay", 0 <= self.weight_decay < math.inf, "a number from 0")
         self._require("dropout", 0 <= self.dropout < 1, "at least 0 and below 1")
+
+    def _check_sizes(self) -> None:
+        for name in SIZES:
+            value = getattr(self, name)
+            self._require(name, value is None or value >= 1, "at least 1, or null")
+        sizes, most = self.sizes, self.sizes.answer_tokens
+        self._require("early_tokens", sizes.early_tokens <= most, f"at most answer_tokens, which is {most}")
+        self._require(
+            "latent_width", sizes.latent_width % ENCODER_HEADS == 0, f"a multiple of {ENCODER_HEADS}"
+        )
+
+    def _check_models(self) -> None:
+        if self.lm_path is None:
+            return
+        self._require("lm_path", 1 <= len(self.lm_folders) <= 2, "one folder, or two separated by a comma")
+        self._require(
+            "models", self.models >= len(self.lm_folders), f"{len(self.lm_folders)}, the folders of lm_path"
+        )
+        self._require("tokenizer", self.tokenizer == "auto", "auto: the folders of lm_path bring their own")
 
     def _check_lora(self) -> None:
         targets = self.lora_targets
@@ -163,5 +199,26 @@ class LatentWireConfig:
 
     @property
     def sizes(self) -> Preset:
-        """The preset's sizes."""
-        return PRESETS[self.preset]
+        """The preset's sizes, but for those that are given."""
+        given = {name: getattr(self, name) for name in SIZES if getattr(self, name) is not None}
+        return dataclasses.replace(PRESETS[self.preset], **given)
+
+    @property
+    def lm_folders(self) -> list[Path]:
+        """Folders of the local models; none where weights are random."""
+        return [Path(folder.strip()) for folder in (self.lm_path or "").split(",") if folder.strip()]
+
+    @property
+    def model_count(self) -> int:
+        """How many frozen models take part."""
+        return len(self.lm_folders) or self.models
+
+    def absolute(self) -> LatentWireConfig:
+        """The same configuration wherever it is read: files and folders from the root."""
+        folders = ",".join(str(folder.absolute()) for folder in self.lm_folders)
+        return dataclasses.replace(
+            self,
+            data=self.data if self.data in KINDS else str(Path(self.data).absolute()),
+            lm_path=folders or None,
+            resume=None if self.resume is None else str(Path(self.resume).absolute()),
+        )

@@ -7,6 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+KINDS = ("squad", "squad2", "hotpot")
+"""Kinds of data that are generated."""
+
+ENCODER_HEADS = 8
+"""Heads of every attention of the byte encoder."""
+
 PAD_BYTE = 256
 """The id that fills rows of bytes up: the first behind those of bytes."""
 
@@ -22,13 +28,40 @@ class RopeScaling:
 
 
 @dataclass(frozen=True)
+class LinearRope:
+    """Every wavelength `factor` times as long."""
+
+    factor: float
+
+
+@dataclass(frozen=True)
+class Yarn:
+    """YaRN (Peng et al. 2023): wavelengths that turn less than `slow` times in `original_max` positions are
+    stretched, those that turn more than `fast` times are not; `loudness` multiplies cosines and sines.
+
+    `whole` rounds the ends of the blend between the two outwards to whole pairs.
+    """
+
+    factor: float
+    original_max: int
+    fast: float = 32.0
+    slow: float = 1.0
+    loudness: float = 1.0
+    whole: bool = True
+
+
+@dataclass(frozen=True)
 class LMConfig:
-    """Shape of a causal LM with RMSNorm, RoPE, grouped queries and SwiGLU.
+    """Shape of a causal LM with RMSNorm, RoPE, grouped queries and a gated MLP.
 
     Attributes
     ----------
-    qkv_bias : Qwen2 adds a bias to queries, keys and values; Llama does not
+    qkv_bias : Qwen2 adds a bias to queries, keys and values; Llama only where its `attention_bias` says so
     tie_embeddings : the head is the embedding table
+    max_pos : positions that the model knows
+    o_bias, mlp_bias : output projections, the MLP's matrices have a bias
+    activation : of the gate; a name in `maths.activations.ACTIVATIONS`
+    window : positions that a query of some layer sees, itself included; longer rows are not computed here
     """
 
     vocab_size: int
@@ -39,11 +72,20 @@ class LMConfig:
     head_dim: int
     d_ff: int
     rope_theta: float = 1e4
-    rope_scaling: RopeScaling | None = None
+    rope_scaling: RopeScaling | LinearRope | Yarn | None = None
     rms_eps: float = 1e-5
     qkv_bias: bool = False
     tie_embeddings: bool = True
     max_pos: int = 131072
+    o_bias: bool = False
+    mlp_bias: bool = False
+    activation: str = "silu"
+    window: int | None = None
+
+    @property
+    def longest(self) -> int:
+        """Positions that a row may have: in these, a sliding window hides nothing."""
+        return self.max_pos if self.window is None else min(self.max_pos, self.window)
 
     @property
     def attention_parameters(self) -> int:
@@ -124,7 +166,7 @@ class Preset:
 
 
 PRESETS = {
-    "test": Preset(("nano-l", "nano-q"), 32, 1, 128, 4, 6, 3, 32, 4),
+    "test": Preset(("nano-l", "nano-q"), 32, 1, 128, 4, 6, 3, 64, 4),
     "demo": Preset(("mid-l", "mid-q"), 64, 2, 512, 32, 16, 4, 512, 8),
     "count": Preset(("count-l", "count-q"), 128, 6, 512, 32, 16, 4, 64, 8),
     "full": Preset(("llama-3.2-1b", "qwen2.5-0.5b"), 256, 6, 512, 32, 16, 4, 20000, 8),

@@ -70,8 +70,8 @@ def _layer_states(config: Any, levels: Levels) -> str | None:
 def _single_model(config: Any, levels: Levels) -> str | None:
     return (
         None
-        if config.models > 1
-        else f"workload.models={config.models} leaves the other GPUs without a model"
+        if config.model_count > 1
+        else f"workload.models={config.model_count} leaves the other GPUs without a model"
     )
 
 

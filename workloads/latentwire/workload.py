@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,10 +21,10 @@ from torch import Tensor, nn
 
 from workloads.api import Clock, Context, Evidence, Levels, NullClock, Replayable, Work, Workload
 from workloads.errors import ConfigError
+from workloads.latentwire import checkpoint, kept, presets
 from workloads.latentwire import evidence as probes
-from workloads.latentwire import presets
 from workloads.latentwire.build import Builder, groups_of, model_shapes
-from workloads.latentwire.config import LatentWireConfig
+from workloads.latentwire.config import SIZES, LatentWireConfig
 from workloads.latentwire.counters import COUNTED
 from workloads.latentwire.data import batches
 from workloads.latentwire.data.batches import Collator, Numbers, Resident, Shape, Window
@@ -55,6 +56,12 @@ class LatentWire(Workload):
     checks = CHECKS
     shape = "steps"
     unit = "example"
+    paths = ("resume",)
+
+    @classmethod
+    def planned(cls, config: LatentWireConfig) -> LatentWireConfig:
+        """The configuration with files and folders from the root, for trials that start elsewhere."""
+        return config.absolute()
 
     def __init__(self) -> None:
         self._endings = contextlib.ExitStack()
@@ -79,7 +86,10 @@ class LatentWire(Workload):
         self._fill_teacher_caches()
         self._spread_models()
         self._probe: dict[str, Tensor] = {}
-        self._start_loading()
+        if config.resume is None:
+            self._start_loading()
+        else:
+            self._resume(Path(config.resume))
         self._periodic()
 
     def _own_device(self) -> torch.device:
@@ -105,7 +115,7 @@ class LatentWire(Workload):
         }
         share = 1 / self._ranks.world if self._ranks.splits_rows else 1.0
         self._objective = Objective(encoder, models, len(shapes), builder.options, self._counts, share)
-        self._layouts, self._trained = layouts, trained
+        self._layouts, self._trained, self._fingerprints = layouts, trained, builder.fingerprints
         self._updates = self._make_updates(groups_of(encoder, trained))
         self._accumulator = Accumulator(self._objective, self._updates, self._form(), self._counts)
 
@@ -438,8 +448,13 @@ class LatentWire(Workload):
         )
 
     def data_digest(self) -> str:
-        """SHA-256 over all examples and what their ids depend on."""
-        return "-".join([self._corpus.digest(), *(self._corpus.key(m) for m in range(len(self._layouts)))])
+        """SHA-256 over all examples, what their ids depend on, local models and where training begins."""
+        keys = [self._corpus.digest(), *(self._corpus.key(m) for m in range(len(self._layouts)))]
+        if self._config.lm_path is not None:
+            keys += self._fingerprints.values()
+        if self._config.resume is not None:
+            keys.append(checkpoint.digest(Path(self._config.resume)))
+        return "-".join(keys)
 
     def state_dict(self) -> dict[str, Any]:
         """What a training needs to go on where it stopped."""
@@ -463,6 +478,68 @@ class LatentWire(Workload):
         self._updates.load_state_dict(state["updates"])
         torch.set_rng_state(state["random"])
         self._start_loading()
+
+    def keep(self, folder: Path) -> None:
+        """Write a checkpoint, losses, scores and answers on held-out examples, and additions for PEFT.
+
+        Raises
+        ------
+        ConfigError
+            The folder cannot be written, or no rank has all that is trained.
+        """
+        if self._levels["parallel"] == "model_per_gpu":
+            raise ConfigError(
+                "toggles.parallel=model_per_gpu leaves no rank with all adapters; use single to keep"
+            )
+        self._metrics.flush()
+        scores = self.evaluate(self._config.max_new)
+        if self._context.rank:
+            return
+        first = self._step - len(self._metrics.history) + 1
+        losses = dict(enumerate(self._metrics.history, first))
+        kept.write_results(folder, losses, scores, self._corpus.held_out)
+        facts = {**self._facts(), "models": self._model_facts()}
+        checkpoint.write(folder / "checkpoint", self._modules(), self.state_dict(), facts)
+        kept.write_additions(folder, self._trained, self._config)
+
+    def _modules(self) -> dict[str, nn.Module]:
+        return checkpoint.modules_of(self._objective.encoder, self._trained)
+
+    def _resume(self, folder: Path) -> None:
+        groups = self._updates.optimizer.state_dict()["param_groups"]
+        self.load_state_dict(checkpoint.resume(folder, self._modules(), self._facts(), groups))
+
+    def _facts(self) -> dict[str, Any]:
+        """What must be the same where a training goes on."""
+        config = self._config
+        options = ("norm", "dropout", "dtype", "lora_rank", "lora_alpha", "lora_layers", "deep_prefix")
+        return {
+            "sizes": {name: getattr(config.sizes, name) for name in SIZES},
+            **{name: getattr(config, name) for name in options},
+            "lora_targets": list(config.lora_targets),
+            "frozen_models": [self._fingerprints[number] for number in sorted(self._fingerprints)],
+            "data": [self._corpus.key(number) for number in range(len(self._layouts))],
+            "data_order": [self._context.seed, self._shape.effective, self._shape.bucket],
+        }
+
+    def _model_facts(self) -> list[dict[str, Any]]:
+        """What a user of soft tokens must know of each model."""
+        models, layouts = self._objective.models, self._layouts
+        folders: list[Path | None] = [*self._config.lm_folders] or [None] * len(layouts)
+        return [
+            {
+                "folder": None if folders[number] is None else str(folders[number]),
+                "width": models[number].lm.config.d_model,
+                "layers": models[number].lm.config.n_layers,
+                "key_heads": models[number].lm.config.n_kv_heads,
+                "head_width": models[number].lm.config.head_dim,
+                "rms": models[number].rho.item(),
+                "before": layout.before,
+                "after": layout.anchor_ids,
+                "end": layout.tokenizer.end,
+            }
+            for number, layout in enumerate(layouts)
+        ]
 
     def replayable(self) -> Replayable:
         """What parity replays single iterations with."""

@@ -45,7 +45,10 @@ def start(cache_dir: Path, tmp_path: Path) -> Iterator[Callable[..., LatentWire]
         small: bool = True,
         **config: Any,
     ) -> LatentWire:
-        made = LatentWireConfig(**{"preset": "test", "tokenizer": "bytes", "max_prompt": 200, **config})
+        own: dict[str, Any] = {"preset": "test", "tokenizer": "bytes", "max_prompt": 200}
+        if small and "data" not in config:
+            own |= {"data_n": 16, "eval_rows": 2, "max_new": 4, "held_out": 4}
+        made = LatentWireConfig(**{**own, **config})
         chosen = Space(LatentWire.toggles, made, device).closure(
             {**(SMALL if small else {}), **(levels or {})}
         )
@@ -66,6 +69,75 @@ def start(cache_dir: Path, tmp_path: Path) -> Iterator[Callable[..., LatentWire]
     yield make
     for workload in running:
         workload.close()
+
+
+SPECIALS = ["<|bos|>", "<|start|>", "<|sep|>", "<|eot|>"]
+CHAT = (
+    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|eot|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+PROSE = "Context: The capital of Ba is Den.\nQuestion: Which? You answer questions. Answer: Den Far"
+
+
+@pytest.fixture(scope="session")
+def byte_level() -> Callable[[], Any]:
+    """Trains a tokenizer of the kind that Llama 3 and Qwen2 have: blanks belong to the word behind them."""
+    tokenizers = pytest.importorskip("tokenizers")
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
+    def train() -> Any:
+        made = tokenizers.Tokenizer(models.BPE())
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        made.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(
+            vocab_size=420, initial_alphabet=alphabet, special_tokens=SPECIALS, show_progress=False
+        )
+        made.train_from_iterator([PROSE] * 20, trainer)
+        return made
+
+    return train
+
+
+@pytest.fixture(scope="session")
+def write_tokenizer() -> Callable[..., Path]:
+    """Writes a tokenizer's files into a folder; special tokens by name, as ``bos_token=...``."""
+    transformers = pytest.importorskip("transformers")
+
+    def write(folder: Path, made: Any, template: str | None = CHAT, **special: str) -> Path:
+        fast = transformers.PreTrainedTokenizerFast(
+            tokenizer_object=made, **{"eos_token": "<|eot|>", **special}, chat_template=template
+        )
+        fast.save_pretrained(folder)
+        return folder
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def local_model(
+    tmp_path_factory: pytest.TempPathFactory,
+    byte_level: Callable[[], Any],
+    write_tokenizer: Callable[..., Path],
+) -> Path:
+    """A whole model's folder, at random weights."""
+    transformers = pytest.importorskip("transformers")
+    from safetensors.torch import save_file
+
+    folder = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    config = transformers.Qwen2Config(
+        vocab_size=424,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+    )
+    config.save_pretrained(folder)
+    save_file(transformers.Qwen2ForCausalLM(config).state_dict(), folder / "model.safetensors")
+    return write_tokenizer(folder, byte_level())
 
 
 def iterate(workload: LatentWire, steps: int) -> LatentWire:

@@ -38,6 +38,7 @@ def test_the_kernel_runs_as_often_to_warm_up_as_it_is_timed() -> None:
     assert len(calls) == 20
 
 
+@pytest.mark.workloads
 def test_evidence_has_the_speed_of_attention_where_it_is_not_the_baselines(evidence_of) -> None:
     fused, explicit = (evidence_of({"attn": attn}).numbers for attn in ("sdpa", "eager"))
     assert fused["attention_speedup"] > 0

@@ -39,16 +39,14 @@ NEEDS = {
 CONFIG = {
     "oom=backoff": {"oom_above": 2},
     "decode=batched": {"eval_every": 1},
+    "micro_batch=32": {"data_n": 32},
     "micro_batch=64": {"data_n": 64},
     "encoder_trim=batch_max": {"data": "SHORT"},
     "answer_trim=batch_max": {"data": "SHORT"},
     "bucket=window": {"data_n": 40, "max_prompt": 600},
     "bucket=global": {"data_n": 40, "max_prompt": 600},
 }
-QUICK = (
-    *("passes=merged", "k_loss=batched", "logits=slice", "last_block=pruned", "teacher=cache_h", "attn=sdpa"),
-    *("lm_layers=fused", "accum=backward_each", "tokenise=pre", "loader=resident_index", "sync=late"),
-)
+QUICK = (*("passes=merged", "k_loss=batched", "teacher=cache_h", "attn=sdpa"), "sync=late")
 RANKED = ("ddp", "model_per_gpu", "fsdp")
 
 
@@ -164,6 +162,7 @@ def test_a_cache_that_is_filled_lazily_pays_once_for_each_row(start, run, tmp_pa
     assert workload.counters()["teacher_rows"] == 2 * len(workload._corpus)
 
 
+@pytest.mark.workloads
 def test_tokens_are_made_in_every_step_or_never(start, run, tmp_path) -> None:
     assert run(start(), 2).counters()["rows_tokenised"] == 2 * 4 * 2
     for level in ("pre", "cache", "cache"):

@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,16 @@ def weights_key(tensors: Sequence[tuple[str, Tensor]]) -> str:
             f"{name}{tuple(tensor.shape)}{tensor.dtype}{flat.sum(dtype=torch.float64).item()!r}".encode()
         )
         sha.update(sample.tobytes())
+    return sha.hexdigest()[:16]
+
+
+def fingerprint(tensors: Iterable[tuple[str, Tensor]]) -> str:
+    """A hash of a sample of named weights, whatever their type: cheap, and tells models apart."""
+    sha = hashlib.sha256()
+    for name, tensor in tensors:
+        flat = tensor.detach().flatten()
+        sample = flat[:: max(1, flat.numel() // 512)].to("cpu", torch.float32).numpy()
+        sha.update(f"{name}{tuple(tensor.shape)}".encode() + sample.tobytes())
     return sha.hexdigest()[:16]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
@@ -11,10 +10,11 @@ from pathlib import Path
 from workloads.errors import ConfigError
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.data import cache, generator, readers
+from workloads.latentwire.data.folder_tokenizer import FolderTokenizer, read_tokenizer
 from workloads.latentwire.data.readers import Example
 from workloads.latentwire.data.row_layout import Layout, Row
-from workloads.latentwire.data.tokens import LEAST_IDS, Tokenizer, tokenizer_for
-from workloads.latentwire.presets import LMConfig
+from workloads.latentwire.data.tokens import Tokenizer, tokenizer_for
+from workloads.latentwire.presets import KINDS, LMConfig
 
 
 def load_examples(config: LatentWireConfig) -> list[Example]:
@@ -25,7 +25,7 @@ def load_examples(config: LatentWireConfig) -> list[Example]:
     ConfigError
         The data cannot be used.
     """
-    if config.data in generator.KINDS:
+    if config.data in KINDS:
         n = config.data_n or config.sizes.examples
         spare = n + config.held_out
         more = spare * 2 if config.data == "squad2" else spare
@@ -38,27 +38,50 @@ def load_examples(config: LatentWireConfig) -> list[Example]:
 
 
 def layouts_for(config: LatentWireConfig, lms: Sequence[LMConfig], cache_dir: Path) -> list[Layout]:
-    """One layout for each model."""
+    """One layout for each model.
+
+    Raises
+    ------
+    ConfigError
+        A model's tokenizer or template cannot be used, or its rows are too long for it.
+    """
     return [_layout_for(config, number, lm, cache_dir) for number, lm in enumerate(lms)]
 
 
 def _layout_for(config: LatentWireConfig, number: int, lm: LMConfig, cache_dir: Path) -> Layout:
-    if lm.vocab_size < LEAST_IDS:
-        raise ConfigError(
-            f"workload.lm_path: model {number} has {lm.vocab_size} ids, fewer than {LEAST_IDS}, of all"
-            " bytes and special tokens; use another model"
-        )
-    tokenizer = tokenizer_for(config.tokenizer, number, lm.vocab_size, cache_dir)
+    tokenizer = _tokenizer_for(config, number, lm, cache_dir)
     if config.chat_template is not None:
         tokenizer = _with_template(tokenizer, config.chat_template or None)
     sizes = config.sizes
-    if config.max_prompt + sizes.early_tokens > lm.max_pos:
+    behind = max(sizes.early_tokens, sizes.answer_tokens, config.max_new)
+    if config.max_prompt + behind > lm.longest:
         raise ConfigError(
-            f"workload.max_prompt={config.max_prompt} is beyond the model's {lm.max_pos} positions; lower it"
+            f"workload.max_prompt={config.max_prompt} and {behind} tokens of an answer are beyond the"
+            f" {lm.longest} positions of {_limit(lm)} of model {number}; lower it"
         )
     layout = Layout(tokenizer, config.anchor, sizes.latents, sizes.answer_tokens, config.max_prompt)
-    _refuse_long_rows(config, layout.prefix, lm.max_pos)
+    _refuse_long_rows(config, layout.prefix, lm.longest)
     return layout
+
+
+def _limit(lm: LMConfig) -> str:
+    return "max_position_embeddings" if lm.longest == lm.max_pos else "the sliding_window"
+
+
+def _tokenizer_for(
+    config: LatentWireConfig, number: int, lm: LMConfig, cache_dir: Path
+) -> Tokenizer | FolderTokenizer:
+    """The folder's own tokenizer, or one that is made for a model with random weights."""
+    if config.lm_path is None:
+        return tokenizer_for(config.tokenizer, number, lm.vocab_size, cache_dir)
+    folder = config.lm_folders[number]
+    tokenizer = read_tokenizer(folder)
+    if tokenizer.vocabulary > lm.vocab_size:
+        raise ConfigError(
+            f"workload.lm_path={folder}: tokenizer.json has ids up to {tokenizer.vocabulary - 1}, and"
+            f" config.json's vocab_size is {lm.vocab_size}; use files that belong together"
+        )
+    return tokenizer
 
 
 def _refuse_long_rows(config: LatentWireConfig, prefix: int, most: int) -> None:
@@ -72,10 +95,12 @@ def _refuse_long_rows(config: LatentWireConfig, prefix: int, most: int) -> None:
         )
 
 
-def _with_template(tokenizer: Tokenizer, template: str | None) -> Tokenizer:
+def _with_template(
+    tokenizer: Tokenizer | FolderTokenizer, template: str | None
+) -> Tokenizer | FolderTokenizer:
     if template is not None and ("{user}" not in template or "{system}" not in template):
         raise ConfigError("workload.chat_template must have {system} and {user} in it; add them")
-    return dataclasses.replace(tokenizer, flavour=dataclasses.replace(tokenizer.flavour, template=template))
+    return tokenizer.with_template(template)
 
 
 class Corpus:

@@ -10,8 +10,6 @@ import json
 import random
 from typing import Any
 
-KINDS = ("squad", "squad2", "hotpot")
-
 _SYLLABLES = (
     "ba",
     "den",

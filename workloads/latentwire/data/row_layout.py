@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workloads.errors import ConfigError
+from workloads.latentwire.data.folder_tokenizer import FolderTokenizer
 from workloads.latentwire.data.readers import Example
 from workloads.latentwire.data.tokens import SYSTEM, Tokenizer
 
@@ -35,7 +36,7 @@ class Layout:
     max_prompt : longest scaffold; sources are cut to it, never the template
     """
 
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | FolderTokenizer
     anchor: str
     latents: int
     answer_tokens: int
@@ -49,7 +50,7 @@ class Layout:
         ConfigError
             The teacher's prompt cannot be written.
         """
-        if self.tokenizer.flavour.template is None:
+        if self.tokenizer.template is None:
             raise ConfigError(
                 "this tokenizer has no chat template, which the teacher's prompt needs; set"
                 " workload.chat_template"
@@ -61,10 +62,17 @@ class Layout:
         return [] if self.tokenizer.bos is None else [self.tokenizer.bos]
 
     @property
+    def anchor_text(self) -> str:
+        """Text between latents and answer; a blank goes to whichever side the tokenizer joins it to."""
+        if self.anchor != "text":
+            return ""
+        return ANCHOR_TEXT.rstrip() if self.tokenizer.blank_leads else ANCHOR_TEXT
+
+    @property
     def anchor_ids(self) -> list[int]:
         """Ids between the latents and the answer."""
         if self.anchor == "text":
-            return self.tokenizer.encode(ANCHOR_TEXT)
+            return self.tokenizer.encode(self.anchor_text)
         if self.anchor == "chat":
             return self.tokenizer.encode(self._template.rpartition("{user}")[2])
         return []
@@ -76,7 +84,7 @@ class Layout:
 
     @property
     def _template(self) -> str:
-        template = self.tokenizer.flavour.template
+        template = self.tokenizer.template
         assert template is not None
         return template
 
@@ -86,7 +94,7 @@ class Layout:
             self.tokenizer.key,
             self._template,
             self.anchor,
-            ANCHOR_TEXT,
+            self.anchor_text,
             SYSTEM,
             self.answer_tokens,
             self.max_prompt,
@@ -103,7 +111,7 @@ class Layout:
         """
         head, _, tail = self._template.replace("{system}", SYSTEM).partition("{user}")
         before, after = self.before + self.tokenizer.encode(head), self.tokenizer.encode(tail)
-        after += self.tokenizer.encode(ANCHOR_TEXT) if self.anchor == "text" else []
+        after += self.tokenizer.encode(self.anchor_text)
         room = self.max_prompt - len(before) - len(after)
         if room < 1:
             raise ConfigError(
@@ -111,11 +119,16 @@ class Layout:
                 f" {len(before) + len(after)} tokens; raise it"
             )
         # The source is data: a special token written in it stays text.
-        return before + self.tokenizer.encode(source, specials=False)[:room] + after
+        content = source.strip() if self.tokenizer.trims else source
+        return before + self.tokenizer.encode(content, specials=False)[:room] + after
 
     def answer(self, text: str) -> list[int]:
         """Ids of an answer, cut so that its end always fits."""
-        return [*self.tokenizer.encode(text, specials=False)[: self.answer_tokens - 1], self.tokenizer.end]
+        ids = self.tokenizer.encode(self._answer_text(text), specials=False)
+        return [*ids[: self.answer_tokens - 1], self.tokenizer.end]
+
+    def _answer_text(self, text: str) -> str:
+        return f" {text}" if text and self.anchor == "text" and self.tokenizer.blank_leads else text
 
     def row(self, example: Example) -> Row:
         """Ids of an example."""
@@ -123,7 +136,7 @@ class Layout:
 
     def separable(self, example: Example) -> bool:
         """Whether the scaffold's last text and the answer, written in one, are cut where the two meet."""
-        tail = self._template.rpartition("{user}")[2] + (ANCHOR_TEXT if self.anchor == "text" else "")
+        tail = self._template.rpartition("{user}")[2] + self.anchor_text
         alone = self.tokenizer.encode(tail)
-        together = self.tokenizer.encode(tail + example.answer)
+        together = self.tokenizer.encode(tail + self._answer_text(example.answer))
         return together[: len(alone)] == alone

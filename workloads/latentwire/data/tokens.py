@@ -6,6 +6,7 @@ BOS. The pair is what upstream's mistakes with counted pads and doubled BOS ids 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import re
@@ -55,7 +56,6 @@ B = Flavour(
     template="<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n",
 )
 FLAVOURS = (A, B)
-LEAST_IDS = 256 + max(len(flavour.specials) for flavour in FLAVOURS)  # every tokenizer knows all bytes
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,22 @@ class Tokenizer:
     encode_plain: Callable[[str], list[int]]
     decode_ids: Callable[[list[int]], str]
     key: str
+    trims = blank_leads = False
     _ids: dict[str, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ids.update(
             {name: self.first_special + number for number, name in enumerate(self.flavour.specials)}
         )
+
+    @property
+    def template(self) -> str | None:
+        """The chat template, with {system} and {user} in it."""
+        return self.flavour.template
+
+    def with_template(self, template: str | None) -> Tokenizer:
+        """The same tokenizer with another chat template."""
+        return dataclasses.replace(self, flavour=dataclasses.replace(self.flavour, template=template))
 
     @property
     def vocabulary(self) -> int:

@@ -20,12 +20,16 @@ from workloads.latentwire.maths.stored_weights import Weight
 
 def join(layer: Any) -> None:
     """Replace q, k, v by `qkv` and gate, up by `gate_up`."""
-    parts = (layer.q, layer.k, layer.v)
-    bias = None if layer.q.bias is None else torch.cat([part.bias.detach() for part in parts])
-    layer.qkv = Weight(torch.cat([part.matrix.detach() for part in parts]), bias)
-    layer.gate_up = Weight(torch.cat([layer.gate.matrix.detach(), layer.up.matrix.detach()]))
+    layer.qkv = _side_by_side(layer.q, layer.k, layer.v)
+    layer.gate_up = _side_by_side(layer.gate, layer.up)
     for name in ("q", "k", "v", "gate", "up"):
         delattr(layer, name)
+
+
+def _side_by_side(*parts: Weight) -> Weight:
+    """One matrix with the outputs of all."""
+    biases = [part.bias.detach() for part in parts if part.bias is not None]
+    return Weight(torch.cat([part.matrix.detach() for part in parts]), torch.cat(biases) if biases else None)
 
 
 def _wide(x: Tensor) -> Tensor:

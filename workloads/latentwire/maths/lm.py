@@ -21,9 +21,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from workloads.latentwire.maths import joined_layers
+from workloads.latentwire.maths.activations import ACTIVATIONS
 from workloads.latentwire.maths.attention import Allowed, Attend, Mask, eager
 from workloads.latentwire.maths.lora import Lora, adapted
-from workloads.latentwire.maths.rotary import rotate, rotations
+from workloads.latentwire.maths.rotary import loudness, rotate, rotations
 from workloads.latentwire.maths.stored_weights import Weight, quantise
 from workloads.latentwire.presets import LMConfig
 
@@ -49,16 +50,17 @@ class Layer(nn.Module):
         wide, narrow = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
         d, small = config.d_model, 0.02 / math.sqrt(2 * config.n_layers)
 
-        def bias(size: int) -> Tensor | None:
-            return normal(size, std=0.02) if config.qkv_bias else None
+        def weight(outputs: int, inputs: int, bias: bool, std: float = 0.02) -> Weight:
+            matrix = normal(outputs, inputs, std=std)
+            return Weight(matrix, normal(outputs, std=0.02) if bias else None)
 
-        self.q = Weight(normal(wide, d, std=0.02), bias(wide))
-        self.k = Weight(normal(narrow, d, std=0.02), bias(narrow))
-        self.v = Weight(normal(narrow, d, std=0.02), bias(narrow))
-        self.o = Weight(normal(d, wide, std=small))
-        self.gate = Weight(normal(config.d_ff, d, std=0.02))
-        self.up = Weight(normal(config.d_ff, d, std=0.02))
-        self.down = Weight(normal(d, config.d_ff, std=small))
+        self.q = weight(wide, d, config.qkv_bias)
+        self.k = weight(narrow, d, config.qkv_bias)
+        self.v = weight(narrow, d, config.qkv_bias)
+        self.o = weight(d, wide, config.o_bias, small)
+        self.gate = weight(config.d_ff, d, config.mlp_bias)
+        self.up = weight(config.d_ff, d, config.mlp_bias)
+        self.down = weight(d, config.d_ff, config.mlp_bias, small)
         self.norm1 = nn.Parameter(torch.ones(d, dtype=self.q.matrix.dtype), requires_grad=False)
         self.norm2 = nn.Parameter(torch.ones(d, dtype=self.q.matrix.dtype), requires_grad=False)
 
@@ -146,7 +148,7 @@ class CausalLM(nn.Module):
         )
         self.to(device)
         self.path: Path | None = None
-        self._angles = rotations(config)
+        self._angles, self._loudness = rotations(config), loudness(config)
         self._furthest = min(config.max_pos, 8192)
         self._tables: dict[tuple[int, torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
 
@@ -169,7 +171,8 @@ class CausalLM(nn.Module):
             size = max(256, 1 << (start + length - 1).bit_length())
             angles = torch.outer(torch.arange(size, dtype=torch.float64), self._angles)
             angles = torch.cat((angles, angles), dim=-1)
-            held = angles.cos().to(like.dtype).to(like.device), angles.sin().to(like.dtype).to(like.device)
+            turns = (angles.cos() * self._loudness, angles.sin() * self._loudness)
+            held = turns[0].to(like.dtype).to(like.device), turns[1].to(like.dtype).to(like.device)
             self._tables[key] = held
         return held[0][start : start + length], held[1][start : start + length]
 
@@ -341,9 +344,13 @@ def _after(past: Tensor, new: Tensor) -> Tensor:
 def _mlp(path: LayerPath, config: LMConfig, layer: Any, x: Tensor) -> Tensor:
     if path.joined:
         normed = path.pieces.rms_norm(x, layer.norm2, config.rms_eps)
-        return layer.down(path.pieces.gated(layer.gate_up(normed)))
+        joined = layer.gate_up(normed)
+        if config.activation == "silu":
+            return layer.down(path.pieces.gated(joined))
+        gate, up = joined.chunk(2, dim=-1)
+        return layer.down(ACTIVATIONS[config.activation](gate) * up)
     normed = rms_norm(x, layer.norm2, config.rms_eps)
-    return layer.down(F.silu(layer.gate(normed)) * layer.up(normed))
+    return layer.down(ACTIVATIONS[config.activation](layer.gate(normed)) * layer.up(normed))
 
 
 def _queries_keys_values(

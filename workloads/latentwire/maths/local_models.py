@@ -1,4 +1,4 @@
-"""Models from local Hugging Face folders: config.json and safetensors, Llama and Qwen2 names; no network."""
+"""Weights of local Hugging Face folders: safetensors under Llama and Qwen2 names; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -12,66 +12,11 @@ from torch import Tensor
 
 from workloads.errors import ConfigError
 from workloads.latentwire.maths.lm import CausalLM
-from workloads.latentwire.presets import LMConfig, RopeScaling
 
-KNOWN = ("llama", "qwen2")
-
-
-def read_shape(folder: Path) -> LMConfig:
-    """Shape of the model in a folder.
-
-    Raises
-    ------
-    ConfigError
-        There is no readable config.json, it lacks a field, or the model is of another kind.
-    """
-    found = _read_config(folder)
-    kind = found.get("model_type") if isinstance(found, Mapping) else None
-    if kind not in KNOWN:
-        raise ConfigError(f"workload.lm_path={folder} is of type {kind}; choose one of: {', '.join(KNOWN)}")
-    try:
-        return _shape(found)
-    except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
-        raise ConfigError(
-            f"workload.lm_path={folder}: config.json lacks a field or has a wrong value"
-            f" ({type(error).__name__}: {error}); complete it"
-        ) from error
-
-
-def _read_config(folder: Path) -> Any:
-    try:
-        return json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # of ValueError: no JSON, no UTF-8
-        raise ConfigError(
-            f"workload.lm_path={folder} has no readable config.json ({error}); name a model's folder"
-        ) from error
-
-
-def _shape(found: Mapping[str, Any]) -> LMConfig:
-    heads = found["num_attention_heads"]
-    rope = {**found.get("rope_parameters", {}), **(found.get("rope_scaling") or {})}
-    return LMConfig(
-        vocab_size=found["vocab_size"],
-        d_model=found["hidden_size"],
-        n_layers=found["num_hidden_layers"],
-        n_heads=heads,
-        n_kv_heads=found.get("num_key_value_heads", heads),
-        head_dim=found.get("head_dim") or found["hidden_size"] // heads,
-        d_ff=found["intermediate_size"],
-        rope_theta=found.get("rope_theta") or rope.get("rope_theta", 1e4),
-        rope_scaling=_scaling(rope),
-        rms_eps=found.get("rms_norm_eps", 1e-6),
-        qkv_bias=found["model_type"] == "qwen2" or bool(found.get("attention_bias")),
-        tie_embeddings=bool(found.get("tie_word_embeddings")),
-        max_pos=found.get("max_position_embeddings", 131072),
-    )
-
-
-def _scaling(rope: Mapping[str, Any]) -> RopeScaling | None:
-    if rope.get("rope_type", rope.get("type")) != "llama3":
-        return None
-    original = rope["original_max_position_embeddings"]
-    return RopeScaling(rope["factor"], rope["low_freq_factor"], rope["high_freq_factor"], original)
+INDEX = "model.safetensors.index.json"
+FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+DERIVED = ".rotary_emb.inv_freq"
+"""End of the names under which old folders keep what follows from the configuration."""
 
 
 def load_weights(model: CausalLM, folder: Path) -> None:
@@ -80,31 +25,68 @@ def load_weights(model: CausalLM, folder: Path) -> None:
     Raises
     ------
     ConfigError
-        Safetensors or their library are missing or broken, or a tensor is missing or of another shape.
+        Safetensors or their library are missing or broken, or a tensor is missing, of another shape or type,
+        or has no place in the model.
     """
     assign(model, _read_tensors(folder), str(folder))
 
 
 def _read_tensors(folder: Path) -> dict[str, Tensor]:
-    try:
-        from safetensors import SafetensorError, safe_open
-    except ImportError as error:
-        raise ConfigError("workload.lm_path needs the package safetensors; install perfsweep[hf]") from error
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise ConfigError(
-            f"workload.lm_path={folder} has no *.safetensors weights; complete the folder or leave"
-            " lm_path out"
-        )
     found: dict[str, Tensor] = {}
-    for file in files:
-        try:
-            with safe_open(str(file), framework="pt") as tensors:
-                found |= {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118 - it is no mapping
-        except (OSError, SafetensorError) as error:
+    for file, names in _files(folder).items():
+        tensors = read_file(file)
+        if missing := sorted(names - set(tensors)):
             raise ConfigError(
-                f"workload.lm_path: {file} cannot be read ({error}); copy the model again"
-            ) from error
+                f"workload.lm_path: {file} lacks {missing[0]}, which {INDEX} says is in it; copy the model"
+                " again"
+            )
+        found |= tensors
+    return found
+
+
+def read_file(file: Path, field: str = "lm_path") -> dict[str, Tensor]:
+    """All tensors of a safetensors file, which `field` of the configuration has named.
+
+    Raises
+    ------
+    ConfigError
+        The library is missing, or the file is or is broken.
+    """
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+    except ImportError as error:
+        raise ConfigError(f"workload.{field} needs the package safetensors; install perfsweep[hf]") from error
+    try:
+        return load_file(str(file))
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"workload.{field}: {file} cannot be read ({error}); copy it again") from error
+
+
+def _files(folder: Path) -> dict[Path, set[str]]:
+    """The folder's files of weights, each with names of tensors that must be in it."""
+    if (folder / INDEX).exists():
+        return _shards(folder)
+    files = sorted(folder.glob("*.safetensors"))
+    if folder / "model.safetensors" in files:
+        files = [folder / "model.safetensors"]
+    if len(files) != 1:
+        what = f"{len(files)} *.safetensors files and no {INDEX}" if files else "no *.safetensors weights"
+        raise ConfigError(f"workload.lm_path={folder} has {what}; complete the folder or leave lm_path out")
+    return {files[0]: set()}
+
+
+def _shards(folder: Path) -> dict[Path, set[str]]:
+    try:
+        places = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
+        found: dict[Path, set[str]] = {}
+        for name, file in places.items():
+            found.setdefault(folder / file, set()).add(name)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"workload.lm_path: {folder / INDEX} cannot be read ({type(error).__name__}: {error}); copy the"
+            " model again"
+        ) from error
     return found
 
 
@@ -114,20 +96,43 @@ def assign(model: CausalLM, tensors: Mapping[str, Tensor], where: str) -> None:
     Raises
     ------
     ConfigError
-        A tensor is missing or has another shape.
+        A tensor is missing, has another shape, is quantised, or has no place in the model.
     """
-    for name, parameter in _names(model).items():
+    names = parameters_of(model)
+    for name, parameter in names.items():
         if name not in tensors or tensors[name].shape != parameter.shape:
             have = list(tensors[name].shape) if name in tensors else "missing"
             raise ConfigError(
                 f"workload.lm_path={where}: {name} is {have}, expected {list(parameter.shape)}; use matching"
                 " weights"
             )
-        with torch.no_grad():
+        if tensors[name].dtype not in FLOATING:
+            raise ConfigError(
+                f"workload.lm_path={where}: {name} is quantised ({tensors[name].dtype}); use the model's"
+                " weights in floating point"
+            )
+    _refuse_rest(model, tensors, where)
+    with torch.no_grad():
+        for name, parameter in names.items():
             parameter.copy_(tensors[name])
 
 
-def _names(model: CausalLM) -> dict[str, Tensor]:
+def _refuse_rest(model: CausalLM, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Refuse tensors that the model would not use."""
+    rest = sorted(name for name in set(tensors) - set(parameters_of(model)) if not name.endswith(DERIVED))
+    if rest == ["lm_head.weight"] and torch.equal(
+        tensors["lm_head.weight"], tensors["model.embed_tokens.weight"]
+    ):
+        return  # a tied head, written twice
+    if rest:
+        raise ConfigError(
+            f"workload.lm_path={where}: {rest[0]} has no place in the model that config.json describes; use"
+            " a folder whose files belong together"
+        )
+
+
+def parameters_of(model: CausalLM) -> dict[str, Tensor]:
+    """A model's parameters under the names that Llama and Qwen2 folders have for them."""
     names: dict[str, Tensor] = {"model.embed_tokens.weight": model.table, "model.norm.weight": model.norm}
     if model.head is not None:
         names["lm_head.weight"] = model.head.matrix

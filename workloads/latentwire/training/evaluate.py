@@ -37,6 +37,7 @@ class Score:
     ----------
     em, f1 : with intervals over examples
     f1_each : of every example, for paired comparisons
+    texts : the answers themselves
     nll : negative log likelihood of the answers per token
     top1, top5 : share of answers whose first token is the likeliest, among the five likeliest
     prompt_tokens : mean length of what the model reads before it answers
@@ -53,6 +54,7 @@ class Score:
     top5: float
     prompt_tokens: float
     wall_s: float
+    texts: tuple[str, ...] = field(default=(), repr=False)
 
 
 @torch.no_grad()
@@ -92,7 +94,8 @@ def _score(
     overlap = [f1(text, example.answers) for text, example in zip(texts, examples, strict=True)]
     quality = (bootstrap(exact), bootstrap(overlap), tuple(overlap))
     likelihood = _likelihood(lm, layout, read, examples)
-    return Score(number, arm, *quality, *likelihood, sum(read.lengths) / len(read.lengths), wall_s)
+    tokens = sum(read.lengths) / len(read.lengths)
+    return Score(number, arm, *quality, *likelihood, tokens, wall_s, tuple(text.strip() for text in texts))
 
 
 def _until(ids: list[int], end: int) -> list[int]:

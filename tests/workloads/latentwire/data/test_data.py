@@ -13,6 +13,7 @@ from workloads.errors import ConfigError
 from workloads.latentwire.data import generator, readers
 from workloads.latentwire.data.row_layout import Layout
 from workloads.latentwire.data.tokens import A, B, bpe_available, bpe_tokenizer, byte_tokenizer
+from workloads.latentwire.presets import KINDS
 
 
 def squad(*questions: dict, context: str = "The capital of Ba is Den Far.") -> str:
@@ -28,7 +29,7 @@ def question(answer: str = "Den Far", start: int = 21, name: str = "q1") -> dict
     return {"id": name, "question": "Which?", "answers": [{"text": answer, "answer_start": start}]}
 
 
-@pytest.mark.parametrize("kind", generator.KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_same_seed_gives_the_same_bytes_and_another_one_others(kind) -> None:
     assert generator.generate(kind, 20, 3) == generator.generate(kind, 20, 3)
     assert generator.generate(kind, 20, 3) != generator.generate(kind, 20, 4)
@@ -68,6 +69,7 @@ def test_a_thousand_examples_take_milliseconds() -> None:
 
 
 @pytest.mark.skipif(not bpe_available(), reason="needs tokenizers")
+@pytest.mark.workloads
 def test_prompts_have_the_lengths_they_are_meant_to_have(cache_dir) -> None:
     layout = Layout(bpe_tokenizer(A, 2048, cache_dir), "text", 32, 16, 1024)
     examples = readers.parse(generator.generate("squad", 500, 0), "x")

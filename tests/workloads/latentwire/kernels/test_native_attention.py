@@ -15,6 +15,9 @@ from workloads.latentwire.maths import encoder
 from workloads.latentwire.maths.encoder import LatentEncoder, Packed
 from workloads.latentwire.presets import PAD_BYTE
 
+# The kernel takes seconds to build.
+pytestmark = pytest.mark.workloads
+
 HEADS = 3
 
 

@@ -24,7 +24,8 @@ from workloads.latentwire.presets import LMConfig
 from workloads.latentwire.toggles import FAST_EXACT
 from workloads.latentwire.training.updates import total_norm
 
-FAST = {**FAST_EXACT, "effective_batch": 4, "micro_batch": 4}
+# Without the native kernel of the encoder, which takes seconds to build.
+FAST = {**FAST_EXACT, "encoder_attn": "sdpa", "effective_batch": 4, "micro_batch": 4}
 
 
 @pytest.fixture
@@ -81,8 +82,8 @@ PATHS = [
     [
         pytest.param({**BOTH, "models": 1}, PATHS, marks=pytest.mark.workloads),
         (BOTH, [FAST]),
-        (LORA, [FAST]),
-        ({"deep_prefix": True}, [FAST]),
+        pytest.param(LORA, [FAST], marks=pytest.mark.workloads),
+        pytest.param({"deep_prefix": True}, [FAST], marks=pytest.mark.workloads),
     ],
     ids=["one_model", "both", "lora", "deep"],
 )
@@ -96,6 +97,7 @@ def test_every_path_trains_them_alike(evidence, config, paths) -> None:
 @pytest.mark.parametrize(
     "config", [{"lora_layers": 1}, *longer({"state_kd": True}, {"manifold": True}, {"anchor": "chat"})]
 )
+@pytest.mark.workloads
 def test_options_go_together(evidence, config) -> None:
     fast = {name: level for name, level in FAST.items() if name != "teacher"}
     assert (
@@ -154,6 +156,7 @@ def test_a_path_that_forgets_them_is_told_apart(evidence, monkeypatch, mutate, l
 @pytest.mark.parametrize(
     "levels", [{**FAST, "lm_dtype": "bf16", "amp": "bf16"}, *longer({"lm_dtype": "bf16"}, {"amp": "bf16"})]
 )
+@pytest.mark.workloads
 def test_sixteen_bits_round_them_and_no_more(evidence, start, levels) -> None:
     arm, reference = evidence(levels, dtype="float32", **BOTH), evidence(dtype="float32", **BOTH)
     assert 1e-5 < distance(arm["gradient"], reference["gradient"]) <= 3e-2
@@ -197,6 +200,7 @@ def clipped(start, run) -> Callable[[], Iterator[float]]:
     return compute
 
 
+@pytest.mark.workloads
 def test_the_clip_covers_additions_and_deep_prefixes(clipped, monkeypatch) -> None:
     """Upstream clipped encoder and adapters and let the others' gradients through whole."""
     reported, whole, applied, probe = clipped()
@@ -225,6 +229,7 @@ def test_steps_train_them_and_leave_the_models_alone(start, run) -> None:
     assert all(torch.equal(frozen[name], after[name]) for name in frozen)
 
 
+@pytest.mark.workloads
 def test_training_goes_on_where_a_checkpoint_was_taken(start, run) -> None:
     whole = start({"passes": "merged"}, dtype="float64", lr=1e-2, **BOTH)
     run(whole, 2)

@@ -20,6 +20,7 @@ from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
 from workloads.latentwire.presets import LMS
 from workloads.latentwire.training.micro_batch import choose_rows
 from workloads.latentwire.training.updates import Updates, schedule, total_norm
+from workloads.latentwire.workload import LatentWire
 
 
 def updates(level="fused", chatty=False, groups=None, **more) -> Updates:
@@ -244,11 +245,32 @@ def test_every_arm_of_every_model_is_scored(start) -> None:
         ({"data_n": 0}, "data_n"),
         ({"memory_mb": 0}, "memory_mb"),
         ({"eval_every": -1}, "eval_every"),
+        ({"latents": 0}, "latents"),
+        ({"early_tokens": 17}, "early_tokens"),
+        ({"latent_width": 20}, "latent_width"),
     ],
 )
 def test_a_field_out_of_range_is_named(config, field) -> None:
     with pytest.raises(ConfigError, match=rf"workload\.{field}="):
         LatentWireConfig(**config)
+
+
+def test_sizes_are_the_presets_but_for_those_that_are_given(start, run) -> None:
+    sizes = {"latents": 5, "answer_tokens": 7, "early_tokens": 2, "latent_width": 24, "max_bytes": 96}
+    workload = run(start({"passes": "merged"}, **sizes, encoder_layers=2), 1)
+    assert LatentWireConfig(preset="test", latents=5).sizes.max_bytes == 128
+    encoder = workload._objective.encoder
+    assert encoder.pooler.queries.shape == (5, 24)
+    assert len(encoder.bytes.layers) == 2 and encoder.bytes.positions.shape == (96, 24)
+    assert workload._collator.window([0, 1]).pieces[0].models[0].answer.shape[1] == 7
+    assert all(model.student.early_tokens == 2 for model in workload._objective.models.values())
+
+
+def test_the_smallest_preset_fills_the_smallest_batch() -> None:
+    """As `workload.preset=test` without any toggle runs it."""
+    config = LatentWireConfig(preset="test", tokenizer="bytes")
+    (smallest, *_) = next(toggle for toggle in LatentWire.toggles if toggle.name == "effective_batch").levels
+    assert smallest.value <= config.sizes.examples
 
 
 def test_a_window_larger_than_the_data_is_refused(start) -> None:
@@ -257,7 +279,7 @@ def test_a_window_larger_than_the_data_is_refused(start) -> None:
 
 
 def test_prompts_beyond_the_context_are_refused(start) -> None:
-    with pytest.raises(ConfigError, match="beyond the model's"):
+    with pytest.raises(ConfigError, match="beyond the 131072 positions of max_position_embeddings"):
         start(max_prompt=200_000)
 
 

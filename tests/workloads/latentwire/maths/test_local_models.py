@@ -1,0 +1,402 @@
+"""Local folders: each field of config.json is computed as transformers does, or refused; and each tensor."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path as FilePath
+from typing import Any
+
+import pytest
+import torch
+from tiers import tiered
+
+from workloads.errors import ConfigError
+from workloads.latentwire.maths.attention import KERNELS, Mask
+from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
+from workloads.latentwire.maths.local_models import load_weights
+from workloads.latentwire.maths.model_config import read_shape
+from workloads.latentwire.presets import LMConfig, Yarn
+
+transformers = pytest.importorskip("transformers")
+safetensors_torch = pytest.importorskip("safetensors.torch")
+
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+}
+CLASSES = {
+    "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
+    "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
+}
+IDS = torch.randint(0, 64, (2, 24), generator=torch.Generator().manual_seed(7))
+
+
+def rope(kind: str, **more: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_theta": 1e4, "rope_type": kind, **more}}
+
+
+YARN = {"factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 100.0}
+LLAMA3 = {
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+BOTH: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "vocab_size": {"vocab_size": 80},
+    "hidden_size": {"hidden_size": 48},
+    "intermediate_size": {"intermediate_size": 40},
+    "num_hidden_layers": {"num_hidden_layers": 3},
+    "num_attention_heads": {"num_attention_heads": 2},
+    "num_key_value_heads": {"num_key_value_heads": 1},
+    "hidden_act": {"hidden_act": "gelu"},
+    "hidden_act=gelu_new": {"hidden_act": "gelu_new"},
+    "hidden_act=gelu_pytorch_tanh": {"hidden_act": "gelu_pytorch_tanh"},
+    "hidden_act=relu": {"hidden_act": "relu"},
+    "hidden_act=swish": {"hidden_act": "swish"},
+    "max_position_embeddings": {"max_position_embeddings": 48},
+    "rms_norm_eps": {"rms_norm_eps": 1e-2},
+    "tie_word_embeddings": {"tie_word_embeddings": True},
+    "rope_parameters": rope("default", rope_theta=500.0),
+    "linear": rope("linear", factor=4.0),
+    "llama3": rope("llama3", **LLAMA3),
+    "yarn": rope("yarn", **YARN),
+    "yarn, attention_factor": rope("yarn", **YARN, attention_factor=1.3),
+    "yarn, mscale": rope("yarn", **YARN, mscale=0.7, mscale_all_dim=1.4),
+    "yarn, betas": rope("yarn", **YARN, beta_fast=2.0, beta_slow=0.2),
+    "yarn, truncate": rope("yarn", **YARN, truncate=False),
+    # What follows changes nothing in transformers, and is read for that reason.
+    "initializer_range": {"initializer_range": 0.1},
+    "use_cache": {"use_cache": False},
+    "attention_dropout": {"attention_dropout": 0.5},
+    "pad_token_id": {"pad_token_id": 3},
+    "bos_token_id": {"bos_token_id": 3},
+    "eos_token_id": {"eos_token_id": 3},
+    "dtype": {"dtype": "float32"},
+    "id2label": {"id2label": {"0": "other", "1": "than"}},
+    "problem_type": {"problem_type": "regression"},
+    "output_attentions": {"output_attentions": True, "attn_implementation": "eager"},
+    "output_hidden_states": {"output_hidden_states": True},
+    "chunk_size_feed_forward": {"chunk_size_feed_forward": 2},
+}
+OWN: dict[str, dict[str, dict[str, Any]]] = {
+    "llama": {
+        "attention_bias": {"attention_bias": True},
+        "mlp_bias": {"mlp_bias": True},
+        "head_dim": {"head_dim": 16},
+        "pretraining_tp": {"pretraining_tp": 2},
+    },
+    "qwen2": {
+        "max_window_layers": {"max_window_layers": 1},
+        "sliding_window": {"sliding_window": 12},
+        # Rows of 24 positions see all of a window of 24.
+        "use_sliding_window": {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1},
+        "layer_types": {
+            "layer_types": ["sliding_attention", "full_attention"],
+            "use_sliding_window": True,
+            "sliding_window": 24,
+        },
+    },
+}
+CASES = [(kind, name) for kind in CLASSES for name in (*BOTH, *OWN[kind])]
+QUICK = (
+    *(
+        "llama=attention_bias",
+        "llama=mlp_bias",
+        "llama=hidden_act",
+        "llama=linear",
+        "llama=llama3",
+        "llama=yarn",
+    ),
+    *("qwen2=as it is", "qwen2=tie_word_embeddings", "qwen2=use_sliding_window"),
+)
+
+
+def built(kind: str, **changes: Any) -> Any:
+    """A model of transformers at random weights; biases and norms too, or nobody would miss them."""
+    make_config, make_model = CLASSES[kind]
+    torch.manual_seed(0)
+    made = make_model(make_config(**{**SIZES, **changes})).eval()
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return made
+
+
+def saved(made: Any, folder: FilePath) -> FilePath:
+    """Its folder, as `save_pretrained` writes it; without progress bars on the way."""
+    folder.mkdir(exist_ok=True)
+    made.config.save_pretrained(folder)
+    tensors = {name: value.contiguous() for name, value in made.state_dict().items()}
+    if made.config.tie_word_embeddings:
+        del tensors["lm_head.weight"]
+    safetensors_torch.save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def ours(folder: FilePath, joined: bool = False, shape: LMConfig | None = None) -> CausalLM:
+    made = CausalLM(shape or read_shape(folder), torch.Generator().manual_seed(1))
+    load_weights(made, folder)
+    if joined:
+        made.join()
+    made.path = Path(LayerPath(KERNELS["sdpa"], joined))
+    return made
+
+
+def logits(made: CausalLM) -> torch.Tensor:
+    return made.logits(made.run(made.embed(IDS), Mask()))
+
+
+@torch.no_grad()
+def deviation(found: torch.Tensor, theirs: Any) -> float:
+    expected = theirs(IDS).logits
+    return ((found - expected).norm() / expected.norm()).item()
+
+
+@pytest.mark.parametrize(("kind", "name"), tiered(CASES, QUICK))
+def test_a_field_off_its_default_is_computed_as_transformers_does(kind, name, tmp_path) -> None:
+    theirs = built(kind, **{**BOTH, **OWN[kind]}[name])
+    folder = saved(theirs, tmp_path)
+    for joined in (False, True):
+        assert deviation(logits(ours(folder, joined)), theirs) <= 1e-5
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_field_that_transformers_knows_has_a_case(kind) -> None:
+    make_config, _ = CLASSES[kind]
+    # Of these there is no other value for a causal language model, or none that reaches the model.
+    fixed = {"architectures", "model_type", "is_encoder_decoder", "return_dict", "label2id", "_name_or_path"}
+    known = {**BOTH, **OWN[kind]}
+    cases = {field for case in known.values() for field in case} | {"transformers_version"}
+    unchecked = set(make_config(**SIZES).to_dict()) - cases - fixed
+    assert unchecked <= ({"head_dim"} if kind == "qwen2" else set())
+
+
+@pytest.mark.workloads
+@pytest.mark.parametrize(
+    ("name", "mutant"),
+    [
+        ("hidden_act", {"activation": "silu"}),
+        ("hidden_act=gelu_new", {"activation": "silu"}),
+        ("rms_norm_eps", {"rms_eps": 1e-6}),
+        ("linear", {"rope_theta": 500.0}),
+        ("rope_parameters", {"rope_theta": 1e4}),
+        ("linear", {"rope_scaling": None}),
+        ("llama3", {"rope_scaling": None}),
+        ("yarn", {"rope_scaling": None}),
+        ("yarn", {"rope_scaling": Yarn(4.0, 64)}),  # as loud as without
+        ("yarn, betas", {"rope_scaling": Yarn(4.0, 64, loudness=1.1386294361119891)}),
+        ("yarn, truncate", {"rope_scaling": Yarn(4.0, 64, loudness=1.1386294361119891)}),
+    ],
+)
+def test_a_model_that_ignores_the_field_is_told_apart(name, mutant, tmp_path) -> None:
+    theirs = built("llama", **BOTH[name])
+    folder = saved(theirs, tmp_path)
+    other = ours(folder, shape=dataclasses.replace(read_shape(folder), **mutant))
+    assert deviation(logits(other), theirs) > 3e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [("attention_bias", "o"), ("mlp_bias", "down"), ("mlp_bias", "gate")]
+)
+def test_a_dropped_bias_is_told_apart(name, part, tmp_path) -> None:
+    theirs = built("llama", **{name: True})
+    other = ours(saved(theirs, tmp_path))
+    getattr(other.layers[0], part).bias.zero_()
+    assert deviation(logits(other), theirs) > 1e-3
+
+
+def test_old_folders_say_the_same_in_two_fields(tmp_path) -> None:
+    theirs = built("llama", **rope("linear", factor=4.0, rope_theta=500.0))
+    folder = saved(theirs, tmp_path)
+    change(folder, rope_parameters=None, rope_theta=500.0, rope_scaling={"type": "linear", "factor": 4.0})
+    assert deviation(logits(ours(folder)), theirs) <= 1e-5
+
+
+# Refusals
+
+
+def change(folder: FilePath, **fields: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> FilePath:
+    return saved(built("llama"), tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory: pytest.TempPathFactory) -> FilePath:
+    return saved(built("qwen2"), tmp_path_factory.mktemp("qwen"))
+
+
+REFUSED = {
+    "model_type": "gpt2",
+    "architectures": ["LlamaForSequenceClassification"],
+    "hidden_act": "quick_gelu",
+    "rope_scaling": {"type": "dynamic", "factor": 2.0},
+    "rope_parameters": {"rope_type": "longrope", "long_factor": [1.0], "short_factor": [1.0]},
+    "partial_rotary_factor": 0.5,
+    "quantization_config": {"quant_method": "gptq", "bits": 4},
+    "attention_multiplier": 0.5,
+    "attn_logit_softcapping": 50.0,
+    "use_qk_norm": True,
+    "is_decoder": True,
+    "sliding_window": 16,  # of a Llama, which has none in transformers
+    "layer_types": ["sliding_attention", "full_attention"],
+    "num_key_value_heads": 3,
+    "num_hidden_layers": "two",
+    "vocab_size": 0,
+    "rms_norm_eps": "small",
+    "attention_bias": 1,
+    "head_dim": 7,
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_computed_is_refused_by_name(name, llama, tmp_path) -> None:
+    (tmp_path / "config.json").write_bytes((llama / "config.json").read_bytes())
+    change(tmp_path, **{name: REFUSED[name]})
+    named = {"head_dim": "num_key_value_heads", "model_type": "of type gpt2; choose one of: llama, qwen2"}
+    with pytest.raises(ConfigError, match=named.get(name, name)) as raised:
+        read_shape(tmp_path)
+    assert str(tmp_path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        {"rope_type": "linear"},
+        {"rope_type": "yarn", "factor": None},
+        {"rope_type": "llama3", "factor": 8.0},
+        {"rope_type": "linear", "factor": -1},
+        {"rope_type": "default", "mrope_section": [1, 2]},
+        {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5},
+    ],
+)
+def test_incomplete_and_foreign_rope_is_refused(scaling, llama, tmp_path) -> None:
+    (tmp_path / "config.json").write_bytes((llama / "config.json").read_bytes())
+    change(tmp_path, rope_parameters=scaling)
+    with pytest.raises(ConfigError, match=r"rope_parameters.*(lacks the field|cannot be used)"):
+        read_shape(tmp_path)
+
+
+def test_a_qwen_says_how_many_key_heads_it_has(qwen, tmp_path) -> None:
+    (tmp_path / "config.json").write_bytes((qwen / "config.json").read_bytes())
+    change(tmp_path, num_key_value_heads=None)
+    with pytest.raises(ConfigError, match="lacks the field num_key_value_heads"):
+        read_shape(tmp_path)
+
+
+def test_folders_of_other_things_are_refused(tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"no readable config\.json"):
+        read_shape(tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(ConfigError, match="no object"):
+        read_shape(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 512}')
+    with pytest.raises(ConfigError, match="lacks the field hidden_size"):
+        read_shape(tmp_path)
+
+
+# Tensors
+
+
+def rewritten(folder: FilePath, to: FilePath, **tensors: torch.Tensor | None) -> FilePath:
+    """A copy of a folder with other tensors; None leaves one out."""
+    found = safetensors_torch.load_file(folder / "model.safetensors")
+    kept = {name: value for name, value in {**found, **tensors}.items() if value is not None}
+    (to / "config.json").write_bytes((folder / "config.json").read_bytes())
+    safetensors_torch.save_file(kept, to / "model.safetensors")
+    return to
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("model.layers.0.self_attn.o_proj.bias", torch.zeros(32), "o_proj.bias has no place in the model"),
+        (
+            "model.layers.2.mlp.up_proj.weight",
+            torch.zeros(48, 32),
+            "layers.2.mlp.up_proj.weight has no place",
+        ),
+        ("model.norm.weight", None, r"model\.norm\.weight is missing, expected \[32\]"),
+        ("model.norm.weight", torch.zeros(3), r"model\.norm\.weight is \[3\], expected \[32\]"),
+        (
+            "model.layers.1.mlp.up_proj.weight",
+            torch.zeros(48, 32, dtype=torch.int8),
+            "up_proj.weight is quantised",
+        ),
+    ],
+)
+def test_every_tensor_is_used_or_refused(name, value, message, llama, tmp_path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ours(rewritten(llama, tmp_path, **{name: value}))
+
+
+def test_a_tied_head_may_stand_twice_and_only_alike(tmp_path) -> None:
+    theirs = built("llama", tie_word_embeddings=True)
+    folder, copy = saved(theirs, tmp_path / "tied"), tmp_path / "copy"
+    copy.mkdir()
+    table = theirs.state_dict()["model.embed_tokens.weight"]
+    derived = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}
+    found = ours(rewritten(folder, copy, **{"lm_head.weight": table.clone(), **derived}))
+    assert deviation(logits(found), theirs) <= 1e-5
+    with pytest.raises(ConfigError, match=r"lm_head\.weight has no place"):
+        ours(rewritten(folder, copy, **{"lm_head.weight": table + 1}))
+
+
+def test_shards_are_read_and_a_lost_one_is_named(llama, tmp_path) -> None:
+    found = safetensors_torch.load_file(llama / "model.safetensors")
+    names = sorted(found)
+    places = {name: f"model-{number % 2 + 1:05}-of-00002.safetensors" for number, name in enumerate(names)}
+    for file in set(places.values()):
+        part = {name: found[name] for name in names if places[name] == file}
+        safetensors_torch.save_file(part, tmp_path / file)
+    (tmp_path / "config.json").write_bytes((llama / "config.json").read_bytes())
+    index = tmp_path / "model.safetensors.index.json"
+    with pytest.raises(ConfigError, match=r"2 \*\.safetensors files and no model\.safetensors\.index\.json"):
+        ours(tmp_path)
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    assert torch.equal(logits(ours(tmp_path)), logits(ours(llama)))
+    index.write_text(json.dumps({"weight_map": {**places, names[0]: places[names[1]]}}))
+    with pytest.raises(ConfigError, match=f"lacks {re.escape(names[0])}"):
+        ours(tmp_path)
+    index.write_text(json.dumps({"weight_map": {**places, names[0]: "gone.safetensors"}}))
+    with pytest.raises(ConfigError, match=r"gone\.safetensors cannot be read"):
+        ours(tmp_path)
+    index.write_text("{}")
+    with pytest.raises(ConfigError, match=r"index\.json cannot be read"):
+        ours(tmp_path)
+
+
+def test_broken_and_missing_weights_are_named(llama, tmp_path) -> None:
+    (tmp_path / "config.json").write_bytes((llama / "config.json").read_bytes())
+    with pytest.raises(ConfigError, match=r"has no \*\.safetensors weights"):
+        ours(tmp_path)
+    whole = (llama / "model.safetensors").read_bytes()
+    for content in (b"no tensors", whole[: len(whole) // 2]):
+        (tmp_path / "model.safetensors").write_bytes(content)
+        with pytest.raises(ConfigError, match=r"model\.safetensors cannot be read"):
+            ours(tmp_path)
+
+
+def test_rows_that_a_sliding_window_cuts_are_another_models(tmp_path) -> None:
+    theirs = built("qwen2", use_sliding_window=True, sliding_window=8, max_window_layers=1)
+    folder = saved(theirs, tmp_path)
+    assert read_shape(folder).longest == 8
+    found = logits(ours(folder))
+    with torch.no_grad():
+        expected = theirs(IDS).logits
+    assert torch.allclose(found[:, :8], expected[:, :8], atol=1e-4)
+    assert not torch.allclose(found[:, 8:], expected[:, 8:], atol=1e-2)

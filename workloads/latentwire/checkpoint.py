@@ -1,0 +1,181 @@
+"""Checkpoints: what is trained and where training stands, as safetensors and JSON.
+
+A folder holds ``checkpoint.json`` (format, version, step, scale of the loss, and the facts that must agree
+where training goes on), ``weights.safetensors`` (everything trained: ``encoder.*``, ``models.N.adapter.*``,
+``models.N.lora.*``, ``models.N.deep.*``) and ``optimizer.safetensors`` (``NAME.exp_avg``,
+``NAME.exp_avg_sq`` and ``NAME.step`` of AdamW under the names of the weights, ``random`` and counts).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from workloads.errors import ConfigError
+from workloads.latentwire.data.cache import fingerprint
+from workloads.latentwire.maths.encoder import LatentEncoder
+from workloads.latentwire.maths.local_models import read_file
+from workloads.latentwire.maths.trainables import Trained
+
+FORMAT, VERSION = "perfsweep.latentwire", 1
+MOMENTS = ("exp_avg", "exp_avg_sq")
+SCALARS = ("loss_scale", "good", "skipped")
+
+
+def modules_of(encoder: LatentEncoder, trained: Sequence[Trained]) -> dict[str, nn.Module]:
+    """Everything that is trained, by the beginning of its names."""
+    return {"encoder": encoder, **{f"models.{number}": one for number, one in enumerate(trained)}}
+
+
+def write(folder: Path, modules: Mapping[str, nn.Module], state: Mapping[str, Any], facts: Any) -> None:
+    """Write a training's state (`LatentWire.state_dict`) into a new folder, with facts about it.
+
+    Raises
+    ------
+    ConfigError
+        The folder cannot be written, or the package safetensors is missing.
+    """
+    save_file = _writer()
+    updates = state["updates"]
+    names = _parameters(modules)
+    moments = {
+        f"{names[number]}.{part}": value.detach().cpu()
+        for number, values in updates["optimizer"]["state"].items()
+        for part, value in values.items()
+    }
+    counts = {name: updates[name].detach().cpu() for name in SCALARS}
+    about = {"format": FORMAT, "version": VERSION, "step": state["step"], "updates": updates["step"], **facts}
+    try:
+        folder.mkdir()
+        save_file(_weights(modules), folder / "weights.safetensors")
+        save_file({**moments, **counts, "random": state["random"]}, folder / "optimizer.safetensors")
+        (folder / "checkpoint.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written ({error}); name another folder") from error
+
+
+def _writer() -> Any:
+    try:
+        from safetensors.torch import save_file
+    except ImportError as error:
+        raise ConfigError(
+            "keeping a checkpoint needs the package safetensors; install perfsweep[hf]"
+        ) from error
+    return save_file
+
+
+def _weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    return {
+        f"{start}.{name}": value.detach().cpu().contiguous()
+        for start, module in modules.items()
+        for name, value in module.state_dict().items()
+    }
+
+
+def _parameters(modules: Mapping[str, nn.Module]) -> list[str]:
+    """Names in the order in which the optimizer has them."""
+    return [f"{start}.{name}" for start, module in modules.items() for name, _ in module.named_parameters()]
+
+
+def read(folder: Path, field: str = "resume") -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Facts and weights of a checkpoint; `field` of the configuration, or an argument, has named it.
+
+    Raises
+    ------
+    ConfigError
+        The folder holds no checkpoint of this format and version.
+    """
+    try:
+        about = json.loads((folder / "checkpoint.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"workload.{field}={folder} has no readable checkpoint.json ({error}); name the folder"
+            " `checkpoint` that a training kept"
+        ) from error
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise ConfigError(
+            f"workload.{field}={folder}: checkpoint.json is not LatentWire's; name another folder"
+        )
+    if about.get("version") != VERSION:
+        raise ConfigError(
+            f"workload.{field}={folder}: checkpoint.json has version {about.get('version')}, and version"
+            f" {VERSION} is read here; keep the training anew"
+        )
+    return about, read_file(folder / "weights.safetensors", field)
+
+
+def digest(folder: Path) -> str:
+    """A hash of a checkpoint's weights and step."""
+    about, weights = read(folder)
+    return f"{fingerprint(sorted(weights.items()))}/{about['step']}"
+
+
+def resume(
+    folder: Path, modules: Mapping[str, nn.Module], facts: Mapping[str, Any], groups: Sequence[Any]
+) -> dict[str, Any]:
+    """The state of a training that a checkpoint holds, as `LatentWire.load_state_dict` takes it.
+
+    Parameters
+    ----------
+    facts : of the training that goes on; those of the checkpoint must be the same
+    groups : options of the optimizer that goes on
+
+    Raises
+    ------
+    ConfigError
+        It is no checkpoint, one of another training, or its tensors are not those that are trained here.
+    """
+    about, weights = read(folder)
+    for name, value in json.loads(json.dumps(facts)).items():
+        if about.get(name) != value:
+            raise ConfigError(
+                f"workload.resume={folder} was kept with {name}={about.get(name)}, and here it is {value}; go"
+                " on as it was kept"
+            )
+    _require_equal_shapes(folder / "weights.safetensors", weights, _weights(modules))
+    held = read_file(folder / "optimizer.safetensors", "resume")
+    stepped = {number: name for number, name in enumerate(_parameters(modules)) if f"{name}.step" in held}
+    expected = {f"{name}.{part}": weights[name] for name in stepped.values() for part in MOMENTS}
+    expected |= {name: torch.empty(()) for name in SCALARS}
+    _require_equal_shapes(folder / "optimizer.safetensors", held, expected, whole=False)
+    state = {
+        number: {part: held[f"{name}.{part}"] for part in ("step", *MOMENTS)}
+        for number, name in stepped.items()
+    }
+    return {
+        "step": about["step"],
+        "modules": [_within(weights, start) for start in modules],
+        "updates": {
+            "step": about["updates"],
+            "optimizer": {"state": state, "param_groups": list(groups)},
+            **{name: held[name] for name in SCALARS},
+        },
+        "random": held["random"],
+    }
+
+
+def _within(tensors: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
+    """Tensors whose names begin with `start`, without it."""
+    return {name[len(start) + 1 :]: one for name, one in tensors.items() if name.startswith(f"{start}.")}
+
+
+def _require_equal_shapes(
+    file: Path, found: Mapping[str, Tensor], expected: Mapping[str, Tensor], whole: bool = True
+) -> None:
+    """Refuse a file that lacks a tensor, has one of another shape, or, if `whole`, one too many."""
+    shapes = {name: list(value.shape) for name, value in found.items()}
+    for name, value in expected.items():
+        if shapes.get(name) != list(value.shape):
+            raise ConfigError(
+                f"workload.resume: {file} has {name} as {shapes.get(name, 'missing')}, expected"
+                f" {list(value.shape)}; copy the checkpoint again"
+            )
+    if whole and (rest := sorted(set(found) - set(expected))):
+        raise ConfigError(
+            f"workload.resume: {file} has {rest[0]}, which is not trained here; go on as it was kept"
+        )
