@@ -142,7 +142,8 @@ class Workload:
 
     ``steps``-shaped workloads (training) never end by themselves; a ``job`` (a fit, an evaluation) ends, and
     `reset` starts the next one in the same process. `cadence` is the number of iterations after which
-    periodic work (saving, evaluation) repeats; timed regions are whole multiples of it. Trials that must be
+    periodic work (saving, evaluation) repeats; timed regions are whole multiples of it; `length` those of a
+    whole training, where its configuration has any. Trials that must be
     alone before anything is imported `start` by exec; `ranks` processes form each trial, where no level asks
     for more; `files` decide what is computed beside the sources that the class's module imports. Fields of
     Config in `paths` name files or folders: a YAML gives them relative to its own. Folders of sweeps begin
@@ -164,6 +165,7 @@ class Workload:
     files: ClassVar[tuple[Path, ...]] = ()
     paths: ClassVar[tuple[str, ...]] = ()
     cadence: int = 1
+    length: int | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

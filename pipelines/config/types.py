@@ -108,7 +108,7 @@ class FrontierConfig:
 _WORKLOAD = "Name from `perfsweep list` or package.module:Class; its own fields are workload.FIELD."
 _TOGGLES = "Levels off their baseline, as toggles.NAME=LEVEL; alone, the name of a preset."
 _KEEP = "Folder into which the workload writes what one takes home: results, checkpoints; null: nothing."
-_KEEP_ITERATIONS = "Iterations of a training before that; 0: as many as are timed. A job runs to its end."
+_KEEP_ITERATIONS = "Iterations of a training before that; 0: a whole one, else as many as are timed."
 _RUNS = "Folder that holds the folders of sweeps."
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
@@ -53,6 +54,10 @@ cannot be written (see sysexits), and of one whose place a later attempt has tak
 
 class Interrupted(BaseException):
     """A signal asked the pack to end; like KeyboardInterrupt it passes every handler of ordinary mistakes."""
+
+
+RESULT_S = 7 * 86400.0
+"""What is run to its end may take long: the limit of timed trials is none of it, and Slurm has its own."""
 
 
 class PackRun:
@@ -217,6 +222,7 @@ class PackRun:
         own |= {"round": number, "attempt": self.attempt, "replicate": replicate}
         if kind is Kind.RESULT:
             own["keep"] = kept_folder(self.manifest, arm)
+            own["measure"] = replace(self.manifest.sweep.measure, timeout_s=RESULT_S)
         if kind is Kind.TIMING:
             own["server"] = self._servers.seed
         world, env = self._process_of(arm)

@@ -121,7 +121,7 @@ def _keep(command: SweepCommand, cls: type[Workload]) -> Keep | None:
     if cls.keep is Workload.keep:
         raise ConfigError(f"keep={command.keep}: {cls.__name__} has nothing to keep; see perfsweep describe")
     folder = str(Path(command.keep).expanduser().absolute())
-    return Keep(folder=folder, iterations=command.keep_iterations or command.measure.iterations)
+    return Keep(folder=folder, iterations=command.keep_iterations)
 
 
 def _sweep(cls: type[Workload], config: Any, arms: Iterable[Arm], **fields: Any) -> Sweep:

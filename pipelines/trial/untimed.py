@@ -121,7 +121,9 @@ def result_trial(
     write_status(folder, "running to the end")
     if writes(spec):
         kept.create(target)
-    iterate(workload, NullClock(), spec.keep.iterations)
+    whole = spec.measure.iterations if workload.length is None else workload.length
+    iterations = spec.keep.iterations or whole
+    iterate(workload, NullClock(), iterations)
     partial = target.with_name(target.name + kept.PARTIAL)
     if writes(spec):
         shutil.rmtree(partial, ignore_errors=True)
@@ -133,7 +135,7 @@ def result_trial(
             partial.rename(target)
     except OSError as error:
         raise ConfigError(f"keep={target}: {error.strerror}; what was written lies in {partial}") from error
-    return {"units": workload.progress(), "numbers": numbers_of(workload), "reached": spec.keep.iterations}
+    return {"units": workload.progress(), "numbers": numbers_of(workload), "reached": iterations}
 
 
 def begin_evidence(workload: Workload) -> None:

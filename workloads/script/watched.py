@@ -20,6 +20,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import dataloader
 
 KEPT_LOSSES = 1000
+FRUITLESS = 1000
+"""Backward passes without an optimiser, after which a script may be told to end iterations otherwise."""
 LONGEST_CADENCE = 50
 """Iterations of an epoch that timed regions are aligned to; one of a longer epoch would take too long."""
 DIGESTED_ROWS = 4
@@ -42,6 +44,7 @@ class Watched:
     before_backward : told of what backward is called on
     after_batch : told of each batch and of the iterator that it is from
     end_of_iteration : called at every mark
+    fruitless : called after so many backward passes that no optimiser has used
     copies_losses : whether losses are kept as copies, since the script's own memory is overwritten
     losses : [] each, of the iterations so far: the sum of what `backward` was called on
     """
@@ -62,6 +65,7 @@ class Watched:
         self.input_dims: dict[nn.Module, set[int]] = {}
         self.closures: set[str] = set()
         self.backward: Callable[..., None] = torch.autograd.backward
+        self.fruitless: Callable[[], None] = _go_on
         self.copies_losses = False
         self._loss: Tensor | None = None
         self._inside_step = 0
@@ -178,6 +182,8 @@ class Watched:
             loss = tensors if isinstance(tensors, Tensor) else None
             if loss is not None and loss.numel() == 1:
                 self.counts["backward_calls"] += 1
+                if self._looking and not self.optimizers and self.counts["backward_calls"] == FRUITLESS:
+                    self.fruitless()
                 value = loss.detach().clone() if self.copies_losses else loss.detach()
                 self._loss = value if self._loss is None else self._loss + value
 
@@ -271,6 +277,9 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, (tuple, list)):
         for one in value:
             yield from tensors_of(one)
+
+
+def _go_on() -> None: ...
 
 
 def _closure_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

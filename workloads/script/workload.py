@@ -24,7 +24,7 @@ from workloads.errors import ConfigError
 from workloads.script import marks, ranks
 from workloads.script import snapshot as copies
 from workloads.script.changes.scene import Scene
-from workloads.script.config import ScriptConfig
+from workloads.script.config import OPTIMIZER, ScriptConfig
 from workloads.script.output import Output
 from workloads.script.program import Ended, Program, alarm
 from workloads.script.ranks import mean_over_ranks
@@ -109,7 +109,10 @@ class Script(Workload):
         module = self._program.start(code, variables)
         replacements.in_main(module, self._undo)
         replacements.install(self._undo)
-        with alarm(self._patience(), partial(_never_marked, file, self.iteration)):
+        never_marked = partial(_never_marked, file, self.iteration)
+        if self.iteration == OPTIMIZER:
+            self._watched.fruitless = never_marked
+        with alarm(self._patience(), never_marked):
             self._advance()
         self._watched.end_search()
         self.cadence = self._watched.cadence

@@ -75,6 +75,7 @@ class Spd(Workload):
         recipe, collector = config.recipe, self.training.parts.collector
         periods = recipe.log_every, recipe.eval_every * (collector.every or 1), recipe.save_every
         self.cadence = math.lcm(*filter(None, periods))  # 0 is never
+        self.length = max(0, recipe.steps - self.training.step)  # of one that goes on: what is left
         self._totals: list[Tensor] = []
         self._probe: Probe | None = None
         self.training.parts.counts.clear()
