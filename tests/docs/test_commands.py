@@ -58,6 +58,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 (folder / block.file).write_text(block.text)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr(sys, "path", [*sys.path])
         for command in (["init", "."], ["new", "my_workload"]):
             with pytest.raises(SystemExit):
                 cli.main(command)

@@ -30,7 +30,7 @@ def test_twelve_equal_arms_are_called_nothing_in_nineteen_of_twenty_sweeps(round
 
 
 @pytest.mark.parametrize("machine", [CALM, SHARED])
-@pytest.mark.parametrize("arms", [1, 6])
+@pytest.mark.parametrize("arms", [1, pytest.param(6, marks=pytest.mark.slow)])
 def test_equal_arms_are_called_different_in_at_most_five_per_cent_of_sweeps(
     machine: Machine, arms: int
 ) -> None:

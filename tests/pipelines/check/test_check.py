@@ -9,6 +9,8 @@ import pytest
 from pipelines import cli
 from pipelines.check.rules import Defect
 
+pytestmark = pytest.mark.slow
+
 SOUND = ["Sound", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Job", "ReadsSwitched", "Quiet"))]
 DEFECTS = [
     ("Unseeded", Defect.NOT_REPEATABLE, "already after one iteration, so look at setup()"),
@@ -36,7 +38,6 @@ def check(name: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     return int(exit_.value.code or 0), " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_workload_passes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, out = check(name, capsys)
@@ -60,7 +61,6 @@ def test_a_planted_defect_is_named_and_no_other(
     assert [other.value for other in Defect if f"{other.value}: " in out] == [defect.value], out
 
 
-@pytest.mark.slow
 def test_every_level_that_changes_nothing_is_named_with_its_reason(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -76,7 +76,6 @@ def test_every_level_that_changes_nothing_is_named_with_its_reason(
     assert "3 defects" in out
 
 
-@pytest.mark.slow
 def test_the_line_that_reads_is_the_users_own(capsys: pytest.CaptureFixture[str]) -> None:
     from toys import defective
 
@@ -86,7 +85,6 @@ def test_the_line_that_reads_is_the_users_own(capsys: pytest.CaptureFixture[str]
     assert f"defective.py:{number}" in out.replace(" ", "")
 
 
-@pytest.mark.slow
 def test_the_template_of_new_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,7 +96,6 @@ def test_the_template_of_new_passes(
     assert exit_.value.code == 0, capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_digits_passes(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         cli.main(["check", "digits", "workload.width=4"])

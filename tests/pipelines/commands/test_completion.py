@@ -23,6 +23,8 @@ from workloads.errors import ConfigError
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # before folders of that name that other tests have left there
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
     for sweep in ("digits-demo", "digits-other"):
         (tmp_path / "runs" / sweep).mkdir(parents=True)
         (tmp_path / "runs" / sweep / "manifest.jsonl").write_text("")

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from pipelines.config.types import DesignConfig
 from pipelines.execution import launch
 from pipelines.plan import plan
@@ -42,6 +44,7 @@ print(json.dumps({**seen, "status": status}))
 """
 
 
+@pytest.mark.slow
 def test_the_fork_server_and_the_first_trial_begin_without_torch_in_the_pack(command, tmp_path: Path) -> None:
     manifest = plan.make_plan(command(DesignConfig("ladder", levels={"slab": [2]})), Device())
     folder = SweepFolder(tmp_path / "runs" / manifest.sweep.name)

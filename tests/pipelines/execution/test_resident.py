@@ -18,6 +18,8 @@ from pipelines.store.progress import read_progress
 from pipelines.store.records import Outcome, SweepFolder, TrialRecord, read_record
 from workloads.api import Device
 
+pytestmark = pytest.mark.slow
+
 RESIDENT = {"isolation": "resident", "rounds": 4, "turns": 2, "iterations": 4}
 WORK = DesignConfig("one_at_a_time", levels={"work": ["single"]})
 
@@ -47,7 +49,6 @@ def timings(run: PackRun, label: str = "baseline") -> dict[int, TrialRecord]:
     return found
 
 
-@pytest.mark.slow
 def test_rounds_of_one_generation_share_one_warm_up_and_the_next_generation_has_its_own(
     command, prepared: Prepare
 ) -> None:
@@ -71,7 +72,6 @@ def test_turns_of_two_arms_never_overlap(command, prepared: Prepare) -> None:
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(turns))
 
 
-@pytest.mark.slow
 def test_generations_not_turns_are_what_an_interval_counts(command, prepared: Prepare) -> None:
     run = prepared(command(WORK, measure=RESIDENT))
     run.run()
@@ -130,7 +130,6 @@ def test_an_interrupted_generation_is_measured_again_whole(command, prepared: Pr
     assert {"p000-r002-a1", "p000-r003-a1"} <= names and "p000-r000-a1" not in names
 
 
-@pytest.mark.slow
 def test_variables_and_ranks_of_levels_reach_processes_that_stay(command, prepared: Prepare) -> None:
     run = prepared(command(DesignConfig("one_at_a_time", toggles=["variable", "group"]), measure=RESIDENT))
     run._generation(0)
@@ -152,7 +151,6 @@ def test_jobs_take_turns_too(command, prepared: Prepare) -> None:
     assert {record.units for record in records.values()} == {5.0}
 
 
-@pytest.mark.slow
 def test_arms_that_do_not_fit_into_memory_together_run_in_fresh_processes(
     command, prepared: Prepare, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,8 @@ import pytest
 from pipelines.execution.spawn import ForkServer, wait
 from pipelines.store.records import Outcome
 
+pytestmark = pytest.mark.slow
+
 
 def leave(status: str) -> None:
     """First function of a child: end as told."""
@@ -94,12 +96,10 @@ def test_a_child_that_hangs_is_given_up_at_its_deadline(server: ForkServer, tmp_
     assert ending is not None and ending.outcome is Outcome.TIMEOUT
 
 
-@pytest.mark.slow
 def test_a_child_keeps_the_server_that_nobody_else_holds() -> None:
     assert wait([ForkServer([]).call(leave, "0")], 60) is None
 
 
-@pytest.mark.slow
 def test_no_child_outlives_its_server(tmp_path: Path) -> None:
     server, file = ForkServer([]), tmp_path / "pid"
     child = server.call(stay, str(file))
@@ -112,7 +112,6 @@ def test_no_child_outlives_its_server(tmp_path: Path) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.slow
 def test_a_server_that_has_died_is_named() -> None:
     server = ForkServer([])
     server._process.kill()

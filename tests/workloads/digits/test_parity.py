@@ -11,6 +11,8 @@ from workloads.digits.toggles import SIXTEEN_BIT_BOUNDS
 from workloads.digits.workload import Digits
 from workloads.training import loading
 
+pytestmark = pytest.mark.workloads
+
 ITERATIONS = 24
 COMPARED = ("losses", "first_gradient", "probe_logits", "parameters")
 # What float32 levels may differ by. Measured over 24 and 55 iterations, seeds 0 to 2: at most 6e-7 for the
