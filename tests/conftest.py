@@ -44,6 +44,15 @@ def imports_out_of_the_collectors_sight() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def environment_put_back() -> Iterator[None]:
+    """What packs that run inside the test process set for their children stays out of other modules."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
 @pytest.fixture(autouse=True)
 def back_out_of_its_sight(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As before, once a workload of the toggle `gc` has put everything back."""

@@ -22,9 +22,9 @@ from workloads.probe1d.maths.certify import Certifier
 from workloads.probe1d.maths.chunks import CachedChunks, Chunker, EventChunks, PlannedChunks, RebuiltChunks
 from workloads.probe1d.maths.compress import compress_layout
 from workloads.probe1d.maths.confusion import ScannedConfusion, SearchedConfusion
-from workloads.probe1d.maths.cramped import cramped
 from workloads.probe1d.maths.derivatives import Evaluator
 from workloads.probe1d.maths.event_sums import BucketKernel, CompiledKernel, EagerKernel
+from workloads.probe1d.maths.ill_conditioned import ill_conditioned
 from workloads.probe1d.maths.levenberg_marquardt import LATE, NAIVE, DampingRules
 from workloads.probe1d.maths.levenberg_marquardt_solver import DampingOptions, LevenbergMarquardtSolver
 from workloads.probe1d.maths.newton import DECREMENT_TOL, FLOAT32_MARGIN, NewtonRules, NewtonSolver
@@ -329,7 +329,7 @@ class Builder:
             # Every pair is evaluated once more anyway, so the bound on its last step is enough.
             reach=rows.reach(),
             least=rows.least() if choices.label_free else None,
-            cramped=cramped(rows.constants),
+            ill_conditioned=ill_conditioned(rows.constants),
         )
 
     def _margin(self) -> float:

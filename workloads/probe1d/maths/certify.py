@@ -7,8 +7,8 @@ from torch import Tensor
 
 from workloads.probe1d.counters import Counts
 from workloads.probe1d.maths.blocks import Block
-from workloads.probe1d.maths.cramped import cramped
 from workloads.probe1d.maths.derivatives import Derivatives, EventSums, combine, scaled_gradient
+from workloads.probe1d.maths.ill_conditioned import ill_conditioned
 from workloads.probe1d.maths.newton import NewtonRules, newton_decrement
 from workloads.probe1d.maths.polish import Polisher
 from workloads.probe1d.maths.prepared_rows import PreparedRows
@@ -31,7 +31,7 @@ class Certifier:
     ) -> None:
         self.rows, self.polisher, self.solution = rows, polisher, solution
         self.counts, self.rules = counts, rules
-        self.least, self.cramped = rows.least(), cramped(rows.constants)
+        self.least, self.ill_conditioned = rows.least(), ill_conditioned(rows.constants)
 
     def certify(self, columns: Tensor) -> None:
         """Certify the classes at `columns` at the stored solution and store what changed."""
@@ -54,13 +54,13 @@ class Certifier:
             self.polisher.polish(block.pair[failed])
 
     def _passed(self, block: Block, b: Tensor, sums: EventSums, grad: Derivatives, gmax: Tensor) -> Tensor:
-        """Pairs at their optimum as far as raw coordinates can tell; of cramped latents they cannot."""
+        """Pairs at their optimum, as far as raw coordinates tell: of ill-conditioned latents they do not."""
         least = self.least.index_select(0, block.latent).unsqueeze(1)
         return (
             (gmax <= self.rules.tol)
             & small_decrement(grad, self.rules.decrement)
             & tail_is_paid(block, b, sums, grad, least, self.rules.tol, self.rules.tail_loss)
-            & ~self.cramped.index_select(0, block.latent).unsqueeze(1)
+            & ~self.ill_conditioned.index_select(0, block.latent).unsqueeze(1)
         )
 
 

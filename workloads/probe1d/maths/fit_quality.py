@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from workloads.probe1d.data.problem import RIDGE, class_totals
-from workloads.probe1d.maths.cramped import with_exact_losses
 from workloads.probe1d.maths.derivatives import combine
+from workloads.probe1d.maths.ill_conditioned import with_exact_losses
 from workloads.probe1d.maths.prepared_rows import PreparedRows
 
 

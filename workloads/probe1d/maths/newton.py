@@ -17,8 +17,8 @@ from torch import Tensor
 from workloads.api import NullClock
 from workloads.probe1d.counters import Counts
 from workloads.probe1d.maths.blocks import Block
-from workloads.probe1d.maths.cramped import beyond_lanes
 from workloads.probe1d.maths.derivatives import Derivatives, Evaluator, combine, scaled_gradient
+from workloads.probe1d.maths.ill_conditioned import beyond_lanes
 from workloads.probe1d.maths.pass_log import DeviceLog, PassFacts, WaitingLog
 from workloads.probe1d.maths.pass_timing import NoHook
 from workloads.probe1d.maths.separable import TAIL_LOSS, stretch, tail_is_paid, tail_metric
@@ -219,9 +219,9 @@ class NewtonSolver:
 
     `reach` [L] is the largest |x| of each latent, given where a certification follows: the last step of a
     pair is then not evaluated here. `least` [L] is the smallest |x| of its non-zeros, given where blocks hold
-    their label sums. Pairs `beyond_lanes`, given the `cramped` latents [L], are left to the certification
-    unevaluated. Evaluations of a pair (`evals`) are those of its gradient and Hessian before it was done,
-    that at the start included and each step halved too; a dead latent has none. The one certification of
+    their label sums. Pairs `beyond_lanes`, given the `ill_conditioned` latents [L], are not evaluated but
+    left to the certification. Evaluations of a pair (`evals`) are those of its gradient and Hessian before it
+    was done, that at the start included and each step halved too; a dead latent has none. That of
     all pairs in float64 is counted apart, polishing is not.
     """
 
@@ -238,10 +238,10 @@ class NewtonSolver:
         phase: Callable[[str], AbstractContextManager[Any]] = NullClock.phase,
         reach: Tensor | None = None,
         least: Tensor | None = None,
-        cramped: Tensor | None = None,
+        ill_conditioned: Tensor | None = None,
     ) -> None:
         self.metric, self.phase, self.reach, self.least = metric, phase, reach, least
-        self.cramped = cramped
+        self.ill_conditioned = ill_conditioned
         self.rules, self.evaluator, self.log, self.hook = rules, evaluator, log, hook
         self.counts, self.solution, self.compact = counts, solution, compact
 
@@ -296,9 +296,9 @@ class NewtonSolver:
         return block.scale if self.metric is None else self.metric.index_select(0, block.latent).unsqueeze(1)
 
     def _left_out(self, block: Block) -> Tensor:
-        if self.cramped is None:
+        if self.ill_conditioned is None:
             return torch.zeros_like(block.pair, dtype=torch.bool)
-        return beyond_lanes(block, self.cramped)
+        return beyond_lanes(block, self.ill_conditioned)
 
     def _foresight(self, block: Block) -> Foresight | None:
         if self.reach is None:

@@ -11,37 +11,37 @@ from workloads.probe1d.maths.blocks import Block
 from workloads.probe1d.maths.buckets import to_csc
 from workloads.probe1d.maths.prepared_rows import PreparedRows
 
-CRAMPED = 1e-3
+ILL_CONDITIONED = 1e-3
 """Variance over squared mean below which float32 lanes see little of a latent but its mean."""
 SPREADLESS = 1e-13
 """The same below which values are one value: sums of squares in float64 tell no more."""
 
 
-def cramped(constants: Constants) -> Tensor:
+def ill_conditioned(constants: Constants) -> Tensor:
     """Latents whose values are nearly one value, or are one in every row, bool [L].
 
-    One value beside silent rows is not cramped: two groups of rows determine b and w well.
+    One value beside silent rows is well conditioned: two groups of rows determine b and w well.
     """
     count = constants.count.clamp(min=1)
     mean = constants.sum_x / count
     share = (constants.sum_xx / count - mean * mean) / (mean * mean).clamp(min=1e-300)
     spread = (share > SPREADLESS) | (constants.count == constants.rows)
-    return (constants.count > 0) & (share <= CRAMPED) & spread
+    return (constants.count > 0) & (share <= ILL_CONDITIONED) & spread
 
 
-def beyond_lanes(block: Block, cramped_latents: Tensor) -> Tensor:
+def beyond_lanes(block: Block, ill: Tensor) -> Tensor:
     """Pairs that are left to float64, bool [R, c].
 
-    Those of cramped latents; and those of classes of no row or of all rows, which are at their optimum, the
-    prior, where they start: rounding in float32 hides that.
+    Those of `ill`-conditioned latents [L]; and those of classes of no row or of all rows, which are at their
+    optimum, the prior, where they start: rounding in float32 hides that.
     """
     one_label = (block.positives == 0) | (block.positives == block.rows)
-    return one_label | cramped_latents.index_select(0, block.latent).unsqueeze(1)
+    return one_label | ill.index_select(0, block.latent).unsqueeze(1)
 
 
 def with_exact_losses(loss: Tensor, rows: PreparedRows, columns: Tensor, b: Tensor, w: Tensor) -> Tensor:
-    """`loss` [L, c] with that of cramped latents summed anew in float64, where b and w x cancel."""
-    places = cramped(rows.constants).nonzero().squeeze(1)
+    """`loss` [L, c] with that of ill-conditioned latents summed anew in float64, where b and w x cancel."""
+    places = ill_conditioned(rows.constants).nonzero().squeeze(1)
     if not places.numel():
         return loss
     latents = places if rows.order is None else rows.order[places]
