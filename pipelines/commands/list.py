@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from typing import Any
 
 from rich import box
@@ -15,6 +16,9 @@ from pipelines.terminal import console_here
 from pipelines.trial import environment
 from workloads import registry
 from workloads.api import Choices, Device, Level, Toggle, Workload
+
+_GENERAL = ("builtins", "workloads.api", "workloads.training.loop")
+"""Modules whose classes say nothing of what one workload computes."""
 
 
 def list_names() -> int:
@@ -42,11 +46,20 @@ def describe(workload: str) -> int:
     console.print(
         f"[bold]{workload}[/]: unit {cls.unit}, {cls.shape}-shaped; sweeps: {sweeps}", highlight=False
     )
+    if purpose := _purpose(cls):
+        console.print(purpose, highlight=False)
     console.print(f"workload.FIELD=VALUE: {', '.join(_fields(cls, dict(own)))}", highlight=False)
     console.print(_toggles(cls.toggles, environment.device_facts()))
     for claim in cls.claims:
         console.print(f"claim ({claim.source}, {claim.section}): {claim.text}", highlight=False)
     return DONE
+
+
+def _purpose(cls: type[Workload]) -> str:
+    """What a workload computes, for whom and what one gains: the first two paragraphs of its docstring."""
+    own = (base.__doc__ for base in cls.__mro__ if base.__module__ not in _GENERAL and base.__doc__)
+    paragraphs = inspect.cleandoc(next(own, "")).split("\n\n")[:2]
+    return " ".join(" ".join(paragraphs).split())
 
 
 def _fields(cls: type[Workload], own: dict[str, Any]) -> list[str]:

@@ -187,6 +187,7 @@ def test_a_workload_can_be_listed_and_described(capsys: pytest.CaptureFixture[st
     for arguments, expected in (
         (["list"], "digits"),
         (["describe", "digits"], "grad_checkpointing"),
+        (["describe", "prover"], "ranks them. For those"),
         (["describe", "digits"], "width=16"),
     ):
         with pytest.raises(SystemExit) as exit_:

@@ -48,7 +48,14 @@ PRODUCTS = {"bf16": "half", "int8_wo": "half", "fp8": "fp8"}
 
 
 class LatentWire(Workload):
-    """Trains encoder, adapters and additions to the models; the language models themselves stay frozen."""
+    """Trains an encoder whose few latent vectors stand for a text in the prompts of frozen language models.
+
+    For those who compress prompts, for one model or several at once: accuracy against the text itself and
+    against what is as short is scored. It gains by keeping what the teacher says, by passing prefixes shared
+    and unpadded, and by narrower numbers where results stay in their bounds.
+
+    Encoder, adapters and additions to the models are trained; the language models themselves stay frozen.
+    """
 
     Config = LatentWireConfig
     toggles = TOGGLES

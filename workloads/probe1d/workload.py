@@ -34,7 +34,13 @@ KEPT = "probes.npz"
 
 
 class Probe1D(JobOfPasses, Workload):
-    """A job solves the grid of pairs; an iteration is the preparation, a slab pass or a slab's metrics.
+    """Fits a logistic regression with two parameters for every pair of a sparse latent and a class.
+
+    For those who probe sparse autoencoders: its coefficients and losses say which latent tells which class
+    apart. It gains by doing per latent what a loop does per pair, by solving instead of descending, and by
+    certifying each pair in float64, so that nothing runs for a fixed number of steps.
+
+    A job solves the grid of pairs; an iteration is the preparation, a slab pass or a slab's metrics.
 
     Set-up loads the data onto the device, rows first, as an autoencoder writes them. Sorting by latent and
     all sums that are made once belong to the job (phase ``prepare``) unless ``sort_in_job`` is off.

@@ -38,7 +38,13 @@ from workloads.training.precision import set_tf32, tf32_is_on
 
 
 class Prover(JobOfPasses, Workload):
-    """A job scores every candidate of the chosen queries; an iteration is one step of one slab of candidates.
+    """Proves queries over a knowledge graph by resolution with a learned policy, and ranks them.
+
+    For those who evaluate neural provers: every test query is ranked among corrupted copies of itself, as MRR
+    and Hits@k ask. It gains by dropping what is finished, looking facts up instead of comparing all, valuing
+    states once and scoring in bfloat16 where float32 confirms the choice.
+
+    A job scores every candidate of the chosen queries; an iteration is one step of one slab of candidates.
 
     Set-up reads the data, makes the policy and warms up. Drawing corruptions belongs to the job.
     """

@@ -27,7 +27,13 @@ from workloads.training.precision import tf32_is_on
 
 
 class Spd(Workload):
-    """One iteration: load, target, importances and every term, backward, update; then what is due."""
+    """Decomposes weights of a frozen network into rank-one parts, and learns which of them an input needs.
+
+    For those who take networks apart by stochastic parameter decomposition: parts, importances and losses are
+    what a training run is after. It gains by what is computed once instead of for every term, by compiling
+    masked passes and by evaluating and saving no more often than asked.
+
+    One iteration: load, target, importances and every term, backward, update; then what is due."""
 
     Config = SpdConfig
     toggles = TOGGLES
