@@ -1,9 +1,13 @@
-"""Commands and files in the documentation, as a reader would take them from it."""
+"""Commands and files in the documentation, taken from it and done as a reader would."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +40,23 @@ class Block:
 def blocks(page: Path) -> list[Block]:
     """All fenced blocks of a page, in order."""
     return [Block(*found) for found in _BLOCK.findall(page.read_text())]
+
+
+def execute(words: Sequence[str], folder: Path, *more: str) -> str:
+    """Run `python ...` or `perfsweep ...` in a folder, with `more` behind it; what it prints."""
+    program = {"python": [], "perfsweep": ["-m", "pipelines.cli"]}[words[0]]
+    shell = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    done = subprocess.run(
+        [sys.executable, *program, *words[1:], *more],
+        cwd=folder,
+        env={**shell, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def commands(page: Path, program: str) -> list[list[str]]:

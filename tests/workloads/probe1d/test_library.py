@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from documented import ROOT, blocks
+from documented import ROOT, blocks, execute
 from scipy import sparse
 
-from pipelines.config.types import RunCommand
 from workloads.errors import ConfigError
 from workloads.probe1d import fit_probes
 from workloads.probe1d.data.npz import PROBES
@@ -126,29 +122,13 @@ def test_the_page_lists_the_arrays_of_a_file_of_probes():
 
 @pytest.mark.workloads
 def test_the_page_is_done_as_it_is_written(tmp_path: Path):
-    keeps = any(field.name == "keep" for field in dataclasses.fields(RunCommand))
     for block in blocks(PAGE):
         if block.file:
             (tmp_path / block.file).write_text(block.text)
-            _done([sys.executable, block.file], tmp_path)
-        elif block.language == "sh" and keeps:
+            execute(["python", block.file], tmp_path)
+        elif block.language == "sh":
             for words in block.commands:
-                _done([sys.executable, "-m", "pipelines.cli", *words[1:]], tmp_path)
-    fitted = dict(np.load(tmp_path / "fitted.npz"))
+                execute(words, tmp_path)
+    fitted, kept = (dict(np.load(tmp_path / name)) for name in ("fitted.npz", "probes/probes.npz"))
     assert fitted["coef"].shape == (50, 5)
-    if keeps:
-        kept = np.load(tmp_path / "probes" / "probes.npz")
-        assert np.allclose(kept["loss"], fitted["loss"], rtol=0, atol=2e-6)
-
-
-def _done(command: list[str], folder: Path) -> None:
-    ran = subprocess.run(
-        command, cwd=folder, env=_environment(), capture_output=True, text=True, timeout=300, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert np.allclose(kept["loss"], fitted["loss"], rtol=0, atol=2e-6)

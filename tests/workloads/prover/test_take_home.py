@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
-from documented import ROOT, blocks
+from documented import ROOT, blocks, execute
 from tables.prover import BEST
 
 from workloads.errors import ConfigError
@@ -184,46 +182,24 @@ def test_a_query_that_cannot_be_asked_is_named(problem, query, says):
 
 
 def test_toggles_are_read_without_torch_though_the_package_offers_evaluate():
-    code = "import sys, workloads.prover.toggles; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    code = "import sys, workloads.prover.toggles; print('torch' in sys.modules)"
+    assert execute(["python", "-c", code], ROOT) == "False\n"
 
 
-def test_the_page_can_be_followed_from_top_to_bottom(set_up, run_to_end, tmp_path, monkeypatch, capsys):
-    """Its Python as written; what its command keeps, by the class, under the command's own fields."""
-    monkeypatch.chdir(tmp_path)
-    ran = []
+@pytest.mark.workloads
+def test_the_page_can_be_followed_from_top_to_bottom(tmp_path):
+    printed = {}
     for block in blocks(ROOT / "docs/prover.md"):
-        if block.language == "python":
-            exec(compile(block.text, str(block.file), "exec"), {"__name__": "page"})
-            ran.append(block.file)
+        if block.file:
+            (tmp_path / block.file).write_text(block.text)
+            printed[block.file] = execute(["python", block.file], tmp_path)
         elif block.language == "sh":
             (command,) = block.commands
-            keep(command, set_up, run_to_end)
-    assert ran == ["family.py", "ranks.py", "network.py"]
-    printed = capsys.readouterr().out
-    assert "'mrr': " in printed
-    assert "elder(ann,dan)" in printed
-
-
-def keep(command, set_up, run_to_end):
-    """What ``perfsweep run workload=prover ... keep=FOLDER`` does."""
-    given = dict(word.split("=", 1) for word in command[2:])
-    assert given.pop("workload") == "prover"
-    folder = ROOT.__class__(given.pop("keep"))
-    fields = {
-        key.removeprefix("workload."): value for key, value in given.items() if key.startswith("workload.")
-    }
-    levels = {
-        key.removeprefix("toggles."): value for key, value in given.items() if key.startswith("toggles.")
-    }
-    assert len(fields) + len(levels) == len(given)
-    values = {
-        key: None if value == "null" else int(value) if value.isdigit() else value
-        for key, value in fields.items()
-    }
-    workload = run_to_end(set_up(levels, kind="timing", **values))
-    folder.mkdir()
-    workload.keep(folder)
+            printed["run"] = execute(command, tmp_path)
+    assert list(printed) == ["family.py", "run", "ranks.py", "network.py"]
+    assert "kept in" in printed["run"] and "mrr" in printed["run"]
+    assert "'mrr': " in printed["ranks.py"]
+    assert "elder(ann,dan)" in "".join(printed.values())
 
 
 def test_the_network_of_the_page_is_the_network():

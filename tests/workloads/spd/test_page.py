@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from documented import ROOT, Block, blocks
-
-from pipelines.config.types import RunCommand
+from documented import ROOT, Block, blocks, execute
 
 PAGE = ROOT / "docs" / "spd.md"
 FILES = {"decomposition.safetensors", "decomposition.json", "checkpoint.pt", "upstream.pth"}
@@ -34,18 +28,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *words: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    answer = subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert answer.returncode == 0, answer.stderr
-    return answer.stdout
-
-
 @pytest.mark.workloads
 def test_the_program_trains_shows_and_keeps(folder) -> None:
-    printed = run(folder, "decompose_network.py")
+    printed = execute(["python", "decompose_network.py"], folder)
     assert "torch.Size([4, 16, 20])" in printed
     assert {file.name for file in (folder / "decomposed").iterdir()} == FILES
     kept = torch.load(folder / "decomposed" / "upstream.pth", weights_only=True)
@@ -55,12 +40,10 @@ def test_the_program_trains_shows_and_keeps(folder) -> None:
 
 @pytest.mark.workloads
 def test_the_commands_keep_and_go_on(folder) -> None:
-    if "keep" not in {field.name for field in dataclasses.fields(RunCommand)}:
-        pytest.skip("perfsweep run has no keep= yet")
-    run(folder, "decompose_network.py")
+    execute(["python", "decompose_network.py"], folder)
     lines = [words for block in sections() if block.language == "sh" for words in block.commands]
     for words in lines:
-        run(folder, "-m", "pipelines.cli", *words[1:])
+        execute(words, folder)
     assert len(lines) == 2
     for name in ("kept", "longer"):
         assert {file.name for file in (folder / name).iterdir()} == FILES
