@@ -10,7 +10,7 @@ from rich import table as rich_table
 from rich.console import Console
 from rich.text import Text
 
-from pipelines.analysis.columns import Column, Style, T, Where
+from pipelines.analysis.columns import NAME_WIDTH, Column, Style, T, Where
 from pipelines.analysis.compare import Comparison
 from pipelines.report.sentences import answer, footnotes, headline
 from pipelines.report.tables import Table, answer_tables
@@ -104,7 +104,8 @@ def _least_width(column: Column[T], rows: Sequence[T]) -> int:
     cells = [column.cell(row) for row in rows]
     if column.number:
         return _longest(_heading(column, rows), *cells)
-    return max(_longest(*column.heading.split()), min(_longest(*cells), column.width))
+    words = (word for text in (column.heading, *cells) for word in text.split())
+    return max(min(_longest(*words), NAME_WIDTH), min(_longest(*cells), column.width))
 
 
 def _heading(column: Column[T], rows: Sequence[T]) -> str:

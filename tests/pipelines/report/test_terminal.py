@@ -68,3 +68,8 @@ def test_headings_of_quantities_fold_to_the_quantities() -> None:
 def test_what_a_workload_calls_its_levels_is_no_markup() -> None:
     name: Column[str] = Column("name", "name", text=lambda row: f"[red]{row}[/red]")
     assert "[red]first[/red]" in printed(80, (name,))
+
+
+def test_a_word_wider_than_its_column_asks_for_stays_whole() -> None:
+    verdict: Column[str] = Column("verdict", "verdict", text=lambda row: "unsupported here", width=10)
+    assert "unsupported" in printed(50, (*COLUMNS, verdict))
