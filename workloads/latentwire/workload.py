@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from workloads.api import Clock, Context, Evidence, Levels, NullClock, Replayable, Work, Workload
 from workloads.errors import ConfigError
-from workloads.latentwire import checkpoint, kept, presets
+from workloads.latentwire import checkpoint, facts, kept, presets
 from workloads.latentwire import evidence as probes
 from workloads.latentwire.build import Builder, groups_of, model_shapes
-from workloads.latentwire.config import SIZES, LatentWireConfig
+from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.counters import COUNTED
 from workloads.latentwire.data import batches
 from workloads.latentwire.data.batches import Collator, Numbers, Resident, Shape, Window
@@ -505,8 +505,9 @@ class LatentWire(Workload):
         first = self._step - len(self._metrics.history) + 1
         losses = dict(enumerate(self._metrics.history, first))
         kept.write_results(folder, losses, scores, self._corpus.held_out)
-        facts = {**self._facts(), "models": self._model_facts()}
-        checkpoint.write(folder / "checkpoint", self._modules(), self.state_dict(), facts)
+        models = facts.of_models(self._objective.models, self._layouts, self._config.lm_folders)
+        about = {**self._facts(), "models": models}
+        checkpoint.write(folder / "checkpoint", self._modules(), self.state_dict(), about)
         kept.write_additions(folder, self._trained, self._config)
 
     def _modules(self) -> dict[str, nn.Module]:
@@ -517,36 +518,9 @@ class LatentWire(Workload):
         self.load_state_dict(checkpoint.resume(folder, self._modules(), self._facts(), groups))
 
     def _facts(self) -> dict[str, Any]:
-        """What must be the same where a training goes on."""
-        config = self._config
-        options = ("norm", "dropout", "dtype", "lora_rank", "lora_alpha", "lora_layers", "deep_prefix")
-        return {
-            "sizes": {name: getattr(config.sizes, name) for name in SIZES},
-            **{name: getattr(config, name) for name in options},
-            "lora_targets": list(config.lora_targets),
-            "frozen_models": [self._fingerprints[number] for number in sorted(self._fingerprints)],
-            "data": [self._corpus.key(number) for number in range(len(self._layouts))],
-            "data_order": [self._context.seed, self._shape.effective, self._shape.bucket],
-        }
-
-    def _model_facts(self) -> list[dict[str, Any]]:
-        """What a user of soft tokens must know of each model."""
-        models, layouts = self._objective.models, self._layouts
-        folders: list[Path | None] = [*self._config.lm_folders] or [None] * len(layouts)
-        return [
-            {
-                "folder": None if folders[number] is None else str(folders[number]),
-                "width": models[number].lm.config.d_model,
-                "layers": models[number].lm.config.n_layers,
-                "key_heads": models[number].lm.config.n_kv_heads,
-                "head_width": models[number].lm.config.head_dim,
-                "rms": models[number].rho.item(),
-                "before": layout.before,
-                "after": layout.anchor_ids,
-                "end": layout.tokenizer.end,
-            }
-            for number, layout in enumerate(layouts)
-        ]
+        order = [self._context.seed, self._shape.effective, self._shape.bucket]
+        data = [self._corpus.key(number) for number in range(len(self._layouts))]
+        return facts.of_training(self._config, self._fingerprints, data, order)
 
     def replayable(self) -> Replayable:
         """What parity replays single iterations with."""
