@@ -145,7 +145,7 @@ class Planned:
         manifest = self.sweep.manifest
         progress = stored.read_progress(self.sweep.folder, manifest)
         awaited = kept.arms_without(manifest, progress, frozenset(map(Outcome, self.command.retry)))
-        kept.refuse_taken(manifest, awaited)
+        kept.make_folders(manifest, awaited)
         return kept.packs_with(awaited, manifest)
 
 

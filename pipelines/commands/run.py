@@ -41,7 +41,7 @@ def run(cfg: DictConfig) -> int:
     folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
     stage = progress_display.Stage(folder, manifest.arms[0])
     with launch.locked(folder):
-        kept.refuse_taken(manifest, manifest.arms)
+        kept.make_folders(manifest, manifest.arms)
         launch.prepare(folder, manifest, provenance.sweep_yaml(cfg))
         with console.status(stage) if console.is_terminal else nullcontext():
             pack = PackRun(folder, manifest, manifest.packs[0])

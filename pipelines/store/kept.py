@@ -49,8 +49,8 @@ def packs_with(arms: Iterable[Arm], manifest: Manifest) -> set[str]:
     return {pack.id for pack in manifest.packs if awaited & set(pack.arms)}
 
 
-def refuse_taken(manifest: Manifest, arms: Iterable[Arm]) -> None:
-    """Refuse to begin what would end by overwriting something.
+def make_folders(manifest: Manifest, arms: Iterable[Arm]) -> None:
+    """Make an empty folder for each arm before anything runs: what would end by overwriting does not begin.
 
     Raises
     ------

@@ -227,18 +227,18 @@ def random_problems(draw):
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(random_problems(), st.integers(0, 1000))
-def test_all_paths_make_the_oracles_lists_on_any_small_knowledge_base(problem, seed):
-    make_the_oracles_lists(problem, seed)
+def test_all_paths_assert_lists_are_the_oracles_on_any_small_knowledge_base(problem, seed):
+    assert_lists_are_the_oracles(problem, seed)
 
 
 @pytest.mark.workloads
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(random_problems(), st.integers(0, 1000))
-def test_all_paths_make_the_oracles_lists_on_many_small_knowledge_bases(problem, seed):
-    make_the_oracles_lists(problem, seed)
+def test_all_paths_assert_lists_are_the_oracles_on_many_small_knowledge_bases(problem, seed):
+    assert_lists_are_the_oracles(problem, seed)
 
 
-def make_the_oracles_lists(problem, seed):
+def assert_lists_are_the_oracles(problem, seed):
     kb = KnowledgeBase.build(problem)
     resolver = resolver_of(kb)
     goals = [tuple(fact) for fact in kb.facts.tolist()]
