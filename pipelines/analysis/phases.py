@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pipelines.store.iteration_times import iteration_times, phase_times
 from pipelines.store.records import read_iterations
-from pipelines.trial.series import NO_TIME
 from workloads.errors import RecordError
 
 SCHEMA: dict[str, type[pl.DataType]] = {
@@ -84,21 +84,12 @@ def _contradiction(trial: Mapping[str, Any], wall_ns: np.ndarray | None) -> str:
 
 
 def _rows(arrays: Mapping[str, np.ndarray], units: float) -> list[dict[str, object]]:
-    wall = arrays["wall_ns"]
-    rows: list[dict[str, object]] = [_row(WHOLE, "host", wall, units)]
-    for key, host in arrays.items():
+    on = "device" if "device_ns" in arrays else "host"
+    rows: list[dict[str, object]] = [_row(WHOLE, on, iteration_times(arrays), units)]
+    for key in arrays:
         if key.startswith("host_"):
             name = key.removeprefix("host_")
-            device = arrays.get(f"device_{name}")
-            complete = device is not None and not (device == NO_TIME).any()
-            rows.append(
-                _row(
-                    name,
-                    "device" if complete else "host",
-                    device if device is not None and complete else host,
-                    units,
-                )
-            )
+            rows.append(_row(name, *phase_times(arrays, name), units))
     return rows
 
 

@@ -19,6 +19,7 @@ from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan import plan
 from pipelines.store import kept, provenance
 from pipelines.store.progress import StoredTrial
+from pipelines.store.iteration_times import iteration_times, phase_times
 from pipelines.store.records import Kind, Manifest, SweepFolder, TrialRecord, read_iterations
 from pipelines.terminal import console_here
 from pipelines.trial import environment
@@ -84,7 +85,7 @@ def _parts(title: str, arrays: dict[str, np.ndarray]) -> Table:
     for heading in ("part", "in iterations", "median", "95th percentile", "share of time"):
         table.add_column(heading, justify="left" if heading == "part" else "right")
     total = float(arrays["wall_ns"].sum())
-    for name, values in [("iteration", arrays["wall_ns"]), *_phases(arrays)]:
+    for name, values in [("iteration", iteration_times(arrays)), *_phases(arrays)]:
         ran = values[values > 0]  # periodic parts, such as evaluation, run in few iterations
         times = [units.duration(float(np.percentile(ran, q))) for q in (50, 95)] if len(ran) else ["", ""]
         table.add_row(name, f"{len(ran)} of {len(values)}", *times, f"{values.sum() / total:.0%}")
@@ -92,11 +93,8 @@ def _parts(title: str, arrays: dict[str, np.ndarray]) -> Table:
 
 
 def _phases(arrays: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
-    return [
-        (f"  {name.removeprefix('host_')}", values)
-        for name, values in arrays.items()
-        if name.startswith("host_")
-    ]
+    names = [name.removeprefix("host_") for name in arrays if name.startswith("host_")]
+    return [(f"  {name}", phase_times(arrays, name)[1]) for name in names]
 
 
 def _trial_lines(record: TrialRecord, folder: Path) -> list[str]:

@@ -27,6 +27,7 @@ from pipelines.publish.history import (
     row_count,
     warmup_rows,
 )
+from pipelines.store.iteration_times import iteration_times
 from pipelines.store.records import SCHEMA, Arm, Manifest, Outcome, Pack, Sweep, TrialRecord
 from workloads.errors import RecordError
 
@@ -232,10 +233,10 @@ def summary(timings: Sequence[Timing], counting: TrialRecord | None) -> dict[str
 
 
 def _bench(measured: Sequence[Timing]) -> dict[str, float]:
-    walls = [timing.arrays["wall_ns"] for timing in measured if timing.iterations]
-    found: dict[str, float] = {"rounds": len(measured), "n_iters": sum(map(len, walls))}
-    if walls:
-        p10, median, p90 = np.percentile(np.concatenate(walls) / _NS_PER_MS, [10, 50, 90])
+    times = [iteration_times(timing.arrays) for timing in measured if timing.iterations]
+    found: dict[str, float] = {"rounds": len(measured), "n_iters": sum(map(len, times))}
+    if times:
+        p10, median, p90 = np.percentile(np.concatenate(times) / _NS_PER_MS, [10, 50, 90])
         found |= {"median_ms": float(median), "p10_ms": float(p10), "p90_ms": float(p90)}
     if measured:
         found["warmup_s"] = float(np.median([timing.record.warmup_s for timing in measured]))

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from pipelines.store.iteration_times import iteration_times
 from pipelines.store.records import Arm, read_iterations
 from workloads.errors import RecordError
 
@@ -49,7 +50,7 @@ def last_traces(trials: pl.DataFrame, names: Mapping[str, str]) -> list[Trace]:
         except RecordError:
             continue
         warm = arrays.get("warmup_wall_ns", np.zeros(0)) / 1e6
-        traces.append(Trace(arm, name, *thin(warm, 0), *thin(arrays["wall_ns"] / 1e6, len(warm))))
+        traces.append(Trace(arm, name, *thin(warm, 0), *thin(iteration_times(arrays) / 1e6, len(warm))))
     return traces
 
 

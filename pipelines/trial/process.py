@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed
 
 from pipelines.config.validation import load_workload
 from pipelines.store.records import (
@@ -37,7 +36,7 @@ from pipelines.store.records import (
     write_record,
     write_status,
 )
-from pipelines.trial import calibration, compile_cache, environment, layout
+from pipelines.trial import calibration, compile_cache, environment, layout, process_group
 from pipelines.trial.environment import HostUsage
 from pipelines.trial.identity import code_digest
 from pipelines.trial.memory_snapshot import is_oom, keep_on_oom
@@ -284,12 +283,7 @@ def _prepare_process(spec: TrialSpec, device: Device, rank: int, folder: Path) -
     random.seed(spec.seed)
     np.random.seed(spec.seed % 2**32)
     torch.manual_seed(spec.seed)
-    if spec.world > 1:
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        meeting_point = (folder / "rendezvous").absolute().as_uri()
-        torch.distributed.init_process_group(
-            backend, init_method=meeting_point, rank=rank, world_size=spec.world
-        )
+    process_group.join(device, rank, spec.world, folder)
 
 
 def log_of(levels: dict[str, Level], spec: TrialSpec, folder: Path, rank: int) -> BufferedLog | LiveLog:

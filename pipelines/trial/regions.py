@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
-import torch.distributed
-
 from pipelines.store.records import TrialSpec, write_iterations, write_status
+from pipelines.trial import process_group
 from pipelines.trial.clock import ChildClock, HostClock, clock_for
 from pipelines.trial.compile_cache import FOUND_ON_DISK
 from pipelines.trial.counters import CompileCounting
@@ -24,6 +22,10 @@ from pipelines.trial.recorder import Recorder, Series
 from pipelines.trial.steady import WarmUp, region_alarm
 from workloads.api import Device, Levels, NullClock, Workload
 from workloads.errors import ContractError, RecordError
+
+
+DEVICE_WARM_NS = 1_000_000_000
+"""A device's clocks rise under load: a warm-up on one lasts a second, however many iterations that takes."""
 
 
 class MetricLog(Protocol):
@@ -111,7 +113,7 @@ class Timing:
         write_status(folder, "saving")
         compiled = self._compiling.result()
         _refuse_nothing(series, units)
-        if writes(spec):
+        if process_group.leads(spec.world):
             _write_iterations(folder, series, warm.walls_ns, self._log)
         return {
             "units": units,
@@ -167,17 +169,19 @@ def numbers_of(workload: Workload) -> dict[str, float]:
 
 def _warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec) -> _Warm:
     """Iterate until times rest; a job-shaped workload runs one job, which is discarded."""
-    marks, walls = Recorder(clock), []
+    marks, walls, warm_ns = Recorder(clock), [], 0
     if workload.shape == "job":
         return _Warm([_discard_job(workload, clock, spec.measure.discard_s)], True)
     rule = WarmUp(warmup_max=spec.measure.warmup_max)
     while True:
         start = clock.now_ns()
         _endless_step(workload, marks)
+        clock.synchronize()  # without it these would be times of launches
         walls.append(clock.now_ns() - start)
         rule.observe(walls[-1], compiling.poll())
-        over = rule.settled
-        if len(walls) % workload.cadence == 0 and _agreed(over, spec.world):
+        warm_ns += walls[-1]
+        over = rule.settled and (warm_ns >= DEVICE_WARM_NS or not clock.times_device)
+        if len(walls) % workload.cadence == 0 and process_group.agree(over, spec.world):
             return _Warm(walls, not rule.exhausted)
 
 
@@ -232,8 +236,8 @@ def _timed_steps(
         recorder.stop()
         series, units = recorder.series(), workload.progress() - units_before
         alarm = "compiled inside the timed region" if compiling.poll() else None
-        alarm = alarm or region_alarm(series.wall_ns, series.flags, workload.cadence)
-        if not _agreed(alarm is not None, spec.world):
+        alarm = alarm or region_alarm(series.judged_ns(workload.cadence), series.flags, workload.cadence)
+        if not process_group.agree(alarm is not None, spec.world):
             return [series], units, None, tries * iterations
     return [series], units, alarm or "another rank was not steady", tries * iterations
 
@@ -288,20 +292,6 @@ def _settle_collector(workload: type[Workload], levels: Levels) -> None:
 
 def _measures_collector(workload: type[Workload], levels: Levels) -> bool:
     return any(toggle.owns_collector for toggle in workload.toggles_named(levels))
-
-
-def _agreed(over: bool, world: int) -> bool:
-    """Rank 0 decides for all ranks: their clocks differ, and collectives inside steps must match."""
-    if world == 1:
-        return over
-    flag = torch.tensor([int(over)])
-    torch.distributed.broadcast(flag, src=0)
-    return bool(flag.item())
-
-
-def writes(spec: TrialSpec) -> bool:
-    """Whether this process writes files: rank 0 does, since the record that they stand beside is its own."""
-    return spec.world == 1 or torch.distributed.get_rank() == 0
 
 
 def _write_iterations(folder: Path, series: Sequence[Series], warmup_ns: list[int], log: MetricLog) -> None:

@@ -65,6 +65,18 @@ class Series:
         """N."""
         return len(self.wall_ns)
 
+    def judged_ns(self, cadence: int) -> np.ndarray:
+        """Times by which a region may be judged steady: the device's that could be had, else the host's.
+
+        A host that never waits runs ahead until the device's queue is full, and only then at its speed. With
+        gaps in the device's times nothing is known of whole cadences.
+        """
+        if self.device_ns is None:
+            return self.wall_ns
+        if self.dropped and cadence > 1:
+            return self.device_ns[:0]
+        return np.maximum(self.device_ns[self.device_ns != NO_TIME], 1)
+
 
 @dataclass(frozen=True)
 class Recording:

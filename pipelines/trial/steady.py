@@ -121,7 +121,7 @@ def _warmup_cut(wall_ns: Sequence[int]) -> int:
     return batch * _best_cut(means, max(0, len(means) - 2))
 
 
-def region_alarm(wall_ns: ArrayLike, flags: ArrayLike, cadence: int = 1, foreseen: int = 0) -> str | None:
+def region_alarm(times_ns: ArrayLike, flags: ArrayLike, cadence: int = 1, foreseen: int = 0) -> str | None:
     """Why a timed region of step-shaped work is not steady, or None.
 
     Two independent doubts must agree before a region is doubted, because MSER alone cuts up to 90 of 200
@@ -132,7 +132,7 @@ def region_alarm(wall_ns: ArrayLike, flags: ArrayLike, cadence: int = 1, foresee
 
     Parameters
     ----------
-    wall_ns : [N] time of each iteration
+    times_ns : [N] time of each iteration, of those that have one
     flags : [N] of `Flag`
     cadence : iterations after which periodic work repeats; the means over it are looked at instead
     foreseen : flags that belong to what is measured, such as the recompilations of a naive path
@@ -148,7 +148,7 @@ def region_alarm(wall_ns: ArrayLike, flags: ArrayLike, cadence: int = 1, foresee
             f"{np.count_nonzero(unforeseen)} iterations of the region compiled, the first at"
             f" {int(np.argmax(unforeseen != 0))}"
         )
-    times = np.asarray(wall_ns, float)
+    times = np.asarray(times_ns, float)
     if cadence > 1:
         times = _batch_means(times, cadence)
     cut = mser5(times) if len(times) >= SHORTEST_REGION else 0

@@ -14,7 +14,8 @@ from pipelines.store.records import TrialSpec, write_evidence, write_status
 from pipelines.trial import replay
 from pipelines.trial.counters import CompileCounting, Counting, CountingGc
 from pipelines.trial.device_activity import DeviceActivity
-from pipelines.trial.regions import MetricLog, clock_of, iterate, numbers_of, whole_cadences, writes
+from pipelines.trial.process_group import leads
+from pipelines.trial.regions import MetricLog, clock_of, iterate, numbers_of, whole_cadences
 from workloads.api import Device, Evidence, NullClock, Workload
 from workloads.errors import ConfigError
 
@@ -75,7 +76,7 @@ def evidence_trial(
 
     own = states is not None and states.parent == folder
     if training is not None and states is not None and own:
-        kept = states if writes(spec) else None
+        kept = states if leads(spec.world) else None
         replayed = replay.record(training, spec.measure.evidence_iterations, step, kept)
     else:
         iterate(workload, NullClock(), spec.measure.evidence_iterations)
@@ -89,7 +90,7 @@ def evidence_trial(
         name: _as_array(tensor) for name, tensor in {**evidence.tensors, **replayed.tensors}.items()
     }
     evidence.parts |= replayed.parts
-    if writes(spec):
+    if leads(spec.world):
         write_evidence(folder, evidence)
     reached = 0 if workload.shape == "job" else spec.measure.evidence_iterations
     return {"units": units, "numbers": numbers, "reached": reached}
@@ -119,18 +120,18 @@ def result_trial(
     assert spec.keep is not None
     target = Path(spec.keep.folder)
     write_status(folder, "running to the end")
-    if writes(spec):
+    if leads(spec.world):
         kept.create(target)
     whole = spec.measure.iterations if workload.length is None else workload.length
     iterations = spec.keep.iterations or whole
     iterate(workload, NullClock(), iterations)
     partial = target.with_name(target.name + kept.PARTIAL)
-    if writes(spec):
+    if leads(spec.world):
         shutil.rmtree(partial, ignore_errors=True)
         kept.create(partial)
     try:
         workload.keep(partial)
-        if writes(spec):
+        if leads(spec.world):
             target.rmdir()
             partial.rename(target)
     except OSError as error:

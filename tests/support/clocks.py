@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from pipelines.trial.clock import EventClock
@@ -27,6 +28,7 @@ class FakeClock(EventClock):
     events : size of the pool; None for a host without a device
     lag_ns : how long after the device passed an event that is known; infinite for an event that never reports
     cpu_share : CPU time per host time
+    queue : launches that may wait for the device before the next makes the host wait; None for any number
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class FakeClock(EventClock):
         events: int | None = None,
         lag_ns: float = 0.0,
         cpu_share: float = 1.0,
+        queue: int | None = None,
     ) -> None:
         super().__init__([FakeEvent() for _ in range(events or 0)])
         self.times_device = events is not None
@@ -43,6 +46,8 @@ class FakeClock(EventClock):
         self.tick_ns = tick_ns
         self.lag_ns = lag_ns
         self.cpu_share = cpu_share
+        self.queue = queue
+        self._queued: deque[int] = deque(maxlen=None if queue else 0)
         self.synchronisations = 0
         self.memory_bytes = 0
         self._peak_bytes = 0
@@ -69,6 +74,9 @@ class FakeClock(EventClock):
     def launch(self, duration_ns: int) -> None:
         """Give the device work; the host goes on at once."""
         self._device_free_ns = max(self._device_free_ns, self.time_ns) + duration_ns
+        self._queued.append(self._device_free_ns)
+        while self.queue is not None and len(self._queued) > self.queue:
+            self.time_ns = max(self.time_ns, self._queued.popleft())
 
     def synchronize(self) -> None:
         """Wait for the device, and for every event that will ever report."""
