@@ -1,4 +1,4 @@
-"""A queue on this machine with explicit slots: one for each GPU, or one on CPU."""
+"""A queue on this machine: so many jobs at once, each with GPUs of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from slurm.errors import ClusterError
 from slurm.jobs import Executor, ExecutorContext, Job, JobState
@@ -17,17 +17,20 @@ GRACE_S = 10.0
 
 
 class LocalExecutor(Executor):
-    """Runs jobs as processes, at most one on each slot.
+    """Runs jobs as processes, in order, as long as there are slots and GPUs for the next one.
 
     Parameters
     ----------
-    slots : additional environment of each slot, such as ``CUDA_VISIBLE_DEVICES`` of its GPU
+    slots : jobs at once
+    gpus : names of ours, as ``CUDA_VISIBLE_DEVICES`` takes them; a job gets one for each of its ranks, and
+        all of them where it has more
     """
 
-    def __init__(self, slots: Sequence[Mapping[str, str]] = ({},)) -> None:
-        self._free = deque(slots)
+    def __init__(self, slots: int = 1, gpus: Sequence[str] = ()) -> None:
+        self._slots, self._gpus = slots, tuple(gpus)
+        self._free = list(gpus)
         self._waiting: deque[Job] = deque()
-        self._running: dict[str, tuple[subprocess.Popen[bytes], Mapping[str, str]]] = {}
+        self._running: dict[str, tuple[subprocess.Popen[bytes], Sequence[str]]] = {}
         self._states: dict[str, JobState] = {}
 
     @classmethod
@@ -37,24 +40,30 @@ class LocalExecutor(Executor):
         Raises
         ------
         ClusterError
-            There are fewer GPUs.
+            There are fewer GPUs than slots.
         """
-        return cls(slots_here(context.slots, context.gpus, os.environ.get("CUDA_VISIBLE_DEVICES", "")))
+        gpus = gpus_here(context.gpus, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+        if context.slots and gpus and context.slots > len(gpus):
+            raise ClusterError(
+                f"cluster.slots={context.slots} is more than the {len(gpus)} GPUs of this machine"
+            )
+        # More than one job at once on CPU makes trials disturb one another; whoever asks for it gets it.
+        return cls(context.slots or len(gpus) or 1, gpus)
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Queue jobs in order and start as many as there are slots."""
+        """Queue jobs in order and start as many as there is room for."""
         self._waiting.extend(jobs)
         self._states.update({job.name: JobState.PENDING for job in jobs})
         self._start_waiting()
 
     def poll(self) -> dict[str, JobState]:
-        """Note which jobs have ended, start waiting ones in their slots, and say how all stand."""
-        for name, (process, slot) in list(self._running.items()):
+        """Note which jobs have ended, start waiting ones in their place, and say how all stand."""
+        for name, (process, gpus) in list(self._running.items()):
             code = process.poll()
             if code is not None:
                 self._states[name] = JobState.ENDED if code == 0 else JobState.FAILED
                 del self._running[name]
-                self._free.append(slot)
+                self._free += gpus
         self._start_waiting()
         return dict(self._states)
 
@@ -70,52 +79,46 @@ class LocalExecutor(Executor):
         for process, _ in running.values():
             process.terminate()
         deadline = time.monotonic() + GRACE_S
-        for process, slot in running.values():
+        for process, gpus in running.values():
             _end(process, deadline)
-            self._free.append(slot)
+            self._free += gpus
         self._states.update(dict.fromkeys([*cancelled, *running], JobState.CANCELLED))
         return len(cancelled) + len(running)
 
     def _start_waiting(self) -> None:
-        while self._waiting and self._free:
-            job, slot = self._waiting.popleft(), self._free.popleft()
+        while self._waiting and len(self._running) < self._slots:
+            wanted = min(max(1, self._waiting[0].ranks), len(self._gpus))
+            if wanted > len(self._free):
+                return  # in order: one that fits might else keep a larger job waiting for ever
+            job, gpus = self._waiting.popleft(), self._free[:wanted]
+            del self._free[:wanted]
+            own = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
             job.log.parent.mkdir(parents=True, exist_ok=True)
             with job.log.open("ab") as log:
                 process = subprocess.Popen(
                     job.command,
-                    env={**os.environ, **slot, **job.env},
+                    env={**os.environ, **own, **job.env},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     # Ctrl-C in the terminal is for the launcher, which then asks nicely
                     start_new_session=True,
                 )
-            self._running[job.name] = (process, slot)
+            self._running[job.name] = (process, gpus)
             self._states[job.name] = JobState.RUNNING
 
 
-def slots_here(asked: int | None, gpus: int, visible: str) -> list[dict[str, str]]:
-    """Additional environment of each slot of this machine: one for each of its GPUs that is ours, else one.
+def gpus_here(count: int, visible: str) -> list[str]:
+    """Names of the GPUs of this machine that are ours.
 
     Parameters
     ----------
-    asked : slots to make, None: as many as there are
+    count : how many this process sees
     visible : ``CUDA_VISIBLE_DEVICES`` of this process
-
-    Raises
-    ------
-    ClusterError
-        There are fewer GPUs.
     """
-    if not gpus:
-        # More than one slot on CPU makes trials disturb one another; whoever asks for it gets it.
-        return [{} for _ in range(asked or 1)]
-    count = asked or gpus
-    if count > gpus:
-        raise ClusterError(f"cluster.slots={count} is more than the {gpus} GPUs of this machine")
     # An allocation on a shared node names the GPUs that are ours; counting from 0 would take somebody else's.
-    names = visible.split(",") if visible else [str(number) for number in range(gpus)]
-    return [{"CUDA_VISIBLE_DEVICES": name.strip()} for name in names[:count]]
+    names = visible.split(",") if visible else [str(number) for number in range(count)]
+    return [name.strip() for name in names[:count]]
 
 
 def _end(process: subprocess.Popen[bytes], deadline: float) -> None:

@@ -42,15 +42,22 @@ class Comparator(StrEnum):
 
 @dataclass(frozen=True)
 class Device:
-    """Facts about where trials run, gathered without initialising an accelerator."""
+    """Facts about where trials run, gathered without initialising an accelerator.
+
+    `capability` is CUDA's, None where it is not known: a login node cannot ask the GPUs of its queues.
+    """
 
     type: str = "cpu"
     count: int = 0
     name: str = ""
     memory_bytes: int = 0
-    capability: tuple[int, int] = (0, 0)
+    capability: tuple[int, int] | None = None
     cores: int = 1
     compiler: bool = False
+
+    def below(self, major: int, minor: int) -> bool:
+        """Whether the capability is known to be lower."""
+        return self.capability is not None and self.capability < (major, minor)
 
 
 @dataclass(frozen=True)

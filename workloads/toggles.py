@@ -38,11 +38,9 @@ def needs_tensor_cores(device: Device) -> str | None:
     """Reason why TF32 products cannot act here: CUDA capability 8.0 or newer is needed."""
     if reason := needs_cuda(device):
         return reason
-    return (
-        None
-        if device.capability >= (8, 0)
-        else f"needs CUDA capability 8.0, and {device.name} has {device.capability}"
-    )
+    if device.below(8, 0):
+        return f"needs CUDA capability 8.0, and {device.name} has {device.capability}"
+    return None
 
 
 def needs_ranks(device: Device) -> str | None:

@@ -81,5 +81,6 @@ class ArmRecords:
         for kinds in self._untimed.values():
             for record in kinds.values():
                 if facts := record.environment.get("device"):
-                    return Device(**{**facts, "capability": tuple(facts["capability"])})
+                    known = facts["capability"]
+                    return Device(**{**facts, "capability": tuple(known) if known else None})
         return Device()

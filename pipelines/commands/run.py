@@ -18,8 +18,8 @@ from pipelines.execution.pack import PackRun
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan import plan
 from pipelines.store import kept, provenance
-from pipelines.store.progress import StoredTrial
 from pipelines.store.iteration_times import iteration_times, phase_times
+from pipelines.store.progress import StoredTrial
 from pipelines.store.records import Kind, Manifest, SweepFolder, TrialRecord, read_iterations
 from pipelines.terminal import console_here
 from pipelines.trial import environment

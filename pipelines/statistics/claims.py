@@ -36,7 +36,7 @@ class Obstacle(StrEnum):
         cuda = device.type == "cuda"
         return {
             Obstacle.NO_CUDA: not cuda,
-            Obstacle.NO_TENSOR_CORES: not cuda or device.capability < (8, 0),
+            Obstacle.NO_TENSOR_CORES: not cuda or device.below(8, 0),
             Obstacle.ONE_DEVICE: device.count < 2,
             Obstacle.NO_COMPILER: not cuda and not device.compiler,
             Obstacle.A_RULE: True,

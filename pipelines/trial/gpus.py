@@ -38,6 +38,7 @@ class Gpu:
 
     Attributes
     ----------
+    capability : None where it could not be asked
     throttle : reasons why clocks are not at their highest
     thermal_ns : time since the driver was loaded in which heat lowered the clocks
     processes, foreign : compute processes on it, and those that belong to somebody else
@@ -46,7 +47,7 @@ class Gpu:
     name: str
     uuid: str
     memory_bytes: int
-    capability: tuple[int, int]
+    capability: tuple[int, int] | None
     sm_clock_mhz: int | None = None
     sm_clock_max_mhz: int | None = None
     memory_clock_mhz: int | None = None
@@ -91,7 +92,7 @@ def _nvml() -> Iterator[ModuleType | None]:
     try:
         yield pynvml
     finally:
-        pynvml.nvmlShutdown()
+        _ask(pynvml, pynvml.nvmlShutdown)  # refuses where a GPU was lost meanwhile
 
 
 def _ask(nvml: ModuleType, question: Callable[..., Any], *arguments: Any) -> Any:
@@ -108,48 +109,64 @@ def _text(value: Any) -> str:
 
 
 def _visible_handles(nvml: ModuleType) -> list[Any]:
-    every = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    count = _ask(nvml, nvml.nvmlDeviceGetCount) or 0
+    # One that is lost or not for us keeps its number: CUDA's numbers of the others do not shift.
+    every = [_ask(nvml, nvml.nvmlDeviceGetHandleByIndex, index) for index in range(count)]
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
-        return every
-    handles = []
+        return [_slice_or_whole(nvml, handle) for handle in every]
+    handles: list[Any] = []
     for item in chosen.split(","):
-        handle = _find(nvml, every, item.strip())
-        if handle is None:
+        found = _find(nvml, every, item.strip())
+        if not found:
             break  # CUDA, too, ignores everything from the first invalid entry on
-        handles.append(handle)
+        handles += found
     return handles
 
 
-def _find(nvml: ModuleType, every: list[Any], item: str) -> Any:
-    """The GPU that a number, a UUID or the beginning of one names."""
+def _slice_or_whole(nvml: ModuleType, handle: Any) -> Any:
+    """The first instance of a GPU that is split, which is all that CUDA sees of it; else the GPU."""
+    mode = None if handle is None else _ask(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    if not mode or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+        return handle
+    return _ask(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, 0)
+
+
+def _find(nvml: ModuleType, every: list[Any], item: str) -> list[Any]:
+    """The GPU that a number, a UUID or the beginning of one names, in a list; an empty one if none does."""
     if item.isdigit():
-        return every[int(item)] if int(item) < len(every) else None
+        return [_slice_or_whole(nvml, handle) for handle in every[int(item) :][:1]]
     if item.startswith("MIG-"):
-        return _ask(nvml, nvml.nvmlDeviceGetHandleByUUID, item)
+        found = _ask(nvml, nvml.nvmlDeviceGetHandleByUUID, item)
+        return [] if found is None else [found]
     matching = [
         handle
         for handle in every
-        if item and _text(_ask(nvml, nvml.nvmlDeviceGetUUID, handle)).startswith(item)
+        if item and handle and _text(_ask(nvml, nvml.nvmlDeviceGetUUID, handle)).startswith(item)
     ]
-    return matching[0] if len(matching) == 1 else None
+    return matching if len(matching) == 1 else []
 
 
 def _describe(nvml: ModuleType, handle: Any) -> Gpu:
+    if handle is None:
+        return Gpu("a GPU that does not answer", "", 0, None)
     # A MIG instance has its own memory and processes, and the clocks of the GPU it is part of.
     whole = _ask(nvml, nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle) or handle
+    name = _text(_ask(nvml, nvml.nvmlDeviceGetName, handle))
+    if whole is not handle and "MIG" not in name:
+        name = f"{name} MIG"  # its peak is not that of the whole
     memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
     power, limit = (
         _ask(nvml, ask, whole) for ask in (nvml.nvmlDeviceGetPowerUsage, nvml.nvmlDeviceGetEnforcedPowerLimit)
     )
     heat = _ask(nvml, nvml.nvmlDeviceGetViolationStatus, whole, nvml.NVML_PERF_POLICY_THERMAL)
-    major, minor = _ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, whole) or (0, 0)
+    capability = _ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, whole)
     pids = [process.pid for process in _ask(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()]
     return Gpu(
-        name=_text(_ask(nvml, nvml.nvmlDeviceGetName, handle)),
+        name=name,
         uuid=_text(_ask(nvml, nvml.nvmlDeviceGetUUID, handle)),
         memory_bytes=int(memory.total) if memory else 0,
-        capability=(major, minor),
+        capability=tuple(capability) if capability else None,
         sm_clock_mhz=_ask(nvml, nvml.nvmlDeviceGetClockInfo, whole, nvml.NVML_CLOCK_SM),
         sm_clock_max_mhz=_ask(nvml, nvml.nvmlDeviceGetMaxClockInfo, whole, nvml.NVML_CLOCK_SM),
         memory_clock_mhz=_ask(nvml, nvml.nvmlDeviceGetClockInfo, whole, nvml.NVML_CLOCK_MEM),

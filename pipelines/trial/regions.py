@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+
 from pipelines.store.records import TrialSpec, write_iterations, write_status
 from pipelines.trial import process_group
 from pipelines.trial.clock import ChildClock, HostClock, clock_for
@@ -22,7 +23,6 @@ from pipelines.trial.recorder import Recorder, Series
 from pipelines.trial.steady import WarmUp, region_alarm
 from workloads.api import Device, Levels, NullClock, Workload
 from workloads.errors import ContractError, RecordError
-
 
 DEVICE_WARM_NS = 1_000_000_000
 """A device's clocks rise under load: a warm-up on one lasts a second, however many iterations that takes."""

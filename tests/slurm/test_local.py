@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 
 from slurm.errors import ClusterError
-from slurm.jobs import Job, JobState
-from slurm.local import LocalExecutor, slots_here
+from slurm.jobs import ExecutorContext, Job, JobState
+from slurm.local import LocalExecutor, gpus_here
+from slurm.site import SiteProfile
 
 DEADLINE_S = 120
 
 
-def python(name: str, code: str, folder: Path) -> Job:
-    return Job(name, (sys.executable, "-c", code), folder / name / "log.txt", {"JOB": name})
+def python(name: str, code: str, folder: Path, ranks: int = 1) -> Job:
+    return Job(name, (sys.executable, "-c", code), folder / name / "log.txt", {"JOB": name}, ranks)
 
 
 def until(executor: LocalExecutor, condition: Callable[[dict[str, JobState]], bool]) -> dict[str, JobState]:
@@ -48,9 +49,9 @@ def test_jobs_end_with_a_state_and_their_output_in_their_log(tmp_path: Path) -> 
 
 
 def test_no_more_jobs_run_at_once_than_there_are_slots(tmp_path: Path) -> None:
-    executor = LocalExecutor([{"SLOT": "0"}, {"SLOT": "1"}])
+    executor = LocalExecutor(2, ["0", "1"])
     wait = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)"
-    code = f"import os; os.chdir({str(tmp_path)!r}); print(os.environ['SLOT'], flush=True)\n{wait}"
+    code = f"import os; os.chdir({str(tmp_path)!r}); print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True)\n{wait}"
     executor.submit([python(f"j{i}", code, tmp_path) for i in range(3)])
     logs = [tmp_path / f"j{i}" / "log.txt" for i in range(2)]
     states = until(executor, lambda _: all(log.read_text() for log in logs))
@@ -96,26 +97,57 @@ def test_cancelling_one_job_leaves_its_slot_to_the_next(tmp_path: Path) -> None:
     assert until(executor, ended) == {"long": JobState.CANCELLED, "short": JobState.ENDED}
 
 
-def test_a_cpu_has_one_slot_unless_more_are_asked_for() -> None:
-    assert slots_here(None, 0, "") == [{}]
-    assert slots_here(2, 0, "") == [{}, {}]
+def shown(executor: LocalExecutor, folder: Path, *ranks: int) -> list[str]:
+    """Which GPUs jobs of so many ranks see, one after the other or at once."""
+    code = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES', 'none'))"
+    executor.submit([python(f"j{i}", code, folder, many) for i, many in enumerate(ranks)])
+    assert set(until(executor, ended).values()) == {JobState.ENDED}
+    return [(folder / f"j{i}" / "log.txt").read_text().strip() for i in range(len(ranks))]
 
 
-def visible(slots: list[dict[str, str]]) -> list[str]:
-    return [slot["CUDA_VISIBLE_DEVICES"] for slot in slots]
+def of(folder: Path, slots: int | None, gpus: int) -> LocalExecutor:
+    return LocalExecutor.of(ExecutorContext(SiteProfile(), folder, "sweep", folder, slots, gpus))
 
 
-def test_every_gpu_has_a_slot() -> None:
-    assert visible(slots_here(None, 2, "")) == ["0", "1"]
+@pytest.fixture(autouse=True)
+def nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def test_jobs_on_cpu_are_given_no_gpu(tmp_path: Path) -> None:
+    assert shown(of(tmp_path, None, 0), tmp_path, 1, 2) == ["none", "none"]
+
+
+def test_a_job_has_a_gpu_for_each_of_its_ranks(tmp_path: Path) -> None:
+    assert shown(of(tmp_path, 1, 4), tmp_path, 1, 2, 4) == ["0", "1,2", "3,0,1,2"]
+
+
+def test_a_job_with_more_ranks_than_gpus_has_all_and_says_itself_what_it_lacks(tmp_path: Path) -> None:
+    assert shown(of(tmp_path, None, 2), tmp_path, 3) == ["0,1"]
+
+
+def test_a_large_job_waits_for_its_gpus_and_is_not_overtaken(tmp_path: Path) -> None:
+    executor = of(tmp_path, None, 2)
+    wait = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)"
+    there = f"import os; os.chdir({str(tmp_path)!r})\n"
+    executor.submit(
+        [
+            python("first", there + wait, tmp_path),
+            python("large", "pass", tmp_path, 2),
+            python("last", "pass", tmp_path),
+        ]
+    )
+    assert list(executor.poll().values()) == [JobState.RUNNING, JobState.PENDING, JobState.PENDING]
+    (tmp_path / "go").touch()
+    assert set(until(executor, ended).values()) == {JobState.ENDED}
 
 
 @pytest.mark.parametrize("ours", ["4,6", "GPU-aa, GPU-bb"])
 def test_only_the_gpus_of_the_allocation_are_used(ours: str) -> None:
-    names = [name.strip() for name in ours.split(",")]
-    assert visible(slots_here(None, 2, ours)) == names
-    assert visible(slots_here(1, 2, ours)) == names[:1]
+    assert gpus_here(2, ours) == [name.strip() for name in ours.split(",")]
+    assert gpus_here(2, "") == ["0", "1"]
 
 
-def test_more_slots_than_gpus_are_refused() -> None:
+def test_more_slots_than_gpus_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"cluster\.slots=3 is more than the 2 GPUs"):
-        slots_here(3, 2, "")
+        of(tmp_path, 3, 2)

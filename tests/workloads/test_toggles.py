@@ -192,6 +192,11 @@ def test_tf32_needs_the_capability_not_only_a_gpu() -> None:
     assert reason is not None and "8.0" in reason and "V100" in reason
 
 
+def test_a_capability_that_is_not_known_refuses_nothing() -> None:
+    planned_from_a_login_node = Device(type="cuda", count=1)
+    assert shared.tf32().level("on").unsupported(planned_from_a_login_node) is None
+
+
 def test_compiling_on_a_cpu_needs_a_compiler() -> None:
     level = shared.compile("model").level("model")
     assert level.unsupported(CPU) is None

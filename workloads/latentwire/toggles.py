@@ -90,11 +90,9 @@ def _other_dropout(config: Any, levels: Levels) -> Parity | None:
 def _needs_fp8(device: Device) -> str | None:
     if reason := shared.needs_cuda(device):
         return reason
-    return (
-        None
-        if device.capability >= (8, 9)
-        else f"needs CUDA capability 8.9, and {device.name} has {device.capability}"
-    )
+    if device.below(8, 9):
+        return f"needs CUDA capability 8.9, and {device.name} has {device.capability}"
+    return None
 
 
 def _needs_cpu_compiler(device: Device) -> str | None:

@@ -16,6 +16,7 @@ from pipelines.trial import environment, gpus
 from pipelines.trial.environment import comparison_keys, device_facts, facts, host_usage
 from pipelines.trial.torch_version import TorchBuild
 from workloads.errors import ConfigError, UnsupportedHere
+from workloads.peaks import peak
 
 GIB = 2**30
 
@@ -45,9 +46,19 @@ class FakeNvml(types.ModuleType):
     def nvmlDeviceGetCount(self) -> int:
         return len(self.devices)
 
+    NVML_DEVICE_MIG_ENABLE = 1
+
     def nvmlDeviceGetHandleByIndex(self, index: int) -> dict[str, Any]:
         assert self.open
+        if self.devices[index].get("lost"):
+            raise NVMLError("GPU is lost")
         return self.devices[index]
+
+    def nvmlDeviceGetMigMode(self, handle: dict[str, Any]) -> list[int]:
+        return [self._entry(handle, "mig_mode")] * 2
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: dict[str, Any], index: int) -> dict[str, Any]:
+        return self._entry(handle, "instance")
 
     def nvmlSystemGetDriverVersion(self) -> bytes:
         return b"580.1"  # older bindings return bytes
@@ -219,6 +230,27 @@ def test_a_mig_instance_has_its_own_memory_and_the_clocks_of_its_gpu(
     assert (gpu.memory_bytes, gpu.sm_clock_mhz, gpu.capability) == (10 * GIB, 1980, (9, 0))
 
 
+@pytest.mark.parametrize("visible", [None, "0"])
+def test_of_a_split_gpu_its_first_instance_is_seen_and_has_no_known_peak(
+    nvml: Any, monkeypatch: pytest.MonkeyPatch, visible: str | None
+) -> None:
+    instance = {"name": "NVIDIA H100", "uuid": "MIG-1", "memory": 10 * GIB, "whole": H100}
+    nvml(H100 | {"mig_mode": 1, "instance": instance})
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    (gpu,) = gpus.visible()
+    assert (gpu.name, gpu.uuid, gpu.memory_bytes) == ("NVIDIA H100 MIG", "MIG-1", 10 * GIB)
+    assert peak(gpu.name) is None
+
+
+def test_a_lost_gpu_ends_no_trial_and_keeps_its_number(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml(H100 | {"lost": True}, A100)
+    assert [gpu.name for gpu in gpus.visible()] == ["a GPU that does not answer", "NVIDIA A100"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [gpu.name for gpu in gpus.visible()] == ["NVIDIA A100"]
+    assert host_usage().gpus[0].name == "NVIDIA A100"
+
+
 @pytest.mark.parametrize("question", ["reasons", "older_reasons"])
 def test_throttle_reasons_are_named_by_drivers_old_and_new(nvml: Any, question: str) -> None:
     nvml(H100 | {question: 0x1 | 0x40, "heat": 5, "power": 350_500})
@@ -229,13 +261,8 @@ def test_throttle_reasons_are_named_by_drivers_old_and_new(nvml: Any, question: 
 def test_what_a_gpu_does_not_answer_is_none(nvml: Any) -> None:
     nvml({"name": "old", "uuid": "GPU-1"})
     (gpu,) = gpus.visible()
-    assert (gpu.sm_clock_mhz, gpu.power_w, gpu.thermal_ns, gpu.throttle, gpu.memory_bytes) == (
-        None,
-        None,
-        None,
-        (),
-        0,
-    )
+    assert (gpu.sm_clock_mhz, gpu.power_w, gpu.thermal_ns, gpu.capability) == (None,) * 4
+    assert (gpu.throttle, gpu.memory_bytes) == ((), 0)
 
 
 def test_own_relatives_on_a_gpu_are_not_foreign() -> None:

@@ -36,7 +36,7 @@ def test_every_device_of_a_process_group_counts_and_a_shared_one_once() -> None:
     ("work", "device"),
     [
         (Work(), H200),
-        (Work(1e9, products="fp8"), H200),
+        (Work(1e9, products="fp8"), Device("cuda", count=1, name="NVIDIA A100")),
         (Work(1e9), Device("cuda", count=1, name="NVIDIA Unheard-Of")),
         (Work(1e9), Device("cpu", name="NVIDIA H200")),
     ],
