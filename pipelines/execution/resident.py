@@ -90,7 +90,7 @@ class Generation:
             write_spec(turn.folder, turn.spec), turn.spec.world, turn.env, stay=True
         )
         self._alive[arm] = children
-        self._taken_bytes += sum(reply.peak_bytes for reply in self._replies(arm))
+        self._taken_bytes += sum(reply.taken_bytes for reply in self._replies(arm))
         if self._memory_bytes and self._taken_bytes > MEMORY_SHARE * self._memory_bytes:
             raise TooLarge(
                 f"the arms take {self._taken_bytes / 2**30:.1f} GiB together, more than {MEMORY_SHARE:g} "

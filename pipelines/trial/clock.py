@@ -23,6 +23,9 @@ from workloads.errors import UnsupportedHere
 EVENTS = 512
 """Events a device clock creates: some forty iterations of a dozen marks may be under way."""
 
+CONTEXT_BYTES = 600 * 2**20
+"""What a process with torch's kernels takes of a GPU beside its tensors, by experience 300 to 700 MB."""
+
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 
@@ -61,9 +64,21 @@ class HostClock:
             _CLEAR_REFS.write_text("5")
             self.peak_since_start = False
 
+    def forget_warm_up(self) -> None:
+        """Start the peak anew: what compiling took in warm-up is no memory of the arm."""
+        self.reset_peak()
+
     def peak_bytes(self) -> int:
         """Highest resident memory since `reset_peak`, in bytes."""
         return self.memory_stats()["resident_bytes.peak"]
+
+    def taken_bytes(self) -> int:
+        """Memory that the process keeps from others, in bytes."""
+        return self.peak_bytes()
+
+    def held(self) -> dict[str, float]:
+        """Further figures of memory, as counters by name: none here."""
+        return {}
 
     def memory_stats(self) -> dict[str, int]:
         """Resident memory now and at its peak, in bytes, and whether the peak covers the whole process."""
@@ -213,6 +228,20 @@ class DeviceClock(EventClock):
     def peak_bytes(self) -> int:
         """Highest device memory held by tensors since `reset_peak`, in bytes."""
         return self._accelerator.max_memory_allocated(self.device)
+
+    def forget_warm_up(self) -> None:
+        """Keep the peak: a CUDA graph allocates while it is captured, and replays in what it has kept."""
+
+    def taken_bytes(self) -> int:
+        """Memory that the allocator has reserved at most, with the context that every process has."""
+        return self._reserved_bytes() + CONTEXT_BYTES
+
+    def held(self) -> dict[str, float]:
+        """What the allocator reserved at most: it never gives back what a graph's private pool holds."""
+        return {"peak_reserved_bytes": float(self._reserved_bytes())}
+
+    def _reserved_bytes(self) -> int:
+        return self._accelerator.max_memory_reserved(self.device)
 
     def memory_stats(self) -> dict[str, int]:
         """The allocator's statistics by torch's names; empty before the first allocation."""

@@ -17,7 +17,7 @@ class Reply:
 
     outcome: Outcome = Outcome.OK
     failure: Failure | None = None
-    peak_bytes: int = 0
+    taken_bytes: int = 0
 
 
 def die_with_parent() -> None:

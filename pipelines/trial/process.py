@@ -71,7 +71,7 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
             Timing(scene.workload, spec, scene.device, scene.log) as timing,
         ):
             timing.warm_up(folder)
-            pipe.send(Reply(peak_bytes=timing.peak_bytes))
+            pipe.send(Reply(taken_bytes=timing.taken_bytes))
             while (file := _next_turn(pipe)) is not None:
                 record = _turn(scene, timing, read_spec(file), file.parent, rank)
                 pipe.send(Reply(record.outcome, record.failure))

@@ -84,9 +84,9 @@ class Timing:
         _settle_collector(type(self._workload), self._spec.arm.levels)
 
     @property
-    def peak_bytes(self) -> int:
-        """Highest memory so far."""
-        return self._clock.peak_bytes()
+    def taken_bytes(self) -> int:
+        """Memory that the process keeps from those of other arms."""
+        return self._clock.taken_bytes()
 
     def turn(self, folder: Path, discarded: int = 0) -> dict[str, Any]:
         """One timed region, after iterations that are not; returns fields of the record, and its `usage`.
@@ -98,14 +98,14 @@ class Timing:
         if workload.shape == "job":
             if not self._job_waits:
                 workload.reset()
-            clock.reset_peak()
+            clock.forget_warm_up()
             self._log.clear()
             series, units, alarm = _timed_jobs(workload, clock, self._compiling, spec)
             self._steps = 0
             self._job_waits = False
         else:
             iterate(workload, NullClock(), discarded)
-            clock.reset_peak()
+            clock.forget_warm_up()
             series, units, alarm, steps = _timed_steps(workload, clock, self._compiling, spec, self._log)
             self._steps += discarded + steps
         peak = clock.peak_bytes()
@@ -128,7 +128,11 @@ class Timing:
             "alarm": alarm,
             "compile_s": compiled.get("compile_s") or 0.0,
             "recompiles": int(compiled.get("recompiles") or 0),
-            "counters": {**self._counters(), **{name: compiled.get(name) for name in FOUND_ON_DISK}},
+            "counters": {
+                **self._counters(),
+                **clock.held(),
+                **{name: compiled.get(name) for name in FOUND_ON_DISK},
+            },
             "peak_bytes": peak,
             "mfu": share_of_peak(workload.work(), units, region_ns, self._device, spec.world),
             "numbers": numbers_of(workload),

@@ -14,7 +14,7 @@ import pytest
 from clocks import FakeClock
 
 from pipelines.trial import clock as clock_module
-from pipelines.trial.clock import ChildClock, DeviceClock, HostClock, clock_for
+from pipelines.trial.clock import CONTEXT_BYTES, ChildClock, DeviceClock, HostClock, clock_for
 from pipelines.trial.usage import Usage
 from workloads.api import Device
 from workloads.errors import UnsupportedHere
@@ -159,6 +159,7 @@ def accelerator(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     answer("synchronize", None)
     answer("reset_peak_memory_stats", None)
     answer("max_memory_allocated", 7)
+    answer("max_memory_reserved", 20)
     answer("memory_stats", {"num_ooms": 0})
     monkeypatch.setattr(torch, "Event", StandInEvent)
     monkeypatch.setattr(StandInEvent, "created", 0)
@@ -200,6 +201,18 @@ def test_device_memory_is_the_allocators(accelerator: list[str]) -> None:
     clock.reset_peak()
     assert (clock.peak_bytes(), clock.memory_stats(), clock.peak_since_start) == (7, {"num_ooms": 0}, False)
     assert "reset_peak_memory_stats" in accelerator
+
+
+def test_the_peak_of_a_device_outlives_the_warm_up_in_which_graphs_allocate(accelerator: list[str]) -> None:
+    clock = DeviceClock("cuda", events=1)
+    clock.forget_warm_up()
+    assert "reset_peak_memory_stats" not in accelerator
+
+
+def test_a_process_takes_what_is_reserved_and_its_context_from_others(accelerator: list[str]) -> None:
+    clock = DeviceClock("cuda", events=1)
+    assert clock.held() == {"peak_reserved_bytes": 20.0}
+    assert clock.taken_bytes() == 20 + CONTEXT_BYTES
 
 
 def test_a_fake_device_works_on_while_the_host_goes_ahead() -> None:
