@@ -20,7 +20,8 @@ from pathlib import Path
 
 from pipelines.store.records import Kind
 
-VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "", "TRITON_CACHE_DIR": "triton"}
+"""Where torch.compile and Triton keep what they compile, and the part of a process's folder that is theirs."""
 
 FOUND_ON_DISK = ("cache_hits", "cache_misses")
 """Counters of compiled code found or missed: of timing trials, because a counting trial starts with nothing.
@@ -37,7 +38,7 @@ def shared_folder(cache_dir: Path, torch_version: str, device_name: str, code: s
 def compile_cache(
     kind: Kind, shared: Path, own: Path, anew: bool = False, draw: int | None = None
 ) -> Iterator[None]:
-    """Point torch.compile at a folder of this process, filled and kept as its kind of trial asks.
+    """Point torch.compile and Triton at a folder of this process, filled and kept as its kind of trial asks.
 
     `draw` is what autotuned code is kept apart by in timing trials; None: it is compiled once for all.
     """
@@ -46,14 +47,15 @@ def compile_cache(
     own.mkdir(parents=True, exist_ok=True)
     if kind is not Kind.COUNTING and not anew:
         link_files(shared, own)
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = str(own)
+    before = {name: os.environ.get(name) for name in VARIABLES}
+    os.environ.update({name: str(own / part) for name, part in VARIABLES.items()})
     try:
         yield
         if (drawn or kind in (Kind.COUNTING, Kind.EVIDENCE)) and not anew:
             link_files(own, shared)
     finally:
-        os.environ.pop(VARIABLE) if before is None else os.environ.update({VARIABLE: before})
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
         shutil.rmtree(own, ignore_errors=True)
 
 

@@ -13,13 +13,18 @@ from pipelines.execution import launch
 from pipelines.execution.pack import PackRun
 from pipelines.plan import plan
 from pipelines.store.records import Kind, Manifest, SweepFolder, read_record
-from pipelines.trial.compile_cache import VARIABLE, compile_cache, link_files, shared_folder
+from pipelines.trial.compile_cache import VARIABLES, compile_cache, link_files, shared_folder
 from pipelines.trial.environment import can_compile
 from workloads.api import Device
 
 
 def files(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def inside(own: Path) -> dict[str, str]:
+    """Where a process with this folder has its compilers keep what they compile."""
+    return {"TORCHINDUCTOR_CACHE_DIR": f"{own}", "TRITON_CACHE_DIR": f"{own}/triton"}
 
 
 @pytest.fixture
@@ -43,7 +48,7 @@ def test_what_a_trial_finds_and_what_it_leaves(
 ) -> None:
     own = tmp_path / "own"
     with compile_cache(kind, shared, own):
-        assert os.environ[VARIABLE] == str(own)
+        assert {name: os.environ[name] for name in VARIABLES} == inside(own)
         assert files(own) == found
         (own / "cd").mkdir()
         (own / "cd" / "new.so").write_text("new")
@@ -64,7 +69,7 @@ def test_autotuned_code_is_kept_for_the_trials_of_one_draw_and_no_other(tmp_path
 def test_an_arm_that_compiles_anew_neither_takes_nor_leaves(tmp_path: Path, shared: Path, kind: Kind) -> None:
     own = tmp_path / "own"
     with compile_cache(kind, shared, own, anew=True):
-        assert os.environ[VARIABLE] == str(own)
+        assert {name: os.environ[name] for name in VARIABLES} == inside(own)
         assert files(own) == {}
         (own / "new.so").write_text("new")
     assert files(shared) == {"ab/kernel.so": "compiled"}
@@ -83,12 +88,14 @@ def test_a_file_that_a_timing_trial_replaces_stays_as_it_was_for_the_others(
 def test_a_trial_that_fails_leaves_nothing_and_the_environment_as_it_was(
     tmp_path: Path, shared: Path, monkeypatch
 ) -> None:
-    monkeypatch.setenv(VARIABLE, "before")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "before")
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
     with pytest.raises(RuntimeError), compile_cache(Kind.COUNTING, shared, tmp_path / "own"):
         (tmp_path / "own" / "torn.so").write_text("to")
         raise RuntimeError
     assert files(shared) == {"ab/kernel.so": "compiled"}
-    assert os.environ[VARIABLE] == "before"
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "before"
+    assert "TRITON_CACHE_DIR" not in os.environ
 
 
 def test_files_are_copied_where_they_cannot_be_linked(

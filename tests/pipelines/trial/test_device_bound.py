@@ -1,4 +1,4 @@
-"""Arms that never wait for their device: they launch until its queue is full, and only then run at its speed."""
+"""Arms that never wait for their device launch until its queue is full, and only then run at its speed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUEUE = 1024
 """Launches that CUDA takes before it makes the host wait."""
 
 SHAPES = list(itertools.product((20, 60, 200), (3_000, 5_000), (1.2, 2.0, 6.0)))
-"""Launches an iteration, host time of one in ns, and device time as a multiple of it: all bound by the device."""
+"""Launches an iteration, host time of one in ns, and device time as a multiple of it."""
 
 
 def region(

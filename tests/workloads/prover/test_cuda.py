@@ -1,12 +1,6 @@
-"""Paths that need a CUDA device, and the Triton kernels, which its interpreter can also run without one."""
+"""Paths that need a CUDA device; what the Triton kernels do without one stands in kernels/test_triton.py."""
 
 from __future__ import annotations
-
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,41 +13,6 @@ from workloads.prover.config import ProverConfig
 from workloads.prover.workload import Prover
 
 on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
-
-KERNELS = """
-import sys
-sys.path.insert(0, {folder!r})
-import torch
-import test_resolution as resolution
-from workloads.prover.data.generator import generate
-from workloads.prover.kernels.native import activate as on_cpu
-from workloads.prover.kernels.triton_trunk import activate
-
-rows = [torch.randn(5, 40), *(torch.randn(40) for _ in range(3)), torch.randn(5, 40)]
-fused, native = (run(*rows[:4], rows[4].clone())[0] for run in (activate, on_cpu))
-assert torch.allclose(fused, native, atol=1e-5)
-for name, size in (("kinship", 2), ("countries", 30)):
-    kb = resolution.KnowledgeBase.build(generate(name, size, 0, 0.2, 0))
-    resolver = resolution.resolver_of(kb)
-    cases = resolution.walks(resolver, [tuple(fact) for fact in kb.facts.tolist()], 2, seed=1)[:8]
-    for path in ({{}}, {{"policy_rows": "ragged", "index_dtype": "int32"}}):
-        wrong = resolution.against_oracle(kb, cases, {{"expand_kernel": "triton", **path}}, resolver)
-        assert wrong == [], (name, path, wrong)
-"""
-
-
-def test_triton_kernels_make_the_oracles_lists_in_its_interpreter():
-    if importlib.util.find_spec("triton") is None:
-        pytest.skip("Triton is not installed here")
-    code = KERNELS.format(folder=str(Path(__file__).with_name("maths")))
-    found = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert found.returncode == 0, found.stderr[-2000:]
 
 
 @pytest.fixture

@@ -17,11 +17,24 @@ from workloads.probe1d.maths.buckets import Bucket
 from workloads.probe1d.maths.event_sums import Sums
 from workloads.probe1d.maths.precision import Precision
 
-BLOCK_P, BLOCK_K = 16, 64
+BLOCK_P = {torch.float32: 16, torch.float64: 8}
+"""Pairs of a program by the type of their terms: float64 has half as many, or registers would spill."""
+BLOCK_K = 64
 KINDS = {"hessian": (0, 5), "loss": (1, 6)}
 
 
 @triton.jit
+def _log1p(t):
+    """log(1 + t) for t in [0, 1] to the last digits: rounding in 1 + t is undone by what it left of t [1].
+
+    [1] Hewlett-Packard, HP-15C Advanced Functions Handbook (W. Kahan), 1982
+    """
+    u = 1.0 + t
+    kept = u - 1.0
+    return tl.where(kept == 0.0, t, tl.log(u) * (t / tl.where(kept == 0.0, 1.0, kept)))
+
+
+@triton.jit(do_not_specialize=["pairs", "width"])  # or each kind of count would compile a kernel of its own
 def _sums(
     x_ptr,
     weight_ptr,
@@ -69,7 +82,7 @@ def _sums(
         a1 += tl.sum(sx, 1).to(SUMS)
         a2 += tl.sum(sx * x, 1).to(SUMS)
         if KIND == 1:
-            loss += tl.sum((tl.maximum(eta, 0.0) - tl.log(r)) * count, 1).to(SUMS)
+            loss += tl.sum((tl.maximum(eta, 0.0) + _log1p(t)) * count, 1).to(SUMS)
     tl.store(out_ptr + pair, m0, mask=inside)
     tl.store(out_ptr + pairs + pair, m1, mask=inside)
     tl.store(out_ptr + 2 * pairs + pair, a0, mask=inside)
@@ -91,10 +104,11 @@ class TritonKernel:
     def __call__(self, bucket: Bucket, row: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
         """See BucketKernel."""
         number, size = KINDS[kind]
+        block = BLOCK_P[self.precision.compute]
         classes = b.shape[1]
         pairs = (row if classes == 1 else row.repeat_interleave(classes)).contiguous()
         out = torch.empty((size, pairs.numel()), dtype=self.precision.sums, device=b.device)
-        _sums[(triton.cdiv(pairs.numel(), BLOCK_P),)](  # pyright: ignore[reportIndexIssue]
+        _sums[(triton.cdiv(pairs.numel(), block),)](  # pyright: ignore[reportIndexIssue]
             bucket.x,
             bucket.x if bucket.weight is None else bucket.weight,
             pairs,
@@ -107,7 +121,7 @@ class TritonKernel:
             WEIGHTED=bucket.weight is not None,
             COMPUTE=_TYPES[self.precision.compute],
             SUMS=_TYPES[self.precision.sums],
-            P=BLOCK_P,
+            P=block,
             K=BLOCK_K,
         )
         self.counts.add("fused_launches")

@@ -1,0 +1,81 @@
+"""The CUDA kernel without a GPU: its sums in Triton's interpreter, and its code for three kinds of GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import triton.language as tl
+from triton_targets import ARCHITECTURES, build, interpreted
+
+from workloads.probe1d.kernels.triton_kernel import BLOCK_K, BLOCK_P, _sums
+
+HERE = Path(__file__).parent
+
+DEFINITION = """
+import test_kernels as kernels
+from workloads.probe1d.counters import Counts
+from workloads.probe1d.kernels.triton_kernel import TritonKernel
+from workloads.probe1d.maths.precision import PRECISIONS
+
+for precision in ("f32", "f64", "block"):
+    kernel = TritonKernel(PRECISIONS[precision], Counts())
+    for shape in (*kernels.SHAPES, (2, 4, 1), (17, 65, 1)):
+        for weighted in (False, True):
+            compute = PRECISIONS[precision].compute
+            bucket, row, b, w, expected = kernels.bucket_and_pairs(*shape, weighted, compute)
+            for kind, sums in (("loss", expected), ("hessian", expected[:5])):
+                off = kernels.worst(kernel(bucket, row, b, w, kind), sums)
+                assert off < kernels.BOUND[precision], (precision, shape, weighted, kind, off)
+"""
+
+TAIL = """
+import numpy as np
+import torch
+from workloads.probe1d.counters import Counts
+from workloads.probe1d.kernels.triton_kernel import TritonKernel
+from workloads.probe1d.maths.buckets import Bucket
+from workloads.probe1d.maths.precision import PRECISIONS
+
+b = torch.tensor([[-6.0], [-12.0], [-17.0], [-30.0]])
+found = TritonKernel(PRECISIONS["f32"], Counts())(
+    Bucket(0, 4, torch.zeros(4, 16)), torch.arange(4), b, torch.zeros(4, 1), "loss"
+)[5]
+np.testing.assert_allclose(found, 16 * np.log1p(np.exp(b.double())), rtol=1e-6)
+"""
+
+
+@pytest.mark.workloads
+def test_the_interpreted_kernel_gives_the_sums_of_the_definition() -> None:
+    interpreted(DEFINITION, HERE)
+
+
+@pytest.mark.workloads
+def test_small_losses_keep_their_digits() -> None:
+    # The logarithm of a rounded 1 + exp(-12) is wrong by one part in a hundred.
+    interpreted(TAIL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize("types", [("float32", "float32"), ("float64", "float64"), ("float32", "float64")])
+def test_the_kernel_compiles_without_spilling(
+    types: tuple[str, str], kind: int, architecture: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    compute, sums = types
+    pointer = {"float32": "*fp32", "float64": "*fp64"}
+    arguments = {
+        **dict.fromkeys(("x_ptr", "weight_ptr"), pointer[compute]),
+        **dict.fromkeys(("b_ptr", "w_ptr", "out_ptr"), pointer[sums]),
+        "row_ptr": "*i64",
+        "pairs": "i32",
+        "width": "i32",
+    }
+    constants = {"KIND": kind, "WEIGHTED": True, "COMPUTE": getattr(tl, compute), "SUMS": getattr(tl, sums)}
+    block = BLOCK_P[getattr(torch, compute)]
+    built = build(_sums, arguments, {**constants, "P": block, "K": BLOCK_K}, architecture)
+    assert built.spilled == 0
+    assert built.shared <= 48 * 1024

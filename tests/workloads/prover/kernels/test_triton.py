@@ -1,0 +1,91 @@
+"""The CUDA kernels without a GPU: results in Triton's interpreter, and code for three kinds of GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from triton_targets import ARCHITECTURES, build, interpreted
+
+from workloads.prover.data.knowledge import ATOMS
+from workloads.prover.kernels.triton_expand import PLACES, SLOTS, _expand
+from workloads.prover.kernels.triton_trunk import _activate
+from workloads.prover.maths.packing import CAP
+
+MATHS = Path(__file__).parents[1] / "maths"
+
+TRUNK = """
+import torch
+from workloads.prover.kernels.native import activate as on_cpu
+from workloads.prover.kernels.triton_trunk import activate
+
+for width in (1, 40, 128):
+    torch.manual_seed(width)
+    rows = [torch.randn(5, width), *(torch.randn(width) for _ in range(3)), torch.randn(5, width)]
+    fused, native = (run(*rows[:4], rows[4].clone())[0] for run in (activate, on_cpu))
+    assert torch.allclose(fused, native, atol=1e-5), width
+"""
+
+EXPANSION = """
+import test_resolution as resolution
+from workloads.prover.data.generator import generate
+
+for name, size in (("kinship", 2), ("countries", 30)):
+    kb = resolution.KnowledgeBase.build(generate(name, size, 0, 0.2, 0))
+    resolver = resolution.resolver_of(kb)
+    cases = resolution.walks(resolver, [tuple(fact) for fact in kb.facts.tolist()], 2, seed=1)[:8]
+    for path in ({}, {"policy_rows": "ragged", "index_dtype": "int32"}):
+        wrong = resolution.against_oracle(kb, cases, {"expand_kernel": "triton", **path}, resolver)
+        assert wrong == [], (name, path, wrong)
+"""
+
+
+@pytest.mark.workloads
+def test_an_interpreted_layer_is_that_of_the_cpu() -> None:
+    interpreted(TRUNK)
+
+
+@pytest.mark.workloads
+def test_interpreted_expansion_makes_the_oracles_lists() -> None:
+    interpreted(EXPANSION, MATHS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("products", ["fp32", "bf16"])
+def test_a_layer_compiles_without_spilling(
+    products: str, architecture: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    arguments = {
+        **dict.fromkeys(("product_ptr", "next_ptr"), f"*{products}"),
+        **dict.fromkeys(("bias_ptr", "scale_ptr", "shift_ptr", "x_ptr"), "*fp32"),
+        "width": "i32",
+        "eps": "fp32",
+    }
+    built = build(_activate, arguments, {"RESIDUAL": True, "W": 256}, architecture)
+    assert (built.spilled, built.shared <= 48 * 1024) == (0, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("index", ["i32", "i64"])
+def test_expansion_compiles_and_spills_two_values_at_most(
+    index: str, architecture: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    constants = {"A": ATOMS, "PLACE_COUNT": CAP, "S": SLOTS, "P": PLACES}
+    others = {
+        **dict.fromkeys(("current_ptr", "excluded_ptr", "states_ptr"), f"*{index}"),
+        **dict.fromkeys(("mask_ptr", "proof_ptr", "overflow_ptr"), "*i8"),
+        "done_ptr": "*i1",
+        "multiplier": "i64",
+    }
+    arguments = {
+        name: others.get(name, "*i64" if name.endswith("_ptr") else "i32")
+        for name in _expand.arg_names
+        if name not in constants
+    }
+    built = build(_expand, arguments, constants, architecture)
+    assert built.spilled <= 16
+    assert built.shared <= 48 * 1024
