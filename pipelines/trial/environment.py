@@ -74,9 +74,13 @@ def facts() -> dict[str, Any]:
 
 
 def comparison_keys(device: Device) -> dict[str, str]:
-    """What records must share to be compared: the device's model, torch and driver."""
-    driver = gpus.driver_version() if device.type == "cuda" else None
-    return {"device": device.name, "torch": torch_build().version, "driver": driver or ""}
+    """What records must share to be compared: the device's model and power limit, torch and driver."""
+    keys = {"device": device.name, "torch": torch_build().version, "driver": ""}
+    if device.type != "cuda":
+        return keys
+    limit = next((gpu.power_limit_w for gpu in gpus.visible()), None)  # boards of one name differ in it
+    told = {} if limit is None else {"power_limit": f"{limit:.0f} W"}
+    return {**keys, "driver": gpus.driver_version() or "", **told}
 
 
 def device_facts(kind: str = "auto") -> Device:

@@ -26,6 +26,7 @@ _REASONS = {
     0x80: "power brake",
     0x100: "display clocks",
 }
+_COMPUTE_MODES = {0: "shared", 2: "prohibited", 3: "one process"}
 # A power cap is what a heavy kernel meets by itself; these come from outside the measured code.
 DISTURBING = frozenset(
     {"hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake"}
@@ -40,6 +41,7 @@ class Gpu:
     ----------
     capability : None where it could not be asked
     throttle : reasons why clocks are not at their highest
+    ecc, persistence, compute_mode : settings of the administrator that change times or who may use it
     thermal_ns : time since the driver was loaded in which heat lowered the clocks
     processes, foreign : compute processes on it, and those that belong to somebody else
     """
@@ -55,6 +57,9 @@ class Gpu:
     power_w: float | None = None
     power_limit_w: float | None = None
     throttle: tuple[str, ...] = ()
+    ecc: bool | None = None
+    persistence: bool | None = None
+    compute_mode: str | None = None
     thermal_ns: int | None = None
     processes: int = 0
     foreign: int = 0
@@ -173,11 +178,20 @@ def _describe(nvml: ModuleType, handle: Any) -> Gpu:
         temperature_c=_ask(nvml, nvml.nvmlDeviceGetTemperature, whole, nvml.NVML_TEMPERATURE_GPU),
         power_w=None if power is None else power / 1000,
         power_limit_w=None if limit is None else limit / 1000,
+        ecc=_first_as_bool(_ask(nvml, nvml.nvmlDeviceGetEccMode, whole)),
+        persistence=_first_as_bool(_ask(nvml, nvml.nvmlDeviceGetPersistenceMode, whole)),
+        compute_mode=_COMPUTE_MODES.get(_ask(nvml, nvml.nvmlDeviceGetComputeMode, whole)),
         throttle=_throttle_reasons(nvml, whole),
         thermal_ns=None if heat is None else int(heat.violationTime),
         processes=len(pids),
         foreign=len(foreign_processes(pids)),
     )
+
+
+def _first_as_bool(mode: Any) -> bool | None:
+    """Whether a mode is on; of a pair the current one, not the one after the next restart."""
+    first = mode[0] if isinstance(mode, (list, tuple)) else mode
+    return None if first is None else bool(first)
 
 
 def _throttle_reasons(nvml: ModuleType, handle: Any) -> tuple[str, ...]:

@@ -85,6 +85,9 @@ class FakeNvml(types.ModuleType):
         known = {
             "nvmlDeviceGetName": "name",
             "nvmlDeviceGetUUID": "uuid",
+            "nvmlDeviceGetEccMode": "ecc",
+            "nvmlDeviceGetPersistenceMode": "persistence",
+            "nvmlDeviceGetComputeMode": "compute_mode",
             "nvmlDeviceGetCudaComputeCapability": "capability",
             "nvmlDeviceGetCurrentClocksEventReasons": "reasons",
             "nvmlDeviceGetCurrentClocksThrottleReasons": "older_reasons",
@@ -256,6 +259,20 @@ def test_throttle_reasons_are_named_by_drivers_old_and_new(nvml: Any, question: 
     nvml(H100 | {question: 0x1 | 0x40, "heat": 5, "power": 350_500})
     (gpu,) = gpus.visible()
     assert (gpu.throttle, gpu.thermal_ns, gpu.power_w) == (("idle", "hardware thermal slowdown"), 5, 350.5)
+
+
+def test_settings_of_the_administrator_are_told(nvml: Any) -> None:
+    nvml(H100 | {"ecc": [1, 0], "persistence": 0, "compute_mode": 3})
+    (gpu,) = gpus.visible()
+    assert (gpu.ecc, gpu.persistence, gpu.compute_mode) == (True, False, "one process")
+
+
+def test_boards_of_one_name_with_other_power_limits_are_two_devices(nvml: Any, cuda_build: None) -> None:
+    limits = []
+    for milliwatts in (500_000, 700_000):
+        nvml(H100 | {"power_limit": milliwatts})
+        limits.append(comparison_keys(device_facts())["power_limit"])
+    assert limits == ["500 W", "700 W"]
 
 
 def test_what_a_gpu_does_not_answer_is_none(nvml: Any) -> None:
