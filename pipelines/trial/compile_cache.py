@@ -21,7 +21,7 @@ from pathlib import Path
 from pipelines.store.records import Kind
 
 VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "", "TRITON_CACHE_DIR": "triton"}
-"""Where torch.compile and Triton keep what they compile, and the part of a process's folder that is theirs."""
+"""Where torch.compile and Triton keep compiled code, and which part of a process's folder is theirs."""
 
 FOUND_ON_DISK = ("cache_hits", "cache_misses")
 """Counters of compiled code found or missed: of timing trials, because a counting trial starts with nothing.

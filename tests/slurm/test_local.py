@@ -51,7 +51,8 @@ def test_jobs_end_with_a_state_and_their_output_in_their_log(tmp_path: Path) -> 
 def test_no_more_jobs_run_at_once_than_there_are_slots(tmp_path: Path) -> None:
     executor = LocalExecutor(2, ["0", "1"])
     wait = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)"
-    code = f"import os; os.chdir({str(tmp_path)!r}); print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True)\n{wait}"
+    shown = "print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True)"
+    code = f"import os; os.chdir({str(tmp_path)!r}); {shown}\n{wait}"
     executor.submit([python(f"j{i}", code, tmp_path) for i in range(3)])
     logs = [tmp_path / f"j{i}" / "log.txt" for i in range(2)]
     states = until(executor, lambda _: all(log.read_text() for log in logs))

@@ -68,9 +68,8 @@ def _assembler(ptx: str, architecture: int) -> str:
 
 def interpreted(code: str, *folders: Path) -> None:
     """Run code in a process whose kernels are interpreted, with `folders` of tests to import from."""
-    path = os.pathsep.join(
-        map(str, (ROOT, ROOT / "tests" / "support", *folders, *filter(None, [os.environ.get("PYTHONPATH")])))
-    )
+    found = os.environ.get("PYTHONPATH", "")
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "tests" / "support", *folders, *filter(None, [found]))))
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
