@@ -1,9 +1,11 @@
 """Does a loop say the same of a toggle as a script and as a class? Five loops through both doors.
 
-    python tests/benchmarks/table_doors.py [--rounds 8] [--folder FOLDER]
+    python tests/benchmarks/table_doors.py [--rounds 8] [--toggles amp,optimizer] [--folder FOLDER]
+        [measure.iterations=20 ...]
 
 Both doors train the same model on the same rows; each is one sweep. Prints an effect's interval through
-either door and whether the two overlap. Finished sweeps in the folder are read again and not measured again.
+either door and whether the two overlap. Further overrides are those of every sweep; finished sweeps in the
+folder are read again and not measured again.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +85,7 @@ model, rows = built("{name}")
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for epoch in range(1000):
     for batch in DataLoader(rows, 32, shuffle=True, drop_last=True):
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=False)
         value = loss(model, *batch)
         value.backward()
         optimizer.step()
@@ -104,7 +106,8 @@ class Config:
 
 class Loop(Training):
     Config = Config
-    toggles = shared_toggles("amp", "compile", "optimizer", "num_workers")
+    plain = {"keep": ("off", "default")}
+    toggles = shared_toggles("amp", "compile", "optimizer", "num_workers", compile=plain)
 
     def build(self, config, levels, context):
         model, rows = built(config.loop)
@@ -141,14 +144,15 @@ def write(folder: Path) -> None:
         (folder / f"{name}.py").write_text(SCRIPT.format(name=name))
 
 
-def measured(folder: Path, name: str, door: str, rounds: int) -> dict[str, Interval]:
+def measured(
+    folder: Path, name: str, door: str, levels: Mapping[str, str], measure: Sequence[str]
+) -> dict[str, Interval]:
     """The effects of a loop's levels through one door."""
     workload = {
         "script": ("workload=script", f"workload.path={name}.py"),
         "class": ("workload=classes:Loop", f"workload.loop={name}"),
     }[door]
-    axes = (f"axes.{toggle}=[{level}]" for toggle, level in LEVELS.items())
-    measure = (f"measure.rounds={rounds}", "measure.iterations=40", "measure.warmup_max=60")
+    axes = (f"axes.{toggle}=[{level}]" for toggle, level in levels.items())
     subprocess.run(
         [*(sys.executable, "-m", "perfsweep", "sweep"), *workload, f"name={name}-{door}", *axes, *measure],
         cwd=folder,
@@ -169,13 +173,16 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("overrides", nargs="*", default=["measure.iterations=40", "measure.warmup_max=60"])
+    parser.add_argument("--toggles", default=",".join(LEVELS))
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "doors")
     options = parser.parse_args()
-    folder = options.folder.resolve()
+    folder, measure = options.folder.resolve(), [f"measure.rounds={options.rounds}", *options.overrides]
+    levels = {toggle: LEVELS[toggle] for toggle in options.toggles.split(",")}
     write(folder)
     for name in LOOPS:
-        script, loop = (measured(folder, name, door, options.rounds) for door in ("script", "class"))
-        for toggle, level in LEVELS.items():
+        script, loop = (measured(folder, name, door, levels, measure) for door in ("script", "class"))
+        for toggle, level in levels.items():
             verdict = "overlap" if script[toggle].overlaps(loop[toggle]) else "APART"
             print(
                 f"{name:13} {toggle + '=' + level:20} {script[toggle]}   {loop[toggle]}   {verdict}",
