@@ -1,7 +1,7 @@
 """Does a loop say the same of a toggle as a script and as a class? Five loops through both doors.
 
-    python tests/benchmarks/table_doors.py [--rounds 8] [--toggles amp,optimizer] [--clock wall] [--folder FOLDER]
-        [measure.iterations=20 ...]
+    python tests/benchmarks/table_doors.py [--rounds 8] [--toggles amp,optimizer] [--clock wall]
+        [--folder FOLDER] [measure.iterations=20 ...]
 
 Both doors train the same model on the same rows; each is one sweep. Prints an effect's interval through
 either door and whether the two overlap. Further overrides are those of every sweep; finished sweeps in the
