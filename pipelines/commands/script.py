@@ -100,8 +100,8 @@ def _lines(path: str, seen: Seen, parting: Parting | None, toggles: Sequence[Tog
         yield f"  leaves      threads that do not end: {', '.join(seen['threads'])}; make them daemons"
     obstacles: Mapping[str, str] = sight["obstacles"]
     yield f"  can act     {', '.join(_able(toggles, obstacles)) or 'no toggle'}"
-    for name, why in obstacles.items():
-        yield f"  cannot act  {name}: {why}"
+    for why, names in _by_reason(obstacles).items():
+        yield f"  cannot act  {', '.join(names)}: {why}"
 
 
 def _units(number: float, unit: str) -> str:
@@ -145,6 +145,14 @@ def _able(toggles: Sequence[Toggle], obstacles: Mapping[str, str]) -> Iterator[s
         able = [level for level in levels if f"{toggle.name}={level}" not in obstacles]
         if toggle.name not in obstacles and able:
             yield f"{toggle.name} ({', '.join(able)})"
+
+
+def _by_reason(obstacles: Mapping[str, str]) -> dict[str, list[str]]:
+    """Toggles and levels that cannot act, those of one reason together."""
+    names: dict[str, list[str]] = {}
+    for name, why in obstacles.items():
+        names.setdefault(why, []).append(name)
+    return names
 
 
 def _show_next(console: Console, overrides: Sequence[str]) -> None:

@@ -91,6 +91,8 @@ def spelled_out(command: str, arguments: Sequence[str]) -> list[str]:
     groups = {argument.partition("=")[0] for argument in arguments}
     if command == "sweep" and workload != names.DEFAULT_WORKLOAD and "sweep" not in groups:
         spelled.append(_default_sweep(own))
+    if own.asked and "name" not in groups and "name" in _parts(command):
+        spelled.append(f"name='{own.title}-${{sweep.name}}'")
     if command == "tune" and "tune" not in groups and _exists(f"tune/{own.name}.yaml"):
         spelled.append(f"tune={own.name}")
     return spelled
@@ -140,6 +142,12 @@ def _composed(text: str) -> str:
     escaped = re.sub(r"(\\*)'", r"\1\1\'", text)
     trailing = len(escaped) - len(escaped.rstrip("\\"))
     return f"'{escaped}{chr(92) * trailing}'"
+
+
+def _parts(command: str) -> list[str]:
+    from pipelines.config import types  # brings Hydra along
+
+    return types.parts(command)
 
 
 def _default_sweep(own: Outside) -> str:

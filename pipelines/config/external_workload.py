@@ -62,6 +62,11 @@ class Outside:
         return re.sub(r"\W+", ".", self.asked or self.name).strip(".")
 
     @property
+    def title(self) -> str:
+        """What folders of sweeps begin with: the YAML's name, as several may measure one program."""
+        return re.sub(r"[^\w.-]+", "-", self.file.stem.lower()) if self.file else ""
+
+    @property
     def default_sweep(self) -> str | None:
         """The first named sweep."""
         return next(iter(self.sweeps), None)
@@ -135,6 +140,12 @@ class Outside:
 
     def _spelled_out(self, name: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """A sweep without the short form, in which `toggles` lists what is varied, one at a time."""
+        if isinstance(values.get("toggles"), Mapping) and "designs" not in values:
+            raise ConfigError(
+                f"{self.file}: sweeps.{name} measures nothing: a mapping of toggles sets levels of every"
+                " arm. List what to measure, {toggles: [amp, compile]}, or which levels of it, {designs:"
+                " [{kind: one_at_a_time, levels: {amp: [bf16]}}]}"
+            )
         if not isinstance(values.get("toggles"), list):
             return values
         if "designs" in values:

@@ -375,9 +375,9 @@ def judge_seeds(
         name for name in names if name in bounds
     ]
     if not metrics:
-        return ParityResult(
-            ParityVerdict.UNCHECKED, parity, reason="no check is on a number that seeds could be compared by"
-        )
+        remedy = f"; a margin for one is stated as bounds: {{{names[0]}: 0.05}}" if names else ""
+        reason = f"no check is on a number that seeds could be compared by{remedy}"
+        return ParityResult(ParityVerdict.UNCHECKED, parity, reason=reason)
     margins = {name: bounds.get(name, SEED_MARGIN) for name in metrics}
     return _over_seeds({name: _paired(reference, arm, name, margins[name]) for name in metrics})
 

@@ -60,5 +60,10 @@ def choose_clock(trials: Sequence[Conditions]) -> ClockChoice:
     reason = f"others had the cores of {displaced} of {len(trials)} timing trials for too long"
     if not busy:
         return ClockChoice(Clock.CPU, f"{reason}, and every arm computes in one thread", alone=True)
-    more = f" and {len(busy) - 1} more arms" if len(busy) > 1 else ""
-    return ClockChoice(Clock.WALL, f"{reason}; {busy[0]}{more} use more than one thread, or wait")
+    others = len(busy) - 1
+    why = (
+        f"and {others} more use more than one thread, or wait"
+        if others
+        else "uses more than one thread, or waits"
+    )
+    return ClockChoice(Clock.WALL, f"{reason}; {busy[0]} {why}")

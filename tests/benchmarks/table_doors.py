@@ -1,9 +1,12 @@
 """Does a loop say the same of a toggle as a script and as a class? Five loops through both doors.
 
-    python tests/benchmarks/table_doors.py [--rounds 8] [--folder FOLDER]
+    python tests/benchmarks/table_doors.py [--rounds 8] [--toggles amp,optimizer] [--clock wall]
+        [--folder FOLDER] [measure.iterations=20 ...]
 
 Both doors train the same model on the same rows; each is one sweep. Prints an effect's interval through
-either door and whether the two overlap. Finished sweeps in the folder are read again and not measured again.
+either door and whether the two overlap. Further overrides are those of every sweep; finished sweeps in the
+folder are read again and not measured again. CPU time tells nothing of worker processes, and more than wall
+time where others have the cores.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +86,7 @@ model, rows = built("{name}")
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for epoch in range(1000):
     for batch in DataLoader(rows, 32, shuffle=True, drop_last=True):
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=False)
         value = loss(model, *batch)
         value.backward()
         optimizer.step()
@@ -104,7 +107,8 @@ class Config:
 
 class Loop(Training):
     Config = Config
-    toggles = shared_toggles("amp", "compile", "optimizer", "num_workers")
+    plain = {"keep": ("off", "default")}
+    toggles = shared_toggles("amp", "compile", "optimizer", "num_workers", compile=plain)
 
     def build(self, config, levels, context):
         model, rows = built(config.loop)
@@ -141,14 +145,13 @@ def write(folder: Path) -> None:
         (folder / f"{name}.py").write_text(SCRIPT.format(name=name))
 
 
-def measured(folder: Path, name: str, door: str, rounds: int) -> dict[str, Interval]:
-    """The effects of a loop's levels through one door."""
+def measured(folder: Path, name: str, door: str, levels: Mapping[str, str], measure: Sequence[str]) -> Path:
+    """The folder of a loop's sweep through one door, with its tables."""
     workload = {
         "script": ("workload=script", f"workload.path={name}.py"),
         "class": ("workload=classes:Loop", f"workload.loop={name}"),
     }[door]
-    axes = (f"axes.{toggle}=[{level}]" for toggle, level in LEVELS.items())
-    measure = (f"measure.rounds={rounds}", "measure.iterations=40", "measure.warmup_max=60")
+    axes = (f"axes.{toggle}=[{level}]" for toggle, level in levels.items())
     subprocess.run(
         [*(sys.executable, "-m", "perfsweep", "sweep"), *workload, f"name={name}-{door}", *axes, *measure],
         cwd=folder,
@@ -156,26 +159,32 @@ def measured(folder: Path, name: str, door: str, rounds: int) -> dict[str, Inter
         stdout=subprocess.DEVNULL,
         check=True,
     )
-    return dict(effects(folder / "runs" / f"{name}-{door}"))
+    return folder / "runs" / f"{name}-{door}"
 
 
-def effects(runs: Path) -> Iterator[tuple[str, Interval]]:
-    """The effects that a sweep's table holds."""
+def effects(runs: Path, clock: str) -> Iterator[tuple[str, Interval]]:
+    """The effects that a sweep's table holds, by one of its clocks."""
+    names = tuple(f"{clock}_{one}" for one in ("ratio", "low", "high"))
     for row in pl.read_parquet(runs / "tables" / "effects.parquet").iter_rows(named=True):
-        yield row["toggle"], Interval(*(100 * (row[one] - 1) for one in ("ratio", "low", "high")))
+        yield row["toggle"], Interval(*(100 * (row[one] - 1) for one in names))
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("overrides", nargs="*", default=["measure.iterations=40", "measure.warmup_max=60"])
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
+    parser.add_argument("--toggles", default=",".join(LEVELS))
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "doors")
     options = parser.parse_args()
-    folder = options.folder.resolve()
+    folder, measure = options.folder.resolve(), [f"measure.rounds={options.rounds}", *options.overrides]
+    levels = {toggle: LEVELS[toggle] for toggle in options.toggles.split(",")}
     write(folder)
     for name in LOOPS:
-        script, loop = (measured(folder, name, door, options.rounds) for door in ("script", "class"))
-        for toggle, level in LEVELS.items():
+        sweeps = [measured(folder, name, door, levels, measure) for door in ("script", "class")]
+        script, loop = (dict(effects(sweep, options.clock)) for sweep in sweeps)
+        for toggle, level in levels.items():
             verdict = "overlap" if script[toggle].overlaps(loop[toggle]) else "APART"
             print(
                 f"{name:13} {toggle + '=' + level:20} {script[toggle]}   {loop[toggle]}   {verdict}",

@@ -83,8 +83,8 @@ class UserFiles:
         where = self._line(sys._getframe(1))
         message = (
             f"{where} wants to {verb} {name}: every trial would, and what lies there is yours. Point it at a"
-            " folder of the trial's own, {scratch} in workload.args (such as --out_dir={scratch}), or allow"
-            " it with workload.writes=allow"
+            " folder of the trial's own, {scratch} in its arguments (such as --out_dir={scratch}), or"
+            " allow it with workload.writes=allow, for `perfsweep script` --writes=allow"
         )
         self.refused.setdefault(message)
         raise WriteRefused(message)

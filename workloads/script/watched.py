@@ -7,9 +7,11 @@ arm. None of them is a forward hook: those break a script's own `torch.compile`.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from types import FrameType
 from typing import Any
 from weakref import WeakSet
 
@@ -68,7 +70,7 @@ class Watched:
         self.fruitless: Callable[[], None] = _go_on
         self.copies_losses = False
         self._loss: Tensor | None = None
-        self._inside_step = 0
+        self._step: FrameType | None = None
         self._inside_module = False
         self._rows = _Rows()
         self._inputs = _Rows()
@@ -135,9 +137,10 @@ class Watched:
         _replace(undo, Optimizer, "__init__", watched)
 
     def _before_update(self, one: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        self._inside_step += 1
-        if self._inside_step > 1:
+        caller = sys._getframe(1)
+        if self._step is not None and _called_from(self._step, caller):
             return None  # a class whose step calls its parent's
+        self._step = caller  # not a count, which would stay raised where a step raises: no hook is told of it
         if one not in self.optimizers:
             self.optimizers.append(one)
         if self._looking and _closure_of(args, kwargs) is not None:
@@ -167,9 +170,9 @@ class Watched:
         return (args[0], told, *args[2:]), rest
 
     def _after_update(self, one: Optimizer, args: Any, kwargs: Any) -> None:
-        self._inside_step -= 1
-        if self._inside_step:
+        if sys._getframe(1) is not self._step:
             return
+        self._step = None
         self.counts["optimizer_steps"] += 1
         for tell in self.after_update:
             tell(one)
@@ -280,6 +283,14 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
 
 
 def _go_on() -> None: ...
+
+
+def _called_from(outer: FrameType, inner: FrameType) -> bool:
+    """Whether the function of one frame, still running, is what led to the other."""
+    frame = inner.f_back
+    while frame is not None and frame is not outer:
+        frame = frame.f_back
+    return frame is outer
 
 
 def _closure_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -17,6 +17,7 @@ from pipelines.store.records import Manifest, SweepFolder
 QUIET = Conditions("naive", displaced=False, alone=True)
 CROWDED = Conditions("naive", displaced=True, alone=True)
 THREADED = Conditions("workers=2", displaced=False, alone=False)
+SLEEPING = Conditions("sleep=1", displaced=False, alone=False)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,8 @@ THREADED = Conditions("workers=2", displaced=False, alone=False)
         ([QUIET] * 8, Clock.WALL, ""),
         ([QUIET] * 7 + [CROWDED], Clock.WALL, ""),
         ([QUIET] * 6 + [CROWDED] * 2, Clock.CPU, "others had the cores of 2 of 8 timing trials"),
-        ([CROWDED] * 7 + [THREADED], Clock.WALL, "workers=2"),
+        ([CROWDED] * 7 + [THREADED], Clock.WALL, "workers=2 uses more than one thread, or waits"),
+        ([CROWDED] * 7 + [SLEEPING, THREADED], Clock.WALL, "sleep=1 and 1 more use more than one thread"),
         ([], Clock.WALL, ""),
     ],
 )

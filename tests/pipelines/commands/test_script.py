@@ -157,7 +157,7 @@ SEEN = {
         "models": {"Net": 1_000_000},
         "unit": "example",
         "refused": [],
-        "obstacles": {"amp=fp16": "needs CUDA", "sdpa": "calls no attention"},
+        "obstacles": {"amp=fp16": "needs CUDA", "sdpa": "calls no attention", "pin_memory": "needs CUDA"},
     },
 }
 TOGGLES = tuple(
@@ -169,7 +169,7 @@ TOGGLES = tuple(
 def test_toggles_that_can_act_and_those_that_cannot_are_told_apart() -> None:
     told = "\n".join(command._lines("train.py", Seen(SEEN, Evidence()), None, TOGGLES))
     assert "can act     amp (bf16), tf32 (on)" in told
-    assert "cannot act  amp=fp16: needs CUDA" in told
+    assert "cannot act  amp=fp16, pin_memory: needs CUDA" in told
     assert "cannot act  sdpa: calls no attention" in told
     assert "3 an iteration by 2 Adam, after 3 backward" in told
     assert "2 ms an iteration" in told

@@ -80,6 +80,21 @@ def test_a_list_of_toggles_is_short_for_one_at_a_time(folder: Path) -> None:
     assert [(effect.toggle, effect.level) for effect in manifest.effects] == [("flash", "on")]
 
 
+@pytest.mark.parametrize(
+    ("file", "more", "name"),
+    [
+        ("Small model.yaml", (), "small-model-quick"),
+        ("train.yaml", ("sweep=full",), "train-full"),
+        ("train.yaml", ("name=mine",), "mine"),
+    ],
+)
+def test_folders_are_named_after_the_file_as_several_may_measure_one_script(
+    folder: Path, file: str, more: tuple[str, ...], name: str
+) -> None:
+    (folder / "mine" / file).write_text(YAML)
+    assert planned(f"workload=script:mine/{file}", *more).name == name
+
+
 def test_toggles_are_the_same_after_the_manifests_json(folder: Path) -> None:
     _, config = plan.load_workload(planned("workload=script:mine/train.yaml").workload)
     again = json.loads(json.dumps(asdict(config)))
@@ -99,6 +114,7 @@ def test_toggles_are_the_same_after_the_manifests_json(folder: Path) -> None:
         ("sweeps: 3", "sweeps must be a mapping"),
         ("sweeps: {q: [amp]}", r"sweeps\.q must be a mapping"),
         ("sweeps: {q: {mesure: {}}}", r"sweeps\.q\.mesure is unknown; did you mean measure?"),
+        ("sweeps: {q: {toggles: {amp: bf16}}}", r"sweeps\.q measures nothing.*\{toggles: \[amp, compile\]\}"),
         ("sweeps: {q: {toggles: [a], designs: []}}", r"sweeps\.q has both designs and a list of toggles"),
     ],
 )

@@ -106,6 +106,13 @@ def test_the_bound_of_a_stochastic_level_is_its_margin() -> None:
     )
 
 
+def test_tensors_are_no_metric_until_a_margin_is_stated_and_the_reason_says_how() -> None:
+    before, after = ([Evidence({"losses": np.array([x, x])}) for x in xs] for xs in ((2.0, 2.1), (2.1, 2.0)))
+    result = judge_seeds(before, after, (Check("losses"),), Parity.STOCHASTIC, {})
+    assert result.verdict is ParityVerdict.UNCHECKED
+    assert result.reason.endswith("a margin for one is stated as bounds: {losses: 0.05}")
+
+
 def test_one_broken_seed_is_different() -> None:
     result = judge_seeds(
         seeds(2.0, 2.1, 1.9), seeds(2.0, math.nan, 1.9), STOCHASTIC_CHECKS, Parity.STOCHASTIC, {}

@@ -67,7 +67,12 @@ OWN: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     ("", "", {"persistent_workers": "on"}, "combine it with toggles.num_workers"),
     ("", "", {"channels_last": "on"}, "has no convolution over images"),
-    ("", "", {"grad_checkpointing": "on"}, "name one with workload.blocks, classes that it repeats: Block"),
+    (
+        "",
+        "",
+        {"grad_checkpointing": "on"},
+        "train.py repeats Block: name one to recompute with workload.blocks",
+    ),
     ("", "", {"grad_checkpointing": "on", "blocks": "Layer"}, "has no module of the class Layer"),
     (
         "optimizer.zero_grad()",
@@ -155,7 +160,7 @@ def test_obstacles_name_what_cannot_act_and_leave_out_what_can(tmp_path: Path) -
     with driven(IMAGES, tmp_path, 1) as workload:
         found = obstacles(workload.scene)
     assert found["zero_grad=zero"] == "train.py zeroes its gradients itself"
-    assert found["num_workers"] == "train.py makes no DataLoader before its first mark"
+    assert found["num_workers"] == "train.py makes no DataLoader before its first iteration ends"
     assert "CUDA" in found["pin_memory"]
     assert (
         not {"amp", "compile", "compile=default", "optimizer", "channels_last", "zero_grad=none", "gc"}

@@ -61,6 +61,31 @@ optimizer = Own(net.parameters(), lr=0.1)
     assert counts(start(write(loop(head=head))), 3)["optimizer_steps"] == 3
 
 
+FAILING = """
+class Own(torch.optim.SGD):
+    failures = 2
+    def step(self, closure=None):
+        Own.failures -= 1
+        if Own.failures >= 0:
+            raise FloatingPointError("an update that diverges")
+        return super().step(closure)
+optimizer = Own(net.parameters(), lr=0.1)
+"""
+CAUGHT = """
+    optimizer.zero_grad()
+    (net(torch.randn(8, 4)) ** 2).mean().backward()
+    try:
+        optimizer.step()
+    except FloatingPointError:
+        pass
+"""
+
+
+def test_an_update_that_raised_is_none_and_those_after_it_are(start: Start, write: Write) -> None:
+    found = counts(start(write(loop(head=FAILING, step=CAUGHT)), seconds=20.0), 3)
+    assert found["optimizer_steps"] == 3
+
+
 def test_every_fourth_end_may_be_one(start: Start, write: Write) -> None:
     assert counts(start(write(loop()), every=4), 2)["optimizer_steps"] == 8
 

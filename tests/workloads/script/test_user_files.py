@@ -56,7 +56,7 @@ def test_it_is_refused_with_file_line_and_remedy(folder: Path, how: str) -> None
     text = f"HERE = {str(folder)!r}\n{WRITES[how]}\n{LOOP}"
     (folder / "train.py").write_text(text)
     before = content(folder)
-    remedy = r"train.py:2 wants to .*\{scratch\}.*workload.writes=allow"
+    remedy = r"train.py:2 wants to .*\{scratch\}.*workload.writes=allow.* --writes=allow"
     with pytest.raises(WriteRefused, match=remedy), started(folder, text):
         pass
     assert content(folder) == before

@@ -35,5 +35,5 @@ class Change:
     late_obstacle: Callable[[Scene, LevelValue], str | None] = never
 
 
-NO_MODULE = "calls no module with parameters before its first mark"
+NO_MODULE = "calls no module with parameters before its first iteration ends"
 """Why a change of modules cannot act."""

@@ -43,7 +43,7 @@ def obstacle(name: str, scene: Scene, level: LevelValue) -> str | None:
     """Why the option `name` cannot act."""
     loaders = scene.loaders
     if not loaders.asked:
-        return "makes no DataLoader before its first mark"
+        return "makes no DataLoader before its first iteration ends"
     if name in OF_WORKERS and not loaders.workers_somewhere():
         return "has loaders without workers; combine it with toggles.num_workers"
     value = _value(level)

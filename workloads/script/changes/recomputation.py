@@ -21,11 +21,9 @@ def obstacle(scene: Scene, level: LevelValue) -> str | None:
         return NO_MODULE
     if any(True for module in scene.modules for _ in _blocks(module, scene.blocks)):
         return None
-    candidates = ", ".join(_repeated(scene)) or "none"
-    asked = (
-        f"has no module of the class {scene.blocks}" if scene.blocks else "is not told what its blocks are"
-    )
-    return f"{asked}; name one with workload.blocks, classes that it repeats: {candidates}"
+    missing = f"has no module of the class {scene.blocks}; it " if scene.blocks else ""
+    candidates = ", ".join(_repeated(scene)) or "no class of modules"
+    return f"{missing}repeats {candidates}: name one to recompute with workload.blocks"
 
 
 def begin(scene: Scene, level: LevelValue) -> None:
