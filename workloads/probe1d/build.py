@@ -27,7 +27,14 @@ from workloads.probe1d.maths.event_sums import BucketKernel, CompiledKernel, Eag
 from workloads.probe1d.maths.ill_conditioned import ill_conditioned
 from workloads.probe1d.maths.levenberg_marquardt import LATE, NAIVE, DampingRules
 from workloads.probe1d.maths.levenberg_marquardt_solver import DampingOptions, LevenbergMarquardtSolver
-from workloads.probe1d.maths.newton import DECREMENT_TOL, FLOAT32_MARGIN, NewtonRules, NewtonSolver
+from workloads.probe1d.maths.newton import (
+    DECREMENT_TOL,
+    FLOAT32_MARGIN,
+    NewtonRules,
+    NewtonSolver,
+    Step,
+    torch_step,
+)
 from workloads.probe1d.maths.pass_log import DeviceLog, WaitingLog
 from workloads.probe1d.maths.pass_timing import NoHook
 from workloads.probe1d.maths.polish import Polisher
@@ -214,10 +221,10 @@ class Builder:
     def _compressed(self, train: PreparedRows) -> PreparedRows:
         """Nodes in place of events. Nodes are few, so they are summed in float64."""
         assert train.layout is not None
-        layout = compress_layout(train.layout, train.constants.count, self.choices.compress)
+        layout, bins = compress_layout(train.layout, train.constants.count, self.choices.compress)
         self.counts.add("nodes", layout.padded)
         evaluator = self._bucket_evaluator(layout, PRECISIONS["f64"], train.x)
-        return dataclasses.replace(train, layout=layout, evaluator=evaluator, slots=layout.slots)
+        return dataclasses.replace(train, layout=layout, evaluator=evaluator, slots=layout.slots, bins=bins)
 
     def _chunker(self, x: Csr, classes: int) -> Chunker:
         """How an arm walks over events stored by row."""
@@ -330,7 +337,16 @@ class Builder:
             reach=rows.reach(),
             least=rows.least() if choices.label_free else None,
             ill_conditioned=ill_conditioned(rows.constants),
+            step=self._step(rows.x.values.device.type),
         )
+
+    def _step(self, device: str) -> Step:
+        """How the solver moves on from the sums: beside the CPU's hand-written kernel in one loop as well."""
+        if not self.choices.fused_kernel or device != "cpu":
+            return torch_step
+        from workloads.probe1d.kernels.native_step import NativeStep
+
+        return NativeStep()
 
     def _margin(self) -> float:
         """Share of the tolerance at which lanes stop, so that certification rarely fails."""
@@ -359,7 +375,9 @@ class Builder:
         sums = train.constants if choices.label_free else constants(train.x, train.labels, train.grid)
         rows = dataclasses.replace(train, constants=sums, evaluator=evaluator, layout=layout)
         polisher = Polisher(sums, lambda: _ranked(layout, train.x), kernel, solution, self.counts, rules)
-        return Certifier(rows, polisher, solution, self.counts, rules)
+        # Nodes of rounded events say nothing of the events.
+        nodes = prepared.solving if layout is train.layout and choices.compress else None
+        return Certifier(rows, polisher, solution, self.counts, rules, nodes)
 
     def _exact_layout(self, train: PreparedRows) -> Layout | None:
         """The layout of events as they are stored: the arm's own unless that rounds float64 values."""

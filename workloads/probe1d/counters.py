@@ -28,6 +28,7 @@ NAMES = (
     "halvings",
     "tail_steps",
     "polished_pairs",
+    "pairs_certified_on_nodes",
     "unsolved_pairs",
     "lambda_max",
     "lambda_max_dead",
