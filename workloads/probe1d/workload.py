@@ -17,7 +17,8 @@ from workloads.api import Context, Evidence, Levels, Work, Workload
 from workloads.errors import ConfigError
 from workloads.job_passes import JobOfPasses
 from workloads.probe1d import evidence as judging
-from workloads.probe1d.build import CACHE_BYTES, Builder, Choices
+from workloads.probe1d.build import CACHE_BYTES, Builder
+from workloads.probe1d.choices import Choices
 from workloads.probe1d.claims import CLAIMS
 from workloads.probe1d.config import SAMPLE_WIDTH, Probe1DConfig
 from workloads.probe1d.counters import Counts

@@ -1,4 +1,4 @@
-"""The solver's step and the certificate's verdict on the CPU: one loop over pairs in place of one per operator."""
+"""The solver's step and the certificate's verdict on the CPU: one loop over pairs, not one per operator."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from workloads.probe1d.maths.blocks import Block
 from workloads.probe1d.maths.derivatives import EventSums
 from workloads.probe1d.maths.newton import Limits, NewtonRules, NewtonState, StepResult
 from workloads.probe1d.maths.pass_log import PassFacts
+from workloads.probe1d.maths.sum_errors import SumErrors
 
 SOURCE = Path(__file__).with_name("newton_step.cpp")
 _SUMS = ("m0", "m1", "a0", "a1", "a2")
@@ -45,8 +46,12 @@ class _Tally(ctypes.Structure):
     _fields_ = [(name, ctypes.c_double) for name in _TALLY]
 
 
+class _Errors(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("zeroth", "first", "second")]
+
+
 class NativeStep:
-    """See `newton.torch_step` and `certify.torch_verdict`, whose results these are."""
+    """What `newton.torch_step` and `Certifier` do operator by operator."""
 
     def __init__(self) -> None:
         self.library = library(SOURCE, "fused_kernel=on")
@@ -77,19 +82,22 @@ class NativeStep:
         block: Block,
         parameters: tuple[Tensor, Tensor],
         sums: EventSums,
+        off: SumErrors,
         least: Tensor,
         rules: NewtonRules,
         trusted: float,
     ) -> tuple[Tensor, Tensor]:
-        """Scaled gradient of each pair, and whether it is at its optimum, [R, c]."""
+        """Scaled gradient of each pair, what it may be `off` by included, and whether it passes, [R, c]."""
         limits = Limits(block.scale, None, least)
         b, w = (part.contiguous() for part in parameters)
         pairs, kept = _pairs(block, sums, limits, b.shape)
+        errors = [part.expand(b.shape).contiguous() for part in vars(off).values()]
         gmax, passed = torch.empty_like(b), torch.empty_like(b, dtype=torch.bool)
         self.library.certify_pairs(
             ctypes.byref(pairs),
             ctypes.c_void_p(b.data_ptr()),
             ctypes.c_void_p(w.data_ptr()),
+            ctypes.byref(_Errors(*(part.data_ptr() for part in errors))),
             ctypes.byref(_rules(rules, block, limits)),
             ctypes.c_double(trusted),
             ctypes.c_int64(b.numel()),
@@ -104,9 +112,7 @@ def _scalar(value: float) -> Tensor:
     return torch.tensor(value, dtype=torch.float64)
 
 
-def _pairs(
-    block: Block, sums: EventSums, limits: Limits, shape: torch.Size
-) -> tuple[_Pairs, list[Tensor]]:
+def _pairs(block: Block, sums: EventSums, limits: Limits, shape: torch.Size) -> tuple[_Pairs, list[Tensor]]:
     """Pointers to one value per pair, and the tensors that must outlive them."""
     given = [getattr(sums, name) for name in _SUMS] + [getattr(block, name) for name in _CONSTANTS]
     # What a pass does without is never looked at; any address will do.

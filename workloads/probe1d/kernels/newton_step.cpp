@@ -19,6 +19,11 @@ struct Rules {
     int64_t tails, pays, foresees;
 };
 
+// By how much means over rows may be off: see maths/sum_errors.
+struct Errors {
+    const double *zeroth, *first, *second;
+};
+
 // Sums over events and constants of each pair.
 struct Pairs {
     const double *m0, *m1, *a0, *a1, *a2;
@@ -61,7 +66,7 @@ inline double newton_decrement(double g0, double g1, double h0, double h1, doubl
     return (h2 * g0 * g0 - 2 * h1 * g0 * g1 + h0 * g1 * g1) / det / 2;
 }
 
-inline Gradient combine(const Pairs& p, const Rules& rules, int64_t i, double b, double w) {
+inline Gradient combine(const Pairs& p, const Rules& rules, int64_t i, double b, double w, double off0, double off1) {
     const double unit = 1.0 / rules.rows, mu = sigmoid(b), mu0 = smaller(mu, BELOW_ONE), s0 = mu0 * (1 - mu0);
     Gradient g;
     g.g0 = (p.m0[i] + p.zeros[i] * mu0 - p.positives[i]) * unit + rules.ridge * (b - p.prior[i]);
@@ -69,12 +74,12 @@ inline Gradient combine(const Pairs& p, const Rules& rules, int64_t i, double b,
     g.h0 = (p.a0[i] + p.zeros[i] * s0) * unit + rules.ridge;
     g.h1 = p.a1[i] * unit;
     g.h2 = p.a2[i] * unit + rules.ridge;
-    g.gmax = larger(std::fabs(g.g0), std::fabs(g.g1) / p.scale[i]);
+    g.gmax = larger(std::fabs(g.g0) + off0, (std::fabs(g.g1) + off1) / p.scale[i]);
     g.separable = (p.hits[i] == 0) | (p.hits[i] == p.count[i]) ? 1.0 : 0.0;
     // Padding slots are zero rows that the sums hold and `zeros` leaves out; they are no non-zeros.
     const double padding = rules.rows - p.zeros[i] - p.count[i];
     const double wrong = std::fabs(p.m0[i] - padding * mu - p.hits[i]) * unit;
-    const bool short_tail = (wrong <= rules.tail_loss) | (std::fabs(g.g1) <= rules.tol * p.least[i]);
+    const bool short_tail = (wrong <= rules.tail_loss - off0) | (std::fabs(g.g1) + off1 <= rules.tol * p.least[i]);
     g.paid = (rules.pays == 0) | (g.separable == 0) | short_tail ? 1.0 : 0.0;
     return g;
 }
@@ -92,7 +97,7 @@ inline void judge(const Pairs& p, const State& s, const Rules& rules, int64_t fi
 #pragma omp simd
     for (int k = 0; k < size; ++k) {
         const int64_t i = first + k;
-        const Gradient g = combine(p, rules, i, s.b[i], s.w[i]);
+        const Gradient g = combine(p, rules, i, s.b[i], s.w[i], 0.0, 0.0);
         // Downhill slopes along the last step, where it began and where it led: a line search without losses.
         const double before = s.g0[i] * s.db[i] + s.g1[i] * s.dw[i], along = g.g0 * s.db[i] + g.g1 * s.dw[i];
         const bool small = newton_decrement(g.g0, g.g1, g.h0, g.h1, g.h2) <= rules.decrement;
@@ -208,19 +213,23 @@ void newton_step(const Pairs* pairs, const State* state, const Rules* rules, int
 }
 
 // Scaled gradient of each pair, and whether it is at its optimum: see maths/certify. `trusted` is a share of the diagonal.
-void certify_pairs(const Pairs* pairs, const double* b, const double* w, const Rules* rules, double trusted, int64_t number,
-                   double* gmax, uint8_t* passed) {
+void certify_pairs(const Pairs* pairs, const double* b, const double* w, const Errors* errors, const Rules* rules,
+                   double trusted, int64_t number, double* gmax, uint8_t* passed) {
     for (int64_t first = 0; first < number; first += TILE) {
         const int size = static_cast<int>(std::min<int64_t>(TILE, number - first));
         double fine[TILE];
 #pragma omp simd
         for (int k = 0; k < size; ++k) {
             const int64_t i = first + k;
-            const Gradient g = combine(*pairs, *rules, i, b[i], w[i]);
-            const bool known = g.h0 * g.h2 - g.h1 * g.h1 > trusted * g.h0 * g.h2;
-            const bool small = newton_decrement(g.g0, g.g1, g.h0, g.h1, g.h2) <= rules->decrement;
+            const double off0 = errors->zeroth[i], off1 = errors->first[i], scale = pairs->scale[i];
+            const Gradient g = combine(*pairs, *rules, i, b[i], w[i], off0, off1);
+            const double h0 = g.h0 - off0 - off1 / scale, h2 = g.h2 - errors->second[i] - off1 * scale;
+            const bool known = (h0 > 0) & (h0 * h2 - g.h1 * g.h1 > trusted * h0 * h2);
+            const double own = larger(newton_decrement(g.g0, g.g1, h0, g.h1, h2), 0.0);
+            const double error = larger(newton_decrement(off0, -off1, h0, std::fabs(g.h1), h2), 0.0);
+            const double root = std::sqrt(own) + std::sqrt(error);
             gmax[i] = g.gmax;
-            fine[k] = (g.gmax <= rules->tol) & known & small & (g.paid != 0) ? 1.0 : 0.0;
+            fine[k] = (g.gmax <= rules->tol) & known & (root * root <= rules->decrement) & (g.paid != 0) ? 1.0 : 0.0;
         }
         for (int k = 0; k < size; ++k) passed[first + k] = fine[k] != 0;
     }

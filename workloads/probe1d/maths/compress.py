@@ -1,7 +1,7 @@
 """Certified compression: the events of a bin become two Gauss nodes that keep its first four moments.
 
 Only the smooth sums over events are approximated; counts and label sums stay exact. What is solved on nodes
-is certified on all events afterwards, so compression can cost time but not correctness.
+is certified by a bound of what these miss, or on all events, so compression cannot cost correctness.
 
 Two-point Gauss quadrature: with central moments s2, s3 of a bin of c events around its mean m, the nodes are
 m + t for the roots t1 < t2 of t^2 - (s3/s2) t - s2 = 0, with weights c t2/(t2 - t1) and -c t1/(t2 - t1).
@@ -31,7 +31,7 @@ class Bins:
     """The bins of the compressed ranks, those from `first` on; float64 [l, bins] each, zero where exact.
 
     `mid` and `half` span a bin's events; `load` is what two Gauss nodes miss at most of the integral of a
-    function whose fourth derivative is one: see `quadrature_error`.
+    function whose fourth derivative is one: see `sum_errors`.
     """
 
     first: int
@@ -55,7 +55,9 @@ def compress_layout(layout: Layout, counts: Tensor, bins: int) -> tuple[Layout, 
             buckets.append(_with_unit_weights(bucket.first, stop, bucket.x[: stop - bucket.first], counts))
         if bucket.last > first:
             start = max(bucket.first, first)
-            x, weight, *part = gauss_nodes(bucket.x[start - bucket.first :], counts[start : bucket.last], bins)
+            x, weight, *part = gauss_nodes(
+                bucket.x[start - bucket.first :], counts[start : bucket.last], bins
+            )
             buckets.append(Bucket(start, bucket.last, x, weight))
             parts.append(part)
     empty = counts.new_zeros((0, bins), dtype=torch.float64)

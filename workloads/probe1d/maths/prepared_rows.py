@@ -69,6 +69,13 @@ class PreparedRows:
             )
         return found
 
+    def positive(self) -> Tensor:
+        """Latents without a value below zero, bool [L], latents in this order; by latent only."""
+        found = torch.ones(self.x.latents, dtype=torch.bool, device=self.x.values.device)
+        for bucket in self.layout.buckets if self.layout else ():
+            found[bucket.first : bucket.last] = bucket.x.amin(1) >= 0
+        return found
+
     def block(self, columns: Tensor, dtype: torch.dtype, flat: bool = False) -> Block:
         """The block of all latents by the classes at `columns`."""
         return make_block(self.constants, columns, self.slots, dtype, flat=flat)

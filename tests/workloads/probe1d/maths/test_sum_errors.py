@@ -1,4 +1,4 @@
-"""What nodes miss stays within its bound, so a pair certified on nodes is certified on its events."""
+"""What nodes miss and float32 rounds stays within bounds: pairs certified by them are at their optimum."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import pytest
 import torch
 from scipy.special import expit
 
+from workloads.probe1d.counters import Counts
 from workloads.probe1d.maths import compress
 from workloads.probe1d.maths.buckets import Bucket, Layout
-from workloads.probe1d.maths.quadrature_error import SumErrors
+from workloads.probe1d.maths.derivatives import EventSums
+from workloads.probe1d.maths.event_sums import EagerKernel
+from workloads.probe1d.maths.precision import PRECISIONS
+from workloads.probe1d.maths.sum_errors import SumErrors
 
 BINS = 8
 ROUNDING = 1e-10
@@ -46,7 +50,7 @@ def missed_and_bound(seed, negative, spread):
     assert bucket.weight is not None
     whole = sums(x[row], np.arange(500) < counts[row, None], b, w)
     few = sums(bucket.x.numpy()[row], bucket.weight.numpy()[row], b, w)
-    found = SumErrors.of(bins, torch.from_numpy(row), torch.from_numpy(b), torch.from_numpy(w))
+    found = SumErrors.of_nodes(bins, torch.from_numpy(row), torch.from_numpy(b), torch.from_numpy(w))
     bound = [part.squeeze(1).numpy() for part in (found.zeroth, found.first, found.second)]
     return np.abs(whole - few), np.stack([bound[number] for number in (0, 0, 1, 1, 2)]), np.abs(whole)
 
@@ -68,9 +72,35 @@ def test_nodes_that_lose_the_third_moment_break_the_bound(monkeypatch):
     assert any((missed > bound).any() for missed, bound, _ in (missed_and_bound(*case) for case in CASES))
 
 
+def rounded_and_bound(precision, spoil=1.0):
+    """Error of the float32 sums of a kernel, times `spoil`, and its bound, [5, P]."""
+    x, _, row, b, w = (torch.from_numpy(part) for part in events(0, negative=True, spread=1.0))
+    x = x.float().double()
+    kernel = EagerKernel(PRECISIONS[precision], Counts())
+    found = kernel(Bucket(0, 3, x.float()), row, b.float(), w.float(), "hessian")
+    m0, m1, a0, a1, a2 = (spoil * part.double() for part in found)
+    reach, positive = x.abs().amax(1)[row, None], torch.zeros(120, 1, dtype=torch.bool)
+    of = EventSums(m0=m0, m1=m1, a0=a0, a1=a1, a2=a2)
+    off = SumErrors.of_rounding(of, b, w, reach, torch.full_like(b, 500), positive)
+    exact = sums(x[row].numpy(), np.ones((120, 500)), b.numpy(), w.numpy())
+    error = np.abs(torch.cat([m0, a0, m1, a1, a2], 1).T.numpy() - exact)
+    return error, torch.cat([off.zeroth, off.zeroth, off.first, off.first, off.second], 1).T.numpy()
+
+
+@pytest.mark.parametrize("precision", ["f32", "block"])
+def test_float32_sums_are_within_their_bound(precision):
+    error, bound = rounded_and_bound(precision)
+    assert (error <= bound).all()
+
+
+def test_sums_off_by_a_thousandth_break_the_bound():
+    error, bound = rounded_and_bound("f32", spoil=1.001)
+    assert (error > bound).any()
+
+
 def test_most_pairs_are_certified_on_nodes_and_all_hold_on_their_events(solve):
     levels = {"solver": "newton", "compress": 16, "slab_size": "all", "precision": "f64"}
     certified = solve(levels, data="test", metrics=False)
     counters = certified.counters()
-    assert counters["pairs_certified_on_nodes"] > 0.5 * certified.progress()
+    assert counters["pairs_certified_by_bound"] > 0.5 * certified.progress()
     assert certified.evidence().numbers["max_gradient"] <= 1.01e-6
