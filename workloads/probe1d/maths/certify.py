@@ -1,4 +1,4 @@
-"""The last word on every pair: gradient and Newton decrement on all events, errors included, then polishing."""
+"""The last word on every pair: gradient and decrement on all events, errors included, then polishing."""
 
 from __future__ import annotations
 
