@@ -39,7 +39,7 @@ class Probe1D(JobOfPasses, Workload):
 
     For those who probe sparse autoencoders: its coefficients and losses say which latent tells which class
     apart. It gains by doing per latent what a loop does per pair, by solving instead of descending, and by
-    certifying each pair in float64, so that nothing runs for a fixed number of steps.
+    certifying each pair, so that nothing runs for a fixed number of steps.
 
     A job solves the grid of pairs; an iteration is the preparation, a slab pass or a slab's metrics.
 
