@@ -1,4 +1,4 @@
-"""From levels to paths: every choice of an arm is read here, once, and nowhere else."""
+"""From the choices of an arm to its paths."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from workloads.api import Levels
-from workloads.errors import ConfigError
+from workloads.probe1d.choices import Choices
 from workloads.probe1d.config import Probe1DConfig
 from workloads.probe1d.counters import Counts
 from workloads.probe1d.data.problem import Constants, Csr, Labels, ProbeData, constants, rms_scale
@@ -25,9 +24,14 @@ from workloads.probe1d.maths.confusion import ScannedConfusion, SearchedConfusio
 from workloads.probe1d.maths.derivatives import Evaluator
 from workloads.probe1d.maths.event_sums import BucketKernel, CompiledKernel, EagerKernel
 from workloads.probe1d.maths.ill_conditioned import ill_conditioned
-from workloads.probe1d.maths.levenberg_marquardt import LATE, NAIVE, DampingRules
 from workloads.probe1d.maths.levenberg_marquardt_solver import DampingOptions, LevenbergMarquardtSolver
-from workloads.probe1d.maths.newton import DECREMENT_TOL, FLOAT32_MARGIN, NewtonRules, NewtonSolver
+from workloads.probe1d.maths.newton import (
+    DECREMENT_TOL,
+    FLOAT32_MARGIN,
+    NewtonRules,
+    NewtonSolver,
+    torch_step,
+)
 from workloads.probe1d.maths.pass_log import DeviceLog, WaitingLog
 from workloads.probe1d.maths.pass_timing import NoHook
 from workloads.probe1d.maths.polish import Polisher
@@ -39,117 +43,14 @@ from workloads.probe1d.maths.solution import Solution
 from workloads.probe1d.maths.sums_by_latent import CscEvaluator
 from workloads.probe1d.maths.sums_by_row import LabelFreeCsr, LabelledCsr
 
+if TYPE_CHECKING:
+    from workloads.probe1d.kernels.native_step import NativeStep
+
 CACHE_BYTES = 2**21
 """Second-level cache of one core that chunk_events=auto fills; 2 MiB is common on servers."""
 GPU_CHUNK_EVENTS = 2**22
 NODE_TOL = 0.1
 """Share of the tolerance to which pairs are solved on nodes: what is left to the nodes' own error."""
-STATE_ARRAYS = 35
-"""Arrays of [L, slab] that the report-time solver keeps at once."""
-CHUNK_ARRAYS = 12
-"""Arrays of [chunk, slab] that one chunk of a pass needs at once."""
-
-
-@dataclass(frozen=True)
-class Choices:
-    """How an arm solves: names follow the toggles."""
-
-    solver: str
-    skip_zero_grad: str
-    cache_row_idx: bool
-    cast_once: bool
-    chunk_events: int | str
-    slab_size: int | str
-    freeze_failed: int
-    active_set: str
-    timing_hook: str
-    no_sync_log: bool
-    precision: Precision
-    label_free: bool
-    csc_layout: bool
-    compile: bool
-    fused_kernel: bool
-    scaled_stop: bool
-    warm_start: str
-    tail_steps: bool
-    qx_stat: str
-    compress: int
-    confusion_search: bool
-
-    @classmethod
-    def of(cls, levels: Levels) -> Choices:
-        """The choices of a complete, legal set of levels."""
-        on = {name: value == "on" for name, value in levels.items()}
-        chunk, slab = levels["chunk_events"], levels["slab_size"]
-        return cls(
-            solver=str(levels["solver"]),
-            skip_zero_grad=str(levels["skip_zero_grad"]),
-            cache_row_idx=on["cache_row_idx"],
-            cast_once=on["cast_once"],
-            chunk_events="auto" if chunk == "auto" else int(chunk),
-            slab_size="all" if slab == "all" else int(slab),
-            freeze_failed=int(levels["freeze_failed"]),
-            active_set=str(levels["active_set"]),
-            timing_hook=str(levels["timing_hook"]),
-            no_sync_log=on["no_sync_log"],
-            precision=PRECISIONS[str(levels["precision"])],
-            label_free=on["label_free"],
-            csc_layout=on["csc_layout"],
-            compile=on["compile"],
-            fused_kernel=on["fused_kernel"],
-            scaled_stop=levels["consistent_stop"] == "scaled",
-            warm_start=str(levels["warm_start"]),
-            tail_steps=on["tail_steps"],
-            qx_stat=str(levels["qx_stat"]),
-            compress=int(levels["compress"]),
-            confusion_search=on["confusion_search"],
-        )
-
-    def rules(self, config: Probe1DConfig) -> DampingRules:
-        """Constants of the naive or the late form, with the configured number of passes."""
-        rules = LATE if self.solver == "late" else NAIVE
-        return rules if config.max_iter is None else dataclasses.replace(rules, max_iter=config.max_iter)
-
-    def slab_width(self, classes: int) -> int:
-        """Classes of a slab; a slab wider than the grid means all of it."""
-        return classes if self.slab_size == "all" else min(int(self.slab_size), classes)
-
-    def chunk_limit(self, cache_bytes: int, classes: int) -> int:
-        """Events of a chunk; `auto` keeps one chunk's temporaries in a cache of that size."""
-        if self.chunk_events != "auto":
-            return int(self.chunk_events)
-        per_event = CHUNK_ARRAYS * self.slab_width(classes) * self.precision.compute.itemsize
-        return max(1024, cache_bytes // per_event)
-
-    def slab_bytes(self, latents: int, classes: int, chunk: int) -> int:
-        """Memory of one slab beside the data: state and, by row, the temporaries of one chunk."""
-        width = self.slab_width(classes)
-        state = STATE_ARRAYS * latents * width * self.precision.sums.itemsize
-        return state + (
-            0 if self.csc_layout else CHUNK_ARRAYS * chunk * width * self.precision.compute.itemsize
-        )
-
-    def check_memory(self, budget: int | None, latents: int, classes: int, chunk: int) -> None:
-        """Refuse a slab that does not fit.
-
-        Raises
-        ------
-        ConfigError
-            The slab needs more than `budget` bytes; the message names the widest slab that fits.
-        """
-        needed = self.slab_bytes(latents, classes, chunk)
-        if budget is None or needed <= budget:
-            return
-        fits = int(self.slab_width(classes) * budget / needed)
-        advice = (
-            f"toggles.slab_size={fits} would fit"
-            if fits
-            else "not even one class fits: raise workload.memory_mb"
-        )
-        raise ConfigError(
-            f"toggles.slab_size={self.slab_size} needs {needed / 2**20:.1f} MiB for {latents} latents and the"
-            f" budget is {budget / 2**20:.1f} MiB (workload.memory_mb); {advice}"
-        )
 
 
 @dataclass(frozen=True)
@@ -214,10 +115,10 @@ class Builder:
     def _compressed(self, train: PreparedRows) -> PreparedRows:
         """Nodes in place of events. Nodes are few, so they are summed in float64."""
         assert train.layout is not None
-        layout = compress_layout(train.layout, train.constants.count, self.choices.compress)
+        layout, bins = compress_layout(train.layout, train.constants.count, self.choices.compress)
         self.counts.add("nodes", layout.padded)
         evaluator = self._bucket_evaluator(layout, PRECISIONS["f64"], train.x)
-        return dataclasses.replace(train, layout=layout, evaluator=evaluator, slots=layout.slots)
+        return dataclasses.replace(train, layout=layout, evaluator=evaluator, slots=layout.slots, bins=bins)
 
     def _chunker(self, x: Csr, classes: int) -> Chunker:
         """How an arm walks over events stored by row."""
@@ -330,7 +231,16 @@ class Builder:
             reach=rows.reach(),
             least=rows.least() if choices.label_free else None,
             ill_conditioned=ill_conditioned(rows.constants),
+            step=self._native_step(rows.x.values.device.type) or torch_step,
         )
+
+    def _native_step(self, device: str) -> NativeStep | None:
+        """Step and verdict in one loop each: part of the CPU's hand-written kernel."""
+        if not self.choices.fused_kernel or device != "cpu":
+            return None
+        from workloads.probe1d.kernels.native_step import NativeStep
+
+        return NativeStep()
 
     def _margin(self) -> float:
         """Share of the tolerance at which lanes stop, so that certification rarely fails."""
@@ -359,7 +269,23 @@ class Builder:
         sums = train.constants if choices.label_free else constants(train.x, train.labels, train.grid)
         rows = dataclasses.replace(train, constants=sums, evaluator=evaluator, layout=layout)
         polisher = Polisher(sums, lambda: _ranked(layout, train.x), kernel, solution, self.counts, rules)
-        return Certifier(rows, polisher, solution, self.counts, rules)
+        cheap = self._cheap(prepared) if layout is train.layout else None
+        native = self._native_step(train.x.values.device.type)
+        verdict = None if native is None else native.verdict
+        return Certifier(rows, polisher, solution, self.counts, rules, cheap, verdict)
+
+    def _cheap(self, prepared: Prepared) -> PreparedRows | None:
+        """Sums that certify most pairs at less cost than float64: of nodes, or of events in float32."""
+        layout = prepared.train.layout
+        if self.choices.compress:
+            return prepared.solving
+        if layout is None or self.choices.precision.compute != torch.float32:
+            return None
+        if not self.choices.fused_kernel:
+            return prepared.train
+        # The hand-written kernels add in blocks at no cost.
+        evaluator = self._bucket_evaluator(layout, PRECISIONS["block"], prepared.train.x)
+        return dataclasses.replace(prepared.train, evaluator=evaluator)
 
     def _exact_layout(self, train: PreparedRows) -> Layout | None:
         """The layout of events as they are stored: the arm's own unless that rounds float64 values."""

@@ -28,6 +28,7 @@ NAMES = (
     "halvings",
     "tail_steps",
     "polished_pairs",
+    "pairs_certified_by_bound",
     "unsolved_pairs",
     "lambda_max",
     "lambda_max_dead",

@@ -12,7 +12,8 @@ import torch
 from workloads.api import Levels, NullClock
 from workloads.errors import ConfigError
 from workloads.native import compiler_here
-from workloads.probe1d.build import Builder, Choices
+from workloads.probe1d.build import Builder
+from workloads.probe1d.choices import Choices
 from workloads.probe1d.config import Probe1DConfig
 from workloads.probe1d.counters import Counts
 from workloads.probe1d.data import npz

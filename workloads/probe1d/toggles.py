@@ -29,7 +29,7 @@ SOLVER = Toggle(
         Level("late", Parity.TOLERANCE, witness="late_passes"),
         Level("newton", Parity.TOLERANCE, witness="newton_passes"),
     ),
-    "report-time solver, its later upstream form, or Newton with an active set and float64 certification",
+    "report-time solver, its later upstream form, or Newton with an active set and certified pairs",
     CONTEXT,
 )
 

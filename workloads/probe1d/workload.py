@@ -17,7 +17,8 @@ from workloads.api import Context, Evidence, Levels, Work, Workload
 from workloads.errors import ConfigError
 from workloads.job_passes import JobOfPasses
 from workloads.probe1d import evidence as judging
-from workloads.probe1d.build import CACHE_BYTES, Builder, Choices
+from workloads.probe1d.build import CACHE_BYTES, Builder
+from workloads.probe1d.choices import Choices
 from workloads.probe1d.claims import CLAIMS
 from workloads.probe1d.config import SAMPLE_WIDTH, Probe1DConfig
 from workloads.probe1d.counters import Counts
@@ -38,7 +39,7 @@ class Probe1D(JobOfPasses, Workload):
 
     For those who probe sparse autoencoders: its coefficients and losses say which latent tells which class
     apart. It gains by doing per latent what a loop does per pair, by solving instead of descending, and by
-    certifying each pair in float64, so that nothing runs for a fixed number of steps.
+    certifying each pair, so that nothing runs for a fixed number of steps.
 
     A job solves the grid of pairs; an iteration is the preparation, a slab pass or a slab's metrics.
 

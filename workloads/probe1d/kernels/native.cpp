@@ -15,11 +15,13 @@ constexpr int64_t BLOCK = 512;
 
 inline float reciprocal(float d) { return 1.0f / d; }
 
-// 1 / d for 1 <= d <= 2: a float division and two Newton steps cost less than a double division.
+// 1 / d for 1 <= d <= 2: the best parabola, good to 1 in 99, and two steps of third order cost less than a division.
 inline double reciprocal(double d) {
-    double r = static_cast<double>(1.0f / static_cast<float>(d));
-    r = r + r * (1.0 - d * r);
-    return r + r * (1.0 - d * r);
+    double r = (32.0 / 99 * d - 144.0 / 99) * d + 210.0 / 99;
+    double e = 1.0 - d * r;
+    r = r + r * (e + e * e);
+    e = 1.0 - d * r;
+    return r + r * (e + e * e);
 }
 
 // log(1 + t) for 0 <= t <= 1 as 2 artanh(t / (2 + t)): exact for small t, where log(1 + t) cancels.
@@ -82,7 +84,7 @@ constexpr int SUMS[] = {5, 6};
 // Pairs [first, last) one after the other.
 template <typename T, typename X, int KIND, bool WEIGHTED>
 void wide(const X* x, const X* weight, int64_t width, const int64_t* row, const T* b, const T* w, int64_t first, int64_t last,
-          int64_t pairs, double* out) {
+          int64_t stride, double* out) {
     const int64_t block = sizeof(T) == 4 ? BLOCK : width;
     for (int64_t p = first; p < last; ++p) {
         const X* xs = x + row[p] * width;
@@ -94,26 +96,37 @@ void wide(const X* x, const X* weight, int64_t width, const int64_t* row, const 
             const T part[6] = {e.m0, e.m1, e.a0, e.a1, e.a2, e.loss};
             for (int i = 0; i < SUMS[KIND]; ++i) total[i] += part[i];
         }
-        for (int i = 0; i < SUMS[KIND]; ++i) out[i * pairs + p] = total[i];
+        for (int i = 0; i < SUMS[KIND]; ++i) out[i * stride + p] = total[i];
     }
 }
 
-// Short rows: lanes over LANES pairs, so that no sum is taken across lanes. Rows are at most NARROW events long.
-template <typename T, typename X, int KIND, bool WEIGHTED>
-int64_t narrow(const X* x, const X* weight, int64_t width, const int64_t* row, const T* b, const T* w, int64_t pairs,
-               double* out) {
-    constexpr int LANES = 64 / sizeof(T);
-    int64_t p = 0;
-    for (; p + LANES <= pairs; p += LANES) {
-        T m0[LANES] = {}, m1[LANES] = {}, a0[LANES] = {}, a1[LANES] = {}, a2[LANES] = {}, loss[LANES] = {};
-        int32_t start[LANES];
-        for (int l = 0; l < LANES; ++l) start[l] = static_cast<int32_t>(row[p + l] * width);
-        for (int32_t j = 0; j < width; ++j) {
+template <typename T>
+constexpr int LANES = 64 / sizeof(T);
+
+// Longest row of pairs of several rows that is gathered, and longest run of additions in one lane.
+constexpr int64_t NARROW = 128;
+
+// Lanes over pairs from p on, so that no sum is taken across lanes. SAME: all of one row, else gathered.
+template <typename T, typename X, int KIND, bool WEIGHTED, bool SAME>
+void across(const X* x, const X* weight, int64_t width, const int64_t* row, const T* b, const T* w, int64_t p, int64_t stride,
+            double* out) {
+    constexpr int L = LANES<T>;
+    double total[6][L] = {};
+    const X* xs = x + row[p] * width;
+    const X* ws = WEIGHTED ? weight + row[p] * width : nullptr;
+    int32_t start[L];
+    for (int l = 0; l < L; ++l) start[l] = static_cast<int32_t>((row[p + l] - row[p]) * width);
+    for (int64_t first = 0; first < width; first += NARROW) {
+        T m0[L] = {}, m1[L] = {}, a0[L] = {}, a1[L] = {}, a2[L] = {}, loss[L] = {};
+        const int64_t stop = first + NARROW < width ? first + NARROW : width;
+        for (int64_t j = first; j < stop; ++j) {
+            const T here = static_cast<T>(xs[j]), times = WEIGHTED ? static_cast<T>(ws[j]) : T(1);
 #pragma omp simd
-            for (int l = 0; l < LANES; ++l) {
-                const int32_t at = start[l] + j;
-                const Terms<T> e =
-                    event<T, KIND>(static_cast<T>(x[at]), WEIGHTED ? static_cast<T>(weight[at]) : T(1), b[p + l], w[p + l]);
+            for (int l = 0; l < L; ++l) {
+                const int32_t at = start[l] + static_cast<int32_t>(j);
+                const T v = SAME ? here : static_cast<T>(xs[at]);
+                const T c = SAME || !WEIGHTED ? times : static_cast<T>(ws[at]);
+                const Terms<T> e = event<T, KIND>(v, c, b[p + l], w[p + l]);
                 m0[l] += e.m0;
                 m1[l] += e.m1;
                 a0[l] += e.a0;
@@ -124,54 +137,61 @@ int64_t narrow(const X* x, const X* weight, int64_t width, const int64_t* row, c
         }
         const T* found[6] = {m0, m1, a0, a1, a2, loss};
         for (int i = 0; i < SUMS[KIND]; ++i)
-            for (int l = 0; l < LANES; ++l) out[i * pairs + p + l] = found[i][l];
+            for (int l = 0; l < L; ++l) total[i][l] += found[i][l];
     }
-    return p;
+    for (int i = 0; i < SUMS[KIND]; ++i)
+        for (int l = 0; l < L; ++l) out[i * stride + p + l] = total[i][l];
 }
 
-constexpr int64_t NARROW = 128;
+inline bool one_row(const int64_t* row, int lanes) {
+    bool same = true;
+    for (int l = 1; l < lanes; ++l) same &= row[l] == row[0];
+    return same;
+}
 
 template <typename T, typename X, int KIND, bool WEIGHTED>
-void sums(const X* x, const X* weight, int64_t width, const int64_t* row, const T* b, const T* w, int64_t pairs, double* out) {
-    int64_t done = 0;
-    // Gathers of double lanes cost more than the sums across lanes they save.
-    if (sizeof(T) == 4 && width <= NARROW) done = narrow<T, X, KIND, WEIGHTED>(x, weight, width, row, b, w, pairs, out);
-    wide<T, X, KIND, WEIGHTED>(x, weight, width, row, b, w, done, pairs, pairs, out);
-}
-
-template <typename T, typename X, bool WEIGHTED>
-void by_kind(const X* x, const X* weight, int64_t width, const int64_t* row, const T* b, const T* w, int64_t pairs, int kind,
-             double* out) {
-    if (kind == 0) sums<T, X, 0, WEIGHTED>(x, weight, width, row, b, w, pairs, out);
-    if (kind == 1) sums<T, X, 1, WEIGHTED>(x, weight, width, row, b, w, pairs, out);
+void sums(const X* x, const X* weight, int64_t width, const int64_t* row, const T* b, const T* w, int64_t pairs,
+          int64_t stride, double* out) {
+    constexpr int L = LANES<T>;
+    int64_t p = 0;
+    for (; p + L <= pairs; p += L) {
+        if (one_row(row + p, L))
+            across<T, X, KIND, WEIGHTED, true>(x, weight, width, row, b, w, p, stride, out);
+        else if (sizeof(T) == 4 && width <= NARROW)
+            across<T, X, KIND, WEIGHTED, false>(x, weight, width, row, b, w, p, stride, out);
+        else  // gathers of many lines, or of double lanes, cost more than the sums across lanes they save
+            wide<T, X, KIND, WEIGHTED>(x, weight, width, row, b, w, p, p + L, stride, out);
+    }
+    wide<T, X, KIND, WEIGHTED>(x, weight, width, row, b, w, p, pairs, stride, out);
 }
 
 template <typename T, typename X>
-void dispatch(const X* x, const X* weight, int64_t width, const int64_t* row, const T* b, const T* w, int64_t pairs, int kind,
-              double* out) {
+void dispatch(const X* x, const X* weight, int64_t width, const int64_t* row, const T* b, const T* w, int64_t pairs,
+              int64_t stride, int kind, double* out) {
     if (weight == nullptr)
-        by_kind<T, X, false>(x, weight, width, row, b, w, pairs, kind, out);
+        (kind ? sums<T, X, 1, false> : sums<T, X, 0, false>)(x, weight, width, row, b, w, pairs, stride, out);
     else
-        by_kind<T, X, true>(x, weight, width, row, b, w, pairs, kind, out);
+        (kind ? sums<T, X, 1, true> : sums<T, X, 0, true>)(x, weight, width, row, b, w, pairs, stride, out);
 }
 
 }  // namespace
 
+// Sums of some pairs of a longer list, from their places in it on: `stride` is the list's length, `row` numbers their rows
+// in x [, width].
 extern "C" {
 
 void sums_f32(const float* x, const float* weight, int64_t width, const int64_t* row, const float* b, const float* w,
-              int64_t pairs, int kind, double* out) {
-    dispatch<float, float>(x, weight, width, row, b, w, pairs, kind, out);
+              int64_t pairs, int64_t stride, int kind, double* out) {
+    dispatch<float, float>(x, weight, width, row, b, w, pairs, stride, kind, out);
 }
 
 void sums_f64_x32(const float* x, const float* weight, int64_t width, const int64_t* row, const double* b, const double* w,
-                  int64_t pairs, int kind, double* out) {
-    dispatch<double, float>(x, weight, width, row, b, w, pairs, kind, out);
+                  int64_t pairs, int64_t stride, int kind, double* out) {
+    dispatch<double, float>(x, weight, width, row, b, w, pairs, stride, kind, out);
 }
 
 void sums_f64(const double* x, const double* weight, int64_t width, const int64_t* row, const double* b, const double* w,
-              int64_t pairs, int kind, double* out) {
-    dispatch<double, double>(x, weight, width, row, b, w, pairs, kind, out);
+              int64_t pairs, int64_t stride, int kind, double* out) {
+    dispatch<double, double>(x, weight, width, row, b, w, pairs, stride, kind, out);
 }
-
 }

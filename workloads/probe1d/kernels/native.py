@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -28,26 +28,42 @@ class NativeKernel:
 
     def __call__(self, bucket: Bucket, row: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
         """See BucketKernel."""
+        return self.over_buckets((bucket,), [0, row.numel()], row + bucket.first, b, w, kind)
+
+    def over_buckets(
+        self, buckets: Sequence[Bucket], splits: list[int], rank: Tensor, b: Tensor, w: Tensor, kind: str
+    ) -> Sums:
+        """See BucketKernel: every bucket writes to its part of one array."""
         number, size = KINDS[kind]
         classes = b.shape[1]
-        pairs = (row if classes == 1 else row.repeat_interleave(classes)).contiguous()
-        b, w = b.reshape(-1).contiguous(), w.reshape(-1).contiguous()
-        out = torch.empty((size, pairs.numel()), dtype=torch.float64)
-        weight = ctypes.c_void_p(None if bucket.weight is None else bucket.weight.data_ptr())
+        rank = (rank if classes == 1 else rank.repeat_interleave(classes)).contiguous()
+        b, w = b.contiguous(), w.contiguous()
+        out = torch.empty((size, rank.numel()), dtype=torch.float64)
+        out[:, : splits[0] * classes] = 0
+        for bucket, first, last in zip(buckets, splits, splits[1:], strict=False):
+            if last > first:
+                start, stop = first * classes, last * classes
+                row = rank[start:stop] - bucket.first
+                self._run(bucket, row, (b, w), number, out, start)
+        return tuple(term.view(-1, classes) for term in out.to(self.precision.sums))
+
+    def _run(
+        self, bucket: Bucket, row: Tensor, at: tuple[Tensor, Tensor], number: int, out: Tensor, start: int
+    ) -> None:
+        weight = None if bucket.weight is None else bucket.weight.data_ptr()
         self._function(bucket)(
             ctypes.c_void_p(bucket.x.data_ptr()),
-            weight,
+            ctypes.c_void_p(weight),
             ctypes.c_int64(bucket.width),
-            ctypes.c_void_p(pairs.data_ptr()),
-            ctypes.c_void_p(b.data_ptr()),
-            ctypes.c_void_p(w.data_ptr()),
-            ctypes.c_int64(pairs.numel()),
+            ctypes.c_void_p(row.data_ptr()),
+            *(ctypes.c_void_p(part.data_ptr() + start * part.element_size()) for part in at),
+            ctypes.c_int64(row.numel()),
+            ctypes.c_int64(out.shape[1]),
             ctypes.c_int(number),
-            ctypes.c_void_p(out.data_ptr()),
+            ctypes.c_void_p(out.data_ptr() + start * out.element_size()),
         )
         self.counts.add("fused_launches")
         self.counts.add("kernel_launches")
-        return tuple(term.view(-1, classes) for term in out.to(self.precision.sums))
 
     def _function(self, bucket: Bucket) -> Callable[..., None]:
         """The variant for the types of events and of parameters."""

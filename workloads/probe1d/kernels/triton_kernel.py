@@ -14,7 +14,7 @@ from torch import Tensor
 
 from workloads.probe1d.counters import Counts
 from workloads.probe1d.maths.buckets import Bucket
-from workloads.probe1d.maths.event_sums import Sums
+from workloads.probe1d.maths.event_sums import BucketByBucket, Sums
 from workloads.probe1d.maths.precision import Precision
 
 BLOCK_P = {torch.float32: 16, torch.float64: 8}
@@ -95,7 +95,7 @@ def _sums(
 _TYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
 
 
-class TritonKernel:
+class TritonKernel(BucketByBucket):
     """One launch per bucket over a flat list of pairs."""
 
     def __init__(self, precision: Precision, counts: Counts) -> None:

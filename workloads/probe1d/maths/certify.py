@@ -1,6 +1,9 @@
-"""The last word on every pair: gradient and Newton decrement in float64 on all events, then polishing."""
+"""The last word on every pair: gradient and decrement on all events, errors included, then polishing."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -11,60 +14,146 @@ from workloads.probe1d.maths.derivatives import Derivatives, EventSums, combine,
 from workloads.probe1d.maths.ill_conditioned import ill_conditioned
 from workloads.probe1d.maths.newton import NewtonRules, newton_decrement
 from workloads.probe1d.maths.polish import Polisher
+from workloads.probe1d.maths.precision import BLOCK_EVENTS
 from workloads.probe1d.maths.prepared_rows import PreparedRows
 from workloads.probe1d.maths.separable import tail_is_paid
 from workloads.probe1d.maths.solution import Reason, Solution
+from workloads.probe1d.maths.sum_errors import SumErrors
 
 TRUSTED = 1e-8
 """Determinant over the product of the diagonal below which a raw Hessian in float64 says too little: the
 centred one decides."""
 
 
-class Certifier:
-    """Evaluates solved pairs once in float64 and has those polished that do not pass.
+class Verdict(Protocol):
+    """What `Certifier` judges pairs by, in one loop: but for the condition of their latents."""
 
-    `rows` hold their label sums; their `evaluator` sums in float64.
+    def __call__(
+        self,
+        block: Block,
+        parameters: tuple[Tensor, Tensor],
+        sums: EventSums,
+        off: SumErrors,
+        least: Tensor,
+        rules: NewtonRules,
+        trusted: float,
+    ) -> tuple[Tensor, Tensor]:
+        """Scaled gradient of each pair, what it may be `off` by included, and whether it passes."""
+        ...
+
+
+class Certifier:
+    """Evaluates solved pairs once and has those polished that do not pass in float64.
+
+    `rows` hold their label sums; their `evaluator` sums in float64. `cheap` rows, where given, come first:
+    nodes in place of events, or events summed in float32. A pair that passes there whatever such sums may be
+    off by is not evaluated any further, and its gradient is stored as a bound.
     """
 
     def __init__(
-        self, rows: PreparedRows, polisher: Polisher, solution: Solution, counts: Counts, rules: NewtonRules
+        self,
+        rows: PreparedRows,
+        polisher: Polisher,
+        solution: Solution,
+        counts: Counts,
+        rules: NewtonRules,
+        cheap: PreparedRows | None = None,
+        verdict: Verdict | None = None,
     ) -> None:
         self.rows, self.polisher, self.solution = rows, polisher, solution
-        self.counts, self.rules = counts, rules
+        self.counts, self.rules, self.cheap = counts, rules, cheap
+        self.verdict = verdict
         self.least, self.ill_conditioned = rows.least(), ill_conditioned(rows.constants)
+        self.reach, self.positive = rows.reach(), rows.positive()
 
     def certify(self, columns: Tensor) -> None:
         """Certify the classes at `columns` at the stored solution and store what changed."""
         self.rows.evaluator.begin(columns)
         block = self.rows.block(columns, torch.float64, flat=self.rows.layout is not None)
-        flat = block.pair.reshape(-1)
-        b, w = self.solution.b[flat].view(block.pair.shape), self.solution.w[flat].view(block.pair.shape)
+        if self.cheap is not None:
+            block = block.select(self._left_by(self.cheap, columns))
+        if not block.pair.numel():
+            return
+        b, w = self._parameters(block)
         sums = self.rows.evaluator.sums(block, b, w, with_loss=False).double()
-        grad = combine(block, b, w, sums, 1.0 / block.rows, clip=0.0)
-        gmax = scaled_gradient(block, grad.g0, grad.g1)
-        passed = self._passed(block, b, sums, grad, gmax)
-        # A dead latent has no data for w: it keeps its start, whatever its gradient.
-        dead = (block.count == 0).expand_as(gmax)
-        reason = torch.where(passed, int(Reason.CONVERGED), int(Reason.BUDGET))
-        self.solution.store(block.pair, gmax=gmax, reason=torch.where(dead, int(Reason.DEAD), reason))
-        failed = ~(passed | dead)
+        failed = self._store(block, *self._judge(block, b, w, sums, SumErrors.none(b)))
         number = self.counts.read(failed.sum())
         if number:
             self.counts.add("polished_pairs", number)
             self.polisher.polish(block.pair[failed])
 
-    def _passed(self, block: Block, b: Tensor, sums: EventSums, grad: Derivatives, gmax: Tensor) -> Tensor:
-        """Pairs at their optimum, as far as raw coordinates tell: of ill-conditioned latents they do not."""
+    def _left_by(self, cheap: PreparedRows, columns: Tensor) -> Tensor:
+        """Certify what `cheap` sums can; rows of the flat block that are left."""
+        block = cheap.block(columns, torch.float64, flat=True)
+        b, w = self._parameters(block)
+        sums = cheap.evaluator.sums(block, b, w, with_loss=False).double()
+        off = self._errors(cheap, block, b, w, sums).times(1.0 / block.rows)
+        failed = self._store(block, *self._judge(block, b, w, sums, off)).squeeze(1)
+        self.counts.add("pairs_certified_by_bound", self.counts.read((~failed).sum()))
+        return failed.nonzero().squeeze(1)
+
+    def _errors(self, cheap: PreparedRows, block: Block, b: Tensor, w: Tensor, sums: EventSums) -> SumErrors:
+        if cheap.bins is not None:
+            return SumErrors.of_nodes(cheap.bins, block.latent, b, w)
+        additions = cheap.slots.clamp(max=BLOCK_EVENTS) if cheap.evaluator.precision.block else cheap.slots
+        limits = (part[block.latent, None] for part in (self.reach, additions, self.positive))
+        return SumErrors.of_rounding(sums, b, w, *limits)
+
+    def _parameters(self, block: Block) -> tuple[Tensor, Tensor]:
+        flat = block.pair.reshape(-1)
+        return self.solution.b[flat].view(block.pair.shape), self.solution.w[flat].view(block.pair.shape)
+
+    def _judge(
+        self, block: Block, b: Tensor, w: Tensor, sums: EventSums, off: SumErrors
+    ) -> tuple[Tensor, Tensor]:
+        """Scaled gradient of each pair, what it may be off by included, and whether it passes."""
+        if self.verdict is not None:
+            least = self.least.index_select(0, block.latent).unsqueeze(1)
+            gmax, passed = self.verdict(block, (b, w), sums, off, least, self.rules, TRUSTED)
+            return gmax, passed & self._conditioned(block)
+        grad = combine(block, b, w, sums, 1.0 / block.rows, clip=0.0)
+        gmax = scaled_gradient(block, grad.g0.abs() + off.zeroth, grad.g1.abs() + off.first)
+        return gmax, self._passed(block, b, sums, grad, gmax, off)
+
+    def _store(self, block: Block, gmax: Tensor, passed: Tensor) -> Tensor:
+        """Write verdicts; returns the pairs that fail."""
+        # A dead latent has no data for w: it keeps its start, whatever its gradient.
+        dead = (block.count == 0).expand_as(gmax)
+        reason = torch.where(passed, int(Reason.CONVERGED), int(Reason.BUDGET))
+        self.solution.store(block.pair, gmax=gmax, reason=torch.where(dead, int(Reason.DEAD), reason))
+        return ~(passed | dead)
+
+    def _passed(
+        self, block: Block, b: Tensor, sums: EventSums, grad: Derivatives, gmax: Tensor, off: SumErrors
+    ) -> Tensor:
+        """Pairs at their optimum, as far as raw coordinates tell: of ill-conditioned latents they do not.
+
+        `gmax` holds already by how much the means in `grad` may be off.
+        """
         least = self.least.index_select(0, block.latent).unsqueeze(1)
+        rules = self.rules
+        wary = replace(grad, g1=grad.g1.abs() + off.first)
         return (
-            (gmax <= self.rules.tol)
-            & small_decrement(grad, self.rules.decrement)
-            & tail_is_paid(block, b, sums, grad, least, self.rules.tol, self.rules.tail_loss)
-            & ~self.ill_conditioned.index_select(0, block.latent).unsqueeze(1)
+            (gmax <= rules.tol)
+            & small_decrement(grad, block.scale, off, rules.decrement)
+            & tail_is_paid(block, b, sums, wary, least, rules.tol, rules.tail_loss - off.zeroth)
+            & self._conditioned(block)
         )
 
+    def _conditioned(self, block: Block) -> Tensor:
+        return ~self.ill_conditioned.index_select(0, block.latent).unsqueeze(1)
 
-def small_decrement(grad: Derivatives, bound: float) -> Tensor:
-    """Whether the Newton decrement is known to be at most `bound`; not, where rounding hides it."""
-    det = grad.h0 * grad.h2 - grad.h1 * grad.h1
-    return (det > TRUSTED * grad.h0 * grad.h2) & (newton_decrement(grad) <= bound)
+
+def small_decrement(grad: Derivatives, scale: Tensor, off: SumErrors, bound: float) -> Tensor:
+    """Whether the Newton decrement is known to be at most `bound`; not, where rounding hides it.
+
+    However far sums are off, the Hessian is no flatter than `low`, by 2 |x y| <= x^2 / scale + scale y^2; in
+    the norm of its inverse, the gradient's own length and that of its error add up.
+    """
+    low = replace(
+        grad, h0=grad.h0 - off.zeroth - off.first / scale, h2=grad.h2 - off.second - off.first * scale
+    )
+    error = replace(low, g0=off.zeroth, g1=-off.first, h1=low.h1.abs())
+    known = (low.h0 > 0) & (low.h0 * low.h2 - low.h1 * low.h1 > TRUSTED * low.h0 * low.h2)
+    root = newton_decrement(low).clamp(min=0).sqrt() + newton_decrement(error).clamp(min=0).sqrt()
+    return known & (root * root <= bound)

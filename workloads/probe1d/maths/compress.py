@@ -1,13 +1,15 @@
 """Certified compression: the events of a bin become two Gauss nodes that keep its first four moments.
 
 Only the smooth sums over events are approximated; counts and label sums stay exact. What is solved on nodes
-is certified on all events afterwards, so compression can cost time but not correctness.
+is certified by a bound of what these miss, or on all events, so compression cannot cost correctness.
 
 Two-point Gauss quadrature: with central moments s2, s3 of a bin of c events around its mean m, the nodes are
 m + t for the roots t1 < t2 of t^2 - (s3/s2) t - s2 = 0, with weights c t2/(t2 - t1) and -c t1/(t2 - t1).
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,9 +20,27 @@ from workloads.probe1d.maths.buckets import Bucket, Layout, bucket_width
 KEEP_EVENTS_PER_BIN = 3
 """A latent with at most this many events per bin would gain nothing: its nodes would be as many."""
 FLAT = 1e-20
+"""Variance of a bin, in units of half its width, below which one node stands for it."""
+GAUSS_LOAD = 1 / 96
+"""In units of c h^4, for c events over an interval of half width h. The two nodes' polynomial of degree two
+has the least mean square over the events, below the (h^2 / 2)^2 that Chebyshev's reaches at most; by 4!."""
 
 
-def compress_layout(layout: Layout, counts: Tensor, bins: int) -> Layout:
+@dataclass(frozen=True)
+class Bins:
+    """The bins of the compressed ranks, those from `first` on; float64 [l, bins] each, zero where exact.
+
+    `mid` and `half` span a bin's events; `load` is what two Gauss nodes miss at most of the integral of a
+    function whose fourth derivative is one: see `sum_errors`.
+    """
+
+    first: int
+    mid: Tensor
+    half: Tensor
+    load: Tensor
+
+
+def compress_layout(layout: Layout, counts: Tensor, bins: int) -> tuple[Layout, Bins]:
     """The same ranks, at most 2 `bins` weighted nodes each; `counts` [L] of non-zeros are by rank.
 
     Padding slots carry weight 0 here, so the zero group is the true one: `slots` are the counts.
@@ -28,16 +48,22 @@ def compress_layout(layout: Layout, counts: Tensor, bins: int) -> Layout:
     limit = KEEP_EVENTS_PER_BIN * bins
     # Ranks ascend by count, so the compressed latents are the last ones.
     first = int((counts <= limit).sum())
-    buckets = []
+    buckets, parts = [], []
     for bucket in layout.buckets:
         if bucket.first < first:
             stop = min(bucket.last, first)
             buckets.append(_with_unit_weights(bucket.first, stop, bucket.x[: stop - bucket.first], counts))
         if bucket.last > first:
             start = max(bucket.first, first)
-            x, weight = gauss_nodes(bucket.x[start - bucket.first :], counts[start : bucket.last], bins)
+            x, weight, *part = gauss_nodes(
+                bucket.x[start - bucket.first :], counts[start : bucket.last], bins
+            )
             buckets.append(Bucket(start, bucket.last, x, weight))
-    return Layout(layout.order, counts.double(), tuple(merge_nodes(buckets, first)), layout.dead)
+            parts.append(part)
+    empty = counts.new_zeros((0, bins), dtype=torch.float64)
+    spans = (torch.cat(part) for part in zip(*parts, strict=True)) if parts else (empty, empty, empty)
+    nodes = Layout(layout.order, counts.double(), tuple(merge_nodes(buckets, first)), layout.dead)
+    return nodes, Bins(first, *spans)
 
 
 def _with_unit_weights(first: int, last: int, x: Tensor, counts: Tensor) -> Bucket:
@@ -89,27 +115,27 @@ def bin_edges(x: Tensor, counts: Tensor, bins: int) -> Tensor:
     return torch.where(positive, mixed, quantiles)
 
 
-def gauss_nodes(x: Tensor, counts: Tensor, bins: int) -> tuple[Tensor, Tensor]:
-    """Nodes and weights [l, 2 bins rounded up to a lane], float64, of padded rows x [l, K]."""
+def gauss_nodes(x: Tensor, counts: Tensor, bins: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Nodes and weights [l, 2 bins rounded up to a lane] of padded rows x [l, K]; `Bins` of them; float64."""
     rows = sort_rows(x, counts)
     edges = bin_edges(rows, counts, bins)
-    slot = torch.arange(x.shape[1], device=x.device)
-    real = torch.where(slot < counts[:, None], rows, 0.0).double()
-    # Centred power sums: differences of raw third powers would cancel in narrow bins far from zero.
-    centre = real.sum(1, keepdim=True) / counts[:, None]
-    shifted = torch.where(slot < counts[:, None], real - centre, 0.0)
-    start, stop = edges[:, :-1], edges[:, 1:]
-    size = (stop - start).double()
-    low, high, weight_low, weight_high = two_point_rule(*_moments(shifted, start, stop), size)
+    start, size = edges[:, :-1], edges.diff()
+    low, high = _pick(rows, start).double(), _pick(rows, edges[:, 1:] - 1).double()
     # One or two events are their own nodes, exactly.
     small = size <= 2
-    first = torch.where(small, _pick(shifted, start), low)
-    second = torch.where(small, _pick(shifted, start + 1), high)
-    w_first = torch.where(small, (size >= 1).double(), weight_low)
-    w_second = torch.where(small, (size >= 2).double(), weight_high)
-    nodes = torch.cat([first, second], 1) + centre
-    weight = torch.cat([w_first, w_second], 1)
-    return _filled_up(torch.where(weight > 0, nodes, 0.0)), _filled_up(weight)
+    mid = torch.where(size > 0, (low + high) / 2, 0.0)
+    half = torch.where(size > 0, (high - low) / 2, 0.0)
+    unit = torch.where(half > 0, half, 1.0)
+    real = torch.arange(x.shape[1], device=x.device) < counts[:, None]
+    moments = _moments(rows[real].double(), size, mid, unit)
+    first, second, weight_first, weight_second = two_point_rule(*moments, size.double())
+    first = torch.where(small, -half / unit, first) * unit + mid
+    second = torch.where(small, half / unit, second) * unit + mid
+    weight_first = torch.where(small, (size >= 1).double(), weight_first)
+    weight_second = torch.where(small, (size >= 2).double(), weight_second)
+    nodes, weight = torch.cat([first, second], 1), torch.cat([weight_first, weight_second], 1)
+    load = torch.where(small, 0.0, GAUSS_LOAD * size * half**4)
+    return _filled_up(torch.where(weight > 0, nodes, 0.0)), _filled_up(weight), mid, half, load
 
 
 def _filled_up(nodes: Tensor) -> Tensor:
@@ -132,21 +158,24 @@ def two_point_rule(
     return low, high, weight_low, size - weight_low
 
 
-def _moments(shifted: Tensor, start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and second and third central moment per event of values[start:stop], [l, bins] each."""
-    p1, p2, p3 = (_range_sums(shifted**power, start, stop) for power in (1, 2, 3))
+def _moments(events: Tensor, size: Tensor, mid: Tensor, unit: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and second and third central moment per event of (x - mid) / unit in each bin, [l, bins] each.
+
+    `events` are the sorted events of all rows one after the other. In its own units a bin loses no digits,
+    however far from zero it lies and however narrow it is beside others.
+    """
+    lengths = size.flatten()
+    shifted = (events - mid.flatten().repeat_interleave(lengths)) / unit.flatten().repeat_interleave(lengths)
     # Empty bins divide by one and end with weight zero.
-    c = (stop - start).double().clamp(min=1)
-    mean = p1 / c
-    # A difference of prefix sums can fall below zero by rounding.
-    s2 = (p2 / c - mean**2).clamp(min=0)
-    return mean, s2, p3 / c - 3 * mean * p2 / c + 2 * mean**3
-
-
-def _range_sums(values: Tensor, start: Tensor, stop: Tensor) -> Tensor:
-    total = torch.nn.functional.pad(values.cumsum(1), (1, 0))
-    return total.gather(1, stop) - total.gather(1, start)
+    c = size.double().clamp(min=1)
+    powers = (shifted, shifted * shifted, shifted * shifted * shifted)
+    p1, p2, p3 = (
+        torch.segment_reduce(power, "sum", lengths=lengths).nan_to_num(0.0).view(size.shape) / c
+        for power in powers
+    )
+    s2 = (p2 - p1 * p1).clamp(min=0)
+    return p1, s2, p3 - 3 * p1 * p2 + 2 * p1**3
 
 
 def _pick(values: Tensor, position: Tensor) -> Tensor:
-    return values.gather(1, position.clamp(max=values.shape[1] - 1))
+    return values.gather(1, position.clamp(0, values.shape[1] - 1))

@@ -7,7 +7,7 @@ c, K].
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -24,12 +24,50 @@ EAGER_EVENTS_CUDA = 2**26
 Sums = tuple[Tensor, ...]
 
 
+NUMBER_OF_SUMS = {"hessian": 5, "loss": 6}
+
+
 class BucketKernel(Protocol):
     """Sums over one bucket: m0, m1, a0, a1, a2 and, with loss, the sum of softplus."""
+
+    precision: Precision
 
     def __call__(self, bucket: Bucket, row: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
         """Sums [r, c] at (b, w) of the bucket's rows `row` int64 [r]; kind hessian or loss."""
         ...
+
+    def over_buckets(
+        self, buckets: Sequence[Bucket], splits: list[int], rank: Tensor, b: Tensor, w: Tensor, kind: str
+    ) -> Sums:
+        """Sums [R, c] of ascending ranks `rank` int64 [R].
+
+        Those from splits[i] to splits[i + 1] lie in bucket i; those before splits[0] have no events.
+        """
+        ...
+
+
+class BucketByBucket:
+    """What kernels share that know one bucket: their sums joined."""
+
+    precision: Precision
+
+    def over_buckets(
+        self: BucketKernel,
+        buckets: Sequence[Bucket],
+        splits: list[int],
+        rank: Tensor,
+        b: Tensor,
+        w: Tensor,
+        kind: str,
+    ) -> Sums:
+        """See BucketKernel."""
+        dead = torch.zeros((splits[0], b.shape[1]), dtype=self.precision.sums, device=b.device)
+        pieces = [(dead,) * NUMBER_OF_SUMS[kind]]
+        for bucket, start, stop in zip(buckets, splits, splits[1:], strict=False):
+            if stop > start:
+                part = slice(start, stop)
+                pieces.append(self(bucket, rank[part] - bucket.first, b[part], w[part], kind))
+        return tuple(torch.cat(parts) for parts in zip(*pieces, strict=True))
 
 
 def event_terms(x: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
@@ -57,7 +95,7 @@ def reduce_blocks(term: Tensor, sums: torch.dtype) -> Tensor:
     return term.unflatten(-1, (-1, WIDE_LANE)).sum(-1).sum(-1, dtype=sums)
 
 
-class EagerKernel:
+class EagerKernel(BucketByBucket):
     """Torch operators one by one, over pieces small enough for the cache."""
 
     def __init__(self, precision: Precision, counts: Counts) -> None:
@@ -117,7 +155,7 @@ def compiled_sums(kind: str, precision: Precision, weighted: bool, wide: bool) -
     return _COMPILED[key]
 
 
-class CompiledKernel:
+class CompiledKernel(BucketByBucket):
     """One generated loop per bucket, over a flat list of pairs: rows of x are gathered inside it."""
 
     def __init__(self, precision: Precision, counts: Counts) -> None:

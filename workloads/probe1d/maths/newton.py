@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch import Tensor
 from workloads.api import NullClock
 from workloads.probe1d.counters import Counts
 from workloads.probe1d.maths.blocks import Block
-from workloads.probe1d.maths.derivatives import Derivatives, Evaluator, combine, scaled_gradient
+from workloads.probe1d.maths.derivatives import Derivatives, Evaluator, EventSums, combine, scaled_gradient
 from workloads.probe1d.maths.ill_conditioned import beyond_lanes
 from workloads.probe1d.maths.pass_log import DeviceLog, PassFacts, WaitingLog
 from workloads.probe1d.maths.pass_timing import NoHook
@@ -73,10 +73,11 @@ class NewtonState:
     @classmethod
     def start(cls, b: Tensor, w: Tensor, done: Tensor) -> NewtonState:
         """A state whose first evaluation is accepted: the step under trial is zero."""
-        b, w = b.double(), w.double()
-        zero = torch.zeros_like(b)
+        b, w = b.double().contiguous(), w.double().contiguous()
+        # One tensor each: steps may work in place.
+        lam, db, dw, g0, g1 = (torch.zeros_like(b) for _ in range(5))
         evals = torch.zeros_like(b, dtype=torch.int32)
-        return cls(b, w, zero, zero, zero, zero, zero, done, evals, torch.full_like(b, torch.inf))
+        return cls(b, w, lam, db, dw, g0, g1, done.contiguous(), evals, torch.full_like(b, torch.inf))
 
     def select(self, keep: Tensor) -> NewtonState:
         """The rows named by the int64 index `keep`."""
@@ -214,6 +215,54 @@ def _moved(
     )
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Per row of a block, float64 [R, 1]: scale of w in the step budget, largest and smallest |x|.
+
+    Without `reach` no step is foreseen, without `least` every tail counts as paid.
+    """
+
+    metric: Tensor
+    reach: Tensor | None
+    least: Tensor | None
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """State after a step, [halved, lengthened] steps, largest lam, whether all pairs are done, log facts."""
+
+    state: NewtonState
+    steps: Tensor
+    lam_max: Tensor
+    all_done: Tensor
+    facts: PassFacts
+
+
+class Step(Protocol):
+    """From sums at a state to the next state, which may be the same tensors written over."""
+
+    def __call__(
+        self, block: Block, state: NewtonState, sums: EventSums, limits: Limits, rules: NewtonRules
+    ) -> StepResult:
+        """Judge the last step and take the next one."""
+        ...
+
+
+def torch_step(
+    block: Block, state: NewtonState, sums: EventSums, limits: Limits, rules: NewtonRules
+) -> StepResult:
+    """Derivatives from `sums`, then `advance`, operator by operator."""
+    grad = combine(block, state.b, state.w, sums, 1.0 / block.rows, clip=0.0)
+    gmax = scaled_gradient(block, grad.g0, grad.g1)
+    paid = torch.ones_like(state.done)
+    if limits.least is not None:
+        paid = tail_is_paid(block, state.b, sums, grad, limits.least, rules.tol, rules.tail_loss)
+    foresight = None if limits.reach is None else Foresight(limits.reach, block.scale)
+    state, steps = advance(block, state, grad, limits.metric, gmax, paid, rules, foresight)
+    facts = PassFacts(None, grad.g0, grad.g1, state.lam, None)
+    return StepResult(state, steps, state.lam.max(), state.done.all(), facts)
+
+
 class NewtonSolver:
     """Solves blocks of pairs with any evaluator; `compact` leaves out rows whose pairs are all done.
 
@@ -239,9 +288,10 @@ class NewtonSolver:
         reach: Tensor | None = None,
         least: Tensor | None = None,
         ill_conditioned: Tensor | None = None,
+        step: Step = torch_step,
     ) -> None:
         self.metric, self.phase, self.reach, self.least = metric, phase, reach, least
-        self.ill_conditioned = ill_conditioned
+        self.ill_conditioned, self.step = ill_conditioned, step
         self.rules, self.evaluator, self.log, self.hook = rules, evaluator, log, hook
         self.counts, self.solution, self.compact = counts, solution, compact
 
@@ -267,18 +317,17 @@ class NewtonSolver:
     def _pass(self, block: Block, state: NewtonState, tally: Tensor) -> tuple[NewtonState, Tensor, bool]:
         """Evaluate, step and log; also whether the host knows that the slab is over."""
         with self.phase("statistics"):
-            grad, gmax, paid = self._evaluate(block, state)
+            self.counts.add("pair_evaluations", state.b.numel())
+            sums = self.evaluator.sums(block, state.b, state.w, with_loss=False).double()
         with self.phase("solve"):
-            state, steps = advance(
-                block, state, grad, self._metric(block), gmax, paid, self.rules, self._foresight(block)
-            )
-            tally = torch.cat([tally[:2] + steps, torch.maximum(tally[2], state.lam.max()).view(1)])
+            result = self.step(block, state, sums, self._limits(block), self.rules)
+            tally = torch.cat([tally[:2] + result.steps, torch.maximum(tally[2], result.lam_max).view(1)])
         with self.phase("log"):
-            self.log.write(PassFacts(None, grad.g0, grad.g1, state.lam, None))
-            stopped = self.log.stopped(state.done.all())
+            self.log.write(result.facts)
+            stopped = self.log.stopped(result.all_done)
         for name in ("slab_passes", "newton_passes", "scaled_tests"):
             self.counts.add(name)
-        return state, tally, stopped
+        return result.state, tally, stopped
 
     def _end_slab(self, block: Block, state: NewtonState, tally: Tensor) -> None:
         self._store(block, state)
@@ -291,33 +340,18 @@ class NewtonSolver:
         self.counts.top("lambda_max_live", lam)
         self.counts.add("slabs")
 
-    def _metric(self, block: Block) -> Tensor:
-        """Scale of w in the step budget; the stop test always measures by the root mean square."""
-        return block.scale if self.metric is None else self.metric.index_select(0, block.latent).unsqueeze(1)
+    def _limits(self, block: Block) -> Limits:
+        """Limits of the rows of a block; the stop test always measures by the root mean square."""
+        metric, reach, least = (
+            None if values is None else values.index_select(0, block.latent).unsqueeze(1)
+            for values in (self.metric, self.reach, self.least)
+        )
+        return Limits(block.scale if metric is None else metric, reach, least)
 
     def _left_out(self, block: Block) -> Tensor:
         if self.ill_conditioned is None:
             return torch.zeros_like(block.pair, dtype=torch.bool)
         return beyond_lanes(block, self.ill_conditioned)
-
-    def _foresight(self, block: Block) -> Foresight | None:
-        if self.reach is None:
-            return None
-        return Foresight(self.reach.index_select(0, block.latent).unsqueeze(1), block.scale)
-
-    def _evaluate(self, block: Block, state: NewtonState) -> tuple[Derivatives, Tensor, Tensor]:
-        self.counts.add("pair_evaluations", state.b.numel())
-        sums = self.evaluator.sums(block, state.b, state.w, with_loss=False).double()
-        grad = combine(block, state.b, state.w, sums, 1.0 / block.rows, clip=0.0)
-        gmax = scaled_gradient(block, grad.g0, grad.g1)
-        if self.least is None:
-            return grad, gmax, torch.ones_like(state.done)
-        least = self.least.index_select(0, block.latent).unsqueeze(1)
-        return (
-            grad,
-            gmax,
-            tail_is_paid(block, state.b, sums, grad, least, self.rules.tol, self.rules.tail_loss),
-        )
 
     def _compact(self, block: Block, state: NewtonState) -> tuple[Block, NewtonState]:
         keep = (~state.done).any(1).nonzero().squeeze(1)

@@ -19,6 +19,7 @@ from workloads.probe1d.data.problem import (
 from workloads.probe1d.maths.blocks import Block, make_block
 from workloads.probe1d.maths.buckets import Layout
 from workloads.probe1d.maths.chunks import Chunker
+from workloads.probe1d.maths.compress import Bins
 from workloads.probe1d.maths.derivatives import Evaluator
 
 
@@ -27,7 +28,8 @@ class PreparedRows:
     """Rows prepared for an arm.
 
     `constants` and everything the evaluator takes or gives are in rank order where there is a layout;
-    `order[rank]` is the latent then. `slots` [L] are the events an evaluator visits for each latent.
+    `order[rank]` is the latent then. `slots` [L] are the events an evaluator visits for each latent; `bins`
+    are those of nodes that stand for events.
     """
 
     x: Csr
@@ -40,6 +42,7 @@ class PreparedRows:
     chunker: Chunker | None = None
     layout: Layout | None = None
     dense: Tensor | None = None
+    bins: Bins | None = None
 
     @property
     def order(self) -> Tensor | None:
@@ -64,6 +67,13 @@ class PreparedRows:
             found[bucket.first : bucket.last] = (
                 bucket.x.abs().masked_fill(bucket.x == 0, torch.inf).amin(1).double()
             )
+        return found
+
+    def positive(self) -> Tensor:
+        """Latents without a value below zero, bool [L], latents in this order; by latent only."""
+        found = torch.ones(self.x.latents, dtype=torch.bool, device=self.x.values.device)
+        for bucket in self.layout.buckets if self.layout else ():
+            found[bucket.first : bucket.last] = bucket.x.amin(1) >= 0
         return found
 
     def block(self, columns: Tensor, dtype: torch.dtype, flat: bool = False) -> Block:

@@ -73,7 +73,7 @@ def tail_is_paid(
     grad: Derivatives,
     least: Tensor,
     tol: float,
-    loss: float = TAIL_LOSS,
+    loss: float | Tensor = TAIL_LOSS,
 ) -> Tensor:
     """Whether the non-zeros of separable pairs have at most `loss` left, bool [R, c]; true for all others.
 

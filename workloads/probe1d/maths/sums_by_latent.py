@@ -12,8 +12,6 @@ from workloads.probe1d.maths.derivatives import EventSums
 from workloads.probe1d.maths.event_sums import BucketKernel, Sums
 from workloads.probe1d.maths.precision import Precision
 
-NUMBER_OF_SUMS = {"hessian": 5, "loss": 6}
-
 
 class CscEvaluator:
     """Evaluates any block with rows in rank order; rows may be missing or repeat (flat lists of pairs)."""
@@ -54,18 +52,11 @@ class CscEvaluator:
     def _run(self, latent: Tensor, b: Tensor, w: Tensor, kind: str) -> Sums:
         splits = self.splits(latent)
         b, w = b.to(self.precision.compute), w.to(self.precision.compute)
-        # Ranks without events come first and lie in no bucket.
-        pieces = [tuple(self._zeros(splits[0], b) for _ in range(NUMBER_OF_SUMS[kind]))]
-        for bucket, start, stop in zip(self.layout.buckets, splits, splits[1:], strict=False):
+        buckets = self.layout.buckets
+        for bucket, start, stop in zip(buckets, splits, splits[1:], strict=False):
             if stop > start:
-                pieces.append(
-                    self.kernel(bucket, latent[start:stop] - bucket.first, b[start:stop], w[start:stop], kind)
-                )
                 self._count(bucket.width * (stop - start) * b.shape[1])
-        return tuple(torch.cat(parts) for parts in zip(*pieces, strict=True))
-
-    def _zeros(self, rows: int, like: Tensor) -> Tensor:
-        return torch.zeros((rows, like.shape[1]), dtype=self.precision.sums, device=like.device)
+        return self.kernel.over_buckets(buckets, splits, latent, b, w, kind)
 
     def _count(self, events: int) -> None:
         self.counts.add("bucket_launches")

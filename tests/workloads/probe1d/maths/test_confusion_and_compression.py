@@ -98,7 +98,7 @@ def skewed(rows, width, counts, negative, seed=0):
 def test_nodes_keep_the_first_four_moments_of_every_latent(negative):
     counts = torch.tensor([400, 333, 97])
     x = skewed(3, 400, counts.numpy(), negative)
-    nodes, weights = compress.gauss_nodes(x, counts, 16)
+    nodes, weights, *_ = compress.gauss_nodes(x, counts, 16)
     assert nodes.shape[1] <= 48
     for power in range(4):
         exact = (x**power * (torch.arange(400) < counts[:, None])).sum(1)
@@ -113,13 +113,13 @@ def test_nodes_of_a_wrong_rule_lose_the_third_moment(monkeypatch):
     monkeypatch.setattr(compress, "two_point_rule", lambda mean, s2, s3, size: right(mean, s2, 0 * s3, size))
     counts = torch.tensor([400])
     x = skewed(1, 400, counts.numpy(), negative=False)
-    nodes, weights = compress.gauss_nodes(x, counts, 16)
+    nodes, weights, *_ = compress.gauss_nodes(x, counts, 16)
     assert not torch.allclose((weights * nodes**3).sum(1), (x**3).sum(1), rtol=1e-6)
 
 
 def test_repeated_values_become_one_node_with_their_number():
     x = torch.full((1, 64), 2.5, dtype=torch.float64)
-    nodes, weights = compress.gauss_nodes(x, torch.tensor([64]), 8)
+    nodes, weights, *_ = compress.gauss_nodes(x, torch.tensor([64]), 8)
     used = weights[0] > 0
     assert torch.allclose(nodes[0, used], torch.tensor(2.5, dtype=torch.float64))
     assert weights.sum().item() == pytest.approx(64)
@@ -129,7 +129,7 @@ def test_repeated_values_become_one_node_with_their_number():
 def test_smooth_sums_on_nodes_approach_those_on_events(bins, smaller_than):
     counts = torch.tensor([5000])
     x = skewed(1, 5000, counts.numpy(), negative=False, seed=4)
-    nodes, weights = compress.gauss_nodes(x, counts, bins)
+    nodes, weights, *_ = compress.gauss_nodes(x, counts, bins)
 
     def total(values, weight):
         return (weight * torch.sigmoid(-2 + 0.7 * values)).sum()

@@ -1,0 +1,137 @@
+"""The hand-written step and verdict do what the operators do, pair by pair, on states of every kind."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import fields, replace
+
+import pytest
+import torch
+
+from workloads.probe1d.counters import Counts
+from workloads.probe1d.data.problem import Constants, prior_logit, rms_scale
+from workloads.probe1d.maths import certify
+from workloads.probe1d.maths.blocks import Block, make_block
+from workloads.probe1d.maths.derivatives import EventSums
+from workloads.probe1d.maths.newton import Limits, NewtonRules, NewtonState, torch_step
+from workloads.probe1d.maths.separable import binary_start
+from workloads.probe1d.maths.sum_errors import SumErrors
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+LATENTS, CLASSES, ROWS = 40, 9, 2000
+RULES = NewtonRules(7.5e-7, 3.75e-7, 7.5e-7, tails=True)
+
+
+def problem(flat):
+    """A block of pairs, separable ones and a dead latent among them, its events [L, K] and its limits."""
+    make = torch.Generator().manual_seed(0)
+    count = torch.randint(1, 60, (LATENTS,), generator=make).double()
+    count[0] = 0
+    inside = torch.arange(64) < count[:, None]
+    x = torch.randn(LATENTS, 64, generator=make).exp().double() * inside
+    labels = (torch.rand(LATENTS, CLASSES, 64, generator=make) < 0.1) & inside[:, None]
+    hits, hit_sum = labels.sum(2).double(), (labels * x[:, None]).sum(2)
+    positives = (hits.max(0).values + torch.arange(CLASSES) * 20).double()
+    positives[-1] = 0
+    hits[:, -1], hit_sum[:, -1] = 0, 0
+    scale = rms_scale(count, x.square().sum(1))
+    constants = Constants(
+        *(ROWS, count, x.sum(1), x.square().sum(1)),
+        *(positives, prior_logit(positives, ROWS), hits, hit_sum, scale),
+    )
+    block = make_block(constants, torch.arange(CLASSES), torch.full_like(count, 64), torch.float64, flat=flat)
+    rank = block.latent
+    least = x.masked_fill(x == 0, torch.inf).amin(1)
+    return block, x, Limits(scale[rank, None], x.amax(1)[rank, None], least[rank, None])
+
+
+def sums(x, block: Block, b, w) -> EventSums:
+    events = x[block.latent, None]
+    eta = b[..., None] + w[..., None] * events
+    mu = torch.sigmoid(eta)
+    s = mu * torch.sigmoid(-eta)
+    terms = (mu, s, s * events, s * events * events, mu * events)
+    return EventSums(*(term.sum(-1) for term in terms))
+
+
+def start(block: Block) -> NewtonState:
+    total = block.count * block.scale  # a rough sum of x: starts need not be good
+    return NewtonState.start(*binary_start(block, total, 1e-6), (block.count == 0).expand_as(block.pair))
+
+
+def copied(state: NewtonState) -> NewtonState:
+    return replace(state, **{part.name: getattr(state, part.name).clone() for part in fields(state)})
+
+
+def worst_difference(found: NewtonState, expected: NewtonState) -> float:
+    return max(
+        float(
+            (
+                (getattr(found, name) - getattr(expected, name)).abs() / (1 + getattr(expected, name).abs())
+            ).max()
+        )
+        for name in ("b", "w", "lam", "db", "dw", "g0", "g1")
+    )
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize("without", [(), ("reach",), ("least",), ("tails",)])
+def test_every_pass_moves_every_pair_as_the_operators_do(flat, without):
+    from workloads.probe1d.kernels.native_step import NativeStep
+
+    native = NativeStep()
+    block, x, limits = problem(flat)
+    limits = replace(limits, **{name: None for name in without if name != "tails"})
+    rules = replace(RULES, tails="tails" not in without)
+    state, totals = start(block), torch.zeros(2, dtype=torch.float64)
+    for _ in range(8):
+        at = sums(x, block, state.b, state.w)
+        expected = torch_step(block, copied(state), at, limits, rules)
+        found = native(block, copied(state), at, limits, rules)
+        assert worst_difference(found.state, expected.state) < 1e-9
+        assert torch.equal(found.state.done, expected.state.done)
+        assert torch.equal(found.state.evals, expected.state.evals)
+        assert torch.allclose(found.state.gmax, expected.state.gmax, rtol=1e-6, atol=1e-12)
+        assert torch.equal(found.steps, expected.steps.double())
+        assert float(found.lam_max) == float(expected.lam_max)
+        assert bool(found.all_done) == bool(expected.all_done)
+        state, totals = expected.state, totals + found.steps
+    assert totals[0] > 0
+    assert (totals[1] > 0) == ("tails" not in without)
+    assert 0 < state.done.sum() < state.done.numel() or bool(state.done.all())
+
+
+def test_a_step_that_forgets_to_halve_is_told_apart():
+    block, x, limits = problem(flat=True)
+    state, worst = start(block), 0.0
+    for _ in range(4):
+        at = sums(x, block, state.b, state.w)
+        right = torch_step(block, copied(state), at, limits, RULES)
+        forgetful = replace(state, db=torch.zeros_like(state.db), dw=torch.zeros_like(state.dw))
+        worst = max(
+            worst, worst_difference(torch_step(block, forgetful, at, limits, RULES).state, right.state)
+        )
+        state = right.state
+    assert worst > 1e-3
+
+
+@pytest.mark.parametrize("share", [0.0, 1e-6])
+def test_a_verdict_is_that_of_the_operators(share):
+    from workloads.probe1d.kernels.native_step import NativeStep
+
+    block, x, limits = problem(flat=True)
+    state = start(block)
+    for _ in range(2):
+        state = torch_step(block, state, sums(x, block, state.b, state.w), limits, RULES).state
+    at = sums(x, block, state.b, state.w)
+    off = SumErrors(share * at.m0, share * at.m0, share * at.a2).times(1 / ROWS)
+    judge = certify.Certifier.__new__(certify.Certifier)
+    judge.rules, judge.verdict, judge.counts = NewtonRules(1e-6), None, Counts()
+    judge.least = torch.stack([limits.least[block.latent == number].mean() for number in range(LATENTS)])  # type: ignore[index]
+    judge.ill_conditioned = torch.zeros(LATENTS, dtype=torch.bool)
+    gmax, passed = judge._judge(block, state.b, state.w, at, off)
+    judge.verdict = NativeStep().verdict
+    found, also = judge._judge(block, state.b, state.w, at, off)
+    assert torch.allclose(found, gmax, rtol=1e-9, atol=1e-12)
+    assert torch.equal(also, passed)
+    assert 0 < passed.sum() < passed.numel()

@@ -1,0 +1,237 @@
+// One pass over a list of pairs after its sums: derivatives, verdict on the last step, next step. In place.
+//
+// The same rules as maths/newton.advance and maths/separable, whose names stand here. Pairs go through in tiles, whose
+// intermediate values stay in the first-level cache; every loop but that over tails is free of branches and calls.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "exponential.h"
+
+extern "C" {
+
+// Limits of a solver; `rows` is the number of rows of the problem. Flags: what a pass does without.
+struct Rules {
+    double tol, decrement, tail_loss, singular, ridge, rows, far, step_budget, tail_budget, decay_low, decay_high, overshoot,
+        step_limit;
+    int64_t tails, pays, foresees;
+};
+
+// By how much means over rows may be off: see maths/sum_errors.
+struct Errors {
+    const double *zeroth, *first, *second;
+};
+
+// Sums over events and constants of each pair.
+struct Pairs {
+    const double *m0, *m1, *a0, *a1, *a2;
+    const double *count, *zeros, *positives, *prior, *hits, *hit_sum, *scale, *metric, *reach, *least;
+};
+
+struct State {
+    double *b, *w, *lam, *db, *dw, *g0, *g1, *gmax;
+    uint8_t* done;
+    int32_t* evals;
+};
+
+// Of a pass: steps halved and lengthened, pairs left, sum and maximum of lam, largest gradient.
+struct Tally {
+    double halved, lengthened, left, lam_sum, lam_max, gradient;
+};
+}
+
+namespace {
+
+constexpr int TILE = 128;
+constexpr double TINY = 1e-300;
+constexpr double INFINITE = std::numeric_limits<double>::infinity();
+constexpr double BELOW_ONE = 1.0 - std::numeric_limits<double>::epsilon();
+
+struct Gradient {
+    double g0, g1, h0, h1, h2, gmax, paid, separable;
+};
+
+inline double larger(double a, double b) { return a > b ? a : b; }
+inline double smaller(double a, double b) { return a < b ? a : b; }
+
+inline double sigmoid(double b) {
+    const double t = exp_negative(-std::fabs(b)), r = 1.0 / (1.0 + t);
+    return b >= 0 ? r : t * r;
+}
+
+inline double newton_decrement(double g0, double g1, double h0, double h1, double h2) {
+    const double det = larger(h0 * h2 - h1 * h1, 1e-12 * h0 * h2);
+    return (h2 * g0 * g0 - 2 * h1 * g0 * g1 + h0 * g1 * g1) / det / 2;
+}
+
+inline Gradient combine(const Pairs& p, const Rules& rules, int64_t i, double b, double w, double off0, double off1) {
+    const double unit = 1.0 / rules.rows, mu = sigmoid(b), mu0 = smaller(mu, BELOW_ONE), s0 = mu0 * (1 - mu0);
+    Gradient g;
+    g.g0 = (p.m0[i] + p.zeros[i] * mu0 - p.positives[i]) * unit + rules.ridge * (b - p.prior[i]);
+    g.g1 = (p.m1[i] - p.hit_sum[i]) * unit + rules.ridge * w;
+    g.h0 = (p.a0[i] + p.zeros[i] * s0) * unit + rules.ridge;
+    g.h1 = p.a1[i] * unit;
+    g.h2 = p.a2[i] * unit + rules.ridge;
+    g.gmax = larger(std::fabs(g.g0) + off0, (std::fabs(g.g1) + off1) / p.scale[i]);
+    g.separable = (p.hits[i] == 0) | (p.hits[i] == p.count[i]) ? 1.0 : 0.0;
+    // Padding slots are zero rows that the sums hold and `zeros` leaves out; they are no non-zeros.
+    const double padding = rules.rows - p.zeros[i] - p.count[i];
+    const double wrong = std::fabs(p.m0[i] - padding * mu - p.hits[i]) * unit;
+    const bool short_tail = (wrong <= rules.tail_loss - off0) | (std::fabs(g.g1) + off1 <= rules.tol * p.least[i]);
+    g.paid = (rules.pays == 0) | (g.separable == 0) | short_tail ? 1.0 : 0.0;
+    return g;
+}
+
+
+// Values of a tile between its loops.
+struct Steps {
+    double g0[TILE], g1[TILE], h0[TILE], h1[TILE], h2[TILE], gmax[TILE], paid[TILE], lam[TILE], db[TILE], dw[TILE];
+    double tail[TILE], factor[TILE], metric[TILE], halve[TILE], fine[TILE], was_done[TILE];
+};
+
+// Judge the last step and solve for the next one.
+inline void judge(const Pairs& p, const State& s, const Rules& rules, int64_t first, int size, Steps& t) {
+    for (int k = 0; k < size; ++k) t.was_done[k] = s.done[first + k] ? 1.0 : 0.0;
+#pragma omp simd
+    for (int k = 0; k < size; ++k) {
+        const int64_t i = first + k;
+        const Gradient g = combine(p, rules, i, s.b[i], s.w[i], 0.0, 0.0);
+        // Downhill slopes along the last step, where it began and where it led: a line search without losses.
+        const double before = s.g0[i] * s.db[i] + s.g1[i] * s.dw[i], along = g.g0 * s.db[i] + g.g1 * s.dw[i];
+        const bool small = newton_decrement(g.g0, g.g1, g.h0, g.h1, g.h2) <= rules.decrement;
+        const bool fine = (g.paid != 0) & (g.gmax <= rules.tol) & small;
+        const bool done = fine | (t.was_done[k] != 0);
+        const bool halve = (-along > rules.overshoot * std::fabs(before)) & !done;
+        const double flattest = smaller(p.metric[i], g.h2 / larger(std::fabs(g.h1), TINY));
+        const double metric = (rules.tails != 0) & (g.separable != 0) ? flattest : p.metric[i];
+        const double less = s.lam[i] * 0.1, lam = less < 1e-9 ? 0.0 : less;
+        const double d00 = g.h0 * (1 + lam), d11 = g.h2 * (1 + lam), raw = d00 * d11 - g.h1 * g.h1;
+        const double det = raw <= rules.singular * d00 * d11 ? larger(raw, 0.0) + 1e-3 * d00 * d11 : raw;
+        const double db = (d11 * g.g0 - g.h1 * g.g1) / det, dw = (d00 * g.g1 - g.h1 * g.g0) / det;
+        const double length = std::sqrt(db * db + metric * dw * metric * dw);
+        const double shrink = smaller(rules.step_budget / length, 1.0);
+        const double share = along / larger(before, TINY);
+        const bool decays = (share > rules.decay_low) & (share < rules.decay_high);
+        t.tail[k] = (rules.tails != 0) & (g.separable != 0) & (s.lam[i] == 0) & decays ? 1.0 : 0.0;
+        t.g0[k] = g.g0, t.g1[k] = g.g1, t.h0[k] = g.h0, t.h1[k] = g.h1, t.h2[k] = g.h2, t.gmax[k] = g.gmax;
+        t.paid[k] = g.paid, t.lam[k] = lam, t.metric[k] = metric, t.factor[k] = 1.0;
+        t.db[k] = db * shrink, t.dw[k] = dw * shrink;
+        t.halve[k] = halve ? 1.0 : 0.0, t.fine[k] = fine ? 1.0 : 0.0;
+    }
+}
+
+// Lengthen the steps of separable pairs that stand in their exponential tail: few, so one by one.
+inline void stretch(const Rules& rules, int size, Steps& t) {
+    for (int k = 0; k < size; ++k) {
+        if (t.tail[k] == 0) continue;
+        const double length = std::sqrt(t.db[k] * t.db[k] + t.metric[k] * t.dw[k] * t.metric[k] * t.dw[k]);
+        const double steps = std::max(std::log(std::max(t.gmax[k] / (rules.far * rules.tol), 1.0)), 1.0);
+        t.factor[k] = std::min(steps, std::max(rules.tail_budget / std::max(length, TINY), 1.0));
+        t.db[k] *= t.factor[k], t.dw[k] *= t.factor[k];
+    }
+}
+
+struct Foreseen {
+    double gradient, decrement;
+};
+
+// See maths/newton.Foresight.
+inline Foreseen foresee(const Pairs& p, const Rules& rules, int64_t i, const Steps& t, int k) {
+    const double h0 = t.h0[k], h1 = t.h1[k], h2 = t.h2[k], db = t.db[k], dw = t.dw[k];
+    const double logits = smaller(std::fabs(db) + p.reach[i] * std::fabs(dw), rules.step_limit);
+    const double grown = 1.0 / exp_negative(-logits);
+    const double phi = logits < 1e-4 ? logits : (grown - 1.0 - logits) / larger(logits, 1e-4);
+    const double form = larger(h0 * db * db + 2 * h1 * db * dw + h2 * dw * dw, 0.0);
+    const double drift = (logits < rules.step_limit ? phi : INFINITE) * std::sqrt(form);
+    const double g0 = t.g0[k] - h0 * db - h1 * dw, g1 = t.g1[k] - h1 * db - h2 * dw;
+    const double norm = std::sqrt(larger(2 * newton_decrement(g0, g1, h0, h1, h2), 0.0)) + drift;
+    const double slope = (std::fabs(g1) + std::sqrt(h2) * drift) / p.scale[i];
+    const double gradient = larger(std::fabs(g0) + std::sqrt(h0) * drift, slope);
+    return {rules.foresees ? gradient : INFINITE, rules.foresees ? grown * norm * norm / 2 : INFINITE};
+}
+
+// Move on, or take half of the last step back.
+inline void move(const Pairs& p, const State& s, const Rules& rules, int64_t first, int size, Steps& t) {
+#pragma omp simd
+    for (int k = 0; k < size; ++k) {
+        const int64_t i = first + k;
+        const Foreseen f = foresee(p, rules, i, t, k);
+        const bool was_done = t.was_done[k] != 0, fine = t.fine[k] != 0, halve = t.halve[k] != 0, paid = t.paid[k] != 0;
+        const bool within = (f.gradient <= rules.tol) & (f.decrement <= rules.decrement);
+        const bool foreseen = paid & !fine & !was_done & !halve & within;
+        const double now = newton_decrement(t.g0[k], t.g1[k], t.h0[k], t.h1[k], t.h2[k]);
+        const bool gains = fine & !was_done & (f.gradient < t.gmax[k]) & (f.decrement <= now);
+        const bool last = foreseen | gains, stay = (fine | was_done) & !last;
+        const double move_b = halve ? -s.db[i] / 2 : t.db[k], move_w = halve ? -s.dw[i] / 2 : t.dw[k];
+        s.b[i] = stay ? s.b[i] : s.b[i] - move_b;
+        s.w[i] = stay ? s.w[i] : s.w[i] - move_w;
+        s.lam[i] = halve ? larger(8 * s.lam[i], 1e-3) : t.lam[k];
+        s.db[i] = halve ? s.db[i] / 2 : t.db[k];
+        s.dw[i] = halve ? s.dw[i] / 2 : t.dw[k];
+        // A halved step is judged again from where it started, so the gradient there is kept.
+        s.g0[i] = halve ? s.g0[i] : t.g0[k];
+        s.g1[i] = halve ? s.g1[i] : t.g1[k];
+        s.gmax[i] = was_done ? s.gmax[i] : (last ? f.gradient : t.gmax[k]);
+        t.fine[k] = fine | was_done | foreseen ? 1.0 : 0.0;
+        t.tail[k] = (t.factor[k] > 1) & !halve & !fine & !was_done ? 1.0 : 0.0;
+    }
+}
+
+inline void count(const State& s, int64_t first, int size, const Steps& t, Tally& tally) {
+    for (int k = 0; k < size; ++k) {
+        const int64_t i = first + k;
+        s.evals[i] += s.done[i] ? 0 : 1;
+        s.done[i] = t.fine[k] != 0;
+    }
+    double halved = 0, lengthened = 0, done = 0, lam_sum = 0, lam_max = tally.lam_max, gradient = tally.gradient;
+#pragma omp simd reduction(+ : halved, lengthened, done, lam_sum) reduction(max : lam_max, gradient)
+    for (int k = 0; k < size; ++k) {
+        halved += t.halve[k], lengthened += t.tail[k], done += t.fine[k], lam_sum += s.lam[first + k];
+        lam_max = larger(lam_max, s.lam[first + k]);
+        gradient = larger(gradient, larger(std::fabs(t.g0[k]), std::fabs(t.g1[k])));
+    }
+    tally.halved += halved, tally.lengthened += lengthened, tally.left += size - done, tally.lam_sum += lam_sum;
+    tally.lam_max = lam_max, tally.gradient = gradient;
+}
+
+}  // namespace
+
+extern "C" {
+
+void newton_step(const Pairs* pairs, const State* state, const Rules* rules, int64_t number, Tally* tally) {
+    *tally = {};
+    Steps steps;
+    for (int64_t first = 0; first < number; first += TILE) {
+        const int size = static_cast<int>(std::min<int64_t>(TILE, number - first));
+        judge(*pairs, *state, *rules, first, size, steps);
+        if (rules->tails) stretch(*rules, size, steps);
+        move(*pairs, *state, *rules, first, size, steps);
+        count(*state, first, size, steps, *tally);
+    }
+}
+
+// Scaled gradient of each pair, and whether it is at its optimum: see maths/certify. `trusted` is a share of the diagonal.
+void certify_pairs(const Pairs* pairs, const double* b, const double* w, const Errors* errors, const Rules* rules,
+                   double trusted, int64_t number, double* gmax, uint8_t* passed) {
+    for (int64_t first = 0; first < number; first += TILE) {
+        const int size = static_cast<int>(std::min<int64_t>(TILE, number - first));
+        double fine[TILE];
+#pragma omp simd
+        for (int k = 0; k < size; ++k) {
+            const int64_t i = first + k;
+            const double off0 = errors->zeroth[i], off1 = errors->first[i], scale = pairs->scale[i];
+            const Gradient g = combine(*pairs, *rules, i, b[i], w[i], off0, off1);
+            const double h0 = g.h0 - off0 - off1 / scale, h2 = g.h2 - errors->second[i] - off1 * scale;
+            const bool known = (h0 > 0) & (h0 * h2 - g.h1 * g.h1 > trusted * h0 * h2);
+            const double own = larger(newton_decrement(g.g0, g.g1, h0, g.h1, h2), 0.0);
+            const double error = larger(newton_decrement(off0, -off1, h0, std::fabs(g.h1), h2), 0.0);
+            const double root = std::sqrt(own) + std::sqrt(error);
+            gmax[i] = g.gmax;
+            fine[k] = (g.gmax <= rules->tol) & known & (root * root <= rules->decrement) & (g.paid != 0) ? 1.0 : 0.0;
+        }
+        for (int k = 0; k < size; ++k) passed[first + k] = fine[k] != 0;
+    }
+}
+}
