@@ -24,7 +24,7 @@ class FusedPolicy(Policy):
         self.cpu = not weights["P"].is_cuda
         self.dtype = torch.bfloat16 if low else torch.float32
         self._activate = self._kernel()
-        self.trunk = self._tiles(shape) if low and self.cpu else None
+        self.trunk = self._by_blocks() if self.cpu else None
         if self.table is not None:
             self.table = self.table.contiguous()
         rows = self.weights["P"].shape[0]
@@ -39,10 +39,10 @@ class FusedPolicy(Policy):
 
         return activate
 
-    def _tiles(self, shape: PolicyShape) -> Callable[[Tensor, Tensor], Tensor] | None:
-        from workloads.prover.kernels.tiles import TiledTrunk, usable
+    def _by_blocks(self) -> Callable[[Tensor, Tensor], Tensor] | None:
+        from workloads.prover.kernels.block_trunk import block_trunk
 
-        return TiledTrunk(self.weights, shape) if usable(shape) else None
+        return block_trunk(self.weights, self.shape, self.low)
 
     def _layer(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         return tuple(self.weights[f"trunk.{layer}.{part}"] for part in ("bias", "scale", "shift"))  # type: ignore[return-value]
