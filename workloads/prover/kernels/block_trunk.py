@@ -1,4 +1,4 @@
-"""The trunk on CPUs, all layers of a block of states in one call: in float32, and in bfloat16 where there is hardware."""
+"""The trunk on CPUs, all layers of a block of states at once: in float32, or by bfloat16 hardware."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def library(flags: tuple[str, ...] = ()) -> ctypes.CDLL:
 
 
 def products(low: bool, flags: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Kinds of products that this processor has, the fastest first: tiles and pairs of bfloat16, or float32."""
+    """Kinds of products here, the fastest first: float32, or tiles and pairs of bfloat16."""
     if not low:
         return ("float32",)
     here = library(flags)
@@ -72,7 +72,7 @@ class BlockTrunk:
         self.shifts = torch.cat([weights[f"{name}.shift"] for name in layers]) if layers else self.biases[:0]
 
     def __call__(self, x: Tensor, rounded: Tensor) -> Tensor:
-        """The last product's input, in `rounded` [N, D]; x [N, D] and the same in the product's type are both lost."""
+        """The last product's input, in `rounded` [N, D], which gave x [N, D] in the product's type; x is lost."""
         share = max(SHARE, -(-len(x) // torch.get_num_threads()))
         if len(x) <= share:
             self._rows(x, rounded)

@@ -1,4 +1,4 @@
-"""The trunk by blocks: layer by layer what the network is, by every product, whatever the number of states."""
+"""The trunk by blocks: layer by layer what the network is, by every product, for any number of states."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def reference(weights, shape, x, low):
         return value.float().bfloat16().double() if low else value.double()
 
     def product(x, name):
-        return torch.relu(rounded(x) @ rounded(weights[f"{name}.weight"]).T + weights[f"{name}.bias"].double())
+        product = rounded(x) @ rounded(weights[f"{name}.weight"]).T
+        return torch.relu(product + weights[f"{name}.bias"].double())
 
     x = x.double()
     for layer in range(1, shape.layers + 1):
