@@ -72,7 +72,7 @@ class BlockTrunk:
         self.shifts = torch.cat([weights[f"{name}.shift"] for name in layers]) if layers else self.biases[:0]
 
     def __call__(self, x: Tensor, rounded: Tensor) -> Tensor:
-        """The last product's input, in `rounded` [N, D], which gave x [N, D] in the product's type; x is lost."""
+        """The last product's input, in `rounded` [N, D], which held x [N, D] in the same type; x is lost."""
         share = max(SHARE, -(-len(x) // torch.get_num_threads()))
         if len(x) <= share:
             self._rows(x, rounded)
