@@ -127,7 +127,9 @@ def _kernels(device: str) -> Levels:
     """The kernels that can be built here."""
     if device == "cuda":
         return {"expand_kernel": "triton", "fused_trunk": "on"}
-    return {"expand_kernel": "native", "fused_trunk": "on"} if compiler_here() else {}
+    if not compiler_here():
+        return {}
+    return {"expand_kernel": "native", "select_kernel": "native", "fused_trunk": "on"}
 
 
 def _refuse_unknown(kb: Problem, queries: Sequence[Triple]) -> None:

@@ -59,7 +59,7 @@ def _too_many_ids(config: HasIds, levels: Levels) -> str | None:
 def _needs_cpu_compiler(device: Device) -> str | None:
     """Reason why a kernel in C++ cannot act here."""
     if device.type != "cpu":
-        return f"a CPU kernel, and this is {device.type}: use expand_kernel=triton"
+        return f"a CPU kernel, and this is {device.type}: use expand_kernel=triton, select_kernel=torch"
     return None if device.compiler else "needs a C++ compiler and none is on PATH"
 
 
@@ -252,6 +252,20 @@ TOGGLES = (
         ),
         "expand a row in one program that skips finished rows",
         "Future 1",
+    ),
+    Toggle(
+        "select_kernel",
+        (
+            Level("torch"),
+            _reordered(
+                "native",
+                "selected_rows",
+                unsupported=_needs_cpu_compiler,
+                requires={"policy_rows": ("ragged",)},
+                conflicts=_COMPILED,
+            ),
+        ),
+        "choose and move in one program that skips finished rows",
     ),
     Toggle(
         "fused_trunk",

@@ -221,6 +221,7 @@ class Prover(JobOfPasses, Workload):
         if tf32_is_on():
             counts["tf32_products"] = counts["states_evaluated"]
         counts["kernel_rows"] = float(getattr(machinery.step.expand, "rows", 0))
+        counts["selected_rows"] = float(getattr(machinery.step, "selected", 0))
         counts["fused_rows"] = float(getattr(machinery.policy, "fused_rows", 0))
         return {**counts, **self._compile_counts(), **self._ratios(counts)}
 

@@ -50,40 +50,89 @@ def packed(weight: Tensor, low: bool) -> Tensor:
     return columns.permute(0, 2, 1, 3).flatten().to(torch.bfloat16 if low else torch.float32)
 
 
+class _Layers(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("width", "count")),
+        *((name, ctypes.c_void_p) for name in ("weights", "biases", "scales", "shifts")),
+    ]
+
+
+class _Folded(ctypes.Structure):
+    _fields_ = [
+        ("table", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("first", "second")),
+        *((name, ctypes.c_void_p) for name in ("bias", "scale", "shift")),
+    ]
+
+
 class BlockTrunk:
-    """Layers 1 to L and the hidden layer of a policy.
+    """Layers 1 to L and the hidden layer of a policy, and the first layer where it is folded into tables.
 
     Parameters
     ----------
     product : one of `products`
     flags : the compiler gets, to build for less than this processor
+    table : tables of predicates, first and second arguments [rows, D], multiplied by the first layer's weight
+    offsets : where the tables of arguments begin
     """
 
     def __init__(
-        self, weights: Weights, shape: PolicyShape, product: str, flags: tuple[str, ...] = ()
+        self,
+        weights: Weights,
+        shape: PolicyShape,
+        product: str,
+        flags: tuple[str, ...] = (),
+        table: Tensor | None = None,
+        offsets: tuple[int, int] = (0, 0),
     ) -> None:
-        self.shape = shape
-        self.run: Callable[..., None] = getattr(library(flags), f"trunk_{product}")
+        self.width = shape.width
+        self.dtype = torch.float32 if product == "float32" else torch.bfloat16
+        self._run = getattr(library(flags), f"trunk_{product}")
+        self._held = self._layers(weights, shape)
+        self._layers_here = _Layers(shape.width, shape.layers, *map(pointer, self._held))
+        self.folded = _Folded()
+        if table is not None:
+            parts = [weights[f"trunk.0.{part}"] for part in ("bias", "scale", "shift")]
+            self._held += (table, *parts)
+            self.folded = _Folded(pointer(table), *offsets, *map(pointer, parts))
+
+    def _layers(self, weights: Weights, shape: PolicyShape) -> tuple[Tensor, ...]:
         layers = [f"trunk.{layer}" for layer in range(1, shape.layers + 1)]
-        low = product != "float32"
-        self.weights = torch.cat([packed(weights[f"{name}.weight"], low) for name in (*layers, "hidden")])
-        self.biases = torch.stack([weights[f"{name}.bias"] for name in (*layers, "hidden")])
-        self.scales = torch.cat([weights[f"{name}.scale"] for name in layers]) if layers else self.biases[:0]
-        self.shifts = torch.cat([weights[f"{name}.shift"] for name in layers]) if layers else self.biases[:0]
+        low = self.dtype == torch.bfloat16
+        product = torch.cat([packed(weights[f"{name}.weight"], low) for name in (*layers, "hidden")])
+        biases = torch.stack([weights[f"{name}.bias"] for name in (*layers, "hidden")])
+        scales, shifts = (
+            torch.cat([biases[0, :0], *(weights[f"{name}.{part}"] for name in layers)])
+            for part in ("scale", "shift")
+        )
+        return product, biases, scales, shifts
 
     def __call__(self, x: Tensor, rounded: Tensor) -> Tensor:
-        """The last product's input, in `rounded` [N, D], which held x [N, D] in the same type; x is lost."""
-        share = max(SHARE, -(-len(x) // torch.get_num_threads()))
-        if len(x) <= share:
-            self._rows(x, rounded)
-        else:
-            # The kernel holds no lock of Python's, and a state's value depends on no other state.
-            list(_threads().map(self._rows, x.split(share), rounded.split(share)))
+        """The last product's input, in `rounded` [N, D], which held x [N, D] in the same type."""
+        self._shared(lambda part: self._rows(None, x[part], rounded[part]), len(x))
         return rounded
 
-    def _rows(self, x: Tensor, rounded: Tensor) -> None:
-        given = (self.weights, self.biases, self.scales, self.shifts, x, rounded)
-        self.run(*map(ctypes.c_int64, (*x.shape, self.shape.layers)), *map(pointer, given))
+    def of_states(self, states: Tensor, out: Tensor | None = None) -> Tensor:
+        """The last product's input, in `out` [N, D] if that is given, of states [N, A, 3] by the tables."""
+        states = states.to(torch.int32).contiguous()
+        found = torch.empty(len(states), self.width, dtype=self.dtype) if out is None else out
+        self._shared(lambda part: self._rows(states[part], None, found[part]), len(states))
+        return found
+
+    def _shared(self, run: Callable[[slice], None], rows: int) -> None:
+        """Run for all rows, by as many threads as PyTorch has."""
+        share = max(SHARE, -(-rows // torch.get_num_threads()))
+        if rows <= share:
+            return run(slice(None))
+        # The kernel holds no lock of Python's, and a state's value depends on no other state.
+        parts = [slice(start, start + share) for start in range(0, rows, share)]
+        list(_threads().map(run, parts))
+        return None
+
+    def _rows(self, states: Tensor | None, x: Tensor | None, out: Tensor) -> None:
+        states_at, x_at = (None if tensor is None else pointer(tensor) for tensor in (states, x))
+        layers, folded = ctypes.byref(self._layers_here), ctypes.byref(self.folded)
+        self._run(ctypes.c_int64(len(out)), layers, states_at, folded, x_at, pointer(out))
 
 
 @functools.cache
@@ -91,10 +140,16 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(torch.get_num_threads(), "prover-trunk")
 
 
-def block_trunk(weights: Weights, shape: PolicyShape, low: bool) -> BlockTrunk | None:
+def block_trunk(
+    weights: Weights,
+    shape: PolicyShape,
+    low: bool,
+    table: Tensor | None = None,
+    offsets: tuple[int, int] = (0, 0),
+) -> BlockTrunk | None:
     """The trunk by the fastest product here, None where there is none of this type or width."""
     found = products(low) if shape.width in WIDTHS else ()
-    return BlockTrunk(weights, shape, found[0]) if found else None
+    return BlockTrunk(weights, shape, found[0], table=table, offsets=offsets) if found else None
 
 
 __all__ = ["BlockTrunk", "block_trunk", "packed", "products"]

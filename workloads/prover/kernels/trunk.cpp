@@ -215,34 +215,92 @@ void activate(int64_t width, float* product, const float* bias, const float* sca
     }
 }
 
+// The first layer, folded into tables that stand behind one another: of predicates, and from `first` and `second` on of
+// first and second arguments.
+struct Folded {
+    const float* table;
+    int64_t first, second;
+    const float *bias, *scale, *shift;
+};
+
+constexpr int ATOMS = 6;
+
+inline void prefetch(const int32_t* state, const Folded& folded, int64_t width) {
+    for (int k = 0; k < ATOMS && state[k * 3] != 0; ++k) {
+        const int64_t own[] = {state[k * 3], folded.first + state[k * 3 + 1], folded.second + state[k * 3 + 2]};
+        for (const int64_t row : own)
+            for (int64_t i = 0; i < width; i += 64 / sizeof(float)) __builtin_prefetch(folded.table + row * width + i);
+    }
+}
+
+// The sum over real slots of 2^-k (P[p] + U[a] + V[b]).
+inline void embed(const int32_t* state, const Folded& folded, int64_t width, float* out) {
+    float weight = 1.0f;
+    std::memset(out, 0, width * sizeof(float));
+    for (int k = 0; k < ATOMS && state[k * 3] != 0; ++k, weight *= 0.5f) {
+        const float* p = folded.table + state[k * 3] * width;
+        const float* a = folded.table + (folded.first + state[k * 3 + 1]) * width;
+        const float* b = folded.table + (folded.second + state[k * 3 + 2]) * width;
+        for (int64_t i = 0; i < width; i += LANES)
+            store(out + i, load(out + i) + weight * (load(p + i) + load(a + i) + load(b + i)));
+    }
+}
+
 template <typename Product>
 struct alignas(64) Block {
     float product[Product::BLOCK * WIDEST];
+    float x[Product::BLOCK * WIDEST];
     typename Product::Number next[Product::BLOCK * WIDEST];
 };
 
-// Layers 1 to `layers` and the hidden layer. `biases` has one row more than `scales` and `shifts`, for the hidden layer.
-// x [rows, width] is changed; next [rows, width] goes in rounded from x and comes out as ReLU of the hidden product. In
-// float32 both may be the same memory.
+struct Layers {
+    int64_t width, count;
+    const void* weights;
+    const float *biases, *scales, *shifts;  // a row for each layer; biases have one more, for the hidden layer
+};
+
+// What goes into layer 1, of states from tables or, without states, as given: x and the same in the product's type.
 template <typename Product, typename Number = typename Product::Number>
-void trunk(int64_t rows, int64_t width, int64_t layers, const Number* weights, const float* biases, const float* scales,
-           const float* shifts, float* x, Number* next) {
+void begin(int64_t count, int64_t width, const int32_t* states, const Folded& folded, const float* x, const Number* next,
+           Block<Product>& block) {
+    if (states == nullptr) {
+        std::memcpy(block.x, x, count * width * sizeof(float));
+        std::memcpy(block.next, next, count * width * sizeof(Number));
+        return;
+    }
+    std::memset(block.x, 0, count * width * sizeof(float));
+    for (int64_t row = 0; row < count; ++row) {
+        if (row + 1 < count) prefetch(states + (row + 1) * ATOMS * 3, folded, width);
+        float* product = block.product + row * width;
+        embed(states + row * ATOMS * 3, folded, width, product);
+        activate<Product>(width, product, folded.bias, folded.scale, folded.shift, block.x + row * width,
+                          block.next + row * width);
+    }
+}
+
+// All layers and the hidden layer, whose ReLU goes to `next` [rows, width].
+template <typename Product, typename Number = typename Product::Number>
+void trunk(int64_t rows, const Layers& layers, const int32_t* states, const Folded& folded, const float* x, Number* next) {
     static thread_local Block<Product> block;
+    const int64_t width = layers.width;
+    const Number* weights = static_cast<const Number*>(layers.weights);
     for (int64_t start = 0; start < rows; start += Product::BLOCK) {
         const int64_t count = rows - start < Product::BLOCK ? rows - start : Product::BLOCK;
-        std::memcpy(block.next, next + start * width, count * width * sizeof(Number));
-        for (int64_t layer = 0; layer < layers; ++layer) {
+        Number* out = next + start * width;
+        begin<Product>(count, width, states ? states + start * ATOMS * 3 : nullptr, folded, x ? x + start * width : nullptr,
+                       out, block);
+        for (int64_t layer = 0; layer < layers.count; ++layer) {
             const int64_t own = layer * width;
             multiply<Product>(count, block.next, weights + own * width, width, block.product);
             for (int64_t row = 0; row < count; ++row)
-                activate<Product>(width, block.product + row * width, biases + own, scales + own, shifts + own,
-                                  x + (start + row) * width, block.next + row * width);
+                activate<Product>(width, block.product + row * width, layers.biases + own, layers.scales + own,
+                                  layers.shifts + own, block.x + row * width, block.next + row * width);
         }
-        multiply<Product>(count, block.next, weights + layers * width * width, width, block.product);
+        const int64_t last = layers.count * width;
+        multiply<Product>(count, block.next, weights + last * width, width, block.product);
         for (int64_t row = 0; row < count; ++row)
             for (int64_t i = 0; i < width; i += LANES)
-                Product::put(next + (start + row) * width + i,
-                             rectified(block.product + row * width + i, biases + layers * width + i));
+                Product::put(out + row * width + i, rectified(block.product + row * width + i, layers.biases + last + i));
     }
 }
 
@@ -260,23 +318,23 @@ int pairs_usable() {
 #endif
 }
 
-void trunk_float32(int64_t rows, int64_t width, int64_t layers, const float* weights, const float* biases,
-                   const float* scales, const float* shifts, float* x, float* next) {
-    trunk<Float32>(rows, width, layers, weights, biases, scales, shifts, x, next);
+void trunk_float32(int64_t rows, const Layers* layers, const int32_t* states, const Folded* folded, const float* x,
+                   float* next) {
+    trunk<Float32>(rows, *layers, states, *folded, x, next);
 }
 
-void trunk_pairs(int64_t rows, int64_t width, int64_t layers, const uint16_t* weights, const float* biases,
-                 const float* scales, const float* shifts, float* x, uint16_t* next) {
+void trunk_pairs(int64_t rows, const Layers* layers, const int32_t* states, const Folded* folded, const float* x,
+                 uint16_t* next) {
 #ifdef __AVX512BF16__
-    trunk<Pairs>(rows, width, layers, weights, biases, scales, shifts, x, next);
+    trunk<Pairs>(rows, *layers, states, *folded, x, next);
 #endif
 }
 
-void trunk_tiles(int64_t rows, int64_t width, int64_t layers, const uint16_t* weights, const float* biases,
-                 const float* scales, const float* shifts, float* x, uint16_t* next) {
+void trunk_tiles(int64_t rows, const Layers* layers, const int32_t* states, const Folded* folded, const float* x,
+                 uint16_t* next) {
 #ifdef HAS_TILES
     const tiles::Scope scope;
-    trunk<Tiles>(rows, width, layers, weights, biases, scales, shifts, x, next);
+    trunk<Tiles>(rows, *layers, states, *folded, x, next);
 #endif
 }
 }

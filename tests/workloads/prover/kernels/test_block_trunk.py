@@ -22,6 +22,7 @@ VECTORS = {
     "128 bits": ("-mno-avx", "-mno-avx2"),
 }
 """What the compiler may use: kernels for lesser processors run on this one."""
+PARTS = ("bias", "scale", "shift")
 TOLERANCE = {"float32": 1e-5, "pairs": 2e-2, "tiles": 2e-2}
 """Relative to the largest value; 16 bits of which 8 are digits round by 2^-9, layer after layer."""
 
@@ -140,6 +141,30 @@ def test_widths_that_the_kernels_do_not_know_take_the_other_path(low):
 def test_a_processor_without_bfloat16_takes_the_other_path(monkeypatch):
     monkeypatch.setattr(block_trunk, "products", lambda low: ())
     assert block_trunk.block_trunk({}, FULL, True) is None
+
+
+def test_states_come_out_of_the_tables_as_the_first_layer_says(product):
+    """Against plain PyTorch, gathers, normalisation and all; unequal offsets and biases are noticed."""
+    weights = weights_of(FULL) | {f"trunk.0.{part}": torch.randn(FULL.width) for part in PARTS}
+    table, states = torch.randn(60, FULL.width), torch.zeros(100, 6, 3, dtype=torch.int16)
+    table[[0, 10, 35]] = 0  # padding of each table
+    for slots in range(1, 7):
+        states[slots::7, :slots] = torch.randint(1, 10, states[slots::7, :slots].shape, dtype=torch.int16)
+    rows = states.long() + torch.tensor([0, 10, 35])
+    embedded = (table[rows].sum(2) * 0.5 ** torch.arange(6.0)[:, None]).sum(1) + weights["trunk.0.bias"]
+    x = torch.nn.functional.layer_norm(
+        embedded.relu(), (FULL.width,), weights["trunk.0.scale"], weights["trunk.0.shift"]
+    )
+    expected = reference(weights, FULL, x, low=product != "float32")
+
+    def off_by(weights, offsets):
+        found = BlockTrunk(weights, FULL, product, table=table, offsets=offsets).of_states(states)
+        return float((found.double() - expected).abs().max() / expected.abs().max())
+
+    assert off_by(weights, (10, 35)) < TOLERANCE[product]
+    assert off_by(weights, (10, 34)) > 5e-2
+    for part in PARTS:
+        assert off_by({**weights, f"trunk.0.{part}": weights[f"trunk.1.{part}"]}, (10, 35)) > 5e-2
 
 
 @pytest.mark.parametrize("low", [False, True], ids=["float32", "screened"])
