@@ -243,6 +243,7 @@ class Prover(JobOfPasses, Workload):
             "fact_pairs_per_step": counts["fact_pairs"] / useful,
             "padded_over_real": counts["states_padded"] / max(counts["states_real"], 1.0),
             "row_steps_over_useful": counts["row_steps"] / useful,
+            "idle_share": 1 - useful / max(counts["row_steps"], useful),
             "derived_states_bytes": float(machinery.memory.derived_bytes(rows)),
             "raw_states_bytes": float(machinery.memory.raw_bytes(rows)),
             "predicted_bytes": float(machinery.memory.peak_bytes(rows)),
