@@ -143,15 +143,15 @@ MOSTLY_IDLE = 0.5
 
 
 def _idle_references(judge: Judge) -> list[str]:
-    """References most of whose work is for what has ended already: ratios against them count leaving it out."""
+    """References that work mostly for what has ended already: leaving that out is part of every ratio."""
     references = judge.manifest.sweep.references
     counters = {name: judge.records.counters(arm) or {} for name, arm in references.items()}
     shares = {name: own.get("idle_share") or 0.0 for name, own in counters.items()}
     busy = [name for name, share in shares.items() if share <= MOSTLY_IDLE]
-    instead = f"; {' and '.join(busy)} leaves more of it out" if busy else ""
+    instead = f"; less of that does {' and '.join(busy)}" if busy else ""
     return [
-        f"\N{DAGGER} {name}: {share:.0%} of its work is for what has ended already, and ratios against it count"
-        f" that{instead}"
+        f"\N{DAGGER} {name}: {share:.0%} of its work is for what has ended already, and ratios against it"
+        f" count leaving it out{instead}"
         for name, share in shares.items()
         if share > MOSTLY_IDLE
     ]

@@ -270,6 +270,22 @@ TOGGLES = (
     Toggle(
         "fused_trunk",
         (Level("off"), _reordered("on", "fused_rows", unsupported=_needs_any_compiler, conflicts=_COMPILED)),
-        "bias, ReLU, normalisation and residual in one pass over a layer",
+        "bias, ReLU, normalisation and residual in one pass over a layer; on CPUs all layers block by block",
     ),
 )
+
+FAST: Levels = {
+    "refill": "queue",
+    "corruptions": "stream",
+    "fact_index": "csr",
+    "pack_width": "tight",
+    "rule_pairs": "ragged",
+    "index_dtype": "int32",
+    "policy_rows": "ragged",
+    "obs_reuse": "on",
+    "const_states": "on",
+    "forced_skip": "on",
+    "fold": "on",
+    "compaction": "scan",
+}
+"""The exact paths that save most, in float32."""
