@@ -144,10 +144,11 @@ class Policy:
         -------
         [D, D] and [D] for the key, [D] and [] for its offset.
         """
+        own = self.weights["out.weight"].dtype
         weight, bias = self.weights["out.weight"].double(), self.weights["out.bias"].double()
         scale = 1 / math.sqrt(self.shape.embedding)
         parts = (weight.T @ weight, bias @ weight, weight.T @ bias, bias @ bias)
-        key, key_bias, offset, offset_bias = ((scale * part).float() for part in parts)
+        key, key_bias, offset, offset_bias = ((scale * part).to(own) for part in parts)
         return key, key_bias, offset, offset_bias
 
     def linear(self, x: Tensor, name: str) -> Tensor:
