@@ -271,7 +271,11 @@ class Workload:
         return None
 
     def counters(self) -> Mapping[str, float]:
-        """Machine-independent counts since `setup`; every witness of a level is here or a generic counter."""
+        """Machine-independent counts since `setup`; every witness of a level is here or a generic counter.
+
+        A count `idle_share` is the share of work that was for what had ended already: reports mark references
+        that do most of theirs so.
+        """
         return {}
 
     def work(self) -> Work:

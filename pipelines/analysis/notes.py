@@ -34,6 +34,7 @@ def comparison_notes(
         *machine_notes(used),
         *kernel_notes(used, manifest.arm(next(iter(manifest.sweep.references.values()))).label),
         *_samples(judge),
+        *_idle_references(judge),
         *_references_as_timed(judge),
         *judge.notes,
         *judge.agreement.notes,
@@ -134,6 +135,25 @@ def _samples(judge: Judge) -> list[str]:
     return [
         f"extrapolated: times per {judge.declared.unit} come from the same seeded {share:.0%} of the work in"
         " every arm"
+    ]
+
+
+MOSTLY_IDLE = 0.5
+"""Share of idle work (counter `idle_share`) above which a reference flatters what is held against it."""
+
+
+def _idle_references(judge: Judge) -> list[str]:
+    """References that work mostly for what has ended already: leaving that out is part of every ratio."""
+    references = judge.manifest.sweep.references
+    counters = {name: judge.records.counters(arm) or {} for name, arm in references.items()}
+    shares = {name: own.get("idle_share") or 0.0 for name, own in counters.items()}
+    busy = [name for name, share in shares.items() if share <= MOSTLY_IDLE]
+    instead = f"; less of that does {' and '.join(busy)}" if busy else ""
+    return [
+        f"\N{DAGGER} {name}: {share:.0%} of its work is for what has ended already, and ratios against it"
+        f" count leaving it out{instead}"
+        for name, share in shares.items()
+        if share > MOSTLY_IDLE
     ]
 
 

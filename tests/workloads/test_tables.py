@@ -105,6 +105,7 @@ DECLARED = {
         compaction: sort:E scan:E
         screen16: off:E on:T
         expand_kernel: torch:E triton:E native:E
+        select_kernel: torch:E native:E
         fused_trunk: off:E on:E
     """,
     "latentwire": """

@@ -27,7 +27,7 @@ from workloads.prover.maths.schedule import (
     queue_fed,
     slab_by_slab,
 )
-from workloads.prover.maths.scoring import SCORERS, Screen
+from workloads.prover.maths.scoring import SCORERS, RaggedScorer, Scorer, Screen
 from workloads.prover.maths.slab_size import SlabMemory
 from workloads.prover.maths.state_values import EveryState, OncePerJob, OncePerStep, Untallied
 from workloads.prover.maths.step import Expander, Phase, Step, TorchExpander
@@ -69,6 +69,7 @@ class Choices:
     scan: bool
     screen16: bool
     expand_kernel: str
+    select_kernel: str
     fused_trunk: bool
 
     @classmethod
@@ -100,6 +101,7 @@ class Choices:
             scan=levels["compaction"] == "scan",
             screen16=on["screen16"],
             expand_kernel=str(levels["expand_kernel"]),
+            select_kernel=str(levels["select_kernel"]),
             fused_trunk=on["fused_trunk"],
         )
 
@@ -147,10 +149,7 @@ def assemble(
         skip=choices.forced_skip,
     )
     scorer.screen = screen = _screen(weights, shape, choices, values)
-    doubt = ROUNDED_DOUBT if choices.amp or choices.tf32 else FLOAT32_DOUBT
-    # compiled code cannot hold a clock's marks
-    marks = NullClock.phase if choices.static else phase
-    step = Step(expander(kb, choices), scorer, choices.ragged, doubt, marks)
+    step = _step(kb, choices, scorer, phase)
     factory = _factory(kb, choices, values)
     return Machinery(
         policy,
@@ -204,6 +203,18 @@ def make_policy(weights: Weights, shape: PolicyShape, choices: Choices, low: boo
 
         return FusedPolicy(weights, shape, choices.fold, low)
     return Policy(weights, shape, choices.fold, low)
+
+
+def _step(kb: KnowledgeBase, choices: Choices, scorer: Scorer, phase: Phase) -> Step:
+    doubt = ROUNDED_DOUBT if choices.amp or choices.tf32 else FLOAT32_DOUBT
+    if choices.select_kernel == "native":
+        from workloads.prover.kernels.native_step import NativeStep
+
+        assert isinstance(scorer, RaggedScorer)  # the level requires its lists
+        return NativeStep(expander(kb, choices), scorer, doubt, phase)
+    # compiled code cannot hold a clock's marks
+    marks = NullClock.phase if choices.static else phase
+    return Step(expander(kb, choices), scorer, choices.ragged, doubt, marks)
 
 
 def _values(policy: Policy, choices: Choices, kb: KnowledgeBase, device: torch.device) -> EveryState:

@@ -34,7 +34,8 @@ NAMES = (
         "states_wanted",
         "states_evaluated",
     ),
-    *("states_rescored", "low_precision_states", "tf32_products", "policy_macs", "kernel_rows", "fused_rows"),
+    *("states_rescored", "low_precision_states", "tf32_products", "policy_macs"),
+    *("kernel_rows", "selected_rows", "fused_rows"),
     *("corruption_batches", "warmup_rows", "probe_steps", "store_hits", "jobs"),
     *("recompiles_after_warmup", "recompile_s", "compiled_steps"),
 )

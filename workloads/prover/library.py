@@ -22,23 +22,7 @@ from workloads.prover.maths.policy import PolicyShape, make_weights
 from workloads.prover.maths.slab_size import device_budget
 from workloads.prover.policy_file import SavedPolicy, policy_of
 from workloads.prover.ranking import Proof, Ranks, proofs_of, ranks_of
-from workloads.prover.toggles import TOGGLES
-
-FAST: Levels = {
-    "refill": "queue",
-    "corruptions": "stream",
-    "fact_index": "csr",
-    "pack_width": "tight",
-    "rule_pairs": "ragged",
-    "index_dtype": "int32",
-    "policy_rows": "ragged",
-    "obs_reuse": "on",
-    "const_states": "on",
-    "forced_skip": "on",
-    "fold": "on",
-    "compaction": "scan",
-}
-"""The exact paths that save most, in float32."""
+from workloads.prover.toggles import FAST, TOGGLES
 
 
 def evaluate(
@@ -127,7 +111,9 @@ def _kernels(device: str) -> Levels:
     """The kernels that can be built here."""
     if device == "cuda":
         return {"expand_kernel": "triton", "fused_trunk": "on"}
-    return {"expand_kernel": "native", "fused_trunk": "on"} if compiler_here() else {}
+    if not compiler_here():
+        return {}
+    return {"expand_kernel": "native", "select_kernel": "native", "fused_trunk": "on"}
 
 
 def _refuse_unknown(kb: Problem, queries: Sequence[Triple]) -> None:

@@ -59,7 +59,7 @@ def _too_many_ids(config: HasIds, levels: Levels) -> str | None:
 def _needs_cpu_compiler(device: Device) -> str | None:
     """Reason why a kernel in C++ cannot act here."""
     if device.type != "cpu":
-        return f"a CPU kernel, and this is {device.type}: use expand_kernel=triton"
+        return f"a CPU kernel, and this is {device.type}: use expand_kernel=triton, select_kernel=torch"
     return None if device.compiler else "needs a C++ compiler and none is on PATH"
 
 
@@ -254,8 +254,38 @@ TOGGLES = (
         "Future 1",
     ),
     Toggle(
+        "select_kernel",
+        (
+            Level("torch"),
+            _reordered(
+                "native",
+                "selected_rows",
+                unsupported=_needs_cpu_compiler,
+                requires={"policy_rows": ("ragged",)},
+                conflicts=_COMPILED,
+            ),
+        ),
+        "choose and move in one program that skips finished rows",
+    ),
+    Toggle(
         "fused_trunk",
         (Level("off"), _reordered("on", "fused_rows", unsupported=_needs_any_compiler, conflicts=_COMPILED)),
-        "bias, ReLU, normalisation and residual in one pass over a layer",
+        "bias, ReLU, normalisation and residual in one pass over a layer; on CPUs all layers block by block",
     ),
 )
+
+FAST: Levels = {
+    "refill": "queue",
+    "corruptions": "stream",
+    "fact_index": "csr",
+    "pack_width": "tight",
+    "rule_pairs": "ragged",
+    "index_dtype": "int32",
+    "policy_rows": "ragged",
+    "obs_reuse": "on",
+    "const_states": "on",
+    "forced_skip": "on",
+    "fold": "on",
+    "compaction": "scan",
+}
+"""The exact paths that save most, in float32."""

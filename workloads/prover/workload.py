@@ -221,6 +221,7 @@ class Prover(JobOfPasses, Workload):
         if tf32_is_on():
             counts["tf32_products"] = counts["states_evaluated"]
         counts["kernel_rows"] = float(getattr(machinery.step.expand, "rows", 0))
+        counts["selected_rows"] = float(getattr(machinery.step, "selected", 0))
         counts["fused_rows"] = float(getattr(machinery.policy, "fused_rows", 0))
         return {**counts, **self._compile_counts(), **self._ratios(counts)}
 
@@ -242,6 +243,7 @@ class Prover(JobOfPasses, Workload):
             "fact_pairs_per_step": counts["fact_pairs"] / useful,
             "padded_over_real": counts["states_padded"] / max(counts["states_real"], 1.0),
             "row_steps_over_useful": counts["row_steps"] / useful,
+            "idle_share": 1 - useful / max(counts["row_steps"], useful),
             "derived_states_bytes": float(machinery.memory.derived_bytes(rows)),
             "raw_states_bytes": float(machinery.memory.raw_bytes(rows)),
             "predicted_bytes": float(machinery.memory.peak_bytes(rows)),

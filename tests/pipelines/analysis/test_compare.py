@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from measured import change, compared, cost, simulated, spec_of
+from measured import change, compared, cost, simulated, spec_of, write
 from rich.console import Console
 from toys.spinner import Spinner
 
@@ -127,6 +127,17 @@ def test_a_sweep_that_did_a_sample_of_its_work_says_so(command) -> None:
         trial = folder.trial_dir(spec_of(manifest, arm.id, "p000", None, Kind.EVIDENCE))
         write_evidence(trial, Evidence({"trace": np.ones(4)}, {"count": 4.0, "sampled_share": 0.25}))
     assert any("extrapolated" in note and "25%" in note for note in compared(folder, manifest).notes)
+
+
+@pytest.mark.parametrize(("share", "marked"), [(0.4, []), (0.57, ["57% of its work"])])
+def test_a_reference_that_works_mostly_for_what_has_ended_is_marked(command, share, marked) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS)
+    folder, manifest = simulated(sweep, cost)
+    (name, arm), *_ = manifest.sweep.references.items()
+    counting = spec_of(manifest, arm, "p000", None, Kind.COUNTING)
+    write(folder, counting, counters={"idle_share": share})
+    notes = [note for note in compared(folder, manifest).notes if "ended already" in note]
+    assert len(notes) == len(marked) and all(f"{name}: {words}" in notes[0] for words in marked)
 
 
 def test_equal_arms_are_no_difference_or_undecided_never_faster(command) -> None:

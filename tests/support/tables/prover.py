@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from workloads.api import LevelValue
 from workloads.prover.claims import CLAIMS, SOURCE
-from workloads.prover.toggles import CHECKS, TOGGLES
+from workloads.prover.toggles import CHECKS, FAST, TOGGLES
 
 __all__ = [
     "BEST",
@@ -39,22 +39,11 @@ class Config:
 REFERENCES: dict[str, dict[str, LevelValue]] = {"naive": {}, "naive_best_slab": {"slab_size": 16}}
 
 BEST: dict[str, LevelValue] = {
+    **FAST,
     "slab_size": 512,
     "pad_to_slab": "done_row",
     "warmup": "exact",
-    "refill": "queue",
-    "corruptions": "stream",
-    "fact_index": "csr",
-    "pack_width": "tight",
-    "rule_pairs": "ragged",
-    "index_dtype": "int32",
-    "policy_rows": "ragged",
-    "obs_reuse": "on",
-    "const_states": "on",
-    "forced_skip": "on",
-    "fold": "on",
     "dedup": "global",
-    "compaction": "scan",
 }
 
 PRESETS: dict[str, dict[str, LevelValue]] = {

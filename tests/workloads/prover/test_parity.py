@@ -27,7 +27,8 @@ DATA = {
 }
 EACH_DATA = ["kinship", *longer("countries", "wide")]
 CHOICES = ("success", "depth", "actions", "rank", "metrics")
-NATIVE_BEST = {**BEST, "slab_size": 16, "expand_kernel": "native", "fused_trunk": "on", "dedup": "off"}
+NATIVE = {"expand_kernel": "native", "select_kernel": "native", "fused_trunk": "on"}
+NATIVE_BEST = {**BEST, **NATIVE, "slab_size": 16, "dedup": "off"}
 TORCH_BEST = {**BEST, "slab_size": 16}
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from workloads.prover.maths.policy import Policy, PolicyShape, Weights, term_tables
+
+if TYPE_CHECKING:
+    from workloads.prover.kernels.block_trunk import BlockTrunk
 
 Activate = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """(product, bias, scale, shift, x) to x + LN(ReLU(product + bias)) in float32, and in the type of the
@@ -24,11 +28,13 @@ class FusedPolicy(Policy):
         self.cpu = not weights["P"].is_cuda
         self.dtype = torch.bfloat16 if low else torch.float32
         self._activate = self._kernel()
-        self.trunk = self._tiles(shape) if low and self.cpu else None
+        self._buffer = torch.empty(0, shape.width)
         if self.table is not None:
             self.table = self.table.contiguous()
         rows = self.weights["P"].shape[0]
         self.offsets = (rows, rows + self.weights["U"].shape[0])
+        self.from_tables = self.cpu and self.table is not None and len(term_tables(self.weights)) == 2
+        self.trunk = self._by_blocks() if self.cpu else None
 
     def _kernel(self) -> Activate:
         if self.cpu:
@@ -39,18 +45,21 @@ class FusedPolicy(Policy):
 
         return activate
 
-    def _tiles(self, shape: PolicyShape) -> Callable[[Tensor, Tensor], Tensor] | None:
-        from workloads.prover.kernels.tiles import TiledTrunk, usable
+    def _by_blocks(self) -> BlockTrunk | None:
+        from workloads.prover.kernels.block_trunk import block_trunk
 
-        return TiledTrunk(self.weights, shape) if usable(shape) else None
+        table = self.table if self.from_tables else None
+        return block_trunk(self.weights, self.shape, self.low, table, self.offsets)
 
     def _layer(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         return tuple(self.weights[f"trunk.{layer}.{part}"] for part in ("bias", "scale", "shift"))  # type: ignore[return-value]
 
     def hidden(self, states: Tensor) -> Tensor:
         """What enters the last product: [N, A, 1+r] to [N, D]."""
-        x, following = self._first_layer(states)
         self.fused_rows += len(states) * (self.shape.layers + 1)
+        if self.trunk is not None and self.from_tables:
+            return self.trunk.of_states(states)
+        x, following = self._first_layer(states)
         if self.trunk is not None:
             return self.trunk(x, following)
         for layer in range(1, self.shape.layers + 1):
@@ -68,6 +77,15 @@ class FusedPolicy(Policy):
         """Values that go into products at once: folded ones stay in 16 bits."""
         return self.hidden(states) if self.folded else self.values(states)
 
+    def state_logits(self, states: Tensor, keys: Tensor, offset: Tensor, owner: Tensor) -> Tensor:
+        """Logits [n] of states [n, A, 1+r] whose values nobody keeps."""
+        if self.trunk is None or not self.from_tables:
+            return super().state_logits(states, keys, offset, owner)
+        self.fused_rows += len(states) * (self.shape.layers + 1)
+        if len(self._buffer) < len(states):
+            self._buffer = torch.empty(len(states) * 5 // 4, self.shape.width, dtype=self.dtype)
+        return self.dots(self.trunk.of_states(states, self._buffer[: len(states)]), keys, offset, owner)
+
     def dots(self, values: Tensor, keys: Tensor, offset: Tensor, owner: Tensor) -> Tensor:
         """Logits [n] of values [n, .] with the keys [B, .] and offsets [B] of their owners [n]."""
         if not self.cpu:
@@ -78,7 +96,7 @@ class FusedPolicy(Policy):
 
     def _first_layer(self, states: Tensor) -> tuple[Tensor, Tensor]:
         bias, scale, shift = self._layer(0)
-        if self.cpu and self.table is not None and len(term_tables(self.weights)) == 2:
+        if self.from_tables and self.table is not None:
             from workloads.prover.kernels.native import first_layer
 
             return first_layer(states, self.table, self.offsets, bias, scale, shift, self.dtype)

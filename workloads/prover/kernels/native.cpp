@@ -73,17 +73,22 @@ struct Row {
     int count = 0;
     bool proof = false, overflow = false;
 
+    bool ground(const Atom& atom) const { return atom.a <= kb.constants && atom.b <= kb.constants; }
+
+    bool pruned(const Atom& atom) const {
+        if (!ground(atom)) return false;
+        const int64_t key = key_of(kb, atom);
+        return key != own && is_fact(kb, key);
+    }
+
     // A raw successor: prune, test for a proof, drop or keep. Beyond the cap only proofs still matter.
     void offer(const Atom* atoms, int total) {
         Atom kept[RAW];
         int left = 0;
         for (int i = 0; i < total; ++i) {
-            const Atom& atom = atoms[i];
-            if (atom.a <= kb.constants && atom.b <= kb.constants) {
-                const int64_t key = key_of(kb, atom);
-                if (key != own && is_fact(kb, key)) continue;
-            }
-            kept[left++] = atom;
+            if (pruned(atoms[i])) continue;
+            if (overflow) return;
+            kept[left++] = atoms[i];
         }
         if (left == 0) proof = true;
         if (left == 0 || left > ATOMS) return;
@@ -95,6 +100,16 @@ struct Row {
         sizes[count++] = left;
     }
 };
+
+// Whether some goal that is left stays one whatever the variables of the first goal become, so that no fact is a proof.
+bool stays_open(const Row& row, const Atom& goal) {
+    const auto settled = [&](int32_t term) { return term <= row.kb.constants || term == goal.a || term == goal.b; };
+    for (int i = 0; i < row.rest_count; ++i) {
+        const Atom& atom = row.rest[i];
+        if (row.ground(atom) ? !row.pruned(atom) : !settled(atom.a) || !settled(atom.b)) return true;
+    }
+    return false;
+}
 
 inline int32_t replaced(int32_t term, int32_t from, int32_t to) { return from != 0 && term == from ? to : term; }
 
@@ -149,7 +164,8 @@ void with_facts(const Base& kb, const Atom& goal, Row& row, Counts& counts) {
     const int64_t* begin = std::lower_bound(first, last, low);
     const int64_t* end = std::lower_bound(begin, last, high);
     counts.fact_pairs += end - begin;
-    for (const int64_t* at = begin; at != end && !row.proof; ++at) {
+    const bool open = stays_open(row, goal);
+    for (const int64_t* at = begin; at != end && !row.proof && !(open && row.overflow); ++at) {
         const int64_t number = swapped ? kb.swapped[at - keys] : at - keys;
         const int32_t* fact = kb.facts + number * 3;
         if (free_a && goal.a == goal.b && fact[1] != fact[2]) continue;

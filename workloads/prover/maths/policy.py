@@ -126,6 +126,7 @@ class Policy:
         self.macs = macs(shape, folded)
         self.products = {name: self._product_weight(name) for name in weights if name.endswith("weight")}
         self.table = self._folded_table() if folded else None
+        self.key_product = self._key_product() if folded else None
         self.width = shape.width if folded else shape.embedding
 
     def _product_weight(self, name: str) -> Tensor:
@@ -135,6 +136,20 @@ class Policy:
         """All tables behind one another, multiplied by the first layer's weight: [rows, D]."""
         tables = torch.cat([self.weights[name] for name in ("P", *term_tables(self.weights))])
         return tables @ self.weights["trunk.0.weight"].T
+
+    def _key_product(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The last product and its transpose as one, scaled: from h to ``W^T v`` and ``<v, b>``.
+
+        Returns
+        -------
+        [D, D] and [D] for the key, [D] and [] for its offset.
+        """
+        own = self.weights["out.weight"].dtype
+        weight, bias = self.weights["out.weight"].double(), self.weights["out.bias"].double()
+        scale = 1 / math.sqrt(self.shape.embedding)
+        parts = (weight.T @ weight, bias @ weight, weight.T @ bias, bias @ bias)
+        key, key_bias, offset, offset_bias = ((scale * part).to(own) for part in parts)
+        return key, key_bias, offset, offset_bias
 
     def linear(self, x: Tensor, name: str) -> Tensor:
         """One product, in the type of the weights."""
@@ -176,11 +191,10 @@ class Policy:
 
     def keys(self, current: Tensor) -> tuple[Tensor, Tensor]:
         """What successors' values are multiplied with, scaled: values [B, .] to [B, .] and [B]."""
-        scale = 1 / math.sqrt(self.shape.embedding)
-        if not self.folded:
-            return current * scale, torch.zeros_like(current[:, 0])
-        v = F.linear(current, self.weights["out.weight"], self.weights["out.bias"]) * scale
-        return v @ self.weights["out.weight"], v @ self.weights["out.bias"]
+        if self.key_product is None:
+            return current * (1 / math.sqrt(self.shape.embedding)), torch.zeros_like(current[:, 0])
+        key, key_bias, offset, offset_bias = self.key_product
+        return torch.addmm(key_bias, current, key), torch.addmv(offset_bias, current, offset)
 
     def dots(self, values: Tensor, keys: Tensor, offset: Tensor, owner: Tensor) -> Tensor:
         """Logits [n] of values [n, .] with the keys [B, .] and offsets [B] of their owners [n]."""

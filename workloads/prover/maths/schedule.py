@@ -201,12 +201,11 @@ def _renewed(slab: Slab, rows: Rows, at: Tensor, atoms: Tensor, numbers: Tensor)
     """Rows with the finished ones replaced; None when nothing is left to do."""
     if not len(at):
         return rows
-    fresh = slab.factory.start(atoms, numbers)
+    fresh = slab.factory.start(atoms, numbers) if len(atoms) else None
     if slab.fixed:
         rows = rows._replace(number=torch.where(rows.done, -1, rows.number))
-        rows = rows.put(at[: len(atoms)], fresh) if len(atoms) else rows
+        rows = rows.put(at[: len(atoms)], fresh) if fresh else rows
         return rows if bool((rows.number >= 0).any()) else None
-    left = (~rows.done).nonzero()[:, 0]
-    parts = [rows.take(left), fresh] if len(atoms) else [rows.take(left)]
-    joined = Rows.joined(parts)
+    left = rows.take((~rows.done).nonzero()[:, 0])
+    joined = Rows.joined([left, fresh]) if fresh else left
     return joined if joined.count else None

@@ -35,6 +35,17 @@ class Scores(NamedTuple):
     slot: Tensor
 
 
+class RaggedScores(NamedTuple):
+    """Logits of n successors behind one another [n] and of specials [B]; values [m, .], and where successors'
+    are [n] (None: each at its own number).
+    """
+
+    logits: Tensor
+    last: Tensor
+    values: Tensor
+    place: Tensor | None
+
+
 class Specials(NamedTuple):
     """Special action of each row: its kind (0 TRUE, 1 FALSE, 2 END) [B]; whether it is the only one [B]."""
 
@@ -169,31 +180,35 @@ class RaggedScorer(Scorer):
 
     def __call__(self, rows: Rows, lists: Lists, tally: Tally) -> Scores:
         """Logits of all actions."""
-        special = specials(lists)
+        found = self.ragged(rows, lists, specials(lists), tally)
+        start = lists.count.cumsum(0) - lists.count
+        column = torch.arange(len(lists.owner), device=start.device) - start[lists.owner]
+        widest = int(lists.count.max()) if rows.count else 0
+        logits = torch.full((rows.count, widest + 1), -torch.inf, device=start.device)
+        logits[:, -1] = found.last
+        logits[lists.owner, column] = found.logits
+        slot = start[:, None] + torch.arange(widest, device=start.device)
+        if found.place is not None:
+            slot = found.place[slot.clamp(max=max(len(found.place) - 1, 0))]
+        return Scores(logits, torch.zeros_like(rows.done), found.values, slot)
+
+    def ragged(self, rows: Rows, lists: Lists, special: Specials, tally: Tally) -> RaggedScores:
+        """Logits of all actions, successors behind one another."""
         states, extra_at = self._beside(rows, special)
         if self.screen is None:
-            values = self.values(torch.cat([lists.states, *states]))
+            values = self.values(torch.cat([lists.states, *states]) if states else lists.states)
             successors, beside = values[: len(lists.states)], values[len(lists.states) :]
         else:
             successors, beside = None, self.values(torch.cat(states)) if states else rows.value[:0]
         tally["states_padded"] = tally["states_wanted"] = len(lists.states) + len(beside)
         extra = self._spread(rows, len(states), extra_at, beside)
         keys, offset, last = self._products(*self._split(rows, special, extra))
-        start = lists.count.cumsum(0) - lists.count
-        column = torch.arange(len(lists.owner), device=keys.device) - start[lists.owner]
-        widest = int(lists.count.max()) if rows.count else 0
-        logits = torch.full((rows.count, widest + 1), -torch.inf, device=keys.device)
-        logits[:, -1] = last
-        slot = start[:, None] + torch.arange(widest, device=keys.device)
         if successors is not None:
-            logits[lists.owner, column] = self.policy.dots(successors, keys, offset, lists.owner)
-            return Scores(logits, torch.zeros_like(rows.done), successors, slot)
+            logits = self.policy.dots(successors, keys, offset, lists.owner)
+            return RaggedScores(logits, last, successors, None)
         assert self.screen is not None
         found, values, place = self.screen(lists.states, lists.owner, keys, offset, last, lists.mask)
-        logits[lists.owner, column] = found
-        return Scores(
-            logits, torch.zeros_like(rows.done), values, place[slot.clamp(max=max(len(place) - 1, 0))]
-        )
+        return RaggedScores(found, last, values, place)
 
     def _beside(self, rows: Rows, special: Specials) -> tuple[list[Tensor], Tensor | None]:
         """States to be valued beside the successors, and of which rows (None: all)."""

@@ -1,0 +1,111 @@
+"""A step whose rows choose and move in one program in C++, in place."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+
+from torch import Tensor
+
+from workloads import native
+from workloads.prover.counters import Tally
+from workloads.prover.data.knowledge import MAX_DEPTH
+from workloads.prover.kernels.native import pointer
+from workloads.prover.maths.episodes import Rows
+from workloads.prover.maths.greedy_choice import FLOAT32_DOUBT, TAU
+from workloads.prover.maths.packing import Lists
+from workloads.prover.maths.scoring import RaggedScorer, RaggedScores, specials
+from workloads.prover.maths.step import Expander, Phase, Step
+
+SOURCE = Path(__file__).with_name("select.cpp")
+MOVED = (
+    *("current", "history", "stored", "depth", "done", "success"),
+    *("log_prob", "ambiguous", "actions", "value"),
+)
+"""Fields of `Rows` that a move writes, in the kernel's order."""
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The built kernel; see `workloads.native.library`."""
+    return native.library(SOURCE, "select_kernel=native")
+
+
+class _Sizes(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("rows", "state_bytes", "width", "entries", "depth")),
+        *((name, ctypes.c_float) for name in ("tau", "doubt")),
+    ]
+
+
+class _Counts(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("live", "successors", "overflow", "deferred")]
+
+
+def _pointers(*tensors: Tensor | None) -> ctypes.Array[ctypes.c_void_p]:
+    """What the kernel reads as a structure of pointers, null for None."""
+    held = [pointer(tensor) if tensor is not None else None for tensor in tensors]
+    return (ctypes.c_void_p * len(held))(*held)
+
+
+def move_on(
+    rows: Rows, lists: Lists, scores: RaggedScores, waits: Tensor, doubt: float = FLOAT32_DOUBT
+) -> tuple[Rows, _Counts]:
+    """Rows one action further, and what was counted; all of the given rows but `done` is lost.
+
+    Parameters
+    ----------
+    lists : ragged
+    waits : [B] rows that cannot be worked on in this iteration
+    """
+    rows = rows._replace(done=rows.done.clone())  # schedules compare it with the one before
+    sizes = _Sizes(
+        rows.count,
+        rows.current[:1].nbytes if rows.count else 0,
+        rows.value.shape[1],
+        rows.history.shape[1],
+        MAX_DEPTH,
+        TAU,
+        doubt,
+    )
+    values = scores.values.contiguous()
+    counts = _Counts()
+    library().move_on(
+        _pointers(*(getattr(rows, name) for name in MOVED)),
+        _pointers(*lists[:2], *lists[4:], waits),
+        _pointers(scores.logits, scores.last, values, scores.place),
+        ctypes.byref(sizes),
+        ctypes.byref(counts),
+    )
+    return rows, counts
+
+
+class NativeStep(Step):
+    """The same step for ragged lists. `selected` counts rows that the kernel moved."""
+
+    def __init__(self, expand: Expander, scorer: RaggedScorer, doubt: float, phase: Phase) -> None:
+        super().__init__(expand, scorer, ragged=True, doubt=doubt, phase=phase)
+        self.ragged_scorer = scorer
+        self.selected = 0
+
+    def __call__(self, rows: Rows) -> tuple[Rows, Tally]:
+        """Rows one action further, and what was counted."""
+        tally: Tally = {}
+        with self.phase("expand"):
+            lists, no_room = self.expand(rows, tally)
+        with self.phase("policy"):
+            scores = self.ragged_scorer.ragged(rows, lists, specials(lists), tally)
+        with self.phase("select"):
+            rows, counts = move_on(rows, lists, scores, no_room, self.doubt)
+        tally |= {
+            "useful_row_steps": counts.live,
+            "states_real": counts.successors,
+            "overflow": counts.overflow,
+            "deferred": counts.deferred,
+        }
+        self.selected += counts.live
+        return rows, tally
+
+
+__all__ = ["NativeStep", "move_on"]

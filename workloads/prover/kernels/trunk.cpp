@@ -1,0 +1,340 @@
+// The trunk on CPUs, block by block: a block of states goes through all layers before the next one starts, so that only
+// weights travel, and those stay in the second-level cache. Built by block_trunk.py. Three products for one trunk: float32 by
+// the widest vectors there are, bfloat16 by pairs (AVX512-BF16), bfloat16 by matrix tiles (AMX).
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "tiles.h"
+
+#if defined(__AVX512F__) || defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int LANES = 16, ROWS = 12, VECTORS = 2;  // 24 of 32 registers gather
+#elif defined(__AVX__)
+constexpr int LANES = 8, ROWS = 6, VECTORS = 2;  // 12 of 16
+#else
+constexpr int LANES = 4, ROWS = 3, VECTORS = 4;  // 12 of at least 16
+#endif
+typedef float Vector __attribute__((vector_size(LANES * sizeof(float))));
+
+constexpr int COLUMN = 16;  // columns of a weight that lie together
+constexpr int WIDEST = 512;
+
+inline Vector load(const float* from) {
+    Vector value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+}
+inline void store(float* to, Vector value) { std::memcpy(to, &value, sizeof value); }
+
+inline float total(Vector value) {
+#ifdef __AVX512F__
+    return _mm512_reduce_add_ps(reinterpret_cast<__m512>(value));  // compilers take the loop lane by lane
+#else
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; ++i) value[i] += value[i + half];
+    return value[0];
+#endif
+}
+
+inline Vector rectified(const float* product, const float* bias) {
+    const Vector value = load(product) + load(bias), zero = {};
+    return value > zero ? value : zero;
+}
+
+// Where vector `v` of row `k` of the panel lies in a weight whose columns lie by 16, each with `pairs` rows behind it.
+inline int64_t place(int v, int64_t k, int64_t depth, int pair) {
+    const int first = v * LANES;
+    return ((first / COLUMN) * depth + k) * COLUMN * pair + first % COLUMN * pair;
+}
+
+// product = next * weight^T in float32 for COUNT rows and a panel of columns.
+struct Float32 {
+    using Number = float;
+    static constexpr int BLOCK = 4 * ROWS, PAIR = 1;
+
+    template <int COUNT>
+    static void panel(const float* next, const float* weight, int64_t width, float* product) {
+        Vector sum[COUNT][VECTORS] = {};
+        for (int64_t k = 0; k < width; ++k) {
+            Vector column[VECTORS];
+            for (int v = 0; v < VECTORS; ++v) column[v] = load(weight + place(v, k, width, PAIR));
+            for (int row = 0; row < COUNT; ++row) {
+                const float value = next[row * width + k];
+                for (int v = 0; v < VECTORS; ++v) sum[row][v] += value * column[v];
+            }
+        }
+        for (int row = 0; row < COUNT; ++row)
+            for (int v = 0; v < VECTORS; ++v) store(product + row * width + v * LANES, sum[row][v]);
+    }
+
+    static void put(float* out, Vector value) { store(out, value); }
+};
+
+#ifdef __AVX512BF16__
+inline void put_rounded(uint16_t* out, Vector value) {
+    const auto rounded = _mm512_cvtneps_pbh(reinterpret_cast<__m512>(value));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), reinterpret_cast<__m256i>(rounded));
+}
+
+// The same in bfloat16: each lane multiplies a pair of adjacent numbers.
+struct Pairs {
+    using Number = uint16_t;
+    static constexpr int BLOCK = 4 * ROWS, PAIR = 2;
+
+    template <int COUNT>
+    static void panel(const uint16_t* next, const uint16_t* weight, int64_t width, float* product) {
+        __m512 sum[COUNT][VECTORS];
+        for (auto& row : sum)
+            for (auto& value : row) value = _mm512_setzero_ps();
+        for (int64_t k = 0; k < width / PAIR; ++k) {
+            __m512bh column[VECTORS];
+            for (int v = 0; v < VECTORS; ++v)
+                column[v] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(weight + place(v, k, width / PAIR, PAIR)));
+            for (int row = 0; row < COUNT; ++row) {
+                int32_t pair;
+                std::memcpy(&pair, next + row * width + k * PAIR, sizeof pair);
+                const auto value = reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
+                for (int v = 0; v < VECTORS; ++v) sum[row][v] = _mm512_dpbf16_ps(sum[row][v], value, column[v]);
+            }
+        }
+        for (int row = 0; row < COUNT; ++row)
+            for (int v = 0; v < VECTORS; ++v) _mm512_storeu_ps(product + row * width + v * LANES, sum[row][v]);
+    }
+
+    static void put(uint16_t* out, Vector value) { put_rounded(out, value); }
+};
+#endif
+
+// Rows that are left over have a panel of their own size: what a state comes to depends on no other.
+template <typename Product, int COUNT = ROWS>
+void rows_of_panel(int64_t count, const typename Product::Number* next, const typename Product::Number* weight,
+                   int64_t width, float* product) {
+    if constexpr (COUNT > 0) {
+        if (count == COUNT) Product::template panel<COUNT>(next, weight, width, product);
+        else rows_of_panel<Product, COUNT - 1>(count, next, weight, width, product);
+    }
+}
+
+template <typename Product>
+void multiply(int64_t count, const typename Product::Number* next, const typename Product::Number* weight, int64_t width,
+              float* product) {
+    constexpr int COLUMNS = VECTORS * LANES;
+    for (int64_t column = 0; column < width; column += COLUMNS)
+        for (int64_t row = 0; row < count; row += ROWS)
+            rows_of_panel<Product>(count - row < ROWS ? count - row : ROWS, next + row * width, weight + column * width, width,
+                                   product + row * width + column);
+}
+
+#ifdef HAS_TILES
+
+using tiles::DEPTH, tiles::TILE, tiles::settle;
+
+// The same by tiles. Tiles 0 to 3 gather, 4 holds the weight, 5 to 7 the rows; rows beyond `count` are computed and lost.
+struct Tiles {
+    using Number = uint16_t;
+    static constexpr int BLOCK = 4 * TILE;
+    static void put(uint16_t* out, Vector value) { put_rounded(out, value); }
+};
+
+template <int TILES>
+void by_tiles(const uint16_t* next, const uint16_t* weight, int64_t width, float* product) {
+    const int64_t deep = width / DEPTH, row_bytes = width * sizeof(uint16_t);
+    for (int64_t column = 0; column < width; column += TILE) {
+        _tile_zero(0);
+        if (TILES > 1) _tile_zero(1);
+        if (TILES > 2) _tile_zero(2);
+        if (TILES > 3) _tile_zero(3);
+        for (int64_t k = 0; k < deep; ++k, weight += TILE * DEPTH) {
+            const uint16_t* rows = next + k * DEPTH;
+            _tile_loadd(4, weight, 64);
+            _tile_loadd(5, rows, row_bytes);
+            _tile_dpbf16ps(0, 5, 4);
+            if (TILES > 1) {
+                _tile_loadd(6, rows + TILE * width, row_bytes);
+                _tile_dpbf16ps(1, 6, 4);
+            }
+            if (TILES > 2) {
+                _tile_loadd(7, rows + 2 * TILE * width, row_bytes);
+                _tile_dpbf16ps(2, 7, 4);
+            }
+            if (TILES > 3) {
+                _tile_loadd(5, rows + 3 * TILE * width, row_bytes);
+                _tile_dpbf16ps(3, 5, 4);
+            }
+        }
+        float* out = product + column;
+        const int64_t out_bytes = width * sizeof(float);
+        _tile_stored(0, out, out_bytes);
+        if (TILES > 1) _tile_stored(1, out + TILE * width, out_bytes);
+        if (TILES > 2) _tile_stored(2, out + 2 * TILE * width, out_bytes);
+        if (TILES > 3) _tile_stored(3, out + 3 * TILE * width, out_bytes);
+    }
+}
+
+template <>
+void multiply<Tiles>(int64_t count, const uint16_t* next, const uint16_t* weight, int64_t width, float* product) {
+    settle();
+    switch ((count + TILE - 1) / TILE) {
+        case 1: return by_tiles<1>(next, weight, width, product);
+        case 2: return by_tiles<2>(next, weight, width, product);
+        case 3: return by_tiles<3>(next, weight, width, product);
+        default: return by_tiles<4>(next, weight, width, product);
+    }
+}
+
+#endif
+
+// x += LN(ReLU(product + bias)) of one row, and the same in the product's type; the product is lost.
+template <typename Product>
+void activate(int64_t width, float* product, const float* bias, const float* scale, const float* shift, float* x,
+              typename Product::Number* next) {
+    Vector sum = {}, square = {};
+    for (int64_t i = 0; i < width; i += LANES) {
+        const Vector r = rectified(product + i, bias + i);
+        store(product + i, r);
+        sum += r;
+    }
+    const float mean = total(sum) / width;
+    for (int64_t i = 0; i < width; i += LANES) {
+        const Vector r = load(product + i) - mean;
+        square += r * r;
+    }
+    const float factor = 1.0f / std::sqrt(total(square) / width + 1e-5f);
+    for (int64_t i = 0; i < width; i += LANES) {
+        const Vector normal = (load(product + i) - mean) * factor;
+        const Vector out = load(x + i) + (normal * load(scale + i) + load(shift + i));
+        store(x + i, out);
+        Product::put(next + i, out);
+    }
+}
+
+// The first layer, folded into tables that stand behind one another: of predicates, and from `first` and `second` on of
+// first and second arguments.
+struct Folded {
+    const float* table;
+    int64_t first, second;
+    const float *bias, *scale, *shift;
+};
+
+constexpr int ATOMS = 6;
+
+inline void prefetch(const int32_t* state, const Folded& folded, int64_t width) {
+    for (int k = 0; k < ATOMS && state[k * 3] != 0; ++k) {
+        const int64_t own[] = {state[k * 3], folded.first + state[k * 3 + 1], folded.second + state[k * 3 + 2]};
+        for (const int64_t row : own)
+            for (int64_t i = 0; i < width; i += 64 / sizeof(float)) __builtin_prefetch(folded.table + row * width + i);
+    }
+}
+
+// The sum over real slots of 2^-k (P[p] + U[a] + V[b]).
+inline void embed(const int32_t* state, const Folded& folded, int64_t width, float* out) {
+    float weight = 1.0f;
+    std::memset(out, 0, width * sizeof(float));
+    for (int k = 0; k < ATOMS && state[k * 3] != 0; ++k, weight *= 0.5f) {
+        const float* p = folded.table + state[k * 3] * width;
+        const float* a = folded.table + (folded.first + state[k * 3 + 1]) * width;
+        const float* b = folded.table + (folded.second + state[k * 3 + 2]) * width;
+        for (int64_t i = 0; i < width; i += LANES)
+            store(out + i, load(out + i) + weight * (load(p + i) + load(a + i) + load(b + i)));
+    }
+}
+
+template <typename Product>
+struct alignas(64) Block {
+    float product[Product::BLOCK * WIDEST];
+    float x[Product::BLOCK * WIDEST];
+    typename Product::Number next[Product::BLOCK * WIDEST];
+};
+
+struct Layers {
+    int64_t width, count;
+    const void* weights;
+    const float *biases, *scales, *shifts;  // a row for each layer; biases have one more, for the hidden layer
+};
+
+// What goes into layer 1, of states from tables or, without states, as given: x and the same in the product's type.
+template <typename Product, typename Number = typename Product::Number>
+void begin(int64_t count, int64_t width, const int32_t* states, const Folded& folded, const float* x, const Number* next,
+           Block<Product>& block) {
+    if (states == nullptr) {
+        std::memcpy(block.x, x, count * width * sizeof(float));
+        std::memcpy(block.next, next, count * width * sizeof(Number));
+        return;
+    }
+    std::memset(block.x, 0, count * width * sizeof(float));
+    for (int64_t row = 0; row < count; ++row) {
+        if (row + 1 < count) prefetch(states + (row + 1) * ATOMS * 3, folded, width);
+        float* product = block.product + row * width;
+        embed(states + row * ATOMS * 3, folded, width, product);
+        activate<Product>(width, product, folded.bias, folded.scale, folded.shift, block.x + row * width,
+                          block.next + row * width);
+    }
+}
+
+// All layers and the hidden layer, whose ReLU goes to `next` [rows, width].
+template <typename Product, typename Number = typename Product::Number>
+void trunk(int64_t rows, const Layers& layers, const int32_t* states, const Folded& folded, const float* x, Number* next) {
+    static thread_local Block<Product> block;
+    const int64_t width = layers.width;
+    const Number* weights = static_cast<const Number*>(layers.weights);
+    for (int64_t start = 0; start < rows; start += Product::BLOCK) {
+        const int64_t count = rows - start < Product::BLOCK ? rows - start : Product::BLOCK;
+        Number* out = next + start * width;
+        begin<Product>(count, width, states ? states + start * ATOMS * 3 : nullptr, folded, x ? x + start * width : nullptr,
+                       out, block);
+        for (int64_t layer = 0; layer < layers.count; ++layer) {
+            const int64_t own = layer * width;
+            multiply<Product>(count, block.next, weights + own * width, width, block.product);
+            for (int64_t row = 0; row < count; ++row)
+                activate<Product>(width, block.product + row * width, layers.biases + own, layers.scales + own,
+                                  layers.shifts + own, block.x + row * width, block.next + row * width);
+        }
+        const int64_t last = layers.count * width;
+        multiply<Product>(count, block.next, weights + last * width, width, block.product);
+        for (int64_t row = 0; row < count; ++row)
+            for (int64_t i = 0; i < width; i += LANES)
+                Product::put(out + row * width + i, rectified(block.product + row * width + i, layers.biases + last + i));
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+int tiles_usable() { return tiles::usable(); }
+
+int pairs_usable() {
+#ifdef __AVX512BF16__
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+void trunk_float32(int64_t rows, const Layers* layers, const int32_t* states, const Folded* folded, const float* x,
+                   float* next) {
+    trunk<Float32>(rows, *layers, states, *folded, x, next);
+}
+
+void trunk_pairs(int64_t rows, const Layers* layers, const int32_t* states, const Folded* folded, const float* x,
+                 uint16_t* next) {
+#ifdef __AVX512BF16__
+    trunk<Pairs>(rows, *layers, states, *folded, x, next);
+#endif
+}
+
+void trunk_tiles(int64_t rows, const Layers* layers, const int32_t* states, const Folded* folded, const float* x,
+                 uint16_t* next) {
+#ifdef HAS_TILES
+    const tiles::Scope scope;
+    trunk<Tiles>(rows, *layers, states, *folded, x, next);
+#endif
+}
+}
