@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from workloads.latentwire.maths.student import Student, StudentPath
 from workloads.latentwire.maths.teacher import Teacher
 from workloads.latentwire.maths.trainables import Trained, trained_for
 from workloads.latentwire.presets import LMS, LMConfig
+from workloads.latentwire.training.accumulate import Form
+from workloads.latentwire.training.updates import Updates
 from workloads.training.precision import autocast
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -100,6 +102,32 @@ class Builder:
             native_attention.library()  # built now, not inside the first step
             encoder.pack(native_attention.attention)
         return encoder.to(self.device, self.dtype), [one.to(self.device, self.dtype) for one in trained]
+
+    def updates(self, groups: Mapping[str, Sequence[nn.Parameter]], steps: int) -> Updates:
+        """The optimiser of a training of `steps` steps, over groups of what is trained."""
+        config, levels = self.config, self.levels
+        return Updates(
+            groups,
+            str(levels["optimizer"]),
+            lr=config.lr,
+            weight_decay=config.weight_decay,
+            clip=config.clip,
+            total=steps,
+            chatty=levels["sync"] == "chatty",
+            scaled=levels["amp"] == "fp16",
+            counts=self.counts,
+        )
+
+    def form(self) -> Form:
+        """How gradients of pieces add up."""
+        levels = self.levels
+        return Form(
+            each=levels["accum"] == "backward_each",
+            per_model=levels["model_backward"] == "per_model",
+            chatty=levels["sync"] == "chatty",
+            backoff=levels["oom"] == "backoff",
+            oom_above=self.config.oom_above,
+        )
 
     def frozen(self, number: int, shape: LMConfig) -> tuple[CausalLM, torch.Tensor]:
         """One frozen model as it is stored, and its table's root mean square before any rounding."""

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from workloads.api import Levels
+from workloads.latentwire.build import model_shapes
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.data import batches
-from workloads.latentwire.data.batches import Piece, Window
+from workloads.latentwire.data.batches import Piece, Shape, Window
 from workloads.latentwire.data.corpus import Corpus
 from workloads.latentwire.data.row_layout import Layout
-from workloads.latentwire.maths.attention import Allowed, Attend, eager
+from workloads.latentwire.maths.attention import KERNELS, Allowed, Attend, eager
 from workloads.latentwire.maths.greedy_decoding import Decoder
 from workloads.latentwire.maths.objective import Objective, Phase
 from workloads.latentwire.presets import LMConfig
@@ -51,6 +53,20 @@ def greedy_answers(
 
 
 def attention_speedup(
+    config: LatentWireConfig, levels: Levels, layouts: Sequence[Layout], shape: Shape, device: torch.device
+) -> dict[str, float]:
+    """How many times as fast the attention layers alone are; nothing where they are the baseline's."""
+    attend, half = KERNELS[str(levels["attn"])], levels["lm_dtype"] != "fp32"
+    if attend is eager or not layouts:
+        return {}
+    dtype = torch.bfloat16 if half or levels["amp"] != "off" else shape.dtype
+    length = layouts[0].prefix + config.sizes.answer_tokens
+    return {
+        "attention_speedup": _speedup(attend, model_shapes(config)[0], shape.micro, length, device, dtype)
+    }
+
+
+def _speedup(
     attend: Attend, lm: LMConfig, rows: int, length: int, device: torch.device, dtype: torch.dtype
 ) -> float:
     """Time of the explicit attention of one layer, forward and backward, over that of `attend`."""

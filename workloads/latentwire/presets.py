@@ -151,6 +151,7 @@ class Preset:
     encoder_layers, max_bytes : of the byte encoder
     latents, answer_tokens, early_tokens : M, T and K
     examples : generated examples
+    batch : of them in an optimiser step, where `effective_batch` is not given
     probe_rows : rows of the fixed batch that evidence is computed on
     """
 
@@ -163,10 +164,11 @@ class Preset:
     early_tokens: int
     examples: int
     probe_rows: int
+    batch: int = 64
 
 
 PRESETS = {
-    "test": Preset(("nano-l", "nano-q"), 32, 1, 128, 4, 6, 3, 64, 4),
+    "test": Preset(("nano-l", "nano-q"), 32, 1, 128, 4, 6, 3, 64, 4, batch=4),
     "demo": Preset(("mid-l", "mid-q"), 64, 2, 512, 32, 16, 4, 512, 8),
     "count": Preset(("count-l", "count-q"), 128, 6, 512, 32, 16, 4, 64, 8),
     "full": Preset(("llama-3.2-1b", "qwen2.5-0.5b"), 256, 6, 512, 32, 16, 4, 20000, 8),

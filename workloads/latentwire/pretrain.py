@@ -30,7 +30,7 @@ from workloads.latentwire.data.corpus import layouts_for
 from workloads.latentwire.data.readers import Example
 from workloads.latentwire.data.row_layout import Layout
 from workloads.latentwire.maths.answer_scores import exact_match
-from workloads.latentwire.maths.attention import KERNELS, Mask
+from workloads.latentwire.maths.attention import KERNELS
 from workloads.latentwire.maths.greedy_decoding import Decoder
 from workloads.latentwire.maths.lm import CausalLM, LayerPath
 from workloads.latentwire.maths.lm import Path as PassPath
@@ -103,7 +103,7 @@ def _loss(
         end = len(scaffold) + len(answer)
         targets[row, : len(scaffold)] = ids[row, : len(scaffold)]
         answers[row, len(scaffold) : end] = ids[row, len(scaffold) : end]
-    logits = lm.logits(lm.run(lm.embed(ids[:, :-1]), Mask())).flatten(0, 1)
+    logits = lm.logits(lm.run(lm.embed(ids[:, :-1]))).flatten(0, 1)
     text, answer = (F.cross_entropy(logits, part[:, 1:].flatten()) for part in (targets, answers))
     return share * text + (1 - share) * answer
 

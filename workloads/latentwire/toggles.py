@@ -6,6 +6,7 @@ Declarations only: neither torch nor the code they describe is imported. Every l
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from workloads import toggles as shared
@@ -47,6 +48,18 @@ HALF = {
 COMPILED = {"terms": 1e-5, "grad_norm": 1e-5, "gradient": 1e-5}
 REDUCED = {"terms": 1e-5, "grad_norm": 1e-5, "gradient": 1e-5}  # summed over ranks in another order
 UPDATED = {"terms": 1e-6, "grad_norm": 1e-6, "gradient": 1e-6}  # one update, in one kernel
+
+
+def effective_batch(baseline: int) -> Toggle:
+    """The toggle of that name, whose baseline is the batch of a preset."""
+    other = Level(0, parity=Parity.STOCHASTIC, witness="examples_per_step")
+    return Toggle(
+        "effective_batch",
+        (Level(baseline), *(dataclasses.replace(other, value=size) for size in (256, 1024))),
+        "examples of one optimiser step",
+        "5",
+        Numbers(1, like=other),
+    )
 
 
 def _micro_batch(config: Any, levels: Levels) -> str | None:
@@ -171,16 +184,7 @@ TOGGLES = (
     shared.micro_batch(
         *(1, 8, 32, 64, "auto"), every=_PIECES, each={1: {"refused": _micro_batch}}, source="5"
     ),
-    Toggle(
-        "effective_batch",
-        (
-            Level(64),
-            *(Level(size, parity=Parity.STOCHASTIC, witness="examples_per_step") for size in (256, 1024)),
-        ),
-        "examples of one optimiser step",
-        "5",
-        Numbers(1, like=Level(0, parity=Parity.STOCHASTIC, witness="examples_per_step")),
-    ),
+    effective_batch(64),
     Toggle(
         "k_loss",
         (

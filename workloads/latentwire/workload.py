@@ -11,7 +11,7 @@ import copy
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -26,22 +26,19 @@ from workloads.latentwire import evidence as probes
 from workloads.latentwire.build import Builder, groups_of, model_shapes
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.counters import COUNTED
-from workloads.latentwire.data import batches
-from workloads.latentwire.data.batches import Collator, Numbers, Resident, Shape, Window
+from workloads.latentwire.data.batches import Shape, Window
 from workloads.latentwire.data.corpus import Corpus, layouts_for
-from workloads.latentwire.maths.attention import KERNELS
 from workloads.latentwire.maths.objective import Objective
-from workloads.latentwire.toggles import CHECKS, CLAIMS, TOGGLES
+from workloads.latentwire.toggles import CHECKS, CLAIMS, TOGGLES, effective_batch
 from workloads.latentwire.training import evaluate, moving
-from workloads.latentwire.training.accumulate import Accumulator, Form
+from workloads.latentwire.training.accumulate import Accumulator
 from workloads.latentwire.training.metrics import Metrics
-from workloads.latentwire.training.micro_batch import choose_rows
+from workloads.latentwire.training.micro_batch import rows_that_fit
 from workloads.latentwire.training.ranks import Ranks
-from workloads.latentwire.training.sharding import shard, split_layers
+from workloads.latentwire.training.sharding import check_shards, spread
 from workloads.latentwire.training.teacher_caches import fill_caches
-from workloads.latentwire.training.updates import Updates
+from workloads.latentwire.training.windows import Windows, window_shape
 from workloads.toggles import product_type
-from workloads.training import prefetch
 
 PRODUCTS = {"bf16": "half", "int8_wo": "half", "fp8": "fp8"}
 """Type of the frozen models' products, of the types of weights that decide it."""
@@ -66,6 +63,13 @@ class LatentWire(Workload):
     paths = ("resume",)
 
     @classmethod
+    def configured(cls, config: LatentWireConfig) -> type[Workload]:
+        """The workload, with the preset's batch as the baseline of `effective_batch`."""
+        own = effective_batch(config.sizes.batch)
+        toggles = tuple(own if toggle.name == own.name else toggle for toggle in cls.toggles)
+        return type(cls.__name__, (cls,), {"__module__": cls.__module__, "toggles": toggles})
+
+    @classmethod
     def planned(cls, config: LatentWireConfig) -> LatentWireConfig:
         """The configuration with files and folders from the root, for trials that start elsewhere."""
         return config.absolute()
@@ -85,11 +89,14 @@ class LatentWire(Workload):
         self._counts = Counter[str]()
         self._clock: Clock = NullClock()
         self._ranks = Ranks(str(levels["parallel"]), context.rank, context.world)
-        self._device = self._own_device()
+        self._device = self._ranks.device(context.device.type)
         self._step = 0
         self._build()
         self._shape = self._shape_of_windows()
-        self._prepare_data()
+        self._windows = Windows(
+            self._corpus, self._shape, levels, self._device, self._wants_prompts, self._counts
+        )
+        self._endings.callback(self._windows.close)
         self._fill_teacher_caches()
         self._spread_models()
         self._probe: dict[str, Tensor] = {}
@@ -98,13 +105,6 @@ class LatentWire(Workload):
         else:
             self._resume(Path(config.resume))
         self._periodic()
-
-    def _own_device(self) -> torch.device:
-        kind = self._context.device.type
-        if kind != "cuda":
-            return torch.device(kind)
-        torch.cuda.set_device(self._context.rank % max(torch.cuda.device_count(), 1))
-        return torch.device("cuda", torch.cuda.current_device())
 
     def _build(self) -> None:
         config, levels, context = self._config, self._levels, self._context
@@ -123,112 +123,32 @@ class LatentWire(Workload):
         share = 1 / self._ranks.world if self._ranks.splits_rows else 1.0
         self._objective = Objective(encoder, models, len(shapes), builder.options, self._counts, share)
         self._layouts, self._trained, self._fingerprints = layouts, trained, builder.fingerprints
-        self._updates = self._make_updates(groups_of(encoder, trained))
-        self._accumulator = Accumulator(self._objective, self._updates, self._form(), self._counts)
-
-    def _make_updates(self, groups: Mapping[str, Sequence[nn.Parameter]]) -> Updates:
-        config, levels = self._config, self._levels
-        return Updates(
-            groups,
-            str(levels["optimizer"]),
-            lr=config.lr,
-            weight_decay=config.weight_decay,
-            clip=config.clip,
-            total=self._training_steps,
-            chatty=levels["sync"] == "chatty",
-            scaled=levels["amp"] == "fp16",
-            counts=self._counts,
-        )
+        self._updates = builder.updates(groups_of(encoder, trained), self._training_steps)
+        self._accumulator = Accumulator(self._objective, self._updates, builder.form(), self._counts)
 
     @property
     def _training_steps(self) -> int:
         """Optimiser steps of a whole training."""
         return math.ceil(len(self._corpus) / int(self._levels["effective_batch"])) * self._config.epochs
 
-    def _form(self) -> Form:
-        levels = self._levels
-        return Form(
-            each=levels["accum"] == "backward_each",
-            per_model=levels["model_backward"] == "per_model",
-            chatty=levels["sync"] == "chatty",
-            backoff=levels["oom"] == "backoff",
-            oom_above=self._config.oom_above,
-        )
-
     def _shape_of_windows(self) -> Shape:
-        levels, sizes, ranks = self._levels, self._config.sizes, self._ranks
-        effective = int(levels["effective_batch"])
-        world, rank = (ranks.world, ranks.rank) if ranks.splits_rows else (1, 0)
-        self._check_batch(effective, world)
-        shape = Shape(
-            effective=effective,
-            micro=effective,
-            answer_tokens=sizes.answer_tokens,
-            early_tokens=sizes.early_tokens,
-            bucket=str(levels["bucket"]),
-            trim=levels["encoder_trim"] == "batch_max",
-            trim_answers=levels["answer_trim"] == "batch_max",
-            full_bytes=sizes.max_bytes,
-            rank=rank,
-            world=world,
-            static=levels["compile"] != "off",
-            dtype=self._objective.encoder.pooler.queries.dtype,
-        )
+        dtype = self._objective.encoder.pooler.queries.dtype
+        shape = window_shape(self._config, self._levels, self._ranks, len(self._corpus), dtype)
         return shape.with_micro(self._rows_at_a_time(shape))
-
-    def _check_batch(self, effective: int, world: int) -> None:
-        if effective > len(self._corpus):
-            raise ConfigError(
-                f"toggles.effective_batch={effective} is more than the {len(self._corpus)} examples of"
-                " workload.data; lower it"
-            )
-        if effective < world:
-            raise ConfigError(
-                f"toggles.effective_batch={effective} leaves ranks without rows: use at least {world}"
-            )
 
     def _rows_at_a_time(self, shape: Shape) -> int:
         level = self._levels["micro_batch"]
         if level != "auto":
             return int(level)
-        fitting = choose_rows(
-            self._attempt_for(shape), shape.effective // shape.world, self._device, self._memory_budget()
-        )
-        return self._ranks.least(fitting)
+        own = self._config.memory_mb
+        limits = (self._context.memory_budget, None if own is None else own * 2**20)
+        budget = min((limit for limit in limits if limit is not None), default=None)
+        return self._ranks.least(rows_that_fit(self._corpus, shape, self._attempt, self._device, budget))
 
-    def _memory_budget(self) -> int | None:
-        config, budget = self._config.memory_mb, self._context.memory_budget
-        limits = [
-            limit for limit in (budget, None if config is None else config * 2**20) if limit is not None
-        ]
-        return min(limits) if limits else None
-
-    def _attempt_for(self, shape: Shape) -> Any:
-        """Runs a window of some rows and leaves no trace."""
-        longest = sorted(range(len(self._corpus)), key=lambda number: -len(self._corpus.sources[number]))
-
-        def attempt(rows: int) -> None:
-            collator = Collator(self._corpus, shape.with_micro(rows).alone())
-            window = collator.window(longest[:rows])
-            self._accumulator.once(moving.Mover(self._device, False, False, Counter())(window), self._phase)
-            self._counts.clear()
-
-        return attempt
-
-    def _prepare_data(self) -> None:
-        levels = self._levels
-        self._collator = Collator(self._corpus, self._shape)
-        self._picker: moving.Picker | None = None
-        if levels["resident_data"] == "on":
-            resident = Resident.of(self._corpus, self._shape, self._device)
-            self._picker = moving.Picker(
-                resident,
-                self._collator,
-                self._device,
-                levels["loader"] == "index",
-                self._wants_prompts,
-                self._counts,
-            )
+    def _attempt(self, window: Window) -> None:
+        """Gradients of a window on the host, which leave no trace."""
+        self._accumulator.once(moving.Mover(self._device, False, False, Counter())(window), self._phase)
+        self._counts.clear()
 
     def _wants_prompts(self) -> bool:
         caches = [model.teacher.cache for model in self._objective.models.values()]
@@ -243,50 +163,13 @@ class LatentWire(Workload):
 
     def _spread_models(self) -> None:
         """Over several GPUs or ranks; last, as filling a cache waits for others and must not gather."""
-        level, ranks = self._levels["parallel"], self._ranks
+        if self._levels["parallel"] == "fsdp" and self._ranks.world > 1:
+            check_shards(self._config, self._shape, len(self._corpus), self._ranks.world)
         for model in self._objective.models.values():
-            if level == "layer_split":
-                split_layers(model.lm, [torch.device("cuda", i) for i in range(torch.cuda.device_count())])
-            elif level == "fsdp" and ranks.world > 1:
-                shard(model.lm, ranks.rank, ranks.world, self._counts)
-        if level == "fsdp" and ranks.world > 1:
-            whole = self._shape.effective * (len(self._corpus) // self._shape.effective)
-            if (
-                self._shape.effective % ranks.world
-                or whole != len(self._corpus)
-                or self._config.teacher_fill == "lazy"
-            ):
-                raise ConfigError(
-                    "toggles.parallel=fsdp: all ranks must run the same passes:"
-                    f" effective_batch={self._shape.effective} must divide into {ranks.world} and divide the"
-                    f" {len(self._corpus)} examples, with workload.teacher_fill=setup"
-                )
+            spread(model.lm, str(self._levels["parallel"]), self._ranks, self._counts)
 
     def _start_loading(self) -> None:
-        levels, counts = self._levels, self._counts
-        numbers = Numbers(self._corpus, self._shape, self._context.seed, self._step)
-        if self._picker is not None:
-            self._windows: Iterator[Window] = self._picker.windows(numbers, self._step, self._steps_per_epoch)
-            return
-        pin = levels["pin_memory"] == "on"
-        if levels["loader"] == "dataloader":
-            workers = int(levels["num_workers"])
-            host = batches.load_windows(self._collator, numbers, workers, pin)
-            host = moving.counted(host, counts, "loader_batches", *(["worker_batches"] if workers else []))
-            self._endings.callback(self._stop_loading)
-        else:
-            host = map(self._collator.window, numbers)
-        mover = moving.Mover(self._device, levels["non_blocking"] == "on", pin, counts)
-        self._windows = map(mover, host)
-        if levels["prefetch"] == "stream":
-            self._windows = prefetch.ahead(self._windows, self._device, counts, Window.tensors)
-
-    def _stop_loading(self) -> None:
-        self._windows = iter(())
-
-    @property
-    def _steps_per_epoch(self) -> int:
-        return -(-len(self._corpus) // self._shape.effective)
+        self._windows.start(self._context.seed, self._step)
 
     def _periodic(self) -> None:
         config, levels = self._config, self._levels
@@ -297,7 +180,7 @@ class LatentWire(Workload):
         self._endings.callback(self._metrics.flush)
         periods = [config.log_every, config.eval_every or 1]
         if levels["empty_cache"] == "epoch":
-            periods.append(self._steps_per_epoch)
+            periods.append(self._windows.per_epoch)
         self.cadence = math.lcm(*periods)
         self._lm_bytes = sum(model.lm.stored_bytes() for model in self._objective.models.values())
         self._evaluated = 0
@@ -354,7 +237,7 @@ class LatentWire(Workload):
 
     def _release_cache(self) -> None:
         level = self._levels["empty_cache"]
-        if level == "step" or (level == "epoch" and self._step % self._steps_per_epoch == 0):
+        if level == "step" or (level == "epoch" and self._step % self._windows.per_epoch == 0):
             torch.cuda.empty_cache()
             self._counts["cache_releases"] += 1
 
@@ -382,12 +265,13 @@ class LatentWire(Workload):
 
     def _probe_gradient(self) -> dict[str, Tensor]:
         numbers = list(range(min(self._config.sizes.probe_rows, len(self._corpus))))
-        if self._picker is not None:
-            window = self._picker.of_list(numbers)
-        else:
-            window = moving.Mover(self._device, False, False, Counter())(self._collator.window(numbers))
         return probes.probe_gradient(
-            window, self._accumulator, self._objective, self._updates, self._ranks, self._phase
+            self._windows.of(numbers),
+            self._accumulator,
+            self._objective,
+            self._updates,
+            self._ranks,
+            self._phase,
         )
 
     def numbers(self) -> dict[str, float]:
@@ -412,24 +296,12 @@ class LatentWire(Workload):
             "oom_deaths": 0.0,  # whoever dies leaves no evidence
             "teacher_build_s": sum(cache.cost() for cache in caches if cache is not None),
         }
-        numbers |= self._attention_speedup()
+        numbers |= probes.attention_speedup(
+            self._config, self._levels, self._layouts, self._shape, self._device
+        )
         losses = torch.tensor(list(self._metrics.history), dtype=self._shape.dtype)
         ids, close = (torch.cat(parts) for parts in zip(*self._ranks.gathered(self._greedy()), strict=True))
         return Evidence({**self._probe, "losses": losses, "greedy_ids": ids, "greedy_close": close}, numbers)
-
-    def _attention_speedup(self) -> dict[str, float]:
-        """How many times as fast the attention layers alone are; nothing where they are the baseline's."""
-        chosen, half = KERNELS[str(self._levels["attn"])], self._levels["lm_dtype"] != "fp32"
-        if chosen is KERNELS["eager"] or not self._layouts:
-            return {}
-        dtype = torch.bfloat16 if half or self._levels["amp"] != "off" else self._shape.dtype
-        lm, layout = model_shapes(self._config)[0], self._layouts[0]
-        length = layout.prefix + self._config.sizes.answer_tokens
-        return {
-            "attention_speedup": probes.attention_speedup(
-                chosen, lm, self._shape.micro, length, self._device, dtype
-            )
-        }
 
     def counters(self) -> Mapping[str, float]:
         """Counts since `setup`, made where the work is done."""

@@ -14,7 +14,7 @@ from tiers import longer
 from workloads.errors import ConfigError
 from workloads.latentwire import load_compressor
 from workloads.latentwire.data.batches import source_bytes
-from workloads.latentwire.maths.attention import Mask
+from workloads.latentwire.maths.passes import AttentionContext
 
 pytest.importorskip("safetensors")
 
@@ -154,9 +154,7 @@ def own_logits(workload: Any, texts: list[str]) -> torch.Tensor:
     sources = [text.encode() for text in texts]
     z = workload._objective.encoder(source_bytes(sources, 128))
     start = model.student.start(model.prefix(z))
-    hidden = model.lm.run(
-        start.tokens, Mask(past=start.first), past=start.past, start=start.first, lora=model.student.lora
-    )
+    hidden = model.lm.run(start.tokens, AttentionContext(start.past), lora=model.student.lora)
     return model.lm.logits(hidden[:, -1])
 
 

@@ -155,7 +155,7 @@ def test_a_cached_teacher_never_runs_again(start, run) -> None:
 @pytest.mark.workloads
 def test_a_cache_that_is_filled_lazily_pays_once_for_each_row(start, run, tmp_path) -> None:
     workload = start({"teacher": "cache_h"}, teacher_fill="lazy", cache=tmp_path)
-    steps = workload._steps_per_epoch
+    steps = workload._windows.per_epoch
     run(workload, steps)
     assert workload.counters()["teacher_rows"] == 2 * len(workload._corpus)
     run(workload, steps)

@@ -12,7 +12,7 @@ from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.data.corpus import layouts_for
 from workloads.latentwire.data.folder_tokenizer import read_tokenizer
 from workloads.latentwire.data.row_layout import Layout
-from workloads.latentwire.maths.attention import KERNELS, Mask
+from workloads.latentwire.maths.attention import KERNELS
 from workloads.latentwire.maths.lm import CausalLM, LayerPath
 from workloads.latentwire.maths.lm import Path as PassPath
 from workloads.latentwire.maths.local_models import load_weights
@@ -45,7 +45,7 @@ def test_what_is_written_is_read_alike_by_both(name, folder) -> None:
     ids = torch.arange(3, 30)[None]
     with torch.no_grad():
         assert torch.allclose(
-            ours.logits(ours.run(ours.embed(ids), Mask())), theirs(ids).logits, rtol=1e-3, atol=1e-4
+            ours.logits(ours.run(ours.embed(ids))), theirs(ids).logits, rtol=1e-3, atol=1e-4
         )
 
 

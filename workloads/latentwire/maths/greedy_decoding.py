@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from workloads.latentwire.maths.attention import Mask
-from workloads.latentwire.maths.lm import CausalLM, KeyValues, keys_in, of_row
+from workloads.latentwire.maths.lm import CausalLM
 from workloads.latentwire.maths.lora import Lora
+from workloads.latentwire.maths.passes import AttentionContext, KeyValues, keys_in, of_row
 
 STOP_TEST_EVERY = 4
 CLOSE = 0.05  # logits of standard deviation one: 16-bit rounding stays below
@@ -39,16 +40,15 @@ class Decoder:
         rows = [self._alone(x[i : i + 1, :length], of_row(past, i)) for i, length in enumerate(lengths)]
         return torch.cat([ids for ids, _ in rows]), torch.cat([close for _, close in rows])
 
-    def _run(self, x: Tensor, mask: Mask, keep: KeyValues, **more: object) -> Tensor:
+    def _run(self, x: Tensor, context: AttentionContext, keep: KeyValues) -> Tensor:
         self._counts["decode_calls"] += 1
-        return self.lm.run(x, mask, keep=keep, lora=self._lora, **more)  # type: ignore[arg-type]
+        return self.lm.run(x, context, keep=keep, lora=self._lora)
 
     def _alone(self, x: Tensor, past: KeyValues | None) -> tuple[Tensor, Tensor]:
         """One row: every token is read on the host before the next is asked for."""
         ids, close = [self._stop] * self._max_new, [False] * self._max_new
         held: KeyValues = []
-        first = keys_in(past)
-        hidden, length = self._run(x, Mask(past=first), held, past=past, start=first), first + x.shape[1]
+        hidden = self._run(x, AttentionContext(past), held)
         for t in range(self._max_new):
             best = self.lm.logits(hidden[:, -1]).topk(2, dim=-1)
             ids[t] = int(best.indices[0, 0].item())
@@ -57,9 +57,8 @@ class Decoder:
             if ids[t] == self._stop or t == self._max_new - 1:
                 break
             past, held = held, []
-            at = length + t
             token = self.lm.embed(torch.tensor([[ids[t]]], device=x.device))
-            hidden = self._run(token, Mask(past=at), held, past=past, start=at)
+            hidden = self._run(token, AttentionContext(past), held)
         device = x.device
         return torch.tensor([ids], device=device), torch.tensor([close], device=device).cummax(dim=1).values
 
@@ -69,7 +68,7 @@ class Decoder:
         ends = torch.tensor(lengths, device=x.device)
         held: KeyValues = []
         first = keys_in(past)
-        hidden = self._run(x, Mask(past=first), held, past=past, start=first)
+        hidden = self._run(x, AttentionContext(past), held)
         hidden = hidden.gather(1, (ends - 1)[:, None, None].expand(-1, 1, hidden.shape[-1]))
         ids = torch.full((rows, self._max_new), self._stop, device=x.device)
         close = torch.zeros(rows, self._max_new, dtype=torch.bool, device=x.device)
@@ -84,10 +83,9 @@ class Decoder:
                 break
             seen = torch.cat((seen, seen.new_ones(rows, 1)), dim=1)
             past, held = held, []
-            mask = Mask(visible=seen[:, None, None, :])
-            hidden = self._run(
-                self.lm.embed(ids[:, t : t + 1]), mask, held, past=past, positions=(first + ends + t)[:, None]
-            )
+            mask, positions = Mask(visible=seen[:, None, None, :]), (first + ends + t)[:, None]
+            context = AttentionContext(past, mask, positions)
+            hidden = self._run(self.lm.embed(ids[:, t : t + 1]), context, held)
         return ids, close.cummax(dim=1).values
 
     def _all_over(self, over: Tensor, t: int) -> bool:

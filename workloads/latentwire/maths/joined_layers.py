@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from workloads.latentwire.maths.passes import LayerContext
 from workloads.latentwire.maths.stored_weights import Weight
 
 
@@ -149,10 +150,11 @@ PIECES = Pieces()
 
 
 def queries_keys_values(
-    pieces: Pieces, layer: Any, config: Any, x: Tensor, cos: Tensor, sin: Tensor, rows: Any
+    pieces: Pieces, layer: Any, config: Any, x: Tensor, context: LayerContext
 ) -> tuple[Tensor, Tensor, Tensor]:
     """x [B, S, d] -> q [B, h, S or R, e], k and v [B, g, S, e]"""
     h, g = config.n_heads, config.n_kv_heads
+    rows, (cos, sin) = context.rows, context.position_embeddings
     if rows is None:
         joined = layer.qkv(x).unflatten(-1, (h + 2 * g, config.head_dim))
         q, k, v = pieces.rotated(joined, h + g, cos, sin).split((h, g, g), dim=2)

@@ -22,24 +22,12 @@ from torch.utils.checkpoint import checkpoint
 
 from workloads.latentwire.maths import joined_layers
 from workloads.latentwire.maths.activations import ACTIVATIONS
-from workloads.latentwire.maths.attention import Allowed, Attend, Mask, eager
+from workloads.latentwire.maths.attention import Attend, eager
 from workloads.latentwire.maths.lora import Lora, adapted
+from workloads.latentwire.maths.passes import ALONE, AttentionContext, KeyValues, LayerContext, Rows, keys_in
 from workloads.latentwire.maths.rotary import loudness, rotate, rotations
 from workloads.latentwire.maths.stored_weights import Weight, quantise
 from workloads.latentwire.presets import LMConfig
-
-KeyValues = list[tuple[Tensor, Tensor]]
-"""Keys and values [1 or B, g, S, e] of every layer, rotated already."""
-
-
-def keys_in(past: KeyValues | None) -> int:
-    """Positions that `past` takes."""
-    return 0 if past is None else past[0][0].shape[2]
-
-
-def of_row(past: KeyValues | None, row: int) -> KeyValues | None:
-    """Keys and values [1, g, S, e] of one row."""
-    return None if past is None else [(k[row : row + 1], v[row : row + 1]) for k, v in past]
 
 
 class Layer(nn.Module):
@@ -98,22 +86,6 @@ class Path:
     block: Callable[..., Any] | None = None
     sharded: bool = False
     counts: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass
-class Rows:
-    """Positions that somebody reads: the last layer computes queries and MLP for these alone.
-
-    `positions` is a slice of all rows alike, or indices [B, R].
-    """
-
-    positions: slice | Tensor
-
-    def of(self, x: Tensor) -> Tensor:
-        """x [B, S, d] -> [B, R, d], without gaps: with them, B products would each copy the weights."""
-        if isinstance(self.positions, slice):
-            return x[:, self.positions].contiguous()
-        return x.gather(1, self.positions.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
 
 
 class CausalLM(nn.Module):
@@ -179,43 +151,37 @@ class CausalLM(nn.Module):
     def run(
         self,
         x: Tensor,
-        mask: Mask,
+        context: AttentionContext = ALONE,
         *,
-        past: KeyValues | None = None,
-        start: int = 0,
         rows: Rows | None = None,
         keep: KeyValues | None = None,
         states: list[Tensor] | None = None,
-        positions: Tensor | None = None,
         lora: Lora | None = None,
     ) -> Tensor:
         """Embeddings [B, S, d] to normed hidden states [B, S, d], or [B, R, d] of `rows`.
 
         Parameters
         ----------
-        past : keys and values of positions before `start`
         rows : what the last layer is computed for; None: everything
-        keep : takes every layer's keys and values, those of `past` included
+        keep : takes every layer's keys and values, those of the context included
         states : takes the first layers' outputs, for comparison with another model's
-        positions : [S] or [B, S] position of each token where it is not `start` + index
         lora : additions to the matrices; None: the model as it is
         """
-        path = self.chosen
-        cos, sin = self.rotation(start, x.shape[1], x) if positions is None else self._gathered(positions, x)
-        path.counts["lm_positions"] += x.shape[0] * x.shape[1]
-        allowed = mask.allowed(x.shape[1], x.device)
+        past, turns = context.past_key_values, self._turns(context, x)
+        self.chosen.counts["lm_positions"] += x.shape[0] * x.shape[1]
+        allowed = context.allowed(x.shape[1], x.device)
         for number, layer in enumerate(self.layers):
             last = rows if number == len(self.layers) - 1 else None
             place = layer.norm1.device
             if place != x.device:  # the next device's layers begin here
-                x, cos, sin = (part.to(place) for part in (x, cos, sin))  # type: ignore[arg-type]
-                allowed = mask.allowed(x.shape[1], x.device)
+                x, turns = x.to(place), (turns[0].to(place), turns[1].to(place))  # type: ignore[arg-type]
+                allowed = context.allowed(x.shape[1], x.device)
             if last is not None:
-                allowed = mask.allowed(x.shape[1], x.device, last.positions)
+                allowed = context.allowed(x.shape[1], x.device, last.positions)
             held = past[number] if past is not None else None
             self._count_layer(x, last)
             added = None if lora is None else lora.of(number)
-            x, kv = self._layer(layer, x, cos, sin, allowed, held, last, added)
+            x, kv = self._layer(layer, x, LayerContext(turns, allowed, held, last, added))
             if keep is not None:
                 keep.append(kv)
             # State distillation compares the first three layers.
@@ -223,24 +189,17 @@ class CausalLM(nn.Module):
                 states.append(x)
         return self.final_norm(x.to(self.norm.device))
 
-    def _gathered(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-        cos, sin = self.rotation(0, self._furthest, like)
-        return cos[positions], sin[positions]
+    def _turns(self, context: AttentionContext, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of the tokens x [B, S, d]: [S, e] or [B, S, e]"""
+        if context.position_ids is None:
+            return self.rotation(keys_in(context.past_key_values), x.shape[1], x)
+        cos, sin = self.rotation(0, self._furthest, x)
+        return cos[context.position_ids], sin[context.position_ids]
 
-    def _layer(
-        self,
-        layer: nn.Module,
-        x: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        allowed: Allowed,
-        past: Any,
-        rows: Rows | None,
-        lora: nn.Module | None,
-    ) -> Any:
+    def _layer(self, layer: nn.Module, x: Tensor, context: LayerContext) -> Any:
         path = self.chosen
         block = path.block if path.block is not None and (x.requires_grad or path.sharded) else run_layer
-        arguments = (path.layer, self.config, layer, x, cos, sin, allowed, past, rows, lora)
+        arguments = (path.layer, self.config, layer, x, context)
         if path.layer.recompute == "on" and torch.is_grad_enabled():
             return checkpoint(block, *arguments, use_reentrant=False, preserve_rng_state=False)
         return block(*arguments)
@@ -304,36 +263,26 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def run_layer(
-    path: LayerPath,
-    config: LMConfig,
-    layer: Any,
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    allowed: Allowed,
-    past: tuple[Tensor, Tensor] | None,
-    rows: Rows | None,
-    lora: Any = None,
+    path: LayerPath, config: LMConfig, layer: Any, x: Tensor, context: LayerContext
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """One layer: x [B, S, d] -> [B, S or R, d], and keys and values [B, g, S, e] with those of `past`."""
-    if lora is not None:
-        layer = adapted(layer, lora, path.joined)
+    """One layer: x [B, S, d] -> [B, S or R, d], and keys and values [B, g, T, e] with those before."""
+    if context.lora is not None:
+        layer = adapted(layer, context.lora, path.joined)
     norm = path.pieces.rms_norm if path.joined else rms_norm
     normed = norm(x, layer.norm1, config.rms_eps)
     if path.joined:
-        q, k, v = joined_layers.queries_keys_values(path.pieces, layer, config, normed, cos, sin, rows)
+        q, k, v = joined_layers.queries_keys_values(path.pieces, layer, config, normed, context)
     else:
-        q, k, v = _queries_keys_values(layer, config, normed, cos, sin, rows)
-    if past is not None:
-        k, v = (_after(old, new) for old, new in zip(past, (k, v), strict=True))
-    mixed = path.attend(q, k, v, allowed)
-    x = (x if rows is None else rows.of(x)) + layer.o(mixed)
+        q, k, v = _queries_keys_values(layer, config, normed, context)
+    if context.past_key_value is not None:
+        k, v = (_after(old, new) for old, new in zip(context.past_key_value, (k, v), strict=True))
+    mixed = path.attend(q, k, v, context.allowed)
+    x = (x if context.rows is None else context.rows.of(x)) + layer.o(mixed)
     if path.recompute == "selective" and torch.is_grad_enabled():
-        return x + checkpoint(_mlp, path, config, layer, x, use_reentrant=False, preserve_rng_state=False), (
-            k,
-            v,
-        )
-    return x + _mlp(path, config, layer, x), (k, v)
+        y = checkpoint(_mlp, path, config, layer, x, use_reentrant=False, preserve_rng_state=False)
+    else:
+        y = _mlp(path, config, layer, x)
+    return x + y, (k, v)
 
 
 def _after(past: Tensor, new: Tensor) -> Tensor:
@@ -354,11 +303,12 @@ def _mlp(path: LayerPath, config: LMConfig, layer: Any, x: Tensor) -> Tensor:
 
 
 def _queries_keys_values(
-    layer: Any, config: LMConfig, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows | None
+    layer: Any, config: LMConfig, x: Tensor, context: LayerContext
 ) -> tuple[Tensor, Tensor, Tensor]:
     def heads(y: Tensor) -> Tensor:
         return y.view(y.shape[0], y.shape[1], -1, config.head_dim).transpose(1, 2)
 
+    rows, (cos, sin) = context.rows, context.position_embeddings
     asked = x if rows is None else rows.of(x)
     q, k, v = heads(layer.q(asked)), heads(layer.k(x)), heads(layer.v(x))
     return rotate(q, *_turns_of(rows, cos, sin)), rotate(k, _by_head(cos), _by_head(sin)), v

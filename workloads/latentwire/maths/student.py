@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workloads.latentwire.maths.attention import Mask
-from workloads.latentwire.maths.lm import CausalLM, KeyValues, Rows, keys_in
+from workloads.latentwire.maths.lm import CausalLM
 from workloads.latentwire.maths.lora import Lora
 from workloads.latentwire.maths.losses import StudentOut, cross_entropy
+from workloads.latentwire.maths.passes import AttentionContext, KeyValues, Rows
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,6 @@ class Prefix:
 
     tokens: Tensor
     past: KeyValues | None = None
-
-    @property
-    def first(self) -> int:
-        """Position of the first token."""
-        return keys_in(self.past)
 
 
 class Student:
@@ -144,11 +139,11 @@ class Student:
         x = start.tokens if ids is None else torch.cat((start.tokens, self.lm.embed(ids)), dim=1)
         self._counts["student_passes"] += 1
         self._counts["student_positions"] += x.shape[0] * x.shape[1]
-        return self._run(x, start.first, start.past, rows=rows, keep=keep, states=states)
+        return self._run(x, start.past, rows=rows, keep=keep, states=states)
 
-    def _run(self, x: Tensor, first: int, past: KeyValues | None, **more: Any) -> Tensor:
-        """Hidden states of tokens whose first has position `first`, behind as many keys and values."""
-        return self.lm.run(x, Mask(past=first), past=past, start=first, lora=self.lora, **more)
+    def _run(self, x: Tensor, past: KeyValues | None, **more: Any) -> Tensor:
+        """Hidden states of tokens behind keys and values."""
+        return self.lm.run(x, AttentionContext(past), lora=self.lora, **more)
 
     def _losses(self, hidden: Tensor, read: slice, answer: Tensor) -> Tensor:
         """Cross entropies [B, T] at the positions `read`, by the chosen form of the head."""
@@ -199,20 +194,15 @@ class Student:
 
     def _with_kept_states(self, start: Prefix, answer: Tensor) -> tuple[Tensor, list[Tensor]]:
         """A pass for the prefix, then one position at a time on its keys and values."""
-        length, held, states = (
-            start.first + start.tokens.shape[1],
-            list[tuple[Tensor, Tensor]](),
-            self._states(),
-        )
+        held, states = list[tuple[Tensor, Tensor]](), self._states()
         logits = [self._last_logits(self._pass(start, keep=held, states=states))]
         columns = [[state[:, -1] for state in states or []]]
         for t in range(1, self.early_tokens):
             past, held, states = held, list[tuple[Tensor, Tensor]](), self._states()
-            at = length + t - 1
             x = self.lm.embed(answer[:, t - 1 : t])
             self._counts["student_passes"] += 1
             self._counts["student_positions"] += x.shape[0]
-            hidden = self._run(x, at, past, keep=held, states=states)
+            hidden = self._run(x, past, keep=held, states=states)
             logits.append(self._last_logits(hidden))
             columns.append([state[:, -1] for state in states or []])
         return torch.stack(logits, dim=1), [torch.stack(layer, dim=1) for layer in zip(*columns, strict=True)]

@@ -18,8 +18,9 @@ from torch import Tensor
 from workloads.latentwire.data.batches import Prompts
 from workloads.latentwire.data.cache import TeacherCache
 from workloads.latentwire.maths.attention import Mask, Segments
-from workloads.latentwire.maths.lm import CausalLM, KeyValues, Rows
+from workloads.latentwire.maths.lm import CausalLM
 from workloads.latentwire.maths.losses import TEMPERATURE, divergence, sparse_divergence
+from workloads.latentwire.maths.passes import AttentionContext, KeyValues, Rows
 
 CHUNK = 4
 
@@ -101,7 +102,7 @@ class Teacher:
             at = prompts.positions[rows]
             states: list[Tensor] | None = [] if self.keep_states else None
             self._count(prompts.lengths[rows], longest)
-            hidden = self.lm.run(self.lm.embed(prompts.ids[rows, :longest]), Mask(), states=states)
+            hidden = self.lm.run(self.lm.embed(prompts.ids[rows, :longest]), states=states)
             logits = Rows(at).of(self._head(hidden))
             chunks.append((logits, [Rows(at).of(state) for state in states or []]))
         layers = zip(*(states for _, states in chunks), strict=True)
@@ -126,7 +127,7 @@ class Teacher:
         self._count(tuple(n - shared for n in prompts.lengths), longest - shared)
         x = self.lm.embed(prompts.ids[:, shared:longest])
         rows = Rows(at) if self.pruned else None
-        hidden = self.lm.run(x, Mask(past=shared), past=past, start=shared, rows=rows, states=states)
+        hidden = self.lm.run(x, AttentionContext(past), rows=rows, states=states)
         last = len(self.lm.layers) - 1
         kept = [s if self.pruned and i == last else Rows(at).of(s) for i, s in enumerate(states or [])]
         return hidden if self.pruned else Rows(at).of(hidden), kept
@@ -137,7 +138,7 @@ class Teacher:
             return None, 0
         if self._shared is None:
             held: KeyValues = []
-            self.lm.run(self.lm.embed(self._header).unsqueeze(0), Mask(), keep=held)
+            self.lm.run(self.lm.embed(self._header).unsqueeze(0), keep=held)
             self._shared = held
         return self._shared, len(self._header)
 
@@ -154,9 +155,8 @@ class Teacher:
         self._counts["teacher_rows"] += len(prompts.lengths)
         self._counts["teacher_positions"] += int(ends[-1])
         states: list[Tensor] | None = [] if self.keep_states else None
-        hidden = self.lm.run(
-            self.lm.embed(ids), Mask(segments=segments), positions=columns.to(device), states=states
-        )
+        context = AttentionContext(mask=Mask(segments=segments), position_ids=columns.to(device))
+        hidden = self.lm.run(self.lm.embed(ids), context, states=states)
         at = ends[:-1].to(device)[:, None] + prompts.positions
         return hidden[0][at], [state[0][at] for state in states or []]
 

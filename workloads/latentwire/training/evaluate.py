@@ -18,12 +18,12 @@ from workloads.latentwire.data import batches
 from workloads.latentwire.data.readers import Example
 from workloads.latentwire.data.row_layout import Layout
 from workloads.latentwire.maths.answer_scores import Interval, bootstrap, exact_match, f1
-from workloads.latentwire.maths.attention import Mask
 from workloads.latentwire.maths.greedy_decoding import Decoder
-from workloads.latentwire.maths.lm import CausalLM, KeyValues, keys_in, of_row
+from workloads.latentwire.maths.lm import CausalLM
 from workloads.latentwire.maths.lora import Lora
 from workloads.latentwire.maths.losses import cross_entropy
 from workloads.latentwire.maths.objective import Objective
+from workloads.latentwire.maths.passes import AttentionContext, KeyValues, of_row
 from workloads.latentwire.presets import PAD_BYTE
 
 ARMS = ("text", "latent", "token_budget", "no_context")
@@ -145,11 +145,10 @@ def _likelihood(
 ) -> tuple[float, float, float]:
     """Mean negative log likelihood per answer token; how often the first one ranks first, in the top five."""
     total = tokens = first = among = 0.0
-    start = keys_in(read.past)
     for row, (x, length, example) in enumerate(zip(read.tokens, read.lengths, examples, strict=True)):
         answer = torch.tensor([layout.answer(example.answer)], device=x.device)
         whole = torch.cat((x[None, :length], lm.embed(answer[:, :-1])), dim=1)
-        hidden = lm.run(whole, Mask(past=start), past=of_row(read.past, row), start=start, lora=read.lora)
+        hidden = lm.run(whole, AttentionContext(of_row(read.past, row)), lora=read.lora)
         logits = lm.logits(hidden[:, length - 1 :])
         total += cross_entropy(logits, answer).sum().item()
         tokens += answer.shape[1]

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from workloads.errors import ConfigError
+from workloads.latentwire.data.batches import Collator, Shape, Window
+from workloads.latentwire.data.corpus import Corpus
 
 HEADROOM = 0.9  # share of the limit that may be filled: fragmentation needs the rest
 
@@ -77,3 +79,15 @@ def _bytes_of(attempt: Callable[[int], None], rows: int, device: torch.device) -
     except torch.OutOfMemoryError:
         return None
     return sum(held.values())
+
+
+def rows_that_fit(
+    corpus: Corpus, shape: Shape, run: Callable[[Window], None], device: torch.device, budget: int | None
+) -> int:
+    """As `choose_rows`, for windows of the longest examples, which `run` takes."""
+    longest = sorted(range(len(corpus)), key=lambda number: -len(corpus.sources[number]))
+
+    def attempt(rows: int) -> None:
+        run(Collator(corpus, shape.with_micro(rows).alone()).window(longest[:rows]))
+
+    return choose_rows(attempt, shape.effective // shape.world, device, budget)

@@ -33,6 +33,13 @@ class Ranks:
         """Whether every rank has rows of its own."""
         return self.level in ("ddp", "fsdp") and self.world > 1
 
+    def device(self, kind: str) -> torch.device:
+        """This rank's device of a kind, made the current one."""
+        if kind != "cuda":
+            return torch.device(kind)
+        torch.cuda.set_device(self.rank % max(torch.cuda.device_count(), 1))
+        return torch.device("cuda", torch.cuda.current_device())
+
     def own_models(self, models: int) -> list[int]:
         """Models that this rank computes."""
         if self.level == "model_per_gpu" and self.world > 1:

@@ -13,8 +13,42 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from workloads.errors import ConfigError
+from workloads.latentwire.config import LatentWireConfig
+from workloads.latentwire.data.batches import Shape
 from workloads.latentwire.maths.lm import CausalLM, LayerPath, run_layer
+from workloads.latentwire.maths.passes import LayerContext
 from workloads.latentwire.maths.stored_weights import Weight
+from workloads.latentwire.training.ranks import Ranks
+
+
+def spread(model: CausalLM, level: str, ranks: Ranks, counts: Counter[str]) -> None:
+    """Put a model where a level of the toggle parallel wants it.
+
+    Raises
+    ------
+    ConfigError
+        The level cuts layers whose weights are quantised.
+    """
+    if level == "layer_split":
+        split_layers(model, [torch.device("cuda", i) for i in range(torch.cuda.device_count())])
+    elif level == "fsdp" and ranks.world > 1:
+        shard(model, ranks.rank, ranks.world, counts)
+
+
+def check_shards(config: LatentWireConfig, shape: Shape, examples: int, world: int) -> None:
+    """Refuse windows in which ranks would run different passes, and wait for one another without end.
+
+    Raises
+    ------
+    ConfigError
+        Ranks have different numbers of rows, or fill the teacher's cache at different times.
+    """
+    if shape.effective % world or examples % shape.effective or config.teacher_fill == "lazy":
+        raise ConfigError(
+            "toggles.parallel=fsdp: all ranks must run the same passes:"
+            f" effective_batch={shape.effective} must divide into {world} and divide the {examples} examples,"
+            " with workload.teacher_fill=setup"
+        )
 
 
 def split_layers(model: CausalLM, devices: list[torch.device]) -> None:
@@ -75,17 +109,19 @@ class ShardedLayer(nn.Module):
         return SimpleNamespace(**held, norm1=parts["norm1"], norm2=parts["norm2"])
 
 
-def _gather_and_run(path: LayerPath, config: Any, layer: ShardedLayer, *rest: Any) -> Any:
-    return run_layer(path, config, layer.gathered(), *rest)
+def _gather_and_run(
+    path: LayerPath, config: Any, layer: ShardedLayer, x: Tensor, context: LayerContext
+) -> Any:
+    return run_layer(path, config, layer.gathered(), x, context)
 
 
-def run_sharded(path: LayerPath, config: Any, layer: ShardedLayer, *rest: Any) -> Any:
+def run_sharded(path: LayerPath, config: Any, layer: ShardedLayer, x: Tensor, context: LayerContext) -> Any:
     """As `run_layer` for a sharded layer."""
     if torch.is_grad_enabled():
         return checkpoint(
-            _gather_and_run, path, config, layer, *rest, use_reentrant=False, preserve_rng_state=False
+            _gather_and_run, path, config, layer, x, context, use_reentrant=False, preserve_rng_state=False
         )
-    return _gather_and_run(path, config, layer, *rest)
+    return _gather_and_run(path, config, layer, x, context)
 
 
 def shard(model: CausalLM, rank: int, world: int, counts: Counter[str]) -> None:

@@ -132,7 +132,7 @@ def by_data_loader(
 def by_mapped_file(rows: Rows, plan: Plan, pinned: bool) -> Iterator[Loaded]:
     """A whole batch by one indexed read, in this process."""
     for numbers in plan.without_end():
-        values = rows.values[numbers]
+        values = rows.values.take(numbers, axis=0)  # of short rows an indexed read takes ten times as long
         batch = torch.from_numpy(values if rows.vectors else values.astype(np.int64))
         yield Loaded(batch.pin_memory() if pinned else batch, os.getpid(), 1)
 

@@ -1,4 +1,4 @@
-"""A toy's terms and gradients in C++: what `formulas` writes down, in two calls, without tensors between."""
+"""A toy's terms and gradients in C++: what `formulas` writes down, in one call, without tensors between."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ToyKernel:
 
     Attributes
     ----------
-    parameters, gradients : everything that is trained, and what `backward` fills
+    parameters, gradients : everything that is trained, and what a call fills
 
     Raises
     ------
@@ -77,11 +77,9 @@ class ToyKernel:
         coefficients: Sequence[float],
     ) -> None:
         kernels, suffix = library(SOURCE, "gradients=native"), SUFFIX[bias.dtype]
-        self._forward, self._backward = (
-            getattr(kernels, f"toy_{way}_{suffix}") for way in ("forward", "backward")
-        )
-        self._lines = kernels.toy_lines
-        self._lines.restype = ctypes.c_int64
+        self._fill = getattr(kernels, f"toy_gradients_{suffix}")
+        self._numbers = kernels.toy_numbers
+        self._numbers.restype = ctypes.c_int64
         first, last = function.weights
         self.parameters = [pairs[0].V, pairs[0].U, pairs[1].V, pairs[1].U]
         self.parameters += [first, function.biases[0], last, function.biases[1]]
@@ -91,10 +89,12 @@ class ToyKernel:
         self._shape = first.shape[0], first.shape[1], first.shape[-1]
         self._rows = 0
 
-    def forward(
+    def __call__(
         self, batch: Tensor, sources: Sequence[Tensor], deltas: Sequence[Tensor], p: float, beta: float
     ) -> tuple[Tensor, Tensor]:
-        """Minimality, losses of both modules replaced and of each alone, total [4]; importances [K, B, C].
+        """Fill `gradients` with those of the total; terms [4] and importances [K, B, C].
+
+        The terms are minimality, losses of both modules replaced and of each alone, and the total.
 
         Parameters
         ----------
@@ -102,15 +102,10 @@ class ToyKernel:
         sources, deltas : of two draws, [K, B, C] and [K, B]
         """
         modules, count, _ = self._shape
-        terms, lower = batch.new_empty(4), batch.new_empty(modules, len(batch), count)
+        terms, lower = batch.new_empty(4), batch.new_empty(modules, count, len(batch))
         self._hold(batch, sources, deltas, lower, terms)
-        self._factors = (ctypes.c_double * 6)(*self._coefficients, p, beta)
-        self._forward(self._sizes, self._factors, self._parts)
-        return terms, lower
-
-    def backward(self) -> None:
-        """Fill `gradients` with those of the total that `forward` has just computed."""
-        self._backward(self._sizes, self._factors, self._parts)
+        self._fill(self._sizes, (ctypes.c_double * 6)(*self._coefficients, p, beta), self._parts)
+        return terms, lower.transpose(1, 2)
 
     def _hold(
         self, batch: Tensor, sources: Sequence[Tensor], deltas: Sequence[Tensor], lower: Tensor, terms: Tensor
@@ -130,7 +125,7 @@ class ToyKernel:
         self._rows, features = batch.shape
         _, count, hidden = self._shape
         self._sizes = (ctypes.c_int64 * 5)(self._rows, count, hidden, features, len(self._frozen[0]))
-        self._workspace = batch.new_empty(self._lines(self._sizes) * self._rows)
+        self._workspace = batch.new_empty(self._numbers(self._sizes))
         fixed = [*self._frozen, *self.parameters, None, None, *self.gradients, self._workspace]
         pointers = [tensor.data_ptr() if tensor is not None else 0 for tensor in fixed]
         self._parts = (ctypes.c_void_p * len(PARTS))(*([0] * GIVEN), *pointers)

@@ -69,12 +69,10 @@ class NativeTraining(WrittenTraining):
         """Set every gradient; the terms [] of the objective, and importances for masks."""
         with clock.phase("draws"):
             sources, deltas = self._draw(batch.shape[:1])
-        with clock.phase("loss_passes"):
-            found, lower = self._kernel.forward(
+        with clock.phase("gradients"):
+            found, lower = self._kernel(
                 batch, sources, deltas, float(self._exponent()), self.parts.recipe.beta
             )
-        with clock.phase("backward"):
-            self._kernel.backward()
             for parameter, gradient in zip(self._kernel.parameters, self._kernel.gradients, strict=True):
                 parameter.grad = gradient
         *terms, self.total = found.unbind(0)

@@ -15,9 +15,8 @@ from torch import Tensor
 from workloads.errors import ConfigError
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.data.corpus import layouts_for
-from workloads.latentwire.maths.attention import Mask
 from workloads.latentwire.maths.encoder import table_rms
-from workloads.latentwire.maths.lm import KeyValues
+from workloads.latentwire.maths.passes import AttentionContext, KeyValues
 from workloads.latentwire.maths.trainables import DeepPrefix
 from workloads.latentwire.presets import LMS
 
@@ -93,7 +92,7 @@ def test_a_deep_prefix_is_what_attention_with_past_keys_gives(attend, joined, re
     deep, soft, past = deep_past()
     x = inputs().requires_grad_()
     expected = Reference(build())(x, past)
-    found = build(attend, joined, recompute=recompute).run(x, Mask(past=PAST), past=past, start=PAST)
+    found = build(attend, joined, recompute=recompute).run(x, AttentionContext(past))
     assert distance(found, expected) <= 1e-12
     of = [x, soft, deep.map.weight, deep.map.bias]
     for got, right in zip(

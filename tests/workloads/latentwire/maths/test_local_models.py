@@ -13,7 +13,7 @@ import torch
 from tiers import tiered
 
 from workloads.errors import ConfigError
-from workloads.latentwire.maths.attention import KERNELS, Mask
+from workloads.latentwire.maths.attention import KERNELS
 from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
 from workloads.latentwire.maths.local_models import load_weights
 from workloads.latentwire.maths.model_config import read_shape
@@ -153,7 +153,7 @@ def ours(folder: FilePath, joined: bool = False, shape: LMConfig | None = None) 
 
 
 def logits(made: CausalLM) -> torch.Tensor:
-    return made.logits(made.run(made.embed(IDS), Mask()))
+    return made.logits(made.run(made.embed(IDS)))
 
 
 @torch.no_grad()

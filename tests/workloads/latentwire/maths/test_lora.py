@@ -9,9 +9,9 @@ from torch import Tensor
 
 from workloads.latentwire.maths import lora as lora_module
 from workloads.latentwire.maths import stored_weights
-from workloads.latentwire.maths.attention import Mask
-from workloads.latentwire.maths.lm import CausalLM, Rows
+from workloads.latentwire.maths.lm import CausalLM
 from workloads.latentwire.maths.lora import Lora
+from workloads.latentwire.maths.passes import Rows
 from workloads.latentwire.presets import LMS, LORA_TARGETS
 
 
@@ -25,9 +25,9 @@ def additions(targets=LORA_TARGETS, layers=None, alpha=6.0, learned=True) -> Lor
 @pytest.mark.parametrize("rows", [None, Rows(slice(4, 7)), Rows(torch.tensor([[0, 3], [2, 5]]))])
 def test_additions_of_zero_change_no_bit(attend, joined, rows) -> None:
     lm, x = build(attend, joined), inputs()
-    plain = lm.run(x, Mask(), rows=rows)
-    assert torch.equal(lm.run(x, Mask(), rows=rows, lora=additions(learned=False)), plain)
-    assert not torch.equal(lm.run(x, Mask(), rows=rows, lora=additions()), plain)
+    plain = lm.run(x, rows=rows)
+    assert torch.equal(lm.run(x, rows=rows, lora=additions(learned=False)), plain)
+    assert not torch.equal(lm.run(x, rows=rows, lora=additions()), plain)
 
 
 def merged(lora: Lora, scale: float) -> CausalLM:
@@ -55,11 +55,11 @@ def test_additions_are_those_of_merged_weights(attend, joined, targets, layers) 
         (n, t) for n in range(layers or 2) for t in targets
     }
     whole = merged(lora, scale)
-    expected = whole.run(x, Mask())
+    expected = whole.run(x)
     of_x, *of_matrices = derivatives(
         expected, [x, *(getattr(whole.layers[n], name).matrix for n, name, _ in by_name)]
     )
-    found = build(attend, joined).run(x, Mask(), lora=lora)
+    found = build(attend, joined).run(x, lora=lora)
     parts = [part for *_, part in by_name]
     got_x, *got = derivatives(found, [x, *(part.a for part in parts), *(part.b for part in parts)])
     assert distance(found, expected) <= 1e-12 and distance(got_x, of_x) <= 1e-12
@@ -67,14 +67,14 @@ def test_additions_are_those_of_merged_weights(attend, joined, targets, layers) 
     of_b = [scale * w @ part.a.T for part, w in zip(parts, of_matrices, strict=True)]
     assert max(map(distance, got, [*of_a, *of_b])) <= 1e-10
     # The mutant forgets that the product counts alpha / rank times.
-    assert distance(merged(lora, 1.0).run(x, Mask()), expected) > 1e-4
+    assert distance(merged(lora, 1.0).run(x), expected) > 1e-4
 
 
 def test_an_addition_to_the_wrong_part_of_joined_weights_is_told_apart(monkeypatch) -> None:
     lora, x = additions(("k",)), inputs()
-    expected = merged(lora, 2.0).run(x, Mask())
+    expected = merged(lora, 2.0).run(x)
     monkeypatch.setitem(lora_module.JOINED, "qkv", ("q", "v", "k"))
-    assert distance(build("sdpa", True).run(x, Mask(), lora=lora), expected) > 1e-4
+    assert distance(build("sdpa", True).run(x, lora=lora), expected) > 1e-4
 
 
 @pytest.mark.parametrize("joined", [False, True])

@@ -129,7 +129,6 @@ def test_the_terms_of_a_training_are_those_of_a_separate_computation(start) -> N
 
     The mutant shifts labels once by hand and once more, as upstream did: position j learns token j + 2.
     """
-    from workloads.latentwire.maths.attention import Mask
 
     workload = start({"passes": "merged"}, kind="evidence", dtype="float64", models=1)
     model, layout, corpus = workload._objective.models[0], workload._layouts[0], workload._corpus
@@ -141,9 +140,7 @@ def test_the_terms_of_a_training_are_those_of_a_separate_computation(start) -> N
             x = model.student.start(model.prefix(z)).tokens
             answer = layout.answer(corpus.examples[number].answer)
             ids = torch.tensor([answer])
-            logits = model.lm.logits(model.lm.run(torch.cat((x, model.lm.embed(ids)), 1), Mask()))[
-                0
-            ].log_softmax(-1)
+            logits = model.lm.logits(model.lm.run(torch.cat((x, model.lm.embed(ids)), 1)))[0].log_softmax(-1)
             first = x.shape[1] - 1
             found -= sum(logits[first + j, token].item() for j, token in enumerate(answer))
             shifted -= sum(

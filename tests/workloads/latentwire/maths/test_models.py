@@ -12,7 +12,8 @@ from workloads.latentwire.kernels import native_attention
 from workloads.latentwire.maths import stored_weights
 from workloads.latentwire.maths.attention import KERNELS, Mask, Segments
 from workloads.latentwire.maths.encoder import Adapter, LatentEncoder, calibrated, table_rms
-from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path, Rows
+from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
+from workloads.latentwire.maths.passes import AttentionContext, Rows
 from workloads.latentwire.maths.rotary import rotations
 from workloads.latentwire.presets import (
     LMS,
@@ -48,7 +49,7 @@ def test_every_form_of_a_layer_computes_the_same_with_the_same_derivative(name, 
     for form in ((attend, joined), ("eager", False)):
         lm = build(name, *form)
         x = inputs(lm).requires_grad_()
-        out = lm.logits(lm.run(x, Mask()))
+        out = lm.logits(lm.run(x))
         torch.manual_seed(2)
         (out * torch.randn_like(out)).sum().backward()
         results.append((out.detach(), x.grad))
@@ -60,9 +61,9 @@ def test_every_form_of_a_layer_computes_the_same_with_the_same_derivative(name, 
 def test_a_token_changes_nothing_before_it(joined) -> None:
     lm = build(joined=joined, attend="eager")
     x = inputs(lm)
-    before = lm.run(x, Mask())
+    before = lm.run(x)
     x[:, 5] += 1.0
-    after = lm.run(x, Mask())
+    after = lm.run(x)
     assert torch.equal(before[:, :5], after[:, :5])
     assert not torch.equal(before[:, 5:], after[:, 5:])
 
@@ -71,7 +72,7 @@ def test_a_token_changes_nothing_before_it(joined) -> None:
 def test_a_row_is_the_same_alone_and_among_others(joined) -> None:
     lm = build(joined=joined)
     x = inputs(lm)
-    assert torch.allclose(lm.run(x, Mask())[1:2], lm.run(x[1:2], Mask()), atol=1e-12)
+    assert torch.allclose(lm.run(x)[1:2], lm.run(x[1:2]), atol=1e-12)
 
 
 @pytest.mark.parametrize("joined", [False, True])
@@ -80,9 +81,9 @@ def test_kept_keys_and_values_replace_what_came_before(joined, split) -> None:
     """Fewer queries than keys: an upper left causal mask would let the last queries see almost nothing."""
     lm = build(joined=joined)
     x, kept = inputs(lm), []
-    whole = lm.run(x, Mask())
-    lm.run(x[:, :split], Mask(), keep=kept)
-    rest = lm.run(x[:, split:], Mask(past=split), past=kept, start=split)
+    whole = lm.run(x)
+    lm.run(x[:, :split], keep=kept)
+    rest = lm.run(x[:, split:], AttentionContext(kept))
     assert torch.allclose(rest, whole[:, split:], atol=1e-12)
     if split == 4:
         from workloads.latentwire.maths.attention import Allowed, sdpa
@@ -98,7 +99,7 @@ def test_kept_keys_and_values_replace_what_came_before(joined, split) -> None:
 def test_a_pruned_last_layer_gives_the_rows_that_are_read(joined, rows) -> None:
     lm = build("nano-q", joined=joined)
     x = inputs(lm).requires_grad_()
-    whole, pruned = Rows(rows).of(lm.run(x, Mask())), lm.run(x, Mask(), rows=Rows(rows))
+    whole, pruned = Rows(rows).of(lm.run(x)), lm.run(x, rows=Rows(rows))
     assert torch.allclose(pruned, whole, atol=1e-12)
     grads = [
         torch.autograd.grad(out.square().sum() + out.sum(), x, retain_graph=True)[0]
@@ -114,7 +115,7 @@ def test_recomputed_layers_have_the_same_derivative(recompute, joined) -> None:
     for level in ("off", recompute):
         lm = build(joined=joined, recompute=level)
         x = inputs(lm).requires_grad_()
-        lm.logits(lm.run(x, Mask())).logsumexp(-1).sum().backward()
+        lm.logits(lm.run(x)).logsumexp(-1).sum().backward()
         gradients.append(x.grad)
     assert torch.allclose(*gradients, atol=1e-12)
 
@@ -125,9 +126,9 @@ def test_packed_rows_attend_within_themselves() -> None:
     packed = torch.cat([x[i, :n] for i, n in enumerate(lengths)]).unsqueeze(0)
     ends = torch.tensor([0, 3, 9, 11], dtype=torch.int32)
     at = torch.cat([torch.arange(n) for n in lengths])
-    found = lm.run(packed, Mask(segments=Segments(ends, 6)), positions=at)[0]
+    found = lm.run(packed, AttentionContext(mask=Mask(segments=Segments(ends, 6)), position_ids=at))[0]
     for i, n in enumerate(lengths):
-        alone = lm.run(x[i : i + 1, :n], Mask())[0]
+        alone = lm.run(x[i : i + 1, :n])[0]
         assert torch.allclose(found[ends[i] : ends[i + 1]], alone, atol=1e-12)
 
 
@@ -144,7 +145,7 @@ def test_derivatives_agree_with_finite_differences(joined) -> None:
     rho = table_rms(lm.table)
 
     def loss() -> torch.Tensor:
-        hidden = lm.run(calibrated(adapter(z), rho), Mask())
+        hidden = lm.run(calibrated(adapter(z), rho))
         return lm.logits(hidden).log_softmax(-1)[..., 3].sum()
 
     loss().backward()
@@ -166,7 +167,7 @@ def test_derivatives_agree_with_finite_differences(joined) -> None:
 def test_logits_spread_by_about_one() -> None:
     lm = build("nano-l")
     ids = torch.randint(0, 512, (4, 20), generator=torch.Generator().manual_seed(0))
-    assert 0.5 <= lm.logits(lm.run(lm.embed(ids), Mask())).std().item() <= 2.0
+    assert 0.5 <= lm.logits(lm.run(lm.embed(ids))).std().item() <= 2.0
 
 
 def test_long_wavelengths_are_stretched_and_short_ones_kept() -> None:
@@ -180,10 +181,10 @@ def test_long_wavelengths_are_stretched_and_short_ones_kept() -> None:
 def test_eight_bit_weights_are_close_and_pass_gradients_on() -> None:
     lm = build(dtype=torch.float32)
     x = (0.02 * inputs(lm)).requires_grad_()  # as loud as embeddings
-    exact = lm.run(x, Mask())
+    exact = lm.run(x)
     before = lm.stored_bytes()
     stored_weights.quantise(lm, "int8_wo")
-    rounded = lm.run(x, Mask())
+    rounded = lm.run(x)
     assert 1e-4 < (rounded - exact).norm() / exact.norm() < 3e-2
     assert lm.stored_bytes() < 0.75 * before
     (g,) = torch.autograd.grad(rounded.logsumexp(-1).sum(), x)

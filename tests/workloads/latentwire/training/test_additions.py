@@ -16,9 +16,10 @@ from workloads.latentwire import workload
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.maths import lora as lora_module
 from workloads.latentwire.maths import student
-from workloads.latentwire.maths.attention import KERNELS, Mask
+from workloads.latentwire.maths.attention import KERNELS
 from workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
 from workloads.latentwire.maths.lora import Lora
+from workloads.latentwire.maths.passes import AttentionContext
 from workloads.latentwire.maths.trainables import DeepPrefix
 from workloads.latentwire.presets import LMConfig
 from workloads.latentwire.toggles import FAST_EXACT
@@ -298,7 +299,7 @@ def test_derivatives_agree_with_finite_differences() -> None:
     soft = torch.randn(2, 3, 16, dtype=torch.float64)
 
     def loss() -> Tensor:
-        hidden = lm.run(0.02 * soft, Mask(past=3), past=deep(soft), start=3, lora=lora)
+        hidden = lm.run(0.02 * soft, AttentionContext(deep(soft)), lora=lora)
         return lm.logits(hidden).log_softmax(-1)[..., 3].sum()
 
     loss().backward()

@@ -10,6 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.plan.arms import Space
+from workloads.api import Device
 from workloads.errors import ConfigError
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.data import batches
@@ -262,7 +264,7 @@ def test_sizes_are_the_presets_but_for_those_that_are_given(start, run) -> None:
     encoder = workload._objective.encoder
     assert encoder.pooler.queries.shape == (5, 24)
     assert len(encoder.bytes.layers) == 2 and encoder.bytes.positions.shape == (96, 24)
-    assert workload._collator.window([0, 1]).pieces[0].models[0].answer.shape[1] == 7
+    assert workload._windows.collator.window([0, 1]).pieces[0].models[0].answer.shape[1] == 7
     assert all(model.student.early_tokens == 2 for model in workload._objective.models.values())
 
 
@@ -289,6 +291,15 @@ def test_memory_for_no_row_is_said_before_training() -> None:
 
     with pytest.raises(ConfigError, match="not even one row fits into 1 MiB"):
         choose_rows(attempt, 8, torch.device("cpu"), 2**20)
+
+
+@pytest.mark.parametrize(("preset", "batch"), [("test", 4), ("demo", 64)])
+def test_a_step_takes_the_presets_batch_where_none_is_given(preset, batch) -> None:
+    config = LatentWireConfig(preset=preset)
+    toggles = LatentWire.configured(config).toggles
+    levels = Space(toggles, config, Device()).closure({})
+    assert (levels["effective_batch"], levels["micro_batch"]) == (batch, 1)
+    assert [toggle.name for toggle in toggles] == [toggle.name for toggle in LatentWire.toggles]
 
 
 @pytest.mark.parametrize("fitting", [1, 4, 8])
