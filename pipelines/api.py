@@ -161,6 +161,9 @@ class Watch:
         """Open what hears of each trial that ends, for as long as packs run."""
         return nullcontext(lambda event: None)
 
+    def counts(self, text: str) -> None:
+        """Hear how many jobs run and wait on a cluster, and what for, when that has changed."""
+
     def notice(self, text: str) -> None:
         """Hear a sentence, such as that a job was submitted again."""
 
@@ -170,6 +173,7 @@ class NotebookWatch(Watch):
 
     def __init__(self, display: Display) -> None:
         self._display = display
+        self._counted = False
 
     def trials(
         self, planned: Planned, unfinished: Mapping[str, int]
@@ -178,6 +182,11 @@ class NotebookWatch(Watch):
         manifest = planned.sweep.manifest
         ahead = progress_display.trials_ahead(manifest, dict(unfinished))
         return notebook_progress.live(self._display, manifest, ahead)
+
+    def counts(self, text: str) -> None:
+        """Show how many jobs run and wait, in one line that changes."""
+        self._display({"text/plain": text}, raw=True, display_id=f"jobs-{id(self)}", update=self._counted)
+        self._counted = True
 
     def notice(self, text: str) -> None:
         """Show a sentence that a person should not miss."""
@@ -197,9 +206,11 @@ def plan(command: SweepCommand, config_text: str) -> Planned:
     ------
     ConfigError
         The workload, a toggle, a level or a design cannot be used, or the rounds could decide nothing.
+    ClusterError
+        The executor that was asked for cannot be used from here now.
     """
     cluster = command.cluster
-    place = executor_choice.choose(cluster)
+    place = executor_choice.choose(cluster, dry_run=command.dry_run)
     crowded = executor_choice.crowded(cluster, command.measure.threads) if place.remote else None
     cluster.executor = place.executor
     device = executor_choice.planning_device(cluster, place, environment.device_facts())
@@ -225,6 +236,7 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
     watch = watch or Watch()
     folder, manifest, command = planned.sweep.folder, planned.sweep.manifest, planned.command
     with launch.locked(folder):
+        launch.refuse_second_place(folder, planned.place.executor)
         launch.refuse_other_plan(folder, manifest)
         launch.prepare(folder, manifest, planned.config_text)
         unfinished = planned.unfinished()
@@ -236,7 +248,15 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
         retry = tuple(command.retry)
         with watch.trials(planned, unfinished) as hear:
             done = launch.launch(
-                folder, manifest, packs, command.cluster, planned.device, retry, hear, watch.notice
+                folder,
+                manifest,
+                packs,
+                command.cluster,
+                planned.device,
+                retry,
+                hear,
+                watch.notice,
+                watch.counts,
             )
     return done.broken
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,11 @@ from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from slurm.client import SlurmClient
 from slurm.errors import ClusterError
+from slurm.judge import SETUP_SIGN
 from slurm.site import Shape, SiteProfile, exported, option_name
+
+SETUP_FAILED = 78
+"""Exit status of a batch script of which a set-up line failed (EX_CONFIG)."""
 
 SBATCH_TIMEOUT_S = 60
 """sbatch itself waits and tries again while a controller is busy; after this long its fate is unknown."""
@@ -84,6 +89,14 @@ class ArrayExecutor(submitit.SlurmExecutor):
         self.update_parameters(**parameters)
         self.parameters["map_count"] = count
 
+    @staticmethod
+    def _get_job_id_from_submission_command(string: bytes | str) -> str:
+        """Find the number in the line that sbatch ends with: sites print banners, which may speak of jobs."""
+        text = string if isinstance(string, str) else string.decode(errors="replace")
+        if numbers := re.findall(r"^Submitted batch job (\d+)", text, re.MULTILINE):
+            return numbers[-1]
+        raise FailedSubmissionError(_last_line(text))
+
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         # A list in --export would have each node start a login shell for the rest of the environment, slow
         # or failing where home folders are. So sbatch itself is given no more than the jobs inherit.
@@ -94,9 +107,12 @@ class ArrayExecutor(submitit.SlurmExecutor):
 
 
 def parameters(
-    site: SiteProfile, shape: Shape, name: str, comment: str, environ: Mapping[str, str]
+    site: SiteProfile, shape: Shape, name: str, comment: str, environ: Mapping[str, str], env_file: Path
 ) -> dict[str, Any]:
-    """What `ArrayExecutor` is told, from a site profile and the environment that sbatch runs in."""
+    """What `ArrayExecutor` is told, from a site profile and the environment that sbatch runs in.
+
+    `env_file` will hold what `environment` says.
+    """
     options = site.options(shape)
     typed = {key: value for key, value in options.items() if key in _TYPED_BY_SUBMITIT}
     typed |= {"nodes": 1, "ntasks_per_node": 1, "cpus_per_task": shape.cpus}
@@ -120,7 +136,7 @@ def parameters(
         "wckey": site.wckey,
         "array_parallelism": site.array_parallelism,
         "stderr_to_stdout": True,
-        "setup": _setup(site, shape, environ),
+        "setup": _setup(site, shape, environ, env_file),
         "teardown": list(site.teardown) or None,
         "additional_parameters": further,
         "use_srun": site.srun,
@@ -136,7 +152,12 @@ def command(site: SiteProfile, interpreter: str, element: Path, jobs_file: Path)
     return f"{replaced}{start} {run}"
 
 
-def _setup(site: SiteProfile, shape: Shape, environ: Mapping[str, str]) -> list[str]:
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it printed nothing"
+
+
+def _setup(site: SiteProfile, shape: Shape, environ: Mapping[str, str], env_file: Path) -> list[str]:
     lines = [
         f"# sbatch is started with these variables alone: {' '.join(exported(site, environ))}",
         "unset SLURM_EXPORT_ENV  # srun would drop what the lines below set",
@@ -146,8 +167,31 @@ def _setup(site: SiteProfile, shape: Shape, environ: Mapping[str, str]) -> list[
         lines.append(
             "export CUDA_VISIBLE_DEVICES=  # without device cgroups a job without GPUs would see all of them"
         )
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in site.env_set.items()]
-    return [*lines, *site.setup]
+    if site.env_set:
+        lines.append(f". {shlex.quote(str(env_file))}  # cluster.env_set")
+    if not site.setup:
+        return lines
+    checked = (line for number, text in enumerate(site.setup, 1) for line in _checked(number, text))
+    return [*lines, _STOP, *checked]
+
+
+_STOP = f"""perfsweep_check() {{
+    local status=$?
+    [ $status -eq 0 ] && return
+    echo "{SETUP_SIGN} line $1 ended with status $status: $2" >&2
+    exit {SETUP_FAILED}
+}}"""
+
+
+def _checked(number: int, text: str) -> Iterator[str]:
+    """A set-up line, and what ends the job where it fails: what it was to bring is missing then."""
+    yield text
+    yield f"perfsweep_check {number} {shlex.quote(' '.join(text.split()))}"
+
+
+def environment(site: SiteProfile) -> str:
+    """The text of the file that sets the variables of `env_set`: a batch script may be read by others."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in site.env_set.items())
 
 
 def refusal(message: str) -> str | None:

@@ -43,6 +43,10 @@ class Sighting:
     name: str = ""
 
 
+class NoAccounting(ClusterError):
+    """The site keeps no accounts: sacct will never say anything."""
+
+
 class SlurmClient:
     """The clients of one cluster. `calls` counts them, for whoever must bound it."""
 
@@ -50,7 +54,8 @@ class SlurmClient:
         self.conf = conf or os.environ.get("SLURM_CONF")
         self.timeout_s = timeout_s
         self.calls = 0
-        self._sacct_works = True
+        self._no_accounting: NoAccounting | None = None
+        self._config: dict[str, str] | None = None
 
     @property
     def env(self) -> dict[str, str]:
@@ -115,39 +120,65 @@ class SlurmClient:
         """
         return list(parse_queue(self.run("squeue", "--me", "-h", "-r", "-t", "all", "-o", _FIELDS)))
 
-    def accounted(self, arrays: Sequence[str], since: str) -> list[Sighting] | None:
-        """What accounting says about arrays submitted after `since`; None where there is no accounting.
+    def accounted(self, arrays: Sequence[str], since: str) -> list[Sighting]:
+        """What accounting says about arrays submitted after `since`.
 
         Raises
         ------
-        Unreachable
+        NoAccounting
+            There is none.
+        ClusterError
             There was no usable answer: nothing follows.
         """
-        if not self._sacct_works:
-            return None
+        if self._no_accounting:
+            raise self._no_accounting
+        fixed = ("-X", "-P", "-n", "-D", "-S", since, "-j", ",".join(arrays), "-o", _SACCT_FIELDS)
         try:
-            text = self.run(
-                "sacct", "-X", "-P", "-n", "-D", "-S", since, "-j", ",".join(arrays), "-o", _SACCT_FIELDS
-            )
-        except Refused:
-            self._sacct_works = False
-            return None
-        return list(parse_accounting(text))
+            return list(parse_accounting(self.run("sacct", *fixed)))
+        except Refused as error:
+            if "accounting storage is disabled" not in str(error):
+                raise
+            self._no_accounting = NoAccounting(str(error))
+            raise self._no_accounting from error
 
-    def config(self) -> dict[str, str]:
-        """What `scontrol show config` says.
+    def shown(self, array: str | None = None) -> list[Sighting]:
+        """What the controller itself says about one array, or about all jobs; empty: it knows none of it.
+
+        Raises
+        ------
+        ClusterError
+            There was no usable answer: nothing follows.
+        """
+        try:
+            return list(parse_jobs(self.run("scontrol", "show", "job", "-o", *([array] if array else []))))
+        except Refused as error:
+            if "Invalid job id" in str(error):
+                return []
+            raise
+
+    def cluster(self) -> str | None:
+        """Slurm's name of the cluster that answers here.
 
         Raises
         ------
         ClusterError
             There was no usable answer.
         """
-        lines = self.run("scontrol", "show", "config").splitlines()
-        return {
-            name.strip(): value.strip()
-            for name, equals, value in (line.partition("=") for line in lines)
-            if equals
-        }
+        return self.config().get("ClusterName")
+
+    def config(self) -> dict[str, str]:
+        """What `scontrol show config` says; asked once.
+
+        Raises
+        ------
+        ClusterError
+            There was no usable answer.
+        """
+        if self._config is None:
+            lines = self.run("scontrol", "show", "config").splitlines()
+            pairs = (line.partition("=") for line in lines)
+            self._config = {name.strip(): value.strip() for name, equals, value in pairs if equals}
+        return self._config
 
 
 def out_of_reach(message: str) -> bool:
@@ -158,6 +189,10 @@ def out_of_reach(message: str) -> bool:
         "Zero Bytes were transmitted",
         "Connection refused",
         "Connection timed out",
+        "Connection reset",
+        "Unexpected message received",
+        "Message receive failure",
+        "in standby mode",
     )
     return any(sign in message for sign in signs)
 
@@ -187,6 +222,18 @@ def parse_accounting(text: str) -> Iterator[Sighting]:
         array, _, index = shown.partition("_")
         for number in indices(index.strip("[]")):
             yield Sighting(array, number, raw, state.split()[0] if state else "", "", node, comment, name)
+
+
+def parse_jobs(text: str) -> Iterator[Sighting]:
+    """Rows of ``scontrol show job -o``; one row may stand for several waiting elements."""
+    for line in text.splitlines():
+        facts = dict(re.findall(r"(\w+)=(\S*)", line))
+        if "JobId" not in facts or "JobState" not in facts:
+            continue
+        array = facts.get("ArrayJobId", facts["JobId"])
+        rest = [facts.get(name, "") for name in ("Reason", "NodeList", "Comment", "JobName")]
+        for number in indices(facts.get("ArrayTaskId", "")):
+            yield Sighting(array, number, facts["JobId"], facts["JobState"], *rest)
 
 
 def indices(text: str) -> list[int | None]:

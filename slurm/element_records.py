@@ -11,13 +11,8 @@ from slurm.judge import ElementRecords, ExitRecord
 
 _NAME = re.compile(r"^(?P<index>\d+)\.(?P<what>start|end|beat)(-(?P<restarts>\d+)\.json)?$")
 
-_OOM_SIGNS = (
-    "oom-kill",
-    "oom_kill",
-    "exceeded memory limit",
-    "Exceeded job memory limit",
-    "out-of-memory handler",
-)
+TAIL_BYTES = 4096
+"""How much of the end of Slurm's output is read."""
 
 
 def read_records(folder: Path) -> dict[int, ElementRecords]:
@@ -42,13 +37,14 @@ def read_records(folder: Path) -> dict[int, ElementRecords]:
     }
 
 
-def mentions_memory(output: Path) -> bool:
-    """Whether Slurm's own output of an element says that memory ran out."""
+def tail_of(output: Path) -> str | None:
+    """Read the end of what Slurm's batch script printed; None where there is no such file."""
     try:
-        text = output.read_text(errors="replace")
+        with output.open("rb") as file:
+            file.seek(max(0, output.stat().st_size - TAIL_BYTES))
+            return file.read().decode(errors="replace")
     except OSError:
-        return False
-    return any(sign in text for sign in _OOM_SIGNS)
+        return None
 
 
 def _modified(file: Path) -> float:

@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from slurm.client import Sighting, SlurmClient
-from slurm.element_records import mentions_memory, read_records
+from slurm.client import Sighting, SlurmClient, Unreachable
+from slurm.element_records import read_records
 from slurm.errors import ClusterError
+from slurm.inquiry import Answer, Inquiry, Key
 from slurm.jobs import Executor, ExecutorContext, Job, JobState, Refusal
 from slurm.journal import Journal, Submission, Verdict
-from slurm.judge import ElementRecords, Patience, Standing, judge
-from slurm.retry import Action, decide
+from slurm.judge import ElementRecords, Missing, Patience, Standing
+from slurm.observation import Observer, output_file
+from slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
 from slurm.site import SiteProfile
-from slurm.states import LIVE, End, end_of
-from slurm.submitter import MARK, Submitter
+from slurm.states import End, end_of
+from slurm.submitter import Submitter
 
-JOURNAL = "submissions.jsonl"
-
-SETTLE_S = 5.0
-"""sacct lags behind: nothing follows from it so soon after a submission."""
-
-Key = tuple[str, int]
+JOURNAL, SUBMISSIONS = "submissions.jsonl", "submissions"
 
 
 class SlurmExecutor(Executor):
@@ -39,6 +36,7 @@ class SlurmExecutor(Executor):
     advanced : told a job's name and how a try of it ended, says whether that try left more finished than it
         found
     say : takes sentences for the person who watches
+    forgiven : ends that a person wants to be tried again however often they were
     """
 
     remote = True
@@ -52,37 +50,40 @@ class SlurmExecutor(Executor):
         advanced: Callable[[str, End], bool] = lambda name, end: False,
         say: Callable[[str], None] = lambda text: None,
         clock: Callable[[], float] = time.time,
+        forgiven: Collection[End] = (),
     ) -> None:
         self.journal = journal
+        self._inquiry = Inquiry(client, journal, say, lambda: self._clock())
+        self._forgiven = forgiven
         self._site, self._submitter, self._client = site, submitter, client
         self._advanced, self._say, self._clock = advanced, say, clock
         self._jobs: dict[str, Job] = {}
         self._waiting: deque[Job] = deque()
         self._standings: dict[Key, Standing] = {}
-        self._silent: dict[Key, tuple[float, int]] = {}
         self._interval_s, self._next_poll = site.poll_min_s, 0.0
         self._deaf = False
-        self._strange: set[str] = set()
-        self._patience = Patience(site.fs_delay_s, site.heartbeat_s)
+        self._observer = Observer(submitter.folder, Patience(site.fs_delay_s, site.heartbeat_s))
 
     @classmethod
     def of(cls, context: ExecutorContext) -> SlurmExecutor:
         """Make one whose journal is in the sweep's folder and whose nodes run the snapshot."""
         site, client = context.site, SlurmClient(context.site.slurm_conf)
         journal = Journal(context.folder / JOURNAL)
-        files = context.folder / "submissions"
+        files = context.folder / SUBMISSIONS
         submitter = Submitter(site, files, context.name, context.code, client, journal, time.time)
-        return cls(site, submitter, client, journal, context.advanced, context.say)
+        follower = cls(site, submitter, client, journal, context.advanced, context.say)
+        follower._forgiven = context.forgiven
+        return follower
 
     @classmethod
     def refusal(cls, site: SiteProfile, environ: Mapping[str, str]) -> Refusal | None:
         """Refuse inside a job, without sbatch, and while the controller is silent."""
         if job := environ.get("SLURM_JOB_ID"):
-            return Refusal(f"inside Slurm job {job}: measuring in this allocation")
+            return Refusal(f"inside Slurm job {job}", allocation=True)
         if shutil.which("sbatch") is None:
-            return Refusal("no Slurm is installed here: measuring on this machine", installed=False)
+            return Refusal("Slurm is not installed here", installed=False)
         if not SlurmClient(site.slurm_conf).reachable():
-            return Refusal("Slurm's controller does not answer: measuring on this machine")
+            return Refusal("Slurm's controller does not answer")
         return None
 
     @classmethod
@@ -91,6 +92,16 @@ class SlurmExecutor(Executor):
         journal = Journal(folder / JOURNAL)
         alive = journal.open_names()
         return {name: name in alive for s in journal.submissions.values() for name in s.names}
+
+    @classmethod
+    def outputs(cls, folder: Path) -> dict[str, list[Path]]:
+        """List the files that Slurm wrote for each job, oldest try first."""
+        found: dict[str, list[Path]] = {}
+        for submission in Journal(folder / JOURNAL).submissions.values():
+            for index, name in enumerate(submission.names):
+                if submission.array:
+                    found.setdefault(name, []).append(output_file(folder / SUBMISSIONS, submission, index))
+        return found
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Submit what no live submission carries already; the rest is followed.
@@ -106,9 +117,21 @@ class SlurmExecutor(Executor):
         for job in jobs:
             self._jobs[job.name] = job
             if job.name not in alive:
-                self.journal.forgive(job.name)
-                self._waiting.append(job)
+                self._start_anew(job)
         self._submit_waiting()
+
+    def _start_anew(self, job: Job) -> None:
+        """Queue a job that a person asks for, unless it has used up its tries and nothing has changed."""
+        before = self.journal.limits.get(job.name, {})
+        limits = self._submitter.limits
+        changed = {End(end) for end, limit in limits.items() if before.get(end, limit) != limit}
+        self.journal.forgive(job.name, kept_when_asked_again(changed | {*self._forgiven}))
+        tries = self.journal.tries[job.name]
+        if end := used_up(tries, self._site.max_retries):
+            often = f"{end.value} {tries[end] + 1} times: it is not submitted again: {RULES[end].remedy}"
+            self.journal.given_up(job.name, Verdict(end, Action.FINAL, f"{often}, or ask for it with retry="))
+        else:
+            self._waiting.append(job)
 
     def follow(self, names: Collection[str]) -> None:
         """Take over jobs as they were submitted last, and try again what may be tried again."""
@@ -181,130 +204,124 @@ class SlurmExecutor(Executor):
         """Jobs that will not start until somebody does something."""
         return [name for name, standing in self._alive().items() if standing.held and name in self._jobs]
 
+    def counts(self) -> str:
+        """How many jobs run and wait, and what for, in Slurm's words."""
+        states = Counter(self.states().values())
+        alive = [standing for standing in self._alive().values() if standing.end is None]
+        reasons = Counter(s.reason for s in alive if not s.running and s.reason)
+        unsubmitted = len(self._waiting)
+        pending = states[JobState.PENDING] - unsubmitted
+        why = f" ({', '.join(reason for reason, _ in reasons.most_common(3))})" if reasons else ""
+        parts = {
+            f"{unsubmitted} not submitted yet": unsubmitted,
+            f"{pending} pending{why}": pending,
+            f"{states[JobState.RUNNING]} running": states[JobState.RUNNING],
+        }
+        return ", ".join(text for text, count in parts.items() if count > 0)
+
     def cancel(self, names: Iterable[str] | None = None) -> int:
         """Cancel jobs, all by default, if they carry our token; how many elements that were.
+
+        The journal is told first: whoever follows the sweep later ends what this call did not reach.
 
         Raises
         ------
         ClusterError
-            Slurm did not answer: nothing was cancelled.
+            Slurm did not answer; the message says what becomes of the jobs.
         """
-        wanted = set(self._jobs if names is None else names)
-        self._waiting = deque(job for job in self._waiting if job.name not in wanted)
-        targets = []
-        for sighting in self._client.queue():
-            submission = self._submission(sighting)
-            if submission is None or end_of(sighting.state) is not None:
-                continue
-            covered = range(len(submission.names)) if sighting.index is None else [sighting.index]
-            chosen = (i for i in covered if names is None or submission.names[i] in wanted)
-            targets += [f"{sighting.array}_{i}" for i in chosen]
+        alive = self.journal.open_names()
+        chosen = (alive | {*self._jobs}) if names is None else {*names}
+        self._waiting = deque(job for job in self._waiting if job.name not in chosen)
+        for name in chosen - alive:
+            verdict = self.journal.verdicts.get(name)
+            if verdict and verdict.action is Action.RETRY:
+                self.journal.given_up(name, _CANCELLED)
+        for submission in self._open():
+            if indices := [i for i in submission.open if submission.names[i] in chosen]:
+                self.journal.cancelling(submission, indices)
+        self._next_poll = 0.0
+        try:
+            return self._end_cancelled(self._inquiry.ask()) if chosen & alive else 0
+        except ClusterError as error:
+            raise ClusterError(
+                f"{str(error).splitlines()[0]}: nothing was cancelled yet. It is noted: `perfsweep wait`, or"
+                " `perfsweep cancel` again, ends the jobs when Slurm answers"
+            ) from error
+
+    def _end_cancelled(self, answer: Answer) -> int:
+        """Tell Slurm to end what a person wants to end, a whole array in one word; how many elements."""
+        count, targets = 0, []
+        for submission in self._open():
+            seen = {i: answer.get((submission.token, i)) for i in submission.open}
+            live = {i: s for i, s in seen.items() if isinstance(s, Sighting) and end_of(s.state) is None}
+            doomed = [i for i, s in live.items() if i in submission.cancelled and s.state != "COMPLETING"]
+            whole = bool(doomed) and len(doomed) == len(submission.names)
+            arrays = {live[i].array for i in doomed}
+            targets += arrays if whole else [f"{live[i].array}_{i}" for i in doomed]
+            count += len(doomed)
         if targets:
             self._client.run("scancel", *targets)
-        self._next_poll = 0.0
-        return len(targets)
+        return count
 
     def _cycle(self, now: float, act: bool = True) -> None:
+        self.journal.refresh()
+        folder = self._submitter.folder
+        own = {s.token: read_records(folder / s.token) for s in self._open()}
+        answer: Answer = {}
+        if any(not own[s.token].get(i, _NOTHING).done for s in self._open() for i in s.open):
+            answer = self._answer(act)
+        for submission in self._open():
+            if act and not self._deaf:
+                self._settle_fate(submission, answer, now)
+            for index in submission.open:
+                seen = answer.get((submission.token, index), Missing.UNPROVEN)
+                records = own[submission.token].get(index, _NOTHING)
+                standing = self._observer.standing(submission, index, seen, records, now)
+                self._standings[submission.token, index] = standing
+                if act and standing.end is not None:
+                    node = seen.node if isinstance(seen, Sighting) else ""
+                    self._ended(submission, index, standing, node)
+
+    def _answer(self, act: bool) -> Answer:
+        """What Slurm says; nothing follows where it does not answer, which is said once."""
         try:
-            seen = self._look()
+            answer = self._inquiry.ask()
+            if act:
+                self._end_cancelled(answer)
         except ClusterError as error:
-            if not self._deaf:
-                self._say(
-                    f"Slurm does not answer ({str(error).splitlines()[0]}): nothing follows from that, asking"
-                    " again"
-                )
-            self._deaf = True
-            return
+            self._say_deaf(error)
+            return {}
         if self._deaf:
             self._say("Slurm answers again")
         self._deaf = False
-        for submission in [s for s in self.journal.submissions.values() if s.open]:
-            if act:
-                self._settle_fate(submission, seen, now)
-            own = read_records(self._submitter.folder / submission.token)
-            for index in submission.open:
-                self._element(
-                    submission,
-                    index,
-                    seen.get((submission.token, index)),
-                    own.get(index, ElementRecords({})),
-                    now,
-                )
-                standing = self._standings.get((submission.token, index), Standing())
-                if act and standing.end is not None:
-                    sighting = seen.get((submission.token, index))
-                    self._ended(submission, index, standing, sighting.node if sighting else "")
+        return answer
 
-    def _look(self) -> dict[Key, Sighting]:
-        """Everything Slurm knows about our elements: squeue, and sacct for what squeue has forgotten."""
-        seen = self._by_key(self._client.queue())
-        gone = [s for s in self._submitted() if any((s.token, index) not in seen for index in s.open)]
-        gone = [s for s in gone if self._clock() - s.time > SETTLE_S]
-        if gone:
-            since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(min(s.time for s in gone) - 60))
-            if accounted := self._client.accounted([s.array for s in gone if s.array], since):
-                seen = {**self._by_key(accounted), **seen}
-        return seen
+    def _say_deaf(self, error: ClusterError) -> None:
+        if not self._deaf:
+            first = (str(error).splitlines() or ["no reason given"])[0]
+            self._say(f"Slurm does not answer ({first}): nothing follows from that, asking again")
+        self._deaf = True
 
-    def _by_key(self, sightings: Iterable[Sighting]) -> dict[Key, Sighting]:
-        found: dict[Key, Sighting] = {}
-        for sighting in sightings:
-            if submission := self._submission(sighting):
-                self._wonder_at(sighting.state)
-                # A row that names its elements incompletely covers all that no other row names.
-                covered = submission.open if sighting.index is None else [sighting.index]
-                for index in covered:
-                    if sighting.index is not None or (submission.token, index) not in found:
-                        found[submission.token, index] = sighting
-        return found
-
-    def _wonder_at(self, word: str) -> None:
-        """Say once that Slurm uses a word nobody here knows; such a job counts as unfinished."""
-        if word not in LIVE and end_of(word) is None and word not in self._strange:
-            self._strange.add(word)
-            self._say(f"Slurm calls a job {word}, which is new here: it counts as unfinished")
-
-    def _submission(self, sighting: Sighting) -> Submission | None:
-        """The submission a job of Slurm belongs to, by its token: job numbers may be given out again."""
-        for text in (sighting.comment.removeprefix(MARK), sighting.name.rpartition(".")[2]):
-            if text in self.journal.submissions:
-                return self.journal.submissions[text]
-        return None
-
-    def _settle_fate(self, submission: Submission, seen: dict[Key, Sighting], now: float) -> None:
+    def _settle_fate(self, submission: Submission, answer: Answer, now: float) -> None:
         """Find out whether an sbatch without an answer has submitted its array."""
-        if submission.array is not None:
+        if submission.array is not None or submission.refused is not None:
             return
-        for (token, _), sighting in seen.items():
-            if token == submission.token:
-                self.journal.submitted(token, sighting.array)
-                return
-        since, polls = self._silent.get((submission.token, -1), (now, 0))
-        self._silent[submission.token, -1] = (since, polls + 1)
-        if (self._submitter.folder / submission.token).is_dir():
+        key = submission.token, -1
+        ours = (seen for (token, _), seen in answer.items() if token == submission.token)
+        if sighting := next((seen for seen in ours if isinstance(seen, Sighting)), None):
+            self.journal.submitted(submission.token, sighting.array)
+        elif (self._submitter.folder / submission.token).is_dir():
             self.journal.submitted(submission.token, "")  # it has run, and Slurm has forgotten its number
-        elif polls + 1 >= self._patience.polls and now - since >= min(SETTLE_S, self._patience.file_s):
-            self.journal.refused(submission.token, "it never arrived")
-            self._waiting.extend(self._jobs[name] for name in submission.names if name in self._jobs)
-
-    def _element(
-        self, submission: Submission, index: int, sighting: Sighting | None, own: ElementRecords, now: float
-    ) -> None:
-        key = (submission.token, index)
-        if submission.refused is not None or submission.array is None:
+        elif Missing.ELSEWHERE in answer.values() or not self._observer.long_absent(key, now):
             return
-        if sighting is None or end_of(sighting.state) is not None:
-            since, polls = self._silent.get(key, (now, 0))
-            self._silent[key] = (since, polls + 1)
-            own = self._with_oom(own, submission, index)
-        else:
-            self._silent.pop(key, None)
-        since, polls = self._silent.get(key, (now, 0))
-        self._standings[key] = judge(sighting, own, now - since, polls, now, self._patience)
-
-    def _with_oom(self, own: ElementRecords, submission: Submission, index: int) -> ElementRecords:
-        output = self._submitter.folder / f"{submission.array}_{index}_0_log.out"
-        return ElementRecords(own.exits, own.starts, own.alive_at, mentions_memory(output))
+        elif not self._inquiry.carries(submission.token):
+            self.journal.refused(submission.token, "it never arrived")
+            for index, name in enumerate(submission.names):
+                if index in submission.cancelled:
+                    self.journal.given_up(name, _CANCELLED)
+                elif name in self._jobs:
+                    self._waiting.append(self._jobs[name])
+            self._submitter.never_arrived()
 
     def _ended(self, submission: Submission, index: int, standing: Standing, node: str) -> None:
         name = submission.names[index]
@@ -312,13 +329,16 @@ class SlurmExecutor(Executor):
         assert end is not None
         advanced = end is not End.DONE and self._advanced(name, end)
         action = decide(end, self.journal.tries[name], advanced, self._site.max_retries)
+        note = standing.note
+        if action is Action.FINAL and end in RULES and RULES[end].remedy:
+            note = f"{note}: {RULES[end].remedy}"
         elsewhere = any(
             s.names[i] == name
             for s in self.journal.submissions.values()
             for i in s.open
             if s is not submission
         )
-        self.journal.ended(submission, index, Verdict(end, action, standing.note), node)
+        self.journal.ended(submission, index, Verdict(end, action, note), node)
         if action is Action.RETRY and name in self._jobs and not elsewhere:
             self._say(f"{name}: {standing.note}; submitting it again")
             self._waiting.append(self._jobs[name])
@@ -327,7 +347,12 @@ class SlurmExecutor(Executor):
         if not self._waiting:
             return
         queued = sum(len(s.open) for s in self.journal.submissions.values())
-        for submission in self._submitter.submit(list(self._waiting), queued):
+        try:
+            submissions = self._submitter.submit(list(self._waiting), queued)
+        except Unreachable as error:
+            self._say_deaf(error)
+            return
+        for submission in submissions:
             names = set(submission.names)
             self._waiting = deque(job for job in self._waiting if job.name not in names)
             self._next_poll = min(self._next_poll, self._clock() + self._site.poll_min_s / 2)
@@ -354,5 +379,8 @@ class SlurmExecutor(Executor):
     def _submitted(self) -> list[Submission]:
         return [s for s in self._open() if s.array]
 
+
+_NOTHING = ElementRecords({})
+_CANCELLED = Verdict(End.CANCELLED, Action.FINAL, "cancelled")
 
 _STATES = {End.DONE: JobState.ENDED, End.CANCELLED: JobState.CANCELLED}

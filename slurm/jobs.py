@@ -48,10 +48,15 @@ class Job:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why an executor cannot be used here; `installed` False: nobody who did not ask for it need know."""
+    """Why an executor cannot be used here.
+
+    `installed` False: nobody who did not ask for it need know. `allocation`: this machine was allocated for
+    the work already, so that measuring here is what is meant.
+    """
 
     reason: str
     installed: bool = True
+    allocation: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ class ExecutorContext:
     call : does in this process what a job's command would do
     advanced : told a job's name and how a try of it ended, says whether that try finished more
     say : takes sentences for the person who watches
+    forgiven : ends that a person wants to be tried again however often they were
     """
 
     site: SiteProfile
@@ -79,6 +85,7 @@ class ExecutorContext:
     call: Callable[[Job], None] = lambda job: None
     advanced: Callable[[str, End], bool] = lambda name, end: False
     say: Callable[[str], None] = lambda text: None
+    forgiven: Collection[End] = ()
 
 
 class Executor(ABC):
@@ -111,6 +118,11 @@ class Executor(ABC):
         """Read from a sweep's folder which jobs were ever submitted, and whether each may still be alive."""
         return {}
 
+    @classmethod
+    def outputs(cls, folder: Path) -> Mapping[str, Sequence[Path]]:
+        """Read from a sweep's folder where the place itself wrote what starting each job printed."""
+        return {}
+
     @abstractmethod
     def submit(self, jobs: Sequence[Job]) -> None:
         """Queue jobs in order."""
@@ -138,6 +150,10 @@ class Executor(ABC):
     def held(self) -> list[str]:
         """Jobs that will not start until somebody does something."""
         return []
+
+    def counts(self) -> str:
+        """How many jobs run and wait, and what for; empty where nothing ever waits for others."""
+        return ""
 
     def texts(self, jobs: Sequence[Job]) -> list[str]:
         """The batch scripts that `submit` would hand over."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slurm.retry import Action, Tries
+from slurm.retry import Action
 from slurm.states import End
 
 
@@ -20,7 +20,8 @@ class Submission:
     """One array: `names[i]` is the job of element i.
 
     `array` is None while its fate is unknown: sbatch did not answer, or the submitter died. `ended` holds how
-    elements ended that need no more watching.
+    elements ended that need no more watching, `cancelled` those that a person wants to end. `cluster` is
+    Slurm's name of it: another cluster's answers say nothing about this array.
     """
 
     token: str
@@ -30,6 +31,8 @@ class Submission:
     refused: str | None = None
     ended: dict[int, End] = field(default_factory=dict)
     conf: str | None = None
+    cluster: str | None = None
+    cancelled: set[int] = field(default_factory=set)
 
     @property
     def open(self) -> list[int]:
@@ -49,20 +52,37 @@ class Verdict:
 
 
 class Journal:
-    """The submissions of one sweep, in memory and on disk."""
+    """The submissions of one sweep, in memory and on disk.
+
+    Several commands may write to the file at once: each applies what stands there, its own lines included.
+
+    Attributes
+    ----------
+    tries : how often each job was tried again, by the end that it answered
+    limits : what each job was allowed when it was submitted last
+    """
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.submissions: dict[str, Submission] = {}
-        self.tries: dict[str, Tries] = defaultdict(Tries)
+        self.tries: dict[str, Counter[End]] = defaultdict(Counter)
         self.verdicts: dict[str, Verdict] = {}
-        for line in self._lines():
-            self._apply(line)
+        self.limits: dict[str, dict[str, Any]] = {}
+        self.bad_nodes: set[str] = set()
+        self._read = 0
+        self.refresh()
 
-    def submitting(self, names: Sequence[str], conf: str | None) -> Submission:
+    def submitting(
+        self,
+        names: Sequence[str],
+        conf: str | None,
+        cluster: str | None = None,
+        limits: Mapping[str, Any] | None = None,
+    ) -> Submission:
         """Note an array before it is handed over, so that a submitter killed in between leaves a trace."""
         token = uuid.uuid4().hex[:12]
-        self._add({"event": "submitting", "token": token, "names": list(names), "conf": conf})
+        place = {"conf": conf, "cluster": cluster, "limits": dict(limits or {})}
+        self._add({"event": "submitting", "token": token, "names": list(names), **place})
         return self.submissions[token]
 
     def submitted(self, token: str, array: str) -> None:
@@ -73,75 +93,98 @@ class Journal:
         """Note that an array was not submitted."""
         self._add({"event": "refused", "token": token, "message": message})
 
+    def cancelling(self, submission: Submission, indices: Collection[int]) -> None:
+        """Note that a person wants elements to end, before Slurm is told: it may forget them, we do not."""
+        self._add({"event": "cancelling", "token": submission.token, "indices": sorted(indices)})
+
     def ended(self, submission: Submission, index: int, verdict: Verdict, node: str = "") -> None:
         """Note how an element ended and what follows."""
-        line = {"event": "ended", "token": submission.token, "index": index, "name": submission.names[index]}
-        self._add(
-            {
-                **line,
-                "end": verdict.end.value,
-                "action": verdict.action.value,
-                "note": verdict.note,
-                "node": node,
-            }
-        )
+        place = {"token": submission.token, "index": index, "node": node}
+        self._conclude(submission.names[index], verdict, place)
+
+    def given_up(self, name: str, verdict: Verdict) -> None:
+        """Note that a job which has no live submission is not submitted again."""
+        self._conclude(name, verdict, {})
 
     def open_names(self) -> set[str]:
         """Jobs of which a copy may be alive."""
         return {s.names[index] for s in self.submissions.values() for index in s.open}
 
-    def forgive(self, name: str) -> None:
-        """Forget earlier tries of a job that a person asks for again."""
-        self._add({"event": "again", "name": name})
+    def forgive(self, name: str, kept: Collection[End] = ()) -> None:
+        """Forget earlier tries of a job that a person asks for again, but for those of some ends."""
+        self._add({"event": "again", "name": name, "kept": [end.value for end in kept]})
 
-    def bad_nodes(self) -> set[str]:
-        """Nodes that failed under jobs of this sweep."""
-        return {
-            line["node"]
-            for line in self._lines()
-            if line.get("event") == "ended" and line.get("end") == End.NODE_FAIL.value and line["node"]
-        }
-
-    def _add(self, line: dict[str, Any]) -> None:
-        line = {"time": time.time(), **line}
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        with self.file.open("ab") as out:
-            out.write(json.dumps(line).encode() + b"\n")
-        self._apply(line)
-
-    def _apply(self, line: dict[str, Any]) -> None:
-        match line.get("event"):
-            case "submitting":
-                token, names = line["token"], tuple(line["names"])
-                self.submissions[token] = Submission(token, names, line["time"], conf=line.get("conf"))
-                for name in line["names"]:
-                    self.verdicts.pop(name, None)
-            case "submitted":
-                self.submissions[line["token"]].array = line["array"]
-            case "refused":
-                self.submissions[line["token"]].refused = line["message"]
-            case "ended":
-                end, action = End(line["end"]), Action(line["action"])
-                self.submissions[line["token"]].ended[line["index"]] = end
-                before = self.verdicts.get(line["name"])
-                if before is None or before.end is not End.DONE:  # a second copy's end takes nothing back
-                    self.verdicts[line["name"]] = Verdict(end, action, line["note"])
-                if action is Action.RETRY:
-                    self.tries[line["name"]] = self.tries[line["name"]].after(end)
-            case "again":
-                self.tries.pop(line["name"], None)
-                self.verdicts.pop(line["name"], None)
-
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        """Lines of the file; a last one half written by a submitter that was killed says nothing."""
+    def refresh(self) -> None:
+        """Apply the lines that were added since the last time, by whichever command."""
         try:
-            text = self.file.read_text()
+            with self.file.open("rb") as journal:
+                journal.seek(self._read)
+                content = journal.read()
         except FileNotFoundError:
             return
-        for raw in text.splitlines():
-            try:
-                line = json.loads(raw)
-            except ValueError:
-                continue
-            if isinstance(line, dict):
-                yield line
+        whole = content[: content.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in _parsed(whole):
+            self._apply(line)
+
+    def _conclude(self, name: str, verdict: Verdict, place: Mapping[str, Any]) -> None:
+        how = {"end": verdict.end.value, "action": verdict.action.value, "note": verdict.note}
+        self._add({"event": "ended", "name": name, **how, **place})
+
+    def _add(self, line: dict[str, Any]) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self.file.open("ab+") as journal:
+            # A command killed while it wrote left half a line, to which ours must not be glued.
+            half = journal.tell() and (journal.seek(-1, 2), journal.read(1))[1] != b"\n"
+            journal.write(b"\n" * bool(half) + json.dumps({"time": time.time(), **line}).encode() + b"\n")
+        self.refresh()
+
+    def _apply(self, line: dict[str, Any]) -> None:
+        submission = self.submissions.get(line.get("token", ""))
+        match line.get("event"):
+            case "submitting":
+                self._opened(line)
+            case "submitted" if submission:
+                submission.array = line["array"]
+            case "refused" if submission:
+                submission.refused = line["message"]
+            case "cancelling" if submission:
+                submission.cancelled.update(line["indices"])
+            case "ended":
+                if submission:
+                    submission.ended[line["index"]] = End(line["end"])
+                self._concluded(line)
+            case "again":
+                kept = {End(text) for text in line.get("kept", ())}
+                tries = {end: count for end, count in self.tries[line["name"]].items() if end in kept}
+                self.tries[line["name"]] = Counter(tries)
+                self.verdicts.pop(line["name"], None)
+
+    def _opened(self, line: dict[str, Any]) -> None:
+        token, names = line["token"], tuple(line["names"])
+        opened = Submission(token, names, line["time"], conf=line.get("conf"), cluster=line.get("cluster"))
+        self.submissions[token] = opened
+        for name in names:
+            self.verdicts.pop(name, None)
+            self.limits[name] = line.get("limits", {})
+
+    def _concluded(self, line: dict[str, Any]) -> None:
+        name, end, action = line["name"], End(line["end"]), Action(line["action"])
+        before = self.verdicts.get(name)
+        if before is None or before.end is not End.DONE:  # a second copy's end takes nothing back
+            self.verdicts[name] = Verdict(end, action, line["note"])
+        if action is Action.RETRY:
+            self.tries[name][end] += 1
+        if end is End.NODE_FAIL and line.get("node"):
+            self.bad_nodes.add(line["node"])
+
+
+def _parsed(content: bytes) -> Iterator[dict[str, Any]]:
+    """Lines of the file; one half written by a submitter that was killed says nothing."""
+    for raw in content.splitlines():
+        try:
+            line = json.loads(raw)
+        except ValueError:
+            continue
+        if isinstance(line, dict):
+            yield line

@@ -5,10 +5,25 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 from slurm.client import Sighting
 from slurm.element import STUCK, TRY_AGAIN
-from slurm.states import End, end_of, needs_attention
+from slurm.states import End, end_of, remedy
+
+SETUP_SIGN = "perfsweep: cluster.setup"
+"""How the batch script begins the sentence about a set-up line that failed."""
+
+_OOM_SIGNS = (
+    "oom-kill",
+    "oom_kill",
+    "exceeded memory limit",
+    "Exceeded job memory limit",
+    "out-of-memory handler",
+)
+
+_BY_REQUEST = (TRY_AGAIN, STUCK, 128 + signal.SIGTERM)
+_KILLED = 128 + signal.SIGKILL
 
 
 @dataclass(frozen=True)
@@ -18,15 +33,23 @@ class ExitRecord:
     status: int
     signals: tuple[str, ...] = ()
 
+    @property
+    def final(self) -> bool:
+        """Whether the job ended by itself: nobody asked it to, and no signal ended it."""
+        return self.status < 128 and self.status not in _BY_REQUEST
+
 
 @dataclass(frozen=True)
 class ElementRecords:
-    """A job's own words: how its starts ended, by number of restarts, and its last sign of life."""
+    """A job's own words: how its starts ended, by number of restarts, and its last sign of life.
+
+    `output` is the end of what Slurm's batch script printed, None while there is no such file.
+    """
 
     exits: Mapping[int, ExitRecord]
     starts: int = 0
     alive_at: float | None = None  # seconds since the epoch
-    oom: bool = False  # Slurm's own output mentions memory
+    output: str | None = None
 
     @property
     def done(self) -> bool:
@@ -37,6 +60,27 @@ class ElementRecords:
     def last(self) -> ExitRecord | None:
         """What the latest start wrote, None if it ended without a word."""
         return self.exits.get(max(self.starts - 1, 0))
+
+    @property
+    def oom(self) -> bool:
+        """Whether Slurm's output mentions memory."""
+        return any(sign in (self.output or "") for sign in _OOM_SIGNS)
+
+    @property
+    def last_line(self) -> str:
+        """The last line of Slurm's output, or the one that names a set-up line, in words."""
+        lines = [line.strip() for line in (self.output or "").splitlines() if line.strip()]
+        setup = [line for line in lines if line.startswith(SETUP_SIGN)]
+        return [*lines, *setup][-1] if lines else ""
+
+
+class Missing(Enum):
+    """Why Slurm's answer holds no state of an element."""
+
+    UNPROVEN = "Slurm says nothing about it"  # it did not answer, or not all sources did
+    ELSEWHERE = "on another cluster"
+    FORGOTTEN = "unknown to Slurm"  # the controller itself says so
+    TAKEN_OUT = "unknown to Slurm, which knows others of its array"
 
 
 @dataclass(frozen=True)
@@ -49,6 +93,14 @@ class Patience:
 
 
 @dataclass(frozen=True)
+class Silence:
+    """Since when, in seconds, and for how many answers an element has been over or missing."""
+
+    seconds: float = 0.0
+    polls: int = 0
+
+
+@dataclass(frozen=True)
 class Standing:
     """How an element stands: `end` is None while it is not over. `held`: nothing will happen by itself."""
 
@@ -56,77 +108,100 @@ class Standing:
     note: str = ""
     running: bool = False
     held: bool = False
+    reason: str = ""  # Slurm's, why it does not run
 
 
 def judge(
-    seen: Sighting | None,
+    seen: Sighting | Missing,
     own: ElementRecords,
-    silent_s: float,
-    silent_polls: int,
+    silence: Silence,
     now: float,
     patience: Patience,
+    cancelled: bool = False,
 ) -> Standing:
     """How an element stands after an answer of Slurm.
 
     Parameters
     ----------
-    seen : the element in that answer, None if it is not there
+    seen : the element in that answer, or why it is not there
     own : the job's own records
-    silent_s, silent_polls : since when, and for how many answers, Slurm has been saying that it is over or
-        unknown
+    cancelled : whether a person wants it to end
     """
     if own.done:
         return Standing(End.DONE)
-    if seen is None:
-        return _unknown(own, silent_s, silent_polls, now, patience)
+    standing = (
+        _missing(seen, own, silence, now, patience, cancelled)
+        if isinstance(seen, Missing)
+        else _known(seen, own, silence, patience)
+    )
+    if cancelled and standing.end is not None:
+        return Standing(End.CANCELLED, "cancelled")
+    return standing
+
+
+def _known(seen: Sighting, own: ElementRecords, silence: Silence, patience: Patience) -> Standing:
+    """Slurm knows it."""
     end = end_of(seen.state)
+    reason = "" if seen.reason in ("", "None") else seen.reason
     if end is None:
-        held = needs_attention(seen.state, seen.reason)
-        note = (
-            f"{seen.state.lower()}: {seen.reason}" if seen.reason not in ("", "None") else seen.state.lower()
-        )
-        return Standing(
-            None, note, running=seen.state not in ("PENDING", "CONFIGURING", "REQUEUED"), held=held
-        )
+        todo = remedy(seen.state, reason)
+        note = ": ".join(filter(None, [seen.state.lower(), reason, todo]))
+        waiting = seen.state in ("PENDING", "CONFIGURING", "REQUEUED")
+        return Standing(None, note, running=not waiting, held=todo is not None, reason=reason)
     if end is not End.NO_RESULT:
-        return Standing(
-            end, f"{end.value} by Slurm's word ({seen.state} {seen.reason})".replace(" None)", ")")
-        )
-    return _by_its_records(own, silent_s, seen.state, patience)
+        words = " ".join(filter(None, [seen.state, reason]))
+        return Standing(end, f"{end.value} by Slurm's word ({words})")
+    return _by_its_records(own, silence, " ".join(filter(None, [seen.state, reason])), patience)
 
 
-def _unknown(
-    own: ElementRecords, silent_s: float, silent_polls: int, now: float, patience: Patience
+def _missing(
+    why: Missing, own: ElementRecords, silence: Silence, now: float, patience: Patience, cancelled: bool
 ) -> Standing:
-    """Slurm does not know the job, or not any more."""
-    if silent_polls < patience.polls or silent_s < patience.file_s:
-        return Standing(None, "not in Slurm's answer")
-    if own.last is not None:
-        return _by_its_records(own, silent_s, "gone", patience)
-    if own.alive_at is not None and now - own.alive_at < 2 * patience.heartbeat_s + patience.file_s:
+    """Slurm's answer does not hold it."""
+    fresh = own.alive_at is not None and now - own.alive_at < 2 * patience.heartbeat_s + patience.file_s
+    early = silence.polls < patience.polls or silence.seconds < patience.file_s
+    if own.last is not None and own.last.final and not early:
+        return _by_its_records(own, silence, "", patience)
+    if why in (Missing.UNPROVEN, Missing.ELSEWHERE) or early:
+        held = why is Missing.ELSEWHERE and not fresh
+        todo = ": follow it from a machine of that cluster" if held else ""
+        return Standing(None, why.value + todo, running=fresh, held=held)
+    if own.last is not None or cancelled:
+        return _by_its_records(own, silence, "", patience)
+    if fresh:
         return Standing(None, "unknown to Slurm, and alive", running=True)
+    if own.output is not None:
+        return _by_its_records(own, silence, "", patience)
+    if why is Missing.TAKEN_OUT and not own.starts:
+        return Standing(End.CANCELLED, "taken out of the queue before it started")
     return Standing(End.VANISHED, "unknown to Slurm, and without a sign of life")
 
 
-def _by_its_records(own: ElementRecords, silent_s: float, state: str, patience: Patience) -> Standing:
+def _by_its_records(own: ElementRecords, silence: Silence, state: str, patience: Patience) -> Standing:
     """Slurm says only that it ended."""
     last = own.last
     if last is None:
-        if silent_s < patience.file_s:
+        if silence.seconds < patience.file_s:
             return Standing(None, f"{state.lower()}, waiting for its own record")
         if own.oom:
             return Standing(End.OOM, "Slurm ended it because memory ran out")
-        return Standing(End.NO_RESULT, "it ended without a word")
+        if own.last_line.startswith(SETUP_SIGN):
+            return Standing(End.FAILED, own.last_line.removeprefix("perfsweep: "))
+        return Standing(End.NO_RESULT, _wordless("it ended without a word", own, state))
     if "SIGUSR2" in last.signals and last.status in (TRY_AGAIN, STUCK):
         return Standing(End.TIMEOUT, "stopped before its time limit")
-    if last.status in (TRY_AGAIN, STUCK, 128 + signal.SIGTERM):
+    if last.status in _BY_REQUEST:
         return Standing(End.STOPPED, f"stopped by {last.signals[-1] if last.signals else 'SIGTERM'}")
-    if last.status == 137:
-        return (
-            Standing(End.OOM, "memory ran out")
-            if own.oom
-            else Standing(End.NO_RESULT, "its process was killed")
-        )
+    if last.status == _KILLED and own.oom:
+        return Standing(End.OOM, "memory ran out")
+    if last.status == _KILLED:
+        return Standing(End.NO_RESULT, _wordless("its process was killed", own, state))
     if last.status > 128:
         return Standing(End.NO_RESULT, f"its process was ended by signal {last.status - 128}")
     return Standing(End.FAILED, f"it ended with status {last.status}")
+
+
+def _wordless(what: str, own: ElementRecords, state: str) -> str:
+    """Say what little is known: Slurm's state and reason, and the end of its output."""
+    said = f"; Slurm's output ends: {own.last_line}" if own.last_line else ""
+    return f"{what}{f' ({state})' if state else ''}{said}"

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 from slurm.states import End
-
-FREE = frozenset({End.PREEMPTED, End.NODE_FAIL, End.VANISHED, End.STOPPED})
-"""Not the job's fault: tried again up to the site's `max_retries`."""
-
-IF_ADVANCED = frozenset({End.TIMEOUT, End.OOM})
-"""Tried again while each try leaves more finished than it found, up to `ADVANCES` times `max_retries`."""
-
-ADVANCES = 10
-"""A long pack needs many tries under a short time limit; one that gains a trial a try must end too."""
 
 
 class Action(StrEnum):
@@ -26,34 +18,59 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True)
-class Tries:
-    """How often a job was tried again so far, by whose fault it was."""
+class Rule:
+    """How often a job is tried again after one kind of end.
 
-    free: int = 0
-    counted: int = 0
-    advanced: int = 0
-
-    def after(self, end: End) -> Tries:
-        """The count after one more retry for this reason."""
-        if end in FREE:
-            return replace(self, free=self.free + 1)
-        if end in IF_ADVANCED:
-            return replace(self, advanced=self.advanced + 1)
-        return replace(self, counted=self.counted + 1)
-
-
-def decide(end: End, tries: Tries, advanced: bool, max_retries: int) -> Action:
-    """The retry table.
-
-    A job that ended by itself with a status is final: doing it again would end the same way. One that ended
-    without a word gets one more try.
+    Attributes
+    ----------
+    times : tries for each one that the site's `max_retries` allows
+    most : further tries at most, whatever the site allows
+    advancing : only while each try leaves more finished than it found
+    remedy : what a person can change when the tries are used up; such tries stay counted when the same
+        command is started again
     """
+
+    times: int
+    most: int | None = None
+    advancing: bool = False
+    remedy: str = ""
+
+    def tries(self, max_retries: int) -> int:
+        """Further tries that a site with this `max_retries` gives."""
+        allowed = self.times * max_retries
+        return allowed if self.most is None else min(self.most, allowed)
+
+
+RULES: Mapping[End, Rule] = {
+    # Not the job's fault.
+    End.PREEMPTED: Rule(1),
+    End.NODE_FAIL: Rule(1),
+    End.VANISHED: Rule(1),
+    End.STOPPED: Rule(1),
+    # It may be the node's.
+    End.NO_RESULT: Rule(1, most=1),
+    # A long pack needs many tries under a short time limit; memory takes one arm out of the pack a try.
+    End.TIMEOUT: Rule(10, advancing=True, remedy="raise cluster.time_min"),
+    End.OOM: Rule(2, advancing=True, remedy="raise cluster.memory"),
+}
+"""Ends after which a job is tried again; after all others it would end the same way."""
+
+
+def decide(end: End, tries: Mapping[End, int], advanced: bool, max_retries: int) -> Action:
+    """Look up what follows; `tries` counts by the end that each answered."""
     if end is End.DONE:
         return Action.NONE
-    if end in FREE:
-        return Action.RETRY if tries.free < max_retries else Action.FINAL
-    if end in IF_ADVANCED:
-        return Action.RETRY if advanced and tries.advanced < ADVANCES * max_retries else Action.FINAL
-    if end is End.NO_RESULT:
-        return Action.RETRY if tries.counted < min(1, max_retries) else Action.FINAL
-    return Action.FINAL
+    rule = RULES.get(end, Rule(0))
+    useful = advanced or not rule.advancing
+    return Action.RETRY if useful and tries.get(end, 0) < rule.tries(max_retries) else Action.FINAL
+
+
+def used_up(tries: Mapping[End, int], max_retries: int) -> End | None:
+    """Find the end that a job met as often as it may, so that starting it once more needs a change."""
+    limited = (end for end, rule in RULES.items() if rule.remedy and tries.get(end, 0) > 0)
+    return next((end for end in limited if tries[end] >= RULES[end].tries(max_retries)), None)
+
+
+def kept_when_asked_again(changed: Collection[End]) -> frozenset[End]:
+    """Ends that stay counted when a person starts the same job again, unless its limits changed."""
+    return frozenset(end for end, rule in RULES.items() if rule.remedy) - frozenset(changed)

@@ -65,6 +65,10 @@ OWN_OPTIONS = frozenset(
 """sbatch options that perfsweep writes itself."""
 
 
+REDACTED = "***"
+"""What stands for the values of `env_set` wherever they are shown or kept."""
+
+
 @dataclass
 class SiteProfile:
     """One way of asking one site for resources; null fields are not written."""
@@ -112,7 +116,9 @@ class SiteProfile:
     max_retries: int = option(3, "Most further tries of a pack that was lost or preempted.", least=0)
     kill_invalid_dep: bool = option(True, "End jobs whose dependency can no longer be met.")
     env_allow: list[str] = option(list, "Names of further variables that jobs inherit.")
-    env_set: dict[str, str] = option(dict, "Variables to set; they are written into the batch script.")
+    env_set: dict[str, str] = option(
+        dict, "Variables to set in jobs; their values are kept in a file for this user alone, nowhere else."
+    )
     wckey: str | None = option(None, "Workload characterisation key of the jobs.")
     sbatch: list[str] = option(list, "Further options of sbatch, as they are, such as --licenses=a.")
     collect: bool = option(False, "Submit a last job that writes the comparison when all packs have ended.")

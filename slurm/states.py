@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from fnmatch import fnmatchcase
 
 
 class End(StrEnum):
@@ -11,7 +12,7 @@ class End(StrEnum):
     DONE = "done"
     PREEMPTED = "preempted"
     NODE_FAIL = "node failed"
-    VANISHED = "vanished"  # Slurm knows nothing of it, and it gives no sign of life
+    VANISHED = "vanished"  # Slurm says that it knows nothing of it, and it gives no sign of life
     STOPPED = "stopped"  # it was asked to end, and did so properly
     TIMEOUT = "timeout"
     OOM = "out of memory"
@@ -54,16 +55,29 @@ LIVE = frozenset(
     )
 )
 
-_HELD_STATES = ("REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
-_HELD_REASONS = (
-    "DependencyNeverSatisfied",
-    "JobHeld",
-    "PartitionDown",
-    "PartitionInactive",
-    "ReqNodeNotAvail",
-    "AssocGrp",
-    "QOSMax",
+_RELEASE = "release it with `scontrol release`, or cancel it"
+_SMALLER = "ask for less, or choose another partition or qos"
+_PERMISSION = "choose another cluster.account, cluster.qos or cluster.partition"
+
+_STOPPED: tuple[tuple[str, str, str], ...] = (
+    ("REQUEUE_HOLD", "*", _RELEASE),
+    ("RESV_DEL_HOLD", "*", "its reservation is gone: choose another cluster.reservation"),
+    ("SPECIAL_EXIT", "*", _RELEASE),
+    ("PENDING", "JobHeld*", _RELEASE),
+    ("PENDING", "DependencyNeverSatisfied", "what it depends on failed: cancel it"),
+    ("PENDING", "PartitionDown", "its partition is down: wait for the site, or choose another"),
+    ("PENDING", "PartitionInactive", "its partition takes no jobs: choose another cluster.partition"),
+    ("PENDING", "PartitionTimeLimit", "lower cluster.time_min, or choose another partition"),
+    ("PENDING", "*MaxWallDuration*", "lower cluster.time_min, or choose another qos"),
+    ("PENDING", "PartitionNodeLimit", _SMALLER),
+    ("PENDING", "*PerJob*", _SMALLER),  # the limits per user, account or group are waits
+    ("PENDING", "BadConstraints", "no node is like that: change cluster.constraint or the resources"),
+    ("PENDING", "ReservationDeleted", "its reservation is gone: choose another cluster.reservation"),
+    ("PENDING", "Invalid*", _PERMISSION),
+    ("PENDING", "*can't use this partition*", _PERMISSION),
+    ("PENDING", "*not permitted*", _PERMISSION),
 )
+"""State and reason of jobs that start only when a person does something, and what; all others wait."""
 
 
 def end_of(state: str) -> End | None:
@@ -71,6 +85,8 @@ def end_of(state: str) -> End | None:
     return TERMINAL.get(state)
 
 
-def needs_attention(state: str, reason: str) -> bool:
-    """Whether a job will not start until somebody does something."""
-    return state in _HELD_STATES or (state == "PENDING" and reason.startswith(_HELD_REASONS))
+def remedy(state: str, reason: str) -> str | None:
+    """What a person must do before a job can start; None where waiting is enough."""
+    return next(
+        (what for known, like, what in _STOPPED if state == known and fnmatchcase(reason, like)), None
+    )

@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from slurm import batch, element
-from slurm.client import SlurmClient
+from slurm.client import SlurmClient, out_of_reach
 from slurm.errors import ClusterError
+from slurm.inquiry import MARK
 from slurm.jobs import PYTHON, Job
 from slurm.journal import Journal, Submission
-from slurm.site import Shape, SiteProfile
+from slurm.site import REDACTED, Shape, SiteProfile
+from slurm.states import End
 
 BACKOFF_MIN_S, BACKOFF_MAX_S = 1.0, 300.0
-
-MARK = "perfsweep:"
-"""The comment of our jobs: this and the token of the submission."""
 
 GIVE_UP_AFTER = 5
 """A limit that refuses a single job this often while none of ours is in the queue will not go away by
@@ -55,6 +54,7 @@ class Submitter:
         self._arrays: batch.ArrayExecutor | None = None
         self._largest: int | None = None
         self._delay_s, self._not_before, self._refusals = 0.0, 0.0, 0
+        self._last_words = ""
 
     def submit(self, waiting: Sequence[Job], queued: int) -> list[Submission]:
         """Submit as many of the waiting jobs as may be queued beside `queued` of ours now.
@@ -121,19 +121,22 @@ class Submitter:
         except batch.SubmissionFailed as error:
             self._after_refusal(str(error), len(chunk), queued)
             return None
-        self._delay_s, self._refusals = 0.0, 0
+        if submission.array is not None:
+            self._delay_s, self._refusals = 0.0, 0
         return submission
 
     def _sbatch(self, jobs: Sequence[Job], parameters: dict[str, Any]) -> Submission:
         """One sbatch. Of unknown fate, it counts as submitted until the queue was asked for its token."""
-        submission = self._journal.submitting([job.name for job in jobs], self._client.conf)
+        names, cluster = [job.name for job in jobs], self._client.cluster()
+        submission = self._journal.submitting(names, self._client.conf, cluster, self.limits)
         token = submission.token
         self._write_jobs(token, jobs)
         filled = {k: v.replace("{token}", token) if isinstance(v, str) else v for k, v in parameters.items()}
         try:
             array = self._executor().submit_array(self._command(token), len(jobs), filled)
         except batch.SubmissionFailed as error:
-            if error.unknown or "Unable to contact" in str(error) or "Zero Bytes" in str(error):
+            if error.unknown or out_of_reach(str(error)):
+                self._last_words = str(error)
                 return submission
             self._journal.refused(token, str(error))
             raise
@@ -146,7 +149,7 @@ class Submitter:
             given = getattr(self._site, field, None)
             named = f"cluster.{field}={given}" if given is not None else f"cluster.{field}"
             raise ClusterError(f"Slurm refuses {named}: {_first(message)}")
-        if not batch.is_limit(message) and "timed out" not in message:
+        if not batch.is_limit(message):
             raise ClusterError(
                 f"Slurm refuses the sweep: {_first(message)}; `perfsweep doctor cluster=...` shows what it"
                 " takes"
@@ -159,6 +162,31 @@ class Submitter:
             raise ClusterError(
                 f"Slurm refuses even a single job while none of ours is queued: {_first(message)}"
             )
+        self._back_off()
+
+    def never_arrived(self) -> None:
+        """Hear that the array of an sbatch without an answer is not there: wait before the next.
+
+        Raises
+        ------
+        ClusterError
+            That has happened too often.
+        """
+        self._refusals += 1
+        if self._refusals >= GIVE_UP_AFTER:
+            raise ClusterError(
+                f"sbatch submitted nothing {self._refusals} times and did not say why; its last words:"
+                f" {_first(self._last_words)}"
+            )
+        self._back_off()
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """What jobs are allowed, by the end that they meet beyond it."""
+        memory = f"{self._site.mem_flag}={self._site.memory}" if self._site.memory else None
+        return {End.TIMEOUT.value: self._site.time_min, End.OOM.value: memory}
+
+    def _back_off(self) -> None:
         self._delay_s = min(BACKOFF_MAX_S, max(BACKOFF_MIN_S, 2 * self._delay_s))
         self._not_before = self._clock() + self._delay_s * random.uniform(0.8, 1.2)
 
@@ -190,7 +218,21 @@ class Submitter:
             ],
         }
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._write_environment()
         self.jobs_file(token).write_text(json.dumps(values, indent=1))
+
+    @property
+    def _env_file(self) -> Path:
+        """Variables of `cluster.env_set`, for the eyes of this user alone."""
+        return self.folder.absolute() / "env_set.sh"
+
+    def _write_environment(self) -> None:
+        """Write them, unless they come from a sweep.yaml, which does not hold them: then the file does."""
+        if not self._site.env_set or REDACTED in self._site.env_set.values():
+            return
+        self._env_file.touch(mode=0o600)
+        self._env_file.chmod(0o600)
+        self._env_file.write_text(batch.environment(self._site))
 
     def submitted_jobs(self) -> list[Job]:
         """Every job that was handed over, as it was submitted last."""
@@ -212,11 +254,12 @@ class Submitter:
 
     def _parameters(self, shape: Shape, token: str, site: SiteProfile | None = None) -> dict[str, Any]:
         site = site or replace(self._site, exclude=self._excluded())
-        return batch.parameters(site, shape, f"{self._name}.{token}", MARK + token, self._client.env)
+        name, comment, environ = f"{self._name}.{token}", MARK + token, self._client.env
+        return batch.parameters(site, shape, name, comment, environ, self._env_file)
 
     def _excluded(self) -> str | None:
         """Nodes of the profile, and those that failed under us."""
-        names = [*filter(None, [self._site.exclude]), *sorted(self._journal.bad_nodes())]
+        names = [*filter(None, [self._site.exclude]), *sorted(self._journal.bad_nodes)]
         return ",".join(names) or None
 
     def _command(self, token: str) -> str:

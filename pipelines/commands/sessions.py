@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,21 +90,21 @@ def cancel(sweep: str, packs: Sequence[str]) -> int:
 
 
 def logs(sweep: str, packs: Sequence[str], follow: bool) -> int:
-    """Print the logs of a sweep's packs, and go on printing while their jobs run."""
+    """Print what a sweep's packs and their batch scripts printed, and go on while their jobs run."""
     folder, manifest = opened(sweep)
     names = packs or [pack.id for pack in manifest.packs]
     executor = _attached(folder, manifest) if follow else None
-    files = {name: folder.pack_dir(name) / "log.txt" for name in names}
-    shown = dict.fromkeys(names, 0)
+    shown: dict[Path, int] = {}
     try:
         while True:
             # Ask first, print then: what a job wrote before it ended is not missed.
             over = not follow or (
                 executor is not None and all(s.over for n, s in executor.look().items() if n in names)
             )
-            for name, text in _new_text(files, shown):
-                for line in text.splitlines():
-                    print(f"{name}: {line}", flush=True)
+            for name in names:
+                for text in _new_text(launch.log_files(folder, name), shown):
+                    for line in text.splitlines():
+                        print(f"{name}: {line}", flush=True)
             if over:
                 return DONE
             time.sleep(1.0)
@@ -120,7 +120,7 @@ def _follow(console: Console, folder: SweepFolder, manifest: Manifest) -> dict[s
     todo = {pack.id: len(progress.unfinished_rounds(pack)) for pack in manifest.packs}
     tails = [Tail(folder, pack.id) for pack in manifest.packs]
     with progress_display.live(console, manifest, progress_display.trials_ahead(manifest, todo)) as shown:
-        states = until_over(executor, tails, shown)
+        states = until_over(executor, tails, shown, lambda text: console.print(text, style="dim"))
     missing = sorted(name for name, rounds in todo.items() if rounds and name not in states)
     if missing:
         console.print(
@@ -129,7 +129,8 @@ def _follow(console: Console, folder: SweepFolder, manifest: Manifest) -> dict[s
             highlight=False,
         )
     notes = executor.notes()
-    return {name: notes.get(name, "") for name, state in states.items() if state is not JobState.ENDED}
+    failed = [name for name, state in states.items() if state is not JobState.ENDED]
+    return {name: launch.why(folder, name, notes) for name in failed}
 
 
 def _elsewhere(console: Console, folder: SweepFolder) -> bool:
@@ -195,14 +196,14 @@ def _counts(progress: Progress, pack: str) -> tuple[int, int]:
     return len(outcomes), sum(outcome is not Outcome.OK for outcome in outcomes)
 
 
-def _new_text(files: dict[str, Path], shown: dict[str, int]) -> Iterator[tuple[str, str]]:
-    for name, file in files.items():
+def _new_text(files: Iterable[Path], shown: dict[Path, int]) -> Iterator[str]:
+    for file in files:
         try:
             with file.open("rb") as opened_file:
-                opened_file.seek(shown[name])
+                opened_file.seek(shown.get(file, 0))
                 content = opened_file.read()
         except FileNotFoundError:
             continue
-        shown[name] += len(content)
+        shown[file] = shown.get(file, 0) + len(content)
         if content:
-            yield name, content.decode(errors="replace")
+            yield content.decode(errors="replace")

@@ -55,8 +55,8 @@ def conclude(console: Console, sweep: Sweep, broken: Mapping[str, str]) -> int:
     """Compare and publish what is there; packs that broke off are shown with the end of their logs."""
     folder = sweep.folder
     for pack, log in broken.items():
-        place = folder.pack_dir(pack) / "log.txt"
-        console.print(f"pack {pack} broke off; the end of {place}:\n{log}", style="red", highlight=False)
+        text = f"pack {pack} broke off: {log}"
+        console.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
     # Nothing is measured any more: runs are published while the comparison is made.
     publication = publishing.Publication(folder)
     try:
@@ -100,6 +100,10 @@ class Display(api.Watch):
         """Print sentences that a person should not miss."""
         for text in texts:
             self.notice(text)
+
+    def counts(self, text: str) -> None:
+        """Print how many jobs run and wait, and what for."""
+        self._console.print(text, style="dim", highlight=False)
 
     def notice(self, text: str) -> None:
         """Print a sentence that a person should not miss."""

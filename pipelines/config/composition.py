@@ -16,7 +16,7 @@ from workloads.errors import ConfigError, PerfsweepError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-FREE = re.compile(r"(workload|toggles|axes|tune\.(levels|reference))\.|sweep\.references\b")
+FREE = re.compile(r"(workload|toggles|axes|cluster\.env_set|tune\.(levels|reference))\.|sweep\.references\b")
 """Keys below these depend on the workload: Hydra is told to add them."""
 
 

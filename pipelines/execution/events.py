@@ -12,6 +12,9 @@ from slurm.jobs import Executor, JobState
 POLL_S = 0.25
 """Time between looks at the packs' progress; Slurm itself is asked as seldom as the site profile says."""
 
+COUNTS_S = 8.0
+"""Time between two lines on how many jobs run and wait."""
+
 HELD_POLLS = 40
 """Looks after which jobs that will not start by themselves are left to a person."""
 
@@ -44,9 +47,14 @@ class Held(Exception):
 
 
 def until_over(
-    executor: Executor, tails: Iterable[Tail], on_event: Callable[[Event], None]
+    executor: Executor,
+    tails: Iterable[Tail],
+    on_event: Callable[[Event], None],
+    on_counts: Callable[[str], None] = lambda text: None,
 ) -> dict[str, JobState]:
     """Follow all jobs to their end; the state of each.
+
+    `on_counts` hears now and then how many of them run and wait, and what for, when that has changed.
 
     Raises
     ------
@@ -55,11 +63,15 @@ def until_over(
     """
     tails = list(tails)
     held_for = 0
+    counts, counted = "", float("-inf")
     while True:
         states = executor.poll()
         for tail in tails:
             for event in tail.new():
                 on_event(event)
+        if time.monotonic() - counted >= COUNTS_S and (new := executor.counts()) not in ("", counts):
+            counts, counted = new, time.monotonic()
+            on_counts(counts)
         left = [name for name, state in states.items() if not state.over]
         if not left:
             return states

@@ -1,4 +1,4 @@
-"""Where a sweep runs: as asked, but never submitted from inside a job, and never waiting for a mute Slurm."""
+"""Where a sweep runs: as asked; a place that cannot be used is replaced only where anyone was asked for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pipelines.config.types import ClusterConfig
 from slurm import executors
+from slurm.errors import ClusterError
 from workloads.api import Device
 
 FALLBACK = "local"
@@ -27,15 +28,33 @@ class Choice:
         return executors.find(self.executor).remote
 
 
-def choose(cluster: ClusterConfig, environ: Mapping[str, str] | None = None) -> Choice:
-    """Choose the executor that was asked for, or with `auto` the first one, unless it refuses."""
+def choose(cluster: ClusterConfig, environ: Mapping[str, str] | None = None, dry_run: bool = False) -> Choice:
+    """Choose the executor that was asked for, or with `auto` the first one that does not refuse.
+
+    Inside an allocation everything is measured in it. A dry run shows what would be, usable or not.
+
+    Raises
+    ------
+    ClusterError
+        The one that was asked for refuses.
+    """
     asked, line = cluster.executor, None
     for name in executors.EXECUTORS if asked == "auto" else [asked]:
         refusal = executors.find(name).refusal(cluster, os.environ if environ is None else environ)
         if refusal is None:
             return Choice(name, line)
-        if refusal.installed or asked != "auto":
-            line = refusal.reason
+        if refusal.allocation:
+            return Choice(FALLBACK, f"{refusal.reason}: measuring in this allocation")
+        if asked != "auto":
+            if dry_run:
+                return Choice(name, f"{refusal.reason}: without dry_run=true the sweep would be refused")
+            again = "start the same command again later, or " if refusal.installed else ""
+            raise ClusterError(
+                f"cluster.executor={asked}: {refusal.reason}, so nothing was started; {again}choose"
+                f" cluster={FALLBACK} to measure on this machine"
+            )
+        if refusal.installed:
+            line = f"{refusal.reason}: measuring on this machine"
     return Choice(FALLBACK, line)
 
 

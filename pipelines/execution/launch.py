@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,9 @@ Say = Callable[[str], None]
 
 COLLECT = "collect"
 """Name of the job that writes the comparison when all packs have ended."""
+
+_ENDS = {Outcome.OOM: End.OOM, Outcome.TIMEOUT: End.TIMEOUT}
+"""Ends of jobs that `retry` of these outcomes has tried again however often they were."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ def launch(
     retry: tuple[str, ...] = (),
     on_event: Callable[[Event], None] = lambda event: None,
     say: Say = lambda text: None,
+    on_counts: Say = lambda text: None,
 ) -> Launched:
     """Run packs to their end.
 
@@ -124,13 +128,13 @@ def launch(
         executor.submit(jobs)
         if cluster.collect:
             executor.submit_last(_collect_job(folder, _env(folder, manifest, code)))
-        states = until_over(executor, tails, on_event)
+        states = until_over(executor, tails, on_event, on_counts)
     else:
         _note_local(folder, jobs, cluster.executor)
         states = _run_here(executor, jobs, tails, on_event)
     notes = executor.notes()
     failed = [name for name, state in states.items() if state is not JobState.ENDED]
-    return Launched({name: _why(folder, name, notes) for name in failed})
+    return Launched({name: why(folder, name, notes) for name in failed})
 
 
 def submitted_with(folder: SweepFolder) -> str | None:
@@ -161,10 +165,33 @@ def refuse_other_plan(folder: SweepFolder, manifest: Manifest) -> None:
     if not alive or not folder.manifest_file.exists() or folder.read_manifest() == manifest:
         return
     raise ConfigError(
-        f"{folder.path}: {', '.join(alive)} of an earlier plan may still run on Slurm; wait with `perfsweep"
+        f"{folder.path}: {_some(alive)} of an earlier plan may still run on Slurm; wait with `perfsweep"
         f" wait {folder.path}`, end them with `perfsweep cancel {folder.path}`, or give this sweep another"
         " name="
     )
+
+
+def refuse_second_place(folder: SweepFolder, place: str) -> None:
+    """Keep a sweep whose packs may run elsewhere from being measured here too.
+
+    Raises
+    ------
+    ConfigError
+        Jobs of the sweep may be alive, and `place` is not the executor that has them.
+    """
+    for name, cls in _remote_executors():
+        jobs = cls.submitted(folder.path)
+        alive = sorted(job for job in jobs if jobs[job] and job != COLLECT)
+        if alive and name != place:
+            raise ConfigError(
+                f"{folder.path}: {_some(alive)} may still run on Slurm, so nothing is measured here; wait"
+                f" with `perfsweep wait {folder.path}`, or end them with `perfsweep cancel {folder.path}`"
+            )
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def refuse_other_workload(folder: SweepFolder, manifest: Manifest) -> None:
@@ -216,8 +243,9 @@ def _executor(
         return out_of_memory or attempts.advanced(folder, manifest, pack)
 
     gpus = device.count if device and device.type == "cuda" else 0
+    forgiven = frozenset(end for outcome, end in _ENDS.items() if outcome in retry)
     context = ExecutorContext(
-        cluster, folder.path, manifest.sweep.name, code, cluster.slots, gpus, call, advanced, say
+        cluster, folder.path, manifest.sweep.name, code, cluster.slots, gpus, call, advanced, say, forgiven
     )
     return executors.find(cluster.executor).of(context)
 
@@ -299,16 +327,32 @@ def _ranks(manifest: Manifest, pack: Pack) -> int:
     return max([cls.ranks, *(level.ranks for some in levels for level in some)])
 
 
-def _why(folder: SweepFolder, pack: str, notes: dict[str, str]) -> str:
-    return "\n".join(filter(None, [notes.get(pack), _last_lines(folder, pack)]))
+def why(folder: SweepFolder, pack: str, notes: Mapping[str, str]) -> str:
+    """Tell why a pack broke off: a note, the end of its log, and of what its batch script printed."""
+    return "\n".join(filter(None, [notes.get(pack), *_last_lines(folder, pack)]))
 
 
-def _last_lines(folder: SweepFolder, pack: str, lines: int = 8) -> str:
+def log_files(folder: SweepFolder, pack: str) -> list[Path]:
+    """List what a pack and, on a cluster, the batch scripts that were to start it have printed."""
+    scripts = [path for _, cls in _remote_executors() for path in cls.outputs(folder.path).get(pack, ())]
+    return [*scripts, folder.pack_dir(pack) / "log.txt"]
+
+
+def _last_lines(folder: SweepFolder, pack: str, lines: int = 8) -> Iterator[str]:
+    *scripts, log = log_files(folder, pack)
+    texts = {file: _text(file) for file in (log, *scripts[-1:])}
+    if texts[log] is None:
+        yield "the pack never began to write its log"
+    elif not texts[log]:
+        yield "the log is empty: it was killed, or the disk is full"
+    for file, text in texts.items():
+        if text:
+            yield f"the end of {file}:"
+            yield "\n".join(text.splitlines()[-lines:])
+
+
+def _text(file: Path) -> str | None:
     try:
-        text = (folder.pack_dir(pack) / "log.txt").read_text(errors="replace")
+        return file.read_text(errors="replace").strip()
     except OSError:
-        return "no log was written"
-    return (
-        "\n".join(text.strip().splitlines()[-lines:])
-        or "the log is empty: it was killed, or the disk is full"
-    )
+        return None

@@ -125,6 +125,8 @@ class PackRun:
         )
         if done and done.record.outcome not in self.retry:
             return
+        if self.progress.retired(self.pack.id, [arm.id]) and not self.retry:
+            return  # it has ended a whole job already
         self._trial(arm, kind, None, replicate)
         self.advanced = True
 

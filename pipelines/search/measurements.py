@@ -113,6 +113,7 @@ class SearchSweep:
         packs = [pack for pack in self.manifest.packs if todo[pack.id]]
         if not packs:
             return
+        launch.refuse_second_place(self.folder, self.where.executor)
         launch.refuse_other_plan(self.folder, self.manifest)
         launch.prepare(self.folder, self.manifest, self._config_text)
         retry = tuple(self._command.retry)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shlex
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +22,7 @@ from pipelines.search.limits import limit_words
 from pipelines.search.search import SearchResult, exhaustive
 from pipelines.search.surrogate import Factor, Point
 from pipelines.statistics.verdicts import Verdict
+from pipelines.store.provenance import command_line
 from pipelines.store.records import Outcome, SweepFolder
 from pipelines.units import bounds_text, percent
 from workloads.errors import ConfigError
@@ -230,7 +229,7 @@ class Verification:
             f"{workload} on {device.name or device.type}: {verdict}",
             f"limits: {'; '.join(limit_words(self.command))}",
             *reasons,
-            f"by: {shlex.join(['perfsweep', *sys.argv[1:]])}",
+            f"by: {command_line()}",
             f"evidence: {Path(self.command.runs) / name}",
         ]
         presets.write(place, searched.space.choices(self._levels(best)), facts)

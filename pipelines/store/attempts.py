@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from pipelines.store.files import write_once
-from pipelines.store.progress import read_progress
+from pipelines.store.progress import JOB_OOM, read_progress
 from pipelines.store.records import (
     Failure,
     Manifest,
@@ -88,7 +88,7 @@ def record_oom(folder: SweepFolder, pack: Pack) -> bool:
                 and (path / "spec.json").exists()
                 and not (path / "record.json").exists()
             ):
-                failure = Failure(type="Killed", message="Slurm ended the job because memory ran out")
+                failure = Failure(type=JOB_OOM, message="Slurm ended the job because memory ran out")
                 started = (path / "spec.json").stat().st_mtime
                 record = TrialRecord.of(
                     read_spec(path / "spec.json"), started, outcome=Outcome.OOM, failure=failure

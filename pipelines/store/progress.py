@@ -22,6 +22,10 @@ from workloads.errors import RecordError
 GIVE_UP_AFTER = 2
 """An arm of which this many timing trials of a pack failed, whatever the round and attempt, is retired."""
 
+JOB_OOM = "JobOutOfMemory"
+"""Type of failure of the trial that ran when memory ended its whole pack: once is enough to retire its arm,
+since every further time costs a job."""
+
 BAD = frozenset({Outcome.FAILED, Outcome.OOM, Outcome.TIMEOUT})
 
 
@@ -96,11 +100,16 @@ class Progress:
     def _retirement(self, pack: str, arm: str) -> TrialRecord | None:
         """Find the trial after which an arm is not started again; it only ever gets more of them."""
         records = [trial.record for trial in self.timings(pack, arm)]
-        if evidence := self.other.get((arm, Kind.EVIDENCE)):
-            records.append(evidence.record)
-        bad = [record for record in records if record.outcome in BAD and record.kind is Kind.TIMING]
-        unsupported = [record for record in records if record.outcome is Outcome.UNSUPPORTED]
-        return next(iter([*unsupported, *bad[GIVE_UP_AFTER - 1 :]]), None)
+        kinds = (Kind.COUNTING, Kind.EVIDENCE)
+        once = [found.record for kind in kinds if (found := self.other.get((arm, kind)))]
+        bad = [record for record in records if record.outcome in BAD]
+        unsupported = [
+            record
+            for record in (*records, *once)
+            if record.outcome is Outcome.UNSUPPORTED and record.kind is not Kind.COUNTING
+        ]
+        deadly = [one for one in (*records, *once) if one.failure and one.failure.type == JOB_OOM]
+        return next(iter([*unsupported, *deadly, *bad[GIVE_UP_AFTER - 1 :]]), None)
 
     def finished_attempt(self, pack: str, number: int, arms: Sequence[str]) -> int | None:
         """Choose the attempt that counts for a round; None while none is finished."""

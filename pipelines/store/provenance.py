@@ -15,12 +15,20 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from slurm.site import REDACTED
+
 _PACKAGES = ("torch", "hydra-core", "wandb", "numpy", "scipy", "polars")
 
 
 def sweep_yaml(cfg: DictConfig) -> str:
-    """Write the text of sweep.yaml: resolved configuration, command, versions, commit and own changes."""
+    """Write the text of sweep.yaml: resolved configuration, command, versions, commit and own changes.
+
+    The values of `cluster.env_set` may be secrets: they stand in no file that others read.
+    """
     values = OmegaConf.to_container(cfg, resolve=True)
+    cluster = values.get("cluster") if isinstance(values, dict) else None
+    if isinstance(cluster, dict) and cluster.get("env_set"):
+        cluster["env_set"] = dict.fromkeys(cluster["env_set"], REDACTED)
     texts = {name: _literal(fact) if isinstance(fact, str) else fact for name, fact in provenance().items()}
     return OmegaConf.to_yaml(OmegaConf.create({"configuration": values, "provenance": texts}))
 
@@ -33,12 +41,21 @@ def _literal(text: str) -> str:
 def provenance() -> dict[str, Any]:
     """Collect command, versions and state of the source tree."""
     return {
-        "command": shlex.join(["perfsweep", *sys.argv[1:]]),
+        "command": command_line(),
         "python": platform.python_version(),
         "versions": {name: found for name in _PACKAGES if (found := _version(name))},
         "git_commit": _git("rev-parse", "HEAD"),
         "git_diff": _git("diff", "HEAD"),
     }
+
+
+def command_line() -> str:
+    """Write the command that runs, but for the values of `cluster.env_set`."""
+    words = [_ENV_SET.sub(rf"\g<name>={REDACTED}", word) for word in sys.argv[1:]]
+    return shlex.join(["perfsweep", *words])
+
+
+_ENV_SET = re.compile(r"^(?P<name>\+{0,2}cluster\.env_set(\.[^=]*)?)=.*", re.DOTALL)
 
 
 _VOLATILE = ("load", "steal_share", "memory_available_bytes", "gpus", "slurm")

@@ -31,6 +31,7 @@ class Settings:
     min_job_age_s : how long an ended job stays visible
     kill_wait_s, grace_s : seconds from SIGTERM to SIGKILL, and from the notice of preemption to SIGTERM
     slurmd_timeout_s : how long a silent node counts as alive
+    name : what Slurm calls the cluster
     extra : lines for slurm.conf, last
     """
 
@@ -47,6 +48,7 @@ class Settings:
     grace_s: int = 0
     slurmd_timeout_s: int = 10
     proctrack: str = "linuxproc"
+    name: str = "dev"
     extra: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -88,7 +90,7 @@ def slurm_conf(settings: Settings) -> str:
     """The text of slurm.conf; whatever is not named here stays at Slurm's default."""
     root, host, user = settings.root, _host(), getpass.getuser()
     lines = [
-        "ClusterName=dev",
+        f"ClusterName={settings.name}",
         f"SlurmctldHost={host}(127.0.0.1)",
         f"SlurmUser={user}",
         f"SlurmdUser={user}",

@@ -8,6 +8,7 @@ import pytest
 from bench import WAIT, Bench, alive, ends, over, running
 from waiting import until
 
+from slurm.client import NoAccounting
 from slurm.jobs import JobState
 from slurm.retry import Action
 from slurm.site import ALWAYS_EXPORTED
@@ -310,7 +311,8 @@ def test_a_full_disk_is_reported_and_final(bench: Bench) -> None:
 
 def test_jobs_without_accounting_end_without_it(bench: Bench) -> None:
     client = bench.executor()._client
-    assert client.accounted(["1"], "now-1hour") is None
+    with pytest.raises(NoAccounting):
+        client.accounted(["1"], "now-1hour")
     ex = bench.executor()
     ex.submit([bench.job("plain", "true")])
     assert over(ex) == {"plain": JobState.ENDED}

@@ -10,6 +10,7 @@ import pytest
 from bench import Bench, over, running
 from waiting import until
 
+from slurm.client import Unreachable
 from slurm.dev.daemons import binary, pid_in, stop
 from slurm.errors import ClusterError
 from slurm.jobs import JobState
@@ -176,3 +177,58 @@ def test_a_wrong_account_is_refused_by_field(counted, tmp_path: Path) -> None:
         bench.executor(account="nobody").submit([bench.job("p000", "true")])
     with pytest.raises(ClusterError, match=r"cluster\.qos=golden"):
         bench.executor(account="bench", qos="golden").submit([bench.job("p000", "true")])
+
+
+@pytest.mark.slow
+def test_packs_that_wrote_their_end_are_over_while_the_controller_is_silent(fragile: Bench) -> None:
+    ex = fragile.executor()
+    ex._client.timeout_s = 3.0
+    ex.submit([fragile.job("good", WAIT), fragile.job("bad", f"{WAIT}; exit 3")])
+    running(ex, "good", "bad")
+    until(lambda: len(list((fragile.folder / "submissions").glob("*/*.beat"))) == 2, "both steps")
+    controller = pid_in(fragile.cluster.settings.pid_file("slurmctld"))
+    assert controller
+    stop([controller])
+    (fragile.folder / "go").touch()
+    assert over(ex) == {"good": JobState.ENDED, "bad": JobState.FAILED}
+    assert ex.notes()["bad"] == "it ended with status 3"
+    assert len(ex.journal.submissions) == 1
+    fragile.cluster.start_controller()
+
+
+@pytest.mark.slow
+def test_silent_accounting_keeps_nobody_from_following_the_queue(counted, tmp_path: Path) -> None:
+    bench = Bench(counted, tmp_path)
+    ex = bench.executor(account="bench")
+    ex.submit([bench.job("quick", "echo quick >> ran"), bench.job("steady", f"echo steady >> ran; {WAIT}")])
+    running(ex, "steady")
+    ex._client.accounted = silent  # what sacct says while slurmdbd is down, after its own long retries
+    until(lambda: ex.poll()["quick"] is JobState.ENDED, "what its own record says")
+    ex._client.queue = list
+    until(lambda: ex.poll() and bench.said, "accounting's being asked")
+    for _ in range(10):
+        assert ex.poll()["steady"] is JobState.RUNNING
+    assert bench.said == [
+        "accounting does not answer (Connection refused): how packs ended that the queue has forgotten is not"
+        " known until it does"
+    ]
+    (tmp_path / "go").touch()
+    assert over(ex)["steady"] is JobState.ENDED
+
+
+def silent(arrays: object, since: str) -> None:
+    raise Unreachable("Connection refused")
+
+
+@pytest.mark.slow
+def test_a_limit_on_running_jobs_is_a_wait_with_its_reason(counted, tmp_path: Path) -> None:
+    bench = Bench(counted, tmp_path)
+    for words in (("add", "qos", "single", "MaxJobsPerUser=1"), ("modify", "user", "set", "qos+=single")):
+        bench.cluster.client("sacctmgr", "-i", *words, check=False)
+    ex = bench.executor(account="bench", qos="single")
+    ex.submit([bench.job(name, WAIT) for name in ("one", "two")])
+    until(lambda: ex.poll() and "QOSMaxJobsPerUserLimit" in ex.counts(), "the reason")
+    assert ex.counts() == "1 pending (QOSMaxJobsPerUserLimit), 1 running"
+    assert ex.held() == []
+    (tmp_path / "go").touch()
+    assert over(ex) == {"one": JobState.ENDED, "two": JobState.ENDED}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from hypothesis import strategies as st
 from slurm.client import Sighting, indices, out_of_reach, parse_accounting, parse_queue
 from slurm.element_records import read_records
 from slurm.journal import Journal, Verdict
-from slurm.judge import ElementRecords, ExitRecord, Patience, judge
-from slurm.retry import Action, Tries, decide
-from slurm.states import LIVE, TERMINAL, End, needs_attention
+from slurm.judge import ElementRecords, ExitRecord, Missing, Patience, Silence, judge
+from slurm.retry import RULES, Action, decide
+from slurm.states import LIVE, TERMINAL, End, remedy
 
 PATIENCE = Patience(file_s=30, heartbeat_s=10)
 
@@ -24,7 +25,12 @@ def seen(state: str, reason: str = "None") -> Sighting:
 
 
 def own(*words: ExitRecord, alive_at: float | None = None, oom: bool = False) -> ElementRecords:
-    return ElementRecords(dict(enumerate(words)), max(len(words), 1), alive_at, oom)
+    output = "slurmstepd: error: Exceeded job memory limit" if oom else None
+    return ElementRecords(dict(enumerate(words)), max(len(words), 1), alive_at, output)
+
+
+NEVER_STARTED = ElementRecords({})
+NO_MODULE = "perfsweep: cluster.setup line 1 ended with status 1: module load cuda\n"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +94,7 @@ def test_a_controller_out_of_reach_is_recognised(message: str) -> None:
     [
         (seen("RUNNING"), own(ExitRecord(0)), 0, End.DONE),  # our own word wins over Slurm's
         (seen("FAILED"), own(ExitRecord(0)), 0, End.DONE),
-        (None, own(ExitRecord(0)), 0, End.DONE),
+        (Missing.FORGOTTEN, own(ExitRecord(0)), 0, End.DONE),
         (seen("COMPLETED"), own(), 5, None),  # its file may be late
         (seen("COMPLETED"), own(), 31, End.NO_RESULT),
         (seen("FAILED"), own(ExitRecord(3)), 0, End.FAILED),
@@ -113,22 +119,54 @@ def test_a_controller_out_of_reach_is_recognised(message: str) -> None:
         ),  # requeued: an earlier start's word is history
         (seen("RUNNING"), ElementRecords({0: ExitRecord(75)}, starts=2), 0, None),
         (seen("WARP_DRIVE"), own(), 99, None),  # a word of a later Slurm
-        (None, own(alive_at=995), 99, None),  # unknown to Slurm, and alive
-        (None, own(alive_at=500), 99, End.VANISHED),
-        (None, own(), 99, End.VANISHED),
-        (None, own(), 5, None),
-        (None, own(ExitRecord(3)), 99, End.FAILED),
+        (Missing.FORGOTTEN, own(alive_at=995), 99, None),  # unknown to Slurm, and alive
+        (Missing.FORGOTTEN, own(alive_at=500), 99, End.VANISHED),
+        (Missing.FORGOTTEN, own(), 99, End.VANISHED),
+        (Missing.FORGOTTEN, own(), 5, None),
+        (Missing.FORGOTTEN, own(ExitRecord(3)), 99, End.FAILED),
+        (Missing.FORGOTTEN, ElementRecords({}, output="bash: python: not found"), 99, End.NO_RESULT),
+        (Missing.TAKEN_OUT, NEVER_STARTED, 99, End.CANCELLED),
+        (Missing.TAKEN_OUT, own(), 99, End.VANISHED),  # it had started
+        (Missing.UNPROVEN, own(), 1e6, None),  # silence proves nothing, however long
+        (Missing.UNPROVEN, own(ExitRecord(3)), 99, End.FAILED),  # but our own word does
+        (Missing.UNPROVEN, own(ExitRecord(75, ("SIGTERM",))), 99, None),
+        (Missing.ELSEWHERE, own(), 1e6, None),
+        (Missing.ELSEWHERE, own(ExitRecord(0)), 0, End.DONE),
+        (seen("FAILED", "NonZeroExitCode"), ElementRecords({}, output=NO_MODULE), 31, End.FAILED),
     ],
-    ids=lambda value: value.state if isinstance(value, Sighting) else None,
+    ids=lambda value: value.state if isinstance(value, Sighting) else str(value)[:30],
 )
 def test_what_slurm_says_and_what_a_job_wrote_give_one_verdict(
-    sighting: Sighting | None, words: ElementRecords, silent_s: float, end: End | None
+    sighting: Sighting | Missing, words: ElementRecords, silent_s: float, end: End | None
 ) -> None:
-    assert judge(sighting, words, silent_s, 3, 1000.0, PATIENCE).end is end
+    assert judge(sighting, words, Silence(silent_s, 3), 1000.0, PATIENCE).end is end
 
 
 def test_one_answer_without_a_job_is_no_proof() -> None:
-    assert judge(None, own(), 99, 1, 1000.0, PATIENCE).end is None
+    assert judge(Missing.FORGOTTEN, own(), Silence(99, 1), 1000.0, PATIENCE).end is None
+
+
+@pytest.mark.parametrize("sign", [Missing.FORGOTTEN, Missing.TAKEN_OUT, seen("FAILED"), seen("PREEMPTED")])
+def test_what_a_person_cancelled_never_comes_back_whatever_slurm_calls_it(sign: Sighting | Missing) -> None:
+    standing = judge(sign, own(), Silence(99, 3), 1000.0, PATIENCE, cancelled=True)
+    assert (standing.end, standing.note) == (End.CANCELLED, "cancelled")
+
+
+@pytest.mark.parametrize(
+    ("output", "note"),
+    [
+        (NO_MODULE + "srun: something else\n", "cluster.setup line 1 ended with status 1: module load cuda"),
+        ("", "it ended without a word (FAILED NonZeroExitCode)"),
+        (
+            "/x.sh: line 14: /opt/python: No such file or directory\n",
+            "it ended without a word (FAILED NonZeroExitCode); Slurm's output ends: /x.sh: line 14:"
+            " /opt/python: No such file or directory",
+        ),
+    ],
+)
+def test_what_fails_before_python_is_told_with_slurms_last_words(output: str, note: str) -> None:
+    words = ElementRecords({}, output=output)
+    assert judge(seen("FAILED", "NonZeroExitCode"), words, Silence(99, 3), 0.0, PATIENCE).note == note
 
 
 STATES = st.sampled_from([*sorted(LIVE), *sorted(TERMINAL), "NEW_WORD"])
@@ -138,66 +176,90 @@ STATES = st.sampled_from([*sorted(LIVE), *sorted(TERMINAL), "NEW_WORD"])
 def test_no_sequence_of_slurms_words_makes_a_job_done(states: list[str | None], status: int) -> None:
     for number, state in enumerate(states):
         words = own(ExitRecord(status)) if number % 2 else own()
-        assert judge(seen(state) if state else None, words, 1000.0, 9, 1e6, PATIENCE).end is not End.DONE
+        sign = seen(state) if state else Missing.FORGOTTEN
+        assert judge(sign, words, Silence(1000.0, 9), 1e6, PATIENCE).end is not End.DONE
 
 
 @given(STATES.filter(lambda state: state in LIVE), st.floats(0, 1e6), st.integers(0, 99))
 def test_a_job_that_slurm_calls_alive_never_ends(state: str, silent_s: float, polls: int) -> None:
-    assert judge(seen(state), own(ExitRecord(75)), silent_s, polls, 1e6, PATIENCE).end is None
+    assert judge(seen(state), own(ExitRecord(75)), Silence(silent_s, polls), 1e6, PATIENCE).end is None
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "held"),
+    ("state", "reason", "todo"),
     [
-        ("PENDING", "DependencyNeverSatisfied", True),
-        ("PENDING", "JobHeldUser", True),
-        ("PENDING", "QOSMaxJobsPerUserLimit", True),
-        ("PENDING", "Resources", False),
-        ("PENDING", "Priority", False),
-        ("REQUEUE_HOLD", "None", True),
-        ("RUNNING", "None", False),
+        ("PENDING", "DependencyNeverSatisfied", "cancel it"),
+        ("PENDING", "JobHeldUser", "scontrol release"),
+        ("PENDING", "PartitionTimeLimit", "lower cluster.time_min"),
+        ("PENDING", "QOSMaxWallDurationPerJobLimit", "lower cluster.time_min"),
+        ("PENDING", "QOSMaxCpuPerJobLimit", "ask for less"),
+        ("PENDING", "Job's account not permitted to use this partition (x allows y)", "cluster.account"),
+        ("REQUEUE_HOLD", "None", "scontrol release"),
+        *[("PENDING", reason, None) for reason in ("Resources", "Priority", "Licenses", "NewReason")],
+        *[("PENDING", reason, None) for reason in ("QOSMaxJobsPerUserLimit", "QOSMaxCpuPerUserLimit")],
+        *[("PENDING", reason, None) for reason in ("AssocGrpCpuLimit", "ReqNodeNotAvail", "QOSGrpCpuLimit")],
+        ("RUNNING", "None", None),
     ],
 )
 def test_what_waits_for_a_person_is_told_from_what_waits_for_a_node(
-    state: str, reason: str, held: bool
+    state: str, reason: str, todo: str | None
 ) -> None:
-    assert needs_attention(state, reason) is held
+    found = remedy(state, reason)
+    assert found is todo or (found and todo and todo in found)
 
 
 @pytest.mark.parametrize(
     ("end", "tries", "advanced", "action"),
     [
-        (End.DONE, Tries(), False, Action.NONE),
-        (End.PREEMPTED, Tries(), False, Action.RETRY),
-        (End.PREEMPTED, Tries(free=3), True, Action.FINAL),
-        (End.NODE_FAIL, Tries(counted=9), False, Action.RETRY),
-        (End.VANISHED, Tries(free=2), False, Action.RETRY),
-        (End.TIMEOUT, Tries(free=9), True, Action.RETRY),
-        (End.TIMEOUT, Tries(), False, Action.FINAL),
-        (End.TIMEOUT, Tries(advanced=29), True, Action.RETRY),
-        (End.TIMEOUT, Tries(advanced=30), True, Action.FINAL),
-        (End.OOM, Tries(advanced=30), True, Action.FINAL),
-        (End.OOM, Tries(), True, Action.RETRY),
-        (End.OOM, Tries(), False, Action.FINAL),
-        (End.NO_RESULT, Tries(), False, Action.RETRY),
-        (End.NO_RESULT, Tries(counted=1), False, Action.FINAL),
-        (End.FAILED, Tries(), True, Action.FINAL),
-        (End.CANCELLED, Tries(), True, Action.FINAL),
-        (End.DEADLINE, Tries(), True, Action.FINAL),
-        (End.REFUSED, Tries(), True, Action.FINAL),
+        (End.DONE, {}, False, Action.NONE),
+        (End.PREEMPTED, {}, False, Action.RETRY),
+        (End.PREEMPTED, {End.PREEMPTED: 3}, True, Action.FINAL),
+        (End.NODE_FAIL, {End.PREEMPTED: 3}, False, Action.RETRY),
+        (End.VANISHED, {End.VANISHED: 2}, False, Action.RETRY),
+        (End.TIMEOUT, {}, False, Action.FINAL),
+        (End.TIMEOUT, {End.TIMEOUT: 29}, True, Action.RETRY),
+        (End.TIMEOUT, {End.TIMEOUT: 30}, True, Action.FINAL),
+        (End.OOM, {End.OOM: 5}, True, Action.RETRY),
+        (End.OOM, {End.OOM: 6}, True, Action.FINAL),
+        (End.OOM, {}, False, Action.FINAL),
+        (End.NO_RESULT, {}, False, Action.RETRY),
+        (End.NO_RESULT, {End.NO_RESULT: 1}, False, Action.FINAL),
+        *[(end, {}, True, Action.FINAL) for end in (End.FAILED, End.CANCELLED, End.DEADLINE, End.REFUSED)],
     ],
 )
-def test_who_is_tried_again(end: End, tries: Tries, advanced: bool, action: Action) -> None:
+def test_who_is_tried_again(end: End, tries: dict[End, int], advanced: bool, action: Action) -> None:
     assert decide(end, tries, advanced, 3) is action
 
 
-@given(st.lists(st.sampled_from(sorted(End)), max_size=90), st.booleans())
+@given(st.lists(st.sampled_from(sorted(End)), max_size=200), st.booleans())
 def test_retries_end_however_jobs_end(ends: list[End], advanced: bool) -> None:
-    tries, count = Tries(), 0
+    tries: Counter[End] = Counter()
     for end in ends:
         if decide(end, tries, advanced, max_retries=3) is Action.RETRY:
-            tries, count = tries.after(end), count + 1
-    assert count <= (34 if advanced else 4)
+            tries[end] += 1
+    assert tries.total() <= (13 + 36 if advanced else 13)
+    assert all(tries[end] <= rule.tries(3) for end, rule in RULES.items())
+
+
+def test_tries_for_memory_and_time_survive_that_a_person_asks_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "submissions.jsonl")
+    for end in (End.OOM, End.PREEMPTED):
+        submission = journal.submitting(["p000"], None)
+        journal.ended(submission, 0, Verdict(end, Action.RETRY, "why"))
+    journal.forgive("p000", kept={End.OOM, End.TIMEOUT})
+    assert Journal(tmp_path / "submissions.jsonl").tries["p000"] == {End.OOM: 1}
+    journal.forgive("p000")
+    assert not Journal(tmp_path / "submissions.jsonl").tries["p000"]
+
+
+def test_two_commands_read_what_the_other_wrote(tmp_path: Path) -> None:
+    follower = Journal(tmp_path / "submissions.jsonl")
+    submission = follower.submitting(["p000", "p001"], None, "alpha")
+    other = Journal(tmp_path / "submissions.jsonl")
+    other.cancelling(other.submissions[submission.token], [1])
+    follower.refresh()
+    assert submission.cancelled == {1}
+    assert other.submissions[submission.token].cluster == "alpha"
 
 
 def test_a_journal_read_again_says_the_same(tmp_path: Path) -> None:
@@ -210,8 +272,8 @@ def test_a_journal_read_again_says_the_same(tmp_path: Path) -> None:
     again = Journal(tmp_path / "submissions.jsonl")
     assert again.submissions == journal.submissions
     assert again.open_names() == {"p000"}
-    assert again.tries["p000"] == Tries(free=1)
-    assert again.bad_nodes() == {"n2"}
+    assert again.tries["p000"] == {End.PREEMPTED: 1}
+    assert again.bad_nodes == {"n2"}
     journal.ended(second, 0, Verdict(End.DONE, Action.NONE, ""))
     assert Journal(tmp_path / "submissions.jsonl").open_names() == set()
 
@@ -249,6 +311,6 @@ def test_looking_at_a_thousand_jobs_costs_less_than_a_third_of_a_second(tmp_path
     start = time.process_time()
     rows = {row.index: row for row in parse_queue(text)}
     records = read_records(tmp_path)
-    standings = [judge(rows[i], records[i], 0, 0, 1000.0, PATIENCE) for i in range(1000)]
+    standings = [judge(rows[i], records[i], Silence(), 1000.0, PATIENCE) for i in range(1000)]
     assert time.process_time() - start < 0.3
     assert all(standing.running for standing in standings)

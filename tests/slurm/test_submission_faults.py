@@ -61,7 +61,7 @@ def test_a_dependency_that_can_never_be_met_asks_for_attention(bench: Bench) -> 
     ex.submit([bench.job("orphan", "true")])
     until(lambda: ex.poll() and ex.held() == ["orphan"], "being held")
     assert bench.show(f"{bench.array(ex)}_0")["Reason"] == "DependencyNeverSatisfied"
-    assert ex.notes()["orphan"] == "pending: DependencyNeverSatisfied"
+    assert ex.notes()["orphan"] == ("pending: DependencyNeverSatisfied: what it depends on failed: cancel it")
     assert ex.cancel() == 1
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from slurm.client import SlurmClient
 from slurm.errors import ClusterError
 from slurm.executor import SlurmExecutor
+from slurm.inquiry import ARRAYS_A_TIME
 from slurm.jobs import ExecutorContext, Job
 from slurm.site import Shape, SiteProfile, option_name
 
@@ -52,7 +53,7 @@ def text(site: SiteProfile, folder: Path, *jobs: Job) -> str:
         ({"sbatch": ["--contiguous"]}, "#SBATCH --contiguous"),
         ({"setup": ["module load cuda/12"]}, "module load cuda/12"),
         ({"teardown": ["rm -rf $TMPDIR"]}, "rm -rf $TMPDIR"),
-        ({"env_set": {"A": "it's"}}, "export A='it'\"'\"'s'"),
+        ({"env_set": {"A": "it's"}}, "/submissions/env_set.sh  # cluster.env_set"),
         ({"gpus": 0}, "export CUDA_VISIBLE_DEVICES="),
         ({"wckey": "w1"}, "#SBATCH --wckey=w1"),
         ({"python": "apptainer exec --nv image.sif python"}, " apptainer exec --nv image.sif python -P "),
@@ -194,8 +195,9 @@ def test_a_submission_that_never_arrived_is_repeated_once_the_queue_has_been_ask
     ex.poll()
     assert calls(stand_in, "sbatch") == 1
     program(stand_in, "sbatch", "echo Submitted batch job 56")
-    clock.now += 10
-    ex.poll()
+    for _ in range(3):
+        clock.now += 10
+        ex.poll()
     assert calls(stand_in, "sbatch") == 2
     assert [s.array for s in ex.journal.submissions.values() if s.open] == ["56"]
 
@@ -261,17 +263,75 @@ def test_a_window_keeps_below_the_sites_limit(stand_in: Path, tmp_path: Path) ->
     assert ex.journal.open_names() == {"p000", "p001", "p002"}
 
 
-def test_a_poll_asks_slurm_twice_at_most_however_many_jobs_there_are(stand_in: Path, tmp_path: Path) -> None:
+def test_a_poll_asks_slurm_once_however_many_jobs_there_are_and_a_few_times_more_when_they_are_missing(
+    stand_in: Path, tmp_path: Path
+) -> None:
     program(stand_in, "sbatch", "echo Submitted batch job $$")
-    program(stand_in, "sacct", "exit 0")
     ex, clock = on_stand_ins(tmp_path, max_array=100)
     ex.submit([job(f"p{n:03d}") for n in range(1000)])
     assert len(ex.journal.submissions) == 10
+    (stand_in / "rows").write_text(
+        "".join(
+            f"{s.array}|{i}|{s.array}|RUNNING|None|n1|perfsweep:{token}|demo.{token}\n"
+            for token, s in ex.journal.submissions.items()
+            for i in range(100)
+        )
+    )
+    program(stand_in, "squeue", f"cat {stand_in}/rows")
     clock.now += 60
     before = ex._client.calls
     ex.poll()
-    assert 1 <= ex._client.calls - before <= 2
+    assert ex._client.calls - before == 1
+    (stand_in / "rows").write_text("")
+    clock.now += 60
+    before = ex._client.calls
+    ex.poll()
+    assert ex._client.calls - before == 2 + ARRAYS_A_TIME, "squeue, sacct, and some arrays by number"
     assert calls(stand_in, "sacct") == 1
+
+
+def test_an_sbatch_that_never_says_a_number_is_asked_ever_less_often_and_then_given_up(
+    stand_in: Path, tmp_path: Path
+) -> None:
+    program(stand_in, "sbatch", "echo 'out of cheese'")
+    ex, clock = on_stand_ins(tmp_path)
+    ex.submit([job()])
+    with pytest.raises(ClusterError, match=r"submitted nothing 5 times .* no job number.*out of cheese"):
+        for _ in range(200):
+            clock.now += 5
+            ex.poll()
+    assert calls(stand_in, "sbatch") == 5
+    assert not ex.journal.open_names()
+
+
+def test_a_banner_that_speaks_of_a_job_is_not_taken_for_its_number(stand_in: Path, tmp_path: Path) -> None:
+    program(stand_in, "sbatch", "echo 'Please cite job 4711 of our centre.'; echo Submitted batch job 62")
+    ex, _ = on_stand_ins(tmp_path)
+    ex.submit([job()])
+    assert [s.array for s in ex.journal.submissions.values()] == ["62"]
+
+
+def test_a_controller_that_is_down_before_the_first_sbatch_is_waited_for(
+    stand_in: Path, tmp_path: Path
+) -> None:
+    program(stand_in, "sbatch", "echo Submitted batch job 63")
+    silent = "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1"
+    program(stand_in, "scontrol", silent)
+    ex, clock = on_stand_ins(tmp_path)
+    said: list[str] = []
+    ex._say = said.append
+    ex.submit([job()])
+    assert ex.poll()["p000"].value == "pending"
+    assert said == [
+        "Slurm does not answer (Unable to contact slurm controller (connect failure)): nothing follows from"
+        " that, asking again"
+    ]
+    assert calls(stand_in, "sbatch") == 0
+    program(stand_in, "scontrol", "exit 0")
+    clock.now += 600
+    ex.poll()
+    assert ex.journal.open_names() == {"p000"}
+    assert calls(stand_in, "sbatch") == 1
 
 
 def test_the_same_jobs_again_submit_nothing(stand_in: Path, tmp_path: Path) -> None:

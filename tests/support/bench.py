@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -135,8 +136,12 @@ class Bench:
         )
 
     def env(self, more: dict[str, str]) -> dict[str, str]:
-        """Environment of commands: clients find this cluster, and workloads of the tests are importable."""
-        return {**self.cluster.env, "PYTHONPATH": str(ROOT / "tests" / "support"), "COLUMNS": "200", **more}
+        """Environment of commands: clients find this cluster, and the tests' workloads are importable.
+
+        Commands are those of this tree, whichever one is installed.
+        """
+        paths = f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}"
+        return {**self.cluster.env, "PYTHONPATH": paths, "COLUMNS": "200", **more}
 
     def sweep(self, *overrides: str) -> tuple[str, ...]:
         """Arguments of a sweep of the toy on this cluster."""

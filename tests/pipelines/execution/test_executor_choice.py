@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from pipelines.config.types import ClusterConfig
 from pipelines.execution.executor_choice import Choice, choose, crowded, planning_device
+from slurm.errors import ClusterError
 from workloads.api import Device
 
 SILENT = "/nowhere/slurm.conf"
@@ -17,10 +21,35 @@ def test_inside_an_allocation_nothing_is_submitted(executor: str) -> None:
     assert choice == Choice("local", "inside Slurm job 12: measuring in this allocation")
 
 
-def test_a_silent_or_missing_slurm_means_this_machine_with_a_line() -> None:
-    choice = choose(ClusterConfig(executor="slurm", slurm_conf=SILENT), {})
-    assert choice.executor == "local"
-    assert choice.line and choice.line.endswith("measuring on this machine")
+@pytest.fixture
+def silent_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients are installed, and the controller does not answer."""
+    for name in ("sbatch", "scontrol"):
+        (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("silent_slurm")
+def test_a_silent_slurm_means_this_machine_only_where_any_place_was_asked_for() -> None:
+    choice = choose(ClusterConfig(executor="auto", slurm_conf=SILENT), {})
+    assert choice == Choice("local", "Slurm's controller does not answer: measuring on this machine")
+    with pytest.raises(ClusterError) as refused:
+        choose(ClusterConfig(executor="slurm", slurm_conf=SILENT), {})
+    assert str(refused.value) == (
+        "cluster.executor=slurm: Slurm's controller does not answer, so nothing was started; start the same"
+        " command again later, or choose cluster=local to measure on this machine"
+    )
+
+
+def test_where_slurm_is_not_installed_a_sweep_for_it_is_refused_and_a_dry_run_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert choose(ClusterConfig(executor="auto"), {}) == Choice("local")
+    with pytest.raises(ClusterError, match="Slurm is not installed here, so nothing was started; choose"):
+        choose(ClusterConfig(executor="slurm"), {})
+    assert choose(ClusterConfig(executor="slurm"), {}, dry_run=True).executor == "slurm"
 
 
 @pytest.mark.parametrize("executor", ["local", "inprocess"])

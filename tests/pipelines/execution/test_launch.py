@@ -13,6 +13,7 @@ from pipelines.config.types import ClusterConfig
 from pipelines.execution import executor_choice, launch
 from pipelines.execution.executor_choice import Choice
 from slurm import executors
+from slurm.errors import ClusterError
 from slurm.jobs import Executor, ExecutorContext, Job, JobState, Refusal
 from slurm.site import SiteProfile
 from workloads.api import Device
@@ -82,6 +83,7 @@ def test_auto_takes_the_first_executor_that_does_not_refuse(
     cluster = ClusterConfig(executor="auto", slurm_conf="/nowhere/slurm.conf")
     assert executor_choice.choose(cluster, {}) == Choice("elsewhere")
     assert executor_choice.choose(cluster, {}).remote
-    monkeypatch.setattr(Elsewhere, "closed", "closed today: measuring on this machine")
-    assert executor_choice.choose(elsewhere, {}) == Choice("local", Elsewhere.closed)
-    assert not executor_choice.choose(elsewhere, {}).remote
+    monkeypatch.setattr(Elsewhere, "closed", "closed today")
+    assert not executor_choice.choose(cluster, {}).remote
+    with pytest.raises(ClusterError, match="executor=elsewhere: closed today, so nothing was started"):
+        executor_choice.choose(elsewhere, {})

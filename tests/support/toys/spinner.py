@@ -30,6 +30,7 @@ from workloads.api import (
 from workloads.errors import ConfigError
 
 SEEN_AT_IMPORT = os.environ.get("PERFSWEEP_TOY", "unset")
+_TROUBLES = ("none", "raise", "kill", "segv", "hang", "oom", "exit", "late", "fourth_turn", "grow")
 GATE = os.environ.get("PERFSWEEP_TOY_GATE", "")
 """A folder in which each timing trial takes the next number, and waits until the file `open` allows it."""
 
@@ -91,15 +92,7 @@ class Spinner(Workload):
             "float32 sums",
             "toy",
         ),
-        Toggle(
-            "trouble",
-            tuple(
-                Level(name)
-                for name in ("none", "raise", "kill", "segv", "hang", "oom", "exit", "late", "fourth_turn")
-            ),
-            "fail in a known way",
-            "toy",
-        ),
+        Toggle("trouble", tuple(map(Level, _TROUBLES)), "fail in a known way", "toy"),
         Toggle("device_only", (Level("off"), Level("on", unsupported=no_gpu)), "acts on a GPU only", "toy"),
         Toggle(
             "after", (Level("off"), Level("on", requires={"work": ("single",)})), "needs work=single", "toy"
@@ -161,6 +154,9 @@ class Spinner(Workload):
                 raise MemoryError("the toy was told to run out of memory")
             case "exit":
                 os._exit(3)
+            case "grow":
+                self.grown = np.ones(2 << 27)  # 2 GiB, and then wait for whoever limits memory
+                time.sleep(60)
             case "fourth_turn" if is_timed() and self.steps > 22:
                 os.kill(os.getpid(), signal.SIGKILL)
             case "late" if is_timed() and self.steps > 3:
