@@ -5,11 +5,14 @@ program walks over the events of its pairs' rows in steps of BLOCK_K, keeps the 
 registers and joins the steps in the type of the sums: float32 steps are at most 512 events long.
 """
 
+# Triton's compiler, not Python, gives constexpr arguments and results of helpers their types.
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false
+
 from __future__ import annotations
 
 import torch
-import triton  # pyright: ignore[reportMissingImports]
-import triton.language as tl  # pyright: ignore[reportMissingImports]
+import triton
+import triton.language as tl
 from torch import Tensor
 
 from workloads.probe1d.counters import Counts
