@@ -62,7 +62,7 @@ def obstacle_text(standing: Iterable[Obstacle]) -> str:
 
 
 FACTS_WITHOUT: dict[Obstacle, dict[str, object]] = {
-    Obstacle.NO_CUDA: {"type": "cuda", "memory_bytes": 10**12, "name": "any"},
+    Obstacle.NO_CUDA: {"type": "cuda", "memory_bytes": 10**12, "name": "any", "capability": (0, 0)},
     Obstacle.NO_TENSOR_CORES: {"capability": (10, 0)},
     Obstacle.ONE_DEVICE: {"count": 8},
     Obstacle.NO_COMPILER: {"compiler": True},

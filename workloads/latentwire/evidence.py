@@ -62,11 +62,11 @@ def attention_speedup(
     dtype = torch.bfloat16 if half or levels["amp"] != "off" else shape.dtype
     length = layouts[0].prefix + config.sizes.answer_tokens
     return {
-        "attention_speedup": _speedup(attend, model_shapes(config)[0], shape.micro, length, device, dtype)
+        "attention_speedup": kernel_speedup(attend, model_shapes(config)[0], shape.micro, length, device, dtype)
     }
 
 
-def _speedup(
+def kernel_speedup(
     attend: Attend, lm: LMConfig, rows: int, length: int, device: torch.device, dtype: torch.dtype
 ) -> float:
     """Time of the explicit attention of one layer, forward and backward, over that of `attend`."""

@@ -123,7 +123,9 @@ def test_a_run_is_found_by_group_project_name_and_tags(published: Built) -> None
 
 def test_the_summary_holds_the_headline_numbers_under_two_names(published: Built) -> None:
     found = published.run_file(NAIVE).summary
-    walls = np.concatenate([arrays_of(NAIVE, number)["wall_ns"] for number in range(3)]) / 1e6
+    # Of each round one event of the device is missing: every iteration has its share of the region.
+    regions = [arrays_of(NAIVE, number)["wall_ns"].sum() / 1e6 for number in range(3)]
+    walls = np.repeat(regions, TIMED) / TIMED
     wanted = {
         "median_ms": np.median(walls),
         "p10_ms": np.quantile(walls, 0.1),

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from workloads.latentwire.evidence import attention_speedup
+from workloads.latentwire.evidence import kernel_speedup
 from workloads.latentwire.maths.attention import KERNELS, Allowed, eager
 from workloads.latentwire.presets import LMS, PRESETS
 
@@ -22,7 +22,7 @@ def test_attention_is_timed_by_itself_at_the_models_shape(kernel: str) -> None:
         shapes.append((tuple(q.shape), tuple(k.shape), allowed.causal))
         return KERNELS[kernel](q, k, v, allowed)
 
-    ratio = attention_speedup(watched, LM, 2, 8, torch.device("cpu"), torch.float32)
+    ratio = kernel_speedup(watched, LM, 2, 8, torch.device("cpu"), torch.float32)
     assert math.isfinite(ratio) and ratio > 0
     assert set(shapes) == {((2, LM.n_heads, 8, LM.head_dim), (2, LM.n_kv_heads, 8, LM.head_dim), True)}
 
@@ -34,7 +34,7 @@ def test_the_kernel_runs_as_often_to_warm_up_as_it_is_timed() -> None:
         calls.append("chosen")
         return eager(*operands)
 
-    attention_speedup(counted, LM, 1, 4, torch.device("cpu"), torch.float32)
+    kernel_speedup(counted, LM, 1, 4, torch.device("cpu"), torch.float32)
     assert len(calls) == 20
 
 

@@ -102,7 +102,7 @@ def test_the_teacher_knows_nothing_of_additions(start, monkeypatch, tmp_path, le
         )
         if learned:
             learn(made)
-        prompts = made._collator.window([0, 1, 2, 3]).pieces[0].models[0].prompts
+        prompts = made._windows.collator.window([0, 1, 2, 3]).pieces[0].models[0].prompts
         return made._objective.models[0].teacher(prompts).logits, sorted(
             path.name for path in tmp_path.glob("*teacher*")
         )
@@ -112,6 +112,6 @@ def test_the_teacher_knows_nothing_of_additions(start, monkeypatch, tmp_path, le
     if level == "recompute":  # the mutant lets every pass of the model have them
         run, lora = CausalLM.run, with_values(Lora(LMS["nano-l"], LORA_TARGETS, 4, 16.0).double())
         monkeypatch.setattr(
-            CausalLM, "run", lambda self, x, mask, **more: run(self, x, mask, **{**more, "lora": lora})
+            CausalLM, "run", lambda self, *given, **more: run(self, *given, **{**more, "lora": lora})
         )
         assert distance(taught(False)[0], before[0]) > 1e-3
