@@ -128,7 +128,8 @@ class SlurmExecutor(Executor):
         self.journal.forgive(job.name, kept_when_asked_again(changed | {*self._forgiven}))
         tries = self.journal.tries[job.name]
         if end := used_up(tries, self._site.max_retries):
-            often = f"{end.value} {tries[end] + 1} times: it is not submitted again: {RULES[end].remedy}"
+            times = f"{tries[end]} time{'s' if tries[end] > 1 else ''}"
+            often = f"{end.value} {times}: it is not submitted again: {RULES[end].remedy}"
             self.journal.given_up(job.name, Verdict(end, Action.FINAL, f"{often}, or ask for it with retry="))
         else:
             self._waiting.append(job)

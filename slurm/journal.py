@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slurm.retry import Action
+from slurm.retry import Action, remedied
 from slurm.states import End
 
 
@@ -58,7 +58,8 @@ class Journal:
 
     Attributes
     ----------
-    tries : how often each job was tried again, by the end that it answered
+    tries : how often each job was tried again, by the end that it answered; of an end that a person can
+        remedy also the one after which it was not
     limits : what each job was allowed when it was submitted last
     """
 
@@ -173,7 +174,7 @@ class Journal:
         before = self.verdicts.get(name)
         if before is None or before.end is not End.DONE:  # a second copy's end takes nothing back
             self.verdicts[name] = Verdict(end, action, line["note"])
-        if action is Action.RETRY:
+        if action is Action.RETRY or (action is Action.FINAL and line.get("token") and remedied(end)):
             self.tries[name][end] += 1
         if end is End.NODE_FAIL and line.get("node"):
             self.bad_nodes.add(line["node"])

@@ -65,12 +65,17 @@ def decide(end: End, tries: Mapping[End, int], advanced: bool, max_retries: int)
     return Action.RETRY if useful and tries.get(end, 0) < rule.tries(max_retries) else Action.FINAL
 
 
+def remedied(end: End) -> bool:
+    """Whether a person can change what led to an end; it stays counted until they do."""
+    return bool(RULES.get(end, Rule(0)).remedy)
+
+
 def used_up(tries: Mapping[End, int], max_retries: int) -> End | None:
-    """Find the end that a job met as often as it may, so that starting it once more needs a change."""
-    limited = (end for end, rule in RULES.items() if rule.remedy and tries.get(end, 0) > 0)
-    return next((end for end in limited if tries[end] >= RULES[end].tries(max_retries)), None)
+    """Find the end that a job met once more than it may, so that starting it again needs a change."""
+    limited = filter(remedied, RULES)
+    return next((end for end in limited if tries.get(end, 0) > RULES[end].tries(max_retries)), None)
 
 
 def kept_when_asked_again(changed: Collection[End]) -> frozenset[End]:
     """Ends that stay counted when a person starts the same job again, unless its limits changed."""
-    return frozenset(end for end, rule in RULES.items() if rule.remedy) - frozenset(changed)
+    return frozenset(filter(remedied, RULES)) - frozenset(changed)

@@ -87,6 +87,10 @@ def test_a_pack_that_has_used_up_its_tries_is_not_submitted_again_by_the_same_co
     assert "pack p000 broke off: " in done.stdout
     assert "memory ran out: raise cluster.memory" in done.stdout
     assert len(journal(bench).submissions) == 1
+    again = bench.perfsweep(*bench.sweep(*options))
+    assert again.returncode == 1, again.stdout
+    assert "it is not submitted again: raise cluster.memory, or ask for it with retry=" in again.stdout
+    assert len(journal(bench).submissions) == 1
 
 
 def test_a_set_up_line_that_fails_ends_the_pack_and_is_named(bench: Bench) -> None:

@@ -14,7 +14,7 @@ from slurm.client import Sighting, indices, out_of_reach, parse_accounting, pars
 from slurm.element_records import read_records
 from slurm.journal import Journal, Verdict
 from slurm.judge import ElementRecords, ExitRecord, Missing, Patience, Silence, judge
-from slurm.retry import RULES, Action, decide
+from slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
 from slurm.states import LIVE, TERMINAL, End, remedy
 
 PATIENCE = Patience(file_s=30, heartbeat_s=10)
@@ -250,6 +250,23 @@ def test_tries_for_memory_and_time_survive_that_a_person_asks_again(tmp_path: Pa
     assert Journal(tmp_path / "submissions.jsonl").tries["p000"] == {End.OOM: 1}
     journal.forgive("p000")
     assert not Journal(tmp_path / "submissions.jsonl").tries["p000"]
+
+
+@pytest.mark.parametrize("advanced", [False, True])
+def test_starting_the_same_command_again_gives_no_more_tries_until_a_limit_changes(
+    tmp_path: Path, advanced: bool
+) -> None:
+    journal = Journal(tmp_path / "submissions.jsonl")
+    for _ in range(50):  # each time as a new command
+        journal = Journal(journal.file)
+        journal.forgive("p000", kept_when_asked_again(()))
+        if used_up(journal.tries["p000"], 3):
+            break
+        action = decide(End.OOM, journal.tries["p000"], advanced, 3)
+        journal.ended(journal.submitting(["p000"], None), 0, Verdict(End.OOM, action, "why"))
+    assert len(journal.submissions) == 1 + RULES[End.OOM].tries(3)
+    journal.forgive("p000", kept_when_asked_again({End.OOM}))  # with more memory
+    assert used_up(journal.tries["p000"], 3) is None
 
 
 def test_two_commands_read_what_the_other_wrote(tmp_path: Path) -> None:

@@ -62,7 +62,9 @@ def attention_speedup(
     dtype = torch.bfloat16 if half or levels["amp"] != "off" else shape.dtype
     length = layouts[0].prefix + config.sizes.answer_tokens
     return {
-        "attention_speedup": kernel_speedup(attend, model_shapes(config)[0], shape.micro, length, device, dtype)
+        "attention_speedup": kernel_speedup(
+            attend, model_shapes(config)[0], shape.micro, length, device, dtype
+        )
     }
 
 
