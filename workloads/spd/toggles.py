@@ -48,12 +48,12 @@ def _shared_sources(config: SpdConfig, levels: Levels) -> str | None:
     return None
 
 
-def _partial_batch(config: SpdConfig, levels: Levels) -> str | None:
-    return (
-        None
-        if config.drop_last
-        else "a graph has one batch size, and workload.drop_last=false keeps a partial last batch"
-    )
+def _not_one_graph(config: SpdConfig, levels: Levels) -> str | None:
+    if not config.drop_last:
+        return "a graph has one batch size, and workload.drop_last=false keeps a partial last batch"
+    if levels["amp"] == "fp16" and levels["optimizer"] != "fused":
+        return "the host reads whether scaled gradients overflowed, unless optimizer=fused does on the device"
+    return None
 
 
 def _unless_frozen(config: SpdConfig, levels: Levels) -> Parity | None:
@@ -303,7 +303,7 @@ TOGGLES = (
         _on(
             requires={"metrics": ("deferred",), "mask_checks": ("async_assert", "off")},
             conflicts={"pgd_steps": ("schedule", "every_k", "persistent")},
-            refused=_partial_batch,
+            refused=_not_one_graph,
             loosened=_unless_frozen,
             unsupported=shared.needs_graphs,
             witness="graph_replays",

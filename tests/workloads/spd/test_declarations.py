@@ -53,6 +53,20 @@ def test_on_a_gpu_only_what_is_written_for_hosts_is_unsupported() -> None:
     assert found == {("routed_rows", "gathered"), ("gradients", "native")}
 
 
+@pytest.mark.parametrize("optimizer", ["default", "fused"])
+def test_a_graph_of_scaled_gradients_needs_an_update_that_the_host_does_not_read(optimizer: str) -> None:
+    from workloads.errors import ConfigError
+
+    graph = {"cuda_graph": "on", "metrics": "deferred", "mask_checks": "off"}
+    half = {"amp": "fp16", "pgd_inner": "detached", "optimizer": optimizer}
+    space = Space(Spd.toggles, SpdConfig(drop_last=True), GPU)
+    if optimizer == "fused":
+        assert space.legal({**graph, **half})
+    else:
+        with pytest.raises(ConfigError, match="cuda_graph=on.*unless optimizer=fused"):
+            space.legal({**graph, **half})
+
+
 def test_the_quick_start_is_refused_with_the_reason() -> None:
     from workloads.errors import ConfigError
 

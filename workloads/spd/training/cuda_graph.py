@@ -63,6 +63,7 @@ class Replay:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self._training.parts.objective.reconstruction.draws.generator)
         self._training.parts.updates.zero()  # gradients of the capture must come from the graph's own memory
-        with torch.cuda.graph(graph, stream=self._stream):
+        # A loader's thread may pin memory meanwhile, which is none of the capture's business.
+        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
             self._found = self._training.advance(self._batch, NullClock())
         self._graph = graph

@@ -90,6 +90,9 @@ class Updates:
     def load(self, state: Mapping[str, Any]) -> None:
         """Take the state of a checkpoint."""
         self.optimizer.load_state_dict(state["optimizer"])
+        if self._lr is not None:  # the groups have got a rate of their own, which no schedule fills
+            for group in self.optimizer.param_groups:
+                group["lr"] = self._lr
         self.scaler.load_state_dict(state["scaler"])
 
 
