@@ -78,15 +78,7 @@ class Builder:
             return None
         torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT  # type: ignore[attr-defined]
         options: dict[str, Any] = {"mode": "reduce-overhead"} if mode == "reduce_overhead" else {}
-        compiled = torch.compile(run_layer, dynamic=False, **options)
-        if mode == "block":
-            return compiled
-
-        def replayed(*arguments: Any) -> Any:
-            self.counts["graph_captures"] += 1
-            return compiled(*arguments)
-
-        return replayed
+        return torch.compile(run_layer, dynamic=False, **options)
 
     def trainables(self, shapes: list[LMConfig], seed: int) -> tuple[LatentEncoder, list[Trained]]:
         """The encoder and what each model has of its own, drawn on the host: equal values on every device."""

@@ -31,7 +31,6 @@ COUNTED = (
     "unwaited_copies",
     "prefetched_batches",
     "examples",
-    "graph_captures",
     "cache_releases",
     "devices_used",
     "ranks",

@@ -339,7 +339,7 @@ TOGGLES = (
     shared.compile(
         *("block", "reduce_overhead"),
         every={"parity": Parity.TOLERANCE, "bounds": COMPILED},
-        each={"reduce_overhead": {"unsupported": shared.needs_graphs, "witness": "graph_captures"}},
+        each={"reduce_overhead": {"unsupported": shared.needs_graphs, "witness": "cudagraph_recordings"}},
     ),
     shared.empty_cache(every={"witness": "cache_releases"}, source="Memory 4"),
     Toggle(
