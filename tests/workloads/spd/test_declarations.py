@@ -63,7 +63,7 @@ def test_a_graph_of_scaled_gradients_needs_an_update_that_the_host_does_not_read
     if optimizer == "fused":
         assert space.legal({**graph, **half})
     else:
-        with pytest.raises(ConfigError, match="cuda_graph=on.*unless optimizer=fused"):
+        with pytest.raises(ConfigError, match=r"cuda_graph=on.*unless optimizer=fused"):
             space.legal({**graph, **half})
 
 
