@@ -77,7 +77,7 @@ test-workloads: $(READY)
 	$(PYTEST) -m "workloads and not slow" $(ARGS)
 
 test-slow: $(READY) slurm-if-root browser-if-root
-	$(PYTEST) -m slow $(ARGS)
+	$(PYTEST) -n 3 -m slow $(ARGS)  # many of them wait for Slurm or a browser
 
 slurm-install:
 	@test "$$(id -u)" = 0 || { echo "slurm-install needs root: sudo make slurm-install"; exit 1; }

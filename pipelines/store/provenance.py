@@ -88,7 +88,10 @@ def read_provenance(config_file: Path, environments: Sequence[Mapping[str, Any]]
 
 def _machine(environment: Mapping[str, Any]) -> str:
     gpus = ", ".join(str(gpu.get("name", "unknown")) for gpu in environment.get("gpus", [])) or "none"
-    return f"{environment.get('cpu_model', 'unknown')}, {environment.get('cores', '?')} cores; GPU: {gpus}"
+    cores = environment.get("cores", "?")
+    features = ", ".join(environment.get("cpu_features", []))  # of one name there are some with and without
+    processor = f"{environment.get('cpu_model', 'unknown')}{f' ({features})' if features else ''}"
+    return f"{processor}, {cores} core{'' if cores == 1 else 's'}; GPU: {gpus}"
 
 
 def _differing(environments: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

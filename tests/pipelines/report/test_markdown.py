@@ -34,7 +34,8 @@ def written(folder, **more) -> str:
     comparison = Comparison(
         "demo", "pair", 0.01, Reference("naive", 1500.0, 6), (RESULT,), (), ("a note",), **more
     )
-    environment = {"cpu_model": "Fast One", "cores": 2, "gpus": [], "load": [1.0]}
+    features = {"cpu_features": ["avx2", "amx_bf16"]}
+    environment = {"cpu_model": "Fast One", "cores": 2, "gpus": [], "load": [1.0], **features}
     found = read_provenance(
         folder.config_file, [environment, {**environment, "load": [2.0], "torch_threads": 2}]
     )
@@ -66,6 +67,6 @@ def test_command_commit_versions_and_machine_stand_below(tmp_path):
     assert "`perfsweep sweep x=1`" in text
     assert "abc with uncommitted changes" in text
     assert "Python 3.11, torch 2.13" in text
-    assert "Fast One, 2 cores; GPU: none" in text
+    assert "Fast One (avx2, amx_bf16), 2 cores; GPU: none" in text
     assert "not the same in all trials: torch_threads: None; 2" in text
     assert "load" not in text
