@@ -71,9 +71,7 @@ class SlurmExecutor(Executor):
         journal = Journal(context.folder / JOURNAL)
         files = context.folder / SUBMISSIONS
         submitter = Submitter(site, files, context.name, context.code, client, journal, time.time)
-        follower = cls(site, submitter, client, journal, context.advanced, context.say)
-        follower._forgiven = context.forgiven
-        return follower
+        return cls(site, submitter, client, journal, context.advanced, context.say, forgiven=context.forgiven)
 
     @classmethod
     def refusal(cls, site: SiteProfile, environ: Mapping[str, str]) -> Refusal | None:

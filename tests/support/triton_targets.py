@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -66,8 +67,11 @@ def _assembler(ptx: str, architecture: int) -> str:
     return done.stderr
 
 
-def interpreted(code: str, *folders: Path) -> None:
-    """Run code in a process whose kernels are interpreted, with `folders` of tests to import from."""
+def interpreted(code: str, *folders: Path) -> Any:
+    """Run code in a process whose kernels are interpreted; what it prints last, read as JSON.
+
+    `folders` are those of tests to import from.
+    """
     found = os.environ.get("PYTHONPATH", "")
     path = os.pathsep.join(map(str, (ROOT, ROOT / "tests" / "support", *folders, *filter(None, [found]))))
     done = subprocess.run(
@@ -79,3 +83,4 @@ def interpreted(code: str, *folders: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])

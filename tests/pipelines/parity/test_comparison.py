@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from evidences import tensor_evidence
 
 from pipelines.parity.comparison import ParityVerdict, digest, judge, loosest
 from pipelines.parity.distances import Distance, distance
@@ -24,10 +25,6 @@ IDENTICAL, WITHIN, DIFFERENT, UNCHECKED = (
 
 
 ROWS, WIDTH = 1003, 8  # 1003 is no multiple of any slab below
-
-
-def tensor_evidence(**tensors: object) -> Evidence:
-    return Evidence({name: np.asarray(tensor) for name, tensor in tensors.items()})
 
 
 def verdict(
@@ -262,127 +259,6 @@ def test_the_worst_entry_of_a_matrix_is_located() -> None:
     arm[2, 3] = 2
     result = judge(tensor_evidence(x=reference), tensor_evidence(x=arm), [Check("x")], EXACT, {})
     assert result.worst and result.worst.where == "worst at [2, 3]"
-
-
-def test_a_pattern_checks_every_tensor_it_matches() -> None:
-    reference = Evidence({"grad/a": np.ones(3), "grad/b": np.ones(3), "other": np.ones(3)})
-    arm = Evidence({"grad/a": np.ones(3), "grad/b": np.full(3, 1.5), "other": np.ones(3)})
-    result = judge(reference, arm, [Check("grad/*")], EXACT, {})
-    assert [(d.check, d.ok) for d in result.deviations] == [("grad/a", True), ("grad/b", False)]
-
-
-def test_a_plain_name_matches_itself_only() -> None:
-    reference, arm = (
-        tensor_evidence(loss=[1.0], loss_scale=[1.0]),
-        tensor_evidence(loss=[1.0], loss_scale=[2.0]),
-    )
-    assert [d.check for d in judge(reference, arm, [Check("loss")], EXACT, {}).deviations] == ["loss"]
-
-
-def test_a_tensor_that_only_one_arm_has_fails_a_pattern() -> None:
-    result = judge(
-        Evidence({"grad/a": np.ones(3), "grad/b": np.ones(3)}),
-        Evidence({"grad/a": np.ones(3)}),
-        [Check("grad/*")],
-        EXACT,
-        {},
-    )
-    assert result.verdict is DIFFERENT and "grad/b: missing in the arm" in result.reason
-
-
-def test_excused_entries_do_not_count_and_their_number_is_reported() -> None:
-    reference = tensor_evidence(rank=[1, 2, 3, 4], unsure=[False, True, False, False])
-    arm = tensor_evidence(rank=[1, 9, 3, 9], unsure=[False, False, False, True])
-    result = judge(reference, arm, [Check("rank", excused="unsure")], EXACT, {})
-    assert result.verdict is WITHIN  # an entry unsure on either side is excused
-    assert result.deviations[0].excused == 2
-
-
-def test_an_entry_outside_the_mask_is_not_excused() -> None:
-    reference = tensor_evidence(rank=[1, 2, 3], unsure=[False, True, False])
-    arm = tensor_evidence(rank=[9, 2, 3], unsure=[False, True, False])
-    assert judge(reference, arm, [Check("rank", excused="unsure")], EXACT, {}).verdict is DIFFERENT
-
-
-def test_a_mask_over_rows_excuses_whole_rows() -> None:
-    reference = tensor_evidence(x=np.ones((3, 2)), unsure=[False, True, False])
-    arm = tensor_evidence(x=[[1.0, 1.0], [7.0, 7.0], [1.0, 1.0]], unsure=[False, True, False])
-    result = judge(reference, arm, [Check("x", excused="unsure")], EXACT, {})
-    assert (result.verdict, result.deviations[0].excused) == (WITHIN, 2)
-
-
-@pytest.mark.parametrize(
-    ("mask", "words"),
-    [
-        ({"unsure": [True, True, True]}, "all 3 entries are excused"),
-        ({"unsure": [True, False]}, "does not fit"),
-        ({"unsure": [1, 0, 0]}, "does not fit"),
-        ({}, "neither arm has the mask unsure"),
-    ],
-)
-def test_an_excuse_that_cannot_be_meant_is_different(mask: dict, words: str) -> None:
-    evidence = tensor_evidence(x=[1.0, 2.0, 3.0], **mask)
-    result = judge(evidence, evidence, [Check("x", excused="unsure")], EXACT, {})
-    assert result.verdict is DIFFERENT and words in result.reason
-
-
-ORACLE = Check("excess", Comparator.AT_MOST, 1e-5, against="oracle")
-
-
-@pytest.mark.parametrize(
-    ("excess", "expected"), [([0.0, 9e-6], WITHIN), ([0.0, 2e-5], DIFFERENT), ([0.0, math.nan], DIFFERENT)]
-)
-def test_an_oracle_judges_the_largest_entry_of_the_arms_own_evidence(
-    excess: list[float], expected: ParityVerdict
-) -> None:
-    assert judge(None, tensor_evidence(excess=excess), [ORACLE], EXACT, {}).verdict is expected
-
-
-def test_an_oracle_without_a_bound_allows_nothing() -> None:
-    check = Check("excess", Comparator.AT_MOST, against="oracle")
-    assert judge(None, tensor_evidence(excess=[1e-9]), [check], TOLERANCE, {}).verdict is DIFFERENT
-    assert judge(None, tensor_evidence(excess=[0.0]), [check], TOLERANCE, {}).verdict is WITHIN
-
-
-def test_missing_oracle_evidence_is_different() -> None:
-    assert judge(None, Evidence(), [ORACLE], EXACT, {}).verdict is DIFFERENT
-
-
-def oracle_evidence(excess: float, x: float) -> Evidence:
-    return Evidence({"x": np.array([x])}, {"excess": excess})
-
-
-@pytest.mark.parametrize(
-    ("reference", "arm", "expected", "words"),
-    [
-        # (excess over the oracle's optimum, x): the oracle allows an excess of 1e-5.
-        ((1e-3, 1.0), (1e-6, 1.5), WITHIN, "meets every oracle"),
-        ((1e-3, 1.0), (1e-3, 1.0), IDENTICAL, "the reference itself fails an oracle"),
-        ((1e-3, 1.0), (1e-3, 1.0 + 1e-14), WITHIN, "the reference itself fails an oracle"),
-        ((1e-3, 1.0), (1e-3, 1.5), DIFFERENT, "departs from the reference"),
-        ((1e-6, 1.0), (1e-3, 1.0), DIFFERENT, "fails its oracle"),
-        ((1e-6, 1.0), (1e-6, 1.5), DIFFERENT, "departs from the reference"),
-        ((1e-3, 1.0), (math.nan, 1.0), DIFFERENT, "fails its oracle"),
-    ],
-)
-def test_an_arm_may_leave_a_reference_that_fails_the_oracle_only_by_meeting_it(
-    reference: tuple[float, float], arm: tuple[float, float], expected: ParityVerdict, words: str
-) -> None:
-    result = judge(oracle_evidence(*reference), oracle_evidence(*arm), [Check("x"), ORACLE], EXACT, {})
-    assert result.verdict is expected
-    assert words in result.reason
-
-
-def test_a_broken_arm_is_not_saved_by_a_reference_that_fails_the_oracle() -> None:
-    result = judge(
-        oracle_evidence(1e-3, 1.0), oracle_evidence(1e-6, math.nan), [Check("x"), ORACLE], EXACT, {}
-    )
-    assert result.verdict is DIFFERENT
-
-
-def test_without_a_reference_nothing_but_oracles_is_judged() -> None:
-    result = judge(None, oracle_evidence(0.0, 1.0), [Check("x"), ORACLE], EXACT, {})
-    assert (result.verdict, result.reason) == (UNCHECKED, "no evidence to compare for x")
 
 
 @pytest.mark.parametrize("arm", [None, Evidence()])
