@@ -94,7 +94,8 @@ def _missing_references(manifest: Manifest, used: pl.DataFrame) -> list[str]:
 def _left_out(manifest: Manifest, progress: Progress) -> list[str]:
     """What was measured and does not count, and why."""
     repeated = sum(len(progress.repeated(pack)) for pack in manifest.packs)
-    lines = [f"{repeated} rounds were disturbed and measured again; the disturbed attempts do not count"]
+    rounds = "1 round was" if repeated == 1 else f"{repeated} rounds were"
+    lines = [f"{rounds} disturbed and measured again; the disturbed attempts do not count"]
     return (lines if repeated else []) + [
         f"{count} records of {why} are left out" for why, count in progress.left_out.items()
     ]

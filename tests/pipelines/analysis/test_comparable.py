@@ -96,7 +96,7 @@ def test_a_disturbed_round_that_was_repeated_is_said_and_its_repeat_counts(sweep
             measured(folder, manifest, arm, 2, attempt=attempt, disturbed=disturbed, region_ns=7000 + attempt)
     trials = collect.collect(folder, manifest)
     assert (
-        "1 rounds were disturbed and measured again; the disturbed attempts do not count"
+        "1 round was disturbed and measured again; the disturbed attempts do not count"
         in compared(folder, manifest).notes
     )
     used = trials.filter(trials["used"])
