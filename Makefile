@@ -21,7 +21,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep tune run profile compare picture test test-workloads test-slow lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
+.PHONY: help setup sweep tune run profile compare picture gpu-check test test-workloads test-slow lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
 
 help:
 	@echo "make setup      create $(VENV) with the tested versions"
@@ -31,6 +31,7 @@ help:
 	@echo "make profile    where the time of one arm goes: WORKLOAD=digits ARGS=\"toggles.amp=bf16 profile.tool=torch\""
 	@echo "make compare    tables and reports of what is measured: WORKLOAD=digits SWEEP=$(SWEEP)"
 	@echo "make picture    docs/digits-demo.png from a measured sweep's report, by Chromium: WORKLOAD=digits SWEEP=$(SWEEP)"
+	@echo "make gpu-check  ten minutes on a GPU: is it what perfsweep takes it for? CLUSTER=$(CLUSTER) submits it there"
 	@echo "make test       the quick tests, within one budget of processor time; it prints what was spent"
 	@echo "make test-workloads  every level of every workload: parity, witnesses, compiling"
 	@echo "make test-slow  the long tests"
@@ -69,6 +70,9 @@ compare: $(READY)
 picture: $(READY)
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1100,700 \
 	    --screenshot=docs/$(or $(WORKLOAD),digits)-$(SWEEP).png file://$(CURDIR)/runs/$(or $(WORKLOAD),digits)-$(SWEEP)/report.html
+
+gpu-check: $(READY)
+	$(BIN)/perfsweep doctor gpu=true cluster=$(CLUSTER) $(ARGS)
 
 test: $(READY) slurm-if-root browser-if-root
 	$(PYTEST) -m "not slow and not workloads" $(ARGS)

@@ -36,6 +36,7 @@ def __getattr__(name: str) -> Any:
     """Import the Python interface when one of its names is first used."""
     if name not in __all__:
         raise AttributeError(f"perfsweep has no {name}; it has: {', '.join(__all__)}")
+    import_module("perfsweep.neighbours").refuse_shadows()
     return getattr(import_module(_INTERFACE), _OTHER_NAMES.get(name, name))
 
 

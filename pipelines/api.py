@@ -24,21 +24,23 @@ from pipelines.config.declared import declared_by
 from pipelines.config.overrides import as_overrides
 from pipelines.config.tracking import contradictions, from_shell
 from pipelines.config.types import SweepCommand
-from pipelines.execution import executor_choice, launch, notebook_progress, progress_display
+from pipelines.execution import arm_resources, executor_choice, launch, notebook_progress, progress_display
 from pipelines.execution.notebook_progress import Display
 from pipelines.parity.timed import TimedNumbers
 from pipelines.plan import plan as planning
-from pipelines.plan import power
+from pipelines.plan import power, witnesses
 from pipelines.publish import publish as publishing
 from pipelines.report import html, markdown
 from pipelines.report.notebook import Comparison, Report
-from pipelines.store import kept
+from pipelines.store import kept, locks
 from pipelines.store import progress as stored
 from pipelines.store import provenance as origin
 from pipelines.store.progress import Progress
 from pipelines.store.provenance import Provenance
 from pipelines.store.records import Event, Manifest, Outcome, SweepFolder, opened
 from pipelines.trial import environment
+from pipelines.versions.notices import notices as version_notices
+from slurm import executors
 from workloads.api import Device
 from workloads.errors import PerfsweepError
 
@@ -213,10 +215,20 @@ def plan(command: SweepCommand, config_text: str) -> Planned:
     place = executor_choice.choose(cluster, dry_run=command.dry_run)
     crowded = executor_choice.crowded(cluster, command.measure.threads) if place.remote else None
     cluster.executor = place.executor
-    device = executor_choice.planning_device(cluster, place, environment.device_facts())
-    notices = (place.line, crowded, *prepare_tracking(command))
+    here = environment.device_facts()
+    if here.type == "cuda" and not place.remote:
+        environment.refuse_old_driver()  # of other machines their packs say it
+    device = executor_choice.planning_device(cluster, place, here)
+    warnings = executors.find(place.executor).warnings(cluster)
     manifest = planning.make_plan(command, device)
+    notices = [place.line, crowded, *warnings, *version_notices(manifest.sweep.versions)]
+    notices += prepare_tracking(command)
+    if place.remote and cluster.network is False and command.tracking.mode == "online":
+        notices.append("cluster.network=false: nodes do not reach W&B; choose tracking=offline")
+    notices += arm_resources.unused(cluster, manifest)
     power.refuse_undecidable(manifest)
+    cls, _ = planning.load_workload(command.workload)
+    witnesses.refuse_unknown(cls, cls.toggles_named(manifest.arms[0].levels))
     sweep = Sweep(SweepFolder(Path(command.runs) / manifest.sweep.name), manifest)
     return Planned(sweep, command, config_text, place, device, tuple(filter(None, notices)))
 
@@ -235,7 +247,7 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
     """
     watch = watch or Watch()
     folder, manifest, command = planned.sweep.folder, planned.sweep.manifest, planned.command
-    with launch.locked(folder):
+    with locks.locked(folder):
         launch.refuse_second_place(folder, planned.place.executor)
         launch.refuse_other_plan(folder, manifest)
         launch.prepare(folder, manifest, planned.config_text)

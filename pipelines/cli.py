@@ -8,6 +8,8 @@ attention, 130 interrupted or detached.
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 
@@ -32,18 +34,39 @@ def _run(name: str, words: list[str]) -> int:
     """Run a command; what goes wrong becomes one sentence on stderr."""
     try:
         with COMMANDS.make_context("perfsweep", words) as context:
-            return COMMANDS.invoke(context)
+            status = COMMANDS.invoke(context)
+        sys.stdout.flush()  # or a full disk behind `> file` would show after the end only
+        return status
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.UsageError as error:
         return _complain(f"{name}: {error.format_message()} See {name} --help.", MISTAKE)
     except (PerfsweepError, SlurmError) as error:
         return _complain(f"{name}: {error}", MISTAKE)
-    except OSError as error:  # a full or read-only disk, mostly: what is measured stays where it is
-        where = f"{error.filename}: " if error.filename else ""
-        return _complain(f"{name}: {where}{error.strerror or error}; nothing measured is lost", SOME_FAILED)
+    except BrokenPipeError:
+        return _nobody_reads()
+    except OSError as error:
+        return _complain(f"{name}: {_of_the_system(error)}", SOME_FAILED)
     except KeyboardInterrupt:
         return _complain(f"{name}: interrupted", INTERRUPTED)
+
+
+def _of_the_system(error: OSError) -> str:
+    """A full or read-only disk, mostly: what is measured stays where it is."""
+    where = f"{error.filename}: " if error.filename else ""
+    remedy = {
+        errno.ENOSPC: "the disk is full; free some space, or write elsewhere with runs=PATH or TMPDIR",
+        errno.EDQUOT: "your quota is used up; free some space, or write elsewhere with runs=PATH or TMPDIR",
+        errno.EFBIG: "a file may not grow further (ulimit -f); raise the limit",
+        errno.EROFS: "nothing can be written there; write elsewhere with runs=PATH",
+    }.get(error.errno or 0, error.strerror or str(error))
+    return f"{where}{remedy}; nothing measured is lost"
+
+
+def _nobody_reads() -> int:
+    """End quietly where the reader of a pipe has gone, as of ``perfsweep list | head -1``."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return SOME_FAILED
 
 
 def _complain(sentence: str, status: int) -> int:

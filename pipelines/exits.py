@@ -12,4 +12,7 @@ MISTAKE = 2
 ATTENTION = 3
 """Nothing more will happen by itself: a job is held, or cannot start."""
 
+UNDECIDED = 4
+"""What was measured does not answer the question."""
+
 INTERRUPTED = 130

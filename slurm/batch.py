@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from slurm.client import SlurmClient
+from slurm.element import REQUEUE_ME
 from slurm.errors import ClusterError
 from slurm.judge import SETUP_SIGN
-from slurm.site import Shape, SiteProfile, exported, option_name
+from slurm.site import SCRATCH, Shape, SiteProfile, exported, sbatch_option
 
 SETUP_FAILED = 78
 """Exit status of a batch script of which a set-up line failed (EX_CONFIG)."""
@@ -115,7 +116,7 @@ def parameters(
     """
     options = site.options(shape)
     typed = {key: value for key, value in options.items() if key in _TYPED_BY_SUBMITIT}
-    typed |= {"nodes": 1, "ntasks_per_node": 1, "cpus_per_task": shape.cpus}
+    typed |= {"nodes": shape.nodes, "ntasks_per_node": 1, "cpus_per_task": shape.cpus}
     further = {
         k: v
         for k, v in options.items()
@@ -126,9 +127,7 @@ def parameters(
     further["requeue" if site.requeue else "no-requeue"] = True
     if site.kill_invalid_dep:
         further["kill-on-invalid-dep"] = "yes"
-    for text in site.sbatch:
-        given = text.strip().partition("=")
-        further[option_name(text)] = given[2].strip("'\"") if given[1] else True
+    further |= dict(map(sbatch_option, site.sbatch))
     return {
         **typed,
         "job_name": name,
@@ -137,11 +136,16 @@ def parameters(
         "array_parallelism": site.array_parallelism,
         "stderr_to_stdout": True,
         "setup": _setup(site, shape, environ, env_file),
-        "teardown": list(site.teardown) or None,
+        "teardown": _teardown(site) or None,
         "additional_parameters": further,
         "use_srun": site.srun,
-        "srun_args": ["--export=ALL", *site.srun_args],
+        "srun_args": ["--export=ALL", *_first_node(shape), *site.srun_args],
     }
+
+
+def _first_node(shape: Shape) -> list[str]:
+    """Of several nodes the first one runs the pack, which starts what the others do."""
+    return ["--nodes=1", "--ntasks=1", "--relative=0"] if shape.nodes > 1 else []
 
 
 def command(site: SiteProfile, interpreter: str, element: Path, jobs_file: Path) -> str:
@@ -169,24 +173,47 @@ def _setup(site: SiteProfile, shape: Shape, environ: Mapping[str, str], env_file
         )
     if site.env_set:
         lines.append(f". {shlex.quote(str(env_file))}  # cluster.env_set")
-    if not site.setup:
+    must = [(f"line {number}", text) for number, text in enumerate(site.setup, 1)]
+    if site.scratch:
+        own = f'export {SCRATCH}="{site.scratch}/perfsweep-$SLURM_JOB_ID" && mkdir -p -- "${SCRATCH}"'
+        own += f' && export TMPDIR="${SCRATCH}"'
+        must.append(("for cluster.scratch", own))
+    if not must:
         return lines
-    checked = (line for number, text in enumerate(site.setup, 1) for line in _checked(number, text))
-    return [*lines, _STOP, *checked]
+    return [*lines, _STOP, *(line for what, text in must for line in _checked(what, text))]
+
+
+def rehearsal(setup: Sequence[str]) -> str:
+    """A script of set-up lines alone, each checked as in a batch script."""
+    lines = (line for number, text in enumerate(setup, 1) for line in _checked(f"line {number}", text))
+    return "\n".join([_STOP, *lines])
+
+
+def _teardown(site: SiteProfile) -> list[str]:
+    """Lines after the pack, which keep the job's status."""
+    lines = list(site.teardown)
+    if site.scratch and site.srun:
+        lines.append(f'rm -rf -- "${SCRATCH}"')
+    if site.python and site.requeue and site.srun:
+        asked = f"[ $perfsweep_status -eq {REQUEUE_ME} ]"
+        lines.append(f'{asked} && scontrol requeue "$SLURM_JOB_ID"  # a container may not have scontrol')
+    if lines == site.teardown:
+        return lines
+    return ["perfsweep_status=$?", *lines, "exit $perfsweep_status"]
 
 
 _STOP = f"""perfsweep_check() {{
     local status=$?
     [ $status -eq 0 ] && return
-    echo "{SETUP_SIGN} line $1 ended with status $status: $2" >&2
+    echo "{SETUP_SIGN} $1 ended with status $status: $2" >&2
     exit {SETUP_FAILED}
 }}"""
 
 
-def _checked(number: int, text: str) -> Iterator[str]:
+def _checked(what: str, text: str) -> Iterator[str]:
     """A set-up line, and what ends the job where it fails: what it was to bring is missing then."""
     yield text
-    yield f"perfsweep_check {number} {shlex.quote(' '.join(text.split()))}"
+    yield f"perfsweep_check {shlex.quote(what)} {shlex.quote(' '.join(text.split()))}"
 
 
 def environment(site: SiteProfile) -> str:

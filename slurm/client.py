@@ -15,8 +15,10 @@ from slurm.errors import ClusterError
 TIMEOUT_S = 20.0
 """A client gives up on an unreachable controller after about nine seconds by itself."""
 
-_FIELDS = "%F|%K|%A|%T|%r|%N|%k|%j"
+_FIELDS = "%F|%K|%A|%T|%r|%N|%k|%j|%S"
 _SACCT_FIELDS = "JobID,JobIDRaw,State,ExitCode,NodeList,Comment,JobName"
+
+_START = re.compile(r"N/A|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 _INHERITED = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SALLOC_", "SRUN_")
 
@@ -31,7 +33,10 @@ class Refused(ClusterError):
 
 @dataclass(frozen=True)
 class Sighting:
-    """What Slurm says about one array element; `index` None: about one that the answer does not name."""
+    """What Slurm says about one array element; `index` None: about one that the answer does not name.
+
+    `start` is when it has started or, as far as Slurm knows, will: ``2026-11-23T14:05:00``, or empty.
+    """
 
     array: str
     index: int | None
@@ -41,6 +46,7 @@ class Sighting:
     node: str = ""
     comment: str = ""
     name: str = ""
+    start: str = ""
 
 
 class NoAccounting(ClusterError):
@@ -59,8 +65,13 @@ class SlurmClient:
 
     @property
     def env(self) -> dict[str, str]:
-        """Our environment without what an allocation or a user's defaults would add to a client's options."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(_INHERITED)}
+        """Our environment without what an allocation or a user's defaults would add to a client's options.
+
+        Inside a job also without the folder for temporary files, which may be that job's own.
+        """
+        inside = "SLURM_JOB_ID" in os.environ
+        drop = (*_INHERITED, *(["TMPDIR"] if inside else []))
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(drop)}
         return {**kept, "LC_ALL": "C", **({"SLURM_CONF": self.conf} if self.conf else {})}
 
     def run(self, *command: str) -> str:
@@ -205,11 +216,13 @@ def parse_queue(text: str) -> Iterator[Sighting]:
     for line in text.splitlines():
         parts = line.split("|", 7)
         if len(parts) == 8:
-            array, index, job_id, state, reason, node, comment, name = parts
+            array, index, job_id, state, reason, node, comment, rest = parts
+            name, bar, start = rest.rpartition("|")
+            if not bar or not _START.fullmatch(start):  # no column of an answer to us: a name may hold bars
+                name, start = rest, ""
+            word, start = state.split()[0] if state else "", start.removeprefix("N/A")
             for number in indices(index):
-                yield Sighting(
-                    array, number, job_id, state.split()[0] if state else "", reason, node, comment, name
-                )
+                yield Sighting(array, number, job_id, word, reason, node, comment, name, start)
 
 
 def parse_accounting(text: str) -> Iterator[Sighting]:

@@ -12,7 +12,8 @@ from slurm import batch
 from slurm.client import SlurmClient, Unreachable
 from slurm.errors import ClusterError
 from slurm.journal import Journal
-from slurm.site import Shape, SiteProfile
+from slurm.rehearsal import rehearse
+from slurm.site import Shape, SiteProfile, exported
 from slurm.submitter import Submitter
 
 _LIMITS = (
@@ -68,7 +69,7 @@ def diagnose(site: SiteProfile, conf: str | None) -> Diagnosis:
     """
     client = SlurmClient(conf)
     config = client.config()
-    partitions = tuple(_partitions(client.run("sinfo", "-h", "-o", _PARTITION_FIELDS)))
+    partitions = partitions_of(client)
     accepted, refused = _test_submission(site, client)
     return Diagnosis(
         version=config.get("SLURM_VERSION", "unknown"),
@@ -77,8 +78,45 @@ def diagnose(site: SiteProfile, conf: str | None) -> Diagnosis:
         accounting=_accounting_works(client),
         accepted=accepted,
         refused=refused,
-        warnings=tuple(_warnings(site, config, partitions)),
+        warnings=(*_warnings(site, config, partitions), *rehearse(site, _inherited(site, client))),
     )
+
+
+def _inherited(site: SiteProfile, client: SlurmClient) -> dict[str, str]:
+    """The environment that a batch script starts with."""
+    env = client.env
+    return {name: env[name] for name in exported(site, env)} | dict(site.env_set)
+
+
+def several_gpu_types(site: SiteProfile, partitions: tuple[Partition, ...]) -> str | None:
+    """Warn where nothing says which of several GPU types a pack gets; None where it makes no difference."""
+    if not site.gpus or site.gpu_type or site.constraint or site.nodelist:
+        return None
+    gres = ",".join(p.gres for p in _ours(site, partitions))
+    types = sorted(set(re.findall(r"gpu:([\w.-]+):\d", gres)))
+    if len(types) < 2:
+        return None
+    return (
+        f"the nodes have GPUs of several types ({', '.join(types)}) and cluster.gpu_type is open: packs on"
+        f" different types are not compared with one another; choose one, such as cluster.gpu_type={types[0]}"
+    )
+
+
+def partitions_of(client: SlurmClient) -> tuple[Partition, ...]:
+    """Ask for the partitions of a cluster, a row for each kind and state of nodes.
+
+    Raises
+    ------
+    ClusterError
+        There was no usable answer.
+    """
+    return tuple(_partitions(client.run("sinfo", "-h", "-o", _PARTITION_FIELDS)))
+
+
+def _ours(site: SiteProfile, partitions: tuple[Partition, ...]) -> list[Partition]:
+    """The partitions that jobs of this profile may land in."""
+    names = (site.partition or "").split(",")
+    return [p for p in partitions if p.name in names or (site.partition is None and p.default)]
 
 
 def minutes(limit: str) -> float | None:
@@ -106,7 +144,7 @@ def _test_submission(site: SiteProfile, client: SlurmClient) -> tuple[str, str |
         journal = Journal(Path(folder) / "journal")
         submitter = Submitter(site, Path(folder), "doctor", Path(folder), client, journal, time.time)
         script = Path(folder) / "script.sh"
-        script.write_text(submitter.text(Shape.of(site)))
+        script.write_text(submitter.text(Shape.of_job(site)))
         try:
             client.run("sbatch", "--test-only", str(script))
         except Unreachable:
@@ -136,8 +174,8 @@ def _accounting_works(client: SlurmClient) -> bool:
 
 
 def _warnings(site: SiteProfile, config: dict[str, str], partitions: tuple[Partition, ...]) -> list[str]:
-    ours = [p for p in partitions if p.name == site.partition or (site.partition is None and p.default)]
-    found = []
+    ours = _ours(site, partitions)
+    found = [several] if (several := several_gpu_types(site, partitions)) else []
     limits = [limit for p in ours if (limit := minutes(p.limit)) is not None]
     if limits and site.time_min > min(limits):
         found.append(
@@ -145,9 +183,11 @@ def _warnings(site: SiteProfile, config: dict[str, str], partitions: tuple[Parti
             " may wait for ever"
         )
     if ours and not any(p.up for p in ours):
-        found.append(f"partition {ours[0].name} is down: jobs wait until it comes up")
+        down = ", ".join(dict.fromkeys(p.name for p in ours))
+        found.append(f"partition {down} is down: jobs wait until it comes up")
     if site.gpus and ours and not any("gpu" in p.gres for p in ours):
-        found.append(f"cluster.gpus={site.gpus}, and no node of partition {ours[0].name} has a GPU")
+        where = ", ".join(dict.fromkeys(p.name for p in ours))
+        found.append(f"cluster.gpus={site.gpus}, and no node of partition {where} has a GPU")
     wait_s = int((re.findall(r"\d+", config.get("KillWait", "")) or ["30"])[0])
     if site.gpus and wait_s < 5:
         found.append(f"KillWait is {wait_s} s: a preempted pack may not get to say how it ended")

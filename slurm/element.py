@@ -10,6 +10,7 @@ continues with nobody logged in.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import select
@@ -19,15 +20,22 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+CHANGED = 65
+"""Status of a job whose code is not what was submitted (EX_DATAERR)."""
 
 TRY_AGAIN = 75
 """Status of a job that a signal ended after it had advanced (EX_TEMPFAIL)."""
 
 STUCK = 79
 """Status of a job that a signal ended before it had advanced."""
+
+REQUEUE_ME = 85
+"""Status by which an element without scontrol, in a container, has its batch script queue it again."""
 
 REQUEUE_TIMEOUT_S = 30
 
@@ -56,8 +64,13 @@ class Element:
         for number in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT):
             signal.signal(number, self._forward)
         self._write("start", {"pid": os.getpid()})
+        changed = self._changed()
         with Path(self._log()).open("ab") as log:
             log.write(f"--- start {self.restarts} of job {_job_id()} on {socket.gethostname()}\n".encode())
+            if changed:
+                log.write(f"{changed}\n".encode())
+                self._write("end", {"status": CHANGED, "signals": []})
+                return CHANGED
             log.flush()
             self.child = subprocess.Popen(
                 self._command(), env=self._env(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -69,8 +82,19 @@ class Element:
             self._hear()
         self._write("end", {"status": status, "signals": self.signals})
         if status == TRY_AGAIN and "SIGUSR2" in self.signals:
-            self._requeue()
+            return self._requeue(status)
         return status
+
+    def _changed(self) -> str:
+        """Say that the snapshot of the code is not what it was when the job was submitted; else nothing."""
+        code, digest = Path(self.settings["code"]), self.settings.get("digest")
+        packages = [place for place in code.iterdir() if place.is_dir()] if digest else []
+        if not digest or digest_of(packages) == digest:
+            return ""
+        return (
+            f"{code} is not the code that this job was submitted with: a file below it was changed, added or"
+            " lost; delete that folder and start the same sweep command again"
+        )
 
     def _command(self) -> list[str]:
         return [sys.executable if word == "{python}" else word for word in self.job["command"]]
@@ -123,23 +147,52 @@ class Element:
         try:
             temporary.write_text(json.dumps(facts))
             with contextlib.suppress(FileExistsError):  # the other copy was first
-                os.link(temporary, final)
+                _publish(temporary, final)
         except OSError as error:
             print(f"{final}: {error.strerror}", file=sys.stderr)
         finally:
             temporary.unlink(missing_ok=True)
 
-    def _requeue(self) -> None:
+    def _requeue(self, status: int) -> int:
+        """Queue this job again; the status to end with, which asks the batch script for it if need be."""
         if not self.settings["requeue"] or self.restarts >= self.settings["max_retries"]:
-            return
+            return status
         command = ["scontrol", "requeue", _job_id()]
         try:
             subprocess.run(command, timeout=REQUEUE_TIMEOUT_S, check=True, stdin=subprocess.DEVNULL)
         except (OSError, subprocess.SubprocessError) as error:
             print(
-                f"cannot requeue itself ({error}); whoever follows the sweep submits it again",
+                f"cannot requeue itself ({error}): its batch script does it, or else whoever follows the"
+                " sweep submits it again",
                 file=sys.stderr,
             )
+            return REQUEUE_ME
+        return status
+
+
+def digest_of(packages: Iterable[Path]) -> str:
+    """Digest names and content of all files of these folders: the first 12 hex digits of SHA-256.
+
+    What Python compiles beside them does not count.
+    """
+    found = hashlib.sha256()
+    for package in sorted(packages, key=lambda path: path.name):
+        for file in sorted(path for path in package.rglob("*") if "__pycache__" not in path.parts):
+            if file.is_file():
+                found.update(f"{package.name}/{file.relative_to(package)}\0".encode())
+                found.update(hashlib.sha256(file.read_bytes()).digest())
+    return found.hexdigest()[:12]
+
+
+def _publish(temporary: Path, final: Path) -> None:
+    """Give a file its name unless another has it; FileExistsError says that one has."""
+    try:
+        os.link(temporary, final)
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links here: whoever creates the claim writes, and nobody gives it back
+        final.with_name(f".{final.name}.claim").touch(exist_ok=False)
+        temporary.replace(final)
 
 
 def _job_id() -> str:

@@ -12,9 +12,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from slurm import diagnosis
 from slurm.client import Sighting, SlurmClient, Unreachable
-from slurm.element_records import read_records
+from slurm.element_records import RecordFiles
 from slurm.errors import ClusterError
+from slurm.expectation import expected_start
 from slurm.inquiry import Answer, Inquiry, Key
 from slurm.jobs import Executor, ExecutorContext, Job, JobState, Refusal
 from slurm.journal import Journal, Submission, Verdict
@@ -62,6 +64,7 @@ class SlurmExecutor(Executor):
         self._standings: dict[Key, Standing] = {}
         self._interval_s, self._next_poll = site.poll_min_s, 0.0
         self._deaf = False
+        self._records = RecordFiles(submitter.folder)
         self._observer = Observer(submitter.folder, Patience(site.fs_delay_s, site.heartbeat_s))
 
     @classmethod
@@ -70,13 +73,15 @@ class SlurmExecutor(Executor):
         site, client = context.site, SlurmClient(context.site.slurm_conf)
         journal = Journal(context.folder / JOURNAL)
         files = context.folder / SUBMISSIONS
-        submitter = Submitter(site, files, context.name, context.code, client, journal, time.time)
+        submitter = Submitter(
+            site, files, context.name, context.code, client, journal, time.time, context.digest
+        )
         return cls(site, submitter, client, journal, context.advanced, context.say, forgiven=context.forgiven)
 
     @classmethod
     def refusal(cls, site: SiteProfile, environ: Mapping[str, str]) -> Refusal | None:
-        """Refuse inside a job, without sbatch, and while the controller is silent."""
-        if job := environ.get("SLURM_JOB_ID"):
+        """Refuse inside a job unless asked not to, without sbatch, and while the controller is silent."""
+        if (job := environ.get("SLURM_JOB_ID")) and not site.submit_inside:
             return Refusal(f"inside Slurm job {job}", allocation=True)
         if shutil.which("sbatch") is None:
             return Refusal("Slurm is not installed here", installed=False)
@@ -85,11 +90,25 @@ class SlurmExecutor(Executor):
         return None
 
     @classmethod
+    def warnings(cls, site: SiteProfile) -> list[str]:
+        """Warn where packs may land on GPUs of several types."""
+        try:
+            several = diagnosis.several_gpu_types(site, diagnosis.partitions_of(SlurmClient(site.slurm_conf)))
+        except ClusterError:
+            return []
+        return [several] if several else []
+
+    @classmethod
     def submitted(cls, folder: Path) -> dict[str, bool]:
-        """Read the journal in the sweep's folder."""
+        """Read the journal in the sweep's folder; a job that was asked for again, and waits, is not in it."""
         journal = Journal(folder / JOURNAL)
         alive = journal.open_names()
-        return {name: name in alive for s in journal.submissions.values() for name in s.names}
+        return {
+            name: name in alive
+            for s in journal.submissions.values()
+            for name in s.names
+            if name in alive or name in journal.verdicts
+        }
 
     @classmethod
     def outputs(cls, folder: Path) -> dict[str, list[Path]]:
@@ -121,7 +140,7 @@ class SlurmExecutor(Executor):
     def _start_anew(self, job: Job) -> None:
         """Queue a job that a person asks for, unless it has used up its tries and nothing has changed."""
         before = self.journal.limits.get(job.name, {})
-        limits = self._submitter.limits
+        limits = self._submitter.limits(job.resources)
         changed = {End(end) for end, limit in limits.items() if before.get(end, limit) != limit}
         self.journal.forgive(job.name, kept_when_asked_again(changed | {*self._forgiven}))
         tries = self.journal.tries[job.name]
@@ -149,14 +168,19 @@ class SlurmExecutor(Executor):
     def submit_last(self, job: Job) -> None:
         """Submit a job that starts when everything open has ended, unless one waits already.
 
-        Raises
-        ------
-        ClusterError
-            The site refuses it.
+        A site that refuses it is no reason not to follow the others: that is said, and what to do instead.
         """
-        arrays = [s.array for s in self._submitted() if s.array and job.name not in s.names]
-        if arrays and job.name not in self.journal.open_names():
+        arrays = [s.array for s in self._open() if s.array and job.name not in s.names]
+        if not arrays or job.name in self.journal.open_names():
+            return
+        try:
             self._submitter.collector(job, arrays)
+        except ClusterError as error:
+            reason = (str(error).splitlines() or ["no reason given"])[-1]
+            self._say(
+                f"the last job, {job.name}, is not submitted ({reason}): what it would write is written by"
+                " whoever follows, or by `perfsweep compare`"
+            )
 
     def poll(self) -> dict[str, JobState]:
         """Ask Slurm if it is time, act on what ended, submit what may be; the state of every job.
@@ -168,15 +192,20 @@ class SlurmExecutor(Executor):
         """
         now = self._clock()
         if now >= self._next_poll and self._open():
-            before = dict(self._standings), len(self._open())
+            before = self._progress()
             self._cycle(now)
-            changed = before != (self._standings, len(self._open()))
             self._interval_s = (
-                self._site.poll_min_s if changed else min(self._site.poll_max_s, 1.5 * self._interval_s)
+                min(self._site.poll_max_s, 1.5 * self._interval_s)
+                if before == self._progress()
+                else self._site.poll_min_s
             )
             self._next_poll = self._clock() + self._interval_s
         self._submit_waiting()
         return self.states()
+
+    def _progress(self) -> list[tuple[Key, bool]]:
+        """What makes the next question urgent; Slurm's reasons for waiting change without it."""
+        return [(key, standing.running) for key, standing in self._standings.items() if standing.end is None]
 
     def look(self) -> dict[str, JobState]:
         """State of every job by one look at Slurm that changes nothing: no verdict, no submission."""
@@ -210,7 +239,9 @@ class SlurmExecutor(Executor):
         reasons = Counter(s.reason for s in alive if not s.running and s.reason)
         unsubmitted = len(self._waiting)
         pending = states[JobState.PENDING] - unsubmitted
-        why = f" ({', '.join(reason for reason, _ in reasons.most_common(3))})" if reasons else ""
+        expected = expected_start((s.start for s in alive), time.localtime(self._clock()))
+        why = "; ".join(filter(None, [", ".join(reason for reason, _ in reasons.most_common(3)), expected]))
+        why = f" ({why})" if why else ""
         parts = {
             f"{unsubmitted} not submitted yet": unsubmitted,
             f"{pending} pending{why}": pending,
@@ -264,8 +295,7 @@ class SlurmExecutor(Executor):
 
     def _cycle(self, now: float, act: bool = True) -> None:
         self.journal.refresh()
-        folder = self._submitter.folder
-        own = {s.token: read_records(folder / s.token) for s in self._open()}
+        own = {s.token: self._records.read(s.token) for s in self._open()}
         answer: Answer = {}
         if any(not own[s.token].get(i, _NOTHING).done for s in self._open() for i in s.open):
             answer = self._answer(act)
@@ -326,30 +356,25 @@ class SlurmExecutor(Executor):
         name = submission.names[index]
         end = standing.end
         assert end is not None
-        advanced = end is not End.DONE and self._advanced(name, end)
+        advanced = end in RULES and RULES[end].advancing and self._advanced(name, end)
         action = decide(end, self.journal.tries[name], advanced, self._site.max_retries)
         note = standing.note
         if action is Action.FINAL and end in RULES and RULES[end].remedy:
             note = f"{note}: {RULES[end].remedy}"
-        elsewhere = any(
-            s.names[i] == name
-            for s in self.journal.submissions.values()
-            for i in s.open
-            if s is not submission
-        )
         self.journal.ended(submission, index, Verdict(end, action, note), node)
-        if action is Action.RETRY and name in self._jobs and not elsewhere:
+        if action is Action.RETRY and name in self._jobs and name not in self.journal.open_names():
             self._say(f"{name}: {standing.note}; submitting it again")
             self._waiting.append(self._jobs[name])
 
     def _submit_waiting(self) -> None:
         if not self._waiting:
             return
-        queued = sum(len(s.open) for s in self.journal.submissions.values())
+        queued = sum(len(s.open) for s in self._open())
         try:
             submissions = self._submitter.submit(list(self._waiting), queued)
         except Unreachable as error:
             self._say_deaf(error)
+            self._submitter.back_off()
             return
         for submission in submissions:
             names = set(submission.names)
@@ -373,10 +398,7 @@ class SlurmExecutor(Executor):
         }
 
     def _open(self) -> list[Submission]:
-        return [s for s in self.journal.submissions.values() if s.open]
-
-    def _submitted(self) -> list[Submission]:
-        return [s for s in self._open() if s.array]
+        return self.journal.open_submissions()
 
 
 _NOTHING = ElementRecords({})

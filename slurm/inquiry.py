@@ -89,7 +89,7 @@ class Inquiry:
         return None
 
     def _open(self) -> list[Submission]:
-        return [s for s in self._journal.submissions.values() if s.open]
+        return self._journal.open_submissions()
 
     def _account_for(self, missing: list[Submission], answer: Answer) -> None:
         """Ask sacct for ends, and then the controller for what it still knows."""
@@ -121,14 +121,15 @@ class Inquiry:
 
     def _ask_controller(self, submission: Submission, answer: Answer) -> None:
         try:
-            known = self._by_key(self._client.shown(submission.array))
+            shown = self._client.shown(submission.array)
         except Unreachable:
             return  # no proof, and the next squeue says so
         except ClusterError as error:
             self._say_once(f"scontrol does not say whether job {submission.array} exists ({_first(error)})")
             return
+        known = self._by_key(shown)
         others = any(token == submission.token for token, _ in known)
-        absent = Missing.TAKEN_OUT if others else Missing.FORGOTTEN
+        absent = Missing.TAKEN_OUT if others else Missing.REISSUED if shown else Missing.FORGOTTEN
         for index in _missing(submission, answer):
             key = submission.token, index
             answer[key] = known.get(key, absent)

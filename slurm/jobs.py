@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from slurm.site import SiteProfile
 from slurm.states import End
@@ -37,6 +37,7 @@ class Job:
     """A command to run once, its additional environment, and the file that takes its output.
 
     `ranks` is the largest number of processes it runs side by side, each of which wants a GPU of its own.
+    `resources` are fields of the site profile that are different for this job.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Job:
     log: Path
     env: Mapping[str, str] = field(default_factory=dict)
     ranks: int = 1
+    resources: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class ExecutorContext:
     advanced : told a job's name and how a try of it ended, says whether that try finished more
     say : takes sentences for the person who watches
     forgiven : ends that a person wants to be tried again however often they were
+    digest : of `code`, which jobs elsewhere hold it against before they start
     """
 
     site: SiteProfile
@@ -86,6 +89,7 @@ class ExecutorContext:
     advanced: Callable[[str, End], bool] = lambda name, end: False
     say: Callable[[str], None] = lambda text: None
     forgiven: Collection[End] = ()
+    digest: str | None = None
 
 
 class Executor(ABC):
@@ -112,6 +116,11 @@ class Executor(ABC):
     def refusal(cls, site: SiteProfile, environ: Mapping[str, str]) -> Refusal | None:
         """Say why nothing can be submitted from here now, or None."""
         return None
+
+    @classmethod
+    def warnings(cls, site: SiteProfile) -> list[str]:
+        """Say what of this profile may not do here what a person expects; nothing where nobody answers."""
+        return []
 
     @classmethod
     def submitted(cls, folder: Path) -> Mapping[str, bool]:

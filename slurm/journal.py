@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from slurm.retry import Action, remedied
 from slurm.states import End
@@ -107,9 +107,13 @@ class Journal:
         """Note that a job which has no live submission is not submitted again."""
         self._conclude(name, verdict, {})
 
+    def open_submissions(self) -> list[Submission]:
+        """Submissions of which an element may be alive."""
+        return [s for s in self.submissions.values() if s.refused is None and len(s.ended) < len(s.names)]
+
     def open_names(self) -> set[str]:
         """Jobs of which a copy may be alive."""
-        return {s.names[index] for s in self.submissions.values() for index in s.open}
+        return {s.names[index] for s in self.open_submissions() for index in s.open}
 
     def forgive(self, name: str, kept: Collection[End] = ()) -> None:
         """Forget earlier tries of a job that a person asks for again, but for those of some ends."""
@@ -133,18 +137,24 @@ class Journal:
         self._add({"event": "ended", "name": name, **how, **place})
 
     def _add(self, line: dict[str, Any]) -> None:
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        with self.file.open("ab+") as journal:
+        with self._opened() as journal:
             # A command killed while it wrote left half a line, to which ours must not be glued.
             half = journal.tell() and (journal.seek(-1, 2), journal.read(1))[1] != b"\n"
             journal.write(b"\n" * bool(half) + json.dumps({"time": time.time(), **line}).encode() + b"\n")
         self.refresh()
 
+    def _opened(self) -> BinaryIO:
+        try:
+            return self.file.open("ab+")
+        except FileNotFoundError:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            return self.file.open("ab+")
+
     def _apply(self, line: dict[str, Any]) -> None:
         submission = self.submissions.get(line.get("token", ""))
         match line.get("event"):
             case "submitting":
-                self._opened(line)
+                self._note_opened(line)
             case "submitted" if submission:
                 submission.array = line["array"]
             case "refused" if submission:
@@ -161,7 +171,7 @@ class Journal:
                 self.tries[line["name"]] = Counter(tries)
                 self.verdicts.pop(line["name"], None)
 
-    def _opened(self, line: dict[str, Any]) -> None:
+    def _note_opened(self, line: dict[str, Any]) -> None:
         token, names = line["token"], tuple(line["names"])
         opened = Submission(token, names, line["time"], conf=line.get("conf"), cluster=line.get("cluster"))
         self.submissions[token] = opened

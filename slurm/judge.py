@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from slurm.client import Sighting
@@ -81,6 +81,7 @@ class Missing(Enum):
     ELSEWHERE = "on another cluster"
     FORGOTTEN = "unknown to Slurm"  # the controller itself says so
     TAKEN_OUT = "unknown to Slurm, which knows others of its array"
+    REISSUED = "unknown to Slurm, which gave its number to another job"  # it lost what it knew
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,8 @@ class Standing:
     running: bool = False
     held: bool = False
     reason: str = ""  # Slurm's, why it does not run
+    # When Slurm expects to start it, where it knows; it changes its mind, which is no change of standing.
+    start: str = field(default="", compare=False)
 
 
 def judge(
@@ -147,7 +150,8 @@ def _known(seen: Sighting, own: ElementRecords, silence: Silence, patience: Pati
         todo = remedy(seen.state, reason)
         note = ": ".join(filter(None, [seen.state.lower(), reason, todo]))
         waiting = seen.state in ("PENDING", "CONFIGURING", "REQUEUED")
-        return Standing(None, note, running=not waiting, held=todo is not None, reason=reason)
+        start = seen.start if waiting else ""
+        return Standing(None, note, running=not waiting, held=todo is not None, reason=reason, start=start)
     if end is not End.NO_RESULT:
         words = " ".join(filter(None, [seen.state, reason]))
         return Standing(end, f"{end.value} by Slurm's word ({words})")
@@ -167,14 +171,24 @@ def _missing(
         todo = ": follow it from a machine of that cluster" if held else ""
         return Standing(None, why.value + todo, running=fresh, held=held)
     if own.last is not None or cancelled:
-        return _by_its_records(own, silence, "", patience)
+        standing = _by_its_records(own, silence, "", patience)
+        unclear = standing.end is End.STOPPED and why is not Missing.REISSUED
+        return Standing(End.UNCLEAR, f"{standing.note}, {_UNCLEAR}") if unclear else standing
     if fresh:
         return Standing(None, "unknown to Slurm, and alive", running=True)
     if own.output is not None:
         return _by_its_records(own, silence, "", patience)
     if why is Missing.TAKEN_OUT and not own.starts:
         return Standing(End.CANCELLED, "taken out of the queue before it started")
+    if why is Missing.FORGOTTEN and not own.starts:
+        return Standing(End.UNCLEAR, f"it never started, {_UNCLEAR}")
     return Standing(End.VANISHED, "unknown to Slurm, and without a sign of life")
+
+
+_UNCLEAR = (
+    "and Slurm has forgotten it: somebody cancelled it, or it was lost. It is not submitted again unasked:"
+    " the same sweep command does that"
+)
 
 
 def _by_its_records(own: ElementRecords, silence: Silence, state: str, patience: Patience) -> Standing:

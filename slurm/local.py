@@ -8,7 +8,9 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from slurm.allocation import refuse_missing_nodes
 from slurm.errors import ClusterError
 from slurm.jobs import Executor, ExecutorContext, Job, JobState
 
@@ -16,12 +18,21 @@ GRACE_S = 10.0
 """Time between asking a job to end and killing its process group."""
 
 
+@dataclass(frozen=True)
+class _Running:
+    """A job's process, and what it keeps from other jobs."""
+
+    process: subprocess.Popen[bytes]
+    gpus: Sequence[str]
+    slots: int
+
+
 class LocalExecutor(Executor):
     """Runs jobs as processes, in order, as long as there are slots and GPUs for the next one.
 
     Parameters
     ----------
-    slots : jobs at once
+    slots : jobs at once; without GPUs one of several ranks takes a slot for each of them, as far as there are
     gpus : names of ours, as ``CUDA_VISIBLE_DEVICES`` takes them; a job gets one for each of its ranks, and
         all of them where it has more
     """
@@ -30,7 +41,7 @@ class LocalExecutor(Executor):
         self._slots, self._gpus = slots, tuple(gpus)
         self._free = list(gpus)
         self._waiting: deque[Job] = deque()
-        self._running: dict[str, tuple[subprocess.Popen[bytes], Sequence[str]]] = {}
+        self._running: dict[str, _Running] = {}
         self._states: dict[str, JobState] = {}
 
     @classmethod
@@ -47,6 +58,7 @@ class LocalExecutor(Executor):
             raise ClusterError(
                 f"cluster.slots={context.slots} is more than the {len(gpus)} GPUs of this machine"
             )
+        refuse_missing_nodes(context.site.nodes, os.environ)
         # More than one job at once on CPU makes trials disturb one another; whoever asks for it gets it.
         return cls(context.slots or len(gpus) or 1, gpus)
 
@@ -58,12 +70,12 @@ class LocalExecutor(Executor):
 
     def poll(self) -> dict[str, JobState]:
         """Note which jobs have ended, start waiting ones in their place, and say how all stand."""
-        for name, (process, gpus) in list(self._running.items()):
-            code = process.poll()
+        for name, job in list(self._running.items()):
+            code = job.process.poll()
             if code is not None:
                 self._states[name] = JobState.ENDED if code == 0 else JobState.FAILED
                 del self._running[name]
-                self._free += gpus
+                self._free += job.gpus
         self._start_waiting()
         return dict(self._states)
 
@@ -76,19 +88,21 @@ class LocalExecutor(Executor):
         cancelled = [job.name for job in self._waiting if job.name in chosen]
         self._waiting = deque(job for job in self._waiting if job.name not in chosen)
         running = {name: self._running.pop(name) for name in chosen & self._running.keys()}
-        for process, _ in running.values():
-            process.terminate()
+        for job in running.values():
+            job.process.terminate()
         deadline = time.monotonic() + GRACE_S
-        for process, gpus in running.values():
-            _end(process, deadline)
-            self._free += gpus
+        for job in running.values():
+            _end(job.process, deadline)
+            self._free += job.gpus
         self._states.update(dict.fromkeys([*cancelled, *running], JobState.CANCELLED))
         return len(cancelled) + len(running)
 
     def _start_waiting(self) -> None:
-        while self._waiting and len(self._running) < self._slots:
-            wanted = min(max(1, self._waiting[0].ranks), len(self._gpus))
-            if wanted > len(self._free):
+        while self._waiting:
+            ranks = max(1, self._waiting[0].ranks)
+            wanted, slots = min(ranks, len(self._gpus)), 1 if self._gpus else min(ranks, self._slots)
+            left = self._slots - sum(job.slots for job in self._running.values())
+            if slots > left or wanted > len(self._free):
                 return  # in order: one that fits might else keep a larger job waiting for ever
             job, gpus = self._waiting.popleft(), self._free[:wanted]
             del self._free[:wanted]
@@ -104,7 +118,7 @@ class LocalExecutor(Executor):
                     # Ctrl-C in the terminal is for the launcher, which then asks nicely
                     start_new_session=True,
                 )
-            self._running[job.name] = (process, gpus)
+            self._running[job.name] = _Running(process, gpus, slots)
             self._states[job.name] = JobState.RUNNING
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from slurm.client import Sighting
-from slurm.element_records import tail_of
+from slurm.element_records import last_beat, tail_of
 from slurm.inquiry import Key
 from slurm.journal import Submission
 from slurm.judge import ElementRecords, Missing, Patience, Silence, Standing, judge
@@ -30,15 +30,25 @@ class Observer:
     ) -> Standing:
         """Judge an element of a submission by an answer and by its records."""
         key = submission.token, index
-        if submission.refused is not None or (submission.array is None and not own.done):
+        if submission.refused is not None:
             return Standing()
         silence = Silence()
         if isinstance(seen, Sighting) and end_of(seen.state) is None:
             self._silences.pop(key, None)
-        else:
+        elif not own.done:
             silence = self._silence(key, _kind(seen), now)
-            own = replace(own, output=tail_of(output_file(self._folder, submission, index)))
+            own = self._completed(own, submission, index, seen)
         return judge(seen, own, silence, now, self._patience, index in submission.cancelled)
+
+    def _completed(
+        self, own: ElementRecords, submission: Submission, index: int, seen: Sighting | Missing
+    ) -> ElementRecords:
+        """Look at the files that only matter where Slurm calls it over, or says nothing."""
+        if own.starts:
+            own = replace(own, alive_at=last_beat(self._folder / submission.token, index))
+        if seen in (Missing.UNPROVEN, Missing.ELSEWHERE):
+            return own
+        return replace(own, output=tail_of(output_file(self._folder, submission, index)))
 
     def long_absent(self, key: Key, now: float) -> bool:
         """Count one more answer without a trace of this, and tell whether that is proof by now."""
@@ -62,4 +72,5 @@ def _kind(seen: Sighting | Missing) -> str:
     """What answers must agree in, so that they count together."""
     if isinstance(seen, Sighting):
         return "over"
-    return "gone" if seen in (Missing.FORGOTTEN, Missing.TAKEN_OUT) else seen.value
+    known = (Missing.UNPROVEN, Missing.ELSEWHERE)
+    return seen.value if seen in known else "gone"

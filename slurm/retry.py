@@ -50,7 +50,11 @@ RULES: Mapping[End, Rule] = {
     # It may be the node's.
     End.NO_RESULT: Rule(1, most=1),
     # A long pack needs many tries under a short time limit; memory takes one arm out of the pack a try.
-    End.TIMEOUT: Rule(10, advancing=True, remedy="raise cluster.time_min"),
+    End.TIMEOUT: Rule(
+        10,
+        advancing=True,
+        remedy="raise cluster.time_min, or lower cluster.arms_per_pack so that a round fits into it",
+    ),
     End.OOM: Rule(2, advancing=True, remedy="raise cluster.memory"),
 }
 """Ends after which a job is tried again; after all others it would end the same way."""

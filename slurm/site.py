@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from slurm.errors import ClusterError
@@ -39,6 +40,9 @@ ALWAYS_EXPORTED = (
         "CUDA_HOME",
     ),
     *("HF_HOME", "TORCH_HOME", "XDG_CACHE_HOME", "WANDB_MODE", "WANDB_BASE_URL", "PYTHONDONTWRITEBYTECODE"),
+    *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),  # the way out, for tracking=online
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
 )
 """Variables a job inherits where they are set; everything else, secrets above all, stays with the submitter.
 """
@@ -65,6 +69,9 @@ OWN_OPTIONS = frozenset(
 """sbatch options that perfsweep writes itself."""
 
 
+SCRATCH = "PERFSWEEP_SCRATCH"
+"""Variable by which a job finds its folder on the node's own disk."""
+
 REDACTED = "***"
 """What stands for the values of `env_set` wherever they are shown or kept."""
 
@@ -76,7 +83,9 @@ class SiteProfile:
     slurm_conf: str | None = option(
         None, "File slurm.conf; null: as the environment says; dev: that of the cluster of `make slurm-up`."
     )
-    partition: str | None = option(None, "Partition of the jobs.")
+    partition: str | None = option(
+        None, "Partition of the jobs; of several, as in a100,h100, the one where a job can start first."
+    )
     qos: str | None = option(None, "Quality of service of the jobs.")
     account: str | None = option(None, "Account that is charged.")
     constraint: str | None = option(None, "Features that the nodes must have.")
@@ -88,7 +97,7 @@ class SiteProfile:
         "gres", "sbatch option that asks for GPUs; sites accept different ones.", choices=GPU_FLAGS
     )
     gpu_type: str | None = option(None, "Type of the GPUs, as the site names it.")
-    memory: str | None = option(None, "Memory, such as 32G; null: what the site gives.")
+    memory: str | None = option(None, "Memory of a job, such as 32G; null: what the site gives.")
     mem_flag: str = option(
         "mem", "sbatch option that asks for memory; none where a site forbids asking.", choices=MEM_FLAGS
     )
@@ -96,7 +105,21 @@ class SiteProfile:
     time_min: int = option(
         60, "Time limit of a job in minutes; a pack that needs longer continues in a requeue.", least=1
     )
+    nodes: int = option(1, "Nodes of each pack; the ranks of its trials are spread over them.", least=1)
+    ntasks_per_node: int | None = option(
+        None, "Ranks of a trial on one node, filled in their order; null: spread evenly.", least=1
+    )
     exclusive: bool = option(False, "Take whole nodes.")
+    packs_per_job: int = option(
+        1,
+        "Packs that share a job, side by side, each with its own `gpus` and cores: to fill a node.",
+        least=1,
+    )
+    scratch: str | None = option(
+        None,
+        "Folder on the node's own disk, in which jobs have one each for temporary files; a shell reads it:"
+        " $TMPDIR; null: none.",
+    )
     array_parallelism: int = option(16, "Most elements of an array that run at once.", least=1)
     max_array: int = option(200, "Most elements of an array.", least=1)
     max_submit: int | None = option(
@@ -105,7 +128,9 @@ class SiteProfile:
     setup: list[str] = option(list, "Lines of the batch script before the pack: modules, conda, venv.")
     teardown: list[str] = option(list, "Lines of the batch script after the pack; they need srun.")
     python: str | None = option(
-        None, "Command that starts Python, maybe in a container; null: the interpreter of this command."
+        None,
+        "Words that start Python, maybe in a container: apptainer exec --nv image.sif python; null: the"
+        " interpreter of this command.",
     )
     srun: bool = option(True, "Start the pack by srun; without it the shell becomes the job.")
     srun_args: list[str] = option(list, "Further options of srun, as they are.")
@@ -119,9 +144,20 @@ class SiteProfile:
     env_set: dict[str, str] = option(
         dict, "Variables to set in jobs; their values are kept in a file for this user alone, nowhere else."
     )
+    submit_inside: bool = option(
+        False, "Inside a job, such as a notebook's: submit packs from there, instead of measuring in it."
+    )
     wckey: str | None = option(None, "Workload characterisation key of the jobs.")
     sbatch: list[str] = option(list, "Further options of sbatch, as they are, such as --licenses=a.")
-    collect: bool = option(False, "Submit a last job that writes the comparison when all packs have ended.")
+    network: bool | None = option(
+        None,
+        "Whether nodes reach the W&B server, by a proxy or without, which a probe checks; null: unknown.",
+    )
+    collect: bool = option(
+        False,
+        "Submit a last job that writes the comparison when all packs have ended; it asks for no GPU, and"
+        " `cluster.sbatch` is not for it.",
+    )
     poll_min_s: float = option(5.0, "Shortest pause between two questions to Slurm, seconds.", above=0)
     poll_max_s: float = option(60.0, "Longest pause between two questions to Slurm, seconds.", above=0)
     fs_delay_s: float = option(30.0, "Seconds after which a file that a node wrote is seen here.")
@@ -142,11 +178,23 @@ class SiteProfile:
         """Say which fields, each legal by itself, cannot stand together."""
         if self.memory and self.mem_flag == "none":
             yield "cluster.memory is set and cluster.mem_flag=none forbids asking; drop one of them"
+        if self.scratch is not None and not self.scratch.strip():
+            yield "cluster.scratch is empty; name a folder, or leave it out"
+        if self.signal_delay_s >= 60 * self.time_min:
+            yield (
+                f"cluster.signal_delay_s={self.signal_delay_s} leaves nothing of"
+                f" cluster.time_min={self.time_min}; lower the first or raise the second"
+            )
         if self.teardown and not self.srun:
             yield "cluster.teardown needs cluster.srun=true: without srun the shell becomes the job"
+        if self.packs_per_job > 1 and self.nodes > 1:
+            yield "cluster.packs_per_job shares one node and cluster.nodes takes several; use one of them"
         written = set(self.options(Shape.of(self))) | OWN_OPTIONS
         for text in self.sbatch:
-            if (name := option_name(text)) in written:
+            name = option_name(text)
+            if [option_name(other) for other in self.sbatch].count(name) > 1:
+                yield f"cluster.sbatch: --{name} is given twice, and sbatch takes one; join them"
+            if name in written:
                 yield (
                     f"cluster.sbatch: {text} collides with what perfsweep writes itself; use the field for"
                     f" --{name}"
@@ -154,13 +202,17 @@ class SiteProfile:
 
     def options(self, shape: Shape) -> dict[str, Any]:
         """sbatch options for a job of this shape, by their long names."""
+        if shape.fields:
+            return replace(self, **dict(shape.fields)).options(replace(shape, fields=()))
         options = {name: value for name in PLAIN_OPTIONS if (value := getattr(self, name)) is not None}
-        options |= {"time": self.time_min, "nodes": 1, "ntasks-per-node": 1, "cpus-per-task": shape.cpus}
+        # One task on each node starts all ranks there, so that each may use what any of them leaves idle.
+        options |= {"time": self.time_min, "nodes": shape.nodes, "ntasks-per-node": 1}
+        options["cpus-per-task"] = shape.cpus
         if self.exclusive:
             options["exclusive"] = True
         if shape.gpus:
             kind = f"{self.gpu_type}:" if self.gpu_type else ""
-            count = f"{kind}{shape.gpus}"
+            count = f"{kind}{shape.gpus * (shape.nodes if self.gpu_flag == 'gpus' else 1)}"
             options[self.gpu_flag] = f"gpu:{count}" if self.gpu_flag == "gres" else count
         if self.memory:
             options[self.mem_flag] = self.memory
@@ -168,48 +220,115 @@ class SiteProfile:
 
     def resources(self, shape: Shape) -> str:
         """What a pack of this shape gets, in words."""
+        if shape.fields:
+            return replace(self, **dict(shape.fields)).resources(replace(shape, fields=()))
         gpus = f"{shape.gpus} GPU{'s' if shape.gpus > 1 else ''}" if shape.gpus else "no GPU"
         memory = f", {self.memory} ({self.mem_flag})" if self.memory else ""
+        kind = f" ({self.gpu_type})" if shape.gpus and self.gpu_type else ""
         where = f" in partition {self.partition}" if self.partition else ""
-        return f"{gpus}, {shape.cpus} cores{memory}, at most {self.time_min} min{where}"
+        together = f", up to {self.packs_per_job} packs in a job" if self.packs_per_job > 1 else ""
+        each = f" on each of {shape.nodes} nodes" if shape.nodes > 1 else ""
+        most = f"at most {self.time_min} min"
+        return f"{gpus}{kind}, {shape.cpus} cores{memory}{each}, {most}{where}{together}"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Resources of one pack; packs of different shape go into different arrays."""
+    """Resources of one job on each of its nodes; jobs of different shape go into different arrays.
+
+    `fields` are further fields of the site profile that are different for it.
+    """
 
     gpus: int
     cpus: int
+    nodes: int = 1
+    fields: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, site: SiteProfile, ranks: int = 1) -> Shape:
-        """The shape of a pack whose trials have up to `ranks` processes."""
-        gpus = max(site.gpus, ranks) if site.gpus else 0
-        return cls(gpus, site.cpus_per_task * max(1, ranks))
+    def of(cls, site: SiteProfile, ranks: int = 1, resources: Mapping[str, Any] | None = None) -> Shape:
+        """The shape of a job whose trials have up to `ranks` processes; `resources` are fields of its own."""
+        own = replace(site, **(resources or {}))
+        further = {name: value for name, value in (resources or {}).items() if name not in _IN_SHAPE}
+        beside = min(ranks, own.ntasks_per_node or math.ceil(ranks / own.nodes))  # on the fullest node
+        gpus = max(own.gpus, beside) if own.gpus else 0
+        return cls(gpus, own.cpus_per_task * max(1, beside), own.nodes, tuple(sorted(further.items())))
+
+    @classmethod
+    def of_job(cls, site: SiteProfile) -> Shape:
+        """The shape of a job with as many packs as may share one."""
+        one, packs = cls.of(site), site.packs_per_job
+        return cls(packs * one.gpus, packs * one.cpus, one.nodes)
+
+
+_IN_SHAPE = ("gpus", "cpus_per_task")
 
 
 def option_name(text: str) -> str:
-    """``licenses`` of ``--licenses=a``; short options keep their letter.
+    """``licenses`` of ``--licenses=a``, and of ``-L a``.
 
     Raises
     ------
     ClusterError
-        The text is no option.
+        The text is not one option.
     """
-    words = shlex.split(text)
-    if not words or not words[0].startswith("-"):
-        raise ClusterError(f"cluster.sbatch: {text!r} is no option of sbatch; write it as --name=value")
-    short = {
-        "p": "partition",
-        "q": "qos",
-        "A": "account",
-        "C": "constraint",
-        "t": "time",
-        "c": "cpus-per-task",
-        "a": "array",
-    }
-    name = words[0].lstrip("-").partition("=")[0]
-    return short.get(name, name)
+    return sbatch_option(text)[0]
+
+
+def sbatch_option(text: str) -> tuple[str, str | bool]:
+    """Long name and value of one option of sbatch, written as any shell would take it; True without a value.
+
+    Raises
+    ------
+    ClusterError
+        The text is not one option.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ClusterError(f"cluster.sbatch: {text!r} cannot be read ({error})") from error
+    if not words or not words[0].startswith("-") or len(words) > 2:
+        raise ClusterError(
+            f"cluster.sbatch: {text!r} is no option of sbatch, or more than one; write each as --name=value"
+        )
+    name, equals, value = words[0].partition("=")
+    if not name.startswith("--"):
+        if name[1:2] not in _SHORT:
+            raise ClusterError(f"cluster.sbatch: {text!r} is unknown here; write it as --name=value")
+        name, value, equals = _SHORT[name[1]], words[0][2:], words[0][2:]
+    if len(words) == 2 and equals:
+        raise ClusterError(f"cluster.sbatch: {text!r} is more than one option; write each as --name=value")
+    given = words[1] if len(words) == 2 else value
+    return name.lstrip("-"), given if given or equals else True
+
+
+_SHORT = {
+    "A": "account",
+    "a": "array",
+    "b": "begin",
+    "C": "constraint",
+    "c": "cpus-per-task",
+    "d": "dependency",
+    "D": "chdir",
+    "e": "error",
+    "F": "nodefile",
+    "G": "gpus",
+    "H": "hold",
+    "J": "job-name",
+    "L": "licenses",
+    "M": "clusters",
+    "m": "distribution",
+    "N": "nodes",
+    "n": "ntasks",
+    "o": "output",
+    "O": "overcommit",
+    "p": "partition",
+    "q": "qos",
+    "S": "core-spec",
+    "s": "oversubscribe",
+    "t": "time",
+    "w": "nodelist",
+    "x": "exclude",
+}
 
 
 def exported(site: SiteProfile, environ: Mapping[str, str]) -> list[str]:

@@ -14,6 +14,7 @@ class End(StrEnum):
     NODE_FAIL = "node failed"
     VANISHED = "vanished"  # Slurm says that it knows nothing of it, and it gives no sign of life
     STOPPED = "stopped"  # it was asked to end, and did so properly
+    UNCLEAR = "unclear"  # a person may have cancelled it, and nothing is left that says so
     TIMEOUT = "timeout"
     OOM = "out of memory"
     DEADLINE = "deadline"

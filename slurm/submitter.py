@@ -6,7 +6,7 @@ import json
 import random
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -36,6 +36,7 @@ class Submitter:
     folder : `submissions/` of the sweep: job files, batch scripts, Slurm's output and the elements' own
         records
     code : snapshot that holds the `slurm` package the nodes run
+    digest : of the snapshot, which jobs hold it against before they start; None: they do not
     """
 
     def __init__(
@@ -47,8 +48,9 @@ class Submitter:
         client: SlurmClient,
         journal: Journal,
         clock: Callable[[], float],
+        digest: str | None = None,
     ) -> None:
-        self.folder = folder
+        self.folder, self._digest = folder, digest
         self._site, self._code, self._client, self._journal, self._clock = site, code, client, journal, clock
         self._name = re.sub(r"[^\w.-]", "_", name)
         self._arrays: batch.ArrayExecutor | None = None
@@ -99,9 +101,9 @@ class Submitter:
 
     def grouped(self, jobs: Sequence[Job]) -> list[tuple[Shape, list[Job]]]:
         """Jobs by the resources they ask for."""
-        shapes = [(Shape.of(self._site, job.ranks), job) for job in jobs]
+        shapes = [(Shape.of(self._site, job.ranks, job.resources), job) for job in jobs]
         # Sorting is stable: jobs keep their order.
-        ordered = sorted(shapes, key=lambda pair: (pair[0].gpus, pair[0].cpus))
+        ordered = sorted(shapes, key=lambda pair: (pair[0].gpus, pair[0].cpus, repr(pair[0].fields)))
         return [
             (shape, [job for _, job in group]) for shape, group in groupby(ordered, key=lambda pair: pair[0])
         ]
@@ -128,7 +130,8 @@ class Submitter:
     def _sbatch(self, jobs: Sequence[Job], parameters: dict[str, Any]) -> Submission:
         """One sbatch. Of unknown fate, it counts as submitted until the queue was asked for its token."""
         names, cluster = [job.name for job in jobs], self._client.cluster()
-        submission = self._journal.submitting(names, self._client.conf, cluster, self.limits)
+        limits = self.limits(jobs[0].resources)
+        submission = self._journal.submitting(names, self._client.conf, cluster, limits)
         token = submission.token
         self._write_jobs(token, jobs)
         filled = {k: v.replace("{token}", token) if isinstance(v, str) else v for k, v in parameters.items()}
@@ -162,7 +165,7 @@ class Submitter:
             raise ClusterError(
                 f"Slurm refuses even a single job while none of ours is queued: {_first(message)}"
             )
-        self._back_off()
+        self.back_off()
 
     def never_arrived(self) -> None:
         """Hear that the array of an sbatch without an answer is not there: wait before the next.
@@ -178,15 +181,16 @@ class Submitter:
                 f"sbatch submitted nothing {self._refusals} times and did not say why; its last words:"
                 f" {_first(self._last_words)}"
             )
-        self._back_off()
+        self.back_off()
 
-    @property
-    def limits(self) -> dict[str, Any]:
-        """What jobs are allowed, by the end that they meet beyond it."""
-        memory = f"{self._site.mem_flag}={self._site.memory}" if self._site.memory else None
-        return {End.TIMEOUT.value: self._site.time_min, End.OOM.value: memory}
+    def limits(self, resources: Mapping[str, Any]) -> dict[str, Any]:
+        """What jobs with these resources of their own are allowed, by the end that they meet beyond it."""
+        site = replace(self._site, **resources)
+        memory = f"{site.mem_flag}={site.memory}" if site.memory else None
+        return {End.TIMEOUT.value: site.time_min, End.OOM.value: memory}
 
-    def _back_off(self) -> None:
+    def back_off(self) -> None:
+        """Wait before the next sbatch, twice as long as the last time."""
         self._delay_s = min(BACKOFF_MAX_S, max(BACKOFF_MIN_S, 2 * self._delay_s))
         self._not_before = self._clock() + self._delay_s * random.uniform(0.8, 1.2)
 
@@ -206,6 +210,7 @@ class Submitter:
             "max_retries": self._site.max_retries,
             "heartbeat_s": self._site.heartbeat_s,
             "code": str(self._code.absolute()),
+            "digest": self._digest,
             "jobs": [
                 {
                     "name": j.name,
@@ -213,6 +218,7 @@ class Submitter:
                     "env": dict(j.env),
                     "log": str(j.log.absolute()),
                     "ranks": j.ranks,
+                    "resources": dict(j.resources),
                 }
                 for j in jobs
             ],
@@ -243,7 +249,10 @@ class Submitter:
             except (OSError, ValueError, KeyError):
                 continue  # a submitter died before it could write the file: nothing was handed over
             found |= {
-                r["name"]: Job(r["name"], tuple(r["command"]), Path(r["log"]), r["env"], r["ranks"])
+                r["name"]: Job(
+                    *(r["name"], tuple(r["command"]), Path(r["log"])),
+                    *(r["env"], r["ranks"], r.get("resources", {})),
+                )
                 for r in rows
             }
         return list(found.values())
@@ -253,7 +262,7 @@ class Submitter:
         return self.folder.absolute() / f"{token}.json"
 
     def _parameters(self, shape: Shape, token: str, site: SiteProfile | None = None) -> dict[str, Any]:
-        site = site or replace(self._site, exclude=self._excluded())
+        site = site or replace(self._site, exclude=self._excluded(), **dict(shape.fields))
         name, comment, environ = f"{self._name}.{token}", MARK + token, self._client.env
         return batch.parameters(site, shape, name, comment, environ, self._env_file)
 

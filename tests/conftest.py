@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import os
+import readline  # noqa: F401 - see below
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ from hypothesis import settings
 SUPPORT = Path(__file__).with_name("support")
 sys.path.insert(0, str(SUPPORT))  # toys and declared tables are imported by name, as a user's module would be
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Readline, which pytest's debugger brings along, tells processes that start here that lines have 80 columns.
+os.unsetenv("COLUMNS")
 # A shell that starts the tests in the background has Ctrl-C ignored, and every command that they start would
 # inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

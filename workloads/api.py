@@ -105,8 +105,9 @@ class Context:
     """What the pipeline hands a workload for one trial.
 
     `log` takes one row of metrics per iteration; `cache_dir` is shared by the trials of a sweep,
-    `scratch_dir` belongs to this trial; `deadline` is a `time.monotonic` value. Nothing says whether the
-    trial is timed: what is timed must be what is checked.
+    `scratch_dir` belongs to this trial; `deadline` is a `time.monotonic` value. Of `world` processes this is
+    number `rank`, on node number `node` of the trial number `local_rank` of `local_world`; `master` is the
+    address of node 0. Nothing says whether the trial is timed: what is timed must be what is checked.
     """
 
     device: Device
@@ -115,6 +116,10 @@ class Context:
     seed: int = 0
     rank: int = 0
     world: int = 1
+    node: int = 0
+    local_rank: int = 0
+    local_world: int = 1
+    master: str = "127.0.0.1"
     memory_budget: int | None = None
     log: Callable[[Mapping[str, float]], None] = lambda row: None
     deadline: float | None = None

@@ -111,12 +111,18 @@ class Level:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Any number in [low, high] is a level too, with the attributes of `like`."""
+    """Any number in [low, high] is a level too, with the attributes of `like`; `ranks`: and so many ranks."""
 
     low: float
     high: float | None = None
     like: Level = Level(0)
     integer: bool = True
+    ranks: bool = False
+
+    def level(self, value: int | float) -> Level:
+        """The level of a number that it holds."""
+        own = {"ranks": int(value)} if self.ranks else {}
+        return dataclasses.replace(self.like, value=value, **own)
 
     def holds(self, value: LevelValue) -> bool:
         """Whether `value` is a number of this range."""
@@ -171,7 +177,7 @@ class Toggle:
             if str(level.value) == text or (number is not None and level.value == number):
                 return level
         if self.numbers and number is not None and self.numbers.holds(number):
-            return dataclasses.replace(self.numbers.like, value=number)
+            return self.numbers.level(number)
         raise ConfigError(
             f"toggles.{self.name}={text} is not a level of {self.name}; choose from: {self.choices}"
         )

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
+
+OURS = Path(__file__).parents[1]
+"""The folder that our packages lie in."""
+
+INSTALLED = frozenset(("site-packages", "dist-packages"))
+"""Names of folders that hold what a package manager has put there."""
 
 
 def followed(
@@ -39,6 +47,22 @@ def followed(
             found.update(dict.fromkeys(fresh))
             waiting += fresh
     return sorted(found)
+
+
+def folder_of(name: str) -> Path | None:
+    """The folder of a top-level module that somebody works on: not installed, not Python's, not ours."""
+    if name in sys.stdlib_module_names:
+        return None
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):  # something put into sys.modules by hand
+        return None
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    named = places[0] if places else spec.origin if spec and spec.has_location else None
+    origin = Path(named or "")
+    if named is None or INSTALLED & set(origin.parts) or origin.is_relative_to(OURS):
+        return None
+    return origin.parent.resolve()
 
 
 _FROM = re.compile(r"^[ \t]*from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]+)", re.MULTILINE)

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from workloads import snapshot
 from workloads.errors import UnsupportedHere
 
 FLAGS = (
@@ -36,6 +37,8 @@ def library(source: Path, toggle: str, flags: tuple[str, ...] = ()) -> ctypes.CD
     compiler = compiler_here()
     if compiler is None:
         raise UnsupportedHere(f"toggles.{toggle} needs a C++ compiler and neither g++ nor clang++ is on PATH")
+    kept = snapshot.current()
+    source = kept.copies.get(source.resolve(), source) if kept else source
     command = [compiler, *FLAGS, *flags, "-I", str(HEADERS)]
     code = b"".join(path.read_bytes() for path in (source, *sorted(HEADERS.glob("*.h"))))
     key = hashlib.sha256(code + " ".join((compiler, *FLAGS, *flags, _processor())).encode()).hexdigest()[:16]

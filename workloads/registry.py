@@ -5,16 +5,22 @@ from __future__ import annotations
 import hashlib
 import importlib
 import sys
+import sysconfig
+import traceback
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
-from workloads import api, toggles
+from workloads import api, copied_imports, snapshot, toggles
 from workloads.api import Workload
-from workloads.errors import ConfigError, ContractError, PerfsweepError
-from workloads.imports import followed
+from workloads.errors import ConfigError, ContractError, PerfsweepError, did_you_mean
+from workloads.imports import INSTALLED, folder_of, followed
 
 ENTRY_POINT_GROUP = "perfsweep.workloads"
+
+OURS = ("conf", "perfsweep", "pipelines", "slurm", "workloads")
+"""Top-level packages of ours, which hide folders of a user's that have their names."""
 
 CODE = frozenset({".py", ".cpp", ".cu", ".h"})
 
@@ -48,12 +54,21 @@ def find(name: str) -> type[Workload]:
     module_name, class_name = _target(name)
     cls = getattr(_imported(module_name, name), class_name, None)
     if cls is None:
-        raise ConfigError(f"workload={name}: module {module_name} has no {class_name}")
-    if not (isinstance(cls, type) and issubclass(cls, Workload)):
+        own = [one for one, value in vars(sys.modules[module_name]).items() if _is_workload(value)]
+        hint = did_you_mean(class_name, own)
+        raise ConfigError(
+            f"workload={name}: module {module_name} has no {class_name}; {hint}its workloads are:"
+            f" {', '.join(own) or 'none'}"
+        )
+    if not _is_workload(cls):
         raise ContractError(
             f"workload={name}: {module_name}:{class_name} is no subclass of workloads.api.Workload"
         )
     return cls
+
+
+def _is_workload(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Workload)
 
 
 def module_of(name: str) -> str:
@@ -71,8 +86,8 @@ def _target(name: str) -> tuple[str, str]:
     target = names().get(name, name)
     if ":" not in target:
         raise ConfigError(
-            f"workload={name} is unknown; choose from: {', '.join(sorted(names()))}, or write"
-            " package.module:Class"
+            f"workload={name} is unknown; {did_you_mean(name, names())}choose from:"
+            f" {', '.join(sorted(names()))}, or write package.module:Class"
         )
     module_name, _, class_name = target.partition(":")
     return module_name, class_name
@@ -81,18 +96,53 @@ def _target(name: str) -> tuple[str, str]:
 def sources(cls: type[Workload]) -> list[Path]:
     """The source files that decide what a workload computes.
 
-    Its folder's modules and kernels, what they import from there and from `workloads`, headers that kernels
-    may share, the contract, and the shared toggles.
+    Its folder's modules and kernels, what they import from there, from `workloads` and from other folders
+    that nothing is installed in, headers that kernels may share, the contract, and the shared toggles. Where
+    trials run copies of a user's files, these.
     """
     module = sys.modules[cls.__module__]
-    file, ours = _file_of(module), Path(__file__).parent
+    file, ours, root = _file_of(module), Path(__file__).resolve().parent, import_root(cls)
     # A package's modules belong together; a lone module in a folder owns only neighbours it imports.
     own = _package_files(file.parent) if module.__package__ else [file]
-    package = cls.__module__.partition(".")[0]
-    root = import_root(cls)
-    roots = {str(__package__): ours.parent, **({package: root or _root(cls)} if module.__package__ else {})}
+    package, place, elsewhere = cls.__module__.partition(".")[0], root or _root(cls), cache(folder_of)
+    kept = snapshot.current()
+    copies = kept.copies if kept else {}
+    if kept and file.resolve() in copies:
+        own, place = (
+            _copied_files(kept, file, is_package=bool(module.__package__)),
+            kept.copy_of(place.resolve()),
+        )
+        root, elsewhere = place if root else None, _nowhere
+        if kept.is_version:
+            elsewhere = cache(lambda name: _copied_folder(kept, name))
+    roots = {str(__package__): ours.parent, **({package: place} if module.__package__ else {})}
     shared = sorted(ours.glob("*.h")) if any(path.suffix == ".cpp" for path in own) else []
-    return [*followed([*own, _file_of(api), _file_of(toggles)], roots, root), *shared, *cls.files]
+    code = followed([*own, _file_of(api), _file_of(toggles)], roots, root, elsewhere if root else _nowhere)
+    return [*code, *shared, *(copies.get(path.resolve(), path) for path in cls.files)]
+
+
+def from_outside(cls: type[Workload]) -> list[Path]:
+    """The source files of a workload that are a user's: neither ours nor installed."""
+    ours = Path(__file__).resolve().parent
+    users = [path for path in sources(cls) if not (path.is_relative_to(ours) or INSTALLED & set(path.parts))]
+    return list(dict.fromkeys([*users, *cls.files]))
+
+
+def _copied_files(kept: snapshot.Snapshot, file: Path, *, is_package: bool) -> list[Path]:
+    """The copies that a workload certainly has: all, or of a whole version those beside it."""
+    if not kept.is_version:
+        return list(kept.copies.values())
+    copy = kept.copy_of(file.resolve())
+    return _package_files(copy.parent) if is_package else [copy]
+
+
+def _copied_folder(kept: snapshot.Snapshot, name: str) -> Path | None:
+    folder = folder_of(name)
+    return kept.folder(folder) if folder else None
+
+
+def _nowhere(name: str) -> None:
+    return None
 
 
 def _package_files(folder: Path) -> list[Path]:
@@ -106,15 +156,14 @@ def _package_files(folder: Path) -> list[Path]:
 
 def digest(files: list[Path]) -> str:
     """SHA-256 over names and contents of files, wherever they lie: jobs import a snapshot elsewhere."""
-    each = sorted(hashlib.sha256(file.name.encode() + b"\0" + file.read_bytes()).digest() for file in files)
-    return hashlib.sha256(b"".join(each)).hexdigest()
+    each = {hashlib.sha256(file.name.encode() + b"\0" + file.read_bytes()).digest() for file in files}
+    return hashlib.sha256(b"".join(sorted(each))).hexdigest()
 
 
 def import_root(cls: type[Workload]) -> Path | None:
     """The folder to import a workload from, or None for one of our own or an installed one."""
     root = _root(cls)
-    installed = {"site-packages", "dist-packages"} & set(root.parts)
-    return None if installed or cls.__module__.split(".")[0] == __package__ else root
+    return None if INSTALLED & set(root.parts) or cls.__module__.split(".")[0] == __package__ else root
 
 
 def origin(cls: type[Workload]) -> str:
@@ -138,19 +187,47 @@ def _entry_points() -> list[EntryPoint]:
 def _imported(module_name: str, name: str) -> ModuleType:
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # a console script's path does not hold the user's folder
+    copied_imports.install_current()
     try:
         return importlib.import_module(module_name)
     except ImportError as error:
-        raise ConfigError(
-            f"workload={name}: module {module_name} cannot be imported ({error}); "
-            "run in the folder that holds it, or install the package"
-        ) from error
+        raise ConfigError(f"workload={name}: {_why_missing(module_name, error)}") from error
     except PerfsweepError:
         raise
     except Exception as error:  # the module is the user's: whatever it raises is theirs to read, in one line
-        raise ConfigError(
-            f"workload={name}: module {module_name} fails when imported: {type(error).__name__}: {error}"
-        ) from error
+        what = f"{type(error).__name__}: {error}{_last_line(error)}"
+        raise ConfigError(f"workload={name}: module {module_name} fails when imported: {what}") from error
+
+
+def _why_missing(module: str, error: ImportError) -> str:
+    """Say which module is missing: the workload's own, one that it needs, or one that ours hides."""
+    top, missing = module.partition(".")[0], error.name or ""
+    if top in OURS and (Path.cwd() / top).is_dir():
+        return (
+            f"{Path.cwd() / top} has the name of a package of perfsweep, which is imported in its place;"
+            f" rename the folder, such as my_{top}"
+        )
+    if not isinstance(error, ModuleNotFoundError):
+        return f"module {module} cannot be imported: {type(error).__name__}: {error}{_last_line(error)}"
+    if missing and missing != module and not module.startswith(f"{missing}."):
+        package = missing.partition(".")[0]
+        return f"module {module} needs the package {package}, which is not installed: pip install {package}"
+    return (
+        f"module {module} cannot be imported ({error}); run in the folder that holds it, or install the"
+        " package"
+    )
+
+
+def _last_line(error: Exception) -> str:
+    """Where the user's own code was when it failed: the last line outside of installed packages."""
+    if isinstance(error, SyntaxError):
+        return ""  # its message names file and line
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(("<", *sysconfig.get_paths().values(), str(Path(__file__).parent)))
+    ]
+    return f" ({frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line})" if frames else ""
 
 
 def _file_of(module: ModuleType) -> Path:

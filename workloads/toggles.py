@@ -29,6 +29,13 @@ def needs_compiler(device: Device) -> str | None:
     return "torch.compile needs a C++ compiler on CPU and none is on PATH"
 
 
+def needs_host_compiler(device: Device) -> str | None:
+    """Reason why a hand-written kernel for the CPU cannot run here."""
+    if device.type != "cpu":
+        return f"the kernel is written for the CPU, and this is {device.type}"
+    return None if device.compiler else "the kernel needs a C++ compiler and none is on PATH"
+
+
 def needs_graphs(device: Device) -> str | None:
     """Reason why CUDA graphs cannot be replayed: ``mode="reduce-overhead"`` silently runs the default."""
     return None if device.type == "cuda" else f"replays CUDA graphs, and {device.type} has none"
@@ -171,6 +178,14 @@ def num_workers(*counts: int, **own: Any) -> Toggle:
     )
 
 
+def products(**own: Any) -> Toggle:
+    """Products of matrices by PyTorch's library, or by kernels of ours for the processor's widest vectors."""
+    native = Level("native", unsupported=needs_host_compiler, witness="native_products")
+    return _toggle(
+        "products", [Level("library"), native], "multiply matrices by kernels for the widest vectors", **own
+    )
+
+
 def optimizer(**own: Any) -> Toggle:
     """Implementation of the optimiser's update."""
     return _toggle(
@@ -238,6 +253,11 @@ def wandb_logging(**own: Any) -> Toggle:
 
 
 def ddp(**own: Any) -> Toggle:
-    """Several processes with a share of every batch each, on a GPU each where there are GPUs."""
+    """Several processes with a share of every batch each, on a GPU each where there are GPUs.
+
+    A number is that of the ranks.
+    """
     on = Level("on", ranks=2, per_gpu=True, unsupported=needs_ranks, witness="ranks")
-    return _toggle("ddp", [Level("off"), on], "share each batch among ranks that average gradients", **own)
+    numbers = Numbers(2, like=dataclasses.replace(on, value=0, per_gpu=False), ranks=True)
+    doc = "share each batch among ranks that average gradients"
+    return _toggle("ddp", [Level("off"), on], doc, numbers=numbers, **own)

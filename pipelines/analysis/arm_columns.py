@@ -21,6 +21,11 @@ def _phases_text(arm: ArmResult) -> str:
     )
 
 
+def _ranks_text(arm: ArmResult) -> str:
+    on = f" on {arm.nodes} nodes" if (arm.nodes or 1) > 1 else ""
+    return f"{arm.ranks}{on}" if arm.ranks else ""
+
+
 def _trials_ended(outcome: Outcome) -> Column[ArmResult]:
     return file_column(outcome.value, lambda arm: arm.outcomes.get(outcome.value, 0), int)
 
@@ -105,6 +110,37 @@ ARMS: tuple[Column[ArmResult], ...] = (
         lambda arm: arm.mfu,
         lambda arm: "" if arm.mfu is None else f"{arm.mfu:.1%}",
         doc="model FLOPs by the device's peak",
+        kind=float,
+        optional=True,
+    ),
+    Column(
+        "ranks",
+        "ranks",
+        lambda arm: arm.ranks,
+        _ranks_text,
+        where=Where.PAGES | Where.FILE,
+        doc="processes of a trial; its time is that of the slowest",
+        kind=int,
+        optional=True,
+    ),
+    file_column("nodes", lambda arm: arm.nodes, int),
+    Column(
+        "collectives",
+        "in collectives",
+        lambda arm: arm.collectives,
+        lambda arm: "" if arm.collectives is None else f"{arm.collectives:.0%}",
+        where=Where.PAGES | Where.FILE,
+        doc="share of the time in which a rank has a collective under way, under the profiler",
+        kind=float,
+        optional=True,
+    ),
+    Column(
+        "straggling",
+        "stragglers",
+        lambda arm: arm.straggling,
+        lambda arm: "" if arm.straggling is None else f"{arm.straggling:.0%}",
+        where=Where.PAGES | Where.FILE,
+        doc="share of the time for which a rank waits in collectives for the last one to come",
         kind=float,
         optional=True,
     ),

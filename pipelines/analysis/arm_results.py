@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import polars as pl
 
+from pipelines.analysis.arm_records import ArmRecords
 from pipelines.analysis.counters import CounterChange, counter_changes, counter_table
 from pipelines.analysis.judge import Judge
 from pipelines.analysis.outcomes import Counts
@@ -24,7 +26,8 @@ class ArmResult:
     `iteration_ns` is the median iteration; `phases` say where the time per unit goes, as far as the workload
     marks them; `changes` are the counters that differ from the reference's. `mfu` is the median share of the
     device's peak that the workload's formula accounts for, where both are known. Faults and system time are
-    medians of an iteration, `run_delay` the median share of the region for which others had its cores.
+    medians of an iteration, `run_delay` the median share of the region for which others had its cores. Of
+    several ranks `collectives` and `straggling` are medians of what `RankFigures` says.
     """
 
     label: str
@@ -42,6 +45,10 @@ class ArmResult:
     major_faults: float | None = None
     system_ns: float | None = None
     run_delay: float | None = None
+    ranks: int | None = None
+    nodes: int | None = None
+    collectives: float | None = None
+    straggling: float | None = None
 
 
 def short_names(manifest: Manifest) -> dict[str, str]:
@@ -78,6 +85,7 @@ def arm_results(
                 mfu=_median(own["mfu"]),
                 id=arm.id,
                 **_kernel_counts(own),
+                **_rank_figures(judge.records, arm.id),
             )
         )
     return tuple(results)
@@ -91,6 +99,19 @@ def _kernel_counts(own: pl.DataFrame) -> dict[str, float | None]:
         for name in ("minor_faults", "major_faults", "system_ns")
     }
     return {**counts, "run_delay": _median(own["run_delay_ns"] / (own["region_s"] * 1e9))}
+
+
+def _rank_figures(records: ArmRecords, arm: str) -> dict[str, Any]:
+    """Ranks and nodes of an arm, and medians of what its ranks lost to one another; nothing of one rank."""
+    found = [record.ranks for record in records.timed(arm) if record.ranks]
+    if not found:
+        return {}
+    profiled = [one for one in found if one.collectives is not None and one.straggling is not None]
+    medians = {
+        name: median(getattr(one, name) for one in profiled) if profiled else None
+        for name in ("collectives", "straggling")
+    }
+    return {"ranks": len(found[0].nodes), "nodes": len(set(found[0].nodes)), **medians}
 
 
 def _median(column: pl.Series) -> float | None:

@@ -41,6 +41,10 @@ def _recorded(name: str, kind: ValueType = str) -> Column[Trial]:
     return file_column(name, lambda trial: getattr(trial.record, name), kind)
 
 
+def _of_ranks(trial: Trial, name: str) -> float | None:
+    return getattr(trial.record.ranks, name) if trial.record.ranks else None
+
+
 def _reason(record: TrialRecord) -> str:
     return record.failure.message.partition("\n")[0] if record.failure else ""
 
@@ -83,6 +87,9 @@ TRIALS: tuple[Column[Trial], ...] = (
     _recorded("recompiles", int),
     _recorded("peak_bytes", int),
     _recorded("mfu", float),
+    file_column("ranks", lambda trial: len(trial.record.ranks.nodes) if trial.record.ranks else None, int),
+    file_column("collectives", lambda trial: _of_ranks(trial, "collectives"), float),
+    file_column("straggling", lambda trial: _of_ranks(trial, "straggling"), float),
     file_column("disturbed", lambda trial: "; ".join(trial.record.disturbed)),
     file_column("keys", lambda trial: _keys_text(trial.record)),
     _recorded("started", float),

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-DATA = "data"
+from pipelines.store.progress import DATA, machine_of
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ def comparable_trials(
         kept = keyed.filter(pl.col("_machine") == machine)
         others = keyed.filter(pl.col("_machine") != machine)["_machine"].unique().sort().to_list()
         notes += [
-            f"{_count(keyed, '_machine', other)} timing trials are left out: {_apart(machine, other)}"
+            f"{_count(keyed, '_machine', other)} timing trials are left out:"
+            f" {told_apart(keys_of(machine), keys_of(other))}"
             for other in others
         ]
         keyed = kept
@@ -71,16 +72,21 @@ def keys_of(text: str) -> dict[str, str]:
 
 
 def _machine(text: str) -> str:
-    return "; ".join(f"{name}={value}" for name, value in sorted(keys_of(text).items()) if name != DATA)
+    return "; ".join(f"{name}={value}" for name, value in sorted(machine_of(keys_of(text)).items()))
 
 
-def _apart(kept: str, other: str) -> str:
-    """The keys in which two machines differ."""
-    ours, theirs = keys_of(kept), keys_of(other)
+def told_apart(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """Say in which comparison keys another machine differs from ours."""
     names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
     return ", ".join(
         f"{name} is {theirs.get(name) or 'none'} and not {ours.get(name) or 'none'}" for name in names
     )
+
+
+def machine_name(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """Name another machine: by its device, where that differs, else by what does."""
+    device = theirs.get("device", "")
+    return device if device and device != ours.get("device") else told_apart(ours, theirs)
 
 
 def _commonest(trials: pl.DataFrame, column: str) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -12,15 +12,17 @@ from pipelines.analysis import arm_columns, effect_columns
 from pipelines.analysis.arm_results import ArmResult, arm_results, short_names
 from pipelines.analysis.columns import parquet_table
 from pipelines.analysis.combinations import AloneAndBeside, Corners, alone_and_beside, interaction_corners
-from pipelines.analysis.comparable import comparable_trials
+from pipelines.analysis.comparable import comparable_trials, machine_name
 from pipelines.analysis.exclusions import BASE, OTHER_DATA
 from pipelines.analysis.failures import FailedTrials, failed_trials
 from pipelines.analysis.judge import EffectResult, Judge
+from pipelines.analysis.missing import missing_rounds
 from pipelines.analysis.notes import comparison_notes
 from pipelines.analysis.oracles import Quality, judge_quality
 from pipelines.analysis.outcomes import Counts, outcome_counts, sum_counts
 from pipelines.analysis.phases import read_series
 from pipelines.analysis.rulings import RuledClaim, all_rulings, ruling_table
+from pipelines.analysis.scaling import Scaling, scaling_of
 from pipelines.statistics.clocks import Clock
 from pipelines.store.files import write_parquet
 from pipelines.store.progress import Progress, read_progress
@@ -37,8 +39,32 @@ class Reference:
 
 
 @dataclass(frozen=True)
+class Elsewhere:
+    """Effects in packs that ran on another kind of machine: their pairs are as good, among themselves."""
+
+    machine: str  # what it is called: its device, or in what it differs
+    effects: tuple[EffectResult, ...]
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """The answer of a sweep."""
+    """The answer of a sweep.
+
+    Attributes
+    ----------
+    name, unit : of the sweep, and what its times are per
+    margin : share of the time within which there is no difference
+    reference : arm that the sweep's numbers are read against; None while it has no finished round
+    effects, arms : one result for each effect and for each arm of the plan
+    notes : what else a reader must know, as sentences
+    quality : deviations of each arm from the oracles that the workload checks against
+    rulings : claims with what this sweep says of them
+    corners : times of the four combinations of two toggles, of interactions that a design tells apart
+    alone_and_beside : levels that were measured alone and by leaving them out
+    clock, clock_reason : the clock that judges the sweep, and why
+    failures : trials that ended badly and that no later attempt mended
+    missing : which rounds are planned and not there, and why, in sentences
+    """
 
     name: str
     unit: str
@@ -54,12 +80,15 @@ class Comparison:
     clock: Clock = Clock.WALL
     clock_reason: str = ""
     failures: tuple[FailedTrials, ...] = ()
+    elsewhere: tuple[Elsewhere, ...] = ()
+    missing: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:
-        """Whether a trial of any kind failed, or an arm that could have run has no time."""
+        """Whether any trial failed, a round is missing, or an arm that could have run has no time."""
         no_time = (r.outcome.removeprefix(BASE) for r in self.effects if r.ratio is None)
-        return any(one.is_mistake for one in self.failures) or any(why in (OTHER_DATA, "") for why in no_time)
+        mistakes = any(one.is_mistake for one in self.failures)
+        return mistakes or bool(self.missing) or any(why in (OTHER_DATA, "") for why in no_time)
 
 
 def compare(
@@ -78,7 +107,9 @@ def compare(
     sound = comparable_trials(ended_well, series.contradictions)
     judge = Judge(manifest, progress, sound.trials, data=sound.data, left_out=sound.left_out)
     ended = outcome_counts(trials)
-    effects = tuple(replace(result, trials=_trials_behind(result, ended)) for result in judge.effects())
+    effects = tuple(
+        replace(r, trials=_trials_behind(r, ended), scaling=_scaling(r, judge)) for r in judge.effects()
+    )
     arms = arm_results(folder, judge, series.phases, sound.trials, ended)
     rulings = all_rulings(effects, judge.ruler)
     by_clock = sound.trials.with_columns(ns_per_unit=pl.col(judge.clock.clock.figure))
@@ -103,7 +134,23 @@ def compare(
         clock=judge.clock.clock,
         clock_reason=judge.clock.reason,
         failures=failed_trials(progress, manifest),
+        elsewhere=tuple(_elsewhere(manifest, progress, trials, series.contradictions)),
+        missing=missing_rounds(progress, manifest),
     )
+
+
+def _elsewhere(
+    manifest: Manifest, progress: Progress, trials: pl.DataFrame, contradictions: Mapping[str, str]
+) -> Iterator[Elsewhere]:
+    """Judge what ran on other kinds of machines, each by itself."""
+    for part in progress.elsewhere:
+        used = [one for pack in manifest.packs for n in range(len(pack.orders)) for one in part.used(pack, n)]
+        folders = [str(one.folder) for one in used if one.record.outcome is Outcome.OK]
+        sound = comparable_trials(trials.filter(pl.col("folder").is_in(folders)), contradictions)
+        if sound.trials.height:
+            judged = Judge(manifest, part, sound.trials, data=sound.data, left_out=sound.left_out).effects()
+            effects = tuple(replace(one, rulings=()) for one in judged if one.rounds)
+            yield Elsewhere(machine_name(progress.machine, part.machine), effects)
 
 
 def _reference(manifest: Manifest, used: pl.DataFrame) -> Reference | None:
@@ -112,6 +159,11 @@ def _reference(manifest: Manifest, used: pl.DataFrame) -> Reference | None:
         if times := used.filter(pl.col("arm") == arm)["ns_per_unit"].to_list():
             return Reference(name, median(times), len(times))
     return None
+
+
+def _scaling(result: EffectResult, judge: Judge) -> Scaling | None:
+    """How well the ranks of the arm are used."""
+    return scaling_of(result.effect, result.ratio, result.low, result.high, judge.records)
 
 
 def _trials_behind(result: EffectResult, ended: Mapping[str, Counts]) -> Counts:

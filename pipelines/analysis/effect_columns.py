@@ -51,6 +51,13 @@ def _compile_text(result: EffectResult) -> str:
     return f"{result.compile_s:.1f} s" if result.compile_s and result.compile_s >= 0.01 else ""
 
 
+def _efficiency_text(result: EffectResult) -> str:
+    if (found := result.scaling) is None:
+        return ""
+    work = f", {found.work.value}" if found.work.value else ""
+    return f"{found.efficiency:.0%} ({found.ranks} ranks{work})"
+
+
 def _warm_compile_text(result: EffectResult) -> str:
     """Nothing where the arm compiles nothing."""
     if not _compile_text(result) or result.warm_compile_s is None:
@@ -64,25 +71,17 @@ def _clock_columns(clock: Clock, key: str, doc: str) -> Iterator[Column[EffectRe
     def field(name: str) -> Callable[[EffectResult], Any]:
         return lambda r: getattr(getattr(r, key), name, None)
 
-    def parts(result: EffectResult) -> tuple[str, str, str] | None:
+    def text(result: EffectResult) -> str:
         one: ClockResult | None = getattr(result, key)
         if one is None or one.low is None or result.clock is clock:
-            return None
-        bounds = bounds_text(one.ratio, one.low, one.high)
-        return percent(one.ratio), bounds, one.verdict.value if one.verdict else ""
+            return ""
+        verdict = f", {one.verdict.value}" if one.verdict else ""
+        bounds = bounds_text(one.ratio, one.low, one.high).replace(" ", "\u00a0")
+        return f"{percent(one.ratio)}{verdict}\n{bounds}"
 
-    def page(result: EffectResult) -> str:
-        return "{} ({}), {}".format(*shown) if (shown := parts(result)) else ""
-
-    def terminal(result: EffectResult) -> str:
-        shown = (
-            parts(result) if result.alone else None
-        )  # of several threads or a device it needs the page's room
-        return "{0}, {2}\n{1}".format(*shown) if shown else ""
-
-    beside = clock.value
-    yield Column(f"{key}_beside", beside, text=page, where=Where.PAGES, doc=doc, optional=True)
-    yield Column(f"{key}_here", beside, text=terminal, where=Where.TERMINAL, optional=True, width=15, drop=5)
+    yield Column(
+        f"{key}_beside", clock.value, text=text, where=Where.PEOPLE, doc=doc, optional=True, width=15, drop=5
+    )
     for name in ("ratio", "low", "high"):
         yield file_column(f"{key}_{name}", field(name), float)
     yield file_column(f"{key}_verdict", field("verdict"))
@@ -145,6 +144,21 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
     ),
     *_clock_columns(Clock.WALL, "wall", "the same in wall time, where the sweep is judged by processor time"),
     Column(
+        "efficiency",
+        "efficiency",
+        lambda r: r.scaling.efficiency if r.scaling else None,
+        _efficiency_text,
+        doc="gain in speed by that of ranks; strong: the same work in all, weak: the same for each rank",
+        kind=float,
+        optional=True,
+        drop=6,
+    ),
+    file_column("efficiency_low", lambda r: r.scaling.low if r.scaling else None, float),
+    file_column("efficiency_high", lambda r: r.scaling.high if r.scaling else None, float),
+    file_column("ranks", lambda r: r.scaling.ranks if r.scaling else None, int),
+    file_column("base_ranks", lambda r: r.scaling.base_ranks if r.scaling else None, int),
+    file_column("scaling", lambda r: r.scaling.work.value if r.scaling else None),
+    Column(
         "memory_bytes",
         "memory",
         lambda r: r.memory_bytes,
@@ -195,19 +209,14 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
     Column(
         "trials",
         "trials",
-        text=lambda r: outcome_text(r.trials),
-        where=Where.PAGES,
-        doc="how the trials behind the row ended, of every kind and attempt",
+        text=_losses,
+        where=Where.PEOPLE,
+        doc="how the trials behind the row ended, of every kind and attempt, where not all ended alike",
+        optional=True,
+        width=9,
+        drop=3,
     ),
-    Column("losses", "trials", text=_losses, where=Where.TERMINAL, optional=True, width=9, drop=3),
-    Column(
-        "method",
-        "method",
-        lambda r: r.method,
-        where=Where.HTML | Where.FILE,
-        doc="how the interval was estimated",
-        style=soft,
-    ),
+    file_column("method", lambda r: r.method),
     file_column("p", lambda r: r.p, float),
     file_column("rulings", lambda r: "; ".join(f"{one.claim.section}: {one.text}" for one in r.rulings)),
     file_column("note", lambda r: r.note),

@@ -102,7 +102,7 @@ FAILURES: tuple[Column[FailedTrials], ...] = (
         width=PROSE,
         style=lambda one: Style.BAD if one.is_mistake else Style.PLAIN,
     ),
-    Column("where", "in", text=lambda one: one.where, width=PROSE, optional=True),
+    Column("where", "in", text=lambda one: one.where, where=Where.PAGES, width=PROSE, optional=True),
     Column(
         "retired",
         "retired",
@@ -110,6 +110,6 @@ FAILURES: tuple[Column[FailedTrials], ...] = (
         doc="not started again",
         optional=True,
     ),
-    Column("log", "log", text=lambda one: str(one.log), where=Where.PEOPLE, width=PROSE, style=soft),
+    Column("log", "log", text=lambda one: str(one.log), where=Where.PAGES, width=PROSE, style=soft),
 )
-"""Of one arm and exception each row."""
+"""Of one arm and exception each row; a terminal has lines and logs below it, whole: they can be copied."""

@@ -17,6 +17,7 @@ from pipelines.analysis.exclusions import Exclusion, Exclusions
 from pipelines.analysis.held_back import HoldingBack, clock_of
 from pipelines.analysis.outcomes import Counts
 from pipelines.analysis.rulings import RuledClaim, Ruler, claims_of, decide_memory
+from pipelines.analysis.scaling import Scaling
 from pipelines.config.declared import declared_by
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.parity.evidence import Agreement
@@ -77,6 +78,7 @@ class EffectResult:
     held_back: str = ""  # why nothing is said although there are times
     rulings: tuple[RuledClaim, ...] = ()
     trials: Counts = field(default_factory=dict)  # how those behind it ended, its base's apart
+    scaling: Scaling | None = None  # where the arm has more ranks than its base
 
     @property
     def word(self) -> str:

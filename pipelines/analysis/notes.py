@@ -10,6 +10,7 @@ import polars as pl
 from pipelines.analysis.comparable import ComparableTrials
 from pipelines.analysis.judge import Judge
 from pipelines.analysis.kernel_notes import kernel_notes, machine_notes
+from pipelines.analysis.missing import notes_on_other_machines
 from pipelines.plan.power import PLANNING_PAIR_SD, Spread, power
 from pipelines.statistics.clocks import Clock
 from pipelines.store.progress import Progress
@@ -28,6 +29,7 @@ def comparison_notes(
         *_isolation(manifest, used),
         *_missing_references(manifest, used),
         *sound.notes,
+        *notes_on_other_machines(progress, manifest),
         *_left_out(manifest, progress),
         *_clock(judge),
         *_disturbance(used),

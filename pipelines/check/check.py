@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ from pipelines.execution.pack import PackRun
 from pipelines.execution.spawn import ForkServer, wait
 from pipelines.parity.evidence import Agreement
 from pipelines.plan import plan
+from pipelines.store.files import write_atomically
 from pipelines.store.progress import StoredTrial
 from pipelines.store.records import (
     Arm,
@@ -39,7 +42,7 @@ from pipelines.store.records import (
 from pipelines.terminal import console_here
 from pipelines.trial import environment
 from workloads.api import Device, Evidence, Parity
-from workloads.errors import RecordError
+from workloads.errors import ConfigError, RecordError
 from workloads.user_environment import changed
 
 CLEAN, DEFECTIVE = 0, 1
@@ -47,20 +50,38 @@ CLEAN, DEFECTIVE = 0, 1
 ITERATIONS = 12
 """Of an evidence trial: enough for a mistake to show, and to let a workload's first epoch end."""
 
+LATE = "did not end within"
+"""How a trial is told that needed more time than it had: somebody's compiler is slow, which is no defect."""
 
-def check(cfg: DictConfig) -> int:
-    """Run the workload, print what is wrong with it, and return 1 if something is."""
+
+def check(cfg: DictConfig, given: Container[str] = (), toggles: Sequence[str] | None = None) -> int:
+    """Run the workload, print what is wrong with it, and return 1 if something is.
+
+    Parameters
+    ----------
+    given : fields of `measure` that hold instead of a check's own
+    toggles : only their levels; None: all
+
+    Raises
+    ------
+    ConfigError
+        A value or a toggle does not exist, or the baseline needs more time than it has.
+    """
     command: RunCommand = validation.typed(cfg, RunCommand)
-    console = console_here()
-    device = environment.device_facts()
+    console, started = console_here(), time.monotonic()
+    with console.status(f"importing {command.workload['name']}") if console.is_terminal else nullcontext():
+        device = environment.device_facts()
+        planned = plan_check(command, device, given, toggles)
     # Trials end without tidying up: Python's tracker would complain of torch's compiler's leftovers.
     if "PYTHONWARNINGS" not in os.environ:
         quiet = {"PYTHONWARNINGS": "ignore:resource_tracker:UserWarning"}
         os.environ.update(changed(os.environ, quiet))
     with tempfile.TemporaryDirectory(prefix="perfsweep-check-") as folder:
-        checked = Checked(command, Path(folder), device)
+        checked = Checked(command, Path(folder), device, planned)
+        limit = planned.sweep.measure.timeout_s
         console.print(
-            f"checking {checked.name}: {len(checked.manifest.arms)} arms on {device.name or device.type}",
+            f"checking {checked.name}: {len(planned.arms)} arms on {device.name or device.type}, about"
+            f" {checked.trials_ahead} trials of at most {limit:g} s each (measure.timeout_s)",
             highlight=False,
         )
         findings = []
@@ -71,6 +92,10 @@ def check(cfg: DictConfig) -> int:
                 console.print(finding.text, highlight=False, markup=False)
                 findings.append(finding)
         _conclude(console, checked, findings)
+        if log := checked.keep_log():
+            console.print(f"log: {log}", highlight=False, soft_wrap=True)
+    seconds = time.monotonic() - started
+    console.print(f"{checked.trials} trials in {seconds:.0f} s", style="dim", highlight=False)
     return DEFECTIVE if findings else CLEAN
 
 
@@ -82,6 +107,8 @@ def _conclude(console: Console, checked: Checked, findings: list[Finding]) -> No
         )
     for label, reason in checked.left_out.items():
         console.print(f"not checked: {label}: {reason}", style="dim", highlight=False)
+    for level, what in checked.choices.items():
+        console.print(f"no defect: {level}: {what}", highlight=False)
     if findings:
         console.print(
             f"{len(findings)} {'defects' if len(findings) > 1 else 'defect'} in {checked.name}",
@@ -111,18 +138,22 @@ class Checked:
 
     Attributes
     ----------
-    left_out : arms that cannot act here, or cannot be judged by one seed, with the reason
+    left_out : arms that cannot act here, cannot be judged by one seed, or need more time, with the reason
+    choices : levels that are as somebody chose them, and how they will be told in a sweep
     compared : levels that were held against their base
+    trials : those that were run
     tell : called with what is being done, for a person who waits
     """
 
     doing = "setting up"
 
-    def __init__(self, command: RunCommand, folder: Path, device: Device) -> None:
+    def __init__(self, command: RunCommand, folder: Path, device: Device, planned: Manifest) -> None:
         self.name = str(command.workload["name"])
-        self.manifest = _planned(command, device)
+        self.manifest = planned
         self.left_out: dict[str, str] = {}
-        self.compared = 0
+        self.choices: dict[str, str] = {}
+        self.compared = self.trials = 0
+        self._runs_folder, self._failed_log = Path(command.runs), ""
         self.tell: Callable[[str], None] = lambda text: None
         self._repeats = True
         self._folder, self._device = folder, device
@@ -132,11 +163,27 @@ class Checked:
         self._reference = self.manifest.arm(next(iter(self.manifest.sweep.references.values())))
         self._observed: dict[str, _Observed] = {}
 
+    @property
+    def trials_ahead(self) -> int:
+        """Trials that a sound workload takes: two of each arm, and those that ask whether it repeats."""
+        return 2 * len(self.manifest.arms) + 4 + (self._cls.shape == "steps")
+
+    def keep_log(self) -> Path | None:
+        """Keep the log of the last trial that failed, with its traceback, where a person finds it."""
+        if not self._failed_log:
+            return None
+        folder = self._runs_folder / f"check-{re.sub(r'[^A-Za-z0-9._-]+', '-', self.name)}"
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "log.txt", self._failed_log.encode())
+        return folder / "log.txt"
+
     def findings(self) -> Iterator[Finding]:
         """Defects, those first that make others meaningless."""
         failed = list(self._observe(self._reference))
         if self._observed[self._reference.id].evidence is None:
             why = self.left_out.get(self._reference.label, "")
+            if why.startswith(LATE):
+                raise ConfigError(f"{self.name}: the baseline {why}")
             yield from failed or [
                 Finding(Defect.FAILS, f"{self.name}, baseline", f"it cannot act here: {why}")
             ]
@@ -152,6 +199,19 @@ class Checked:
         yield from rules.host_reads(
             self.name, self._probed["reads"], self._observed[self._reference.id].counters, arms
         )
+
+    def of_levels(self) -> Iterator[Finding]:
+        """Defects of the levels alone: each against its base, and nothing about the baseline itself."""
+        for arm in self.manifest.arms:
+            yield from self._observe(arm)
+        for effect in self.manifest.effects:
+            yield from self._of_a_level(effect)
+
+    def counters_of(self, toggle: str, value: Any) -> Counters:
+        """What was counted of the first arm with this level; empty where nothing could be."""
+        arms = (arm for arm in self.manifest.arms if arm.levels[toggle] == value)
+        observed = [self._observed[arm.id].counters for arm in arms if arm.id in self._observed]
+        return (observed[0] if observed else None) or {}
 
     def _packs(self) -> Iterator[tuple[str, PackRun]]:
         """Two packs: arms that a fork can run, and arms whose processes must be started anew."""
@@ -175,28 +235,38 @@ class Checked:
                 f"{arm.label}: {kind.value} trial, {len(self._observed) + 1} of {len(self.manifest.arms)}"
                 " arms"
             )
-            found[kind] = run.again(arm, kind)
+            found[kind] = self._tried(run, arm, kind)
             if found[kind].record.outcome is Outcome.UNSUPPORTED:
                 self.left_out[arm.label] = _why(found[kind])
                 break
+            if found[kind].record.outcome is Outcome.TIMEOUT:
+                self.left_out[arm.label] = _late(self.manifest.sweep.measure)
+                break
             if found[kind].record.outcome is not Outcome.OK:
-                yield Finding(
-                    Defect.FAILS, f"{self.name}, {arm.label}, {kind.value} trial", _where(found[kind])
-                )
+                yield self._failure(f"{arm.label}, {kind.value} trial", found[kind])
                 break
         counting = found.get(Kind.COUNTING)
         counters = counting.record.counters if counting and counting.record.outcome is Outcome.OK else None
         shown = found[Kind.EVIDENCE]
         self._observed[arm.id] = _Observed(_evidence(shown), counters, shown.record.keys.get("data", ""))
 
+    def _tried(self, run: PackRun, arm: Arm, kind: Kind) -> StoredTrial:
+        self.trials += 1
+        return run.again(arm, kind)
+
+    def _failure(self, what: str, found: StoredTrial) -> Finding:
+        """A trial that failed; its log is kept, since the folder of a check goes."""
+        self._failed_log = (found.folder / "log.txt").read_text(errors="replace")
+        return Finding(Defect.FAILS, f"{self.name}, {what}", _where(found))
+
     def _of_the_baseline(self) -> Iterator[Finding]:
         checks, first = self._cls.checks, self._observed[self._reference.id].evidence
         if first is None:
             return
         self.tell("baseline: does it repeat, and leave nothing behind?")
-        timing = self._run_of(self._reference).again(self._reference, Kind.TIMING)
+        timing = self._tried(self._run_of(self._reference), self._reference, Kind.TIMING)
         if timing.record.outcome is not Outcome.OK:
-            yield Finding(Defect.FAILS, f"{self.name}, timing trial", _where(timing))
+            yield self._failure("timing trial", timing)
         cached = self._evidence_again(self._run_of(self._reference))
         fresh = self._evidence_again(self._elsewhere("fresh"))
         early = self._early(1) if self._cls.shape == "steps" else []
@@ -225,7 +295,7 @@ class Checked:
         )
 
     def _evidence_again(self, run: PackRun) -> Evidence:
-        found = run.again(self._reference, Kind.EVIDENCE)
+        found = self._tried(run, self._reference, Kind.EVIDENCE)
         evidence = _evidence(found)
         if evidence is None:
             raise RecordError(f"{self.name}: the same trial succeeded before and now fails: {_where(found)}")
@@ -256,19 +326,56 @@ class Checked:
         agreement = Agreement(self.manifest, self._run_of(one).progress, read_evidence)
         level = self._cls.levels_of(one.levels)[effect.toggle]
         same = not rules.differ(base.evidence, arm.evidence)
-        yield from rules.nothing_changes(level, subject, base.counters, arm.counters, same)
+        still = rules.nothing_changes(level, subject, base.counters, arm.counters, same)
+        if still and self._acts_elsewhere(effect, one, other, base.counters):
+            self.choices[subject] = (
+                "does the same as its base under this configuration, and something else as another number; a"
+                " sweep calls it inert"
+            )
+        else:
+            yield from still
         yield from rules.data_change(subject, base.data, arm.data)
         result = agreement.judged(base.evidence, arm.evidence, one, other)
         if result.parity_class is Parity.STOCHASTIC:
             self.left_out[subject] = (
                 "draws at random, so whether it is equivalent takes several seeds: a sweep runs them"
             )
-        if self._repeats:
+        if other_form := rules.other_form(base.evidence, arm.evidence, self._cls.checks):
+            self.choices[subject] = other_form
+        elif self._repeats:
             yield from rules.results_change(subject, result)
 
+    def _acts_elsewhere(self, effect: Effect, one: Arm, base: Arm, counted: Counters | None) -> bool:
+        """Whether another number of the toggle moves what this one leaves: such a level is a choice."""
+        toggle = next(toggle for toggle in self._cls.toggles if toggle.name == effect.toggle)
+        value = one.levels[effect.toggle]
+        if toggle.numbers is None or isinstance(value, str):
+            return False
+        taken = (value, base.levels[effect.toggle])
+        tries = (value // 2, value * 2, value + 1)
+        number = next((n for n in tries if n not in taken and toggle.numbers.holds(n)), None)
+        if number is None:
+            return False
+        levels = {**one.levels, effect.toggle: number}
+        arm = one.model_copy(
+            update={"id": f"{one.id[:-1]}x", "label": f"{one.label} ({number})", "levels": levels}
+        )
+        self.tell(f"{effect.toggle}={number}: counting trial")
+        found = self._tried(self._run_of(one), arm, Kind.COUNTING).record
+        level = self._cls.levels_of(levels)[effect.toggle]
+        moved = not rules.nothing_changes(level, "", counted, found.counters, True)
+        return found.outcome is Outcome.OK and moved
 
-def _planned(command: RunCommand, device: Device) -> Manifest:
+
+def plan_check(
+    command: RunCommand,
+    device: Device,
+    given: Container[str] = (),
+    toggles: Sequence[str] | None = None,
+    levels: Mapping[str, Sequence[Any]] | None = None,
+) -> Manifest:
     """Every level against its base, each arm once; arms that need their own process in their own pack."""
+    own = {one.name: getattr(command.measure, one.name) for one in dataclasses.fields(MeasureConfig)}
     measure = MeasureConfig(
         rounds=1,
         iterations=4,
@@ -278,7 +385,11 @@ def _planned(command: RunCommand, device: Device) -> Manifest:
         timeout_s=120,
         repeats=0,
     )
-    sweep = SweepConfig(name="check", designs=[DesignConfig("one_at_a_time")])
+    chosen = {name: value for name, value in own.items() if name in given and name != "rounds"}
+    measure = dataclasses.replace(measure, **chosen)
+    asked = {name: list(values) for name, values in (levels or {}).items()}
+    design = DesignConfig("one_at_a_time", toggles=list(toggles) if toggles else None, levels=asked)
+    sweep = SweepConfig(name="check", designs=[design])
     whole = SweepCommand(
         workload=command.workload, toggles=command.toggles, measure=measure, sweep=sweep, name="check"
     )
@@ -315,20 +426,18 @@ def _evidence(found: StoredTrial) -> Evidence | None:
     return read_evidence(found.folder) if found.record.outcome is Outcome.OK else None
 
 
+def _late(measure: MeasureConfig) -> str:
+    longer = f"measure.timeout_s={measure.timeout_s * 5:g}"
+    return f"{LATE} {measure.timeout_s:g} s (measure.timeout_s); give it more with {longer}"
+
+
 def _why(found: StoredTrial) -> str:
     return found.record.failure.message if found.record.failure else found.record.outcome.value
 
 
 def _where(found: StoredTrial) -> str:
     """What a trial raised, with the last line of the user's own code that it passed."""
-    failure: Any = found.record.failure
+    failure = found.record.failure
     if failure is None:
         return f"it ended as {found.record.outcome.value}"
-    own = [line.strip() for line in failure.traceback.splitlines() if line.strip().startswith("File ")]
-    outside = [
-        line
-        for line in own
-        if not any(part in line for part in ("/torch/", "/pipelines/", "/workloads/", "/lib/python"))
-    ]
-    place = f" ({outside[-1]})" if outside else ""
-    return f"{failure.type}: {failure.message}{place}"
+    return f"{failure.type}: {failure.message}" + (f" ({failure.where})" if failure.where else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -162,6 +163,43 @@ def data_change(subject: str, base: str, arm: str) -> list[Finding]:
             f"{text}; let it identify the examples, not how this level stores them",
         )
     ]
+
+
+def other_form(base: Evidence, arm: Evidence, checks: Sequence[Check]) -> str | None:
+    """How evidence of a level is held in another form than the base's, so that nothing can be compared.
+
+    Other names or shapes, as of weights that a level stores fused, are somebody's choice and no defect.
+    """
+    checked = [name for check in checks for name in _matching(check.name, base, arm)]
+    forms = (_form(name, base, arm) for name in dict.fromkeys(checked))
+    if (form := next(filter(None, forms), None)) is None:
+        return None
+    return (
+        f"{form}: results are held in another form, so a sweep calls them different; to have them compared,"
+        " return them in evidence() in one form for all levels"
+    )
+
+
+def _form(name: str, base: Evidence, arm: Evidence) -> str | None:
+    """How one piece differs in its form alone; fewer or more entries of the same pieces are no other form."""
+    if (name in base.tensors) != (name in arm.tensors):
+        return f"evidence {name} is of the {'base' if name in base.tensors else 'level'} alone"
+    ours, theirs = np.asarray(arm.tensors[name]), np.asarray(base.tensors[name])
+    if ours.shape != theirs.shape and ours.size == theirs.size:
+        return f"evidence {name} has shape {list(ours.shape)}, and {list(theirs.shape)} in the base"
+    pieces, of_base = (list(one.parts.get(name, {}).items()) for one in (arm, base))
+    if pieces == of_base or np.array_equal(ours, theirs):
+        return None
+    unlike = [one for one in [*pieces, *of_base] if one not in pieces or one not in of_base]
+    if not unlike:
+        return f"evidence {name} has its pieces in another order"
+    other = unlike[0]
+    return f"evidence {name} has the piece {other[0]} of {other[1]} entries in one of the two only"
+
+
+def _matching(pattern: str, *evidence: Evidence) -> list[str]:
+    names = [name for one in evidence for name in one.tensors]
+    return [name for name in names if fnmatch.fnmatchcase(name, pattern)]
 
 
 def results_change(subject: str, result: ParityResult) -> list[Finding]:

@@ -98,6 +98,7 @@ WORKLOAD = Kind(lambda ctx, typed: names.workloads(), names.refuse_unknown_workl
 OVERRIDE = Kind(_overrides)
 SHELL = Kind(lambda ctx, typed: SHELLS)
 NAME = Kind(lambda ctx, typed: ())
+A_VERSION = Kind(lambda ctx, typed: ("HEAD", "main", "worktree", "workload="))
 SHARE = Number(0, 10, "share such as 0.05")
 COUNT = Number(1e-9, float("inf"), "positive number")
 SECONDS = Number(1e-9, float("inf"), "positive number of seconds")

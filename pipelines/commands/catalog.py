@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from pipelines.commands.arguments import (
+    A_VERSION,
     COUNT,
     FILE,
     MEASURED,
@@ -24,8 +25,8 @@ from pipelines.commands.dispatch import SETTINGS, Commands, Composed, Plain, sho
 EPILOG = """SWEEP is a folder such as runs/digits-demo. `perfsweep COMMAND --help` says what a command takes.
 
 Status: 0 done; 1 something failed, is unfinished, or became slower; 2 a mistake in the command or its
-input; 3 jobs need attention; 130 interrupted or detached. NO_COLOR=1 switches colours off; output to a file
-or a pipe has none."""
+input; 3 jobs need attention; 4 undecided (judge); 130 interrupted or detached. NO_COLOR=1 switches colours
+off; output to a file or a pipe has none."""
 
 VERSION = click.Option(
     ["-V", "--version"],
@@ -54,6 +55,7 @@ COMMANDS = Commands(
             "every arm of a sweep, compared with its base",
             "sweep:sweep",
             example="workload=digits sweep=demo",
+            nameless="sweep:ask",
         ),
         Composed(
             "tune",
@@ -85,6 +87,19 @@ COMMANDS = Commands(
             option("--tool", "Of a difference: torch, pyinstrument or roofline; all by default."),
             example="workload=digits",
             of_folder="profile:profile_folder",
+        ),
+        Plain(
+            "judge",
+            "whether a version of your code is slower than another, or changes results",
+            "judge:judge",
+            words(
+                "words",
+                A_VERSION,
+                "Commits or worktree, then the options of a sweep; by default HEAD and worktree where"
+                " anything is not committed, else where the branch began and HEAD.",
+                metavar="[BASE [HEAD]] -- workload=... [KEY=VALUE]...",
+            ),
+            option(["as_json", "--json"], "Print a JSON object; docs/versions.md says which.", is_flag=True),
         ),
         Plain("status", "what of a sweep is done", "sessions:status", SWEEP),
         Plain("wait", "follow a sweep on Slurm to its end, from any shell", "sessions:wait", SWEEP),
@@ -201,7 +216,14 @@ COMMANDS = Commands(
             "run a workload briefly, and say which rules it breaks",
             "check:check",
             word("workload", WORKLOAD, "package.module:Class, or a name from `perfsweep list`."),
-            words("values", NAME, "Configuration of the workload.", metavar="[workload.FIELD=VALUE]..."),
+            words(
+                "values",
+                NAME,
+                "Of the workload, workload.FIELD=VALUE; of all arms, toggles.NAME=LEVEL; of each trial,"
+                " measure.FIELD=VALUE, such as measure.timeout_s=600 where compiling is slow.",
+                metavar="[FIELD=VALUE]...",
+            ),
+            option("--toggles", "Only the levels of these, as amp,compile.", metavar="NAME,NAME"),
         ),
         Plain(
             "init",

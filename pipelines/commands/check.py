@@ -8,6 +8,11 @@ from pipelines.check import check as checking
 from pipelines.config import composition
 
 
-def check(workload: str, values: Sequence[str]) -> int:
+def check(workload: str, values: Sequence[str], toggles: str | None = None) -> int:
     """Run a workload briefly with these values of its configuration; status 1 where it breaks a rule."""
-    return checking.check(composition.compose("run", [f"workload={workload}", *values]))
+    cfg = composition.compose("run", [f"workload={workload}", *values])
+    given = {
+        text.partition("=")[0].removeprefix("measure.") for text in values if text.startswith("measure.")
+    }
+    only = [name.strip() for name in toggles.split(",")] if toggles else None
+    return checking.check(cfg, given, only)

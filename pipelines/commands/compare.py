@@ -36,6 +36,7 @@ def compare(
     if others and not against:
         raise ConfigError(f"{others[0]}: write --against before the sweeps to compare with")
     console, opened = console_here(), api.open_sweep(sweep)
+    baselines = [baseline_at(path) for path in (*against, *others)]  # what is missing is said before tables
     if explain:
         explanation.show(console, opened.comparison, explain)
         return DONE
@@ -45,9 +46,7 @@ def compare(
         console.print(f"baseline: {store}", highlight=False)
     if not against:
         return status
-    slower = changes.show(
-        console, opened.baseline, [baseline_at(path) for path in (*against, *others)], margin
-    )
+    slower = changes.show(console, opened.baseline, baselines, margin)
     return max(status, SOME_FAILED if slower else DONE)
 
 

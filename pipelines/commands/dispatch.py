@@ -10,13 +10,12 @@ from typing import Any
 import click
 
 from pipelines.commands.arguments import OVERRIDE, words
-from pipelines.config import composition, reference
-from workloads.errors import ConfigError
+from pipelines.config import composition, names, reference, spelling
+from workloads.errors import ConfigError, did_you_mean
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
-HYDRA_FLAGS = """Hydra's own options work too: --cfg job shows the configuration and runs nothing,
---info defaults where it comes from, --hydra-help lists the rest."""
+HYDRA_FLAGS = """--cfg job shows the configuration and runs nothing, --info defaults where it comes from."""
 
 
 class Plain(click.Command):
@@ -42,7 +41,8 @@ class Composed(Plain):
     """A command whose configuration Hydra composes.
 
     With one of its own options, or a folder as its first word, it is about what lies in that folder: then
-    nothing is composed, and `of_folder` is called with the words and the options.
+    nothing is composed, and `of_folder` is called with the words and the options. Where nobody has named a
+    workload, `nameless` is called in the place of `target`.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Composed(Plain):
         *params: click.Parameter,
         example: str,
         of_folder: str | None = None,
+        nameless: str | None = None,
     ) -> None:
         sentence = "GROUP=NAME and FIELD=VALUE, in any order."
         overrides = words("overrides", OVERRIDE, sentence, metavar="[KEY=VALUE]...")
@@ -60,11 +61,14 @@ class Composed(Plain):
         super().__init__(
             name, summary, target, overrides, *params, context_settings=settings, epilog=HYDRA_FLAGS
         )
-        self.example, self.of_folder = example, of_folder
+        self.example, self.of_folder, self.nameless = example, of_folder, nameless
 
     def is_composed(self, overrides: tuple[str, ...], **options: Any) -> bool:
         """Tell whether Hydra composes this call."""
-        folder = any("=" not in text and not text.startswith("-") for text in overrides[:1])
+        folder = any(
+            "=" not in text and not text.startswith("-") and not names.is_workload(text)
+            for text in overrides[:1]
+        )
         return not self.of_folder or not (folder or any(options.values()))
 
     def invoke(self, ctx: click.Context) -> int:
@@ -75,7 +79,8 @@ class Composed(Plain):
         if any(text.startswith("-") for text in overrides):
             return composition.run_hydra(name, overrides, lambda cfg: self.function()(cfg))
         cfg = composition.compose(name, overrides)
-        return self.function()(cfg)
+        named = self.nameless is None or names.names_workload(name, spelling.read(name, overrides))
+        return self.function(None if named else self.nameless)(cfg)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Show an example, the options of the configuration, and how Hydra's own are found."""
@@ -103,8 +108,9 @@ class Commands(click.Group):
             There is none.
         """
         if args[0] not in self.commands and not ctx.resilient_parsing:
-            known = ", ".join(name for name, command in self.commands.items() if not command.hidden)
-            raise ConfigError(f"{args[0]} is no command; choose from: {known}")
+            known = [name for name, command in self.commands.items() if not command.hidden]
+            hint = did_you_mean(args[0], known)
+            raise ConfigError(f"{args[0]} is no command; {hint}choose from: {', '.join(known)}")
         return super().resolve_command(ctx, args)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -16,6 +17,7 @@ from pipelines.store import code_snapshot
 from pipelines.terminal import console_here
 from slurm.diagnosis import Diagnosis, diagnose
 from slurm.errors import ClusterError
+from slurm.probe import probe
 from slurm.site import Shape
 
 FINE, REFUSED = 0, 1
@@ -27,6 +29,10 @@ def doctor(cfg: DictConfig) -> int:
     console = console_here()
     for text in shadowed():
         console.print(text, style="yellow", highlight=False)
+    if command.gpu:
+        from pipelines.commands.doctor_gpu import check_gpu  # brings torch along
+
+        return check_gpu(console, command)
     if command.cluster.executor not in ("slurm", "auto"):
         console.print(
             f"cluster.executor={command.cluster.executor}: packs run on this machine; nothing to ask Slurm"
@@ -39,7 +45,28 @@ def doctor(cfg: DictConfig) -> int:
         console.print(f"Slurm does not answer: {str(error).splitlines()[0]}", style="red", highlight=False)
         return REFUSED
     _show(console, command, site)
-    return REFUSED if site.refused else FINE
+    if site.refused or not command.probe:
+        return REFUSED if site.refused else FINE
+    return _probe(console, command)
+
+
+def _probe(console: Console, command: DoctorCommand) -> int:
+    """Ask a node, and print a line for each thing; status 1 if one is not as the profile says."""
+
+    def say(text: str) -> None:
+        console.print(text, style="dim", highlight=False)
+
+    modules = ("click", "numpy", "omegaconf", "polars", "pydantic", "torch")
+    url = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+    try:
+        findings = probe(command.cluster, Path(command.runs), modules, url, say)
+    except ClusterError as error:
+        console.print(f"FAIL  probe: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        return REFUSED
+    for finding in findings:
+        style = {True: "green", False: "red", None: "dim"}[finding.fine]
+        console.print(str(finding), style=style, highlight=False, markup=False, soft_wrap=True)
+    return REFUSED if any(finding.fine is False for finding in findings) else FINE
 
 
 def shadowed() -> list[str]:
@@ -61,7 +88,7 @@ def _show(console: Console, command: DoctorCommand, site: Diagnosis) -> None:
     console.print(f"Slurm {site.version}; accounting (sacct) {accounting}")
     console.print(_partitions(site))
     console.print(", ".join(f"{name} {value}" for name, value in site.limits.items()), highlight=False)
-    asked = command.cluster.resources(Shape.of(command.cluster))
+    asked = command.cluster.resources(Shape.of_job(command.cluster))
     console.print(f"\nthis profile asks for {asked}", highlight=False)
     for text in site.warnings:
         console.print(f"beware: {text}", style="yellow", highlight=False)

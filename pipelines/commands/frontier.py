@@ -13,7 +13,6 @@ from pipelines import api
 from pipelines.commands.sweep import Display
 from pipelines.config import validation
 from pipelines.config.types import FrontierCommand
-from pipelines.execution import launch
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan import plan
 from pipelines.search import ladders
@@ -24,6 +23,7 @@ from pipelines.search.limits import budget, refuse_too_much_memory, take_memory
 from pipelines.search.measurements import Limits, SearchSweep
 from pipelines.search.search import explore
 from pipelines.search.surrogate import Factor
+from pipelines.store import locks
 from pipelines.terminal import console_here
 from pipelines.units import percent
 from workloads.api import Toggle
@@ -46,7 +46,7 @@ def frontier(cfg: DictConfig) -> int:
     if command.dry_run:
         return DONE
     Display(console).notices(api.prepare_tracking(command))
-    with launch.locked(sweep.folder):
+    with locks.locked(sweep.folder):
         status = driver.run(explore(grid.factors[0], limit, command.frontier.measurements))
     return status if status is not None else report(console, factor.name, driver.result, sweep)
 

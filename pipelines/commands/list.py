@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import time
+from contextlib import nullcontext
 from typing import Any
 
 from rich import box
 from rich.table import Table
 
+from pipelines import units
 from pipelines.config import external_workload, names
 from pipelines.config.validation import load_workload, text_keys
 from pipelines.exits import DONE
@@ -22,23 +25,26 @@ _GENERAL = ("builtins", "workloads.api", "workloads.training.loop")
 
 
 def list_names() -> int:
-    """Print workloads, and the named sweeps of each."""
+    """Print a line for each workload with its named sweeps; on a terminal it is cut, elsewhere whole."""
     console = console_here()
-    for name, target in sorted(registry.names().items()):
-        console.print(f"[bold]{name}[/]  ({target})", highlight=False)
-        console.print(f"  sweeps: {', '.join(names.sweeps(name))}", highlight=False)
-    for name in names.workloads_here():
-        console.print(f"[bold]{name}[/]  (in this folder)", highlight=False)
-        console.print(f"  sweeps: {', '.join(names.sweeps(name))}", highlight=False)
-    own = "your own: workload=package.module:Class, written by `perfsweep new my_workload`"
-    console.print(own, highlight=False)
+    every = [*sorted(registry.names()), *names.workloads_here()]
+    width = max(map(len, every))
+    fits = {"no_wrap": True, "overflow": "ellipsis"} if console.is_terminal else {"soft_wrap": True}
+    for name in every:
+        sweeps = ", ".join(names.sweeps(name))
+        console.print(f"[bold]{name:{width}}[/]  sweeps: {sweeps}", highlight=False, **fits)  # type: ignore[arg-type]
+    more = "`perfsweep describe NAME` shows one; `perfsweep new my_workload` writes one of your own"
+    console.print(more, highlight=False, soft_wrap=True)
     return DONE
 
 
 def describe(workload: str) -> int:
     """Print a workload's configuration and toggles: levels, parity class, needs, what cannot act here."""
-    console, cls = console_here(), registry.find(external_workload.read(workload).name)
-    outside = external_workload.read(workload).read_as(cls)
+    console, started = console_here(), time.monotonic()
+    outside = external_workload.read(workload)
+    with console.status(f"importing {workload}") if console.is_terminal else nullcontext():
+        cls, device = registry.find(outside.name), environment.device_facts()
+    outside = outside.read_as(cls)
     own = text_keys(outside.workload)
     if outside.asked:  # what it is depends on what the file says
         cls = load_workload(outside.name, own)[0]
@@ -49,9 +55,11 @@ def describe(workload: str) -> int:
     if purpose := _purpose(cls):
         console.print(purpose, highlight=False)
     console.print(f"workload.FIELD=VALUE: {', '.join(_fields(cls, dict(own)))}", highlight=False)
-    console.print(_toggles(cls.toggles, environment.device_facts()))
+    console.print(_toggles(cls.toggles, device))
     for claim in cls.claims:
         console.print(f"claim ({claim.source}, {claim.section}): {claim.text}", highlight=False)
+    took = units.duration((time.monotonic() - started) * 1e9)
+    console.print(f"read in {took}, most of it for importing {cls.__module__}", style="dim", highlight=False)
     return DONE
 
 

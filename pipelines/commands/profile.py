@@ -19,7 +19,7 @@ from pipelines.plan import plan
 from pipelines.profiling.profile import CHANGED, Ended, Profiling, arm_called, wanted
 from pipelines.profiling.slices import refuse_shape
 from pipelines.report import profile_diff, profiles
-from pipelines.store import provenance
+from pipelines.store import locks, provenance
 from pipelines.store.profiles import Kept, arm_folder, kept_profiles
 from pipelines.store.records import Arm, Manifest, Outcome, SweepFolder, opened
 from pipelines.terminal import console_here
@@ -129,7 +129,7 @@ def _profiled(
         console.print(one.reason, style="yellow", highlight=False, soft_wrap=True)
     place, subject = arm_folder(folder, arm), f"{arm.label} of {manifest.sweep.workload}"
     console.print(f"profiling {subject}; profiles: {place}", highlight=False, soft_wrap=True)
-    with launch.locked(folder):
+    with locks.locked(folder):
         prepare()
         profiling = Profiling(folder, manifest, arm)
         if profiling.changed:

@@ -17,7 +17,7 @@ from pipelines.execution import launch, progress_display
 from pipelines.execution.pack import PackRun
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan import plan
-from pipelines.store import kept, provenance
+from pipelines.store import kept, locks, provenance
 from pipelines.store.iteration_times import iteration_times, phase_times
 from pipelines.store.progress import StoredTrial
 from pipelines.store.records import Kind, Manifest, SweepFolder, TrialRecord, read_iterations
@@ -41,7 +41,7 @@ def run(cfg: DictConfig) -> int:
     manifest = plan.single_arm(single, environment.device_facts())
     folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
     stage = progress_display.Stage(folder, manifest.arms[0])
-    with launch.locked(folder):
+    with locks.locked(folder):
         kept.make_folders(manifest, manifest.arms)
         launch.prepare(folder, manifest, provenance.sweep_yaml(cfg))
         with console.status(stage) if console.is_terminal else nullcontext():
@@ -66,7 +66,8 @@ def _show_trial(console: Console, manifest: Manifest, trial: StoredTrial) -> int
         console.print(_kept_line(manifest, record), highlight=False, soft_wrap=True)
         return DONE
     console.print(_parts(f"{manifest.sweep.workload}: {label}", read_iterations(trial.folder)))
-    for line in _trial_lines(record, trial.folder):
+    assert manifest.sweep.declared
+    for line in _trial_lines(record, trial.folder, manifest.sweep.declared.shape):
         console.print(line, highlight=False)
     return DONE
 
@@ -97,14 +98,15 @@ def _phases(arrays: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
     return [(f"  {name}", phase_times(arrays, name)[1]) for name in names]
 
 
-def _trial_lines(record: TrialRecord, folder: Path) -> list[str]:
+def _trial_lines(record: TrialRecord, folder: Path, shape: str) -> list[str]:
+    first = "a first job was discarded:" if shape == "job" else "warm-up"
     lines = [
         (
             f"{units.duration(record.ns_per_unit)} per unit: {record.iterations} iterations, {record.units:g}"
             " units"
         ),
         (
-            f"set-up {record.setup_s:.2f} s, warm-up {record.warmup_iterations} iterations in"
+            f"set-up {record.setup_s:.2f} s, {first} {record.warmup_iterations} iterations in"
             f" {record.warmup_s:.2f} s"
         ),
         f"compiling {record.compile_s:.1f} s, peak memory {record.peak_bytes / 2**20:.0f} MB",

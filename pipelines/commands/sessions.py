@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,11 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.config.types import ClusterConfig
-from pipelines.execution import detach, launch, progress_display
+from pipelines.execution import detach, launch, progress_display, shared_job
 from pipelines.execution.events import POLL_S, Held, Tail, until_over
 from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
-from pipelines.store.progress import Progress, read_progress
+from pipelines.store import locks
+from pipelines.store.progress import Progress, StoredTrial, read_progress
 from pipelines.store.records import Manifest, Outcome, Pack, SweepFolder, opened
 from pipelines.terminal import console_here
 from slurm.jobs import Executor, JobState
@@ -36,10 +38,14 @@ def status(sweep: str) -> int:
         table.add_column(heading)
     jobs = _jobs(executor, manifest) if executor else {}
     rounds = {pack.id: _rounds(progress, pack) for pack in manifest.packs}
+    trials, bad = (
+        _counts(progress.every),
+        _counts(t for t in progress.every if t.record.outcome is not Outcome.OK),
+    )
     for pack in manifest.packs:
         done, planned = rounds[pack.id]
-        trials = map(str, _counts(progress, pack.id))
-        table.add_row(pack.id, str(len(pack.arms)), f"{done} of {planned}", *trials, *jobs.get(pack.id, ()))
+        counts = (f"{done} of {planned}", str(trials[pack.id]), str(bad[pack.id]))
+        table.add_row(pack.id, str(len(pack.arms)), *counts, *jobs.get(pack.id, ()))
     console_here().print(table)
     for message in progress.damaged:
         print(f"skipped: {message}")
@@ -56,7 +62,7 @@ def wait(sweep: str) -> int:
     folder, manifest = opened(sweep)
     console = console_here()
     try:
-        with launch.locked(folder):
+        with locks.locked(folder):
             broken = _follow(console, folder, manifest)
     except ConfigError:
         if not _elsewhere(console, folder):
@@ -66,8 +72,8 @@ def wait(sweep: str) -> int:
         console.print(f"nothing more will happen by itself: {held}", style="yellow", highlight=False)
         return ATTENTION
     except KeyboardInterrupt:
-        executor = _attached(folder, manifest)
-        detach.detach(console, sweep, executor.cancel if executor else lambda: 0)
+        executor, left = _attached(folder, manifest), launch.unsubmitted(folder, manifest)
+        detach.detach(console, sweep, executor.cancel if executor else lambda: 0, len(left))
         return INTERRUPTED
     return conclude(console, Sweep(folder, manifest), broken)
 
@@ -84,7 +90,8 @@ def cancel(sweep: str, packs: Sequence[str]) -> int:
     known = [pack.id for pack in manifest.packs]
     if unknown := sorted(set(packs) - set(known)):
         raise ConfigError(f"{unknown[0]} is no pack of {sweep}; choose from: {', '.join(known)}")
-    cancelled = executor.cancel(list(packs) or None)
+    alive = [job for job, lives in executor.submitted(folder.path).items() if lives]
+    cancelled = executor.cancel(_jobs_of(packs, alive) or None)
     console_here().print(f"cancelled {cancelled} jobs; finished rounds are kept in {sweep}", highlight=False)
     return DONE
 
@@ -98,8 +105,10 @@ def logs(sweep: str, packs: Sequence[str], follow: bool) -> int:
     try:
         while True:
             # Ask first, print then: what a job wrote before it ended is not missed.
+            states = executor.look() if executor else {}
             over = not follow or (
-                executor is not None and all(s.over for n, s in executor.look().items() if n in names)
+                executor is not None
+                and all(s.over for job, s in states.items() if {*shared_job.packs_of(job)} & {*names})
             )
             for name in names:
                 for text in _new_text(launch.log_files(folder, name), shown):
@@ -121,7 +130,7 @@ def _follow(console: Console, folder: SweepFolder, manifest: Manifest) -> dict[s
     tails = [Tail(folder, pack.id) for pack in manifest.packs]
     with progress_display.live(console, manifest, progress_display.trials_ahead(manifest, todo)) as shown:
         states = until_over(executor, tails, shown, lambda text: console.print(text, style="dim"))
-    missing = sorted(name for name, rounds in todo.items() if rounds and name not in states)
+    missing = launch.unsubmitted(folder, manifest)
     if missing:
         console.print(
             f"never submitted: {', '.join(missing)}; the sweep command does that",
@@ -139,7 +148,7 @@ def _elsewhere(console: Console, folder: SweepFolder) -> bool:
     try:
         while True:
             try:
-                with launch.locked(folder):
+                with locks.locked(folder):
                     return True
             except ConfigError:
                 time.sleep(POLL_S)
@@ -180,8 +189,28 @@ def _cluster(folder: SweepFolder) -> ClusterConfig:
 def _jobs(executor: Executor, manifest: Manifest) -> dict[str, tuple[str, str]]:
     """State and note of each pack's job."""
     states, notes = executor.look(), executor.notes()
-    names = {name: state.value for name, state in states.items()}
-    return {pack.id: (names.get(pack.id, "not submitted"), notes.get(pack.id, "")) for pack in manifest.packs}
+    found = {}
+    living_first = sorted(states, key=lambda job: states[job].over)
+    for pack in manifest.packs:
+        job = shared_job.job_of(pack.id, living_first)
+        found[pack.id] = (states[job].value, notes.get(job, "")) if job else ("not submitted", "")
+    return found
+
+
+def _jobs_of(packs: Sequence[str], alive: Sequence[str]) -> list[str]:
+    """Name the jobs that packs are in, of those that may be alive.
+
+    Raises
+    ------
+    ConfigError
+        One is in a job with packs that were not named.
+    """
+    jobs = [shared_job.job_of(pack, alive) or pack for pack in packs]
+    for job in jobs:
+        if {*shared_job.packs_of(job)} - {*packs}:
+            together = " ".join(shared_job.packs_of(job))
+            raise ConfigError(f"{together} share one job, which ends as a whole: name all of them")
+    return list(dict.fromkeys(jobs))
 
 
 def _rounds(progress: Progress, pack: Pack) -> tuple[int, int]:
@@ -190,10 +219,9 @@ def _rounds(progress: Progress, pack: Pack) -> tuple[int, int]:
     return sum(progress.finished_attempt(pack.id, n, pack.arms) is not None for n in range(planned)), planned
 
 
-def _counts(progress: Progress, pack: str) -> tuple[int, int]:
-    """Trials of a pack, of every kind and attempt, and how many of them did not end well."""
-    outcomes = [trial.record.outcome for trial in progress.every if trial.record.pack == pack]
-    return len(outcomes), sum(outcome is not Outcome.OK for outcome in outcomes)
+def _counts(trials: Iterable[StoredTrial]) -> Counter[str]:
+    """Count trials of every kind and attempt by their pack."""
+    return Counter(trial.record.pack for trial in trials)
 
 
 def _new_text(files: Iterable[Path], shown: dict[Path, int]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from pipelines import api
 from pipelines.api import Planned, Sweep
-from pipelines.config import validation
+from pipelines.config import names, validation
 from pipelines.config.types import SweepCommand
 from pipelines.execution import detach, launch, progress_display
 from pipelines.execution.events import Held
@@ -24,11 +24,33 @@ from pipelines.store import provenance
 from pipelines.store.progress import read_progress
 from pipelines.store.records import Event
 from pipelines.terminal import console_here
+from workloads.errors import ConfigError
 
 
 def sweep(cfg: DictConfig) -> int:
     """Plan, show the plan, measure what is missing, compare, publish."""
     return measured(console_here(), validation.typed(cfg, SweepCommand), provenance.sweep_yaml(cfg))
+
+
+def ask(cfg: DictConfig) -> int:
+    """Say what would be measured where nobody has named a workload; a dry run shows it.
+
+    Raises
+    ------
+    ConfigError
+        There is nothing to measure without a name.
+    """
+    command: SweepCommand = validation.typed(cfg, SweepCommand)
+    if command.dry_run:
+        return sweep(cfg)
+    manifest = api.plan(command, "").sweep.manifest
+    workload, own = manifest.sweep.workload, command.sweep.name
+    trials = sum(len(pack.arms) * len(pack.orders) for pack in manifest.packs)
+    raise ConfigError(
+        f"which workload? `perfsweep sweep workload={workload}` would measure its sweep {own}:"
+        f" {len(manifest.arms)} arms in {manifest.sweep.measure.rounds} rounds, {trials} timed trials; choose"
+        f" from: {', '.join(names.workloads())}"
+    )
 
 
 def measured(console: Console, command: SweepCommand, config_text: str) -> int:
@@ -147,7 +169,8 @@ def _show_stopped(console: Console, planned: Planned) -> None:
         return launch.resume(folder, planned.sweep.manifest, planned.command.cluster).cancel()
 
     if planned.place.remote and folder.submissions_file.exists():
-        detach.detach(console, str(folder.path), cancel)
+        left = launch.unsubmitted(folder, planned.sweep.manifest)
+        detach.detach(console, str(folder.path), cancel, len(left))
         return
     console.print(
         f"\nstopped; finished rounds are kept in {folder.path}. The same command continues where it stopped."

@@ -8,7 +8,6 @@ from pipelines import api
 from pipelines.commands.sweep import Display, measured
 from pipelines.config import validation
 from pipelines.config.types import TuneCommand
-from pipelines.execution import launch
 from pipelines.exits import DONE
 from pipelines.search import factors
 from pipelines.search.driver import SearchDriver
@@ -17,7 +16,7 @@ from pipelines.search.limits import budget, refuse_too_much_memory, take_memory
 from pipelines.search.measurements import Limits, SearchSweep
 from pipelines.search.search import search
 from pipelines.search.verification import Verification
-from pipelines.store import provenance
+from pipelines.store import locks, provenance
 from pipelines.terminal import console_here
 
 
@@ -37,7 +36,7 @@ def tune(cfg: DictConfig) -> int:
     if command.dry_run:
         return DONE
     Display(console).notices(api.prepare_tracking(command))
-    with launch.locked(sweep.folder):
+    with locks.locked(sweep.folder):
         limit = budget(command, sweep.device.memory_bytes)
         status = driver.run(search(planned.factors, driver.grid.legal, limit))
     if status is not None:

@@ -6,9 +6,10 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.config import external_workload, home, names
+from pipelines.config import external_workload, home, names, refusal, spelling, types
 from pipelines.config.external_workload import Outside
 from workloads import registry
 from workloads.errors import ConfigError, PerfsweepError
@@ -26,18 +27,24 @@ def compose(command: str, arguments: Sequence[str]) -> DictConfig:
     Raises
     ------
     ConfigError
-        A name is unknown, or an override cannot be meant; Hydra's own messages become one paragraph.
+        A name is unknown, or an override cannot be meant; nothing of Hydra's own messages is told.
     """
-    overrides = _overrides(command, arguments)
+    return _composed_from(command, _overrides(command, arguments))
+
+
+def _composed_from(command: str, overrides: list[str]) -> DictConfig:
     from hydra import compose, initialize_config_module
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     try:
         with initialize_config_module("conf", version_base="1.3"):
             return compose(command, overrides)
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_paragraph(error)) from error
+        raise ConfigError(refusal.sentence(command, error)) from error
+    except YAMLError as error:
+        raise ConfigError(external_workload.yaml_mistake(error)) from error
 
 
 def run_hydra(command: str, arguments: Sequence[str], action: Callable[[DictConfig], int]) -> int:
@@ -60,7 +67,9 @@ def run_hydra(command: str, arguments: Sequence[str], action: Callable[[DictConf
         except PerfsweepError as error:
             errors.append(error)
 
-    sys.argv = [f"perfsweep {command}", *_overrides(command, arguments)]
+    overrides = _overrides(command, arguments)
+    _composed_from(command, [text for text in overrides if "=" in text])  # its mistakes are told in our words
+    sys.argv = [f"perfsweep {command}", *overrides]
     composed()
     if errors:
         raise errors[0]
@@ -69,13 +78,19 @@ def run_hydra(command: str, arguments: Sequence[str], action: Callable[[DictConf
 
 def _overrides(command: str, arguments: Sequence[str]) -> list[str]:
     """Everything that Hydra is given, checked as far as names alone can be."""
-    # Another search path, or an option of Hydra's, may bring names that only Hydra knows.
-    if not any(argument.startswith(("hydra.searchpath", "-")) for argument in arguments):
+    arguments = spelling.read(command, arguments)
+    own = home.overrides(types.parts(command), arguments)
+    try:
+        spelling.read(command, own)
+    except ConfigError as error:
+        raise ConfigError(f"{Path.cwd() / home.FILE}: {error}") from error
+    # Another search path may bring names that only Hydra knows.
+    if not any(argument.startswith("hydra.searchpath") for argument in arguments):
         names.refuse_unknown(command, [*home.overrides(names.groups(command), arguments), *arguments])
-    from pipelines.config import types, validation  # brings Hydra along
+    from pipelines.config import validation  # brings Hydra along
 
     validation.register()
-    return spelled_out(command, [*home.overrides(types.parts(command), arguments), *arguments])
+    return spelled_out(command, [*own, *arguments])
 
 
 def spelled_out(command: str, arguments: Sequence[str]) -> list[str]:
@@ -91,7 +106,7 @@ def spelled_out(command: str, arguments: Sequence[str]) -> list[str]:
     groups = {argument.partition("=")[0] for argument in arguments}
     if command == "sweep" and workload != names.DEFAULT_WORKLOAD and "sweep" not in groups:
         spelled.append(_default_sweep(own))
-    if own.asked and "name" not in groups and "name" in _parts(command):
+    if own.asked and "name" not in groups and "name" in types.parts(command):
         spelled.append(f"name='{own.title}-${{sweep.name}}'")
     if command == "tune" and "tune" not in groups and _exists(f"tune/{own.name}.yaml"):
         spelled.append(f"tune={own.name}")
@@ -108,6 +123,8 @@ def _spelled(argument: str, own: Outside, external: bool) -> str:
         return f"sweep={own.name}/{value}"
     if key.startswith("workload."):
         argument = f"{key}{equals}{_quoted(value)}"
+    if key.startswith(("axes.", "toggles.")):
+        argument = f"{key}{equals}{_quoted_items(value)}"
     return f"++{argument}" if FREE.match(key) else argument
 
 
@@ -137,17 +154,18 @@ def _quoted(value: str) -> str:
     return value if readable else _composed(value)
 
 
+def _quoted_items(value: str) -> str:
+    """Quote for Hydra the items of a list that its grammar cannot read, such as ``HEAD~1``."""
+    if not (value.startswith("[") and value.endswith("]")) or _quoted(value) == value:
+        return _quoted(value)
+    return f"[{','.join(_quoted(item.strip()) for item in value[1:-1].split(','))}]"
+
+
 def _composed(text: str) -> str:
     """Write a text as a quoted one of Hydra's grammar."""
     escaped = re.sub(r"(\\*)'", r"\1\1\'", text)
     trailing = len(escaped) - len(escaped.rstrip("\\"))
     return f"'{escaped}{chr(92) * trailing}'"
-
-
-def _parts(command: str) -> list[str]:
-    from pipelines.config import types  # brings Hydra along
-
-    return types.parts(command)
 
 
 def _default_sweep(own: Outside) -> str:
@@ -158,11 +176,3 @@ def _default_sweep(own: Outside) -> str:
 
 def _exists(config_file: str) -> bool:
     return files("conf").joinpath(config_file).is_file()
-
-
-def _paragraph(error: Exception) -> str:
-    """Hydra's message without its hints about tracebacks, in one paragraph."""
-    text = str(error) if error.__cause__ is None else f"{error} {error.__cause__}"
-    lines = [line.strip() for line in text.partition("Config search path")[0].splitlines()]
-    hints = ("full_key", "object_type", "reference_type", "Set the env")
-    return " ".join(dict.fromkeys(line for line in lines if line and not line.startswith(hints)))

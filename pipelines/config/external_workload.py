@@ -234,14 +234,21 @@ def read_mapping(file: Path) -> dict[str, Any]:
     try:
         values = OmegaConf.to_container(OmegaConf.load(file))
     except YAMLError as error:
-        place = getattr(error, "problem_mark", None)
-        line = f" line {place.line + 1}" if place else ""
-        raise ConfigError(f"{file}{line} is no YAML: {getattr(error, 'problem', None) or error}") from error
+        raise ConfigError(yaml_mistake(error, file)) from error
     except (errors.OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{file} must hold a mapping of names to values")
     return {str(key): value for key, value in values.items()}
+
+
+def yaml_mistake(error: Exception, file: Path | None = None) -> str:
+    """Write a sentence on what is no YAML, with the file, as it names itself if it is not given, and line."""
+    place = getattr(error, "problem_mark", None)
+    line = f" line {place.line + 1}" if place else ""
+    name = file or getattr(place, "name", "a configuration file")
+    remedy = "; mappings are KEY: VALUE, indented by spaces" if place else ""
+    return f"{name}{line} is no YAML: {getattr(error, 'problem', None) or error}{remedy}"
 
 
 def _target(name: str) -> str:

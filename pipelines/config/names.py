@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pipelines.config import external_workload, home
 from workloads import registry
-from workloads.errors import ConfigError
+from workloads.errors import ConfigError, did_you_mean
 
 DEFAULT_WORKLOAD = "digits"
 
@@ -73,6 +73,20 @@ def workload_of(overrides: list[str]) -> str:
     return chosen[-1] if chosen else DEFAULT_WORKLOAD
 
 
+def is_workload(word: str) -> bool:
+    """Tell whether a word names a workload: registered, of a file, or as ``package.module:Class``."""
+    return (
+        word in _files("workload")
+        or word in registry.names()
+        or re.fullmatch(r"[\w./-]+:[\w./-]+", word) is not None
+    )
+
+
+def names_workload(command: str, typed: list[str]) -> bool:
+    """Tell whether a workload is named: by what was typed, or by the current folder's ``perfsweep.yaml``."""
+    return any(text.startswith("workload=") for text in [*home.overrides(groups(command), typed), *typed])
+
+
 def refuse_unknown(command: str, overrides: list[str]) -> None:
     """Refuse a workload, a named sweep or a file of another group that does not exist.
 
@@ -85,10 +99,11 @@ def refuse_unknown(command: str, overrides: list[str]) -> None:
     if "workload" in having:
         refuse_unknown_workload(workload)
     for group, _, name in (text.partition("=") for text in overrides):
-        if group not in having or group == "workload" or not re.fullmatch(r"[\w.-]+", name):
-            continue  # Hydra's own syntax, such as a list or a path, is Hydra's to judge
-        if name not in (known := choices(group, workload)):
-            raise ConfigError(f"{group}={name} is unknown; choose from: {', '.join(known)}")
+        if group not in having or group == "workload" or not re.fullmatch(r"[\w./-]+", name):
+            continue  # Hydra's own syntax, such as a list, is Hydra's to judge
+        if name not in (known := choices(group, workload)) and not _exists(group, name):
+            hint = did_you_mean(name.rpartition("/")[2], known)
+            raise ConfigError(f"{group}={name} is unknown; {hint}choose from: {', '.join(known)}")
 
 
 def refuse_unknown_workload(name: str) -> None:
@@ -99,8 +114,18 @@ def refuse_unknown_workload(name: str) -> None:
     ConfigError
         It is none of these; the message lists those that are registered.
     """
-    if name not in _files("workload") and not external_workload.file_in(name):
-        registry.module_of(name)
+    if name in _files("workload") or external_workload.file_in(name):
+        return
+    if ":" not in name and (hint := did_you_mean(name, workloads_here())):
+        raise ConfigError(f"workload={name} is unknown; {hint}it lies in this folder")
+    registry.module_of(name)
+
+
+def _exists(group: str, name: str) -> bool:
+    """Tell whether a file of a group has this name, in a folder of the group, such as ``probe1d/demo``."""
+    own = home.conf_folder()
+    places = [files("conf"), *([own] if own else [])]
+    return any(place.joinpath(group, f"{name}.yaml").is_file() for place in places)
 
 
 def _files(group: str) -> list[str]:

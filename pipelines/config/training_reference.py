@@ -8,12 +8,12 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from types import ModuleType
 from typing import Any
 
+from pipelines.config.docstrings import code, described, prose, signature, summary, table
 from workloads import training
 from workloads.training import toggles
 from workloads.training.loop import Training
@@ -57,27 +57,19 @@ def page() -> str:
     """Write the page in Markdown."""
     parts = [
         _INTRODUCTION,
-        f"## Parts\n\n{_prose(Parts)}\n",
-        _table(("part", "value", "default", "is"), _parts()),
+        f"## Parts\n\n{prose(Parts)}\n",
+        table(("part", "value", "default", "is"), _parts()),
     ]
-    parts += [_OWN, f"## Training\n\n{_prose(Training)}\n", _table(("method", "does"), _methods())]
-    parts += ["## Toggles\n", _table(("toggle", "levels", "given", "does"), _toggles())]
+    parts += [_OWN, f"## Training\n\n{prose(Training)}\n", table(("method", "does"), _methods())]
+    parts += ["## Toggles\n", table(("toggle", "levels", "given", "does"), _toggles())]
     parts += ["## Modules\n", *(_module(module) for module in modules())]
     return "\n".join(parts)
-
-
-def described(cls: type[Any]) -> dict[str, str]:
-    """Read what a docstring says of each attribute, in the section `Attributes`."""
-    section = re.search(r"^Attributes\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", _doc(cls), re.MULTILINE | re.DOTALL)
-    entries = re.split(r"\n(?=\S)", section.group(1).rstrip() if section else "")
-    pairs = [entry.split(" : ", maxsplit=1) for entry in entries if " : " in entry]
-    return {name: _one_line(text) for names, text in pairs for name in names.split(", ")}
 
 
 def _parts() -> Iterator[tuple[str, ...]]:
     meaning = described(Parts)
     for one in fields(Parts):
-        yield f"`{one.name}`", _code(str(one.type)), _default(one), meaning[one.name]
+        yield f"`{one.name}`", code(str(one.type)), _default(one), meaning[one.name]
 
 
 def _default(one: Field[Any]) -> str:
@@ -86,14 +78,14 @@ def _default(one: Field[Any]) -> str:
         return "required"
     if callable(one.default):
         named = one.default.__name__
-        return "required" if named == "_no_loss" else _code(named)
-    return _code(repr(one.default))
+        return "required" if named == "_no_loss" else code(named)
+    return code(repr(one.default))
 
 
 def _methods() -> Iterator[tuple[str, str]]:
     for name, value in vars(Training).items():
         if not name.startswith("_") and inspect.isfunction(value):
-            yield _code(f"{name}{_signature(value)}"), _summary(value)
+            yield code(f"{name}{signature(value)}"), summary(value)
 
 
 def _toggles() -> Iterator[tuple[str, ...]]:
@@ -111,9 +103,9 @@ def modules() -> Iterator[ModuleType]:
 def _module(module: ModuleType) -> str:
     """Write a module's heading, and the table of what it defines for others."""
     name = module.__name__.rpartition(".")[2]
-    head = f"### {name}\n\n{_summary(module)}\n"
-    rows = [(_code(f"{label}{_signature(value)}"), _summary(value)) for label, value in defined(module)]
-    return "\n".join([head, _table(("name", "does"), rows)]) if rows else head
+    head = f"### {name}\n\n{summary(module)}\n"
+    rows = [(code(f"{label}{signature(value)}"), summary(value)) for label, value in defined(module)]
+    return "\n".join([head, table(("name", "does"), rows)]) if rows else head
 
 
 def defined(module: ModuleType) -> list[tuple[str, Any]]:
@@ -125,42 +117,6 @@ def defined(module: ModuleType) -> list[tuple[str, Any]]:
         and getattr(value, "__module__", None) == module.__name__
         and (inspect.isfunction(value) or inspect.isclass(value))
     ]
-
-
-def _signature(value: Any) -> str:
-    """Write the names of the arguments: types stand in the source."""
-    if inspect.isclass(value):
-        return ""
-    names = [name for name in inspect.signature(value).parameters if name != "self"]
-    return f"({', '.join(names)})"
-
-
-def _table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [headings, ("---",) * len(headings), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
-
-
-def _prose(cls: type[Any]) -> str:
-    """Read a docstring up to its first section, with its paragraphs."""
-    text = re.split(r"^\w+\n-+\n", _doc(cls), maxsplit=1, flags=re.MULTILINE)[0]
-    return "\n\n".join(_one_line(paragraph) for paragraph in text.strip().split("\n\n"))
-
-
-def _summary(value: Any) -> str:
-    return _one_line(_doc(value).partition("\n\n")[0])
-
-
-def _doc(value: Any) -> str:
-    return inspect.cleandoc(value.__doc__ or "")
-
-
-def _one_line(text: str) -> str:
-    """Join the lines of a paragraph, for a cell of a table."""
-    return " ".join(text.split()).replace("``", "`").replace("|", r"\|")
-
-
-def _code(text: str) -> str:
-    return "`" + text.replace("|", r"\|") + "`"
 
 
 if __name__ == "__main__":

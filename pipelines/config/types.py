@@ -6,10 +6,11 @@ files of a sweep are declared in `pipelines.store.options`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pipelines.store.options import MeasureConfig, ProfileConfig, TrackingConfig
+from slurm.errors import ClusterError
 from slurm.executors import EXECUTORS
 from slurm.fields import option
 from slurm.site import SiteProfile
@@ -17,6 +18,26 @@ from workloads.api import Parity
 
 REQUIRED: Any = "???"
 """What OmegaConf calls MISSING: the value must be given."""
+
+
+@dataclass
+class ArmResources:
+    """What jobs ask for instead where they measure certain arms; null: as the profile says."""
+
+    levels: dict[str, Any] = option(dict, "Levels of the arms that this is about; empty: all arms.")
+    memory: str | None = option(None, "Memory of a job.")
+    gpus: int | None = option(None, "GPUs of each pack.", least=0)
+    gpu_type: str | None = option(None, "Type of the GPUs.")
+    cpus_per_task: int | None = option(None, "Cores of each process.", least=1)
+    time_min: int | None = option(None, "Time limit of a job in minutes.", least=1)
+    partition: str | None = option(None, "Partition, or several.")
+    constraint: str | None = option(None, "Features that the nodes must have.")
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """Fields of the profile that are different for these arms."""
+        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "levels"}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass
@@ -33,6 +54,24 @@ class ClusterConfig(SiteProfile):
         None, "Packs that run at once on this machine; null: one for each GPU, or one on CPU.", least=1
     )
     arms_per_pack: int = option(24, "Most arms that one pack measures.", least=2)
+    arm_resources: list[ArmResources] = option(
+        list, "What packs with certain arms ask for instead; of several that fit, the last says each field."
+    )
+
+    def check(self) -> None:
+        """Refuse what could never be submitted, for certain arms alone too.
+
+        Raises
+        ------
+        ClusterError
+            A field is out of range, or an option is given twice; the message names the field.
+        """
+        super().check()
+        for number, rule in enumerate(self.arm_resources):
+            try:
+                replace(self, arm_resources=[], **rule.asked).check()
+            except ClusterError as error:
+                raise ClusterError(f"cluster.arm_resources[{number}]: {error}") from error
 
 
 @dataclass
@@ -178,6 +217,12 @@ class DoctorCommand:
     """`perfsweep doctor`."""
 
     cluster: ClusterConfig = option(ClusterConfig, "Where packs would run.")
+    gpu: bool = option(
+        False, "Check the GPU of this machine, or of a job on the cluster, in ten minutes and seven stages."
+    )
+    stages: list[int] = option(list, "Numbers of the stages of such a check; empty: all.")
+    probe: bool = option(False, "Submit a job of a minute that says whether a node is as the profile says.")
+    runs: str = option("runs", f"{_RUNS} A check of a GPU and a probe write there.")
 
 
 COMMANDS: dict[str, type[Any]] = {

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from pipelines.config import slice_range, tracking
+from pipelines.config import refusal, slice_range, tracking
 from pipelines.config.types import COMMANDS
 from slurm.dev.settings import Settings, default_root
 from slurm.fields import refusals
@@ -51,7 +51,7 @@ def typed(cfg: DictConfig, command: type[Command]) -> Command:
     except MissingMandatoryValue as error:
         raise ConfigError(f"{error.full_key} is missing: give it as {error.full_key}=VALUE") from error
     except OmegaConfBaseException as error:
-        raise ConfigError(_first_line(error)) from error
+        raise ConfigError(refusal.sentence(_name_of(command), error)) from error
     _check(values)
     return values
 
@@ -91,7 +91,10 @@ def workload_config(cls: type[Workload], values: dict[str, Any]) -> Any:
             raise ConfigError(
                 f"workload.{field_name}={value} is no list: write workload.{field_name}=[{value}]"
             ) from error
-        raise ConfigError(f"workload.{field_name}: {_first_line(error)}") from error
+        declared = {one.name: one for one in dataclasses.fields(cls.Config)}.get(field_name)
+        raise ConfigError(
+            refusal.wrong_type(f"workload.{field_name}", values.get(field_name), declared)
+        ) from error
 
 
 def text_keys(value: Any) -> Any:
@@ -119,8 +122,8 @@ def _editable(command: type[Any]) -> DictConfig:
 
 def _check(values: Any) -> None:
     """Refuse the first option that is out of range, and options that contradict one another."""
-    for refusal in refusals(values):
-        raise ConfigError(refusal)
+    for sentence in refusals(values):
+        raise ConfigError(sentence)
     names = {field.name for field in dataclasses.fields(values)}
     if "tracking" in names:
         tracking.check(values.tracking)
@@ -132,5 +135,5 @@ def _check(values: Any) -> None:
             values.cluster.slurm_conf = str(Settings(default_root()).conf)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+def _name_of(command: type[Any]) -> str:
+    return next(name for name, one in COMMANDS.items() if one is command)

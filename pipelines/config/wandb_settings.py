@@ -40,11 +40,23 @@ so."""
 
 
 def settings(root: Path, **own: Any) -> dict[str, Any]:
-    """List the arguments of `wandb.Settings` for a run below `root`; wandb refuses unknown names.
+    """List the arguments of `settings_of` for a run below `root`.
 
     Make the object inside `own_environment`.
     """
     return {**SETTINGS, "root_dir": str(root), **own}
+
+
+def settings_of(wandb: Any, values: Mapping[str, Any]) -> tuple[Any, str]:
+    """Make `wandb.Settings` of those that the installed wandb knows, and a remark on the others.
+
+    Names that begin with ``x_`` are not public in W&B, and change between its versions.
+    """
+    known = getattr(wandb.Settings, "model_fields", values)
+    unknown = sorted(set(values) - set(known))
+    made = wandb.Settings(**{name: value for name, value in values.items() if name in known})
+    remark = f"wandb {wandb.__version__} knows no setting {', '.join(unknown)}: left out" if unknown else ""
+    return made, remark
 
 
 @contextmanager

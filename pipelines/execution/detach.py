@@ -14,9 +14,12 @@ SECOND_S = 3.0
 """How long a second Ctrl-C is waited for."""
 
 
-def detach(console: Console, folder: str, cancel: Callable[[], int]) -> None:
-    """Say how to come back; on a terminal, offer to cancel the jobs to whoever presses Ctrl-C again."""
-    console.print("\ndetached: the jobs go on. " + progress_display.how_to_come_back(folder), highlight=False)
+def detach(console: Console, folder: str, cancel: Callable[[], int], left: int = 0) -> None:
+    """Say how to come back; on a terminal, offer to cancel the jobs to whoever presses Ctrl-C again.
+
+    `left` packs were never submitted: nothing of them goes on.
+    """
+    console.print(f"\n{_what_goes_on(left)} {progress_display.how_to_come_back(folder)}", highlight=False)
     if not (console.is_terminal and sys.stdin.isatty()):
         return
     try:
@@ -33,3 +36,13 @@ def detach(console: Console, folder: str, cancel: Callable[[], int]) -> None:
                 highlight=False,
                 markup=False,
             )
+
+
+def _what_goes_on(left: int) -> str:
+    if not left:
+        return "detached: the jobs go on."
+    packs = "1 pack was" if left == 1 else f"{left} packs were"
+    return (
+        f"detached: submitted jobs go on, but {packs} not submitted yet and will not be until the same sweep"
+        " command is started again."
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pipelines.store.records import Event, SweepFolder
@@ -19,23 +19,49 @@ HELD_POLLS = 40
 """Looks after which jobs that will not start by themselves are left to a person."""
 
 
+LOOKS = 2
+"""Files of events that are looked at every POLL_S, however many packs run: each look is a question to a file
+system that all of a cluster share."""
+
+
 class Tail:
     """The events of a pack that have not been shown."""
 
     def __init__(self, folder: SweepFolder, pack: str) -> None:
-        self._folder, self._pack = folder, pack
-        self._size = -1
-        self._seen = len(folder.read_events(pack))
+        self._folder, self.pack = folder, pack
+        self._size = _size(folder.events_file(pack))
+        self._seen = len(folder.read_events(pack)) if self._size else 0
 
     def new(self) -> list[Event]:
         """Events since the last call; a file that has not grown is not read again."""
-        size = _size(self._folder.events_file(self._pack))
+        size = _size(self._folder.events_file(self.pack))
         if size == self._size:
             return []
         self._size = size
-        events = self._folder.read_events(self._pack)[self._seen :]
+        events = self._folder.read_events(self.pack)[self._seen :]
         self._seen += len(events)
         return events
+
+
+class Turns:
+    """Tails of many packs: those that run take turns, and each that ends is looked at once more."""
+
+    def __init__(self, tails: Iterable[Tail]) -> None:
+        self._left = {tail.pack: tail for tail in tails}
+        self._turn = 0
+
+    def new(self, states: Mapping[str, JobState]) -> Iterator[Event]:
+        """Read what some of the packs have noted since they were looked at."""
+        over = [name for name in self._left if name in states and states[name].over]
+        for tail in [self._left.pop(name) for name in over] + self._next(states):
+            yield from tail.new()
+
+    def _next(self, states: Mapping[str, JobState]) -> list[Tail]:
+        running = [tail for name, tail in self._left.items() if states.get(name) is JobState.RUNNING]
+        tails = running or [*self._left.values()]  # Slurm is asked less often than we look
+        first = self._turn % max(1, len(tails))
+        self._turn = first + LOOKS
+        return [*tails[first:], *tails[:first]][:LOOKS]
 
 
 class Held(Exception):
@@ -61,14 +87,13 @@ def until_over(
     Held
         All that is left waits for something that will not come by itself.
     """
-    tails = list(tails)
+    turns = Turns(tails)
     held_for = 0
     counts, counted = "", float("-inf")
     while True:
         states = executor.poll()
-        for tail in tails:
-            for event in tail.new():
-                on_event(event)
+        for event in turns.new(states):
+            on_event(event)
         if time.monotonic() - counted >= COUNTS_S and (new := executor.counts()) not in ("", counts):
             counts, counted = new, time.monotonic()
             on_counts(counts)

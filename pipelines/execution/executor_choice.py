@@ -44,7 +44,8 @@ def choose(cluster: ClusterConfig, environ: Mapping[str, str] | None = None, dry
         if refusal is None:
             return Choice(name, line)
         if refusal.allocation:
-            return Choice(FALLBACK, f"{refusal.reason}: measuring in this allocation")
+            line = f"{refusal.reason}: measuring in this allocation; cluster.submit_inside=true submits jobs"
+            return Choice(FALLBACK, line)
         if asked != "auto":
             if dry_run:
                 return Choice(name, f"{refusal.reason}: without dry_run=true the sweep would be refused")

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-import fcntl
+import functools
+import json
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from pipelines.config.types import ClusterConfig
 from pipelines.config.validation import load_workload
+from pipelines.execution import shared_job
+from pipelines.execution.arm_resources import resources_of
 from pipelines.execution.events import Tail, until_over
 from pipelines.execution.pack import PackRun
 from pipelines.store import attempts, code_snapshot
 from pipelines.store.files import append_line
+from pipelines.store.locks import cannot_write
+from pipelines.store.progress import read_progress
 from pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder
+from pipelines.versions import keep
 from slurm import executors
 from slurm.jobs import Executor, ExecutorContext, Job, JobState
 from slurm.site import Shape
 from slurm.states import End
-from workloads.api import Device
+from workloads.api import Device, Workload
 from workloads.errors import ConfigError, RecordError
 from workloads.user_environment import changed
 
@@ -65,36 +71,10 @@ def prepare(folder: SweepFolder, manifest: Manifest, config_text: str) -> None:
         folder.config_file.write_text(config_text)
         code_snapshot.take(folder.code_dir)
         code_snapshot.take_sources(folder.code_dir, manifest.sweep.code, map(Path, manifest.sweep.sources))
+        for version in manifest.sweep.versions:
+            keep.keep(folder.code_dir, version, map(Path, manifest.sweep.sources))
     except OSError as error:
-        raise _cannot_write(folder, error) from error
-
-
-def _cannot_write(folder: SweepFolder, error: OSError) -> ConfigError:
-    problem = f"runs={folder.path.parent}: cannot write {folder.path} ({error.strerror})"
-    return ConfigError(f"{problem}; choose another with runs=PATH")
-
-
-@contextmanager
-def locked(folder: SweepFolder) -> Iterator[None]:
-    """Keep a second command from measuring the same sweep at the same time.
-
-    Raises
-    ------
-    ConfigError
-        Another command holds the sweep, or the folder cannot be written.
-    """
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-        lock = (folder.path / ".lock").open("w")
-    except OSError as error:
-        raise _cannot_write(folder, error) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            problem = f"{folder.path} is being measured by another command"
-            raise ConfigError(f"{problem}; wait for it, or give this one a name=") from error
-        yield
+        raise cannot_write(folder, error) from error
 
 
 def launch(
@@ -121,8 +101,8 @@ def launch(
         What is left waits for something that will not come by itself.
     """
     code = code_snapshot.take(folder.code_dir)
-    jobs = [_job(folder, manifest, pack, retry, code) for pack in packs]
     executor = _executor(folder, manifest, cluster, code, say, device, retry)
+    jobs = _jobs(folder, manifest, packs, cluster, retry, code)
     tails = [Tail(folder, pack.id) for pack in packs]
     if executor.remote:
         executor.submit(jobs)
@@ -142,13 +122,25 @@ def submitted_with(folder: SweepFolder) -> str | None:
     return next((name for name, cls in _remote_executors() if cls.submitted(folder.path)), None)
 
 
+def unsubmitted(folder: SweepFolder, manifest: Manifest) -> list[str]:
+    """Name the packs that lack rounds and that nobody has submitted since they were asked for."""
+    jobs = {name for _, cls in _remote_executors() for name in cls.submitted(folder.path)}
+    submitted = {pack for job in jobs for pack in shared_job.packs_of(job)}
+    progress = read_progress(folder, manifest)
+    return [p.id for p in manifest.packs if p.id not in submitted and progress.unfinished_rounds(p)]
+
+
 def resume(
     folder: SweepFolder, manifest: Manifest, cluster: ClusterConfig, say: Say = lambda text: None
 ) -> Executor:
     """Follow what was submitted already, from the files of the sweep alone."""
     code = code_snapshot.latest(folder.code_dir)
     executor = _executor(folder, manifest, cluster, code, say)
-    executor.follow(executor.submitted(folder.path).keys() - {COLLECT})
+    submitted = executor.submitted(folder.path)
+    latest = {pack: job for job in submitted for pack in shared_job.packs_of(job)}
+    # A job with a pack that went into a later one was over by then, and all it left undone is in later ones.
+    current = {job for job in submitted if all(latest[pack] == job for pack in shared_job.packs_of(job))}
+    executor.follow(current - {COLLECT})
     return executor
 
 
@@ -214,7 +206,7 @@ def refuse_other_workload(folder: SweepFolder, manifest: Manifest) -> None:
         return
     raise ConfigError(
         f"{folder.path} holds a sweep of {theirs.origin}, and this one is of {ours.origin}; choose another"
-        " folder with name= or runs="
+        " folder with runs=PATH"
     )
 
 
@@ -238,14 +230,26 @@ def _executor(
     def advanced(name: str, end: End) -> bool:
         if name == COLLECT:
             return False
-        pack = manifest.pack(name)
-        out_of_memory = end is End.OOM and attempts.record_oom(folder, pack)
-        return out_of_memory or attempts.advanced(folder, manifest, pack)
+        packs = [manifest.pack(pack) for pack in shared_job.packs_of(name)]
+        # Of packs that share a job nobody knows whose arm took the memory of all.
+        out_of_memory = end is End.OOM and len(packs) == 1 and attempts.record_oom(folder, packs[0])
+        return out_of_memory or any(attempts.advanced(folder, manifest, pack) for pack in packs)
 
     gpus = device.count if device and device.type == "cuda" else 0
     forgiven = frozenset(end for outcome, end in _ENDS.items() if outcome in retry)
+    digest = code_snapshot.digest(code)
     context = ExecutorContext(
-        cluster, folder.path, manifest.sweep.name, code, cluster.slots, gpus, call, advanced, say, forgiven
+        cluster,
+        folder.path,
+        manifest.sweep.name,
+        code,
+        cluster.slots,
+        gpus,
+        call,
+        advanced,
+        say,
+        forgiven,
+        digest,
     )
     return executors.find(cluster.executor).of(context)
 
@@ -256,7 +260,7 @@ def batch_texts(
     """The batch scripts that `launch` would submit."""
     code = folder.code_dir / "DIGEST"
     executor = _executor(folder, manifest, cluster, code)
-    return executor.texts([_job(folder, manifest, pack, retry, code) for pack in packs])
+    return executor.texts(_jobs(folder, manifest, packs, cluster, retry, code))
 
 
 def _run_here(
@@ -298,10 +302,43 @@ def _collect_job(folder: SweepFolder, env: dict[str, str]) -> Job:
     return Job(COLLECT, command, path / "packs" / COLLECT / "log.txt", env)
 
 
-def _job(folder: SweepFolder, manifest: Manifest, pack: Pack, retry: tuple[str, ...], code: Path) -> Job:
-    command = (sys.executable, "-m", "pipelines.execution.pack", str(folder.path.absolute()), pack.id, *retry)
-    log, env = folder.pack_dir(pack.id) / "log.txt", _env(folder, manifest, code)
-    return Job(pack.id, command, log, env, _ranks(manifest, pack))
+def _jobs(
+    folder: SweepFolder,
+    manifest: Manifest,
+    packs: list[Pack],
+    cluster: ClusterConfig,
+    retry: tuple[str, ...],
+    code: Path,
+) -> list[Job]:
+    """Make a job of each pack, or of several that share one."""
+    asked = {pack.id: resources_of(manifest, pack, cluster) for pack in packs}
+    per_job = cluster.packs_per_job if executors.find(cluster.executor).remote else 1
+    alive = [name for _, cls in _remote_executors() for name, on in cls.submitted(folder.path).items() if on]
+    sharing = shared_job.jobs_for(asked, per_job, [name for name in alive if name != COLLECT])
+    env = _env(folder, manifest, code)
+    return [_job(folder, manifest, names, cluster, asked, (*retry,), env) for names in sharing]
+
+
+def _job(
+    folder: SweepFolder,
+    manifest: Manifest,
+    packs: tuple[str, ...],
+    cluster: ClusterConfig,
+    asked: Mapping[str, Mapping[str, Any]],
+    retry: tuple[str, ...],
+    env: dict[str, str],
+) -> Job:
+    name = shared_job.name_of(packs)
+    module = "pipelines.execution.pack" if len(packs) == 1 else "pipelines.execution.shared_job"
+    command = (sys.executable, "-m", module, str(folder.path.absolute()), name, *retry)
+    log, own = folder.pack_dir(name) / "log.txt", dict(next((asked[p] for p in packs if p in asked), {}))
+    ranks = [_ranks(manifest, manifest.pack(pack)) for pack in packs]
+    if len(packs) == 1:
+        return Job(name, command, log, env, ranks[0], own)
+    # Packs get equal shares, so each is given what the largest needs.
+    largest = Shape.of(cluster, max(ranks), own)
+    own |= {"gpus": largest.gpus * len(packs), "cpus_per_task": largest.cpus * len(packs)}
+    return Job(name, command, log, env, resources=own)
 
 
 def _env(folder: SweepFolder, manifest: Manifest, code: Path) -> dict[str, str]:
@@ -317,14 +354,24 @@ def _env(folder: SweepFolder, manifest: Manifest, code: Path) -> dict[str, str]:
 
 def shapes(manifest: Manifest, cluster: ClusterConfig) -> dict[str, Shape]:
     """Resources each pack asks for."""
-    return {pack.id: Shape.of(cluster, _ranks(manifest, pack)) for pack in manifest.packs}
+    return {
+        pack.id: Shape.of(cluster, _ranks(manifest, pack), resources_of(manifest, pack, cluster))
+        for pack in manifest.packs
+    }
 
 
 def _ranks(manifest: Manifest, pack: Pack) -> int:
     """Processes that the largest trial of a pack runs side by side, one GPU each."""
-    cls, _ = load_workload(manifest.sweep.workload, manifest.sweep.config)
-    levels = [cls.levels_of(manifest.arm(arm).levels).values() for arm in pack.arms]
+    cls = _workload(manifest.sweep.workload, json.dumps(manifest.sweep.config, sort_keys=True))
+    own = [manifest.sweep.workload_levels(manifest.arm(arm)) for arm in pack.arms]
+    levels = [cls.levels_of(one).values() for one in own]
     return max([cls.ranks, *(level.ranks for some in levels for level in some)])
+
+
+@functools.lru_cache(maxsize=1)
+def _workload(name: str, config: str) -> type[Workload]:
+    """The workload of a configuration as JSON: finding it among what is installed costs 30 ms."""
+    return load_workload(name, json.loads(config))[0]
 
 
 def why(folder: SweepFolder, pack: str, notes: Mapping[str, str]) -> str:
@@ -334,7 +381,8 @@ def why(folder: SweepFolder, pack: str, notes: Mapping[str, str]) -> str:
 
 def log_files(folder: SweepFolder, pack: str) -> list[Path]:
     """List what a pack and, on a cluster, the batch scripts that were to start it have printed."""
-    scripts = [path for _, cls in _remote_executors() for path in cls.outputs(folder.path).get(pack, ())]
+    outputs = [job for _, cls in _remote_executors() for job in cls.outputs(folder.path).items()]
+    scripts = [path for job, paths in outputs if pack in (job, *shared_job.packs_of(job)) for path in paths]
     return [*scripts, folder.pack_dir(pack) / "log.txt"]
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from pipelines.execution.progress_display import Tally, Trouble
+from pipelines.execution.progress_display import Ahead, News, Tally
 from pipelines.store.records import Event, Manifest
 
 EVERY_S = 0.5
@@ -31,9 +31,9 @@ def notebook_display() -> Display | None:
 class NotebookProgress:
     """Shows how far a sweep is, and what went wrong on the way, in one output of a cell."""
 
-    def __init__(self, display: Display, manifest: Manifest, total: int) -> None:
-        self._display, self._tally = display, Tally(manifest, total)
-        self._troubles: list[Trouble] = []
+    def __init__(self, display: Display, manifest: Manifest, ahead: Ahead) -> None:
+        self._display, self._tally = display, Tally(manifest, ahead)
+        self._news: list[News] = []
         self._started = time.monotonic()
         self._shown = 0.0
         self._id = f"perfsweep-{id(self)}"
@@ -41,9 +41,9 @@ class NotebookProgress:
 
     def __call__(self, event: Event) -> None:
         """Note one finished trial."""
-        if trouble := self._tally.note(event):
-            self._troubles.append(trouble)
-        if trouble or time.monotonic() - self._shown > EVERY_S:
+        news = self._tally.note(event)
+        self._news += news
+        if news or time.monotonic() - self._shown > EVERY_S:
             self._show(update=True)
 
     def close(self) -> None:
@@ -53,17 +53,17 @@ class NotebookProgress:
     def _show(self, update: bool = False) -> None:
         self._shown = time.monotonic()
         line = f"{self._tally}, {self._shown - self._started:.0f} s"
-        troubles = [trouble.sentence for trouble in self._troubles]
+        news = [one.sentence for one in self._news]
         bar = f'<progress value="{self._tally.done}" max="{self._tally.total}"></progress>'
-        page = "<br>".join([f"{bar} {html.escape(line)}", *map(html.escape, troubles)])
-        content = {"text/plain": "\n".join([line, *troubles]), "text/html": page}
+        page = "<br>".join([f"{bar} {html.escape(line)}", *map(html.escape, news)])
+        content = {"text/plain": "\n".join([line, *news]), "text/html": page}
         self._display(content, raw=True, display_id=self._id, update=update)
 
 
 @contextmanager
-def live(display: Display, manifest: Manifest, total: int) -> Iterator[NotebookProgress]:
+def live(display: Display, manifest: Manifest, ahead: Ahead) -> Iterator[NotebookProgress]:
     """Show progress in a notebook while the block runs."""
-    progress = NotebookProgress(display, manifest, total)
+    progress = NotebookProgress(display, manifest, ahead)
     try:
         yield progress
     finally:

@@ -17,9 +17,10 @@ from types import FrameType
 from typing import Any
 
 from pipelines.config.validation import load_workload
+from pipelines.execution.nodes import OtherNodes
 from pipelines.execution.resident import Generation, TooLarge, Turn
 from pipelines.execution.servers import Servers
-from pipelines.execution.spawn import Termination, fix_imports, wait, without_exception
+from pipelines.execution.spawn import failure_of, fix_imports, wait
 from pipelines.parity.evidence import Agreement
 from pipelines.publish.between_rounds import Feeder
 from pipelines.store import code_snapshot
@@ -44,12 +45,15 @@ from pipelines.store.records import (
     write_spec,
 )
 from pipelines.trial import environment
+from slurm.allocation import Allocation
+from slurm.errors import ClusterError
 from workloads.api import Workload
 from workloads.errors import RecordError
 
-TRY_AGAIN, STUCK, CANNOT_WRITE, SUPERSEDED = 75, 79, 74, 76
+TRY_AGAIN, STUCK, CANNOT_WRITE, SUPERSEDED, NO_NODE = 75, 79, 74, 76, 69
 """Exit status of a pack that a signal ended after and before it had finished anything, of one whose folder
-cannot be written (see sysexits), and of one whose place a later attempt has taken."""
+cannot be written (see sysexits), of one whose place a later attempt has taken, and of one without a node of
+its allocation."""
 
 
 class Interrupted(BaseException):
@@ -74,8 +78,15 @@ class PackRun:
         fix_imports(manifest.sweep.import_paths)
         # Then this: the server imports torch while this process does, and nothing above may have yet.
         env = code_snapshot.sources_env(folder.code_dir, manifest.sweep.code)
-        self._servers = Servers(manifest.sweep, pack, self.attempt, env)
+        sweep = manifest.sweep
+        self._nodes = (
+            OtherNodes(Allocation.of(sweep.nodes), sweep.ranks_per_node) if sweep.nodes > 1 else None
+        )
+        versions = [self._version_env(manifest.arm(arm)) for arm in pack.arms]
+        self._servers = Servers(sweep, pack, self.attempt, env, self._nodes, versions)
         self._device = environment.device_facts()
+        if self._device.type == "cuda":
+            environment.refuse_old_driver()
         self._feeder = Feeder(folder, manifest, pack.id)
         self.progress = read_progress(folder, manifest, environment.comparison_keys(self._device))
         self.advanced = False  # whether this attempt finished a round, or a trial that is needed once
@@ -228,6 +239,9 @@ class PackRun:
         if kind is Kind.TIMING:
             own["server"] = self._servers.seed
         world, env = self._process_of(arm)
+        if world > 1 and self._nodes is not None:
+            own |= {"ranks_per_node": self.manifest.sweep.ranks_per_node(world)}
+            own |= {"meet": self._nodes.meeting_point()}
         spec = TrialSpec.of(
             self.manifest.sweep, arm, kind, self.pack.id, self.folder.cache_dir, world=world, **own
         )
@@ -235,11 +249,18 @@ class PackRun:
 
     def _process_of(self, arm: Arm) -> tuple[int, dict[str, str]]:
         """Number of an arm's processes, and the variables they start with."""
+        version = self._version_env(arm)
         if self.pack.start == "fork":  # planned without either
-            return 1, {}
-        levels = self._cls.levels_of(arm.levels).values()
+            return 1, version
+        own = self.manifest.sweep.workload_levels(arm)
+        levels = self._cls.levels_of(own).values()
         env = {name: value for level in levels for name, value in level.env.items()}
-        return self._cls.processes(arm.levels, self._device), env
+        everywhere = replace(self._device, count=self._device.count * self.manifest.sweep.nodes)
+        return self._cls.processes(own, everywhere), {**env, **version}
+
+    def _version_env(self, arm: Arm) -> dict[str, str]:
+        """The variables by which an arm's trials find the code that it runs, where arms differ by it."""
+        return code_snapshot.sources_env(self.folder.code_dir, arm.version) if arm.version else {}
 
     def _trial(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0, **own: Any) -> StoredTrial:
         stop_if_superseded(self.folder, self.pack.id, self.attempt)
@@ -253,7 +274,7 @@ class PackRun:
         )
         record = _record_of(folder)
         if record is None:
-            ended = termination or Termination(Outcome.FAILED, without_exception(0))
+            ended = failure_of(folder, termination)
             record = TrialRecord.of(spec, started, outcome=ended.outcome, failure=ended.failure)
             write_record(folder, record)
         found = StoredTrial(folder, record)
@@ -318,14 +339,20 @@ def main(arguments: list[str]) -> int:
         run = PackRun(folder, manifest, manifest.pack(arguments[1]), retry)
         run.run()
     except Interrupted as signal_name:
-        print(
-            f"{signal_name}: stopped after the last finished round; start the sweep again to continue",
-            flush=True,
+        advanced = run is not None and run.advanced
+        where = (
+            "stopped after the last finished round; a requeue, or the same command, continues"
+            if advanced
+            else "stopped before a round was finished; the same command begins it anew"
         )
-        return TRY_AGAIN if run is not None and run.advanced else STUCK
+        print(f"{signal_name}: {where}", flush=True)
+        return TRY_AGAIN if advanced else STUCK
     except Superseded as reason:
         print(reason, flush=True)
         return SUPERSEDED
+    except ClusterError as reason:
+        print(f"{reason}; finished rounds are kept: start the sweep again to continue", flush=True)
+        return NO_NODE
     except OSError as error:
         print(
             f"{error.filename or folder.path}: {error.strerror}; finished rounds are kept: mend this and"

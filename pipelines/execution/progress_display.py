@@ -5,14 +5,16 @@ On a terminal one line is redrawn; in a log file, or in a cell of a notebook, th
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,14 +23,18 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 
 from pipelines.plan.power import power
 from pipelines.store.options import MeasureConfig
-from pipelines.store.records import Arm, Event, Kind, Manifest, Outcome, Pack, SweepFolder, read_status
+from pipelines.store.progress import BAD, GIVE_UP_AFTER
+from pipelines.store.records import Arm, Event, Kind, Manifest, Outcome, SweepFolder, read_status
 
 LOG_EVERY_S = 10.0
 """Where output is no terminal, a line of progress at most this often."""
+
+ESTIMATE_S = 3600.0
+"""The time that is left is estimated from trials that ended within this time."""
 
 LABEL_WIDTH = 60
 """Arms with many levels are cut at this width in progress lines; the report has them whole."""
@@ -59,16 +65,17 @@ def show_plan(console: Console, manifest: Manifest, todo: dict[str, int], folder
 
 def how_to_come_back(folder: str) -> str:
     """What a person types to see, follow or end a sweep whose jobs go on without this command."""
+    sweep = shlex.quote(folder)
     return "\n".join(
         [
             "Come back from any shell with",
-            f"  perfsweep status {folder}",
+            f"  perfsweep status {sweep}",
             (
-                f"  perfsweep wait {folder}      follow it again; the same sweep command does too, and"
+                f"  perfsweep wait {sweep}      follow it again; the same sweep command does too, and"
                 " submits what is missing"
             ),
-            f"  perfsweep logs {folder} --follow",
-            f"  perfsweep cancel {folder}",
+            f"  perfsweep logs {sweep} --follow",
+            f"  perfsweep cancel {sweep}",
         ]
     )
 
@@ -103,16 +110,23 @@ def show_arms(console: Console, manifest: Manifest) -> None:
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """The first trial of an arm that ended in this way."""
+class News:
+    """A sentence that a person should hear; `expected` where nobody need look into it."""
 
-    outcome: Outcome
     sentence: str
+    expected: bool = False
 
-    @property
-    def expected(self) -> bool:
-        """Whether nobody need look into it."""
-        return self.outcome is Outcome.UNSUPPORTED
+
+Ahead = Counter[tuple[str, Kind]]
+"""How many trials of each arm (id) and kind an unfinished sweep still needs."""
+
+_MORE = {
+    Kind.TIMING: "rounds that something disturbed, measured again",
+    Kind.EVIDENCE: "further seeds",
+    Kind.COURSE: "further checks of timed trials",
+    Kind.RESULT: "results to keep",
+}
+"""What trials are that come on top of the plan."""
 
 
 class Tally:
@@ -124,70 +138,128 @@ class Tally:
     stage, label : round or kind of the newest trial, and its arm
     """
 
-    def __init__(self, manifest: Manifest, total: int) -> None:
-        self.done, self.total, self.stage, self.label = 0, total, "", ""
+    def __init__(self, manifest: Manifest, ahead: Ahead) -> None:
+        self.planned = self.total = ahead.total()
+        self.done, self.stage, self.label = 0, "", ""
+        self._left = ahead.copy()
         self._labels = {arm.id: arm.label for arm in manifest.arms}
-        self._rounds = manifest.sweep.measure.rounds
-        self._said: set[tuple[str, Outcome]] = set()
+        self._packs = Counter(arm for pack in manifest.packs for arm in pack.arms)
+        self._more: Counter[str] = Counter()
+        self._gone: Ahead = Counter()
+        self._bad: Counter[str] = Counter()
+        self._said: set[tuple[str, str]] = set()
 
-    def note(self, event: Event) -> Trouble | None:
-        """Count a finished trial; what a person should hear of it: the first bad outcome of each arm."""
+    def note(self, event: Event) -> list[News]:
+        """Count a finished trial; the first bad outcome of each arm, and why the total changes, are news."""
         self.done += 1
-        # Repeated rounds and further seeds come on top of the plan.
-        self.total = max(self.done, self.total)
-        if event.outcome is Outcome.UNSUPPORTED and event.kind is Kind.EVIDENCE:
-            self.total = max(self.done, self.total - self._rounds)  # no round will follow
         self.label = textwrap.shorten(
             self._labels.get(event.arm, event.arm).replace(",", ", "), LABEL_WIDTH, placeholder=" ..."
         )
         self.stage = f"round {event.round + 1}" if event.round is not None else event.kind.value
-        if event.outcome is Outcome.OK or (event.arm, event.outcome) in self._said:
-            return None
-        self._said.add((event.arm, event.outcome))
-        reason = event.reason.partition("\n")[0].removeprefix(f"{self.label}: ")
-        return Trouble(event.outcome, f"{self.label}: {event.outcome.value}: {reason}")
+        return [*self._grow(event), *self._hear(event)]
+
+    def _grow(self, event: Event) -> Iterator[News]:
+        """Trials on top of the plan make it longer; the first of each sort is news."""
+        key = (event.arm, event.kind)
+        self._left[key] -= 1
+        if self._left[key] >= 0:
+            return
+        self.total += 1
+        if self._gone[key] > 0:  # it comes after all
+            self._gone[key] -= 1
+            return
+        why = _MORE.get(event.kind, f"further {event.kind} trials")
+        self._more[why] += 1
+        if self._more[why] == 1:
+            yield News(f"more trials than planned: {why}", expected=True)
+
+    def _hear(self, event: Event) -> Iterator[News]:
+        """The first trial of an arm that ended badly in its way, and that no further one will come."""
+        if event.outcome is Outcome.OK:
+            return
+        unsupported = event.outcome is Outcome.UNSUPPORTED
+        if unsupported and event.kind is Kind.COUNTING and self._left[event.arm, Kind.EVIDENCE] > 0:
+            return  # the evidence trial says whether the arm can run at all
+        gone = self._drop(event.arm) if self._is_last(event) else 0
+        fewer = f"; {gone} trials fewer" if gone else ""
+        if (event.arm, event.outcome) not in self._said:
+            self._said.add((event.arm, event.outcome))
+            reason = event.reason.partition("\n")[0].removeprefix(f"{self.label}: ")
+            yield News(f"{self.label}: {event.outcome.value}: {reason}{fewer}", expected=unsupported)
+        elif gone:
+            yield News(f"{self.label}: not started again{fewer}", expected=True)
+
+    def _is_last(self, event: Event) -> bool:
+        """Whether no further trial of an arm will come: it cannot run, or its only pack retires it."""
+        if event.outcome is Outcome.UNSUPPORTED:
+            return event.kind is not Kind.COUNTING
+        self._bad[event.arm] += event.kind is Kind.TIMING and event.outcome in BAD
+        return self._bad[event.arm] == GIVE_UP_AFTER and self._packs[event.arm] == 1
+
+    def _drop(self, arm: str) -> int:
+        """Take what will never come of an arm out of the total; how many trials that is."""
+        gone: Ahead = Counter({key: self._left[key] for key in self._left if key[0] == arm})
+        self._gone += gone  # of a Counter that keeps what is above zero
+        self._left -= gone
+        self.total -= (+gone).total()
+        return (+gone).total()
+
+    @property
+    def changes(self) -> str:
+        """Why the total is not what was planned; nothing where it is."""
+        gone = self._gone.total()
+        fewer = [f"{gone} fewer: arms that cannot go on"] if gone else []
+        more = [f"{number} more: {why}" for why, number in self._more.items()]
+        return f"{self.planned} planned, {', '.join([*fewer, *more])}" if fewer or more else ""
+
+    @property
+    def count(self) -> str:
+        """How many trials are done, of how many, and why these are not those that were planned."""
+        return f"{self.done} of {self.total} trials" + (f" ({self.changes})" if self.changes else "")
 
     def __str__(self) -> str:
-        newest = f", {self.stage}: {self.label}" if self.stage else ""
-        return f"{self.done} of {self.total} trials{newest}"
+        return f"{self.count}, {self.stage}: {self.label}" if self.stage else self.count
 
 
 class LiveProgress:
     """Shows events as they come."""
 
-    def __init__(self, console: Console, manifest: Manifest, total: int) -> None:
-        self._console, self._tally = console, Tally(manifest, total)
+    def __init__(self, console: Console, manifest: Manifest, ahead: Ahead) -> None:
+        self._console, self._tally = console, Tally(manifest, ahead)
+        # The name of the arm gives way where the terminal is narrow: counts and times stay whole.
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+            BarColumn(bar_width=12),
             MofNCompleteColumn(),
-            TextColumn("trials"),
+            TextColumn("trials,"),
             TimeElapsedColumn(),
-            TextColumn("left"),
+            TextColumn("and"),
             TimeRemainingColumn(),
+            TextColumn("left"),
             console=console,
             disable=not console.is_terminal,
+            expand=True,
+            speed_estimate_period=ESTIMATE_S,
         )
-        self._task = self._bar.add_task("starting", total=total)
+        self._task = self._bar.add_task("starting", total=self._tally.total)
         self._last_line = time.monotonic()
 
     def __call__(self, event: Event) -> None:
-        """Note one finished trial; the first bad outcome of each arm gets a line."""
+        """Note one finished trial, and print what is news."""
         tally = self._tally
-        trouble = tally.note(event)
-        what = f"{tally.stage}: {tally.label}"[:44].ljust(44)
-        self._bar.update(self._task, completed=tally.done, total=tally.total, description=what)
-        if trouble:
-            style = "dim" if trouble.expected else "yellow"
-            self._console.print(trouble.sentence, style=style, highlight=False)
+        for news in tally.note(event):
+            style = "dim" if news.expected else "yellow"
+            self._console.print(news.sentence, style=style, highlight=False, markup=False)
+        what = f"{tally.stage}: {tally.label}"
+        self._bar.update(self._task, completed=tally.done, total=tally.total, description=escape(what))
         if not self._console.is_terminal and time.monotonic() - self._last_line > LOG_EVERY_S:
             self._last_line = time.monotonic()
-            self._console.print(str(tally), highlight=False)
+            self._console.print(str(tally), highlight=False, markup=False)
 
     def close(self) -> None:
-        """Where output is no terminal, say how far it came: the last line may be older."""
-        if not self._console.is_terminal and self._tally.done:
-            self._console.print(f"{self._tally.done} of {self._tally.total} trials", highlight=False)
+        """Say how far it came where output is no terminal, and why the total is not the planned one."""
+        if self._tally.done and (self._tally.changes or not self._console.is_terminal):
+            self._console.print(self._tally.count, highlight=False)
 
 
 class Stage:
@@ -203,9 +275,9 @@ class Stage:
 
 
 @contextmanager
-def live(console: Console, manifest: Manifest, total: int) -> Iterator[LiveProgress]:
+def live(console: Console, manifest: Manifest, ahead: Ahead) -> Iterator[LiveProgress]:
     """Show progress while the block runs."""
-    progress = LiveProgress(console, manifest, total)
+    progress = LiveProgress(console, manifest, ahead)
     with progress._bar:
         try:
             yield progress
@@ -213,11 +285,15 @@ def live(console: Console, manifest: Manifest, total: int) -> Iterator[LiveProgr
             progress.close()
 
 
-def trials_ahead(manifest: Manifest, todo: dict[str, int]) -> int:
-    """How many trials an unfinished sweep still needs, if every arm can run."""
-    packs: dict[str, Pack] = {pack.id: pack for pack in manifest.packs}
-    once = (Kind.EVIDENCE, Kind.COUNTING, *[Kind.COURSE] * manifest.sweep.measure.timed_parity)
-    support = len(manifest.arms) * len(once)
-    return sum(len(packs[name].arms) * rounds for name, rounds in todo.items()) + (
-        support if any(todo.values()) else 0
-    )
+def trials_ahead(manifest: Manifest, todo: Mapping[str, int]) -> Ahead:
+    """Count the trials that a sweep with these unfinished rounds by pack needs, if every arm can run."""
+    ahead: Ahead = Counter()
+    courses = [Kind.COURSE] * manifest.sweep.measure.timed_parity
+    for pack in manifest.packs:
+        rounds = todo.get(pack.id, 0)
+        # A pack runs what is needed once before its first round.
+        once = [Kind.COUNTING, Kind.EVIDENCE] if rounds >= len(pack.orders) else []
+        for arm in pack.arms if rounds else ():
+            ahead[arm, Kind.TIMING] += rounds
+            ahead |= Counter({(arm, kind): 1 for kind in (*once, *courses)})
+    return ahead

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 
 from pipelines.execution.resident import Starter
-from pipelines.execution.spawn import Exec, ForkServer
+from pipelines.execution.spawn import Child, Elsewhere, Exec, ForkServer, wait
 from pipelines.store.records import Pack, Sweep
 from pipelines.trial import layout
 from workloads import registry
@@ -15,9 +17,12 @@ from workloads import registry
 class Servers:
     """Starts the trials of one attempt at a pack, from one fork server at a time; `env` are variables of all.
 
+    `nodes` are those beside this one that ranks run on.
+
     The first server begins at once and hashes strings the same in every sweep: counting and evidence trials
     come from it, before the rounds. Each later one is a fresh draw; it imports between two rounds, so that no
-    trial is timed beside it. Trials by exec draw anew with every round.
+    trial is timed beside it. Trials by exec draw anew with every round. Where trials start with different
+    variables, as those of several versions of the code do, a draw is a server for each.
 
     Attributes
     ----------
@@ -26,9 +31,16 @@ class Servers:
     """
 
     def __init__(
-        self, sweep: Sweep, pack: Pack, attempt: int, env: Mapping[str, str] = MappingProxyType({})
+        self,
+        sweep: Sweep,
+        pack: Pack,
+        attempt: int,
+        env: Mapping[str, str] = MappingProxyType({}),
+        nodes: Elsewhere | None = None,
+        different: Sequence[Mapping[str, str]] = (),
     ) -> None:
-        self._env = env
+        self._env, self._nodes = env, nodes
+        self._different = {_key(variables): variables for variables in different} or {_key({}): {}}
         self._sweep, self._pack, self._attempt = sweep, pack, attempt
         fresh = sweep.measure.isolation == "fresh"
         self._lasts = 1 if pack.start == "exec" and fresh else sweep.measure.rounds_per_server
@@ -47,7 +59,36 @@ class Servers:
         drawn = layout.environment(self._sweep.measure.allocator, self.seed if self._draws else None)
         env = {**self._env, **drawn}
         self.starter: Starter = (
-            Exec(env=env)
-            if self._pack.start == "exec"
-            else ForkServer([registry.module_of(self._sweep.workload)], env)
+            Exec(env=env, nodes=self._nodes) if self._pack.start == "exec" else self._forks(env)
         )
+
+    def _forks(self, env: Mapping[str, str]) -> Starter:
+        module = registry.module_of(self._sweep.workload)
+        servers = {key: ForkServer([module], {**env, **own}) for key, own in self._different.items()}
+        if not any(servers):
+            return servers[_key({})]
+        # What starts a trial waits for its own server only: none may be timed beside others that import.
+        for server in servers.values():
+            wait([server.call(importlib.invalidate_caches)], START_S)
+        return _Chosen(servers)
+
+
+START_S = 600.0
+"""Seconds that a server may take to import everything."""
+
+_Key = frozenset[tuple[str, str]]
+
+
+def _key(variables: Mapping[str, str]) -> _Key:
+    return frozenset(variables.items())
+
+
+class _Chosen:
+    """Starts each trial from the server that has its variables."""
+
+    def __init__(self, servers: Mapping[_Key, ForkServer]) -> None:
+        self._servers = servers
+
+    def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
+        """Fork one trial."""
+        return self._servers[_key(env)].start(spec_file, world, {}, stay)

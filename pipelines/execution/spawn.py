@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
@@ -17,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
-from pipelines.store.records import Failure, Outcome
+from pipelines.store.records import Failure, Outcome, read_rank_failures
 from pipelines.trial.fork_server import STATUS
 from pipelines.trial.parent import Reply, forked
 from workloads.user_environment import changed
@@ -34,11 +36,13 @@ class Termination:
 
 
 class Child(Protocol):
-    """One running process of a trial."""
+    """One running process of a trial, or those of another node."""
 
     pid: int
     pipe: Connection | None
     """To a process that stays, None to one that runs by itself."""
+    silent_at: float
+    """When it counts as lost unless `handle` becomes readable before, by `time.monotonic`."""
 
     @property
     def handle(self) -> int:
@@ -47,6 +51,22 @@ class Child(Protocol):
 
     def code(self) -> int | None:
         """Exit status, negative for a signal, None while it runs."""
+        ...
+
+    def termination(self, oom_kills_before: int) -> Termination:
+        """How it ended, where its status is not 0 or it counts as lost."""
+        ...
+
+    def kill(self) -> None:
+        """End it, and all that it started."""
+        ...
+
+
+class Elsewhere(Protocol):
+    """Other nodes that have ranks of a trial; see `pipelines.execution.nodes`."""
+
+    def start(self, spec_file: Path, world: int, env: Mapping[str, str]) -> tuple[int, list[Child]]:
+        """Start the ranks that belong to other nodes; how many are left for this one, and those."""
         ...
 
 
@@ -133,33 +153,46 @@ class ForkServer:
 class Exec:
     """Starts trials as fresh interpreters, one for each rank; `env` are variables of all of them."""
 
-    def __init__(self, module: str = "pipelines.trial.process", env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        module: str = "pipelines.trial.process",
+        env: Mapping[str, str] | None = None,
+        nodes: Elsewhere | None = None,
+    ) -> None:
         self._module = module
         self._env = dict(env or {})
+        self._nodes = nodes
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
         """Start all ranks of a trial with its levels' variables; with `stay` each waits at a pipe."""
         scratch = str(spec_file.parent / "scratch")
         values = {name: text.replace("{scratch_dir}", scratch) for name, text in env.items()}
-        program = [sys.executable, "-m", self._module, str(spec_file)]
-        children: list[Child] = []
-        for rank in range(world):
-            ours, theirs = multiprocessing.Pipe() if stay else (None, None)
-            inherited = [theirs.fileno()] if theirs else []
-            with (spec_file.parent / "log.txt").open("ab") as log:
-                process = subprocess.Popen(
-                    [*program, str(rank), *map(str, inherited)],
-                    env={**os.environ, **changed(os.environ, {**self._env, **values})},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    pass_fds=inherited,
-                )
-            if theirs is not None:
-                theirs.close()
-            children.append(_Executed(process, ours))
-        return children
+        variables = {**self._env, **values}
+        log = spec_file.parent / "log.txt"
+        if self._nodes is None or world == 1:
+            return [self.rank(spec_file, rank, variables, log, stay) for rank in range(world)]
+        here, children = self._nodes.start(spec_file, world, variables)
+        return [*(self.rank(spec_file, rank, variables, log) for rank in range(here)), *children]
+
+    def rank(
+        self, spec_file: Path, rank: int, variables: Mapping[str, str], log_file: Path, stay: bool = False
+    ) -> Child:
+        """Start one rank of a trial on this node."""
+        ours, theirs = multiprocessing.Pipe() if stay else (None, None)
+        inherited = [theirs.fileno()] if theirs else []
+        with log_file.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", self._module, str(spec_file), str(rank), *map(str, inherited)],
+                env={**os.environ, **changed(os.environ, variables)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=inherited,
+            )
+        if theirs is not None:
+            theirs.close()
+        return _Executed(process, ours)
 
 
 def wait(children: Sequence[Child], timeout_s: float) -> Termination | None:
@@ -167,23 +200,28 @@ def wait(children: Sequence[Child], timeout_s: float) -> Termination | None:
 
     Whatever happens, an exception out of a signal handler included, no process outlives this call.
     """
-    oom_kills, deadline = _oom_kills(), time.monotonic() + timeout_s
+    oom_kills, deadline = oom_kills_so_far(), time.monotonic() + timeout_s
     try:
         waiting = {child.handle: child for child in children}
         while waiting:
-            left = deadline - time.monotonic()
-            ready = connection.wait(list(waiting), timeout=max(0.0, left)) if left > 0 else []
-            if not ready:
+            if (now := time.monotonic()) >= deadline:
                 late = f"did not end within {timeout_s:g} s"
                 return Termination(Outcome.TIMEOUT, Failure(type="Timeout", message=late))
+            silent = min(waiting.values(), key=lambda child: child.silent_at)
+            ready = connection.wait(list(waiting), timeout=max(0.0, min(deadline, silent.silent_at) - now))
+            if not ready and time.monotonic() >= silent.silent_at:
+                return silent.termination(oom_kills)
             for handle in ready:
-                code = waiting.pop(handle).code()  # type: ignore[call-overload]
+                child = waiting[handle]  # type: ignore[index]
+                if (code := child.code()) is None:
+                    continue  # a sign of life from another node
+                del waiting[handle]  # type: ignore[arg-type]
                 if code != 0:  # the other ranks would wait for this one for ever
-                    return _termination(code, oom_kills)
+                    return child.termination(oom_kills)
         return None
     finally:
         for child in children:
-            _end(child)
+            child.kill()
 
 
 def receive(children: Sequence[Child], timeout_s: float) -> list[Reply] | Termination:
@@ -191,7 +229,7 @@ def receive(children: Sequence[Child], timeout_s: float) -> list[Reply] | Termin
 
     They are left running, except after an ending.
     """
-    oom_kills = _oom_kills()
+    oom_kills = oom_kills_so_far()
     deadline = time.monotonic() + timeout_s
     replies: dict[int, Reply] = {}
     while len(replies) < len(children):
@@ -205,9 +243,9 @@ def receive(children: Sequence[Child], timeout_s: float) -> list[Reply] | Termin
                 replies[child.pid] = pipe.recv()  # type: ignore[union-attr]
             except (EOFError, OSError):
                 connection.wait([child.handle], timeout=10)
-                code = child.code()
+                child.code()
                 end(children)
-                return _termination(code, oom_kills)
+                return child.termination(oom_kills)
         if not ready:
             end(children)
             return Termination(
@@ -221,11 +259,24 @@ def end(children: Sequence[Child]) -> None:
     for child in children:
         if child.pipe is not None:
             child.pipe.close()
-        _end(child)
+        child.kill()
 
 
-def _termination(code: int | None, oom_kills_before: int) -> Termination:
-    if code == -signal.SIGKILL and _oom_kills() > oom_kills_before:
+def failure_of(folder: Path, ended: Termination | None) -> Termination:
+    """How a trial ended that left no record: of several ranks that raised, the first one says why."""
+    by_force = ended is not None and ended.failure.type != NO_RECORD
+    if not by_force and (failures := read_rank_failures(folder)):
+        return Termination(*failures[0])
+    return ended or Termination(Outcome.FAILED, without_exception(0))
+
+
+NO_RECORD = "NoRecord"
+"""Type of failure of a process that ended by itself and wrote nothing."""
+
+
+def termination_of(code: int | None, out_of_memory: bool) -> Termination:
+    """How a process ended, from its exit status, and from whether the kernel has killed any for memory."""
+    if code == -signal.SIGKILL and out_of_memory:
         return Termination(
             Outcome.OOM,
             Failure(type="Killed", message="the kernel killed the process because memory ran out"),
@@ -240,22 +291,11 @@ def without_exception(code: int | None) -> Failure:
     """Why there is no record of a process that was not killed and raised nothing."""
     what = "something called os._exit or sys.exit, or a library ended it"
     return Failure(
-        type="NoRecord", message=f"the process ended with status {code} without an exception: {what}"
+        type=NO_RECORD, message=f"the process ended with status {code} without an exception: {what}"
     )
 
 
-def _end(child: Child) -> None:
-    """Kill what is left of a child's process group: workers of loaders and compilers included."""
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return  # everything of the group has ended
-    if child.code() is None:
-        connection.wait([child.handle], timeout=10)
-        child.code()
-
-
-def _oom_kills() -> int:
+def oom_kills_so_far() -> int:
     """How many processes the memory limit of this cgroup has killed so far."""
     try:
         fields = dict(line.split() for line in _OOM_COUNTER.read_text().splitlines())
@@ -264,7 +304,34 @@ def _oom_kills() -> int:
     return int(fields.get("oom_kill", 0))
 
 
-class _Forked:
+class _Process(ABC):
+    """A process of this node."""
+
+    pid: int
+    handle: int
+    pipe: Connection | None
+    silent_at = math.inf  # it is watched by its handle
+
+    @abstractmethod
+    def code(self) -> int | None:
+        """Exit status, negative for a signal, None while it runs."""
+
+    def termination(self, oom_kills_before: int) -> Termination:
+        """How it ended."""
+        return termination_of(self.code(), oom_kills_so_far() > oom_kills_before)
+
+    def kill(self) -> None:
+        """Kill what is left of its process group: workers of loaders and compilers included."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            return  # everything of the group has ended
+        if self.code() is None:
+            connection.wait([self.handle], timeout=10)
+            self.code()
+
+
+class _Forked(_Process):
     def __init__(self, server: ForkServer, pid: int, ended: int, pipe: Connection | None = None) -> None:
         self._server = server  # which takes its children along when nobody holds it any more
         self.pid = pid
@@ -283,19 +350,15 @@ class _Forked:
         os.close(self.handle)
 
 
-class _Executed:
+class _Executed(_Process):
     def __init__(self, process: subprocess.Popen[bytes], pipe: Connection | None = None) -> None:
         self._process = process
         self.pipe = pipe
         self.pid = process.pid
-        self._handle = os.pidfd_open(process.pid)
-
-    @property
-    def handle(self) -> int:
-        return self._handle
+        self.handle = os.pidfd_open(process.pid)
 
     def code(self) -> int | None:
         return self._process.poll()
 
     def __del__(self) -> None:
-        os.close(self._handle)
+        os.close(self.handle)

@@ -12,17 +12,8 @@ from pipelines.parity import comparison
 from pipelines.parity.bounds import is_own
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity, TimedTrials
-from pipelines.store.schema import (
-    REPEAT,
-    Arm,
-    DeclaredLevel,
-    Effect,
-    Kind,
-    Manifest,
-    Outcome,
-    Pack,
-    TrialRecord,
-)
+from pipelines.store.schema import Arm, DeclaredLevel, Effect, Kind, Manifest, Outcome, Pack
+from pipelines.store.trial_schema import REPEAT, TrialRecord
 from workloads.api import REPLAY, REPLAYED, Evidence, Parity
 from workloads.errors import RecordError
 

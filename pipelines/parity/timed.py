@@ -17,7 +17,8 @@ from typing import Protocol
 
 from pipelines.parity.bounds import is_own, number_bound
 from pipelines.parity.comparison import Deviation
-from pipelines.store.schema import Kind, Manifest, Outcome, Pack, TrialRecord
+from pipelines.store.schema import Kind, Manifest, Outcome, Pack
+from pipelines.store.trial_schema import TrialRecord
 from workloads.api import Check, Parity
 
 UNITS = "units"

@@ -34,6 +34,11 @@ class PlannedEffect:
     also: tuple[str, ...] = ()
     contrast: tuple[tuple[Assignment, float], ...] = ()
 
+    @property
+    def arms(self) -> list[Assignment]:
+        """All arms that it needs."""
+        return [*(arm for pair in self.pairs for arm in pair), *(arm for arm, _ in self.contrast)]
+
 
 @dataclass(frozen=True)
 class Refusal:

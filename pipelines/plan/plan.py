@@ -17,6 +17,7 @@ from pipelines.plan import designs
 from pipelines.plan.arms import Space
 from pipelines.plan.designs import Assignment, Design, PlannedEffect
 from pipelines.plan.fractional import fractional
+from pipelines.plan.provided import Cast, find_provided
 from pipelines.store.records import PLACEBO, Arm, Effect, Keep, Manifest, Pack, Refused, Sweep
 from pipelines.trial.identity import arm_id, code_digest
 from workloads import registry
@@ -32,19 +33,28 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
     ConfigError
         The workload, a toggle, a level, a combination or a design cannot be used.
     """
-    cls, config = load_workload(command.workload)
+    own, config = load_workload(command.workload)
+    provided = find_provided(own, command)
+    cls = provided.onto(own) if provided else own
     space = Space(cls.toggles_named(_names(command)), config, device)
     code = code_digest(cls)
     name = str(command.workload["name"])
     references = _references(space, command)
     planned, refused = _designed(space, command, references)
+    cast = Cast(provided, space, cls, command, device) if provided else None
 
     ids: dict[str, Arm] = {}
 
     def arm_for(levels: Assignment) -> Arm:
-        identity = arm_id(name, config, levels, code)
-        return ids.setdefault(identity, Arm(id=identity, label=space.label(levels), levels=levels))
+        if cast:
+            arm = cast.arm(levels, name, config)
+        else:
+            arm = Arm(id=arm_id(name, config, levels, code), label=space.label(levels), levels=levels)
+        return ids.setdefault(arm.id, arm)
 
+    if cast:
+        cast.look([*references.values(), *(levels for effect in planned for levels in effect.arms)])
+        planned, refused = cast.keep_runnable(planned, refused, lambda levels: cast.arm(levels, name, config))
     named = {reference: arm_for(levels).id for reference, levels in references.items()}
     unique = {effect.id: effect for effect in (_identified(effect, arm_for) for effect in planned)}
     effects = tuple(unique.values())
@@ -54,7 +64,8 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         ids[copy.id] = copy
         always.append(copy.id)
         effects += (_placebo_effect(copy, always[0]),)
-    packs = _packs(effects, always, ids, cls, command)
+    packs = _packs(effects, always, ids, cls, command, by_exec=cast is not None and cast.by_exec)
+    _refuse_placement(command, max(cls.processes(arm.levels, device) for arm in ids.values()))
     sweep = _sweep(
         cls,
         config,
@@ -66,6 +77,8 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         references=named,
         tracking=command.tracking,
         keep=_keep(command, cls),
+        versions=cast.versions if cast else (),
+        **_placement(command),
     )
     rows = tuple(Refused(**dataclasses.asdict(r)) for r in refused)
     return Manifest(sweep=sweep, arms=tuple(ids.values()), effects=effects, packs=packs, refused=rows)
@@ -88,6 +101,7 @@ def single_arm(command: SweepCommand, device: Device) -> Manifest:
     start = "exec" if cls.needs_exec(levels) else "fork"
     own = {"name": f"run-{folder_name(cls, name)}", "references": {arm.label: arm.id}}
     own["keep"] = _keep(command, cls)
+    own |= _placement(command)
     sweep = _sweep(cls, config, [arm], workload=name, measure=_measure(command, space), code=code, **own)
     pack = Pack(id="p000", orders=((arm.id,),), start=start)
     return Manifest(sweep=sweep, arms=(arm,), effects=(), packs=(pack,))
@@ -115,6 +129,30 @@ def _measure(command: SweepCommand, space: Space) -> MeasureConfig:
     return dataclasses.replace(command.measure, allocator="system") if owned else command.measure
 
 
+def _placement(command: SweepCommand) -> dict[str, Any]:
+    """How the ranks of the arms lie on the nodes of a pack."""
+    return {"nodes": command.cluster.nodes, "ntasks_per_node": command.cluster.ntasks_per_node}
+
+
+def _refuse_placement(command: SweepCommand, ranks: int) -> None:
+    """Refuse nodes that nothing would run on, ranks that nothing could, and processes that stay."""
+    nodes, each = command.cluster.nodes, command.cluster.ntasks_per_node
+    if nodes > 1 and ranks == 1:
+        raise ConfigError(
+            f"cluster.nodes={nodes}: no arm of this sweep has more than one rank, so the other nodes would"
+            " idle; leave it out"
+        )
+    if each is not None and ranks > nodes * each:
+        raise ConfigError(
+            f"cluster.ntasks_per_node={each}: there is room for {nodes * each} ranks on {nodes} nodes, and an"
+            f" arm has {ranks}"
+        )
+    if nodes > 1 and command.measure.isolation == "resident":
+        raise ConfigError(
+            f"measure.isolation=resident keeps processes on one node; use fresh with cluster.nodes={nodes}"
+        )
+
+
 def _keep(command: SweepCommand, cls: type[Workload]) -> Keep | None:
     if command.keep is None:
         return None
@@ -130,7 +168,7 @@ def _sweep(cls: type[Workload], config: Any, arms: Iterable[Arm], **fields: Any)
         config=dataclasses.asdict(config),
         import_paths=(str(root),) if root else (),
         origin=registry.origin(cls),
-        sources=tuple(map(str, cls.files)),
+        sources=tuple(map(str, registry.from_outside(cls))),
         declared=declare(cls, config, arms),
         **fields,
     )
@@ -234,6 +272,10 @@ def _design(
 def _axes(config: DesignConfig, axes: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Toggles and levels that a design is restricted to: the command line's axes, else the design's own."""
     chosen = {name: _as_list(values) for name, values in axes.items()}
+    if empty := [name for name, values in chosen.items() if not values]:
+        raise ConfigError(
+            f"axes.{empty[0]}=[] names no level; list some, as axes.{empty[0]}=[LEVEL,LEVEL], or leave it out"
+        )
     if not chosen:
         chosen = {name: [] for name in config.toggles or ()}
         chosen.update({name: _as_list(values) for name, values in config.levels.items()})
@@ -265,7 +307,7 @@ def _identified(effect: PlannedEffect, arm_for: Any) -> Effect:
 def _placebo(reference: Arm, number: int) -> Arm:
     """The reference once more, with junk in its memory, as an arm of its own."""
     identity = hashlib.sha256(f"{reference.id} placebo {number}".encode()).hexdigest()[:16]
-    return Arm(id=identity, label=f"placebo {number}", levels=reference.levels, placebo=number)
+    return reference.model_copy(update={"id": identity, "label": f"placebo {number}", "placebo": number})
 
 
 def _placebo_effect(copy: Arm, reference: str) -> Effect:
@@ -285,6 +327,8 @@ def _packs(
     arms: Mapping[str, Arm],
     cls: type[Workload],
     command: SweepCommand,
+    *,
+    by_exec: bool = False,
 ) -> tuple[Pack, ...]:
     """Cut effects into packs: an effect's arms, and those that are `always` there, stand together."""
     groups: list[dict[str, None]] = []
@@ -298,6 +342,6 @@ def _packs(
     for number, group in enumerate(groups):
         name = f"p{number:03d}"
         orders = balanced_orders(list(group), measured.rounds_planned, f"{measured.seed}-{name}")
-        start = "exec" if any(cls.needs_exec(arms[arm].levels) for arm in group) else "fork"
+        start = "exec" if by_exec or any(cls.needs_exec(arms[arm].levels) for arm in group) else "fork"
         packs.append(Pack(id=name, orders=orders, start=start))
     return tuple(packs)

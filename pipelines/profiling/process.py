@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from pipelines.profiling.slices import Situation, Slice, resolve
 from pipelines.profiling.tool import Findings, Measured, Tick, Tool
 from pipelines.store.profiles import Profile, ProfileSpec, read_spec, write_profile
 from pipelines.store.records import Outcome, TrialRecord, write_record, write_status
+from pipelines.trial import scratch
 from pipelines.trial.clock import HostClock, clock_for
 from pipelines.trial.parent import detach, die_with_parent
 from pipelines.trial.process import Scene, classify, set_up
@@ -48,7 +48,7 @@ def run(spec: ProfileSpec, folder: Path, rank: int = 0) -> TrialRecord:
     record = TrialRecord.of(spec.trial, started, **found)
     if rank == 0:
         write_record(folder, record)
-        shutil.rmtree(folder / "scratch", ignore_errors=True)
+        scratch.remove(folder)
     return record
 
 

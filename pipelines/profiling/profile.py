@@ -118,9 +118,20 @@ def _each(choice: str, *both: str) -> tuple[str, ...]:
 
 
 class Profiling:
-    """Runs the profile trials of one arm of a sweep, one after the other."""
+    """Runs the profile trials of one arm of a sweep, one after the other.
+
+    Raises
+    ------
+    ConfigError
+        The arm runs another version of the code than the checkout's.
+    """
 
     def __init__(self, folder: SweepFolder, manifest: Manifest, arm: Arm) -> None:
+        if arm.version:
+            raise ConfigError(
+                f"{arm.label}: arms of a sweep with versions are not profiled; check that version out, and"
+                " give `perfsweep profile` the workload in place of the folder"
+            )
         self.folder, self.manifest, self.arm = folder, manifest, arm
         fix_imports(manifest.sweep.import_paths)
         cls, _ = load_workload(manifest.sweep.workload, manifest.sweep.config)

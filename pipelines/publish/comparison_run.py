@@ -24,6 +24,10 @@ _SPEED = {"ratio": "speedup", "high": "speedup_lo", "low": "speedup_hi"}
 """Columns of ratios of times, and what their inverses are called: the bounds change places."""
 
 
+NO_BEST = "none is faster"
+"""What stands in the place of the best level where no level is."""
+
+
 def compare_content(folder: SweepFolder, manifest: Manifest, identity: str) -> RunContent:
     """Make the run that shows a comparison.
 
@@ -90,18 +94,18 @@ def _full_name(effect: dict[str, Any]) -> str:
 
 
 def _summary(effects: list[dict[str, Any]]) -> dict[str, Any]:
-    """Each effect's speed-up with its bounds, and the largest one under the names that charts sort by."""
+    """Each effect's speed-up with its bounds, and the best faster one under the names that charts sort by."""
     summary: dict[str, Any] = {}
     for effect in effects:
         prefix = f"effect/{plain(effect['design'])}/{plain(_name(effect))}"
         summary |= {f"{prefix}/{name}": effect[name] for name in _SPEED.values() if effect[name]}
         summary[f"{prefix}/verdict"] = effect["verdict"]
-    if sure := [effect for effect in effects if effect["verdict"] in ("faster", "slower", "no difference")]:
-        best = max(sure, key=lambda effect: effect["speedup"] or 0.0)
-        named = {**{name: best[name] for name in _SPEED.values()}, "best": _name(best)}
-        summary |= {f"bench/{name}": value for name, value in named.items()}
-        summary |= {f"bench_{name}": value for name, value in named.items()}
-    return summary
+    faster = [effect for effect in effects if effect["verdict"] == "faster" and effect["speedup"]]
+    best = max(faster, key=lambda effect: effect["speedup"], default=None)
+    named = {name: best[name] for name in _SPEED.values()} if best else {}
+    named["best"] = _name(best) if best else NO_BEST
+    summary |= {f"bench/{name}": value for name, value in named.items()}
+    return summary | {f"bench_{name}": value for name, value in named.items()}
 
 
 def _media(effects: list[dict[str, Any]], report: Path | None) -> Iterator[dict[str, Any]]:

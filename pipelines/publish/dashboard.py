@@ -24,6 +24,9 @@ from pipelines.store.files import write_atomically
 from pipelines.store.records import Manifest, SweepFolder
 from workloads.errors import ConfigError
 
+BARS = 25
+"""Effects in one bar chart: more are spread over several, so that their names stay legible."""
+
 RUNS_SHOWN = 50
 """Runs in a panel; W&B's default of 10 would hide most arms."""
 
@@ -39,6 +42,7 @@ class Panel:
     groupby: str | None = None
     log_x: bool = False
     log_y: bool = False
+    regex: str | None = None  # of a line chart, in the place of metrics
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,8 @@ def build(
 def view_of(manifest: Manifest) -> View:
     """Choose what is worth seeing of a sweep: curves, effects, toggles, frontiers of toggles with numbers."""
     varied = _varied(manifest)
-    sections = [("iteration time", _curves()), ("effects", _effects(manifest)), ("toggles", _toggles(varied))]
+    sections = [("iteration time", _curves()), ("effects", _effects(manifest)), ("arms", _arms())]
+    sections.append(("toggles", _toggles(varied)))
     sections += [(f"frontier of {name}", _frontier(name)) for name in varied if _is_ladder(manifest, name)]
     sections.append(("detail", (Panel("comparer", "what differs between runs"),)))
     return View(f"perfsweep {manifest.sweep.name}", manifest.sweep.name, tuple(sections))
@@ -96,6 +101,7 @@ def _curves() -> tuple[Panel, ...]:
     by_arm = "config.variant"
     return (
         Panel("line", "time of an iteration, ms", ("iter/ms",), x="iter/index", groupby=by_arm, log_y=True),
+        Panel("line", "phases of an iteration, ms", x="iter/index", groupby=by_arm, regex="iter/ms_.*"),
         Panel("line", "loss", ("iter/loss",), x="iter/index", groupby=by_arm),
         Panel("line", "warm-up, ms", ("warmup/ms",), x="warmup/index", groupby=by_arm, log_y=True),
     )
@@ -106,10 +112,24 @@ def _effects(manifest: Manifest) -> tuple[Panel, ...]:
         f"effect/{plain(e.design)}/{plain(f'{e.toggle}={e.level}' if e.level else e.toggle)}/speedup"
         for e in manifest.effects
     )
+    metrics, title = list(names), "speed-up of each level against its base"
+    parts = [tuple(metrics[start : start + BARS]) for start in range(0, len(metrics), BARS)] or [()]
+    numbers = [
+        f"{title} ({n} of {len(parts)})" if len(parts) > 1 else title for n in range(1, len(parts) + 1)
+    ]
     return (
-        Panel("bar", "speed-up of each level against its base", tuple(names)),
+        *(Panel("bar", name, part) for name, part in zip(numbers, parts, strict=True)),
         Panel("scatter", "time against memory", ("bench_peak_mem_mb",), x="bench_median_ms", log_x=True),
-        Panel("media", "effects with intervals, and the report", ("speedups", "effects", "report")),
+        Panel(
+            "media", "effects with intervals and rulings, and the report", ("speedups", "effects", "report")
+        ),
+    )
+
+
+def _arms() -> tuple[Panel, ...]:
+    return (
+        Panel("bar", "units per second", ("bench_items_per_s",), groupby="config.variant"),
+        Panel("bar", "peak memory, MB", ("bench_peak_mem_mb",), groupby="config.variant"),
     )
 
 
@@ -173,6 +193,7 @@ def _panel(panel: Panel) -> Any:
                 title=panel.title,
                 x=panel.x,
                 y=list(panel.metrics),
+                metric_regex=panel.regex,
                 log_y=panel.log_y,
                 groupby=panel.groupby,
                 groupby_aggfunc="median",
@@ -182,7 +203,12 @@ def _panel(panel: Panel) -> Any:
             )
         case "bar":
             return wr.BarPlot(
-                title=panel.title, metrics=list(panel.metrics), orientation="h", max_runs_to_show=RUNS_SHOWN
+                title=panel.title,
+                metrics=list(panel.metrics),
+                orientation="h",
+                groupby=panel.groupby,
+                max_runs_to_show=RUNS_SHOWN,
+                max_bars_to_show=RUNS_SHOWN,
             )
         case "scatter":
             return wr.ScatterPlot(

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from pipelines.publish.content import RunContent
 from pipelines.publish.published import PublishedRun
-from pipelines.publish.wandb_file import extent, insert_rows
+from pipelines.publish.wandb_file import UnknownFraming, extent, insert_rows
 from pipelines.publish.write import write_run
 from pipelines.store.files import write_atomically
 from pipelines.store.records import StoredValue, SweepFolder
@@ -52,13 +52,42 @@ def published_before(folder: SweepFolder, content: RunContent) -> PublishedRun |
 
 
 def write_offline(folder: SweepFolder, content: RunContent, staging: Path) -> PublishedRun:
-    """Write a run and put it in its place, replacing earlier copies."""
+    """Write a run and put it in its place, replacing earlier copies.
+
+    Rows of numbers are written straight into the file; where this W&B frames its file otherwise than we do,
+    its client writes them, slowly.
+    """
     by_client = [segment for segment in content.segments if not segment.numbers]
-    path, _ = write_run(staging, content, content.run_id, mode="offline", segments=by_client)
+    path, _, remark = write_run(staging, content, content.run_id, mode="offline", segments=by_client)
     file = path / f"run-{content.run_id}.wandb"
-    _settle(file)
-    insert_rows(file, (row for segment in content.segments if segment.numbers for row in segment.rows()))
-    return _put_in_place(folder, content, path, extent(file).rows)
+    kept = _KeptFiles(staging, path, folder.wandb_dir.absolute() / path.name)
+    try:
+        _settle(file)
+        rows = (row for segment in content.segments if segment.numbers for row in segment.rows())
+        insert_rows(file, rows, kept.moved)
+    except UnknownFraming as unknown:
+        shutil.rmtree(path)
+        path, _, _ = write_run(staging, content, content.run_id, mode="offline", segments=content.segments)
+        remark = f"{unknown}; rows are written by W&B's own client, which takes longer"
+        return _put_in_place(folder, content, path, content.rows, remark)
+    return _put_in_place(folder, content, path, extent(file).rows, remark)
+
+
+class _KeptFiles:
+    """Files of artifacts that W&B's client keeps aside, which goes: they are taken into the run's folder."""
+
+    def __init__(self, aside: Path, path: Path, place: Path) -> None:
+        self._aside, self._path, self._place = aside.resolve(), path, place
+
+    def moved(self, local: str) -> str:
+        """Take a file along, where it lies aside; where it will lie once the run is in its place."""
+        file = Path(local)
+        if self._aside not in file.resolve().parents:
+            return local
+        own = Path("artifacts") / file.name
+        (self._path / own).parent.mkdir(exist_ok=True)
+        shutil.copyfile(file, self._path / own)
+        return str(self._place / own)
 
 
 def mark_uploaded(folder: SweepFolder, run_id: str) -> None:
@@ -81,7 +110,9 @@ def _settle(file: Path) -> None:
         time.sleep(0.02)
 
 
-def _put_in_place(folder: SweepFolder, content: RunContent, path: Path, rows: int) -> PublishedRun:
+def _put_in_place(
+    folder: SweepFolder, content: RunContent, path: Path, rows: int, remark: str = ""
+) -> PublishedRun:
     """Replace earlier copies of a run by this one, and note what it holds.
 
     The earlier copy goes first: two folders of one id would be uploaded as one run with every row twice.
@@ -112,6 +143,7 @@ def _put_in_place(folder: SweepFolder, content: RunContent, path: Path, rows: in
         place,
         rows,
         f"{note}; upload it with `perfsweep publish`, not with `wandb sync`" if uploaded else note,
+        remark,
     )
 
 
@@ -123,7 +155,15 @@ def _copies(folder: SweepFolder, run_id: str) -> list[Path]:
     return list(folder.wandb_dir.glob(f"offline-run-*-{run_id}"))
 
 
-def _run(content: RunContent, path: Path, rows: int, note: str) -> PublishedRun:
+def _run(content: RunContent, path: Path, rows: int, note: str, remark: str = "") -> PublishedRun:
     return PublishedRun(
-        content.arm, content.label, content.pack, content.run_id, str(path), content.rows, rows, note
+        content.arm,
+        content.label,
+        content.pack,
+        content.run_id,
+        str(path),
+        content.rows,
+        rows,
+        note,
+        remark=remark,
     )

@@ -21,11 +21,21 @@ from multiprocessing import connection
 from pathlib import Path
 
 from pipelines.publish.published import PublishedRun
+from pipelines.publish.refusals import refusal_in
 from pipelines.publish.runs import RunKey
 from pipelines.store.records import SweepFolder
 
+ASIDE = ".publishing-"
+"""What the folders begin with in which publishers keep W&B's own files."""
+
 START_S = 60.0
 """Time for starting a process on a busy machine with a slow file system."""
+
+WAIT_S = 30.0
+"""Time to wait for another publisher that has a run, on top of the run's own: what it leaves is complete."""
+
+WAITING = "waiting"
+"""Line of a process that waits so."""
 
 GIVEN_UP = "given up after another run"
 
@@ -52,7 +62,7 @@ class Crew:
     def __init__(self, folder: SweepFolder, server: str | None, size: int, patience_s: float) -> None:
         self._command = [sys.executable, "-m", "pipelines.publish.worker", str(folder.path.absolute())]
         self._command += ["online", server] if server else ["offline"]
-        self._patience_s = patience_s
+        self._patience_s, self._wandb_dir = patience_s, folder.wandb_dir
         self._tasks: queue.Queue[RunKey | None] = queue.Queue()
         self._lock = threading.Lock()
         self._delivered = Delivered()
@@ -96,12 +106,20 @@ class Crew:
                 process = process or self._started(errors.fileno())
                 answer = _asked(process, key, self._patience_s) if process else ""
                 if isinstance(answer, str):
+                    why = self._refusal() or answer or _last_line(errors.fileno())
                     with self._lock:
-                        self._delivered.failures[key] = answer or _last_line(errors.fileno())
+                        self._delivered.failures[key] = why
                     break
                 self._note(key, answer)
             if process:
                 self._ended(process)
+
+    def _refusal(self) -> str | None:
+        """What a server refused to a process that was given up, by what it has left."""
+        with contextlib.suppress(OSError):  # another publisher clears that away
+            left = self._wandb_dir.glob(f"{ASIDE}*")
+            return next(filter(None, map(refusal_in, left)), None)
+        return None
 
     def _started(self, errors: int) -> subprocess.Popen[bytes] | None:
         own = str(Path(__file__).parents[2])
@@ -152,6 +170,8 @@ def _asked(process: subprocess.Popen[bytes], key: RunKey, seconds: float) -> dic
     except OSError:
         return ""
     line = _line(process, seconds)
+    if line is not None and line.strip() == json.dumps(WAITING).encode():
+        line = _line(process, WAIT_S + seconds)
     if line is None:
         return f"not done within {seconds:g} s and given up; is the server overloaded?"
     return json.loads(line) if line.endswith(b"\n") else ""

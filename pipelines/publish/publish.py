@@ -134,7 +134,8 @@ class Publication:
                 done[key] = missing(content, why)
         runs = tuple(done[key] for key in self._keys if key in done)
         problems = list(dict.fromkeys([*self._runs.problems, *delivered.problems]))
-        return Published(runs, warning(runs, problems), self._mode, self.notice)
+        remarks = dict.fromkeys(filter(None, (self.notice, *(run.remark for run in runs))))
+        return Published(runs, warning(runs, problems), self._mode, "; ".join(remarks) or None)
 
 
 def _processes(tracking: TrackingConfig, runs: int, *, online: bool) -> int:

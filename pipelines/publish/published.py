@@ -15,7 +15,7 @@ from pipelines.store.records import SweepFolder
 class PublishedRun:
     """One run: where its copy lies (a folder or an address) and how many rows arrived there.
 
-    `rows_before` is None where nobody asked what was there before.
+    `rows_before` is None where nobody asked what was there before; `remark` is about the way it was written.
     """
 
     arm: str
@@ -27,6 +27,7 @@ class PublishedRun:
     rows_found: int
     note: str
     rows_before: int | None = None
+    remark: str = ""
 
     @property
     def complete(self) -> bool:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from pipelines.publish.refusals import status_sentence
 from pipelines.store.options import TrackingConfig
 
 PROBE_S = 1.5
@@ -26,6 +27,7 @@ PROBE_S = 1.5
 
 _VIEWER = "query Viewer { viewer { id entity username teams { edges { node { name } } } } }"
 _SHORTEST_KEY = 40
+_OLDER_DEFAULT = "https://api.wandb.ai"
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,9 @@ def address(tracking: TrackingConfig, shell: Mapping[str, str]) -> str:
     """The server's base URL: configured, of the shell, of W&B's own settings file, or W&B's default."""
     chosen = tracking.base_url or shell.get("WANDB_BASE_URL") or _configured(shell)
     if not chosen:
-        from wandb.sdk.lib.urls import DEFAULT_BASE_URL  # it changes between versions of wandb
+        from wandb.sdk.lib import urls
 
-        chosen = DEFAULT_BASE_URL
+        chosen = getattr(urls, "DEFAULT_BASE_URL", _OLDER_DEFAULT)  # it changes between versions of wandb
     return chosen.rstrip("/")
 
 
@@ -94,9 +96,8 @@ def _ask(url: str, key: str | None, entity: str | None, seconds: float) -> Accou
         with urllib.request.urlopen(request, timeout=seconds) as response:
             answer = json.load(response)
     except urllib.error.HTTPError as error:
-        problem = f"{url} answered with status {error.code}; try again later"
-        if error.code in (401, 403):
-            problem = f"{url} refused the API key ({error.code}); log in again with `wandb login`"
+        status = 401 if error.code == 403 else error.code  # what is asked for is the account: it is the key
+        problem = f"{url} {status_sentence(status)}".replace("(401)", f"({error.code})")
     except urllib.error.URLError as error:
         problem = f"{url} cannot be reached ({_reason(error)}); check the network or tracking.base_url"
     except TimeoutError:

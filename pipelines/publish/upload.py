@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from pipelines.publish.content import RunContent, generation_of
 from pipelines.publish.offline import mark_uploaded
 from pipelines.publish.published import PublishedRun
+from pipelines.publish.refusals import refusal_in
 from pipelines.publish.write import artifact_name, write_run
 from pipelines.store.files import write_atomically
 from pipelines.store.records import SweepFolder
@@ -92,11 +93,13 @@ class Server:
 
         self._api = wandb.Api()
         self._listed: dict[tuple[str, str, str], list[Any]] = {}
+        self.asked = time.time()
 
     def generations(self, content: RunContent, *, fresh: bool = False) -> list[OnServer]:
         """All generations of a run; one listing serves all runs of a sweep."""
         key = (content.entity or "", content.project, content.group)
         if fresh or key not in self._listed:
+            self.asked = time.time()
             self._listed[key] = self._list(*key)
         found = [(generation_of(content.run_id, run.id), run) for run in self._listed[key]]
         return [_described(run, generation) for generation, run in found if generation is not None]
@@ -126,20 +129,28 @@ def _described(run: Any, generation: int) -> OnServer:
     )
 
 
-def upload(folder: SweepFolder, content: RunContent, server: Server, staging: Path) -> PublishedRun:
-    """Bring one run on the server to what the records hold, and check it there."""
-    found = server.generations(content)
+def upload(
+    folder: SweepFolder, content: RunContent, server: Server, staging: Path, *, fresh: bool = False
+) -> PublishedRun:
+    """Bring one run on the server to what the records hold, and check it there.
+
+    `fresh` asks the server anew what it has.
+    """
+    found = server.generations(content, fresh=fresh)
     before = max((run.lines for run in found), default=0)
     url: str | None = None
+    remark, refusal = "", None
     notes: list[str] = []
     for _ in range(TRIES):
+        if not notes:
+            found = _with_files(content, found)
         decision = decide(content, found, _used(folder, content))
         if decision.step is not Step.NOTHING:
             _note_used(folder, content, decision.generation)
             name = content.named(decision.generation)
             try:
                 rest = content.segments[decision.first :]
-                _, url = write_run(
+                path, url, remark = write_run(
                     staging, content, name, mode="online", segments=rest, resume=decision.first > 0
                 )
             except Exception as error:
@@ -147,7 +158,7 @@ def upload(folder: SweepFolder, content: RunContent, server: Server, staging: Pa
                     continue  # somebody deleted the run on the server; the next generation is free
                 raise
             notes.append(_words(decision, found))
-            found = _settled(server, content, name)
+            found, refusal = _settled(server, content, name), refusal_in(path)
         arrived = next((run for run in found if run.generation == decision.generation), None)
         url = url or (arrived.handle.url if arrived else None)
         lacking = _lacking(content, arrived) if notes else None
@@ -156,7 +167,9 @@ def upload(folder: SweepFolder, content: RunContent, server: Server, staging: Pa
             mark_uploaded(folder, content.run_id)
             note = ", ".join(notes) or "already complete"
             note += f"; delete {', '.join(refused)} by hand, they hold parts of the same" if refused else ""
-            return _run(content, url, content.rows, note, before)
+            return _run(content, url, content.rows, note, before, remark)
+        if refusal and "(429)" in refusal:
+            break  # sending more is what is not wanted now
         # Whatever is there is not what was sent: without its own words it counts as damaged and is replaced.
         found = [OnServer(run.name, run.generation, run.lines, "", (), run.handle) for run in found]
     rows = max((run.lines for run in found), default=0)
@@ -164,8 +177,9 @@ def upload(folder: SweepFolder, content: RunContent, server: Server, staging: Pa
         content,
         url,
         min(rows, content.rows - 1),
-        f"W&B holds {rows} of {content.rows} rows after {TRIES} tries",
+        refusal or f"W&B holds {rows} of {content.rows} rows after {TRIES} tries",
         before,
+        remark,
     )
 
 
@@ -201,11 +215,28 @@ def _lacking(content: RunContent, run: OnServer | None) -> str | None:
         != expected
     ):
         return "indices"
-    if content.files and not any(
-        _is_series(content, run.name, artifact) for artifact in run.handle.logged_artifacts()
-    ):
-        return "series"
-    return None
+    return None if _has_files(content, run) else "files"
+
+
+def _with_files(content: RunContent, found: list[OnServer]) -> list[OnServer]:
+    """Count runs as damaged whose artifacts did not arrive, as after an interrupted ``wandb sync``."""
+    return [
+        replace(run, digest="", segments=())
+        if run.digest == content.digest() and not _has_files(content, run)
+        else run
+        for run in found
+    ]
+
+
+def _has_files(content: RunContent, run: OnServer) -> bool:
+    """Whether the run's artifacts are committed: its files, and what W&B makes of each table."""
+    media = not all(segment.numbers for segment in content.segments)
+    if not content.files and not media:
+        return True
+    there = list(run.handle.logged_artifacts())
+    tables = [one for one in there if one.name.startswith(f"run-{run.name}-")]
+    series = not content.files or any(_is_series(content, run.name, one) for one in there)
+    return series and (bool(tables) or not media)
 
 
 def _is_series(content: RunContent, name: str, artifact: Any) -> bool:
@@ -241,7 +272,8 @@ def _note_used(folder: SweepFolder, content: RunContent, generation: int) -> Non
     write_atomically(_generation_file(folder, content), str(generation).encode(), sync=False)
 
 
-def _run(content: RunContent, url: str | None, rows: int, note: str, before: int) -> PublishedRun:
-    return PublishedRun(
-        content.arm, content.label, content.pack, content.run_id, url, content.rows, rows, note, before
-    )
+def _run(
+    content: RunContent, url: str | None, rows: int, note: str, before: int, remark: str
+) -> PublishedRun:
+    own = (content.arm, content.label, content.pack, content.run_id)
+    return PublishedRun(*own, url, content.rows, rows, note, before, remark)

@@ -16,7 +16,7 @@ import struct
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,12 @@ _CHUNK_HEADER = struct.Struct("<IHB")  # checksum, length, kind
 _BLOCK = 32768
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
-_BEFORE_ROWS = frozenset({"header", "run", "telemetry", "config", "metric"})
+_BEFORE_ROWS = frozenset({"header", "run", "telemetry", "config", "metric", None})
+"""Kinds of records that stand before rows; None is a kind that this wandb writes and we do not know."""
+
+
+class UnknownFraming(RecordError):
+    """A file that W&B wrote otherwise than we would: whoever wrote it must add to it."""
 
 
 @dataclass(frozen=True)
@@ -154,19 +159,61 @@ def _records(found: Iterable[bytes]) -> Iterator[Any]:
             return
 
 
-def insert_rows(file: Path, rows: Iterable[HistoryRow]) -> None:
+def insert_rows(
+    file: Path, rows: Iterable[HistoryRow], moved: Callable[[str], str] = lambda path: path
+) -> None:
     """Add rows to the history of a finished offline run, before what the run says at its end.
 
     As W&B does, rows are numbered, timed from the first one, and the last value of each key becomes part of
-    the summary. A row without `_timestamp` (seconds since the epoch) has that of the one before it.
+    the summary. A row without `_timestamp` (seconds since the epoch) has that of the one before it. Records
+    that cannot be decoded, and fields that are not known, stay as they are.
+
+    Parameters
+    ----------
+    moved : where a file of an artifact lies from now on
+
+    Raises
+    ------
+    UnknownFraming
+        The file holds bytes that would be lost.
     """
-    written = list(read_records(file))
-    place = next(
-        (at for at, record in enumerate(written) if record.WhichOneof("record_type") not in _BEFORE_ROWS),
-        len(written),
-    )
+    data = _content(file)
+    content = list(payloads(data))
+    if framed(content) != data:
+        raise UnknownFraming(f"{file.name} holds bytes that perfsweep does not understand")
+    written = [_understood(payload) for payload in content]
+    for record in written:
+        _move_files(record, moved)
+    place = next((at for at, record in enumerate(written) if _kind(record) not in _BEFORE_ROWS), len(written))
     numbered = _renumbered([*written[:place], *_history(rows), *written[place:]])
     write_atomically(file, framed(numbered))
+
+
+def _understood(payload: bytes) -> Any:
+    """A record as W&B's message; its bytes where they are none."""
+    from google.protobuf.message import DecodeError
+    from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
+
+    try:
+        return Record.FromString(payload)
+    except DecodeError:
+        return payload
+
+
+def _kind(record: Any) -> str | None:
+    return None if isinstance(record, bytes) else record.WhichOneof("record_type")
+
+
+def _bytes(record: Any) -> bytes:
+    return record if isinstance(record, bytes) else record.SerializeToString()
+
+
+def _move_files(record: Any, moved: Callable[[str], str]) -> None:
+    if _kind(record) != "artifact":
+        return
+    for entry in record.artifact.manifest.contents:
+        if entry.local_path:
+            entry.local_path = moved(entry.local_path)
 
 
 def _history(rows: Iterable[HistoryRow]) -> Iterator[Any]:
@@ -200,5 +247,6 @@ def _fill(items: Any, row: HistoryRow) -> None:
 def _renumbered(records: Iterable[Any]) -> Iterator[bytes]:
     """Records count from one through the whole file."""
     for number, record in enumerate(records, start=1):
-        record.num = number
-        yield record.SerializeToString()
+        if not isinstance(record, bytes):
+            record.num = number
+        yield _bytes(record)

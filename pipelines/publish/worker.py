@@ -10,22 +10,24 @@ clear away. Locks are the kernel's: they end with the process that holds them, h
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.config.wandb_settings import guarded, own_environment
 from pipelines.publish.content import RunContent
 from pipelines.publish.offline import published_before, write_offline
+from pipelines.publish.pool import ASIDE, WAIT_S, WAITING
 from pipelines.publish.published import PublishedRun
 from pipelines.publish.runs import RunKey, SweepRuns
 from pipelines.publish.upload import Server, upload
+from pipelines.store.locks import holding
 from pipelines.store.records import SweepFolder
 from pipelines.trial.parent import die_with_parent
 
@@ -34,16 +36,16 @@ READY = "ready"
 
 BUSY = "another publisher is writing it"
 
-_ASIDE = ".publishing-"
 _ALIVE = "alive"
 
 
 class Publisher:
-    """Publishes runs of a sweep, offline or to a server."""
+    """Publishes runs of a sweep, offline or to a server; `waits` is called before it waits for another."""
 
     def __init__(self, runs: SweepRuns, staging: Path, server: str | None) -> None:
         self._runs, self._staging, self._address = runs, staging, server
         self._server: Server | None = None
+        self.waits: Callable[[], None] = lambda: None
 
     def publish(self, key: RunKey) -> PublishedRun | None:
         """Publish one run; whatever goes wrong is its note. None where its records cannot be understood."""
@@ -52,9 +54,17 @@ class Publisher:
             return None
         problems: list[str] = []
         done = None
-        with guarded(problems), run_lock(self._runs.folder, content.run_id) as ours:
-            done = self._deliver(content) if ours else missing(content, BUSY)
+        with guarded(problems):
+            done = self._alone(content, 0.0)
+            if done is None:
+                self.waits()
+                done = self._alone(content, WAIT_S) or missing(content, BUSY)
         return done or missing(content, problems[0] if problems else "not published")
+
+    def _alone(self, content: RunContent, patience_s: float) -> PublishedRun | None:
+        """Deliver a run while nobody else does; None where another publisher keeps it for longer."""
+        with run_lock(self._runs.folder, content.run_id, patience_s) as ours:
+            return self._deliver(content) if ours else None
 
     def _deliver(self, content: RunContent) -> PublishedRun:
         if self._address is None:
@@ -63,7 +73,13 @@ class Publisher:
             )
         if self._server is None:
             self._server = Server()
-        return upload(self._runs.folder, content, self._server, self._staging)
+        lock = _lock_file(self._runs.folder, content.run_id)
+        # What another publisher has sent since the server was asked must not be sent once more.
+        fresh = _last_upload(lock) > self._server.asked
+        try:
+            return upload(self._runs.folder, content, self._server, self._staging, fresh=fresh)
+        finally:
+            lock.write_text(str(time.time()))
 
 
 def missing(content: RunContent, note: str) -> PublishedRun:
@@ -84,43 +100,48 @@ def publisher(runs: SweepRuns, server: str | None) -> Iterator[Publisher]:
 
 
 @contextmanager
-def run_lock(folder: SweepFolder, run_id: str) -> Iterator[bool]:
-    """Hold a run's lock, so that two publishers never write it at once; False where another has it."""
-    place = folder.wandb_dir / ".locks"
-    place.mkdir(parents=True, exist_ok=True)
-    with _locked(place / run_id) as ours:
-        yield ours
+def run_lock(folder: SweepFolder, run_id: str, patience_s: float = 0.0) -> Iterator[bool]:
+    """Hold a run's lock, so that two publishers never write it at once; False where another keeps it."""
+    lock, deadline = _lock_file(folder, run_id), time.monotonic() + patience_s
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with holding(lock) as other:
+            if not other or time.monotonic() >= deadline:
+                yield not other
+                return
+        time.sleep(0.1)
+
+
+def _lock_file(folder: SweepFolder, run_id: str) -> Path:
+    return folder.wandb_dir / ".locks" / run_id
+
+
+def _last_upload(lock: Path) -> float:
+    """When anybody last sent the run of a lock, in seconds since the epoch; 0 where nobody has."""
+    try:
+        return float(lock.read_text() or 0)
+    except (OSError, ValueError):
+        return 0.0
 
 
 @contextmanager
 def staging(place: Path) -> Iterator[Path]:
     """A folder below `place` for a publisher's own files; folders of publishers that were killed go first."""
     place.mkdir(parents=True, exist_ok=True)
-    for left in place.glob(f"{_ASIDE}*"):
+    for left in place.glob(f"{ASIDE}*"):
         _clear(left)
-    with tempfile.TemporaryDirectory(prefix=_ASIDE, dir=place, ignore_cleanup_errors=True) as aside:
+    with tempfile.TemporaryDirectory(prefix=ASIDE, dir=place, ignore_cleanup_errors=True) as aside:
         taken = Path(aside) / f"{_ALIVE}.tmp"
-        with _locked(taken):
+        with holding(taken):
             taken.replace(taken.with_suffix(""))  # nobody sees the name before the lock is held
             yield Path(aside)
 
 
 def _clear(left: Path) -> None:
     if (left / _ALIVE).exists():
-        with _locked(left / _ALIVE) as dead:
-            if dead:
+        with holding(left / _ALIVE) as other:
+            if not other:
                 shutil.rmtree(left, ignore_errors=True)
-
-
-@contextmanager
-def _locked(file: Path) -> Iterator[bool]:
-    with file.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
 
 
 def main(arguments: list[str]) -> int:
@@ -130,6 +151,7 @@ def main(arguments: list[str]) -> int:
     folder = SweepFolder(arguments[0])
     runs = SweepRuns(folder, folder.read_manifest())
     with publisher(runs, arguments[2] if arguments[1] == "online" else None) as ours:
+        ours.waits = lambda: print(json.dumps(WAITING), file=answers, flush=True)
         import wandb  # noqa: F401 - a second that does not belong to the first run
 
         print(json.dumps(READY), file=answers, flush=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.wandb_settings import settings
+from pipelines.config.wandb_settings import settings, settings_of
 from pipelines.publish.content import RunContent, Segment
 from workloads.errors import RecordError
 
@@ -22,7 +22,7 @@ def write_run(
     mode: str,
     segments: Sequence[Segment],
     resume: bool = False,
-) -> tuple[Path, str | None]:
+) -> tuple[Path, str | None, str]:
     """Open a run, say everything but rows of other segments than these, and finish it.
 
     Parameters
@@ -34,9 +34,9 @@ def write_run(
 
     Returns
     -------
-    the run's folder, and its address on the server
+    the run's folder, its address on the server, and a remark where this W&B does not take our settings
     """
-    run = _opened(staging, content, run_id, mode, resume=resume)
+    run, remark = _opened(staging, content, run_id, mode, resume=resume)
     try:
         path, url = Path(run.dir).parent, run.url
         if staging.resolve() not in path.resolve().parents:
@@ -55,10 +55,10 @@ def write_run(
         run.finish(exit_code=1)
         raise
     run.finish(exit_code=content.exit_code)
-    return path, url
+    return path, url, remark
 
 
-def _opened(staging: Path, content: RunContent, run_id: str, mode: str, *, resume: bool) -> Any:
+def _opened(staging: Path, content: RunContent, run_id: str, mode: str, *, resume: bool) -> tuple[Any, str]:
     import wandb
 
     own = settings(
@@ -73,7 +73,8 @@ def _opened(staging: Path, content: RunContent, run_id: str, mode: str, *, resum
         run_tags=content.tags,
         resume="must" if resume else None,
     )
-    return wandb.init(settings=wandb.Settings(**own), config=content.config)
+    made, remark = settings_of(wandb, own)
+    return wandb.init(settings=made, config=content.config), remark
 
 
 def _attach_series(run: Any, content: RunContent, run_id: str) -> None:

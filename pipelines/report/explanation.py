@@ -66,7 +66,7 @@ def row_of(comparison: Comparison, row: str) -> EffectResult:
     ConfigError
         There is no such row, or several have that name.
     """
-    rows = [result for _, results in effects_by_design(comparison) for result in results]
+    rows = [result for _, results in effects_by_design(comparison.effects) for result in results]
     names = [f"{number} {_full_name(result)}" for number, result in enumerate(rows, 1)]
     named = [r for number, r in enumerate(rows, 1) if row in (str(number), _full_name(r), effect_name(r))]
     if len(named) == 1:

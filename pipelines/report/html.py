@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 
-import plotly.graph_objects as go
-import plotly.io
 import polars as pl
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
+from matplotlib.figure import Figure
 
 from pipelines.analysis.arm_results import short_names
 from pipelines.analysis.columns import Where
-from pipelines.analysis.combinations import BETWEEN
+from pipelines.analysis.combinations import BETWEEN, Corners
 from pipelines.analysis.compare import Comparison
 from pipelines.analysis.effect_columns import effect_name
-from pipelines.report import charts
+from pipelines.report import charts, svg
 from pipelines.report.chart_data import last_traces, round_times, size_curves
-from pipelines.report.profile_links import linked_profiles
+from pipelines.report.profile_links import PROFILE_HEADINGS, linked_profiles
 from pipelines.report.sentences import answer, footnotes, opening
-from pipelines.report.tables import Table, answer_tables, arms_table, design_title, has_several_designs
+from pipelines.report.tables import (
+    Table,
+    answer_tables,
+    arms_table,
+    changes_table,
+    design_title,
+    has_several_designs,
+)
 from pipelines.report.templates import render
 from pipelines.store.files import write_atomically
 from pipelines.store.provenance import Provenance
 from pipelines.store.records import Manifest, SweepFolder
+from pipelines.units import MB
 
-Picture = tuple[str, str, go.Figure]
-"""Title, caption and drawing."""
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawing with its title, and a caption that says how to read it."""
+
+    title: str
+    caption: str
+    chart: Callable[[int], Figure]
+
+    @property
+    def drawing(self) -> Markup:
+        """The figure for a desk and for a phone."""
+        name = re.sub(r"\W", "-", self.title.lower())
+        return svg.drawn(self.chart, name, f"{self.title}. {self.caption}")
 
 
 def write_html(
@@ -44,28 +66,24 @@ def write_html(
         opening=opening(comparison),
         answer=answer(comparison),
         tables=tables,
-        interactions=[(one.name, _markup(charts.interaction(one))) for one in comparison.corners],
+        interactions=[(one.name, _interaction(number, one)) for number, one in enumerate(comparison.corners)],
         interacting=interaction_title(tables),
         arms=arms_table(comparison, Where.HTML),
-        changes=[(arm.name or arm.label, arm.changes) for arm in comparison.arms if arm.changes],
+        changes=changes_table(comparison),
         profiles=linked_profiles(folder),
+        profile_headings=PROFILE_HEADINGS,
         footnotes=footnotes(comparison),
-        plotly=Markup(get_plotlyjs()),
-        pictures=[
-            (title, caption, _markup(figure))
-            for title, caption, figure in _pictures(manifest, comparison, trials)
-        ],
+        pictures=list(_pictures(manifest, comparison, trials)),
         provenance=provenance,
-        command=f"perfsweep compare {folder.path}",
+        command=shlex.join(["perfsweep", "compare", str(folder.path)]),
         measure=manifest.sweep.measure,
     )
     write_atomically(folder.report_file, text.encode())
 
 
-def _markup(figure: go.Figure) -> Markup:
-    """A figure for a page that carries the library itself."""
-    options = {"displayModeBar": False, "responsive": True}
-    return Markup(plotly.io.to_html(figure, include_plotlyjs=False, full_html=False, config=options))
+def _interaction(number: int, corners: Corners) -> Markup:
+    label = f"Interaction of {corners.name}: time against neither"
+    return svg.one(partial(charts.interaction, corners), f"interaction-{number}", label)
 
 
 def interaction_title(tables: list[Table]) -> str:
@@ -80,20 +98,28 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
     names = short_names(manifest)
     for curve in size_curves(trials, manifest.arms, _ladders(manifest)):
         caption = "Crosses are sizes whose trials did not finish, with the reason."
-        yield f"Frontier of {curve.toggle}", caption, charts.size_curve(curve)
-    if traces := last_traces(trials, names):
-        caption = (
-            "The last round of each arm, iteration by iteration; warm-up is dotted. Click a name to show"
-            " or hide it."
+        yield Picture(f"Frontier of {curve.toggle}", caption, partial(charts.size_curve, curve))
+    if scaled := [r for r in comparison.effects if r.scaling]:
+        caption = "Strong: the same work shared by more ranks. Weak: more ranks with as much work each."
+        yield Picture("Scaling", caption, partial(charts.scaling, scaled))
+    first = {arm: names[arm] for arm in _first_arms(manifest, comparison) if arm in names}
+    if traces := last_traces(trials, first):
+        several = (
+            f"the references and the fastest of {len(names)} arms" if len(names) > len(first) else "every arm"
         )
-        yield "Iterations", caption, charts.iterations(traces, _first_arms(manifest, comparison))
+        caption = f"The last round of {several}, iteration by iteration; warm-up is dotted."
+        yield Picture("Iterations", caption, partial(charts.iterations, traces))
     if rounds := round_times(trials, names):
-        caption = "Pairs within a round are compared, so a shift of whole rounds does not count."
-        yield "Rounds", caption, charts.distributions(rounds)
-    peaks = [(arm.name or arm.label, arm.peak_bytes / 2**20) for arm in comparison.arms if arm.peak_bytes]
-    if peaks:
+        caption = (
+            "Boxes hold the middle half of an arm's rounds. Pairs within a round are compared, so a shift of"
+            " whole rounds does not count."
+        )
+        yield Picture("Rounds", caption, partial(charts.distributions, rounds))
+    if measured := [arm for arm in comparison.arms if arm.peak_bytes]:
+        labels = [arm.name or arm.label for arm in measured]
+        peaks = [(arm.peak_bytes or 0) / MB for arm in measured]
         caption = "On CPU the resident memory of the process, the interpreter and its libraries included."
-        yield "Memory", caption, charts.memory([label for label, _ in peaks], [peak for _, peak in peaks])
+        yield Picture("Memory", caption, partial(charts.memory, labels, peaks))
 
 
 def _effects_picture(comparison: Comparison) -> Iterator[Picture]:
@@ -106,12 +132,13 @@ def _effects_picture(comparison: Comparison) -> Iterator[Picture]:
     if named:
         caption = (
             "Each line is an effect with its 95 % interval; within the grey band there is no difference."
+            " Red points are of arms whose results are not known to be the same."
         )
-        yield "Effects", caption, charts.effects(named, comparison.margin)
+        yield Picture("Effects", caption, partial(charts.effects, named, comparison.margin))
 
 
 def _first_arms(manifest: Manifest, comparison: Comparison) -> list[str]:
-    """Arms whose iterations are drawn until somebody clicks: the references, then the fastest."""
+    """Arms whose iterations are drawn: the references, then the fastest."""
     timed = [r for r in comparison.effects if r.ratio is not None and r.low is not None]
     fastest = [r.effect.pairs[0][0] for r in sorted(timed, key=lambda r: r.ratio or 1.0)]
     return list(dict.fromkeys([*manifest.sweep.references.values(), *fastest]))[: charts.FEW_ARMS]

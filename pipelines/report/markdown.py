@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from pipelines.analysis.columns import Column, Style, T, Where
 from pipelines.analysis.compare import Comparison
-from pipelines.report.profile_links import LinkedProfile, linked_profiles
+from pipelines.report.profile_links import PROFILE_HEADINGS, LinkedProfile, linked_profiles
 from pipelines.report.sentences import answer, footnotes, opening
 from pipelines.report.tables import Table, answer_tables, arms_table
 from pipelines.store.files import write_atomically
@@ -27,9 +27,6 @@ def write_markdown(folder: SweepFolder, comparison: Comparison, provenance: Prov
         parts += ["## Notes", _list(notes)]
     parts += ["## Where this comes from", _list(_provenance_lines(provenance))]
     write_atomically(folder.markdown_file, ("\n\n".join(parts) + "\n").encode())
-
-
-PROFILE_HEADINGS = ("arm", "tool and slice", "most of the time", "cost of looking", "files")
 
 
 def _profile_cells(profile: LinkedProfile) -> tuple[str, ...]:
@@ -69,4 +66,4 @@ def _grid(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return text.replace("|", "\\|").replace("\n", "; ").replace("\u00a0", " ")

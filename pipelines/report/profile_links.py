@@ -11,6 +11,9 @@ from pipelines.units import duration
 SHOWN = 3
 """Lines of a profile that a report names; its files have the rest."""
 
+PROFILE_HEADINGS = ("arm", "tool and slice", "most of the time", "cost of looking", "files")
+"""Over the table of profiles, whose last column is links."""
+
 
 @dataclass(frozen=True)
 class LinkedProfile:

@@ -99,4 +99,4 @@ def footnotes(comparison: Comparison) -> list[str]:
     lines += [f"{arm.label}: {outcome_text(arm.outcomes)} trials" for arm in lost]
     if any("(" in r.word for r in comparison.effects):
         lines.append("undecided (n): about n rounds would decide, if the estimate stayed")
-    return [*lines, *comparison.notes]
+    return [*comparison.missing, *lines, *comparison.notes]

@@ -15,6 +15,7 @@ from pipelines.analysis.arm_results import ArmResult
 from pipelines.analysis.columns import NAME_WIDTH, PROSE, Column, Style, T, Where, soft, visible_columns
 from pipelines.analysis.combinations import AloneAndBeside, Corners
 from pipelines.analysis.compare import Comparison
+from pipelines.analysis.counters import CounterChange
 from pipelines.analysis.effect_columns import effect_name
 from pipelines.analysis.failures import FAILURES
 from pipelines.analysis.judge import EffectResult
@@ -43,8 +44,13 @@ def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:
     """Everything that answers the sweep's question: effects by design first, then what stands beside them."""
     by = f", by {comparison.clock.value}" if comparison.clock is Clock.CPU else ""
     effects = [
-        Table(f"Effects: {title}{by}", effect_columns.EFFECTS, tuple(results))
-        for title, results in effects_by_design(comparison)
+        Table(f"Effects: {title}{by}", effect_columns.EFFECTS, tuple(results), _methods(results))
+        for title, results in effects_by_design(comparison.effects)
+    ]
+    effects += [
+        Table(f"On {part.machine}: {title}{by}", effect_columns.EFFECTS, tuple(results), _methods(results))
+        for part in comparison.elsewhere
+        for title, results in effects_by_design(part.effects)
     ]
     beside = (
         Table("Two toggles at a time", CORNERS, comparison.corners),
@@ -58,6 +64,12 @@ def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:
             yield table
 
 
+def _methods(results: Sequence[EffectResult]) -> str:
+    """How the intervals of a table were estimated."""
+    methods = dict.fromkeys(result.method for result in results if result.low is not None)
+    return f"Intervals: {', '.join(methods)}." if methods else ""
+
+
 def arms_table(comparison: Comparison, where: Where) -> Table[ArmResult]:
     """Every arm by itself."""
     named = (
@@ -66,11 +78,21 @@ def arms_table(comparison: Comparison, where: Where) -> Table[ArmResult]:
     return Table("Arms", tuple(named), comparison.arms).at(where)
 
 
-def effects_by_design(comparison: Comparison) -> list[tuple[str, list[EffectResult]]]:
+def changes_table(comparison: Comparison) -> Table[ArmChange]:
+    """Counters by which arms differ from the reference."""
+    rows = (
+        ArmChange(arm.name or arm.label, place == 0, change)
+        for arm in comparison.arms
+        for place, change in enumerate(arm.changes)
+    )
+    return Table("Counters that differ from the reference's", CHANGES, tuple(rows))
+
+
+def effects_by_design(effects: Sequence[EffectResult]) -> list[tuple[str, list[EffectResult]]]:
     """Effects in the designs' order, each design with its title, the fastest first."""
-    designs = dict.fromkeys(result.effect.design for result in comparison.effects)
+    designs = dict.fromkeys(result.effect.design for result in effects)
     return [
-        (design_title(design), fastest_first(r for r in comparison.effects if r.effect.design == design))
+        (design_title(design), fastest_first(r for r in effects if r.effect.design == design))
         for design in designs
     ]
 
@@ -88,6 +110,28 @@ def fastest_first(effects: Iterable[EffectResult]) -> list[EffectResult]:
 def has_several_designs(comparison: Comparison) -> bool:
     """Whether one level may stand in several tables, so that a line about it has to say which is meant."""
     return len({result.effect.design for result in comparison.effects} - {PLACEBO}) > 1
+
+
+@dataclass(frozen=True)
+class ArmChange:
+    """A counter of an arm that differs from the reference's; `first` of those of the arm."""
+
+    arm: str
+    first: bool
+    change: CounterChange
+
+
+def _count(value: float) -> str:
+    return f"{value:,.6g}"
+
+
+CHANGES: tuple[Column[ArmChange], ...] = (
+    Column("arm", "arm", text=lambda one: one.arm if one.first else "", width=NAME_WIDTH),
+    Column("counter", "counter", text=lambda one: one.change.counter, width=NAME_WIDTH),
+    Column("reference", "reference", text=lambda one: _count(one.change.reference), kind=float),
+    Column("value", "arm", text=lambda one: _count(one.change.value), kind=float),
+)
+"""Of one counter each row."""
 
 
 CORNERS: tuple[Column[Corners], ...] = (

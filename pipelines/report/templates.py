@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
 
 def render(template: str, **values: Any) -> str:
@@ -13,12 +15,19 @@ def render(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(**values)
 
 
+def breakable(text: str) -> Markup:
+    """Let a name or a path go on in the next line after its separators, rather than anywhere."""
+    return Markup(re.sub(r"(=(?=\w)|[_,/](?=[^\W\d]))", r"\1<wbr>", str(escape(text))))
+
+
 @cache
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("pipelines.report", "."),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters["breakable"] = breakable
+    return environment

@@ -27,6 +27,8 @@ BETWEEN_COLUMNS = 2
 EDGES = 1
 HEADING_WIDTH = 10
 """Characters of a heading that stand on one line, however narrow the quantities below it are."""
+LEAST_WORDS = 11
+"""Characters that a column of words keeps where not even the least that all need fits: *unsupported*."""
 
 
 def show(console: Console, comparison: Comparison) -> None:
@@ -35,6 +37,9 @@ def show(console: Console, comparison: Comparison) -> None:
     print_lines(console, answer(comparison))
     for table in answer_tables(comparison, Where.TERMINAL):
         print_table(console, table)
+    for failed in comparison.failures:
+        line = f"{failed.arm}: {failed.where}" if failed.where else failed.arm
+        console.print(line, f"log: {failed.log}", sep="\n  ", soft_wrap=True, highlight=False, markup=False)
     print_lines(console, footnotes(comparison))
 
 
@@ -53,8 +58,7 @@ def print_table(console: Console, table: Table) -> None:
             Text(_heading(column, table.rows)),
             width=width,
             justify="right" if column.number else "left",
-            no_wrap=column.number,
-            overflow="fold",
+            overflow="fold",  # even where nothing fits, no digit is cut off
         )
     for row in table.rows:
         printed.add_row(*(Text(column.cell(row), STYLES[column.style(row)]) for column in columns))
@@ -87,6 +91,10 @@ def fitting_columns(columns: Sequence[Column[T]], rows: Sequence[T], room: int) 
 def _widths(columns: Sequence[Column[T]], rows: Sequence[T], room: int) -> list[int]:
     """Characters of each column: the least it needs, and what is left over to words from the left."""
     widths = [_least_width(column, rows) for column in columns]
+    words = [place for place, column in enumerate(columns) if not column.number]
+    for place in sorted(words, key=lambda place: widths[place], reverse=True):  # names first
+        lacking = max(0, _total(widths) - room)
+        widths[place] -= min(lacking, max(0, widths[place] - LEAST_WORDS))
     spare = max(0, room - _total(widths))
     for place, column in enumerate(columns):
         wish = max(0, _longest(column.heading, *(column.cell(row) for row in rows)) - widths[place])

@@ -6,13 +6,14 @@ jobs may still import is never touched.
 
 from __future__ import annotations
 
-import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
+from slurm.element import digest_of
 from workloads.snapshot import VARIABLE, Snapshot
 
 PACKAGES = ("conf", "perfsweep", "pipelines", "slurm", "workloads")
@@ -24,7 +25,7 @@ _HALF_COMPILED = shutil.ignore_patterns("*.pyc.*")
 
 def take(code_dir: Path) -> Path:
     """Copy the packages as they are now, unless the copy is there; return its folder."""
-    place = code_dir / _digest()
+    place = code_dir / digest_of(_sources())
     if not place.is_dir():
         fresh = code_dir / f".{place.name}.{os.getpid()}"
         for source in _sources():
@@ -35,6 +36,14 @@ def take(code_dir: Path) -> Path:
         except OSError:  # another command was first: a folder that is not empty is not replaced
             shutil.rmtree(fresh)
     return place
+
+
+def digest(place: Path) -> str | None:
+    """The digest that jobs hold a copy of the packages against; None of what is no copy."""
+    return place.name if _NAME.match(place.name) else None
+
+
+_NAME = re.compile(r"^[0-9a-f]{12}$")
 
 
 def latest(code_dir: Path) -> Path:
@@ -48,7 +57,7 @@ _OUTSIDE = "sources-"
 
 def take_sources(code_dir: Path, code: str, files: Iterable[Path]) -> None:
     """Copy a workload's files from outside, whose digest `code` has in it, unless the copies are there."""
-    place = _place(code_dir, code)
+    place = sources_place(code_dir, code)
     wanted = {file.absolute() for file in files}
     if not wanted or set(Snapshot(place).copies) == wanted:
         return
@@ -63,26 +72,15 @@ def take_sources(code_dir: Path, code: str, files: Iterable[Path]) -> None:
 
 def sources_env(code_dir: Path, code: str) -> dict[str, str]:
     """The variable by which trials find the copies of a workload's files; empty where there are none."""
-    place = _place(code_dir, code)
+    place = sources_place(code_dir, code)
     return {VARIABLE: str(place.absolute())} if place.is_dir() else {}
 
 
-def _place(code_dir: Path, code: str) -> Path:
+def sources_place(code_dir: Path, code: str) -> Path:
+    """The folder of the copies that a digest names."""
     return code_dir / f"{_OUTSIDE}{code[:16]}"
 
 
 def _sources() -> list[Path]:
     specs = [find_spec(name) for name in PACKAGES]
     return [Path(spec.origin).parent for spec in specs if spec and spec.origin]
-
-
-def _digest() -> str:
-    """Digest names and content of all files: the first 12 hex digits of SHA-256."""
-    found = hashlib.sha256()
-    for source in _sources():
-        for file in sorted(
-            path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts
-        ):
-            found.update(f"{source.name}/{file.relative_to(source)}\0".encode())
-            found.update(hashlib.sha256(file.read_bytes()).digest())
-    return found.hexdigest()[:12]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -97,9 +98,26 @@ def write_once(file: Path, content: bytes) -> bool:
         os.link(temporary, file)  # unlike rename, link refuses to replace: the first writer wins
     except FileExistsError:
         return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return _claim(file) and bool(temporary.replace(file))
     finally:
-        temporary.unlink()
+        temporary.unlink(missing_ok=True)
     return True
+
+
+_NO_LINKS = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK))
+"""What link says on file systems without hard links."""
+
+
+def _claim(file: Path) -> bool:
+    """Take the right to write a file, which nobody gives back: a writer that dies now leaves none."""
+    try:
+        file.with_name(f".{file.name}.claim").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return not file.exists()
 
 
 def _written(file: Path, content: bytes, *, sync: bool) -> Path:

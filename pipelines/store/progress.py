@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.store.records import Kind, Manifest, Outcome, Pack, SweepFolder, TrialRecord, read_record
+from pipelines.store.records import Arm, Kind, Manifest, Outcome, Pack, SweepFolder, TrialRecord, read_record
 from pipelines.store.stop_rule import StopRule
 from workloads.errors import RecordError
 
@@ -51,6 +51,9 @@ class Progress:
     `rule` says how many rounds a pack needs (None: all that are planned). `seeds` holds the evidence of
     further seeds, by arm and offset. `timed` lists the timing trials of an arm that ended well, `courses` its
     course trials by the offset of their seed. `every` lists all trials, those that were replaced included.
+
+    What counts ran on one kind of `machine`; records of others, such as other GPUs, count among themselves
+    alone: `elsewhere` holds them, a kind each.
     """
 
     timing: dict[tuple[str, int], dict[int, dict[str, StoredTrial]]] = field(
@@ -66,7 +69,12 @@ class Progress:
     stride: int = 1
     repeats: int = 0
     rule: StopRule | None = None
+    machine: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: list[Progress] = field(default_factory=list)
     _retired: dict[tuple[str, str], TrialRecord | None] = field(default_factory=dict)
+    _timings: dict[tuple[str, str], dict[tuple[int, int], StoredTrial]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
 
     def add(self, trial: StoredTrial) -> None:
         """Note one more record."""
@@ -75,6 +83,7 @@ class Progress:
         record = trial.record
         if record.kind is Kind.TIMING and record.round is not None:
             self.timing[record.pack, record.round][record.attempt][record.arm] = trial
+            self._timings[record.pack, record.arm][record.round, record.attempt] = trial
             if record.outcome is Outcome.OK:
                 self.timed[record.arm].append(record)
         elif record.kind is Kind.COURSE:
@@ -154,9 +163,8 @@ class Progress:
         """Add up the seconds that a pack's first rounds took, attempts that do not count included."""
         return sum(
             trial.record.ended - trial.record.started
-            for (owner, number), attempts in self.timing.items()
-            if owner == pack and number < rounds
-            for arms in attempts.values()
+            for number in range(rounds)
+            for arms in self.timing.get((pack, number), {}).values()
             for trial in arms.values()
         )
 
@@ -205,13 +213,7 @@ class Progress:
 
     def timings(self, pack: str, arm: str) -> list[StoredTrial]:
         """List the timing trials of an arm in a pack, of all rounds and attempts, as they ended."""
-        trials = [
-            attempt[arm]
-            for (owner, _), attempts in self.timing.items()
-            if owner == pack
-            for attempt in attempts.values()
-            if arm in attempt
-        ]
+        trials = self._timings.get((pack, arm), {}).values()
         return sorted(trials, key=lambda trial: trial.record.ended)
 
 
@@ -219,10 +221,10 @@ def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, st
     """Read all records of the arms of a manifest; a file that cannot be read is named in `damaged`.
 
     With `here`, facts of this machine, records of other facts count as missing: what was measured on another
-    GPU or with another torch is measured anew.
+    GPU or with another torch is measured anew. Without, the machine counts that most timing trials ran on.
     """
-    measure = manifest.sweep.measure
-    progress = Progress(stride=measure.stride, repeats=measure.repeats, rule=StopRule(manifest))
+    progress = _empty(manifest, {})
+    trials: list[StoredTrial] = []
     for arm in manifest.arms:
         for path, _, _, _ in folder.trial_dirs(arm.id):
             try:
@@ -232,19 +234,79 @@ def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, st
                 continue
             if record is None:
                 continue
-            if why := _foreign(record, manifest, here or {}):
+            if why := _foreign(record, manifest, arm, here or {}):
                 progress.left_out[why] += 1
             else:
-                progress.add(StoredTrial(path, record))
+                trials.append(StoredTrial(path, record))
+    _add_by_machine(progress, trials, manifest)
     return progress
 
 
-def _foreign(record: TrialRecord, manifest: Manifest, here: Mapping[str, str]) -> str:
+def _empty(manifest: Manifest, machine: Mapping[str, str]) -> Progress:
+    measure = manifest.sweep.measure
+    return Progress(stride=measure.stride, repeats=measure.repeats, rule=StopRule(manifest), machine=machine)
+
+
+def _add_by_machine(progress: Progress, trials: Sequence[StoredTrial], manifest: Manifest) -> None:
+    """Note each trial where it counts: with the machine that most timing trials ran on, or elsewhere."""
+    progress.machine, *others = _machines(trials, manifest) or [{}]
+    progress.elsewhere = [_empty(manifest, machine) for machine in others]
+    for trial in trials:
+        owners = (one for one in progress.elsewhere if one.machine == machine_of(trial.record.keys))
+        owner = progress if agrees(trial.record, progress.machine) else next(owners, progress)
+        owner.add(trial)
+        if owner is not progress:
+            progress.every.append(trial)
+
+
+def _machines(trials: Sequence[StoredTrial], manifest: Manifest) -> list[Mapping[str, str]]:
+    """Kinds of machines that timing trials ran on, those of most rounds first; of equal ones the last used.
+
+    Of a round that several have measured, the attempt counts that would if they were all the same: so a
+    sweep that was measured again elsewhere, or with another torch, is the newer one.
+    """
+    timed = [one for one in trials if one.record.kind is Kind.TIMING and one.record.outcome is Outcome.OK]
+    kinds = {_kind(one): (0, 0.0) for one in timed}
+    if len(kinds) > 1:
+        all_alike = _empty(manifest, {})
+        for trial in trials:
+            all_alike.add(trial)
+        used = (
+            one for pack in manifest.packs for n in range(len(pack.orders)) for one in all_alike.used(pack, n)
+        )
+        for one in used:
+            if one.record.outcome is Outcome.OK:
+                number, last = kinds[_kind(one)]
+                kinds[_kind(one)] = number + 1, max(last, one.record.started)
+    return [dict(kind) for kind in sorted(kinds, key=lambda one: (kinds[one], one), reverse=True)]
+
+
+def _kind(trial: StoredTrial) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(machine_of(trial.record.keys).items()))
+
+
+DATA = "data"
+"""The comparison key that belongs to an arm and not to a machine."""
+
+
+def machine_of(keys: Mapping[str, str]) -> dict[str, str]:
+    """The comparison keys that tell machines apart: device, versions, power limit."""
+    return {name: value for name, value in keys.items() if name != DATA}
+
+
+def agrees(record: TrialRecord, facts: Mapping[str, str]) -> bool:
+    """Whether a record names no other value of these keys."""
+    return all(record.keys.get(name, value) == value for name, value in facts.items())
+
+
+def _foreign(record: TrialRecord, manifest: Manifest, arm: Arm, here: Mapping[str, str]) -> str:
     """Say what makes a record part of another experiment; empty where nothing does."""
-    if record.code != manifest.sweep.code:
+    if record.code != manifest.sweep.code_of(arm):
         return "other code"
     if record.method != manifest.sweep.measure.method:
         return "other settings of measure"
-    if any(record.keys.get(name, value) != value for name, value in here.items()):
+    if record.placement != manifest.sweep.placement:
+        return "other nodes"
+    if not agrees(record, here):
         return "another machine, device or version"
     return ""

@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,12 +41,9 @@ from pipelines.store.files import (
 )
 from pipelines.store.schema import (
     PLACEBO,
-    REPEAT,
     SCHEMA,
     Arm,
     Effect,
-    Event,
-    Failure,
     Keep,
     Kind,
     Manifest,
@@ -54,9 +52,9 @@ from pipelines.store.schema import (
     Refused,
     StoredValue,
     Sweep,
-    TrialRecord,
-    TrialSpec,
+    Version,
 )
+from pipelines.store.trial_schema import REPEAT, Event, Failure, RankFigures, TrialRecord, TrialSpec
 from workloads.api import Evidence
 from workloads.errors import ConfigError, RecordError
 
@@ -72,19 +70,23 @@ __all__ = [
     "Manifest",
     "Outcome",
     "Pack",
+    "RankFigures",
     "Refused",
     "StoredValue",
     "Sweep",
     "SweepFolder",
     "TrialRecord",
     "TrialSpec",
+    "Version",
     "read_evidence",
     "read_iterations",
+    "read_rank_failures",
     "read_record",
     "read_spec",
     "read_status",
     "write_evidence",
     "write_iterations",
+    "write_rank_failure",
     "write_record",
     "write_spec",
     "write_status",
@@ -217,6 +219,28 @@ def read_record(folder: Path) -> TrialRecord | None:
         The file is corrupt or of another schema version.
     """
     return _read_json(TrialRecord, folder / "record.json")
+
+
+def write_rank_failure(folder: Path, rank: int, outcome: Outcome, failure: Failure) -> None:
+    """Note why one of several ranks ended; of those that follow from it the pack records none."""
+    found = _RankFailure(time=time.time(), outcome=outcome, failure=failure)
+    write_once(folder / f"rank{rank}.json", found.model_dump_json(indent=1).encode())
+
+
+def read_rank_failures(folder: Path) -> list[tuple[Outcome, Failure]]:
+    """Read why ranks ended, the first one first."""
+    found = [_read_json(_RankFailure, file) for file in sorted(folder.glob("rank*.json"))]
+    ordered = sorted((one for one in found if one), key=lambda one: one.time)
+    return [(one.outcome, one.failure) for one in ordered]
+
+
+class _RankFailure(StoredValue):
+    """How one of several ranks ended, and when, in seconds since the epoch."""
+
+    schema_version: int = SCHEMA
+    time: float
+    outcome: Outcome
+    failure: Failure
 
 
 def write_spec(folder: Path, spec: TrialSpec) -> Path:

@@ -1,11 +1,12 @@
-"""Schemas of the files of a sweep: the values that travel between stages."""
+"""Schemas of a sweep as it is planned: the values that travel between stages."""
 
 from __future__ import annotations
 
-import time
+import math
+from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
-from typing import Any
+from functools import cached_property
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -52,13 +53,17 @@ class Arm(StoredValue):
     """A workload configuration plus one level for each toggle.
 
     A `placebo` is a copy of the first reference that keeps junk from its set-up, the more the higher its
-    number; 0 is an arm of its own.
+    number; 0 is an arm of its own. `version` is the digest of the code that its trials run where the sweep
+    has several, and `own` are its levels as the workload in that code declares them: without those that the
+    sweep itself provides.
     """
 
     id: str
     label: str
     levels: dict[str, str | int | float]
     placebo: int = 0
+    version: str = ""
+    own: dict[str, str | int | float] = {}
 
 
 class Effect(StoredValue):
@@ -155,6 +160,28 @@ class Keep(StoredValue):
     iterations: int
 
 
+class Version(StoredValue):
+    """Code of the user's that some arms of a sweep run.
+
+    Attributes
+    ----------
+    toggle, level : by which arms choose it
+    repository : root of the checkout that the files belong to
+    commit : full hash; None for the state of the checkout
+    digest : of all code files of the version, see `pipelines.versions.tree`
+    code : digest of those that the workload consists of, and of what measures
+    config : the workload's, with the defaults that this code has
+    """
+
+    toggle: str
+    level: str
+    repository: str
+    commit: str | None
+    digest: str
+    code: str
+    config: dict[str, Any]
+
+
 class Sweep(StoredValue):
     """What all trials of a sweep share."""
 
@@ -169,8 +196,21 @@ class Sweep(StoredValue):
     origin: str = ""  # what tells the workload from others of its name
     declared: Declared | None = None  # None: planned before it was kept
     sources: tuple[str, ...] = ()  # the user's files that jobs run copies of
+    versions: tuple[Version, ...] = ()  # of the user's code, where arms differ by it
     tracking: TrackingConfig = TrackingConfig()
     keep: Keep | None = None
+    nodes: int = 1  # of each pack
+    ntasks_per_node: int | None = None  # ranks on each; None: spread evenly
+
+    @property
+    def placement(self) -> str:
+        """How ranks lie on nodes; empty where all lie on one."""
+        each = f" x {self.ntasks_per_node}" if self.ntasks_per_node else ""
+        return f"{self.nodes} nodes{each}" if self.nodes > 1 else ""
+
+    def ranks_per_node(self, world: int) -> int:
+        """Count the ranks of a trial of `world` on each node that it fills."""
+        return min(world, self.ntasks_per_node or math.ceil(world / self.nodes))
 
     @model_validator(mode="before")
     @classmethod
@@ -180,6 +220,20 @@ class Sweep(StoredValue):
             return values
         others = {name: value for name, value in values.items() if name != "margin"}
         return {**others, "measure": {**values.get("measure", {}), "margin": values["margin"]}}
+
+    def version_of(self, arm: Arm) -> Version | None:
+        """Look up the code that an arm runs; None where all arms run the same."""
+        return next((one for one in self.versions if one.digest == arm.version), None)
+
+    def code_of(self, arm: Arm) -> str:
+        """Look up the digest of the code that an arm's trials check themselves against."""
+        version = self.version_of(arm)
+        return version.code if version else self.code
+
+    def workload_levels(self, arm: Arm) -> dict[str, str | int | float]:
+        """Look up the levels of the toggles that the workload, and not the sweep, declares."""
+        provided = {version.toggle for version in self.versions}
+        return {name: value for name, value in arm.levels.items() if name not in provided}
 
 
 class Manifest(StoredValue):
@@ -191,185 +245,25 @@ class Manifest(StoredValue):
     packs: tuple[Pack, ...]
     refused: tuple[Refused, ...] = ()
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy the manifest, without what was looked up in this one."""
+        copy = super().model_copy(update=update, deep=deep)
+        for found in ("_arms", "_packs"):
+            vars(copy).pop(found, None)
+        return copy
+
     def arm(self, arm_id: str) -> Arm:
         """Look up an arm."""
-        return next(arm for arm in self.arms if arm.id == arm_id)
+        return self._arms[arm_id]
 
     def pack(self, pack_id: str) -> Pack:
         """Look up a pack."""
-        return next(pack for pack in self.packs if pack.id == pack_id)
+        return self._packs[pack_id]
 
+    @cached_property
+    def _arms(self) -> dict[str, Arm]:
+        return {arm.id: arm for arm in self.arms}
 
-REPEAT = -1
-"""The replicate of an evidence trial that runs the first seed once more: does the arm repeat itself?"""
-
-
-class TrialSpec(StoredValue):
-    """Specification of one trial process."""
-
-    schema_version: int = SCHEMA
-    sweep: str
-    workload: str
-    config: dict[str, Any]
-    arm: Arm
-    kind: Kind
-    pack: str
-    round: int | None
-    attempt: int
-    measure: MeasureConfig
-    code: str
-    cache_dir: str
-    world: int = 1
-    generation: int | None = None  # of a process that stays for several rounds
-    server: int | None = None  # timing trials: seed of the draw that they share
-    replicate: int = 0  # evidence and course trials: the seed's offset from `measure.seed`, or `REPEAT`
-    numbers_at: tuple[int, ...] = ()  # course trials: iterations at which numbers are asked
-    keep: Keep | None = None  # result trials
-    replay: str | None = None  # evidence trials: folder with states of the reference
-
-    @property
-    def seed(self) -> int:
-        """What everything random of the trial is drawn from."""
-        return self.measure.seed + max(0, self.replicate)
-
-    @classmethod
-    def of(cls, sweep: Sweep, arm: Arm, kind: Kind, pack: str, cache_dir: Path, **own: Any) -> TrialSpec:
-        """Specify a trial of a sweep; `own` are fields that the sweep has otherwise or not at all."""
-        shared = {
-            "sweep": sweep.name,
-            "workload": sweep.workload,
-            "config": sweep.config,
-            "arm": arm,
-            "kind": kind,
-            "pack": pack,
-            "round": None,
-            "attempt": 0,
-            "measure": sweep.measure,
-            "code": sweep.code,
-            "cache_dir": str(cache_dir.absolute()),
-        }
-        return cls(**{**shared, **own})
-
-
-class Failure(StoredValue):
-    """Why a trial has no result; `where` is the line that raised, with its file and number."""
-
-    type: str
-    message: str
-    where: str = ""
-    traceback: str = ""
-
-    @property
-    def text(self) -> str:
-        """The exception in one line."""
-        return f"{self.type}: {self.message.partition(chr(10))[0]}"
-
-
-class TrialRecord(StoredValue):
-    """What one trial measured. Times are of the timed region; `units` were done in it.
-
-    Records of one `generation` come from one process that took turns with those of other arms; None is a
-    process of its own. `server` is the seed of the draw that a timing trial shares with others: of addresses
-    and hash seed by its fork server, of the hash seed alone in a round by exec. `mfu` is the share of the
-    device's peak that the formula work of the units takes, None where either is not known. `numbers` are
-    figures of the results, units included, after `reached` iterations since set-up (0: at the end of a job;
-    None: not recorded), and `course` those of course trials by iteration. `counters` are a counting trial's,
-    or the workload's own in a timing process. `keys` are the facts that records compared with one another
-    must share.
-
-    `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
-    tell; `displaced` says that it was too long. `alone`: one thread did all the work and waited for nothing
-    but its core, so that CPU time can stand for wall time. Faults and system time are of the region too.
-    `calibration_ns` is the CPU time of a fixed piece of work before set-up.
-    """
-
-    schema_version: int = SCHEMA
-    arm: str
-    kind: Kind
-    pack: str
-    round: int | None
-    attempt: int
-    generation: int | None = None
-    server: int | None = None
-    replicate: int = 0
-    outcome: Outcome
-    failure: Failure | None = None
-    code: str = ""
-    method: str = ""
-    started: float = 0.0  # seconds since the epoch
-    ended: float = 0.0
-    units: float = 0.0
-    units_planned: float | None = None
-    iterations: int = 0
-    region_ns: int = 0
-    region_cpu_ns: int = 0
-    run_delay_ns: int | None = None
-    displaced: bool = False
-    alone: bool = False
-    minor_faults: int = 0
-    major_faults: int = 0
-    system_ns: int = 0
-    calibration_ns: int | None = None
-    setup_s: float = 0.0
-    first_iteration_s: float = 0.0
-    warmup_iterations: int = 0
-    warmup_s: float = 0.0
-    settled: bool = True
-    alarm: str | None = None
-    compile_s: float = 0.0
-    recompiles: int = 0
-    peak_bytes: int = 0
-    mfu: float | None = None
-    numbers: dict[str, float] = {}
-    reached: int | None = None
-    course: dict[int, dict[str, float]] = {}
-    counters: dict[str, float | None] = {}
-    disturbed: tuple[str, ...] = ()
-    keys: dict[str, str] = {}
-    environment: dict[str, Any] = {}
-
-    @classmethod
-    def of(cls, spec: TrialSpec, started: float, **results: Any) -> TrialRecord:
-        """Make the record of a trial of `spec` that started at `started` and ends now."""
-        return cls(
-            arm=spec.arm.id,
-            kind=spec.kind,
-            pack=spec.pack,
-            round=spec.round,
-            attempt=spec.attempt,
-            generation=spec.generation,
-            server=spec.server,
-            replicate=spec.replicate,
-            code=spec.code,
-            method=spec.measure.method,
-            started=started,
-            ended=time.time(),
-            **results,
-        )
-
-    @property
-    def draw(self) -> int | None:
-        """What trials share addresses and hash seed by: processes that stay, or a server."""
-        return self.server if self.generation is None else self.generation
-
-    @property
-    def ns_per_unit(self) -> float:
-        """The primary figure: time of the timed region divided by units done in it."""
-        return self.region_ns / self.units
-
-    @property
-    def cpu_ns_per_unit(self) -> float:
-        """The same in CPU time of the process."""
-        return self.region_cpu_ns / self.units
-
-
-class Event(StoredValue):
-    """One line of a pack's progress."""
-
-    time: float
-    arm: str
-    kind: Kind
-    round: int | None
-    outcome: Outcome
-    seconds: float
-    reason: str = ""
+    @cached_property
+    def _packs(self) -> dict[str, Pack]:
+        return {pack.id: pack for pack in self.packs}

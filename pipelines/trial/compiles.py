@@ -1,4 +1,4 @@
-"""What torch.compile did: graphs, recompiles and why, graph breaks, seconds, caches."""
+"""What torch.compile did: graphs, recompiles and why, graph breaks, seconds, caches; and Triton by itself."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from pipelines.trial.kernel_compiles import KNOBS, KernelCompiles
 from pipelines.trial.series import Flag
 
 _COMPILE_ID = re.compile(r"\d+/(\d+)(?:_\d+)?$")  # frame/how often compiled before, and attempts
@@ -29,7 +30,8 @@ class CompileCounting:
     Three sources are combined, since each has a hole: start callbacks (they also tell of lazy backward passes
     and graph recordings, but ``torch._dynamo.reset()`` forgets them, so every poll registers again), Dynamo's
     counters (which outlive a reset but do not see backward passes), and compilation metrics (reasons and
-    seconds). Nothing is imported that the measured code has not imported.
+    seconds). Of hand-written kernels, which torch.compile knows nothing of, Triton's own listener tells.
+    Nothing is imported that the measured code has not imported.
 
     Attributes
     ----------
@@ -42,6 +44,7 @@ class CompileCounting:
         self._recordings = 0
         self._recompiles = 0
         self._compile_s = 0.0
+        self._kernels = KernelCompiles()
         self._before: dict[str, int] = {}
         self._seen: tuple[int, ...] = ()
         self._limits_seen = 0
@@ -58,22 +61,25 @@ class CompileCounting:
 
     def __exit__(self, *exception: Any) -> None:
         self._final = self.result()
+        self._kernels.stop()
         if handler := _callback_handler():
             with suppress(ValueError):  # torch._dynamo.reset() may have forgotten it
                 handler.remove_start_callback(self._on_start)
 
     def poll(self) -> int:
         """Bits of `Flag` for what happened since the last poll; about a microsecond where nothing did."""
-        if "torch._dynamo.utils" not in sys.modules:
+        if not sys.modules.keys() & {"torch._dynamo.utils", KNOBS}:
             return 0
         self._listen()
         state = self._state()
         if state == self._seen:
             return 0
-        started, graphs, _, skips = (now != before for now, before in zip(state, self._seen, strict=True))
+        started, graphs, _, skips, kernels = (
+            now != before for now, before in zip(state, self._seen, strict=True)
+        )
         self._seen = state
         limits, recompiles = (_totals() or {}).get(_LIMIT, 0), self._harvest()
-        flags = Flag.COMPILE if started or graphs else Flag(0)
+        flags = Flag.COMPILE if started or graphs or kernels else Flag(0)
         flags |= Flag.RECOMPILE if recompiles else Flag(0)
         flags |= Flag.LIMIT if limits > self._limits_seen else Flag(0)
         flags |= Flag.GRAPH_SKIP if skips else Flag(0)
@@ -94,7 +100,8 @@ class CompileCounting:
         """Count compiling since entering, by name.
 
         compiled_graphs, graph_breaks, recompiles, recompile_limit_hit (0 or 1), compile_s, cudagraph_skips,
-        cudagraph_recordings, cache_hits and cache_misses (of Inductor and AOTAutograd together).
+        cudagraph_recordings, cache_hits and cache_misses (of Inductor and AOTAutograd together);
+        compiled_kernels of those written by hand, whose seconds are part of compile_s.
         """
         if self._final is not None:
             return dict(self._final)
@@ -109,7 +116,8 @@ class CompileCounting:
             found[_LIMIT] = 1.0
         counted = _metrics() is not None
         found["recompiles"] = float(self._recompiles) if counted else None
-        found["compile_s"] = self._compile_s if counted else None
+        found["compile_s"] = self._compile_s + self._kernels.seconds if counted else None
+        found["compiled_kernels"] = float(self._kernels.count)
         found["cudagraph_recordings"] = None if _deaf() else float(self._recordings)
         return found
 
@@ -120,7 +128,8 @@ class CompileCounting:
         )
 
     def _listen(self) -> None:
-        """Register with Dynamo, again where a reset forgot it."""
+        """Register with Triton, and with Dynamo, again where a reset forgot it."""
+        self._kernels.listen()
         handler = _callback_handler()
         if handler is None or self._on_start in handler.start_callbacks:
             return
@@ -130,12 +139,15 @@ class CompileCounting:
             keep_more(_MOST_METRICS)
 
     def _state(self) -> tuple[int, ...]:
-        """What moves when something happened: starts, graphs, frames, skips."""
+        """What moves when something happened: starts, graphs, frames, skips, kernels."""
         counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
         if counters is None:
-            return (self._started, 0, 0, 0)
+            return (self._started, 0, 0, 0, self._kernels.count)
         graphs, frames = counters["stats"]["unique_graphs"], counters["frames"]["total"]
-        return (self._started, graphs, frames, counters["inductor"]["cudagraph_skips"])
+        return (
+            *(self._started, graphs, frames, counters["inductor"]["cudagraph_skips"]),
+            self._kernels.count,
+        )
 
     def _harvest(self) -> int:
         """Take in new compilation metrics; returns how many recompiles were among them."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from pipelines.trial import gpus
 from pipelines.trial.gpus import Gpu
-from pipelines.trial.torch_version import torch_build
+from pipelines.trial.torch_version import driver_refusal, torch_build
 from pipelines.trial.usage import Usage
 from workloads.api import Device
 from workloads.errors import ConfigError, UnsupportedHere
@@ -113,6 +113,18 @@ def device_facts(kind: str = "auto") -> Device:
     return Device("cpu", 0, _cpu_model(), memory, cores=_cores(), compiler=can_compile())
 
 
+def refuse_old_driver() -> None:
+    """Refuse at once what every arm would fail by, one after the other.
+
+    Raises
+    ------
+    UnsupportedHere
+        The driver is too old for the installed torch.
+    """
+    if refusal := driver_refusal(torch_build(), gpus.driver_version(), gpus.driver_cuda()):
+        raise UnsupportedHere(refusal)
+
+
 def can_compile() -> bool:
     """Whether torch.compile can build C++ here.
 
@@ -158,7 +170,12 @@ def host_usage(children: resource.struct_rusage | None = None) -> HostUsage:
 
 
 def disturbance(
-    before: HostUsage, after: HostUsage, wall_ns: int, region: Usage | None, threads: int | None
+    before: HostUsage,
+    after: HostUsage,
+    wall_ns: int,
+    region: Usage | None,
+    threads: int | None,
+    loaded: Iterable[Gpu] = (),
 ) -> tuple[str, ...]:
     """Reasons to distrust the times of a trial, as phrases; empty where it was undisturbed.
 
@@ -167,6 +184,7 @@ def disturbance(
     wall_ns, region : wall time of the timed region, and what the kernel counted in it. A run delay of an arm
         with workers or writers of its own may be their doing: give None then.
     threads : how many threads the arm computes with; None where that is not known
+    loaded : GPUs as they were while they worked: before and after it they rest, and tell of no throttling
     """
     reasons = []
     foreign = foreign_cores(before, after) if threads is not None else None
@@ -181,7 +199,7 @@ def disturbance(
         reasons.append(f"{steal:.1%} of CPU time went to other virtual machines")
     if region is not None and region.displaced(wall_ns):
         reasons.append(_displacement_text(region, wall_ns))
-    return (*reasons, *_gpu_disturbance(before.gpus, after.gpus, wall_ns / 1e9))
+    return (*reasons, *_gpu_disturbance(before.gpus, after.gpus, wall_ns / 1e9, loaded))
 
 
 def _displacement_text(region: Usage, wall_ns: int) -> str:
@@ -201,12 +219,14 @@ def foreign_cores(before: HostUsage, after: HostUsage) -> float | None:
     return max(0.0, (after.busy_s - before.busy_s) - (after.own_s - before.own_s)) / elapsed_s
 
 
-def _gpu_disturbance(before: Iterable[Gpu], after: Iterable[Gpu], wall_s: float) -> list[str]:
+def _gpu_disturbance(
+    before: Iterable[Gpu], after: Iterable[Gpu], wall_s: float, loaded: Iterable[Gpu] = ()
+) -> list[str]:
     reasons = []
-    earlier = {gpu.uuid: gpu for gpu in before}
+    earlier, working = ({gpu.uuid: gpu for gpu in some} for some in (before, loaded))
     for now in after:
-        then = earlier.get(now.uuid, now)
-        for reason in sorted(gpus.DISTURBING.intersection(then.throttle + now.throttle)):
+        then, during = earlier.get(now.uuid, now), working.get(now.uuid, now)
+        for reason in sorted(gpus.DISTURBING.intersection(then.throttle + during.throttle + now.throttle)):
             reasons.append(f"{now.uuid}: {reason}")
         heat_s = ((now.thermal_ns or 0) - (then.thermal_ns or 0)) / 1e9
         if heat_s > THERMAL_SHARE * wall_s:

@@ -21,6 +21,8 @@ import sys
 import traceback
 from contextlib import suppress
 
+from workloads import copied_imports
+
 STATUS = struct.Struct("i")
 """How a child ended, as it is written to its pipe: exit status, negative for a signal."""
 
@@ -37,6 +39,7 @@ def preload(modules: list[str]) -> None:
     it would touch and so copy every page it shares with the server. A workload that measures the collector
     puts them back first.
     """
+    copied_imports.install_current()
     for module in modules:
         try:
             importlib.import_module(module)

@@ -81,6 +81,13 @@ def driver_version() -> str | None:
         return _text(_ask(nvml, nvml.nvmlSystemGetDriverVersion)) if nvml else None
 
 
+def driver_cuda() -> tuple[int, int] | None:
+    """Newest version of CUDA that the driver knows, as (major, minor)."""
+    with _nvml() as nvml:
+        number = _ask(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2) if nvml else None
+    return None if number is None else (number // 1000, number % 1000 // 10)
+
+
 @contextmanager
 def _nvml() -> Iterator[ModuleType | None]:
     """NVML while it is open, or None where there is none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,11 @@ class Reply:
     outcome: Outcome = Outcome.OK
     failure: Failure | None = None
     taken_bytes: int = 0
+
+
+def node_name() -> str:
+    """The node of this process, as Slurm calls it."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def die_with_parent() -> None:

@@ -10,7 +10,6 @@ import dataclasses
 import multiprocessing
 import os
 import random
-import shutil
 import sys
 import sysconfig
 import threading
@@ -33,10 +32,11 @@ from pipelines.store.records import (
     TrialRecord,
     TrialSpec,
     read_spec,
+    write_rank_failure,
     write_record,
     write_status,
 )
-from pipelines.trial import calibration, compile_cache, environment, layout, process_group
+from pipelines.trial import calibration, compile_cache, environment, layout, process_group, scratch
 from pipelines.trial.environment import HostUsage
 from pipelines.trial.identity import code_digest
 from pipelines.trial.memory_snapshot import is_oom, keep_on_oom
@@ -55,7 +55,7 @@ def run(spec: TrialSpec, folder: Path, rank: int = 0) -> TrialRecord:
     """
     record = _record(spec, folder, rank, lambda: _run(spec, folder, rank))
     if rank == 0:
-        shutil.rmtree(folder / "scratch", ignore_errors=True)
+        scratch.remove(folder)
     return record
 
 
@@ -81,7 +81,7 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
         pipe.send(Reply(*_outcome_of(error, folder, rank)))
     finally:
         if rank == 0:
-            shutil.rmtree(folder / "scratch", ignore_errors=True)
+            scratch.remove(folder)
 
 
 def _next_turn(pipe: Connection) -> Path | None:
@@ -106,7 +106,10 @@ def _record(spec: TrialSpec, folder: Path, rank: int, work: Callable[[], dict[st
         print(failure.traceback, file=sys.stderr, flush=True)  # the log is where a person looks first
         found = {"outcome": outcome, "failure": failure}
     record = TrialRecord.of(spec, started, **found)
-    if rank == 0:
+    if spec.world > 1 and record.failure is not None:
+        # What one rank raises ends the others with errors that only say so: whoever failed first says why.
+        write_rank_failure(folder, rank, record.outcome, record.failure)
+    elif rank == 0:
         write_record(folder, record)
     return record
 
@@ -175,7 +178,8 @@ class Scene:
             found |= self._usage_fields(spec, found, before, after)
             found |= _over_budget(found["peak_bytes"], spec.measure.memory_bytes)
         keys = {**environment.comparison_keys(self.device), "data": self.workload.data_digest()}
-        facts = {**environment.facts(), "device": dataclasses.asdict(self.device)}
+        loaded = {"gpus_under_load": list(map(dataclasses.asdict, found.pop("loaded", ())))}
+        facts = {**environment.facts(), "device": dataclasses.asdict(self.device), **loaded}
         return {"outcome": Outcome.OK, "setup_s": self.setup_s, "keys": keys, "environment": facts, **found}
 
     def _usage_fields(
@@ -193,7 +197,9 @@ class Scene:
         if elsewhere:
             threads = max(1, round(cpu_ns / wall_ns))
         return {
-            "disturbed": environment.disturbance(before, after, wall_ns, region, threads),
+            "disturbed": environment.disturbance(
+                before, after, wall_ns, region, threads, found.get("loaded", ())
+            ),
             "displaced": single and usage.displaced(wall_ns),
             "alone": not elsewhere and threads == 1 and spec.world == 1 and usage.alone(wall_ns, cpu_ns),
             "calibration_ns": self.calibration_ns,
@@ -232,10 +238,11 @@ def _planned_workload(spec: TrialSpec) -> tuple[type[Workload], Any]:
 def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     """The workload of a trial, ready for its first iteration, and closed afterwards whatever happens."""
     write_status(folder, "setting up")
+    scratch.make(folder)
     cls, config = _planned_workload(spec)
     levels = cls.levels_of(spec.arm.levels)
     device = environment.device_facts()
-    _refuse_unsupported(levels, device)
+    _refuse_unsupported(levels, device, spec.world // spec.beside)
     if spec.kind is Kind.TIMING:
         layout.shift_addresses(_layout_seed(spec))
         layout.keep_junk(spec.arm.placebo)
@@ -263,11 +270,12 @@ def _layout_seed(spec: TrialSpec) -> int:
     return layout.draw(spec.sweep, spec.pack, spec.server, spec.arm.id, spec.round, spec.attempt)
 
 
-def _refuse_unsupported(levels: dict[str, Level], device: Device) -> None:
+def _refuse_unsupported(levels: dict[str, Level], device: Device, nodes: int) -> None:
+    everywhere = dataclasses.replace(device, count=device.count * nodes)
     reasons = [
         f"{name}={level.value}: {reason}"
         for name, level in levels.items()
-        if (reason := level.unsupported(device))
+        if (reason := level.unsupported(everywhere if level.ranks > 1 else device))
     ]
     if reasons:
         raise UnsupportedHere("; ".join(reasons))
@@ -278,12 +286,19 @@ def _prepare_process(spec: TrialSpec, device: Device, rank: int, folder: Path) -
     if device.type == "cpu":
         torch.set_num_threads(spec.measure.threads)
     elif (budget := spec.measure.memory_bytes) is not None and device.memory_bytes:
-        for index in range(device.count):  # which of them this rank will use is the workload's choice
-            torch.cuda.set_per_process_memory_fraction(min(1.0, budget / device.memory_bytes), index)
+        share = min(1.0, budget / device.memory_bytes)
+        # When CUDA is first used, and no sooner: a loader's workers may be forked before.
+        torch.cuda._lazy_call(lambda: _limit_memory(share, device.count))
     random.seed(spec.seed)
     np.random.seed(spec.seed % 2**32)
     torch.manual_seed(spec.seed)
-    process_group.join(device, rank, spec.world, folder)
+    process_group.join(device, process_group.Place.of(spec, rank), folder, spec.meet)
+
+
+def _limit_memory(share: float, count: int) -> None:
+    """Let this process have no more of each GPU: which of them a rank will use is the workload's choice."""
+    for index in range(count):
+        torch.cuda.set_per_process_memory_fraction(share, index)
 
 
 def log_of(levels: dict[str, Level], spec: TrialSpec, folder: Path, rank: int) -> BufferedLog | LiveLog:
@@ -295,17 +310,22 @@ def log_of(levels: dict[str, Level], spec: TrialSpec, folder: Path, rank: int) -
 
 
 def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: BufferedLog | LiveLog) -> Context:
-    scratch = folder / "scratch" / f"rank{rank}"
-    scratch.mkdir(parents=True, exist_ok=True)
+    own = folder / "scratch" / f"rank{rank}"
+    own.mkdir(parents=True, exist_ok=True)
     cache = Path(spec.cache_dir)
     cache.mkdir(parents=True, exist_ok=True)
+    place = process_group.Place.of(spec, rank)
     return Context(
         device=device,
-        scratch_dir=scratch,
+        scratch_dir=own,
         cache_dir=cache,
         seed=spec.seed,
         rank=rank,
         world=spec.world,
+        node=place.node,
+        local_rank=place.local_rank,
+        local_world=place.local_world,
+        master=spec.meet.rpartition(":")[0] if spec.meet else "127.0.0.1",
         memory_budget=spec.measure.memory_bytes,
         log=log,
         deadline=time.monotonic() + spec.measure.timeout_s,
@@ -313,14 +333,18 @@ def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: Buff
 
 
 def main(arguments: list[str]) -> int:
-    """Run the trial of a spec.json, or stay for turns; the exit status says only if a record was written."""
+    """Run the trial of a spec.json, or stay for turns; the exit status says only if a record was written.
+
+    One rank that fails ends with status 1, so that the others do not wait for it.
+    """
     file = Path(arguments[0])
     rank = int(arguments[1]) if len(arguments) > 1 else 0
+    spec = read_spec(file)
     if len(arguments) > 2:
-        serve(read_spec(file), file.parent, rank, Connection(int(arguments[2])))
-    else:
-        run(read_spec(file), file.parent, rank)
-    return 0
+        serve(spec, file.parent, rank, Connection(int(arguments[2])))
+        return 0
+    record = run(spec, file.parent, rank)
+    return int(spec.world > 1 and record.failure is not None)
 
 
 if __name__ == "__main__":

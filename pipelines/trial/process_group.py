@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from pipelines.store.records import TrialSpec
 from workloads.api import Device
 from workloads.errors import UnsupportedHere
 
@@ -14,8 +16,31 @@ BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 """For each type of device: ranks on GPUs exchange gradients by NCCL, and what hosts decide by Gloo."""
 
 
-def join(device: Device, rank: int, world: int, folder: Path) -> None:
-    """Meet the other ranks of a trial, which share its folder; a process alone meets nobody.
+@dataclass(frozen=True)
+class Place:
+    """Where a rank runs: nodes are filled in the order of the ranks.
+
+    Attributes
+    ----------
+    node : number of its node among those of the trial
+    local_rank, local_world : its number on that node, and how many are there
+    """
+
+    rank: int
+    world: int
+    node: int
+    local_rank: int
+    local_world: int
+
+    @classmethod
+    def of(cls, spec: TrialSpec, rank: int) -> Place:
+        """The place of a rank of a trial."""
+        node, local_rank = divmod(rank, spec.beside)
+        return cls(rank, spec.world, node, local_rank, min(spec.beside, spec.world - node * spec.beside))
+
+
+def join(device: Device, place: Place, folder: Path, meet: str | None = None) -> None:
+    """Meet the other ranks of a trial, at HOST:PORT or in its folder; a process alone meets nobody.
 
     NCCL takes whichever device is current as its rank's own: it is chosen before the group is made.
 
@@ -24,20 +49,24 @@ def join(device: Device, rank: int, world: int, folder: Path) -> None:
     UnsupportedHere
         There are fewer GPUs than ranks: NCCL does not share one.
     """
-    if world == 1:
+    if place.world == 1:
         return
     own = None
     if device.type == "cuda":
-        if device.count < world:
+        if device.count < place.local_world:
             raise UnsupportedHere(
-                f"{world} ranks need a GPU each, and this job sees {device.count}; ask for more with"
-                " cluster.gpus, or for fewer ranks"
+                f"{place.local_world} ranks need a GPU each, and this job sees {device.count}; ask for more"
+                " with cluster.gpus, or for fewer ranks"
             )
-        own = torch.device("cuda", rank)
+        own = torch.device("cuda", place.local_rank)
         torch.cuda.set_device(own)
-    meeting_point = (folder / "rendezvous").absolute().as_uri()
+    meeting_point = f"tcp://{meet}" if meet else (folder / "rendezvous").absolute().as_uri()
     dist.init_process_group(
-        BACKENDS[device.type], init_method=meeting_point, rank=rank, world_size=world, device_id=own
+        BACKENDS[device.type],
+        init_method=meeting_point,
+        rank=place.rank,
+        world_size=place.world,
+        device_id=own,
     )
 
 

@@ -7,17 +7,18 @@ import gc
 import math
 import operator
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from pipelines.store.records import TrialSpec, write_iterations, write_status
-from pipelines.trial import process_group
+from pipelines.store.records import RankFigures, TrialSpec, write_iterations, write_status
+from pipelines.trial import gpus, process_group, ranks
 from pipelines.trial.clock import ChildClock, HostClock, clock_for
 from pipelines.trial.compile_cache import FOUND_ON_DISK
 from pipelines.trial.counters import CompileCounting
+from pipelines.trial.gpus import Gpu
 from pipelines.trial.mfu import share_of_peak
 from pipelines.trial.recorder import Recorder, Series
 from pipelines.trial.steady import WarmUp, region_alarm
@@ -48,7 +49,8 @@ def timing_trial(
     """Warm up, then time whole cadences of iterations, or whole jobs; see `Timing.turn`."""
     with Timing(workload, spec, device, log) as timing:
         timing.warm_up(folder)
-        return timing.turn(folder)
+        found = timing.turn(folder)
+        return found | timing.look_at_collectives(found["ranks"])
 
 
 def clock_of(workload: Workload, device: Device) -> HostClock:
@@ -67,6 +69,7 @@ class Timing:
         self._warm = _Warm([], True)
         self._steps = 0
         self._job_waits = True
+        self._loaded: tuple[Gpu, ...] = ()
 
     def __enter__(self) -> Timing:
         self._compiling.__enter__()
@@ -81,6 +84,7 @@ class Timing:
         self._clock.reset_peak()
         self._warm = _warm_up(self._workload, self._clock, self._compiling, self._spec)
         self._steps = len(self._warm.walls_ns)
+        self._loaded = self._warm.loaded
         _settle_collector(type(self._workload), self._spec.arm.levels)
 
     @property
@@ -105,22 +109,26 @@ class Timing:
             self._job_waits = False
         else:
             iterate(workload, NullClock(), discarded)
+            self._steps += self._look_under_load()
             clock.forget_warm_up()
             series, units, alarm, steps = _timed_steps(workload, clock, self._compiling, spec, self._log)
             self._steps += discarded + steps
         peak = clock.peak_bytes()
-        region_ns = sum(part.region_ns for part in series)
+        together = self._together(series)
+        region_ns = ranks.slowest_ns(together)
         write_status(folder, "saving")
         compiled = self._compiling.result()
         _refuse_nothing(series, units)
         if process_group.leads(spec.world):
-            _write_iterations(folder, series, warm.walls_ns, self._log)
+            every = ranks.iteration_arrays(together) if spec.world > 1 else {}
+            _write_iterations(folder, series, warm.walls_ns, self._log, every)
         return {
             "units": units,
             "iterations": sum(len(part.wall_ns) for part in series),
             "region_ns": region_ns,
             "region_cpu_ns": sum(part.region_cpu_ns for part in series),
             "usage": functools.reduce(operator.add, (part.usage for part in series)),
+            "loaded": self._loaded,
             "first_iteration_s": warm.walls_ns[0] / 1e9 if warm.walls_ns else 0.0,
             "warmup_iterations": len(warm.walls_ns),
             "warmup_s": sum(warm.walls_ns) / 1e9,
@@ -137,7 +145,33 @@ class Timing:
             "mfu": share_of_peak(workload.work(), units, region_ns, self._device, spec.world),
             "numbers": numbers_of(workload),
             "reached": self._steps,
+            "ranks": ranks.figures(together) if spec.world > 1 else None,
         }
+
+    def _look_under_load(self) -> int:
+        """Ask for clocks, power and throttle reasons while the device works; the iterations that it took.
+
+        A device that rests tells of neither. The questions take milliseconds, which must not fall into the
+        region, so that the device is given a cadence of iterations for them, and is then waited for.
+        """
+        if not self._clock.times_device:
+            return 0
+        iterate(self._workload, NullClock(), self._workload.cadence)
+        self._loaded = gpus.visible()
+        self._clock.synchronize()
+        return self._workload.cadence
+
+    def _together(self, series: Sequence[Series]) -> list[ranks.Region]:
+        """What every rank timed; all come here when they have done their part of the region."""
+        own = ranks.own_region([part.region_ns for part in series], [part.wall_ns for part in series])
+        return ranks.gathered(own, self._spec.world)
+
+    def look_at_collectives(self, found: RankFigures | None) -> dict[str, Any]:
+        """Complete the ranks' figures by what only more iterations tell, once all else is measured."""
+        if found is None or self._workload.shape == "job":
+            return {}
+        own = ranks.profiled(lambda: _endless_step(self._workload, NullClock()), self._clock.synchronize)
+        return {"ranks": ranks.with_shares(found, ranks.gathered(own, self._spec.world))}
 
     def _counters(self) -> dict[str, float]:
         """The workload's own counts since set-up, of steps-shaped work for one iteration."""
@@ -175,7 +209,8 @@ def _warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, s
     """Iterate until times rest; a job-shaped workload runs one job, which is discarded."""
     marks, walls, warm_ns = Recorder(clock), [], 0
     if workload.shape == "job":
-        return _Warm([_discard_job(workload, clock, spec.measure.discard_s)], True)
+        wall_ns, loaded = _discard_job(workload, clock, spec.measure.discard_s)
+        return _Warm([wall_ns], True, loaded)
     rule = WarmUp(warmup_max=spec.measure.warmup_max)
     while True:
         start = clock.now_ns()
@@ -189,18 +224,20 @@ def _warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, s
             return _Warm(walls, not rule.exhausted)
 
 
-def _discard_job(workload: Workload, clock: HostClock, limit_s: float | None) -> int:
-    """Run a job for nothing, whole or until `limit_s` is over, and begin the next; returns its time in ns.
+def _discard_job(workload: Workload, clock: HostClock, limit_s: float | None) -> tuple[int, tuple[Gpu, ...]]:
+    """Run a job for nothing, whole or until `limit_s` is over, and begin the next.
 
-    A job of minutes is warm long before it ends. What it would have compiled later raises the region's alarm.
+    Returns its time in ns, and what GPUs told at its end, before they had done all of it. A job of minutes is
+    warm long before it ends. What it would have compiled later raises the region's alarm.
     """
     start = clock.now_ns()
     while not workload.done() and (limit_s is None or clock.now_ns() - start < limit_s * 1e9):
         workload.step(NullClock())
+    loaded = gpus.visible() if clock.times_device else ()
     clock.synchronize()
     spent_ns = clock.now_ns() - start
     workload.reset()
-    return spent_ns
+    return spent_ns, loaded
 
 
 def _endless_step(workload: Workload, clock: Any) -> None:
@@ -217,9 +254,10 @@ def _endless_step(workload: Workload, clock: Any) -> None:
 class _Warm:
     """How warm-up went."""
 
-    def __init__(self, walls_ns: list[int], settled: bool) -> None:
+    def __init__(self, walls_ns: list[int], settled: bool, loaded: tuple[Gpu, ...] = ()) -> None:
         self.walls_ns = walls_ns
         self.settled = settled
+        self.loaded = loaded
 
 
 def _timed_steps(
@@ -233,6 +271,7 @@ def _timed_steps(
         units_before = workload.progress()
         recorder = Recorder(clock)
         compiling.poll()
+        ranks.barrier(spec.world)
         recorder.start()
         for _ in range(iterations):
             _endless_step(workload, recorder)
@@ -256,6 +295,7 @@ def _timed_jobs(
         if job:
             workload.reset()
         recorder = Recorder(clock)
+        ranks.barrier(spec.world)
         recorder.start()
         while not workload.done():
             workload.step(recorder)
@@ -298,8 +338,14 @@ def _measures_collector(workload: type[Workload], levels: Levels) -> bool:
     return any(toggle.owns_collector for toggle in workload.toggles_named(levels))
 
 
-def _write_iterations(folder: Path, series: Sequence[Series], warmup_ns: list[int], log: MetricLog) -> None:
-    """All series of the region, regions one after the other."""
+def _write_iterations(
+    folder: Path,
+    series: Sequence[Series],
+    warmup_ns: list[int],
+    log: MetricLog,
+    every: Mapping[str, np.ndarray],
+) -> None:
+    """All series of the region, regions one after the other, and those of `every` rank."""
     parts = [_arrays(part) for part in series]
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     arrays["warmup_wall_ns"] = np.asarray(warmup_ns, dtype=np.int64)
@@ -307,7 +353,7 @@ def _write_iterations(folder: Path, series: Sequence[Series], warmup_ns: list[in
     arrays["epoch_ns"] = np.asarray(
         [int(arrays["start_ns"][0]) + offset] if len(arrays["start_ns"]) else [0], dtype=np.int64
     )
-    arrays |= {f"log_{name}": values for name, values in log.arrays().items()}
+    arrays |= {f"log_{name}": values for name, values in log.arrays().items()} | dict(every)
     write_iterations(folder, arrays)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.config.wandb_settings import own_environment, settings
+from pipelines.config.wandb_settings import own_environment, settings, settings_of
 
 
 class BufferedLog:
@@ -62,7 +62,7 @@ class LiveLog:
             import wandb
 
             self._run = wandb.init(
-                settings=wandb.Settings(**settings(scratch_dir, run_id="live", project="perfsweep"))
+                settings=settings_of(wandb, settings(scratch_dir, run_id="live", project="perfsweep"))[0]
             )
 
     def __call__(self, row: Mapping[str, Any]) -> None:

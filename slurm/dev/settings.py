@@ -26,6 +26,7 @@ class Settings:
     root : the one folder that holds everything: etc run log state spool dev mysql
     port : of slurmctld; slurmd of node i listens on ``port + 10 + i``, slurmdbd on ``port + 9``
     nodes, cpus, gpus, memory_mb : how many nodes of this host are pretended, and what each has
+    gpu_type : what the cluster calls its GPUs; None: nothing
     accounting : slurmdbd on a MariaDB of its own; without it `sacct` refuses
     max_array : MaxArraySize; the highest index of an array is one less
     min_job_age_s : how long an ended job stays visible
@@ -40,6 +41,7 @@ class Settings:
     nodes: int = 2
     cpus: int = 4
     gpus: int = 2
+    gpu_type: str | None = None
     memory_mb: int = 4000
     accounting: bool = False
     max_array: int = 1001
@@ -147,7 +149,8 @@ def _host() -> str:
 def gres_conf(settings: Settings) -> str:
     """The text of gres.conf: which device files stand for GPUs, the same on every node."""
     names = f"n[1-{settings.nodes}]"
-    return "".join(f"NodeName={names} Name=gpu File={device}\n" for device in gpu_devices(settings))
+    kind = f" Type={settings.gpu_type}" if settings.gpu_type else ""
+    return "".join(f"NodeName={names} Name=gpu{kind} File={device}\n" for device in gpu_devices(settings))
 
 
 def gpu_devices(settings: Settings) -> list[Path]:
@@ -187,7 +190,8 @@ def _nodes(settings: Settings, host: str) -> list[str]:
         f"CPUs={settings.cpus} Sockets=1 CoresPerSocket={settings.cpus} ThreadsPerCore=1"
         f" RealMemory={settings.memory_mb}"
     )
-    gres = f" Gres=gpu:{settings.gpus}" if settings.gpus else ""
+    kind = f"{settings.gpu_type}:" if settings.gpu_type else ""
+    gres = f" Gres=gpu:{kind}{settings.gpus}" if settings.gpus else ""
     place = f"NodeHostname={host} NodeAddr=127.0.0.1"
     return [
         f"NodeName={name} {place} Port={settings.port + 10 + number} {shape}{gres} Feature=fake,f{number}"

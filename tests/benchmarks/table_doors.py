@@ -162,11 +162,20 @@ def measured(folder: Path, name: str, door: str, levels: Mapping[str, str], meas
     return folder / "runs" / f"{name}-{door}"
 
 
-def effects(runs: Path, clock: str) -> Iterator[tuple[str, Interval]]:
-    """The effects that a sweep's table holds, by one of its clocks."""
+def effects(runs: Path, clock: str) -> Iterator[tuple[str, Interval | None]]:
+    """The effects that a sweep's table holds, by one of its clocks; None where a level does not act."""
     names = tuple(f"{clock}_{one}" for one in ("ratio", "low", "high"))
     for row in pl.read_parquet(runs / "tables" / "effects.parquet").iter_rows(named=True):
-        yield row["toggle"], Interval(*(100 * (row[one] - 1) for one in names))
+        values = [row[one] for one in names]
+        measured = None if None in values else Interval(*(100 * (value - 1) for value in values))
+        yield row["toggle"], measured
+
+
+def verdict(script: Interval | None, loop: Interval | None) -> str:
+    """Whether both doors say the same."""
+    if script is None or loop is None:
+        return "neither acts" if script is loop else "APART"
+    return "overlap" if script.overlaps(loop) else "APART"
 
 
 def main() -> None:
@@ -185,9 +194,9 @@ def main() -> None:
         sweeps = [measured(folder, name, door, levels, measure) for door in ("script", "class")]
         script, loop = (dict(effects(sweep, options.clock)) for sweep in sweeps)
         for toggle, level in levels.items():
-            verdict = "overlap" if script[toggle].overlaps(loop[toggle]) else "APART"
+            both = script[toggle], loop[toggle]
             print(
-                f"{name:13} {toggle + '=' + level:20} {script[toggle]}   {loop[toggle]}   {verdict}",
+                f"{name:13} {toggle + '=' + level:20} {both[0]!s:32} {both[1]!s:32} {verdict(*both)}",
                 flush=True,
             )
 

@@ -126,7 +126,7 @@ def space_of(command: SweepCommand) -> Space:
 
 def test_the_site_profiles_of_the_guide_compose_and_ask_slurm_for_something(folder: Path) -> None:
     profiles = [path.stem for path in (folder / "configs/cluster").glob("*.yaml")]
-    assert {"site", "university", "centre", "container"} <= set(profiles)
+    assert {"site", "university", "centre", "whole_node", "container", "spot"} <= set(profiles)
     for name in profiles:
         cfg = composition.compose("doctor", [f"cluster={name}"])
         cluster = validation.typed(cfg, types.DoctorCommand).cluster
@@ -145,7 +145,7 @@ def test_a_documented_make_target_exists(page: Path, words: list[str]) -> None:
 
 def test_the_index_documents_every_exit_status() -> None:
     table = (ROOT / "docs/index.md").read_text().partition("## Exit status")[2].partition("##")[0]
-    from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
+    from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED, UNDECIDED
 
     mistake = 2
     assert set(map(int, re.findall(r"^\| (\d+) ", table, re.MULTILINE))) == {
@@ -153,6 +153,7 @@ def test_the_index_documents_every_exit_status() -> None:
         SOME_FAILED,
         mistake,
         ATTENTION,
+        UNDECIDED,
         INTERRUPTED,
     }
 

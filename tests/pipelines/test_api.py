@@ -93,7 +93,7 @@ def test_a_report_is_a_path_and_shows_its_tables_in_a_notebook() -> None:
     report = api.sweep(**OPTIONS).report()
     assert Path(report) == Path(str(report)) == report.path == Path("runs/spinner-ablation/report.html")
     page = report._repr_html_()
-    assert ">work=single</td>" in page
+    assert ">work=<wbr>single</th>" in page
     assert 'href="runs/spinner-ablation/report.html"' in page
 
 
@@ -101,7 +101,7 @@ def test_a_sweep_and_its_comparison_show_their_tables() -> None:
     sweep = api.sweep(**OPTIONS)
     assert repr(sweep) == "Sweep('runs/spinner-ablation': workload toys.spinner:Spinner, 2 arms, 1 effects)"
     assert sweep._repr_html_() == sweep.comparison._repr_html_()
-    assert ">work=single</td>" in sweep.comparison._repr_html_()
+    assert ">work=<wbr>single</th>" in sweep.comparison._repr_html_()
     assert "work=single" in repr(sweep.comparison) and "\x1b" not in repr(sweep.comparison)
 
 

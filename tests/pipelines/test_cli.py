@@ -13,54 +13,7 @@ from pipelines import cli
 from pipelines.commands.catalog import COMMANDS, Composed
 from pipelines.config import composition
 
-MISTAKES = [
-    (["swep"], "swep is no command; choose from: run, sweep"),
-    (["sweep", "workload=digitz"], "workload=digitz is unknown; choose from: command, digits"),
-    (["sweep", "toggles.ampp=bf16"], "toggles.ampp is unknown; did you mean amp"),
-    (["sweep", "toggles.amp=bf17"], "toggles.amp=bf17 is not a level of amp; choose from: off, bf16, fp16"),
-    (["sweep", "toggles.non_blocking=on"], "non_blocking=on requires pin_memory=on"),
-    (["sweep", "axes.amp=[bf17]"], "choose from: off, bf16, fp16"),
-    (["sweep", "workload.batch_size=-1"], "workload.batch_size"),
-    (["sweep", "workload.batch=3"], "workload.batch"),
-    (["sweep", "measure.rounds=none"], "measure.rounds"),
-    (["sweep", "measure.round=3"], "round"),
-    (["sweep", "sweep=demos"], "sweep=demos is unknown; choose from: demo, ablation"),
-    (["sweep", "workload=probe1d", "sweep=question"], "choose from: ablation, chain, demo"),
-    (["sweep", "sweep=probe1d/demos"], "sweep/probe1d/demos"),
-    (["sweep", "runs=/proc/nowhere"], "runs=/proc/nowhere: cannot write"),
-    (["sweep", "+foo=1"], "foo is unknown; choose from: workload, toggles"),
-    (["sweep", "measure=quickk"], "measure=quickk is unknown; choose from: default, precise, quick"),
-    (["compare", "nowhere"], "nowhere is no folder of a sweep"),
-    (["describe", "nothing"], "workload=nothing is unknown"),
-    (["compare", "runs/x", "--agianst", "runs/y"], "No such option '--agianst'."),
-    (["compare", "runs/x", "runs/y"], "runs/y: write --against before the sweeps to compare with"),
-    (["compare", "runs/x", "--margin", "5 %"], "5 % is no share such as 0.05"),
-    (["selftest", "--budget", "0"], "0 is no positive number of seconds"),
-    (["status"], "Missing argument 'SWEEP'. See perfsweep status --help."),
-]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
-)
-def test_a_mistake_is_one_paragraph_on_stderr_and_status_2(
-    arguments: list[str],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as exit_:
-        cli.main(arguments)
-    err = capsys.readouterr().err
-    assert exit_.value.code == 2
-    assert message in err
-    assert "Traceback" not in err
-    assert len(err.strip().splitlines()) == 1
-
-
-HEAVY = {"torch", "wandb", "numpy", "scipy", "polars", "plotly"}
+HEAVY = {"torch", "wandb", "numpy", "scipy", "polars", "plotly", "matplotlib"}
 
 
 def imported(*lines: list[str]) -> tuple[float, set[str]]:

@@ -28,7 +28,8 @@ SHARED = {
 
 OTHERWISE = {
     ("analysis", "compile"),  # heading of the column that says what compiling costs
-    ("profiling", "tf32"),  # a type of product in workloads.peaks
+    ("profiling", "tf32"),  # a type of product in workloads.peaks, as below
+    ("gpu_check", "tf32"),
 }
 """Literals that are no toggle's name, by package."""
 

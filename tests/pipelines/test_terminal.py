@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+from tempfile import TemporaryFile
 
 import pytest
 
@@ -18,6 +19,7 @@ console.print("x" * 150)
 """
 MEASURE = """
 import time
+from collections import Counter
 from recorded import EPOCH_NS, NAIVE, build
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,10 +29,11 @@ from pipelines.terminal import console_here
 
 with TemporaryDirectory() as place:
     manifest = build(Path(place) / "demo").manifest
+ahead = Counter({(NAIVE.id, Kind.TIMING): 200})
 event = Event(time=0, arm=NAIVE.id, kind=Kind.TIMING, round=0, outcome=Outcome.OK, seconds=1)
 console = console_here()
 progress_display.show_plan(console, manifest, {"p000": 3}, "runs/demo")
-with progress_display.live(console, manifest, total=200) as progress:
+with progress_display.live(console, manifest, ahead) as progress:
     for _ in range(200):
         progress(event)
         time.sleep(0.005)
@@ -85,10 +88,23 @@ def test_no_color_switches_them_off() -> None:
     assert not COLOUR.search(on_a_terminal(NO_COLOR="1"))
 
 
-def test_a_pipe_gets_plain_text_of_a_hundred_columns() -> None:
-    said = in_a_pipe()
+def in_a_file(**extra: str) -> bytes:
+    with TemporaryFile() as file:
+        subprocess.run([sys.executable, "-c", PRINT], stdout=file, env=environment(**extra), check=True)
+        file.seek(0)
+        return file.read()
+
+
+@pytest.mark.parametrize("say", [in_a_pipe, in_a_file])
+def test_a_pipe_and_a_file_get_plain_text_of_a_hundred_columns(say) -> None:
+    said = say()
     assert b"\x1b" not in said
     assert max(map(len, said.decode().splitlines())) == 100
+
+
+@pytest.mark.parametrize(("asked", "width"), [("60", 60), ("132", 132), ("wide", 100), ("0", 100)])
+def test_columns_sets_the_width_of_a_pipe(asked: str, width: int) -> None:
+    assert max(map(len, in_a_pipe(COLUMNS=asked).decode().splitlines())) == width
 
 
 @pytest.mark.parametrize("say", [on_a_terminal, in_a_pipe])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from bench import Bench
+from stand_ins import PROGRAMS, program
 
 from slurm.dev.cluster import DevCluster, free_port, installed, remove
 from slurm.dev.settings import Settings
@@ -52,6 +53,18 @@ def bench(cluster: DevCluster, tmp_path: Path, request: pytest.FixtureRequest) -
     cluster.client("scancel", "--me", check=False)
     if getattr(request.node, "failed", False):
         shutil.copytree(cluster.settings.root / "log", tmp_path / "slurm-log", dirs_exist_ok=True)
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of programs before the PATH: stand-ins for Slurm's, which note how often they are called."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    for name in PROGRAMS:
+        program(programs, name, "exit 0")
+    return programs
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm.allocation import refuse_missing_nodes
 from slurm.errors import ClusterError
 from slurm.jobs import ExecutorContext, Job, JobState
 from slurm.local import LocalExecutor, gpus_here
@@ -152,3 +153,27 @@ def test_only_the_gpus_of_the_allocation_are_used(ours: str) -> None:
 def test_more_slots_than_gpus_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"cluster\.slots=3 is more than the 2 GPUs"):
         of(tmp_path, 3, 2)
+
+
+def test_on_cpu_ranks_take_a_slot_each_as_far_as_there_are(tmp_path: Path) -> None:
+    executor = of(tmp_path, 2, 0)
+    wait = (
+        f"import pathlib, time\nwhile not pathlib.Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.02)"
+    )
+    jobs = [python(f"j{i}", wait, tmp_path, ranks) for i, ranks in enumerate((1, 2, 4, 1, 1))]
+    executor.submit(jobs)
+    states = executor.poll()
+    assert [states[job.name] for job in jobs] == [JobState.RUNNING] + [JobState.PENDING] * 4
+    (tmp_path / "go").touch()
+    assert set(until(executor, ended).values()) == {JobState.ENDED}, "one of four ranks runs alone"
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [({}, "this is one machine"), ({"SLURM_JOB_NODELIST": "n1"}, "this allocation has 1")],
+)
+def test_nodes_that_are_not_there_are_refused(environ: dict[str, str], said: str) -> None:
+    with pytest.raises(ClusterError, match=rf"cluster.nodes=2, and {said}; choose cluster=slurm"):
+        refuse_missing_nodes(2, environ)
+    refuse_missing_nodes(1, environ)
+    refuse_missing_nodes(2, {"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_NUM_NODES": "3"})

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm.client import Sighting, indices, out_of_reach, parse_accounting, parse_queue
-from slurm.element_records import read_records
+from slurm.element_records import RecordFiles
 from slurm.journal import Journal, Verdict
 from slurm.judge import ElementRecords, ExitRecord, Missing, Patience, Silence, judge
 from slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
@@ -123,6 +123,11 @@ def test_a_controller_out_of_reach_is_recognised(message: str) -> None:
         (Missing.FORGOTTEN, own(alive_at=500), 99, End.VANISHED),
         (Missing.FORGOTTEN, own(), 99, End.VANISHED),
         (Missing.FORGOTTEN, own(), 5, None),
+        (Missing.FORGOTTEN, NEVER_STARTED, 99, End.UNCLEAR),  # cancelled by hand, or lost: nothing tells
+        (Missing.REISSUED, NEVER_STARTED, 99, End.VANISHED),  # the controller lost its memory
+        (Missing.FORGOTTEN, own(ExitRecord(75, ("SIGTERM",))), 99, End.UNCLEAR),
+        (Missing.REISSUED, own(ExitRecord(75, ("SIGTERM",))), 99, End.STOPPED),
+        (Missing.FORGOTTEN, own(ExitRecord(75, ("SIGUSR2",))), 99, End.TIMEOUT),  # no scancel's signal
         (Missing.FORGOTTEN, own(ExitRecord(3)), 99, End.FAILED),
         (Missing.FORGOTTEN, ElementRecords({}, output="bash: python: not found"), 99, End.NO_RESULT),
         (Missing.TAKEN_OUT, NEVER_STARTED, 99, End.CANCELLED),
@@ -310,13 +315,17 @@ def test_a_second_copys_end_takes_success_back_from_nobody(tmp_path: Path) -> No
 
 
 def test_the_latest_start_speaks_for_a_job_unless_an_earlier_one_finished_it(tmp_path: Path) -> None:
-    (tmp_path / "3.start-0.json").write_text("{}")
-    (tmp_path / "3.end-0.json").write_text('{"status": 75, "signals": ["SIGTERM"]}')
-    assert read_records(tmp_path)[3].last == ExitRecord(75, ("SIGTERM",))
-    (tmp_path / "3.start-1.json").write_text("{}")
-    assert read_records(tmp_path)[3].last is None
-    (tmp_path / "3.end-0.json").write_text('{"status": 0, "signals": []}')
-    assert read_records(tmp_path)[3].done
+    files, own = RecordFiles(tmp_path), tmp_path / "abc"
+    own.mkdir()
+    (own / "3.start-0.json").write_text("{}")
+    (own / "3.end-0.json").write_text('{"status": 75, "signals": ["SIGTERM"]}')
+    assert files.read("abc")[3].last == ExitRecord(75, ("SIGTERM",))
+    (own / "3.start-1.json").write_text("{}")
+    assert files.read("abc")[3].last is None
+    (own / "3.end-1.json").write_text('{"status":')  # the disk was full, or it is half there
+    assert files.read("abc")[3].last is None
+    (own / "3.end-1.json").write_text('{"status": 0, "signals": []}')
+    assert files.read("abc")[3].done
 
 
 def test_looking_at_a_thousand_jobs_costs_less_than_a_third_of_a_second(tmp_path: Path) -> None:
@@ -327,7 +336,7 @@ def test_looking_at_a_thousand_jobs_costs_less_than_a_third_of_a_second(tmp_path
     text = "\n".join(f"62|{i}|{100 + i}|RUNNING|None|n1|perfsweep:abc|demo.abc" for i in range(1000))
     start = time.process_time()
     rows = {row.index: row for row in parse_queue(text)}
-    records = read_records(tmp_path)
+    records = RecordFiles(tmp_path.parent).read(tmp_path.name)
     standings = [judge(rows[i], records[i], Silence(), 1000.0, PATIENCE) for i in range(1000)]
     assert time.process_time() - start < 0.3
     assert all(standing.running for standing in standings)

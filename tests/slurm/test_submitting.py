@@ -2,169 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from stand_ins import calls, job, on_stand_ins, program
 
 from slurm.client import SlurmClient
 from slurm.errors import ClusterError
-from slurm.executor import SlurmExecutor
 from slurm.inquiry import ARRAYS_A_TIME
-from slurm.jobs import ExecutorContext, Job
-from slurm.site import Shape, SiteProfile, option_name
-
-ROOT = Path(__file__).parents[2]
-
-
-def job(name: str = "p000", ranks: int = 1) -> Job:
-    return Job(name, ("true",), Path("log.txt"), {}, ranks)
-
-
-def _executor(site: SiteProfile, folder: Path) -> SlurmExecutor:
-    return SlurmExecutor.of(ExecutorContext(site, folder, "demo", ROOT))
-
-
-def text(site: SiteProfile, folder: Path, *jobs: Job) -> str:
-    return "\n".join(_executor(site, folder).texts(jobs or [job()]))
-
-
-@pytest.mark.parametrize(
-    ("fields", "line"),
-    [
-        ({"partition": "a100"}, "#SBATCH --partition=a100"),
-        ({"account": "lab", "qos": "high"}, "#SBATCH --qos=high"),
-        ({"gpus": 2}, "#SBATCH --gres=gpu:2"),
-        ({"gpus": 2, "gpu_flag": "gpus-per-node", "gpu_type": "h100"}, "#SBATCH --gpus-per-node=h100:2"),
-        ({"gpu_flag": "gpus", "gpus": 1}, "#SBATCH --gpus=1"),
-        ({"memory": "32G"}, "#SBATCH --mem=32G"),
-        ({"memory": "4G", "mem_flag": "mem-per-cpu"}, "#SBATCH --mem-per-cpu=4G"),
-        ({"time_min": 90}, "#SBATCH --time=90"),
-        ({"exclude": "n[1-3]"}, "#SBATCH --exclude='n[1-3]'"),
-        ({"reservation": "maint"}, "#SBATCH --reservation=maint"),
-        ({"exclusive": True}, "#SBATCH --exclusive"),
-        ({"requeue": False}, "#SBATCH --no-requeue"),
-        ({"signal_delay_s": 45}, "#SBATCH --signal=USR2@45"),
-        ({"srun": False}, "#SBATCH --signal=B:USR2@60"),
-        ({"sbatch": ["--licenses=a:1,b"]}, "#SBATCH --licenses=a:1,b"),
-        ({"sbatch": ["--contiguous"]}, "#SBATCH --contiguous"),
-        ({"setup": ["module load cuda/12"]}, "module load cuda/12"),
-        ({"teardown": ["rm -rf $TMPDIR"]}, "rm -rf $TMPDIR"),
-        ({"env_set": {"A": "it's"}}, "/submissions/env_set.sh  # cluster.env_set"),
-        ({"gpus": 0}, "export CUDA_VISIBLE_DEVICES="),
-        ({"wckey": "w1"}, "#SBATCH --wckey=w1"),
-        ({"python": "apptainer exec --nv image.sif python"}, " apptainer exec --nv image.sif python -P "),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
-)
-def test_every_field_of_a_profile_reaches_the_script(
-    fields: dict[str, object], line: str, tmp_path: Path
-) -> None:
-    script = text(SiteProfile(**fields), tmp_path)  # type: ignore[arg-type]
-    default = text(SiteProfile(), tmp_path)
-    assert line in script
-    assert line not in default or fields == {"gpus": 1, "gpu_flag": "gpus"}
-
-
-def test_fields_that_are_not_set_are_not_written(tmp_path: Path) -> None:
-    script = text(SiteProfile(gpus=0), tmp_path)
-    for name in ("partition", "qos", "account", "constraint", "wckey", "mem", "gres", "exclude"):
-        assert f"--{name}" not in script
-
-
-def test_packs_that_need_more_gpus_go_into_an_array_of_their_own(tmp_path: Path) -> None:
-    script = text(SiteProfile(), tmp_path, job("p000"), job("p001", ranks=2), job("p002"))
-    assert script.count("#!/bin/bash") == 2
-    assert "--array=0-1%2" in script and "--gres=gpu:1" in script
-    assert "--array=0-0%1" in script and "--gres=gpu:2" in script
-
-
-def test_only_listed_variables_are_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SECRET_TOKEN", "hush")
-    monkeypatch.setenv("SLURM_JOB_ID", "1")
-    said = next(
-        line
-        for line in text(SiteProfile(), tmp_path).splitlines()
-        if line.startswith("# sbatch is started with")
-    )
-    assert " PATH " in said
-    assert "SECRET_TOKEN" not in said and "SLURM_JOB_ID" not in said
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"sbatch": ["--time=5"]}, "collides"),
-        ({"sbatch": ["-a 3"]}, "collides"),
-        ({"sbatch": ["--gres=gpu:3"]}, "collides"),
-        ({"sbatch": ["licenses"]}, "is no option of sbatch"),
-        ({"gpu_flag": "gpu"}, "choose from: gres, gpus-per-node"),
-        ({"mem_flag": "none", "memory": "1G"}, "drop one"),
-        ({"time_min": 0}, "cluster.time_min=0 must be at least 1"),
-        ({"poll_min_s": 0}, "above zero"),
-        ({"srun": False, "teardown": ["true"]}, "cluster.teardown needs"),
-    ],
-    ids=lambda value: str(value) if isinstance(value, dict) else "",
-)
-def test_a_profile_that_cannot_work_is_refused_by_field(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(ClusterError, match=message):
-        SiteProfile(**fields).check()  # type: ignore[arg-type]
-
-
-@given(st.integers(0, 8), st.integers(1, 16))
-def test_a_shape_never_has_fewer_gpus_than_ranks(gpus: int, ranks: int) -> None:
-    shape = Shape.of(SiteProfile(gpus=gpus), ranks)
-    assert shape.gpus == 0 if gpus == 0 else shape.gpus >= ranks
-
-
-def test_options_are_named_by_their_long_names() -> None:
-    assert [option_name(text) for text in ("--licenses=a", "-p x", "--contiguous")] == [
-        "licenses",
-        "partition",
-        "contiguous",
-    ]
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of programs before the PATH: stand-ins for Slurm's, which note how often they are called."""
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.delenv("SLURM_CONF", raising=False)
-    for name in ("sbatch", "squeue", "sacct", "scontrol", "srun", "scancel"):
-        program(programs, name, "exit 0")
-    return programs
-
-
-def program(folder: Path, name: str, body: str) -> None:
-    (folder / name).write_text(f'#!/bin/sh\necho "$@" >> {folder}/{name}.calls\n{body}\n')
-    (folder / name).chmod(0o755)
-
-
-def calls(folder: Path, name: str) -> int:
-    file = folder / f"{name}.calls"
-    return len(file.read_text().splitlines()) if file.exists() else 0
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = time.time()
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def on_stand_ins(tmp_path: Path, **fields: object):
-    ex = _executor(SiteProfile(poll_min_s=0.01, fs_delay_s=1.0, **fields), tmp_path / "sweep")  # type: ignore[arg-type]
-    clock = Clock()
-    ex._clock = ex._submitter._clock = clock
-    return ex, clock
+from slurm.jobs import JobState
 
 
 def test_a_talkative_sbatch_counts_as_unknown_and_is_looked_up_before_it_is_repeated(
@@ -341,3 +188,46 @@ def test_the_same_jobs_again_submit_nothing(stand_in: Path, tmp_path: Path) -> N
     again, _ = on_stand_ins(tmp_path)
     again.submit([job()])
     assert calls(stand_in, "sbatch") == 1
+
+
+def test_a_last_job_that_the_site_refuses_is_said_and_the_others_are_followed(
+    stand_in: Path, tmp_path: Path
+) -> None:
+    program(stand_in, "sbatch", "echo Submitted batch job 64")
+    ex, _ = on_stand_ins(tmp_path)
+    said: list[str] = []
+    ex._say = said.append
+    ex.submit([job()])
+    program(stand_in, "sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid qos' >&2; exit 1")
+    ex.submit_last(job("collect"))
+    assert said == [
+        "the last job, collect, is not submitted (Batch job submission failed: Invalid qos): what it would"
+        " write is written by whoever follows, or by `perfsweep compare`"
+    ]
+    assert ex.journal.open_names() == {"p000"}
+
+
+def test_a_submission_that_nobody_answers_is_tried_ever_less_often(stand_in: Path, tmp_path: Path) -> None:
+    program(stand_in, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    ex, clock = on_stand_ins(tmp_path)
+    ex.submit([job()])
+    for _ in range(400):
+        clock.now += 0.25
+        ex.poll()
+    assert calls(stand_in, "scontrol") < 12
+
+
+def test_a_job_whose_number_nobody_was_told_runs_when_its_records_say_so(
+    stand_in: Path, tmp_path: Path
+) -> None:
+    program(stand_in, "sbatch", "echo 'Socket timed out on send/recv operation' >&2; exit 1")
+    ex, clock = on_stand_ins(tmp_path)
+    ex.submit([job()])
+    (token,) = ex.journal.submissions
+    own = tmp_path / "sweep" / "submissions" / token
+    own.mkdir(parents=True)
+    (own / "0.start-0.json").write_text("{}")
+    (own / "0.beat").touch()
+    program(stand_in, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    clock.now = time.time() + 1
+    assert ex.look() == {"p000": JobState.RUNNING}

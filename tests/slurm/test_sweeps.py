@@ -17,6 +17,7 @@ import pytest
 from bench import Bench, alive, command
 from waiting import until
 
+from pipelines.store import code_snapshot
 from pipelines.store.attempts import newest
 from pipelines.store.progress import read_progress
 from pipelines.store.records import SweepFolder
@@ -106,7 +107,7 @@ def test_the_same_sweep_again_submits_nothing(done: tuple[Bench, str]) -> None:
 
 def test_jobs_run_what_was_submitted(done: tuple[Bench, str]) -> None:
     bench, _ = done
-    (snapshot,) = folder(bench).code_dir.iterdir()
+    snapshot = code_snapshot.latest(folder(bench).code_dir)
     record = json.loads(next(bench.folder.glob("runs/toy/submissions/*.json")).read_text())
     assert record["code"] == str(snapshot)
     assert record["jobs"][0]["env"]["PYTHONPATH"].startswith(f"{snapshot}:")
@@ -296,7 +297,10 @@ def test_inside_an_allocation_a_sweep_runs_there(bench: Bench) -> None:
         env=bench.env({}),
     ).strip()
     until(lambda: bench.show(job)["JobState"] in ("COMPLETED", "FAILED"), "its end")
-    assert f"inside Slurm job {job}: measuring in this allocation" in log.read_text()
+    sentence = (
+        f"inside Slurm job {job}: measuring in this allocation; cluster.submit_inside=true submits jobs"
+    )
+    assert sentence in log.read_text()
     assert bench.show(job)["JobState"] == "COMPLETED", log.read_text()
     assert '"executor": "local"' in bench.text("runs/toy/submissions.jsonl")
 
@@ -354,3 +358,21 @@ def test_doctor_shows_the_cluster_and_what_it_would_refuse(bench: Bench) -> None
     bad = bench.perfsweep("doctor", "cluster=dev", conf, "cluster.constraint=unobtainium")
     assert bad.returncode == 1
     assert "refused: cluster.constraint: Invalid feature" in bad.stdout
+
+
+@pytest.mark.slow
+def test_a_sweep_asked_to_submit_from_inside_an_allocation_inherits_nothing_of_it(bench: Bench) -> None:
+    log = bench.folder / "inside.log"
+    script = shlex.join([sys.executable, "-m", "pipelines.cli", *bench.sweep("cluster.submit_inside=true")])
+    options = ("--parsable", "--mem=500", "--cpus-per-task=2", "--exclude=n2", f"--chdir={bench.folder}")
+    spoilt = f"export SBATCH_PARTITION=nowhere SLURM_CPUS_PER_TASK=99 TMPDIR={bench.folder}"
+    job = bench.cluster.client(
+        *("sbatch", *options, "-o", str(log), "--wrap", f"{spoilt}; {script}"), env=bench.env({})
+    ).strip()
+    until(lambda: bench.show(job)["JobState"] in ("COMPLETED", "FAILED"), "its end")
+    assert bench.show(job)["JobState"] == "COMPLETED", log.read_text()
+    assert "measuring in this allocation" not in log.read_text()
+    (start,) = starts(bench)
+    pack = bench.show(f"{array(bench)}_0")
+    assert start["job"] not in (None, job) and pack["JobState"] == "COMPLETED"
+    assert (pack["Partition"], pack["NumCPUs"]) == ("gpu", "1")

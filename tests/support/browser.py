@@ -69,13 +69,23 @@ class Page:
         return answer["result"].get("value")
 
     def settled(self) -> None:
-        """Wait until a condition of the page holds: loaded, and every figure drawn."""
-        drawn = "document.readyState == 'complete' && [...document.querySelectorAll('.plotly-graph-div')]"
-        self.until(f"{drawn}.every(one => one.querySelector('svg.main-svg'))")
+        """Wait until everything is loaded."""
+        self.until("document.readyState == 'complete'")
 
     def until(self, script: str) -> None:
         """Poll an expression with a deadline."""
         waiting.until(lambda: self.value(script), script)
+
+    def press(self, key: str, code: int) -> None:
+        """Press and release a key on what has the focus; `code` as Windows numbers keys."""
+        for kind in ("rawKeyDown", "keyUp"):
+            pressed = {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code}
+            self.browser.ask("Input.dispatchKeyEvent", pressed, self.session)
+
+    def pdf(self, file: Path) -> None:
+        """Save the page as it would be printed."""
+        wanted = {"preferCSSPageSize": True, "printBackground": False}
+        file.write_bytes(base64.b64decode(self.browser.ask("Page.printToPDF", wanted, self.session)["data"]))
 
     def picture(self, file: Path) -> None:
         """Save the whole page as it looks, at most 6,000 pixels of it."""
@@ -113,8 +123,10 @@ class Browser:
         self._number, self._rest = 0, b""
         self._pages: dict[str, Page] = {}
 
-    def open(self, address: str, *, width: int = 1200, height: int = 900, dark: bool = False) -> Page:
-        """Load an address at this screen size and colour scheme, and wait until its figures are drawn."""
+    def open(
+        self, address: str, *, width: int = 1200, height: int = 900, dark: bool = False, media: str = ""
+    ) -> Page:
+        """Load an address at this size, colour scheme and medium, and wait until it is there."""
         target = self.ask("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.ask("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         page = self._pages[session] = Page(self, session)
@@ -123,7 +135,7 @@ class Browser:
         screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.ask("Emulation.setDeviceMetricsOverride", screen, session)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.ask("Emulation.setEmulatedMedia", {"features": [scheme]}, session)
+        self.ask("Emulation.setEmulatedMedia", {"media": media, "features": [scheme]}, session)
         gone = self.ask("Page.navigate", {"url": address}, session)
         assert "errorText" not in gone, (address, gone)
         page.until(f"location.href == {json.dumps(address)}")

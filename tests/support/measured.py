@@ -178,6 +178,39 @@ def with_everything(runs: Path, rounds: int = 8, iterations: int = 60) -> tuple[
     return folder, manifest
 
 
+def with_many_arms(runs: Path, arms: int = 60, rounds: int = 10) -> tuple[SweepFolder, Manifest]:
+    """A sweep of many arms, with long names, compiling, CPU time, and one that fails with a long message."""
+    sizes = range(2, 1 + arms // 2)
+    together = {
+        f"everything_at_once_with_slab_{n}": {"slab": n, "work": "single", "half": "on"} for n in sizes
+    }
+    designs = [
+        DesignConfig("one_at_a_time", levels={"slab": list(sizes)}),
+        DesignConfig("arms", arms=together),
+    ]
+    command = SweepCommand(
+        workload={"name": "toys.spinner:Spinner"},
+        measure=MeasureConfig(rounds=rounds, iterations=8, warmup_max=10),
+        cluster=ClusterConfig(executor="inprocess"),
+        sweep=SweepConfig(name="many", designs=designs, references={"naive": {}}),
+        runs=str(runs),
+    )
+    folder, manifest = simulated(
+        command, lambda levels: cost(levels) * (1 + int(levels["slab"]) / arms) / 1e3, iterations=60
+    )
+    for number, arm in enumerate(manifest.arms):
+        counters = {"compile_s": 17.25 + number, "products": 40.0 + number}
+        write(folder, spec_of(manifest, arm.id, "p000", None, Kind.COUNTING), counters=counters)
+        for record in folder.path.glob(f"trials/{arm.id}/*-r*/record.json"):
+            took = json.loads(record.read_text())["region_ns"]
+            warm = {"compile_s": 2.5}
+            change(record, region_cpu_ns=round(took * 0.9), peak_bytes=(number + 1) * 2**26, counters=warm)
+    message = "mat1 and mat2 shapes cannot be multiplied (64x1024 and 512x10) " * 3
+    for record in folder.path.glob(f"trials/{manifest.arms[-1].id}/*-r*/record.json"):
+        change(record, outcome="failed", failure={"type": "RuntimeError", "message": message})
+    return folder, manifest
+
+
 def change(record: Path, **fields: object) -> None:
     """Change some fields of a record that is there."""
     record.write_text(json.dumps({**json.loads(record.read_text()), **fields}))

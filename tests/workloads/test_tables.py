@@ -72,6 +72,8 @@ DECLARED = {
         target_softmax: recompute:E cached:E
         kl_chunk: off:E 1024:E +:E
         micro_batch: loop:E whole:E
+        draws: torch:E native:E
+        products: library:E native:E
         optimizer: default:E foreach:E fused:E
         cuda_graph: off:E on:E
         fused_target_ops: off:E on:E
@@ -134,6 +136,7 @@ DECLARED = {
         amp: off:E bf16:T fp16:T
         lm_layers: modules:E fused:E native:E
         freeze: on:E off:E
+        products: library:E native:E
         optimizer: default:E foreach:E fused:E
         sync: chatty:E late:E
         grad_checkpointing: off:E on:E selective:E
@@ -287,11 +290,13 @@ def test_declarations_import_no_torch(table: str) -> None:
     declared = {
         f"workloads.{table}.toggles",
         f"workloads.{table}.claims",
+        f"workloads.{table}.arms",
     }  # of a workload that is there already
     own = {
         "tables",
         "workloads",
         "workloads.api",
+        "workloads.toggles",
         "__future__",
         "collections.abc",
         "dataclasses",

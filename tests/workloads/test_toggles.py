@@ -32,6 +32,7 @@ SHARED: dict[str, set[object] | None] = {
     "non_blocking": {"off", "on"},
     "prefetch": {"off", "stream"},
     "optimizer": {"default", "foreach", "fused"},
+    "products": {"library", "native"},
     "zero_grad": {"zero", "none"},
     "grad_checkpointing": None,
     "gc": {"each_eval", "rarely", "frozen"},

@@ -42,6 +42,9 @@ TOGGLES = training.shared_toggles(
     micro_batch={"levels": ("all", 64, 32)},
 )
 
+(RANKS,) = training.shared_toggles("ddp")
+"""For sweeps that name it."""
+
 CHECKS = (
     *training.CHECKS,
     Check("probe_logits", Comparator.RELATIVE),  # of the first gradient's examples, at the end

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from workloads.api import Context, Evidence, Levels, Work
 from workloads.digits import data, model
 from workloads.digits.config import DigitsConfig
-from workloads.digits.toggles import CHECKS, CLAIMS, TOGGLES
+from workloads.digits.toggles import CHECKS, CLAIMS, RANKS, TOGGLES
 from workloads.toggles import product_type
 from workloads.training.loop import Training, flat
 from workloads.training.parts import Parts
@@ -27,6 +27,7 @@ class Digits(Training):
 
     Config = DigitsConfig
     toggles = TOGGLES
+    on_request = (*Training.on_request, RANKS)
     claims = CLAIMS
     checks = CHECKS
 

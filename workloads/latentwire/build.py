@@ -34,6 +34,10 @@ from workloads.training.precision import autocast
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 LM_SEED = 100
+RECORDING_LIMIT = 4096
+"""One function is every layer of every pass, each of which is a recording of its own: beyond torch's 128 it
+would run without graphs, silently."""
+
 RECOMPILE_LIMIT = 64  # two models, and a static shape for every length of prefix and answer
 HOST_DRAWN = 100_000_000  # parameters up to which weights are drawn on the host, the same for every device
 
@@ -78,6 +82,10 @@ class Builder:
             return None
         torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT  # type: ignore[attr-defined]
         options: dict[str, Any] = {"mode": "reduce-overhead"} if mode == "reduce_overhead" else {}
+        if options:
+            from torch._inductor import config
+
+            config.triton.cudagraph_unexpected_rerecord_limit = RECORDING_LIMIT
         return torch.compile(run_layer, dynamic=False, **options)
 
     def trainables(self, shapes: list[LMConfig], seed: int) -> tuple[LatentEncoder, list[Trained]]:

@@ -20,6 +20,7 @@ COUNTED = (
     "padded_positions",
     "encoder_positions",
     "encoder_kernels",
+    "native_products",
     "table_reads",
     "attention_kernels",
     "syncs",

@@ -1,4 +1,4 @@
-"""What can be switched in a LatentWire training, what the switches may change, and presets of them.
+"""What can be switched in a LatentWire training, and what the switches may change.
 
 Declarations only: neither torch nor the code they describe is imported. Every level but the first names a
 *witness*, a counter that differs from the baseline's when the level acts.
@@ -10,21 +10,7 @@ import dataclasses
 from typing import Any
 
 from workloads import toggles as shared
-from workloads.api import (
-    Baseline,
-    Check,
-    Comparator,
-    Device,
-    Level,
-    Levels,
-    LevelValue,
-    Numbers,
-    Parity,
-    Toggle,
-)
-from workloads.latentwire.claims import CLAIMS, REPORT_ALL, REPORT_QUICK_WINS
-
-__all__ = ["BEST", "CHAIN", "CHECKS", "CLAIMS", "FAST_EXACT", "PRESETS", "REFERENCES", "TOGGLES"]
+from workloads.api import Baseline, Check, Comparator, Device, Level, Levels, Numbers, Parity, Toggle
 
 CHECKS = (
     Check("terms", Comparator.RELATIVE),  # each loss term and the total, of a fixed probe batch
@@ -316,6 +302,7 @@ TOGGLES = (
         (Level("on"), Level("off", conflicts={"lm_dtype": ("int8_wo", "fp8")}, witness="lm_gradients")),
         "control: compute gradients that nobody applies",
     ),
+    shared.products(),
     shared.optimizer(every={"bounds": UPDATED, "witness": "ops"}, source="Quick win 4"),
     Toggle(
         "sync",
@@ -368,59 +355,4 @@ TOGGLES = (
         (Level("per_row"), Level("batched", witness="decode_calls")),
         "greedy answers row by row, or together",
     ),
-)
-
-REFERENCES: dict[str, dict[str, LevelValue]] = {
-    "naive": {},
-    "naive_batch8": {"micro_batch": 8, "attn": "sdpa"},
-}
-
-FAST_EXACT: dict[str, LevelValue] = {
-    "resident_data": "on",
-    "loader": "resident_index",
-    "tokenise": "cache",
-    "accum": "backward_each",
-    "model_backward": "per_model",
-    "micro_batch": 64,
-    "k_loss": "batched",
-    "passes": "merged",
-    "logits": "slice",
-    "last_block": "pruned",
-    "teacher": "cache_h",
-    "encoder_trim": "batch_max",
-    "encoder_attn": "native",
-    "answer_trim": "batch_max",
-    "calibration": "once",
-    "attn": "sdpa",
-    "optimizer": "fused",
-    "sync": "late",
-    "bucket": "window",
-    "oom": "backoff",
-    "lm_layers": "native",
-    "decode": "batched",
-}
-
-BEST: dict[str, LevelValue] = {**FAST_EXACT, "lm_dtype": "bf16", "amp": "bf16"}
-
-# Compiled layers want one shape, and the kernels in C++ are for CPUs.
-_ON_GPU = {name: level for name, level in BEST.items() if name not in ("answer_trim", "encoder_attn")} | {
-    "lm_layers": "fused"
-}
-
-PRESETS: dict[str, dict[str, LevelValue]] = {
-    "naive": {},
-    "report_quickwins": REPORT_QUICK_WINS,
-    "report_all": REPORT_ALL,
-    "fast_exact": FAST_EXACT,
-    "fast": BEST,
-    "fast_gpu": {**_ON_GPU, "compile": "block", "attn": "flash"},
-}
-
-CHAIN: tuple[tuple[str, LevelValue], ...] = (
-    ("k_loss", "batched"),
-    ("passes", "merged"),
-    ("logits", "slice"),
-    ("teacher", "slice"),
-    ("teacher", "slice_header"),
-    ("teacher", "cache_h"),
 )

@@ -21,9 +21,10 @@ import torch
 
 from workloads.api import Context, Device, LevelValue, NullClock
 from workloads.errors import ConfigError, PerfsweepError, UnsupportedHere
+from workloads.latentwire.arms import PRESETS
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.maths.answer_scores import bootstrap, resolvable
-from workloads.latentwire.toggles import PRESETS, TOGGLES
+from workloads.latentwire.toggles import TOGGLES
 from workloads.latentwire.training import evaluate
 from workloads.latentwire.workload import LatentWire
 

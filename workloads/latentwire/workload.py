@@ -24,12 +24,13 @@ from workloads.errors import ConfigError
 from workloads.latentwire import checkpoint, facts, kept, presets
 from workloads.latentwire import evidence as probes
 from workloads.latentwire.build import Builder, groups_of, model_shapes
+from workloads.latentwire.claims import CLAIMS
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.counters import COUNTED
 from workloads.latentwire.data.batches import Shape, Window
 from workloads.latentwire.data.corpus import Corpus, layouts_for
 from workloads.latentwire.maths.objective import Objective
-from workloads.latentwire.toggles import CHECKS, CLAIMS, TOGGLES, effective_batch
+from workloads.latentwire.toggles import CHECKS, TOGGLES, effective_batch
 from workloads.latentwire.training import evaluate, moving
 from workloads.latentwire.training.accumulate import Accumulator
 from workloads.latentwire.training.metrics import Metrics
@@ -38,6 +39,7 @@ from workloads.latentwire.training.ranks import Ranks
 from workloads.latentwire.training.sharding import check_shards, spread
 from workloads.latentwire.training.teacher_caches import fill_caches
 from workloads.latentwire.training.windows import Windows, window_shape
+from workloads.products import products
 from workloads.toggles import product_type
 
 PRODUCTS = {"bf16": "half", "int8_wo": "half", "fp8": "fp8"}
@@ -88,9 +90,10 @@ class LatentWire(Workload):
         self._config, self._levels, self._context = config, levels, context
         self._counts = Counter[str]()
         self._clock: Clock = NullClock()
-        self._ranks = Ranks(str(levels["parallel"]), context.rank, context.world)
+        self._ranks = Ranks(str(levels["parallel"]), context.rank, context.world, context.local_rank)
         self._device = self._ranks.device(context.device.type)
         self._step = 0
+        self._products = products(levels["products"], self._endings, self._counts)
         self._build()
         self._shape = self._shape_of_windows()
         self._windows = Windows(
@@ -191,11 +194,13 @@ class LatentWire(Workload):
     def step(self, clock: Clock) -> None:
         """One optimiser step over one window, and the periodic work that is due."""
         self._clock = clock
+        self._mark_step()
         started = time.perf_counter()
         with clock.phase("data_wait"):
             window = next(self._windows)
         waited = time.perf_counter() - started
-        terms = self._accumulator.window(window, self._phase)
+        with self._products:
+            terms = self._accumulator.window(window, self._phase)
         with clock.phase("optim"):
             self._ranks.add_up(self._updates.parameters, self._counts)
             self._drop_frozen_gradients()
@@ -211,6 +216,11 @@ class LatentWire(Workload):
             with clock.phase("evaluate"):
                 self._greedy()
         self._clock = NullClock()
+
+    def _mark_step(self) -> None:
+        """Nothing that graphs of the last step wrote is read any more: replays may overwrite it."""
+        if self._levels["compile"] == "reduce_overhead":
+            torch.compiler.cudagraph_mark_step_begin()
 
     def _logged(self, terms: Tensor, norm: Tensor) -> Tensor:
         """Terms, gradient norm and skipped steps in one vector: one copy brings them to the host."""
@@ -259,7 +269,8 @@ class LatentWire(Workload):
     def prepare_evidence(self) -> None:
         """Terms and gradient of one window of fixed rows along this arm's path, at the initial parameters."""
         counts = Counter(self._counts)
-        self._probe = self._probe_gradient()
+        with self._products:
+            self._probe = self._probe_gradient()
         self._counts.clear()
         self._counts.update(counts)
 

@@ -30,7 +30,7 @@ def evaluate(
     queries: Sequence[Triple],
     policy: SavedPolicy,
     *,
-    modes: Sequence[str] = ("head", "tail"),
+    modes: Sequence[str] = ("both",),
     corruptions: int | None = 100,
     seed: int = 0,
     slab_size: int = 256,

@@ -14,17 +14,18 @@ from workloads.api import Context
 
 
 def variables(context: Context) -> dict[str, str]:
-    """What torchrun sets for a process of one node."""
-    rank, world = str(context.rank), str(context.world)
+    """What torchrun sets for a process; all ranks must ask."""
+    rank, world, node = str(context.rank), str(context.world), str(context.node)
     return {
         "RANK": rank,
-        "LOCAL_RANK": rank,
-        "GROUP_RANK": "0",
+        "LOCAL_RANK": str(context.local_rank),
+        "NODE_RANK": node,
+        "GROUP_RANK": node,
         "ROLE_RANK": rank,
         "WORLD_SIZE": world,
-        "LOCAL_WORLD_SIZE": world,
+        "LOCAL_WORLD_SIZE": str(context.local_world),
         "ROLE_WORLD_SIZE": world,
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": context.master,
         "MASTER_PORT": str(_free_port()),
         "TORCHELASTIC_RUN_ID": "perfsweep",
     }
@@ -54,6 +55,10 @@ def mean_over_ranks(values: Tensor, world: int) -> Tensor:
 
 
 def _free_port() -> int:
+    """A port of the first node that nobody listens at, the same for all ranks."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        probe.bind(("", 0))
+        port: list[int] = [probe.getsockname()[1]]
+    if dist.is_initialized():
+        dist.broadcast_object_list(port, src=0)
+    return port[0]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from functools import cache, partial
-from importlib.util import find_spec
 from pathlib import Path
 
 from workloads import snapshot
 from workloads.errors import ConfigError, did_you_mean
-from workloads.imports import followed
+from workloads.imports import OURS, folder_of, followed
 from workloads.script.config import AUTOMATIC, MARKS, OPTIMIZER, ScriptConfig
+from workloads.snapshot import Snapshot
 
 _LOADERS = re.compile(r"\b(DataLoader|Trainer|LightningDataModule)\b")
 _EXPLICIT = re.compile(r"^\s*(import|from)\s+perfsweep\b", re.MULTILINE)
@@ -27,9 +26,6 @@ _BEFORE_TORCH = re.compile(
 _IMPORT_PATH = re.compile(r"\bsys\.path\b")
 _ADDED = re.compile(r"\bsys\.path\.\w+\(([^\n]*)")
 _QUOTED = re.compile(r"['\"]([^'\"\n]+)['\"]")
-
-_OURS = Path(__file__).parents[2]
-_INSTALLED = {"site-packages", "dist-packages"}
 
 
 class Sources:
@@ -52,11 +48,16 @@ class Sources:
         """
         copies = snapshot.current()
         self.script = script_file(config)
-        if copies is not None and self.script in copies.copies:
+        folder = Path(config.folder or Path.cwd())
+        if copies is None or self.script not in copies.copies:
+            self.originals = self.files = _followed(self.script, folder)
+        elif copies.is_version:
+            originals = {copy.resolve(): original for original, copy in copies.copies.items()}
+            self.files = _followed(copies.copy_of(self.script), copies.folder(folder), copies)
+            self.originals = tuple(originals.get(file, file) for file in self.files)
+        else:
             self.files = tuple(copies.copies.values())
             self.originals = tuple(copies.copies)
-        else:
-            self.originals = self.files = _followed(self.script, Path(config.folder or Path.cwd()))
         self._texts = [file.read_text(errors="replace") for file in self.files]
 
     def iteration(self, wanted: str) -> str:
@@ -121,29 +122,20 @@ def _others(file: Path) -> str:
     )
 
 
-def _followed(script: Path, folder: Path) -> tuple[Path, ...]:
+def _followed(script: Path, folder: Path, version: Snapshot | None = None) -> tuple[Path, ...]:
     """The script with every module that it imports from outside site-packages, directly or through others."""
-    elsewhere = cache(partial(_elsewhere, added=tuple(_added_folders(script, folder))))
+    added = tuple(_added_folders(script, folder))
+    elsewhere = cache(partial(_elsewhere, added=added, version=version))
     return tuple(followed([script], {}, script.parent, elsewhere))
 
 
-def _elsewhere(name: str, added: tuple[Path, ...]) -> Path | None:
+def _elsewhere(name: str, added: tuple[Path, ...], version: Snapshot | None) -> Path | None:
     """The folder of a top-level module that lies neither beside the script nor among installed packages."""
-    if name in sys.stdlib_module_names:
-        return None
     for folder in added:
         if (folder / name).is_dir() or (folder / f"{name}.py").is_file():
             return folder
-    try:
-        spec = find_spec(name)
-    except (ImportError, ValueError):  # something put into sys.modules by hand
-        return None
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    named = places[0] if places else spec.origin if spec and spec.has_location else None
-    origin = Path(named or "")
-    if named is None or _INSTALLED & set(origin.parts) or origin.is_relative_to(_OURS):
-        return None
-    return origin.parent.resolve()
+    place = folder_of(name)
+    return version.folder(place) if version and place else place
 
 
 def _added_folders(script: Path, folder: Path) -> list[Path]:
@@ -156,4 +148,4 @@ def _added_folders(script: Path, folder: Path) -> list[Path]:
     places = [base / name for name in named for base in (folder, here, here.parent)]
     usual = [here.parent, here / "src", here.parent / "src"]
     found = dict.fromkeys(place.resolve() for place in (*places, *usual) if place.is_dir())
-    return [place for place in found if not place.is_relative_to(_OURS)]
+    return [place for place in found if not place.is_relative_to(OURS)]

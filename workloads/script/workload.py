@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from workloads import copied_imports as copies
 from workloads import custom_toggles, snapshot
 from workloads.api import Clock, Context, Evidence, Levels, Parity, Workload
 from workloads.custom_toggles import CustomToggles
 from workloads.errors import ConfigError
 from workloads.script import marks, ranks
-from workloads.script import snapshot as copies
 from workloads.script.changes.scene import Scene
 from workloads.script.config import OPTIMIZER, ScriptConfig
 from workloads.script.output import Output

@@ -20,7 +20,8 @@ from workloads.spd.config import SpdConfig
 from workloads.spd.data.loading import Feed, FeedAhead, Mover, Plan, by_data_loader, by_mapped_file, on_device
 from workloads.spd.data.rows import given_rows, load_rows
 from workloads.spd.data.tokens import Rows
-from workloads.spd.maths import losses
+from workloads.spd.kernels import uniform
+from workloads.spd.maths import losses, random_draws
 from workloads.spd.maths.adversarial_search import (
     DetachedSearch,
     EverySteps,
@@ -271,7 +272,9 @@ class Builder:
         """Random numbers of this decomposition, from a generator of their own."""
         generator = torch.Generator(self.device).manual_seed(seed)
         canonical, batch = self.config.canonical_draws, self.recipe.batch
-        return Draws(self.sites, order, decomposition.groups, generator, self.dtype, canonical, frozen, batch)
+        filling = uniform.fill if self.on("draws", "native") else random_draws.fill
+        groups = decomposition.groups
+        return Draws(self.sites, order, groups, generator, self.dtype, canonical, frozen, batch, filling)
 
     def _search(self, passes: Passes) -> Search:
         detached = self.on("pgd_inner", "detached")

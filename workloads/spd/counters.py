@@ -19,5 +19,6 @@ COUNTED = (
     "vocabulary_bytes",
     "held_bytes",
     "graph_replays",
+    "native_products",
 )
 """Names of the counts that trials record, zero where nothing happened."""

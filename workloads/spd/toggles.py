@@ -113,13 +113,6 @@ def needs_host_rows(device: Device) -> str | None:
     )
 
 
-def needs_host_compiler(device: Device) -> str | None:
-    """Reason why a hand-written kernel for the CPU cannot run here."""
-    if device.type != "cpu":
-        return f"the kernel is written for the CPU, and this is {device.type}"
-    return None if device.compiler else "the kernel needs a C++ compiler and none is on PATH"
-
-
 def _on(**own: Any) -> tuple[Level, ...]:
     return Level("off"), Level("on", **own)
 
@@ -297,6 +290,12 @@ TOGGLES = (
             "whole": {"loosened": _unless_frozen_and_linear, "witness": "masked_passes"},
         },
     ),
+    Toggle(
+        "draws",
+        (Level("torch"), Level("native", unsupported=shared.needs_host_compiler, witness="ops")),
+        "random numbers of masks by PyTorch's calls, or the same numbers by a kernel in vectors",
+    ),
+    shared.products(),
     shared.optimizer(every={"witness": "ops"}),
     Toggle(
         "cuda_graph",
@@ -325,7 +324,7 @@ TOGGLES = (
         (
             Level("autograd"),
             Level("formulas", **_FORMULAS),
-            Level("native", unsupported=needs_host_compiler, **_FORMULAS),
+            Level("native", unsupported=shared.needs_host_compiler, **_FORMULAS),
         ),
         "gradients of a toy from the graph of an iteration, from formulas, or from formulas in C++",
     ),

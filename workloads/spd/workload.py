@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from workloads.api import Clock, Context, Evidence, Levels, Replayable, Work, Workload
+from workloads.products import products
 from workloads.spd import kept
 from workloads.spd.build import Builder, Given
 from workloads.spd.claims import CLAIMS
@@ -77,6 +78,7 @@ class Spd(Workload):
         """
         self.config, self.levels, self.context = config, levels, context
         self.builder = Builder(config, levels, context, self._endings, self._given)
+        self._products = products(levels["products"], self._endings, self.builder.counts)
         self.training = self.builder.training()
         recipe, collector = config.recipe, self.training.parts.collector
         periods = recipe.log_every, recipe.eval_every * (collector.every or 1), recipe.save_every
@@ -88,12 +90,14 @@ class Spd(Workload):
 
     def prepare_evidence(self) -> None:
         """Gradients and terms of the first rows, at the initial values."""
-        self._probe = Probe.of(self.training, self.builder.first_batch())
+        with self._products:
+            self._probe = Probe.of(self.training, self.builder.first_batch())
         self.training.parts.counts.clear()
 
     def step(self, clock: Clock) -> None:
         """One iteration."""
-        self.training.iterate(clock)
+        with self._products:
+            self.training.iterate(clock)
         if self._probe is not None:
             self._totals.append(self.training.total.detach().clone())
 

@@ -32,7 +32,7 @@ from workloads.training.recomputation import recompute
 from workloads.training.replicas import own_device, replicas_of
 from workloads.training.schedules import Schedule
 from workloads.training.toggles import CHECKS, shared_toggles
-from workloads.training.updates import UPDATES
+from workloads.training.updates import optimizer_of
 
 OFF: Levels = {
     "amp": "off",
@@ -159,7 +159,7 @@ class Training(Workload):
         self.model = parts.model.to(self.device)
         replica, whole = self._replicas.wrap(self.model, self.device), self._replicas.share.world == 1
         self._forward = compile_model(replica, str(levels["compile"]), fullgraph=parts.fullgraph and whole)
-        self._optimizer = parts.optimizer(self.model.parameters(), **UPDATES[str(levels["optimizer"])])
+        self._optimizer = optimizer_of(parts.optimizer, self.model.parameters(), levels["optimizer"])
         self._schedule = Schedule(parts, self._optimizer)
         self._clip = clipping_of(parts, self.model)
         self._autocast, self._scaler = precision.autocast_of(str(levels["amp"]), parts.autocast, self.device)

@@ -91,7 +91,7 @@ def replicas_of(level: str, context: Context) -> Alone:
 
 
 def own_device(context: Context) -> torch.device:
-    """The device of this rank: with several GPUs one of them each."""
+    """The device of this rank: with several GPUs on its node one of them each."""
     if context.world == 1 or context.device.type != "cuda":
         return torch.device(context.device.type)
-    return torch.device("cuda", context.rank % max(context.device.count, 1))
+    return torch.device("cuda", context.local_rank % max(context.device.count, 1))

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from workloads.api import LevelValue
+from workloads.errors import UnsupportedHere
 
 UPDATES: dict[str, dict[str, Any]] = {
     # PyTorch by itself takes `foreach` on CUDA and the loop elsewhere; the baseline is the loop everywhere.
@@ -11,3 +19,34 @@ UPDATES: dict[str, dict[str, Any]] = {
     "fused": {"foreach": False, "fused": True},
 }
 """Options of an optimiser of torch.optim for each level of the toggle `optimizer`."""
+
+
+def optimizer_of(
+    make: Callable[..., Optimizer], parameters: Iterable[Tensor], level: LevelValue
+) -> Optimizer:
+    """Make the optimiser whose update is implemented as `level` says; options that it lacks are left out.
+
+    Raises
+    ------
+    UnsupportedHere
+        It has no such implementation, or none for these parameters on their device.
+    """
+    values, options = list(parameters), dict(UPDATES[str(level)])
+    while True:
+        try:
+            return make(values, **options)
+        except TypeError as error:
+            unknown = _UNKNOWN.search(str(error))
+            if unknown is None or unknown[1] not in options:
+                raise
+            if options.pop(unknown[1]):
+                raise UnsupportedHere(
+                    f"optimizer={level}: {unknown[1]} is no option of this optimiser"
+                ) from error
+        except RuntimeError as error:
+            if not options.get("fused") or "fused" not in str(error):
+                raise
+            raise UnsupportedHere(f"optimizer={level}: {str(error).splitlines()[0]}") from error
+
+
+_UNKNOWN = re.compile(r"unexpected keyword argument '(foreach|fused)'")

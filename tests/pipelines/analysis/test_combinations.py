@@ -91,10 +91,11 @@ def test_the_picture_has_a_line_for_each_level_and_one_for_no_interaction(comman
     (found,) = compared(
         *simulated(command(DesignConfig("factorial", levels=PAIR), measure=ROUNDS), slower_together)
     ).corners
-    low, high, parallel = charts.interaction(found).data
-    assert list(low.y) == [1.0, found.first]
-    assert list(high.y) == [found.second, found.both]
-    assert list(parallel.y) == [found.second, found.expected]
+    (axes,) = charts.interaction(found, 340).axes
+    low, high, parallel = (list(line.get_ydata()) for line in axes.lines)
+    assert low == [1.0, found.first]
+    assert high == [found.second, found.both]
+    assert parallel == [found.second, found.expected]
 
 
 def test_the_answer_says_which_toggles_touch_each_other_and_which_design_it_speaks_of(command) -> None:

@@ -32,10 +32,11 @@ DEFECTS = [
 ]
 
 
-def check(name: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+def check(name: str, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     with pytest.raises(SystemExit) as exit_:
-        cli.main(["check", f"toys.defective:{name}"])
-    return int(exit_.value.code or 0), " ".join(capsys.readouterr().out.split())
+        cli.main(["check", f"toys.defective:{name}", *words])
+    said = capsys.readouterr()
+    return int(exit_.value.code or 0), " ".join([*said.out.split(), *said.err.split()])
 
 
 @pytest.mark.parametrize("name", SOUND)
@@ -74,6 +75,64 @@ def test_every_level_that_changes_nothing_is_named_with_its_reason(
     ):
         assert words in out
     assert "3 defects" in out
+
+
+CHOICES = [
+    ("InPieces", (), "piece=16: does the same as its base under this configuration, and something else as"),
+    ("Turned", (), "turned=on: evidence x has shape [8, 16], and [16, 8] in the base: results are held in"),
+    (
+        "Slow",
+        ("measure.timeout_s=8",),
+        "slow=on: did not end within 8 s (measure.timeout_s); give it more with",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "words", "text"), CHOICES, ids=[row[0] for row in CHOICES])
+def test_what_somebody_chose_is_no_defect_and_is_told_as_what_it_is(
+    name: str, words: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out = check(name, capsys, *words)
+    assert (status, "no defects" in out, text in out) == (0, True, True), out
+
+
+def test_a_size_that_is_never_looked_at_is_a_defect(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out = check("Deaf", capsys)
+    assert (status, Defect.NOTHING_CHANGES.value in out) == (1, True), out
+
+
+def test_a_baseline_that_needs_more_time_says_which_setting_gives_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status, out = check("Slow", capsys, "measure.timeout_s=8", "toggles.slow=on", "--toggles", "slow")
+    assert status == 2, out
+    assert (
+        "the baseline did not end within 8 s (measure.timeout_s); give it more with measure.timeout_s=40"
+        in out
+    )
+
+
+def test_only_the_toggles_that_are_named_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out = check("Ignored", capsys, "--toggles", "counted,uncounted")
+    assert status == 1
+    assert out.count(Defect.NOTHING_CHANGES.value) == 2
+    assert "misspelt" not in out
+
+
+def test_a_crash_is_told_with_its_line_and_its_traceback_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from toys import defective
+
+    monkeypatch.chdir(tmp_path)
+    status, out = check("Raises", capsys)
+    assert status == 1
+    assert "ValueError: the toy was told to break" in out
+    assert f"{Path(defective.__file__).name}:" in out
+    assert "log: runs/check-toys.defective-Raises/log.txt" in out
+    log = Path("runs/check-toys.defective-Raises/log.txt").read_text()
+    assert "Traceback (most recent call last)" in log
+    assert "ValueError: the toy was told to break" in log
 
 
 def test_the_line_that_reads_is_the_users_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from pipelines.execution import launch
+from pipelines.store import locks
 from pipelines.store.records import SweepFolder
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -119,7 +119,7 @@ def test_a_killed_pack_leaves_no_process_and_the_sweep_says_so(
 
 @pytest.mark.slow
 def test_a_second_command_on_the_same_sweep_is_refused(tmp_path: Path) -> None:
-    with launch.locked(SweepFolder(tmp_path / "runs" / "toy")):
+    with locks.locked(SweepFolder(tmp_path / "runs" / "toy")):
         second = start(tmp_path)
         output, _ = second.communicate(timeout=DEADLINE_S)
     assert second.returncode == 2

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -62,6 +64,26 @@ def test_a_dashboard_is_built_without_the_workload(measured: SweepFolder) -> Non
     file = measured.path / "dashboard.json"
     elsewhere("dashboard", "--file", str(file), str(measured.path))
     assert file.stat().st_size
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["status", "compare", "publish --offline", "logs"])
+def test_a_sweep_that_was_moved_to_another_machine_reads_there(
+    words: str, measured: SweepFolder, tmp_path: Path
+) -> None:
+    laptop = tmp_path / "laptop" / "copied"
+    shutil.copytree(measured.path, laptop)
+    shutil.rmtree(measured.path)
+    elsewhere(*words.split(), str(laptop))
+    assert (laptop / "report.html").exists() == (words == "compare")
+
+
+@pytest.mark.slow
+def test_what_a_sweep_is_to_be_compared_with_is_missed_before_any_table(measured: SweepFolder) -> None:
+    command = [sys.executable, "-m", "pipelines.cli", "compare", str(measured.path), "--against", "nowhere"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nowhere: No such file or directory; give a sweep's folder" in done.stderr
 
 
 @pytest.mark.slow

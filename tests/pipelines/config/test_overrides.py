@@ -96,3 +96,15 @@ def test_a_class_that_no_other_process_could_import_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="write it at the top level of a file"):
         as_overrides("sweep", {"workload": Here})
+
+
+@pytest.mark.parametrize(
+    ("typed", "spelled"),
+    [
+        ("axes.commit=[main,HEAD~1]", "++axes.commit=[main,'HEAD~1']"),
+        ("axes.amp=[off,bf16]", "++axes.amp=[off,bf16]"),
+        ("toggles.commit=HEAD~1", "++toggles.commit='HEAD~1'"),
+    ],
+)
+def test_a_level_that_hydra_cannot_read_is_quoted(typed: str, spelled: str) -> None:
+    assert composition.spelled_out("sweep", ["workload=digits", "sweep=demo", typed])[-1] == spelled

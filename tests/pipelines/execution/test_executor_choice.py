@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.config.types import ClusterConfig
 from pipelines.execution.executor_choice import Choice, choose, crowded, planning_device
+from slurm.client import SlurmClient
 from slurm.errors import ClusterError
 from workloads.api import Device
 
@@ -18,7 +19,34 @@ SILENT = "/nowhere/slurm.conf"
 @pytest.mark.parametrize("executor", ["slurm", "auto"])
 def test_inside_an_allocation_nothing_is_submitted(executor: str) -> None:
     choice = choose(ClusterConfig(executor=executor, slurm_conf=SILENT), {"SLURM_JOB_ID": "12"})
-    assert choice == Choice("local", "inside Slurm job 12: measuring in this allocation")
+    sentence = "inside Slurm job 12: measuring in this allocation; cluster.submit_inside=true submits jobs"
+    assert choice == Choice("local", sentence)
+
+
+@pytest.mark.parametrize("executor", ["slurm", "auto"])
+def test_from_inside_an_allocation_jobs_are_submitted_where_that_is_asked_for(
+    executor: str, answering_slurm: None
+) -> None:
+    cluster = ClusterConfig(executor=executor, submit_inside=True)
+    assert choose(cluster, {"SLURM_JOB_ID": "12"}) == Choice("slurm")
+
+
+def test_what_belongs_to_an_allocation_is_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", "/tmp/of-this-job")
+    monkeypatch.setenv("SLURM_NTASKS", "9")
+    assert SlurmClient().env["TMPDIR"] == "/tmp/of-this-job"
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    assert not {"TMPDIR", "SLURM_NTASKS", "SLURM_JOB_ID"} & SlurmClient().env.keys()
+
+
+@pytest.fixture
+def answering_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients are installed, and the controller answers."""
+    for name in ("sbatch", "scontrol"):
+        (tmp_path / name).write_text("#!/bin/sh\necho 'Slurmctld(primary) is UP'\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("SLURM_CONF", raising=False)
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_another_workload_of_the_same_name_is_refused_and_nothing_is_written(
     assert again.path == folder.path
     with pytest.raises(ConfigError) as refused:
         launch.prepare(again, second, "other")
-    for said in (*map(str, files), "name=", str(folder.path)):
+    for said in (*map(str, files), "runs=PATH", str(folder.path)):
         assert said in str(refused.value)
     assert contents(folder) == before
 

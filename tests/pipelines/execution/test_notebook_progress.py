@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from pipelines.config.types import DesignConfig
 from pipelines.execution import notebook_progress
+from pipelines.execution.progress_display import Ahead
 from pipelines.plan import plan
 from pipelines.store.records import Event, Kind, Manifest, Outcome
 from workloads.api import Device
@@ -44,9 +46,13 @@ def event(manifest: Manifest, arm: int, outcome: Outcome = Outcome.OK, reason: s
     return Event(time=time.time(), arm=manifest.arms[arm].id, kind=Kind.TIMING, round=0, seconds=1.0, **own)
 
 
+def ahead(manifest: Manifest, trials: int) -> Ahead:
+    return Counter({(manifest.arms[1].id, Kind.TIMING): trials})
+
+
 def test_one_output_has_the_newest_count_when_it_ends(manifest: Manifest) -> None:
     cell = Cell()
-    with notebook_progress.live(cell, manifest, total=20) as progress:
+    with notebook_progress.live(cell, manifest, ahead(manifest, 20)) as progress:
         assert cell.only["text/plain"].startswith("0 of 20 trials")
         for _ in range(19):
             progress(event(manifest, 1))
@@ -59,7 +65,7 @@ def test_many_trials_in_a_moment_are_few_messages(
 ) -> None:
     monkeypatch.setattr(notebook_progress, "EVERY_S", 1e9)
     cell = Cell()
-    with notebook_progress.live(cell, manifest, total=1000) as progress:
+    with notebook_progress.live(cell, manifest, ahead(manifest, 1000)) as progress:
         for _ in range(1000):
             progress(event(manifest, 1))
     assert cell.messages == 2  # the first and the last
@@ -67,7 +73,7 @@ def test_many_trials_in_a_moment_are_few_messages(
 
 def test_the_first_failure_of_an_arm_is_shown_at_once_and_cannot_be_markup(manifest: Manifest) -> None:
     cell = Cell()
-    with notebook_progress.live(cell, manifest, total=20) as progress:
+    with notebook_progress.live(cell, manifest, ahead(manifest, 20)) as progress:
         for _ in range(2):
             progress(event(manifest, 1, Outcome.FAILED, "ValueError: <b>bad</b>"))
         assert cell.only["text/plain"].count("failed: ValueError: <b>bad</b>") == 1

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import time
+from collections import Counter
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from pipelines.config.types import DesignConfig
 from pipelines.execution import progress_display
+from pipelines.execution.progress_display import Ahead
 from pipelines.plan import plan
 from pipelines.store.records import Event, Kind, Manifest, Outcome, SweepFolder, TrialSpec, write_status
 from workloads.api import Device
@@ -21,13 +26,19 @@ def manifest(command) -> Manifest:
     return plan.make_plan(command(DesignConfig("one_at_a_time", toggles=["work", "never"])), Device())
 
 
-def shown(manifest: Manifest, events: list[Event], *, terminal: bool = False) -> str:
+def shown(manifest: Manifest, events: list[Event], *, terminal: bool = False, width: int = 100) -> str:
     out = StringIO()
-    console = Console(file=out, width=100, force_terminal=terminal)
-    with progress_display.live(console, manifest, total=20) as progress:
+    console = Console(file=out, width=width, force_terminal=terminal, color_system=None)
+    with progress_display.live(console, manifest, ahead(manifest)) as progress:
         for event in events:
             progress(event)
     return out.getvalue()
+
+
+def ahead(manifest: Manifest, rounds: int = 5) -> Ahead:
+    """All arms in `rounds` rounds of one pack, each with a counting and an evidence trial."""
+    per_arm = {Kind.TIMING: rounds, Kind.COUNTING: 1, Kind.EVIDENCE: 1}
+    return Counter({(arm.id, kind): number for arm in manifest.arms for kind, number in per_arm.items()})
 
 
 def event(manifest: Manifest, arm: int, outcome: Outcome, reason: str = "", number: int | None = 0) -> Event:
@@ -57,33 +68,83 @@ def test_the_first_failure_of_an_arm_is_shown_once_with_its_reason(manifest: Man
     ]
     text = shown(manifest, failures)
     assert text.count("work=single: failed: RuntimeError: broken") == 1
-    assert "more" not in text
+    assert "\nmore" not in text and " more" not in text
 
 
 def test_a_log_file_gets_plain_lines(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_display, "LOG_EVERY_S", 0.0)
     text = shown(manifest, [event(manifest, 0, Outcome.OK), event(manifest, 1, Outcome.OK)])
-    assert "2 of 20 trials, round 1: work=single" in text
+    assert "2 of 21 trials, round 1: work=single" in text
     assert "\x1b" not in text
+
+
+def test_a_log_file_gets_a_line_at_most_every_ten_seconds(
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial every three seconds: a line after 12, 24 and 36 of them, and the last count."""
+    now = 0.0
+    monkeypatch.setattr(progress_display, "time", SimpleNamespace(monotonic=lambda: now))
+    out = StringIO()
+    trials = [(arm, number) for number in range(5) for arm in range(3)]
+    with progress_display.live(Console(file=out, width=100), manifest, ahead(manifest)) as progress:
+        for arm, number in trials[:13]:
+            now += 3.0
+            progress(event(manifest, arm, Outcome.OK, number=number))
+    assert [int(line.split()[0]) for line in out.getvalue().splitlines()] == [4, 8, 12, 13]
 
 
 def test_the_last_line_of_a_log_file_has_the_whole_count(manifest: Manifest) -> None:
     """Lines come at most every ten seconds, and the last one may be far from the end."""
     text = shown(manifest, [event(manifest, 0, Outcome.OK) for _ in range(3)])
-    assert text.strip().splitlines() == ["3 of 20 trials"]
-    assert "3 of 20 trials\n" not in shown(
+    assert text.strip().splitlines() == ["3 of 21 trials"]
+    assert "3 of 21 trials\n" not in shown(
         manifest, [event(manifest, 0, Outcome.OK) for _ in range(3)], terminal=True
     )
 
 
-def test_trials_that_will_never_come_leave_the_count(
+def test_trials_that_will_never_come_leave_the_count_and_are_named(
     manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress_display, "LOG_EVERY_S", 0.0)
+    planned = ahead(manifest).total()
     missing = event(manifest, 1, Outcome.UNSUPPORTED, "work=single: needs a GPU", None)
     text = shown(manifest, [missing, event(manifest, 0, Outcome.OK)])
-    assert "work=single: unsupported: needs a GPU\n" in text
-    assert "2 of 18 trials" in text  # without the two rounds of the unsupported arm
+    assert "work=single: unsupported: needs a GPU; 6 trials fewer\n" in text
+    assert f"2 of {planned - 6} trials ({planned} planned, 6 fewer: arms that cannot go on)" in text
+
+
+def test_an_arm_that_is_retired_says_so_and_leaves_the_count(manifest: Manifest) -> None:
+    text = shown(manifest, [event(manifest, 1, Outcome.OOM, "too large", number) for number in range(2)])
+    assert text.count("work=single: oom: too large\n") == 1
+    assert "work=single: not started again; 5 trials fewer\n" in text
+
+
+def test_rounds_that_are_repeated_make_the_count_longer_and_are_named_once(manifest: Manifest) -> None:
+    rounds = [event(manifest, 0, Outcome.OK, number=number) for number in range(5)]
+    text = shown(manifest, [*rounds, *rounds[:3]])
+    assert text.count("more trials than planned: rounds that something disturbed, measured again\n") == 1
+    planned = ahead(manifest).total()
+    again = "3 more: rounds that something disturbed, measured again"
+    assert f"8 of {planned + 3} trials ({planned} planned, {again})" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_terminal_has_counts_and_the_time_that_is_left_at_any_width(manifest: Manifest, width: int) -> None:
+    """Two trials in a row, so that there is a time to estimate from."""
+    text = shown(manifest, [event(manifest, 1, Outcome.OK)] * 3, terminal=True, width=width)
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "\n", text).split("\n")
+    last = [line for line in lines if "trials," in line][-1]
+    assert len(last) <= width
+    total = ahead(manifest).total()
+    assert re.search(rf"^round 1.*3/{total} trials, \d:\d\d:\d\d and (\d|-):\S\S:\S\S left", last), last
+
+
+def test_commands_to_come_back_with_can_be_copied_into_a_shell() -> None:
+    folder = "my runs/it's"
+    lines = progress_display.how_to_come_back(folder).splitlines()[1:]
+    assert [shlex.split(line)[:3] for line in lines] == [
+        ["perfsweep", command, folder] for command in ("status", "wait", "logs", "cancel")
+    ]
 
 
 def test_the_stage_of_the_newest_trial_is_read_when_drawn(manifest: Manifest, tmp_path: Path) -> None:
@@ -103,5 +164,6 @@ def test_the_stage_of_the_newest_trial_is_read_when_drawn(manifest: Manifest, tm
 
 def test_the_count_of_trials_ahead_covers_rounds_and_support(manifest: Manifest) -> None:
     arms = len(manifest.arms)
-    assert progress_display.trials_ahead(manifest, {"p000": 2}) == 2 * arms + 2 * arms
-    assert progress_display.trials_ahead(manifest, {"p000": 0}) == 0
+    assert progress_display.trials_ahead(manifest, {"p000": 2}).total() == 2 * arms + 2 * arms
+    assert progress_display.trials_ahead(manifest, {"p000": 1}).total() == arms, "support is there already"
+    assert progress_display.trials_ahead(manifest, {"p000": 0}).total() == 0

@@ -202,7 +202,8 @@ def test_the_table_reads_at_a_hundred_columns(done: Done) -> None:
     out = StringIO()
     terminal.show(Console(file=out, width=100), done.comparison)
     text = out.getvalue()
-    assert max(map(len, text.splitlines())) <= 100
+    whole = (".py:", "  log: ")  # places to open, which are copied
+    assert max(len(line) for line in text.splitlines() if not any(one in line for one in whole)) <= 100
     for part in ("work=single", "faster", "inert", "different:", "trace", "unsupported", "oom"):
         assert part in text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 from collections import Counter
@@ -68,6 +69,30 @@ def test_a_pack_starts_by_exec_only_when_a_level_sets_variables_or_ranks(command
         (pack,) = plan.make_plan(command(DesignConfig("one_at_a_time", toggles=[toggle])), CPU).packs
         starts[toggle] = pack.start
     assert starts == {"work": "fork", "variable": "exec", "group": "exec"}
+
+
+@pytest.mark.parametrize(
+    ("toggle", "cluster", "said"),
+    [
+        ("work", {"nodes": 2}, "cluster.nodes=2: no arm of this sweep has more than one rank"),
+        ("group", {"ntasks_per_node": 1}, "there is room for 1 ranks on 1 nodes, and an arm has 2"),
+    ],
+)
+def test_nodes_that_ranks_do_not_fit_are_refused(command, toggle: str, cluster: dict, said: str) -> None:
+    given = command(DesignConfig("one_at_a_time", toggles=[toggle]))
+    for name, value in cluster.items():
+        setattr(given.cluster, name, value)
+    with pytest.raises(ConfigError, match=said):
+        plan.make_plan(given, CPU)
+
+
+def test_processes_that_stay_keep_to_one_node(command) -> None:
+    given = command(DesignConfig("one_at_a_time", toggles=["group"]))
+    given.cluster.nodes = 2
+    assert plan.make_plan(given, CPU).sweep.placement == "2 nodes"
+    given.measure = dataclasses.replace(given.measure, isolation="resident")
+    with pytest.raises(ConfigError, match=r"measure.isolation=resident keeps processes on one node"):
+        plan.make_plan(given, CPU)
 
 
 def test_a_thousand_arms_are_planned_in_two_seconds(command) -> None:

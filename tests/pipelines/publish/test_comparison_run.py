@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from loopback import Loopback
 from recorded import IDENTITY, Built, build, publish_here
 from run_file import read_run
 
-from pipelines.publish.comparison_run import speedup_bars
+from pipelines.publish.comparison_run import compare_content, speedup_bars
 from pipelines.store.files import write_parquet
 
 EFFECTS: list[dict[str, Any]] = [
@@ -113,6 +115,36 @@ def test_offline_it_is_a_run_folder_like_the_others(tmp_path: Path) -> None:
     (path,) = built.folder.wandb_dir.glob("offline-run-*-compare")
     run = read_run(path)
     assert (run.job_type, len(run.history), run.summary["bench/speedup"]) == ("compare", 1, 2)
+
+
+@pytest.mark.slow
+def test_folders_synced_by_hand_leave_nothing_pending(tmp_path: Path, backend: Loopback) -> None:
+    """W&B's client keeps the file of a table aside, and would name it there."""
+    built = compared(build(tmp_path / "demo"))
+    assert publish_here(built).complete
+    for folder in sorted(built.folder.wandb_dir.glob("offline-run-*")):
+        command = [sys.executable, "-m", "wandb", "sync", str(folder)]
+        subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=True)
+    states = {artifact.collection: artifact.state for artifact in backend.store.artifacts.values()}
+    assert states.pop(f"run-{IDENTITY}-compare-effects") == "COMMITTED"
+    assert set(states.values()) == {"COMMITTED"}
+    assert len(states) == 3
+    assert publish_here(built, server=backend.url).new == 0
+
+
+def test_a_table_that_did_not_arrive_is_seen_and_sent_again(online: Built, backend: Loopback) -> None:
+    (table,) = [one for one in backend.store.artifacts.values() if one.type == "run_table"]
+    table.state = "PENDING"
+    notes = [run.note for run in publish_here(online, server=backend.url).runs]
+    assert notes == ["already complete", "already complete", "replaced"]
+
+
+def test_without_a_faster_level_none_is_called_the_best(tmp_path: Path) -> None:
+    built = compared(
+        build(tmp_path / "demo"), [effect for effect in EFFECTS if effect["verdict"] != "faster"]
+    )
+    said = compare_content(built.folder, built.manifest, IDENTITY).summary
+    assert (said["bench_best"], "bench_speedup" in said) == ("none is faster", False)
 
 
 def test_a_damaged_table_of_effects_is_named_and_the_rest_is_published(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from loopback import Action, Fault, Loopback
 from recorded import Built, build
 
 from pipelines.cli import main
-from pipelines.publish.dashboard import View, specification, view_of
+from pipelines.publish.dashboard import View, specification, view_of, workspace
 from pipelines.store.records import Effect, Manifest
 
 
@@ -37,12 +37,45 @@ def panels(view: View) -> dict[str, list[str]]:
 
 def test_it_shows_curves_effects_toggles_frontiers_and_a_comparer(manifest: Manifest) -> None:
     assert panels(view_of(manifest)) == {
-        "iteration time": ["line", "line", "line"],
+        "iteration time": ["line", "line", "line", "line"],
         "effects": ["bar", "scatter", "media"],
+        "arms": ["bar", "bar"],
         "toggles": ["parallel", "importance"],
         "frontier of slab_size": ["scatter", "scatter"],
         "detail": ["comparer"],
     }
+
+
+def test_many_effects_are_spread_over_charts_whose_names_stay_legible(manifest: Manifest) -> None:
+    effects = tuple(manifest.effects[0].model_copy(update={"level": str(number)}) for number in range(60))
+    (shown,) = [
+        panels
+        for name, panels in view_of(manifest.model_copy(update={"effects": effects})).sections
+        if name == "effects"
+    ]
+    bars = [panel for panel in shown if panel.kind == "bar"]
+    assert [len(panel.metrics) for panel in bars] == [25, 25, 10]
+    assert bars[-1].title == "speed-up of each level against its base (3 of 3)"
+    assert len({metric for panel in bars for metric in panel.metrics}) == 60
+
+
+def test_accessors_survive_wandb_workspaces_own_reading(manifest: Manifest) -> None:
+    """What it writes it must read back to the same: it drops names that it does not understand."""
+    import wandb_workspaces.workspaces as ws
+
+    view = view_of(manifest)
+    made = workspace(view, "team", "speed")._to_model()
+    again = ws.Workspace._from_model(made)._to_model()
+    written, read = (json.loads(model.spec.model_dump_json(by_alias=True)) for model in (made, again))
+    assert _charts({"spec": read}).keys() == _charts({"spec": written}).keys()
+    for title, panel in _charts({"spec": written}).items():
+        ours, theirs = panel["config"], _charts({"spec": read})[title]["config"]
+        for name in ("metrics", "xAxis", "xAxisMetric", "groupBy", "columns", "mediaKeys", "metricRegex"):
+            assert theirs.get(name) == ours.get(name), (title, name)
+    text = json.dumps(written)
+    shown = [panel for _, panels in view.sections for panel in panels]
+    for name in {metric for panel in shown for metric in (*panel.metrics, panel.regex) if metric}:
+        assert json.dumps(name.removeprefix("config.toggles."))[1:-1] in text, name
 
 
 def test_a_sweep_without_numbers_has_no_frontier(manifest: Manifest) -> None:

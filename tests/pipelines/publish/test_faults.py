@@ -36,6 +36,17 @@ CASES: list[tuple[str, Faults, str]] = [
     ),
     ("401 in the middle", [Fault(UPLOADS, Action.STATUS, status=401)], "lack"),
     ("409 in the middle", [Fault(UPLOADS, Action.STATUS, status=409)], "lack"),
+    (
+        "413 in the middle",
+        [Fault(UPLOADS, Action.STATUS, status=413)],
+        "refused a request as too large (413)",
+    ),
+    (
+        "429 in the middle, for good",
+        [Fault(UPLOADS, Action.STATUS, status=429)],
+        "limits the rate of requests",
+    ),
+    ("429 to the probe", [Fault("Viewer", Action.STATUS, status=429)], "limits the rate of requests (429)"),
     ("500 in the middle, for good", [Fault(UPLOADS, Action.STATUS, status=500)], "lack"),
     ("500 three times", [Fault(UPLOADS, Action.STATUS, status=500, count=3)], ""),
     ("down in the middle", [Fault("", Action.DROP, skip=6)], "lack"),
@@ -163,6 +174,7 @@ def test_two_publishers_of_one_folder_do_not_meet(online: Built, backend: Loopba
         for _ in range(2)
     ]
     told = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], told
     assert backend.rows() == online.produced, told
     assert len(backend.runs()) == 2
 

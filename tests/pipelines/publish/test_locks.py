@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from recorded import FAST, IDENTITY, NAIVE, Built, publish_here
 
+from pipelines.publish import worker
 from pipelines.publish.publish import publish
 from pipelines.publish.worker import BUSY, run_lock, staging
 
@@ -22,7 +24,10 @@ with staging(Path(sys.argv[1])) as aside:
 """
 
 
-def test_a_run_that_another_publisher_writes_is_left_alone_and_named(sweep: Built) -> None:
+def test_a_run_that_another_publisher_keeps_is_left_alone_and_named(
+    sweep: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "WAIT_S", 0.2)
     with run_lock(sweep.folder, f"{IDENTITY}-{FAST.id}-p000") as ours:
         assert ours
         done = publish_here(sweep)

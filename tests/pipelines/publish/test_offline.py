@@ -167,8 +167,8 @@ def test_a_failure_in_the_second_run_keeps_the_first_and_is_mended_later(
 def test_rows_that_w_and_b_loses_are_counted_and_published_again(
     sweep: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lose_one(file: Path, rows: Iterable[HistoryRow]) -> None:
-        insert_rows(file, [row for row in rows if row.get("iter/index") != 3])
+    def lose_one(file: Path, rows: Iterable[HistoryRow], moved: Callable[[str], str]) -> None:
+        insert_rows(file, [row for row in rows if row.get("iter/index") != 3], moved)
 
     with monkeypatch.context() as patch:
         patch.setattr(offline, "insert_rows", lose_one)

@@ -65,7 +65,10 @@ def test_a_column_declared_once_is_shown_by_terminal_page_markdown_and_wandb(
     monkeypatch.setattr(effect_columns, "EFFECTS", (*effect_columns.EFFECTS, MADE_UP))
     shown = show_everywhere()
     assert "energy" in shown["terminal"] and "26 J" in shown["terminal"]
-    assert '<th class="number" title="what the rounds drew from the wall">energy</th>' in shown["html"]
+    assert (
+        '<th scope="col" class="number" title="what the rounds drew from the wall">energy</th>'
+        in shown["html"]
+    )
     assert '<td class="number alarm">26 J</td>' in shown["html"]
     assert "| energy |" in shown["markdown"] and "| **26 J** |" in shown["markdown"]
     assert "'joules'" in shown["wandb"] and "26.0" in shown["wandb"]

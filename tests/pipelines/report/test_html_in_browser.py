@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import browser as browsing
 import pytest
 from browser import Browser, Page
 from measured import with_everything
@@ -38,7 +36,7 @@ CONTRASTS = """
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
     const text = texts.currentNode.textContent.trim(), own = texts.currentNode.parentElement;
-    if (!text || !own.getClientRects().length || own.closest('script, style, .hoverlayer')) continue;
+    if (!text || !own.getClientRects().length || own.closest('script, style')) continue;
     const line = []; for (let one = own; one; one = one.parentElement) line.push(one);
     let ground = 'rgb(255,255,255)', share = 1;
     for (const one of line.slice().reverse()) {
@@ -54,17 +52,10 @@ CONTRASTS = """
 })()
 """
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-DRAWN = "[...document.querySelectorAll('.plotly-graph-div')].map(one => one._fullLayout._size.w)"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if missing := browsing.missing():
-        if "browser" in os.environ.get("PERFSWEEP_NO_SKIP", ""):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    with browsing.running(tmp_path_factory.mktemp("browser")) as started:
-        yield started
+DRAWN = """
+[...document.querySelectorAll('svg.chart')].filter(one => one.getClientRects().length)
+  .map(one => one.querySelector('[id*="-axes_"] path').getBoundingClientRect().width)
+"""
 
 
 @pytest.fixture(scope="module")

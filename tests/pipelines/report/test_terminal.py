@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from pipelines.analysis.columns import Column
+from pipelines.analysis.columns import Column, Where
+from pipelines.analysis.effect_columns import EFFECTS
+from pipelines.analysis.judge import ClockResult, EffectResult
+from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.report.tables import Table
 from pipelines.report.terminal import fitting_columns, print_table
+from pipelines.statistics.verdicts import Verdict
+from pipelines.store.records import Effect
+from workloads.api import Parity
 
 ROWS = ("first", "second")
 NAME: Column[str] = Column("name", "name", text=lambda row: f"the {row} of two names", width=12)
@@ -73,3 +81,52 @@ def test_what_a_workload_calls_its_levels_is_no_markup() -> None:
 def test_a_word_wider_than_its_column_asks_for_stays_whole() -> None:
     verdict: Column[str] = Column("verdict", "verdict", text=lambda row: "unsupported here", width=10)
     assert "unsupported" in printed(50, (*COLUMNS, verdict))
+
+
+LONG = EffectResult(
+    Effect(
+        id="e",
+        design="one_at_a_time",
+        toggle="precision_schedule",
+        level="warm_bf16_then_fp32",
+        pairs=(("a", "b"),),
+        also=("active_set", "csc_layout"),
+    ),
+    "arm",
+    "base",
+    Verdict.UNDECIDED,
+    ratio=0.0012,
+    low=0.00101,
+    high=0.00144,
+    rounds_needed=38,
+    parity=ParityResult(ParityVerdict.WITHIN_TOLERANCE, Parity.TOLERANCE),
+    wall=ClockResult(0.0012, 0.00101, 0.00144, Verdict.UNDECIDED),
+    cpu=ClockResult(0.0012, 0.00101, 0.00144, Verdict.NO_DIFFERENCE),
+    memory_bytes=-(2.0**34),
+    compile_s=1234.5,
+    warm_compile_s=12.5,
+    trials={"ok": 12, "failed": 3},
+)
+UNSUPPORTED = replace(LONG, verdict=None, ratio=None, low=None, high=None, wall=None, outcome="unsupported")
+
+
+def effects_at(width: int) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    rows = (LONG, UNSUPPORTED)
+    print_table(console, Table("effects", EFFECTS, rows).at(Where.TERMINAL))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_time_interval_verdict_and_results_stay_whole_at_eighty_columns(width: int) -> None:
+    text = effects_at(width)
+    assert max(map(len, text.splitlines())) <= width
+    for whole in ("833x less", "694x .. 990x", "undecided", "(38)", "unsupported", "tolerance"):
+        assert whole in text
+
+
+@pytest.mark.parametrize("width", [30, 40, 50, 60, 70])
+def test_however_narrow_it_is_no_character_is_cut_off(width: int) -> None:
+    kept = (column for column in EFFECTS if column.key in ("name", "ratio", "interval", "verdict", "parity"))
+    cells = "".join(column.cell(row) for column in kept for row in (LONG, UNSUPPORTED))
+    assert not Counter("".join(cells.split())) - Counter(effects_at(width))

@@ -20,7 +20,7 @@ from pipelines.trial import process_group
 from workloads.api import Device
 rank, backends, folder = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 process_group.BACKENDS["cpu"] = backends
-process_group.join(Device(), rank, 2, folder)
+process_group.join(Device(), process_group.Place(rank, 2, 0, rank, 2), folder)
 print(process_group.agree(rank == 0, 2), process_group.leads(2))
 """
 
@@ -54,10 +54,10 @@ def test_a_group_of_nccl_alone_could_not(tmp_path: Path) -> None:
 
 def test_ranks_without_a_gpu_each_are_refused_before_they_hang(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedHere, match="4 ranks need a GPU each, and this job sees 2; ask for more"):
-        process_group.join(Device("cuda", 2), 0, 4, tmp_path)
+        process_group.join(Device("cuda", 2), process_group.Place(0, 4, 0, 0, 4), tmp_path)
 
 
 def test_a_process_alone_meets_nobody(tmp_path: Path) -> None:
-    process_group.join(Device("cuda", 0), 0, 1, tmp_path)
+    process_group.join(Device("cuda", 0), process_group.Place(0, 1, 0, 0, 1), tmp_path)
     assert process_group.leads(1)
     assert process_group.agree(True, 1)

@@ -13,7 +13,7 @@ from toys.odd import Endless, EndsInWarmUp, NoJob
 
 from pipelines.store.options import MeasureConfig
 from pipelines.store.records import Arm, Kind, TrialSpec
-from pipelines.trial import regions
+from pipelines.trial import ranks, regions
 from pipelines.trial.step_logging import BufferedLog
 from workloads.api import Context, Device, Workload
 from workloads.errors import ContractError, RecordError
@@ -114,5 +114,7 @@ def test_rank_0_alone_writes_the_series_that_its_record_is_made_of(
 ) -> None:
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
     monkeypatch.setattr(torch.distributed, "broadcast", lambda flag, src: None)  # nobody else is there
+    monkeypatch.setattr(ranks, "barrier", lambda world: None)
+    monkeypatch.setattr(ranks, "gathered", lambda own, world: [own, own])
     timed(Endless, FakeClock(tick_ns=1000), world=2)
     assert (tmp_path / "iterations.npz").exists() == (rank == 0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from workloads.api import LevelValue
+from workloads.latentwire.arms import BEST, CHAIN, PRESETS, REFERENCES
+from workloads.latentwire.claims import CLAIMS
 from workloads.latentwire.config import LatentWireConfig as Config
-from workloads.latentwire.toggles import BEST, CHAIN, CHECKS, CLAIMS, PRESETS, REFERENCES, TOGGLES
+from workloads.latentwire.toggles import CHECKS, TOGGLES
 
 __all__ = [
     "BEST",

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 
 import torch
 
-from workloads.api import Check, Clock, Context, Device, Evidence, Level, Levels, Parity, Toggle, Workload
+from workloads.api import (
+    Check,
+    Clock,
+    Context,
+    Device,
+    Evidence,
+    Level,
+    Levels,
+    Numbers,
+    Parity,
+    Toggle,
+    Workload,
+)
 
 SHARED: list[float] = []
 """Module-level state, which no workload should keep."""
@@ -258,3 +271,55 @@ class StaleJob(Job):
 
     def reset(self) -> None:
         self.steps, self.sums, self.late = 0, [], None
+
+
+class InPieces(Sound):
+    """A size that one configuration makes the same as the baseline: rows at once."""
+
+    toggles = (
+        Toggle(
+            "piece",
+            (Level("all"), Level(16, witness="products")),
+            "rows at once",
+            "toy",
+            Numbers(1, like=Level(0, witness="products")),
+        ),
+    )
+
+    def setup(self, config: Config, levels: Levels, context: Context) -> None:
+        super().setup(config, levels, context)
+        piece = levels.get("piece", "all")
+        self.pieces = 1 if piece == "all" else max(1, config.rows // int(piece))
+
+
+class Deaf(InPieces):
+    """The same, but no size is ever looked at."""
+
+    def setup(self, config: Config, levels: Levels, context: Context) -> None:
+        super().setup(config, {**levels, "piece": "all"}, context)
+
+
+class Turned(Sound):
+    """A level that holds its state in another form."""
+
+    toggles = (Toggle("turned", (Level("off"), Level("on", witness="products")), "columns first", "toy"),)
+
+    def setup(self, config: Config, levels: Levels, context: Context) -> None:
+        super().setup(config, levels, context)
+        self.pieces = 2 if levels.get("turned") == "on" else 1
+
+    def evidence(self) -> Evidence:
+        x = self.x.T if self.levels.get("turned") == "on" else self.x
+        return Evidence({"x": x.contiguous(), "sums": torch.tensor(self.sums)})
+
+
+class Slow(Sound):
+    """A level that takes its time in set-up, as a compiler does."""
+
+    toggles = (Toggle("slow", (Level("off"), Level("on", witness="products")), "wait", "toy"),)
+
+    def setup(self, config: Config, levels: Levels, context: Context) -> None:
+        super().setup(config, levels, context)
+        if levels.get("slow") == "on":
+            self.pieces = 2
+            time.sleep(60)

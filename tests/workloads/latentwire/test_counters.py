@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.trial.counters import Counting
+from workloads.latentwire.arms import FAST_EXACT
 from workloads.latentwire.data.tokens import bpe_available
-from workloads.latentwire.toggles import FAST_EXACT
 
 STORED = Path(__file__).with_name("counters.json")
 BATCH = {"effective_batch": 8, "micro_batch": 8}

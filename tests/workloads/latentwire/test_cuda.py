@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from workloads.api import Device
-from workloads.latentwire.toggles import FAST_EXACT
+from workloads.latentwire.arms import FAST_EXACT
 
 pytestmark = [
     pytest.mark.gpu,

@@ -151,7 +151,8 @@ def gradients_of(start: Start) -> Callable[..., dict[str, torch.Tensor]]:
         training = workload.training
         training.parts.updates.zero()
         training.schedule()
-        terms, _ = training.gradients(workload.builder.first_batch(), NullClock())
+        with workload._products:
+            terms, _ = training.gradients(workload.builder.first_batch(), NullClock())
         found = {"total": training.total, **terms, **training.parts.decomposition.named_gradients()}
         return {name: value.detach().double().cpu() for name, value in found.items()}
 

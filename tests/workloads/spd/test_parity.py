@@ -36,7 +36,7 @@ EVERYTHING = {
     "fused_target_ops": "on",
     "free_early": "on",
 }
-EXACT: list[dict[str, Any]] = [
+EXACT: list[Any] = [
     {"patching": "persistent_hooks"},
     {"patching": "wrapper"},
     {"prefix_reuse": "on"},
@@ -44,6 +44,8 @@ EXACT: list[dict[str, Any]] = [
     {"delta": "cached_w"},
     {"delta": "folded"},
     {"component_kernel": "fused"},
+    *longer({"products": "native"}),  # builds a kernel
+    {"draws": "native"},
     {"unmasked_form": "fused"},
     {"unmasked_form": "by_cost"},
     {"stack_modules": "stacked"},

@@ -94,7 +94,7 @@ def test_one_process_cannot_share(train: Train) -> None:
 
 def test_each_rank_has_a_gpu_of_its_own(tmp_path: Path) -> None:
     gpus = Device(type="cuda", count=4)
-    contexts = [Context(gpus, tmp_path, tmp_path, rank=rank, world=4) for rank in range(4)]
+    contexts = [Context(gpus, tmp_path, tmp_path, rank=4 + i, world=8, local_rank=i) for i in range(4)]
     assert [own_device(context).index for context in contexts] == [0, 1, 2, 3]
     assert own_device(Context(gpus, tmp_path, tmp_path)).index is None
 

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from workloads.errors import ConfigError, UnsupportedHere
 from workloads.training import Parts
+from workloads.training.updates import optimizer_of
 
 
 def halved(optimizer: torch.optim.Optimizer) -> lr_scheduler.LRScheduler:
@@ -214,3 +215,36 @@ LOSS = {"model": torch.nn.Linear(8, 1), "data": [1], "loss": squared_error}
 def test_parts_that_cannot_be_trained_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Parts(**{**LOSS, **fields})
+
+
+def weights() -> list[torch.nn.Parameter]:
+    return [torch.nn.Parameter(torch.ones(3))]
+
+
+def test_an_implementation_that_an_optimiser_lacks_is_unsupported_and_its_baseline_is_not() -> None:
+    for make in (
+        torch.optim.Adadelta,
+        torch.optim.LBFGS,
+        lambda values, **own: torch.optim.Rprop(values, **own),
+    ):
+        assert optimizer_of(make, weights(), "default").param_groups
+        with pytest.raises(UnsupportedHere, match=r"^optimizer=fused: fused is no option of this optimiser$"):
+            optimizer_of(make, weights(), "fused")
+
+
+def test_parameters_that_a_fused_update_does_not_take_make_it_unsupported() -> None:
+    def refuse(values: list[torch.nn.Parameter], *, foreach: bool, fused: bool) -> torch.optim.Optimizer:
+        if fused:  # as torch.optim does where a device has no such kernel
+            raise RuntimeError("`fused=True` requires all the params to be floating point Tensors of ...")
+        return torch.optim.AdamW(values, foreach=foreach)
+
+    assert optimizer_of(refuse, weights(), "foreach").param_groups
+    with pytest.raises(UnsupportedHere, match=r"^optimizer=fused: `fused=True` requires all the params"):
+        optimizer_of(refuse, weights(), "fused")
+
+
+def test_an_error_of_the_optimiser_itself_passes() -> None:
+    with pytest.raises(TypeError, match="nothing"):
+        optimizer_of(lambda values, **own: torch.optim.AdamW(values, nothing=1, **own), weights(), "fused")
+    with pytest.raises(ValueError, match="Invalid learning rate"):
+        optimizer_of(lambda values, **own: torch.optim.AdamW(values, lr=-1.0, **own), weights(), "fused")

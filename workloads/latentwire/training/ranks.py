@@ -22,11 +22,13 @@ class Ranks:
     ----------
     level : of the toggle parallel
     rank, world : of the process group; 0 and 1 alone
+    local_rank : among the ranks of this node
     """
 
     level: str
     rank: int = 0
     world: int = 1
+    local_rank: int = 0
 
     @property
     def splits_rows(self) -> bool:
@@ -37,7 +39,7 @@ class Ranks:
         """This rank's device of a kind, made the current one."""
         if kind != "cuda":
             return torch.device(kind)
-        torch.cuda.set_device(self.rank % max(torch.cuda.device_count(), 1))
+        torch.cuda.set_device(self.local_rank % max(torch.cuda.device_count(), 1))
         return torch.device("cuda", torch.cuda.current_device())
 
     def own_models(self, models: int) -> list[int]:

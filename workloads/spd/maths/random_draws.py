@@ -6,7 +6,7 @@ noise. An adversarial one draws routing first, then one source per module in con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,16 @@ from workloads.spd.presets import LossSpec
 
 Routes = dict[str, Tensor]
 """Which positions run through components at all: bool [...] by module."""
+
+
+Fill = Callable[[Iterable[Tensor], torch.Generator], None]
+"""Fills tensors one after the other with numbers in [0, 1) from a generator."""
+
+
+def fill(tensors: Iterable[Tensor], generator: torch.Generator) -> None:
+    """By PyTorch's own calls."""
+    for tensor in tensors:
+        tensor.uniform_(0.0, 1.0, generator=generator)
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,7 @@ class Draws:
     canonical : fill module after module, so that stacking changes no number; else one call fills a whole
         stack
     frozen : every iteration gets the numbers of the first, drawn for the `batch` rows of a whole batch
+    fill : how a list of tensors is filled
     """
 
     def __init__(
@@ -52,13 +63,14 @@ class Draws:
         canonical: bool = True,
         frozen: bool = False,
         batch: int = 0,
+        fill: Fill = fill,
     ) -> None:
         self.sites, self.order, self.groups = tuple(sites), tuple(order), tuple(groups)
         self.generator, self.dtype = generator, dtype
         self.device = generator.device
         self._counts = {site.name: site.count for site in sites}
         self._canonical, self._frozen = canonical, frozen
-        self._batch = batch
+        self._batch, self._fill = batch, fill
         self._kept: list[Any] = []
         self._next = 0
         self._rows = slice(None)
@@ -147,13 +159,8 @@ class Draws:
         return torch.empty(shape, device=self.device, dtype=self.dtype)
 
     def _filled(self, stacks: Stacks, order: Sequence[str]) -> Stacks:
-        if self._canonical:
-            parts = slots(stacks)
-            for name in order:
-                parts[name].uniform_(0.0, 1.0, generator=self.generator)
-        else:
-            for tensor in stacks.values():
-                tensor.uniform_(0.0, 1.0, generator=self.generator)
+        parts = slots(stacks) if self._canonical else None
+        self._fill([parts[name] for name in order] if parts else stacks.values(), self.generator)
         return stacks
 
     def _cut(self, names: Names, tensor: Tensor) -> Tensor:

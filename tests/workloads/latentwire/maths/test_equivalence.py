@@ -8,14 +8,14 @@ from tiers import longer, tiered
 
 from pipelines.plan.arms import Space
 from workloads.api import Device, Parity
+from workloads.latentwire.arms import FAST_EXACT
 from workloads.latentwire.config import LatentWireConfig
-from workloads.latentwire.toggles import FAST_EXACT
 from workloads.latentwire.workload import LatentWire
 
 HERE = Device(compiler=True, cores=2)
 SPACE = Space(LatentWire.toggles, LatentWireConfig(), HERE)
-# Without the encoder's native kernel, which takes seconds to build: the longer tests have it.
-FAST = {**FAST_EXACT, "encoder_attn": "sdpa", "effective_batch": 4, "micro_batch": 4}
+# Without kernels that take seconds to build: the longer tests have them.
+FAST = {**FAST_EXACT, "encoder_attn": "sdpa", "products": "library", "effective_batch": 4, "micro_batch": 4}
 RANKED = ("ddp", "model_per_gpu", "fsdp")
 EXACT = [
     (toggle.name, level.value)

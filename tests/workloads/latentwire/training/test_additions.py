@@ -13,6 +13,7 @@ from torch import Tensor
 
 from workloads.errors import ConfigError
 from workloads.latentwire import workload
+from workloads.latentwire.arms import FAST_EXACT
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.maths import lora as lora_module
 from workloads.latentwire.maths import student
@@ -22,11 +23,10 @@ from workloads.latentwire.maths.lora import Lora
 from workloads.latentwire.maths.passes import AttentionContext
 from workloads.latentwire.maths.trainables import DeepPrefix
 from workloads.latentwire.presets import LMConfig
-from workloads.latentwire.toggles import FAST_EXACT
 from workloads.latentwire.training.updates import total_norm
 
 # Without the native kernel of the encoder, which takes seconds to build.
-FAST = {**FAST_EXACT, "encoder_attn": "sdpa", "effective_batch": 4, "micro_batch": 4}
+FAST = {**FAST_EXACT, "encoder_attn": "sdpa", "products": "library", "effective_batch": 4, "micro_batch": 4}
 
 
 @pytest.fixture

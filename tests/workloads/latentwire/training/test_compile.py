@@ -62,3 +62,20 @@ def test_generated_code_stays_within_rounding(evidence_of, deviations, levels, c
     arm = evidence_of({**levels, "compile": "block"}, dtype="float32", **config)
     found = deviations(arm, reference)
     assert max(found["terms"], found["gradient"]) <= 1e-5
+
+
+@pytest.mark.workloads
+@pytest.mark.parametrize(("level", "marks"), [("reduce_overhead", 3), ("block", 0), ("off", 0)])
+def test_each_step_of_graphed_layers_begins_with_a_mark(
+    start, run, monkeypatch: pytest.MonkeyPatch, level: str, marks: int
+) -> None:
+    """Without it the graphs of a step do not know when the last one's results may be overwritten."""
+    from torch._inductor import config
+
+    seen: list[int] = []
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: seen.append(1))
+    with config.patch("triton.cudagraph_unexpected_rerecord_limit", 128):  # monkeypatch would hide the field
+        run(start({"compile": level}), 3)
+        assert config.triton.cudagraph_unexpected_rerecord_limit == (4096 if marks else 128)
+    assert len(seen) == marks

@@ -1,4 +1,4 @@
-"""Import a script's own modules from the copies that were made of them, as if they lay where they did.
+"""Import a user's own modules from the copies that were made of them, as if they lay where they did.
 
 A module keeps the path of its original as `__file__`: what it finds beside itself, it finds there.
 """
@@ -15,7 +15,7 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from workloads.snapshot import Snapshot
+from workloads.snapshot import Snapshot, current
 
 
 def text_of(original: Path, snapshot: Snapshot | None) -> bytes:
@@ -30,6 +30,13 @@ def install(snapshot: Snapshot, undo: ExitStack) -> None:
     undo.callback(sys.meta_path.remove, finder)
 
 
+def install_current() -> None:
+    """Have imports find the copies that this process is to run, if there are any, from here on."""
+    kept = current()
+    if kept is not None and not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder(kept))
+
+
 def show_lines(original: Path, text: bytes) -> None:
     """Have tracebacks and `inspect` show the lines that run, and not those that an editor wrote since."""
     lines = text.decode(errors="replace").splitlines(keepends=True)
@@ -42,14 +49,16 @@ class _Finder(MetaPathFinder):
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._copies = {str(original): copy for original, copy in snapshot.copies.items()}
-        self._folders = {str(parent) for original in snapshot.copies for parent in original.parents}
+        self._hidden = {str(original) for original in snapshot.hidden}
+        known = (*snapshot.copies, *snapshot.hidden)
+        self._folders = {str(parent) for original in known for parent in original.parents}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         name = fullname.rpartition(".")[2]
         entries = [entry or "." for entry in (sys.path if path is None else path)]
-        bare = []
+        bare, hiding = [], []
         for place, entry in enumerate(entries):
             # Resolved like the originals: a script may add "..", or a link, to the import path.
             folder = Path(entry).resolve()
@@ -57,9 +66,36 @@ class _Finder(MetaPathFinder):
                 continue
             if spec := self._spec_in(fullname, name, Path(entry), folder):
                 return None if _stands_in(fullname, entries[:place]) else spec
-            if str(folder / name) in self._folders:
+            if self._hides(folder, name):
+                hiding.append(entry)
+            elif str(folder / name) in self._folders:
                 bare.append(str(Path(entry, name)))
-        return _bare_package(fullname, entries, bare)
+        if spec := _bare_package(fullname, entries, bare):
+            return spec
+        if hiding:
+            return _beside(fullname, [entry for entry in entries if entry not in hiding])
+        return self._found_by_others(fullname, path, target)
+
+    def _hides(self, folder: Path, name: str) -> bool:
+        return any(str(folder / tail) in self._hidden for tail in (f"{name}/__init__.py", f"{name}.py"))
+
+    def _found_by_others(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        """The copy of what another finder knows a place for, as that of a package installed for editing."""
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            look = None if finder is PathFinder else getattr(finder, "find_spec", None)
+            spec = look(fullname, path, target) if look else None
+            origin = str(Path(spec.origin).resolve()) if spec and spec.has_location and spec.origin else ""
+            if spec and origin in self._copies:
+                loader = _Loader(Path(origin), self._copies[origin])
+                inner = spec.submodule_search_locations
+                return spec_from_file_location(
+                    fullname, origin, loader=loader, submodule_search_locations=inner
+                )
+            if origin in self._hidden:
+                raise _missing(fullname)
+        return None
 
     def _spec_in(self, fullname: str, name: str, entry: Path, folder: Path) -> ModuleSpec | None:
         for tail, inner in ((f"{name}/__init__.py", [str(entry / name)]), (f"{name}.py", None)):
@@ -69,6 +105,23 @@ class _Finder(MetaPathFinder):
                     fullname, entry.absolute() / tail, loader=loader, submodule_search_locations=inner
                 )
         return None
+
+
+def _beside(fullname: str, entries: list[str]) -> ModuleSpec:
+    """What else has the name of a module that the version has not got."""
+    spec = PathFinder.find_spec(fullname, entries)
+    if spec is None:
+        raise _missing(fullname)
+    return spec
+
+
+def _missing(fullname: str) -> ModuleNotFoundError:
+    return ModuleNotFoundError(f"No module named {fullname!r} in this version", name=fullname)
+
+
+def is_copy(module: ModuleType) -> bool:
+    """Whether a module was imported from a copy."""
+    return isinstance(getattr(module, "__loader__", None), _Loader)
 
 
 def _stands_in(fullname: str, entries: list[str]) -> bool:

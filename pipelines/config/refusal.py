@@ -1,0 +1,70 @@
+"""Why Hydra or OmegaConf refused a configuration, in the words of whoever typed it.
+
+Their own messages speak of nodes, packages and plus signs: nothing of them is passed on but a value.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import Field
+
+from pipelines.config import spelling
+
+_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
+
+
+def sentence(command: str, error: Exception) -> str:
+    """Write one sentence: the override or the field, what it should be, and what to do."""
+    cause = error.__cause__ or error
+    text = f"{error}\n{cause}"
+    if name := str(getattr(cause, "full_key", None) or ""):
+        return _of_value(name, _given(text), cause, spelling.options(command).get(name))
+    if missing := re.search(r"(?:Could not find|Cannot find primary config) '([^']+)'", text):
+        return _of_file(missing[1])
+    if override := getattr(cause, "override", None) or _given(text):
+        return (
+            f"{override} cannot be read; write it as FIELD=VALUE, and a value with spaces, commas or brackets"
+            " in quotes within quotes: \"FIELD='VALUE'\""
+        )
+    return (
+        f"the configuration cannot be composed: {type(cause).__name__}; `--cfg job` shows what it is made of"
+    )
+
+
+def wrong_type(name: str, value: object, declared: Field | None) -> str:
+    """Say what a field takes instead of a value."""
+    kind = _kind(declared) if declared else ""
+    given = f"{name}={value}" if value is not None else name
+    if kind.startswith("list"):
+        return f"{given} is no list: write '{name}=[{'VALUE' if value is None else value}]'"
+    if kind.startswith("dict") or kind.endswith("Config"):
+        return f"{given} is no mapping: write {name}.NAME=VALUE, one for each"
+    also = ", or null" if declared is not None and "None" in str(declared.type) else ""
+    return f"{given} is not {_WORDS.get(kind, 'of the right type')}{also}"
+
+
+def _kind(declared: Field) -> str:
+    """The type of a field as it is written, whether annotations are kept as text or not."""
+    written = declared.type if isinstance(declared.type, str) else getattr(declared.type, "__name__", "")
+    return written.replace(" | None", "")
+
+
+def _of_value(name: str, given: str, cause: BaseException, declared: Field | None) -> str:
+    kind = type(cause).__name__
+    if kind.startswith("Interpolation"):
+        return f"{given or name}: what it refers to with ${{...}} does not exist; write the value itself"
+    if kind == "MissingMandatoryValue":
+        return f"{name} is missing: give it as {name}=VALUE"
+    value = re.search(r"Value '(.*?)'", str(cause), re.DOTALL)
+    shown = given.partition("=")[2] if given.startswith(f"{name}=") else (value[1] if value else None)
+    return wrong_type(name, shown, declared)
+
+
+def _of_file(name: str) -> str:
+    return f"{name}: there is no such configuration; `perfsweep list` shows workloads and their sweeps"
+
+
+def _given(text: str) -> str:
+    """The override that a message is about."""
+    found = re.search(r"(?:override|parsing override|override value) '?\+{0,2}([\w./@]+=[^'\n]*)'?", text)
+    return found[1].strip() if found else ""

@@ -1,0 +1,182 @@
+"""What was typed after a composed command: taken as it can only be meant, else refused in its own words.
+
+Reads declarations alone, so that a mistake is answered before Hydra or torch is imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import Field
+
+from pipelines.config import names, types
+from slurm.fields import default_of
+from workloads.errors import ConfigError, did_you_mean
+
+FLAGS = {"--cfg": 1, "-c": 1, "--info": 1, "-i": 1, "--package": 1, "-p": 1, "--resolve": 0}
+"""Options of Hydra's that a command takes, each with the words that belong to it."""
+
+_CLOSING = {"[": "]", "{": "}", "(": ")"}
+_KEY = re.compile(r"(\+{0,2})([\w.]+)")
+
+
+def read(command: str, words: Sequence[str]) -> list[str]:
+    """Read the words after a command: the bare name of a workload becomes ``workload=NAME``.
+
+    Raises
+    ------
+    ConfigError
+        A word is no override, names no option, or its value is not whole.
+    """
+    waiting, found = list(words), list[str]()
+    while waiting:
+        word = waiting.pop(0)
+        if word.startswith("-"):
+            found += [word, *_values_of_flag(command, word, waiting)]
+        elif "=" in word or word.startswith("~"):
+            found.append(_override(command, word, waiting))
+        else:
+            found.append(_bare(command, word, [*found, *waiting]))
+    return found
+
+
+def options(command: str) -> dict[str, Field]:
+    """List every option of a command by its whole name, such as ``measure.rounds``."""
+    return dict(_declared(types.COMMANDS[command], ""))
+
+
+def _declared(declared: type, prefix: str) -> Iterator[tuple[str, Field]]:
+    for one in dataclasses.fields(declared):
+        name, default = f"{prefix}{one.name}", default_of(one)
+        yield name, one
+        if dataclasses.is_dataclass(default):
+            yield from _declared(type(default), f"{name}.")
+
+
+def _values_of_flag(command: str, word: str, waiting: list[str]) -> list[str]:
+    """Take the words that belong to an option of Hydra's; others are options of nobody."""
+    flag, equals, value = word.partition("=")
+    if flag in FLAGS:
+        count = 0 if equals else FLAGS[flag]
+        return [waiting.pop(0) for _ in range(min(count, len(waiting)))]
+    if flag in ("-m", "--multirun"):
+        raise ConfigError(f"{flag}: one sweep measures several levels: axes.NAME=[LEVEL,LEVEL]")
+    name = flag.strip("-").replace("-", "_")
+    follows = waiting[0] if waiting and "=" not in waiting[0] and not waiting[0].startswith("-") else "VALUE"
+    meant = _meant(command, name)
+    remedy = f"write {meant}={value if equals else follows}" if meant else "options are written FIELD=VALUE"
+    raise ConfigError(f"{flag} is no option of perfsweep {command}; {remedy}")
+
+
+def _meant(command: str, name: str) -> str | None:
+    """The whole name of the option that ends in `name`, or nearly does."""
+    known = options(command)
+    ends = {whole.rpartition(".")[2]: whole for whole in reversed(known)}
+    close = difflib.get_close_matches(name, ends, n=1, cutoff=0.8)
+    return name if name in known else ends.get(name) or ends.get(close[0] if close else "")
+
+
+def _bare(command: str, word: str, others: Sequence[str]) -> str:
+    """A word without ``=``: the name of a workload, and nothing else."""
+    named = any(one.startswith("workload=") for one in others)
+    if "workload" in types.parts(command) and not named and names.is_workload(word):
+        return f"workload={word}"
+    groups = names.groups(command)
+    workload = names.workload_of(list(others))
+    fits = [group for group in groups if word in names.choices(group, workload) and group != "toggles"]
+    if fits:
+        raise ConfigError(f"{word}: options are written NAME=VALUE; did you mean {fits[0]}={word}?")
+    near = did_you_mean(word, names.workloads()) if "workload" in groups and not named else ""
+    meant = near.replace("mean ", "mean workload=")
+    raise ConfigError(f"{word} is no FIELD=VALUE; {meant}`perfsweep {command} --help` lists the fields")
+
+
+def _override(command: str, word: str, waiting: Sequence[str]) -> str:
+    """Check one override; a plus in front of an option that exists means the option."""
+    key, equals, value = word.partition("=")
+    if equals:
+        _refuse_open(key, value, waiting)
+    plain = _KEY.fullmatch(key)
+    if plain is None:
+        return word  # of another package, or a deletion: Hydra's own syntax
+    name = plain[2]
+    _refuse_unknown(command, name)
+    return f"{name}{equals}{value}" if plain[1] and equals else word
+
+
+def _refuse_unknown(command: str, name: str) -> None:
+    top, parts, known = name.partition(".")[0], types.parts(command), options(command)
+    if top == "hydra" or name in known:
+        return
+    if top not in parts:
+        meant = _meant(command, name) if "." not in name else None
+        hint = f"did you mean {meant}? " if meant else did_you_mean(top, parts)
+        raise ConfigError(f"{top} is unknown; {hint}choose from: {', '.join(parts)}")
+    while "." in name:
+        above = name.rpartition(".")[0]
+        own = [one.removeprefix(f"{above}.") for one in known if one.rpartition(".")[0] == above]
+        if own:
+            wrong = name.rpartition(".")[2]
+            hint = did_you_mean(wrong, own)
+            raise ConfigError(f"{name} is unknown; {hint}{above} has: {', '.join(own)}")
+        if above in known:
+            return  # a mapping, whose keys are the workload's or the user's
+        name = above
+
+
+def _refuse_open(key: str, value: str, waiting: Sequence[str]) -> None:
+    """Refuse brackets and quotes without their other half, and several values that are no list."""
+    text = key.startswith("workload.") and not value.startswith(tuple(_CLOSING))
+    if value.startswith("-"):
+        return  # arguments of a program, which are taken as they stand
+    expected, commas = _left_open(value)
+    if text and (expected or re.search(r"[\s'\"]", value)):
+        return  # a text of the user's is taken as it was typed
+    if expected in ("'", '"'):
+        raise ConfigError(f"{key}={value}: the quote {expected} has no end; add {expected}, or take it away")
+    if expected.startswith("!"):
+        raise ConfigError(f"{key}={value}: {expected[1]} closes nothing; take it away, or add its other half")
+    if expected:
+        rest = _rest(waiting)
+        whole = f"{key}={value}{''.join(rest)}" if rest else f"{key}={value}{expected}"
+        shell = "; the shell splits at spaces, so write it without any, or in quotes" if rest else ""
+        raise ConfigError(f"{key}={value}: a closing {expected} is missing: write '{whole}'{shell}")
+    if commas:
+        raise ConfigError(
+            f"{key}={value}: several values are a list: write '{key}=[{value}]'; a text with a comma is"
+            f" \"{key}='{value}'\""
+        )
+
+
+def _rest(waiting: Sequence[str]) -> list[str]:
+    """The following words up to one that closes a bracket, where none of them is an override."""
+    for count, word in enumerate(waiting, 1):
+        if "=" in word:
+            return []
+        if word.endswith(("]", "}", ")")):
+            return list(waiting[:count])
+    return []
+
+
+def _left_open(value: str) -> tuple[str, bool]:
+    """What a value still needs at its end, and whether it has a comma outside of brackets and quotes.
+
+    ``!]`` stands for a bracket that closes nothing.
+    """
+    closing, quote, commas, before = list[str](), "", False, ""
+    for letter in value:
+        escaped, before = before == "\\", letter
+        if quote:
+            quote = "" if letter == quote and not escaped else quote
+        elif letter in "'\"" and not escaped:
+            quote = letter
+        elif letter in _CLOSING:
+            closing.append(_CLOSING[letter])
+        elif letter in _CLOSING.values():
+            if not closing or closing.pop() != letter:
+                return f"!{letter}", commas
+        elif letter == "," and not closing:
+            commas = True
+    return quote or "".join(reversed(closing)), commas

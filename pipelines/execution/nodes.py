@@ -1,0 +1,211 @@
+"""The other nodes of a pack's allocation: a server on each starts ranks there and says how they ended."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from pipelines.execution.node_server import BEAT_S, Messages
+from pipelines.execution.spawn import Child, Termination, termination_of
+from pipelines.store.records import Failure, Outcome
+from slurm.allocation import Allocation, free_port
+from slurm.errors import ClusterError
+
+READY_S = 60.0
+"""A server that has not answered by then will not."""
+
+SILENT_S = 6 * BEAT_S
+"""Silence after which a node counts as lost: a node without power closes no connection."""
+
+END_S = 5.0
+"""Time for a server to end its ranks, and for srun to end."""
+
+BROKEN = -signal.SIGHUP
+"""What stands for an exit status where the line to a node broke."""
+
+NODE_LOST = "NodeLost"
+"""Type of failure of a trial of which a node was lost."""
+
+
+class OtherNodes:
+    """All nodes of an allocation but the first, which runs the pack.
+
+    Parameters
+    ----------
+    allocation : the nodes
+    beside : the ranks on each node of a trial with so many ranks in all
+    """
+
+    def __init__(self, allocation: Allocation, beside: Callable[[int], int]) -> None:
+        self._address = allocation.address
+        self._beside = beside
+        program = [sys.executable, "-m", "pipelines.execution.node_server"]
+        self._nodes = [Node(name, allocation.command(name, program)) for name in allocation.nodes[1:]]
+
+    def meeting_point(self) -> str:
+        """HOST:PORT on the first node where the ranks of one trial can meet."""
+        return f"{self._address}:{free_port()}"
+
+    def start(self, spec_file: Path, world: int, env: Mapping[str, str]) -> tuple[int, list[Child]]:
+        """Start the ranks of the other nodes; how many are left for the first one, and those.
+
+        Raises
+        ------
+        ClusterError
+            A node answers nothing.
+        """
+        beside, children = self._beside(world), []
+        try:
+            for number, node in enumerate(self._nodes, 1):
+                ranks = range(beside * number, min(world, beside * (number + 1)))
+                if ranks:
+                    children.append(node.start(spec_file, ranks, env))
+        except BaseException:
+            for child in children:
+                child.kill()
+            raise
+        return min(world, beside), children
+
+
+class Node:
+    """One other node: `command` starts its server, again where that has ended."""
+
+    def __init__(self, name: str, command: list[str]) -> None:
+        self.name = name
+        self.module = "pipelines.trial.process"
+        self._command = command
+        self._open()
+
+    def _open(self) -> None:
+        try:
+            self.process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
+        except OSError as error:
+            raise ClusterError(
+                f"{self._command[0]} cannot be started ({error.strerror}): ranks on several nodes need it"
+                " where the pack runs, in its container too"
+            ) from error
+        assert self.process.stdout is not None
+        self.answers = Messages(self.process.stdout.fileno())
+        self._ready = False
+
+    def start(self, spec_file: Path, ranks: range, env: Mapping[str, str]) -> Ranks:
+        """Start ranks of a trial here.
+
+        Raises
+        ------
+        ClusterError
+            The server does not answer, or has ended and cannot be started again.
+        """
+        if self.process.poll() is not None or self.answers.ended:
+            self.close()
+            self._open()
+        self._await_server()
+        order = {"start": str(spec_file), "ranks": list(ranks), "env": dict(env)}
+        self.say(**order, module=self.module)
+        return Ranks(self)
+
+    def say(self, **order: Any) -> None:
+        """Send an order; a line that is broken shows when it is read."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(order).encode() + b"\n")
+            self.process.stdin.flush()
+        except OSError:
+            self.answers.ended = True
+
+    def _await_server(self) -> None:
+        deadline = time.monotonic() + READY_S
+        while not self._ready:
+            left = deadline - time.monotonic()
+            if self.answers.ended or not connection.wait([self.answers.descriptor], timeout=max(0.0, left)):
+                self.close()
+                raise ClusterError(
+                    f"node {self.name} of this allocation started no server within {READY_S:g} s; what srun"
+                    " said stands above"
+                )
+            self._ready = any("node" in answer for answer in self.answers.arrived())
+
+    def close(self) -> None:
+        """End the server, and with it what it started."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        for stream in (self.process.stdin, self.process.stdout):
+            try:
+                stream.close()
+            except BrokenPipeError:
+                continue
+        for end in (lambda: None, self.process.terminate, self.process.kill):
+            end()
+            try:
+                self.process.wait(END_S)
+                return
+            except subprocess.TimeoutExpired:
+                continue
+
+    def __del__(self) -> None:
+        if hasattr(self, "process"):
+            self.close()
+
+
+class Ranks:
+    """The ranks of one trial on another node, as one child of the pack."""
+
+    pipe: Connection | None = None
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._code: int | None = None
+        self._out_of_memory = False
+        self.pid = node.process.pid
+        self.handle = node.answers.descriptor
+        self.silent_at = time.monotonic() + SILENT_S
+
+    def code(self) -> int | None:
+        """Exit status of the first rank that did not end well, 0 where all did, None while they run."""
+        for answer in self._node.answers.arrived():
+            self.silent_at = time.monotonic() + SILENT_S
+            if "code" in answer:
+                self._code, self._out_of_memory = answer["code"], answer["oom"]
+                self.silent_at = math.inf
+        if self._code is None and self._node.answers.ended:
+            self._code = BROKEN
+        return self._code
+
+    def termination(self, oom_kills_before: int) -> Termination:
+        """How they ended, or that nothing is heard of them."""
+        name, code = self._node.name, self._code
+        if code == BROKEN:
+            return _lost(f"node {name} is gone: its step has ended")
+        if code is None:
+            return _lost(f"node {name} gave no sign of life for {SILENT_S:g} s")
+        ended = termination_of(code, self._out_of_memory)
+        return Termination(ended.outcome, _on(ended.failure, name))
+
+    def kill(self) -> None:
+        """End them; a server that does not obey is ended, and started again for the next trial."""
+        if self.code() is None:
+            self._node.say(end=True)
+        deadline = time.monotonic() + END_S
+        while self.code() is None and (left := deadline - time.monotonic()) > 0:
+            connection.wait([self.handle], timeout=left)
+        if self._code is None or self._node.answers.ended:
+            self._node.close()
+            self._node.answers.ended = True
+
+
+def _lost(message: str) -> Termination:
+    return Termination(Outcome.FAILED, Failure(type=NODE_LOST, message=message))
+
+
+def _on(failure: Failure, node: str) -> Failure:
+    return failure.model_copy(update={"message": f"{failure.message}, on node {node}"})

@@ -1,0 +1,106 @@
+"""What a GPU check says: one line for each question, and the file that keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pipelines.store.files import write_atomically
+from workloads.api import Device
+from workloads.errors import RecordError
+
+VERSION = 1
+"""Of the file's schema."""
+
+FILE = "gpu-check.json"
+
+
+class Verdict(StrEnum):
+    """How a question was answered."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    NEEDS_GPU = "needs a GPU"
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+class Line(_Value):
+    """One question of a stage: its name, the answer, what was found in words, and the same as numbers."""
+
+    name: str
+    verdict: Verdict
+    text: str
+    figures: dict[str, float] = {}
+    stage: str = ""
+
+
+class Answer(_Value):
+    """The lines of all stages, and on what they were found."""
+
+    version: int = VERSION
+    device: dict[str, Any]
+    driver: str | None
+    versions: dict[str, str | None]
+    started: float
+    seconds: float
+    lines: tuple[Line, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no line failed; what needs a GPU and met none has not."""
+        return all(line.verdict is not Verdict.FAIL for line in self.lines)
+
+
+@dataclass(frozen=True)
+class Here:
+    """Where a stage asks: the device, and a folder of its own for what it measures."""
+
+    device: Device
+    folder: Path
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether what only a GPU can answer can be asked."""
+        return self.device.type == "cuda"
+
+
+def judged(name: str, good: bool, text: str, **figures: float) -> Line:
+    """PASS where it is good, else FAIL."""
+    return Line(name=name, verdict=Verdict.PASS if good else Verdict.FAIL, text=text, figures=figures)
+
+
+def needs_gpu(*names: str, text: str = "") -> list[Line]:
+    """Lines that nobody can answer without a GPU, or without as many."""
+    return [Line(name=name, verdict=Verdict.NEEDS_GPU, text=text) for name in names]
+
+
+def write(folder: Path, answer: Answer) -> Path:
+    """Write the file of a check."""
+    file = folder / FILE
+    write_atomically(file, answer.model_dump_json(indent=1).encode() + b"\n")
+    return file
+
+
+def read(file: Path) -> Answer:
+    """Read the file of a check.
+
+    Raises
+    ------
+    RecordError
+        There is none, or it is of another version.
+    """
+    try:
+        return Answer.model_validate_json(file.read_text())
+    except OSError as error:
+        raise RecordError(f"{file}: the GPU check wrote no answer ({error.strerror})") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "file"
+        raise RecordError(f"{file}: {where}: {first['msg']}; check again with this version") from error

@@ -1,0 +1,45 @@
+"""Stage 6: the sweeps for a GPU at quick size; whatever they show, no placebo may be called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipelines.api import Comparison
+from pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
+from pipelines.gpu_check.cases import cases
+from pipelines.gpu_check.sweeps import measured
+from pipelines.statistics.verdicts import Verdict
+from pipelines.store.records import PLACEBO
+
+CALLED = (Verdict.FASTER, Verdict.SLOWER)
+
+
+def examine(here: Here) -> Iterator[Line]:
+    """Measure each sweep; its line has what is fastest in it."""
+    for number, overrides in enumerate(cases()["headlines"]):
+        name = " ".join(overrides)
+        if here.on_gpu:
+            sweep = measured(here, f"headline{number}", [*overrides, *cases()["quick"]])
+            yield headline(name, sweep.comparison)
+        else:
+            yield from needs_gpu(name)
+
+
+def headline(name: str, comparison: Comparison) -> Line:
+    """Say what is fastest; a placebo that is called, or an arm that failed, fails."""
+    placebos = [one for one in comparison.effects if one.effect.design == PLACEBO]
+    others = [one for one in comparison.effects if one.effect.design != PLACEBO]
+    called = [one for one in placebos if one.verdict in CALLED]
+    faster = sorted((one for one in others if one.verdict is Verdict.FASTER), key=lambda one: one.ratio or 1)
+    problems = [f"{len(called)} of {len(placebos)} placebos were called"] if called else []
+    problems += ["no placebo was measured"] if not any(one.ratio for one in placebos) else []
+    problems += [
+        f"{one.arm_label}: {one.outcome}" for one in others if comparison.failed and one.ratio is None
+    ]
+    best = ""
+    figures: dict[str, float] = {"faster": len(faster), "effects": len(others)}
+    if faster and (ratio := faster[0].ratio):
+        best = f", {faster[0].effect.toggle}={faster[0].effect.level} {1 / ratio:.2f}x as fast"
+        figures["speed_ratio"] = 1 / ratio
+    text = f"{len(faster)} of {len(others)} effects are faster{best}; placebos: none called"
+    return judged(name, not problems, "; ".join(problems) or text, **figures)

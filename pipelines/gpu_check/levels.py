@@ -1,0 +1,96 @@
+"""Stages 4 and 5: do kernels, and levels for CUDA alone, act here and compute what their bases compute?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pipelines.check.check import Checked, plan_check
+from pipelines.config.types import RunCommand
+from pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
+from pipelines.gpu_check.cases import cases
+from pipelines.plan.plan import load_workload
+from workloads.api import Device, Level, Workload
+
+Levels = Mapping[str, Sequence[Any]]
+
+
+def examine_kernels(here: Here) -> Iterator[Line]:
+    """Ask the hand-written kernels and what the compiler generates."""
+    for number, case in enumerate(cases()["kernels"]):
+        base = case.get("toggles", {})
+        where = replace(here, folder=here.folder / f"{number}")
+        yield kernel_line(where, case["workload"], base, case["levels"], case.get("counted", ()))
+
+
+def kernel_line(
+    here: Here, workload: Mapping[str, Any], base: Levels, levels: Levels, counted: Sequence[str]
+) -> Line:
+    """Hold one level against its base; `counted` are counters that must not be zero under it."""
+    (toggle, (value,)) = next(iter(levels.items()))
+    name = f"{workload['name']} {toggle}={value}"
+    cls, _ = load_workload(dict(workload))
+    level = cls.levels_of({toggle: value})[toggle]
+    if reason := level.unsupported(here.device):
+        acts_on_gpu = level.unsupported(_gpu()) is None
+        return needs_gpu(name)[0] if acts_on_gpu else judged(name, False, f"cannot act here: {reason}")
+    checked = _checked(here, workload, base, levels)
+    problems = [f"{finding.subject}: {finding.text}" for finding in checked.of_levels()]
+    problems += [f"{label}: {why}" for label, why in checked.left_out.items()]
+    arm = checked.counters_of(toggle, value)
+    counts = {counter: arm.get(counter) or 0.0 for counter in counted}
+    problems += [f"{counter} is 0" for counter, count in counts.items() if not count]
+    told = "".join(f", {counter} {count:g}" for counter, count in counts.items())
+    return judged(name, not problems, "; ".join(problems) or f"acts, results as without it{told}", **counts)
+
+
+def examine_witnesses(here: Here) -> Iterator[Line]:
+    """Ask every level that acts on CUDA devices only."""
+    for number, workload in enumerate(cases()["witnesses"]):
+        if here.on_gpu:
+            yield witness_line(replace(here, folder=here.folder / f"{number}"), workload)
+        else:
+            cls, _ = load_workload(dict(workload))
+            count = sum(map(len, only_on(cls, _gpu(), here.device).values()))
+            yield from needs_gpu(workload["name"], text=f"for {count} levels")
+
+
+def witness_line(here: Here, workload: Mapping[str, Any], elsewhere: Device | None = None) -> Line:
+    """Hold each level of a workload that acts here and not `elsewhere` against its base."""
+    name = str(workload["name"])
+    cls, _ = load_workload(dict(workload))
+    levels = only_on(cls, here.device, elsewhere or replace(Device(), compiler=True))
+    if not levels:
+        return judged(name, True, "no level acts on this device alone")
+    checked = _checked(here, workload, {}, levels)
+    problems = [f"{finding.subject}: {finding.text}" for finding in checked.of_levels()]
+    problems += [
+        f"{label}: {why}" for label, why in checked.left_out.items() if not why.startswith("draws at random")
+    ]
+    due = sum(map(len, levels.values()))
+    if checked.compared < due and not problems:
+        problems = [f"only {checked.compared} of {due} levels could be planned"]
+    told = f"{checked.compared} of {due} levels act and keep to their class"
+    return judged(name, not problems, "; ".join(problems) or told, levels=due)
+
+
+def only_on(cls: type[Workload], here: Device, elsewhere: Device) -> dict[str, list[Any]]:
+    """Levels by toggle that act on one device and not on another."""
+
+    def alone(level: Level) -> bool:
+        return level.unsupported(here) is None and level.unsupported(elsewhere) is not None
+
+    chosen = {toggle.name: [one.value for one in toggle.levels[1:] if alone(one)] for toggle in cls.toggles}
+    return {name: values for name, values in chosen.items() if values}
+
+
+def _checked(here: Here, workload: Mapping[str, Any], base: Levels, levels: Levels) -> Checked:
+    command = RunCommand(workload=dict(workload), toggles=dict(base))
+    here.folder.mkdir(parents=True, exist_ok=True)
+    return Checked(command, here.folder, here.device, plan_check(command, here.device, levels=levels))
+
+
+def _gpu() -> Device:
+    """A device that has what levels may ask for."""
+    return Device("cuda", 1, "", capability=(9, 0), compiler=True)

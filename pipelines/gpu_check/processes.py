@@ -1,0 +1,114 @@
+"""Stage 2: do forked trials, resident neighbours and several ranks get along with the device?"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pipelines.execution.spawn import ForkServer, wait
+from pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
+from pipelines.gpu_check.cases import cases
+from pipelines.gpu_check.sweeps import measured
+from pipelines.trial.parent import detach, die_with_parent
+
+LIMIT_S = 120.0
+RANKS = 2
+ROUNDS = 4
+ELEMENTS = 1000
+
+
+def examine(here: Here) -> Iterator[Line]:
+    """Ask a forked child, two resident arms, and two ranks."""
+    yield fork_line(here)
+    yield resident_line(here, cases()["resident"])
+    if here.on_gpu and here.device.count < RANKS:
+        yield from needs_gpu("two ranks", text="two of them")
+    else:
+        yield ranks_line(here)
+
+
+def fork_line(here: Here, modules: Sequence[str] = ()) -> Line:
+    """A child of the fork server, which has imported torch and `modules`, computes on the device."""
+    answer = here.folder / "forked.json"
+    answer.unlink(missing_ok=True)
+    child = ForkServer(modules).call(compute, str(answer), here.device.type)
+    ended = wait([child], LIMIT_S)
+    if ended is not None or not answer.exists():
+        log = answer.with_suffix(".txt")
+        last = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []
+        return judged("fork", False, f"a forked child cannot compute on the device: {last or ended}")
+    total = json.loads(answer.read_text())
+    return judged("fork", total == ELEMENTS, f"a forked child added {total:g} of {ELEMENTS} ones")
+
+
+def compute(answer: str, device: str) -> None:
+    """First function of a forked child: allocate on the device, and add."""
+    file = Path(answer)
+    detach(file.with_suffix(".txt"))
+    import torch
+
+    total = torch.ones(ELEMENTS, device=device).sum().item()
+    file.write_text(json.dumps(total))
+
+
+def resident_line(here: Here, overrides: Sequence[str]) -> Line:
+    """Two arms stay in processes of their own and take turns."""
+    quick = ("measure=resident", f"measure.rounds={ROUNDS}", "measure.turns=2", "measure.iterations=4")
+    sweep = measured(here, "resident", [*overrides, *quick, "measure.look=true"])
+    ended = [
+        trial.record.outcome.value
+        for attempts in sweep.progress.timing.values()
+        for arms in attempts.values()
+        for trial in arms.values()
+    ]
+    due, good = ROUNDS * len(sweep.manifest.arms), ended.count("ok")
+    text = f"{good} turns of {len(sweep.manifest.arms)} arms ended well, {len(ended) - good} did not"
+    return judged("resident pair", due <= good == len(ended), text, turns=good)
+
+
+def ranks_line(here: Here) -> Line:
+    """Two processes meet, add their tensors on the device, and agree on their hosts."""
+    folder = here.folder / "ranks"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "rendezvous").unlink(missing_ok=True)
+    program = [sys.executable, "-m", __name__, str(folder)]
+    started = [
+        subprocess.Popen([*program, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for rank in range(RANKS)
+    ]
+    try:
+        said = [process.communicate(timeout=LIMIT_S)[0].strip().splitlines()[-1:] for process in started]
+    except subprocess.TimeoutExpired:
+        return judged("two ranks", False, f"two ranks did not meet within {LIMIT_S:g} s")
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    due = f"{sum(range(1, RANKS + 1)):g} True"
+    by = "NCCL and Gloo" if here.on_gpu else "Gloo, on CPU"
+    good = said == [[due]] * RANKS
+    return judged("two ranks", good, f"two ranks met by {by}" if good else f"two ranks said {said}")
+
+
+def meet(folder: Path, rank: int) -> str:
+    """Join the other rank; what both tensors add up to, and whether rank 0's word reached this one."""
+    import torch
+    import torch.distributed as dist
+
+    from pipelines.trial import environment, process_group
+
+    device = environment.device_facts()
+    process_group.join(device, process_group.Place(rank, RANKS, 0, rank, RANKS), folder)
+    mine = torch.full((1,), rank + 1.0, device=device.type)
+    dist.all_reduce(mine)
+    agreed = process_group.agree(rank == 0, RANKS)
+    dist.destroy_process_group()
+    return f"{mine.item():g} {agreed}"
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    print(meet(Path(sys.argv[1]), int(sys.argv[2])), flush=True)

@@ -1,0 +1,68 @@
+"""Whether the witness of a level can be counted at all: known before anything is measured.
+
+Counters are known for certain only when a trial has run. But what returns one names it, so that a witness
+which stands nowhere in the sources of the workload, nor in those of the counters of every workload, is a
+mistake in its name.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pipelines.trial import compile_cache, compiles, counters, operators
+from workloads import registry
+from workloads.api import Toggle, Workload
+from workloads.errors import ConfigError, did_you_mean
+
+_GENERAL = (compile_cache, compiles, counters, operators)
+"""Modules that name the counters which every workload has."""
+
+
+def refuse_unknown(cls: type[Workload], toggles: Iterable[Toggle]) -> None:
+    """Refuse a level whose witness no source names; workloads that are installed have tests of their own.
+
+    Raises
+    ------
+    ConfigError
+        There is one; the message names it and what comes nearest.
+    """
+    named = {
+        level.witness: f"{toggle.name}={level.value}"
+        for toggle in toggles
+        for level in (*toggle.levels, *([toggle.numbers.like] if toggle.numbers else []))
+        if level.witness
+    }
+    if not named or registry.import_root(cls) is None:
+        return
+    files = [*registry.sources(cls), *(Path(str(module.__file__)) for module in _GENERAL)]
+    words = {word for file in files if file.suffix == ".py" for word in _words(file)}
+    patterns = [re.compile(word) for word in words if "*" in word]
+    for witness, level in named.items():
+        if witness in words or any(pattern.fullmatch(witness) for pattern in patterns):
+            continue
+        hint = did_you_mean(witness, (word for word in words if "*" not in word))
+        raise ConfigError(
+            f"toggles.{level}: its witness {witness} is no counter; {hint}counters() of {cls.__name__} must"
+            " return it"
+        )
+
+
+def _words(file: Path) -> Iterator[str]:
+    """Names and texts of a source, but for those of witnesses; a text with gaps as a pattern."""
+    tree = ast.parse(file.read_bytes())
+    witnesses = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "witness"
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in witnesses:
+                yield text.replace("*", "")
+            case ast.Name(id=text) | ast.Attribute(attr=text) | ast.arg(arg=text):
+                yield text
+            case ast.keyword(arg=str(text)):
+                yield text
+            case ast.JoinedStr(values=parts):
+                yield "".join(re.escape(str(p.value)) if isinstance(p, ast.Constant) else ".*" for p in parts)

@@ -1,0 +1,88 @@
+"""Figures as SVG inside a page: words stay words, colours follow the page, and nothing needs a script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from io import StringIO
+from typing import Any
+
+from markupsafe import Markup, escape
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+INK, LINE, BLUE, RED, GREY = "#010101", "#010102", "#010103", "#010104", "#010105"
+"""Stand for colours of the page, which has others by night than by day."""
+_PAGE = {INK: "--soft", LINE: "--line", BLUE: "--blue", RED: "--red", GREY: "--grey"}
+
+WIDE, NARROW, CELL = 860, 360, 340
+"""Pixels of a figure on a desk and on a phone, and of one among others."""
+
+# Where DejaVu Sans is missing, Verdana has about its widths, by which matplotlib places words.
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "perfsweep",
+    "font.family": "DejaVu Sans",
+    "font.size": 12.0,
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": INK,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": LINE,
+    "text.color": INK,
+    "xtick.color": LINE,
+    "ytick.color": LINE,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+}
+
+_OURS = re.compile(r'(\bid="|url\(#|href="#)')
+_LEFT_OUT = re.compile(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->", re.DOTALL)
+
+
+def canvas(width: int, height: int) -> tuple[Figure, Axes]:
+    """An empty figure with one pair of axes; width and height in pixels."""
+    figure = Figure(figsize=(width / 72, height / 72), dpi=72, facecolor="none")
+    axes = figure.add_subplot(facecolor="none")
+    return figure, axes
+
+
+def drawn(chart: Callable[[int], Figure], name: str, label: str) -> Markup:
+    """Draw a chart for a desk and for a phone; the page shows one of them.
+
+    Parameters
+    ----------
+    chart : makes the figure for a width in pixels
+    name : of the figure, unlike that of any other of the page
+    label : what people hear who cannot see it
+    """
+    sizes = (("desk", WIDE), ("phone", NARROW))
+    return Markup("").join(one(chart, f"{name}-{screen}", label, width, screen) for screen, width in sizes)
+
+
+def one(
+    chart: Callable[[int], Figure], name: str, label: str, width: int = CELL, screen: str = "any"
+) -> Markup:
+    """Draw a chart at one width."""
+    written = StringIO()
+    with rc_context(_STYLE):
+        figure = chart(width)
+        figure.savefig(written, format="svg", metadata={"Date": None})
+    whole = re.search(r"<svg[^>]*>(.*)</svg>", written.getvalue(), re.DOTALL)
+    assert whole is not None, "matplotlib writes an svg element"
+    inside = _OURS.sub(rf"\g<1>{name}-", _LEFT_OUT.sub("", whole[1]))
+    for stand_in, variable in _PAGE.items():
+        inside = inside.replace(stand_in, f"var({variable})")
+    inside = inside.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
+    height = round(figure.get_figheight() * 72)
+    tall = " tall" * (height > width)
+    start = (
+        f'<svg class="chart {screen}{tall}" role="img" aria-label="{escape(label)}"'
+        f' viewBox="0 0 {width} {height}" style="max-width: {width}px">'
+    )
+    return Markup(f"{start}{inside.strip()}</svg>")

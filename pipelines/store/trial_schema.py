@@ -1,0 +1,218 @@
+"""Schemas of trials: what each is told, what it leaves behind, and what is told of it meanwhile."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from pipelines.store.options import MeasureConfig
+from pipelines.store.schema import SCHEMA, Arm, Keep, Kind, Outcome, StoredValue, Sweep
+
+REPEAT = -1
+"""The replicate of an evidence trial that runs the first seed once more: does the arm repeat itself?"""
+
+
+class TrialSpec(StoredValue):
+    """Specification of one trial process."""
+
+    schema_version: int = SCHEMA
+    sweep: str
+    workload: str
+    config: dict[str, Any]
+    arm: Arm
+    kind: Kind
+    pack: str
+    round: int | None
+    attempt: int
+    measure: MeasureConfig
+    code: str
+    cache_dir: str
+    world: int = 1
+    placement: str = ""  # of the sweep
+    ranks_per_node: int | None = None  # None: all on this node
+    meet: str | None = None  # HOST:PORT where ranks of several nodes meet; None: in the trial's folder
+    generation: int | None = None  # of a process that stays for several rounds
+    server: int | None = None  # timing trials: seed of the draw that they share
+    replicate: int = 0  # evidence and course trials: the seed's offset from `measure.seed`, or `REPEAT`
+    numbers_at: tuple[int, ...] = ()  # course trials: iterations at which numbers are asked
+    keep: Keep | None = None  # result trials
+    replay: str | None = None  # evidence trials: folder with states of the reference
+
+    @property
+    def seed(self) -> int:
+        """What everything random of the trial is drawn from."""
+        return self.measure.seed + max(0, self.replicate)
+
+    @property
+    def beside(self) -> int:
+        """Ranks on each node that the trial fills."""
+        return self.ranks_per_node or self.world
+
+    @classmethod
+    def of(cls, sweep: Sweep, arm: Arm, kind: Kind, pack: str, cache_dir: Path, **own: Any) -> TrialSpec:
+        """Specify a trial of a sweep; `own` are fields that the sweep has otherwise or not at all.
+
+        A trial knows nothing of versions: it is given the levels that the workload in its code declares.
+        """
+        version = sweep.version_of(arm)
+        shared = {
+            "sweep": sweep.name,
+            "workload": sweep.workload,
+            "config": version.config if version else sweep.config,
+            "arm": arm.model_copy(update={"levels": arm.own}) if version else arm,
+            "kind": kind,
+            "pack": pack,
+            "round": None,
+            "attempt": 0,
+            "measure": sweep.measure,
+            "code": sweep.code_of(arm),
+            "cache_dir": str(cache_dir.absolute()),
+            "placement": sweep.placement,
+        }
+        return cls(**{**shared, **own})
+
+
+class Failure(StoredValue):
+    """Why a trial has no result; `where` is the line that raised, with its file and number."""
+
+    type: str
+    message: str
+    where: str = ""
+    traceback: str = ""
+
+    @property
+    def text(self) -> str:
+        """The exception in one line."""
+        return f"{self.type}: {self.message.partition(chr(10))[0]}"
+
+
+class RankFigures(StoredValue):
+    """What the ranks of a timing trial measured, in their order.
+
+    Attributes
+    ----------
+    nodes : where each ran
+    region_ns : each rank's own region; the slowest one is the trial's
+    collectives : share of the time in which a rank had a collective under way, mean; None where the profiler
+        does not tell
+    straggling : share of the time for which a rank waited in collectives for the last one to come, mean
+    """
+
+    nodes: tuple[str, ...]
+    region_ns: tuple[int, ...]
+    collectives: float | None = None
+    straggling: float | None = None
+
+
+class TrialRecord(StoredValue):
+    """What one trial measured. Times are of the timed region; `units` were done in it.
+
+    Records of one `generation` come from one process that took turns with those of other arms; None is a
+    process of its own. `server` is the seed of the draw that a timing trial shares with others: of addresses
+    and hash seed by its fork server, of the hash seed alone in a round by exec. `mfu` is the share of the
+    device's peak that the formula work of the units takes, None where either is not known. `numbers` are
+    figures of the results, units included, after `reached` iterations since set-up (0: at the end of a job;
+    None: not recorded), and `course` those of course trials by iteration. `counters` are a counting trial's,
+    or the workload's own in a timing process. `keys` are the facts that records compared with one another
+    must share.
+
+    `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
+    tell; `displaced` says that it was too long. `alone`: one thread did all the work and waited for nothing
+    but its core, so that CPU time can stand for wall time. Faults and system time are of the region too.
+    `calibration_ns` is the CPU time of a fixed piece of work before set-up.
+    """
+
+    schema_version: int = SCHEMA
+    arm: str
+    kind: Kind
+    pack: str
+    round: int | None
+    attempt: int
+    generation: int | None = None
+    server: int | None = None
+    replicate: int = 0
+    outcome: Outcome
+    failure: Failure | None = None
+    code: str = ""
+    method: str = ""
+    started: float = 0.0  # seconds since the epoch
+    ended: float = 0.0
+    units: float = 0.0
+    units_planned: float | None = None
+    iterations: int = 0
+    region_ns: int = 0
+    region_cpu_ns: int = 0
+    run_delay_ns: int | None = None
+    displaced: bool = False
+    alone: bool = False
+    minor_faults: int = 0
+    major_faults: int = 0
+    system_ns: int = 0
+    calibration_ns: int | None = None
+    setup_s: float = 0.0
+    first_iteration_s: float = 0.0
+    warmup_iterations: int = 0
+    warmup_s: float = 0.0
+    settled: bool = True
+    alarm: str | None = None
+    compile_s: float = 0.0
+    recompiles: int = 0
+    peak_bytes: int = 0
+    mfu: float | None = None
+    numbers: dict[str, float] = {}
+    reached: int | None = None
+    course: dict[int, dict[str, float]] = {}
+    counters: dict[str, float | None] = {}
+    disturbed: tuple[str, ...] = ()
+    ranks: RankFigures | None = None
+    placement: str = ""
+    keys: dict[str, str] = {}
+    environment: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, spec: TrialSpec, started: float, **results: Any) -> TrialRecord:
+        """Make the record of a trial of `spec` that started at `started` and ends now."""
+        return cls(
+            arm=spec.arm.id,
+            kind=spec.kind,
+            pack=spec.pack,
+            round=spec.round,
+            attempt=spec.attempt,
+            generation=spec.generation,
+            server=spec.server,
+            replicate=spec.replicate,
+            code=spec.code,
+            method=spec.measure.method,
+            placement=spec.placement,
+            started=started,
+            ended=time.time(),
+            **results,
+        )
+
+    @property
+    def draw(self) -> int | None:
+        """What trials share addresses and hash seed by: processes that stay, or a server."""
+        return self.server if self.generation is None else self.generation
+
+    @property
+    def ns_per_unit(self) -> float:
+        """The primary figure: time of the timed region divided by units done in it."""
+        return self.region_ns / self.units
+
+    @property
+    def cpu_ns_per_unit(self) -> float:
+        """The same in CPU time of the process."""
+        return self.region_cpu_ns / self.units
+
+
+class Event(StoredValue):
+    """One line of a pack's progress."""
+
+    time: float
+    arm: str
+    kind: Kind
+    round: int | None
+    outcome: Outcome
+    seconds: float
+    reason: str = ""

@@ -1,0 +1,98 @@
+"""The code of a version: the files of a commit, or of the checkout, that trials import in place of others."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.store.code_snapshot import PACKAGES
+from pipelines.versions.repository import WORKTREE, Repository
+from workloads.imports import OURS
+from workloads.registry import CODE
+from workloads.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The code of one version.
+
+    Attributes
+    ----------
+    commit : full hash, None for the checkout with what is not committed
+    files : content by the path that each file has, or would have, in the checkout
+    digest : SHA-256 over places and contents
+    """
+
+    repository: Repository
+    commit: str | None
+    files: Mapping[Path, bytes]
+    digest: str
+
+
+def read(repository: Repository, name: str, others: Iterable[Path] = ()) -> Tree:
+    """Read the code of a version.
+
+    Parameters
+    ----------
+    name : anything that git takes for a commit, or ``worktree``
+    others : files outside of the repository that belong to the workload too, as they are now
+
+    Raises
+    ------
+    ConfigError
+        There is no such commit.
+    """
+    if name == WORKTREE:
+        commit = None
+        paths = _code(repository.checkout_paths(), repository)
+        inside = {path: (repository.root / path).read_bytes() for path in paths}
+    else:
+        commit = repository.commit(name)
+        entries = repository.entries(commit)
+        inside = repository.contents(entries, _code(entries, repository))
+    outside = {file: file.read_bytes() for file in others if not file.is_relative_to(repository.root)}
+    files = {**{repository.root / path: text for path, text in inside.items()}, **outside}
+    return Tree(repository, commit, files, _digest(inside, outside))
+
+
+def hidden(tree: Tree) -> list[Path]:
+    """List the code files of the checkout that the version has not got: no trial of it may import them."""
+    here = _code(tree.repository.checkout_paths(), tree.repository)
+    return sorted(file for path in here if (file := tree.repository.root / path) not in tree.files)
+
+
+def export(tree: Tree, place: Path) -> None:
+    """Write the version into a folder, unless it is there, as `workloads.snapshot` reads it."""
+    if place.is_dir():
+        return
+    fresh = Snapshot(place.with_name(f".{place.name}.{os.getpid()}"))
+    for file, text in tree.files.items():
+        copy = fresh.copy_of(file)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(text)
+    fresh.root.mkdir(parents=True, exist_ok=True)
+    fresh.hide(hidden(tree))
+    try:
+        fresh.root.rename(place)
+    except OSError:  # another command was first: a folder that is not empty is not replaced
+        shutil.rmtree(fresh.root)
+
+
+def _code(paths: Iterable[str], repository: Repository) -> list[str]:
+    """The paths of code; what measures is never a version's, wherever it is installed."""
+    ours = tuple(OURS / package for package in PACKAGES)
+    code = (path for path in paths if Path(path).suffix in CODE)
+    return [path for path in code if not any((repository.root / path).is_relative_to(one) for one in ours)]
+
+
+def _digest(inside: Mapping[str, bytes], outside: Mapping[Path, bytes]) -> str:
+    """Digest code by its place in the repository, wherever that lies; other files by their names."""
+    named = [*inside.items(), *((file.name, text) for file, text in outside.items())]
+    each = sorted(
+        hashlib.sha256(name.encode(errors="surrogateescape") + b"\0" + text).digest() for name, text in named
+    )
+    return hashlib.sha256(b"".join(each)).hexdigest()

@@ -1,0 +1,50 @@
+"""The reference of the library is complete and current, and everything in it has a sentence."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+import pytest
+from documented import ROOT
+
+import perfsweep
+from perfsweep import reference
+
+PAGE = ROOT / "docs" / "library.md"
+
+
+def test_the_page_of_the_library_is_up_to_date() -> None:
+    assert PAGE.read_text() == reference.page(), "python -m perfsweep.reference > docs/library.md"
+
+
+def test_every_name_that_can_be_imported_has_an_entry() -> None:
+    headings = [
+        line.removeprefix("### ") for line in PAGE.read_text().splitlines() if line.startswith("### ")
+    ]
+    libraries = [importlib.import_module(f"workloads.{name}") for name in reference.WORKLOADS]
+    expected = [
+        *(f"perfsweep.{name}" for name in perfsweep.__all__),
+        *(name for name, _ in reference.contract()),
+        *(name for module in libraries for name in module.__all__),
+    ]
+    assert headings == expected
+
+
+def test_nothing_on_the_page_lacks_its_sentence_or_depends_on_the_process() -> None:
+    text = PAGE.read_text()
+    assert re.findall(r"^\| [^|]+ \|  \|$", text, re.MULTILINE) == []
+    assert " at 0x" not in text
+
+
+class Undocumented:
+    def act(self, strength: float = 2.0) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(Undocumented, "| `act(strength)` |  |"), (Undocumented.act, "=2.0")]
+)
+def test_a_missing_sentence_would_be_seen(value: Any, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Undocumented, "__module__", "perfsweep.made_up")
+    assert said in reference.entry("made_up", value)

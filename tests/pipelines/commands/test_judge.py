@@ -1,0 +1,99 @@
+"""`perfsweep judge` on a script's commits: counted work, changed results, nothing at all, and mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from git_repository import git, state
+from versioned import TRAIN, scripted, work
+
+from pipelines.cli import main
+from pipelines.exits import DONE, MISTAKE, SOME_FAILED
+
+SMALL = (
+    "workload=script",
+    "workload.path=train.py",
+    *("measure.iterations=10", "measure.warmup_max=10", "measure.evidence_iterations=4"),
+    *("measure.budget_s=1", "measure.servers=2", "measure.repeats=0", "measure.timed_parity=false"),
+)
+
+
+# A machine with others on it scatters by half; ten times the counted work is beyond that. Where they disturb
+# every trial, no verdict is called.
+DECIDING = ("measure.servers=6", "measure.budget_s=90", "measure.precision=0.3", "measure.margin=0.2")
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = scripted(tmp_path / "repo")
+    git(root, "reset", "-q", "--hard", "changed")
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.fixture
+def judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    def judge(*words: str, more: tuple[str, ...] = ()) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main(["judge", *words, "--", *SMALL, f"runs={tmp_path / 'runs'}", *more])
+        said = capsys.readouterr()
+        return int(end.value.code or 0), said.out, said.err
+
+    return judge
+
+
+@pytest.mark.slow
+def test_more_counted_work_is_slower_and_nothing_of_the_users_is_touched(root: Path, judge) -> None:
+    before = state(root)
+    status, said, _ = judge("base", "slow", "--json", more=DECIDING)
+    found = json.loads(said)
+    assert found["low"] > 2 and found["results"] == "identical", found
+    assert (status, found["verdict"]) == (SOME_FAILED, "slower") or "disturbed" in found["reason"], found
+    assert found["base"]["commit"] == git(root, "rev-parse", "base")
+    assert state(root) == before
+
+
+@pytest.mark.slow
+def test_changed_results_are_worse_however_fast_they_come(root: Path, judge) -> None:
+    status, said, _ = judge("base", "changed")
+    assert status == SOME_FAILED and said.startswith("different results: changed (") and said.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_an_uncommitted_change_is_judged_against_head_by_default(root: Path, judge) -> None:
+    (root / "work.py").write_text(work(scale=1.01))
+    status, said, _ = judge()
+    assert status == SOME_FAILED and said.startswith("different results: worktree against HEAD (")
+
+
+@pytest.mark.slow
+def test_a_head_that_does_not_run_is_worse_than_a_base_that_does(root: Path, judge) -> None:
+    (root / "train.py").write_text(TRAIN.replace("work.burn()", "work.burn(1)"))
+    status, said, _ = judge("changed")
+    assert status == SOME_FAILED and said.startswith("failed: worktree") and "burn() takes 0" in said
+
+
+@pytest.mark.slow
+def test_the_same_code_is_no_difference_without_a_measurement(root: Path, judge, tmp_path: Path) -> None:
+    status, said, _ = judge("base", "prose")
+    assert status == DONE and said.startswith("no difference: prose") and "same code" in said
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("nowhere",), "perfsweep judge: nowhere is no commit of"),
+        (("empty", "base"), "empty has no train.py; name commits that have the workload"),
+        (("base", "slow", "changed"), "judge takes at most BASE and HEAD"),
+        (("base", "base"), "base is named twice"),
+        ((), "has neither uncommitted changes nor commits beyond main"),
+    ],
+)
+def test_a_mistake_is_one_sentence(root: Path, judge, words: tuple[str, ...], sentence: str) -> None:
+    status, said, complaint = judge(*words)
+    assert (status, said) == (MISTAKE, "")
+    assert sentence in complaint and complaint.count("\n") == 1

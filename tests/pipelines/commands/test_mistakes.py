@@ -1,0 +1,296 @@
+"""Mistakes that people make: the command, and what they are told: one sentence with the remedy."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from pipelines import cli
+from pipelines.commands.catalog import COMMANDS, Composed
+from pipelines.config import spelling
+
+FILES = {
+    "my_digits.py": """
+from workloads.api import Level, Toggle
+from workloads.digits.workload import Digits
+
+class MyDigits(Digits):
+    def build(self, config, levels, context):
+        return super().build(config, levels, context)
+
+class Uncounted(Digits):
+    claims = ()
+    toggles = (Toggle("neat", (Level("off"), Level("on", witness="microsteps")), "nothing", "mine"),)
+""",
+    "my_digits.yaml": "sweeps:\n  quick: {toggles: [amp]}\n  long: {toggles: [compile]}\n",
+    "needs_package.py": "import no_such_package\n",
+    "boom.py": "import math\nROOT = math.sqrt(-1)\n",
+    "half.py": "class Half(\n",
+    "plain.py": "class Plain:\n    pass\n",
+    "broken.yaml": "path: train.py\nargs: [--lr\nsweeps: {}\n",
+    "words.yaml": "path: train.py\nlernrate: 3\n",
+    "list.yaml": "- 1\n",
+    "train.py": "",
+    "workloads/mine.py": "",
+    "stray/perfsweep.yaml": "overrides:\n  - cluster=[\n",
+    "rows/perfsweep.yaml": "overrides:\n  - cluster.executer=slurm\n",
+    "torn/perfsweep.yaml": "overrides:\n  - cluster=local\n - name=x\n",
+    "extra/perfsweep.yaml": "confs: configs\n",
+    "away/perfsweep.yaml": "conf: configs\n",
+    "site/perfsweep.yaml": "conf: configs\n",
+    "site/configs/cluster/site.yaml": "partition: gpu\n  time_min: 3\n",
+}
+"""What lies in the folder where the commands are typed, and in folders below it."""
+
+DIGITS = "sweep workload=digits "
+
+BEFORE_HYDRA = [
+    ("swep", "swep is no command; did you mean sweep? choose from: run, sweep"),
+    ("sweep workload=digitz", "workload=digitz is unknown; did you mean digits? choose from: command"),
+    ("sweep digitz", "digitz is no FIELD=VALUE; did you mean workload=digits?"),
+    ("judge main HEAD", "which workload? name your own"),
+    ("sweep digits demo", "demo: options are written NAME=VALUE; did you mean sweep=demo?"),
+    ("sweep digits probe1d", "probe1d: options are written NAME=VALUE; did you mean workload=probe1d?"),
+    (DIGITS + "sweep=demos", "sweep=demos is unknown; did you mean demo? choose from: demo, gpu"),
+    ("sweep workload=probe1d sweep=question", "did you mean questions? choose from: ablation, chain, demo"),
+    (DIGITS + "sweep=probe1d/demos", "sweep=probe1d/demos is unknown; did you mean demo?"),
+    (
+        "sweep workload=my_digits:MyDigits sweep=quik",
+        "sweep=quik is unknown; did you mean quick? choose from: quick, long",
+    ),
+    ("sweep my_digits:MyDigits sweep=demos", "choose from: quick, long, ablation"),
+    ("sweep workload=my_digits", "workload=my_digits is unknown; did you mean my_digits:MyDigits?"),
+    (DIGITS + "meassure.rounds=3", "meassure is unknown; did you mean measure? choose from: workload"),
+    (DIGITS + "meassure=quick", "meassure is unknown; did you mean measure? choose from: workload"),
+    (DIGITS + "measure=quickk", "measure=quickk is unknown; did you mean quick? choose from: default"),
+    (DIGITS + "measure.round=3", "measure.round is unknown; did you mean rounds? measure has: rounds"),
+    (DIGITS + "rounds=3", "rounds is unknown; did you mean measure.rounds? choose from"),
+    (DIGITS + "+foo=1", "foo is unknown; choose from: workload, toggles"),
+    (DIGITS + "cluster.executer=slurm", "cluster.executer is unknown; did you mean executor?"),
+    (DIGITS + "--rounds 3", "--rounds is no option of perfsweep sweep; write measure.rounds=3"),
+    (DIGITS + "--rounds=3", "--rounds is no option of perfsweep sweep; write measure.rounds=3"),
+    (
+        DIGITS + "--batch-size 3",
+        "--batch-size is no option of perfsweep sweep; options are written FIELD=VALUE",
+    ),
+    ("run digits --iterations 5", "--iterations is no option of perfsweep run; write measure.iterations=5"),
+    (DIGITS + "-m", "-m: one sweep measures several levels: axes.NAME=[LEVEL,LEVEL]"),
+    (DIGITS + "axes.amp=off,bf16", "several values are a list: write 'axes.amp=[off,bf16]'"),
+    (DIGITS + "axes.amp=[off,bf16", "a closing ] is missing: write 'axes.amp=[off,bf16]'"),
+    (
+        DIGITS + "axes.amp=[off, bf16]",
+        "a closing ] is missing: write 'axes.amp=[off,bf16]'; the shell splits",
+    ),
+    (DIGITS + "axes.amp=off,bf16]", "axes.amp=off,bf16]: ] closes nothing"),
+    (DIGITS + "tracking.project='mine", "the quote ' has no end; add ', or take it away"),
+    ("sweep workload=script:nothing.yaml", "nothing.yaml does not exist"),
+    ("sweep workload=script:broken.yaml", "broken.yaml line 3 is no YAML"),
+    ("sweep workload=script:list.yaml", "list.yaml must hold a mapping of names to values"),
+    ("sweep workload=scrpt:train.yaml", "scrpt is no workload; did you mean script?"),
+    ("stray$ " + DIGITS, "stray/perfsweep.yaml: cluster=[: a closing ] is missing"),
+    ("rows$ " + DIGITS, "rows/perfsweep.yaml: cluster.executer is unknown; did you mean executor?"),
+    ("torn$ " + DIGITS, "torn/perfsweep.yaml line 3 is no YAML"),
+    ("extra$ " + DIGITS, "extra/perfsweep.yaml: confs is unknown; it has conf and overrides"),
+    ("away$ " + DIGITS, "away/perfsweep.yaml: conf=configs is no folder; create it, or remove the line"),
+    ("compare nowhere", "nowhere is no folder of a sweep: it has no manifest.jsonl; sweeps lie under runs/"),
+    (
+        "compare runs/x --agianst runs/y",
+        "No such option '--agianst'. (Did you mean one of: '--against', '--margin'?)",
+    ),
+    ("compare runs/x runs/y", "runs/y: write --against before the sweeps to compare with"),
+    ("compare runs/x --margin 5%", "5% is no share such as 0.05"),
+    ("status", "Missing argument 'SWEEP'. See perfsweep status --help."),
+    ("status nowhere", "nowhere is no folder of a sweep"),
+    ("wait nowhere", "nowhere is no folder of a sweep"),
+    ("logs nowhere", "nowhere is no folder of a sweep"),
+    ("cancel nowhere", "nowhere is no folder of a sweep"),
+    ("publish nowhere", "nowhere is no folder of a sweep"),
+    ("dashboard nowhere", "nowhere is no folder of a sweep"),
+    ("profile nowhere", "nowhere is no folder of a sweep"),
+    ("profile --arm naive", "--arm needs the folder of the sweep that the arm is of"),
+    ("selftest --budget 0", "0 is no positive number of seconds"),
+    ("describe nothing", "workload=nothing is unknown"),
+    ("completion tcsh", "tcsh"),
+    ("new 9lives", "9lives"),
+]
+"""Told before Hydra or torch is imported; ``folder$`` stands in front of what is typed in a folder below."""
+
+COMPOSED = [
+    (DIGITS + "measure.rounds=none", "measure.rounds=none is not a whole number"),
+    (DIGITS + "measure.rounds=2.5", "measure.rounds=2.5 is not a whole number"),
+    (DIGITS + "measure.rounds=0", "measure.rounds=0 must be at least 1"),
+    (DIGITS + "measure.precision=fine", "measure.precision=fine is not a number, or null"),
+    (DIGITS + "dry_run=perhaps", "dry_run=perhaps is not true or false"),
+    (DIGITS + "retry=failed", "retry=failed is no list: write 'retry=[failed]'"),
+    (DIGITS + "measure.isolation=some", "measure.isolation=some is unknown; choose from: fresh, resident"),
+    (
+        DIGITS + "tracking.mode=maybe",
+        "tracking.mode=maybe is unknown; choose from: offline, online, disabled",
+    ),
+    (DIGITS + "tracking.project=a/b", "tracking.project=a/b contains '/'"),
+    (DIGITS + "tracking.project=${mine}", "tracking.project: what it refers to with ${...} does not exist"),
+    (DIGITS + "measure.rounds={{", "a closing }} is missing"),
+    (DIGITS + "tracking.project=a[b]", "tracking.project=a[b] cannot be read; write it as FIELD=VALUE"),
+    ("site$ " + DIGITS + "cluster=site", "configs/cluster/site.yaml line 2 is no YAML"),
+    ("run workload=script", "workload.path is missing: give it as workload.path=VALUE"),
+    (DIGITS + "measure.rounds=none --cfg job", "measure.rounds=none is not a whole number"),
+]
+
+PLANNED = [
+    ("sweep", "which workload? `perfsweep sweep workload=digits` would measure its sweep demo:"),
+    (DIGITS + "toggles.ampp=bf16", "toggles.ampp is unknown; did you mean amp?"),
+    (DIGITS + "toggles.amp=bf17", "toggles.amp=bf17 is not a level of amp; choose from: off, bf16, fp16"),
+    (DIGITS + "toggles.non_blocking=on", "non_blocking=on requires pin_memory=on"),
+    (DIGITS + "axes.amp=[bf17]", "choose from: off, bf16, fp16"),
+    (
+        DIGITS + "axes.amp=[]",
+        "axes.amp=[] names no level; list some, as axes.amp=[LEVEL,LEVEL], or leave it out",
+    ),
+    (DIGITS + "workload.batch_size=-1", "workload.batch_size"),
+    (DIGITS + "workload.batch=3", "workload.batch does not exist; did you mean batch_size?"),
+    (DIGITS + "workload.batch_size=many", "workload.batch_size=many is not a whole number"),
+    (DIGITS + "runs=/proc/nowhere", "runs=/proc/nowhere: cannot write"),
+    (DIGITS + "measure.rounds=2", "measure.rounds=2"),
+    ("sweep workload=script:words.yaml", "words.yaml: lernrate is unknown"),
+    ("sweep workload=my_digits:MyDigitz", "module my_digits has no MyDigitz; did you mean MyDigits?"),
+    (
+        "sweep my_digits:Uncounted sweep=ablation",
+        "toggles.neat=on: its witness microsteps is no counter; did you mean micro_steps?",
+    ),
+    ("sweep workload=plain:Plain", "plain:Plain is no subclass of workloads.api.Workload"),
+    (
+        "sweep workload=needs_package:Own",
+        "module needs_package needs the package no_such_package, which is not installed",
+    ),
+    ("sweep workload=boom:Own", "module boom fails when imported: ValueError: math domain error ("),
+    ("sweep workload=boom:Own", "boom.py:2: ROOT = math.sqrt(-1))"),
+    ("sweep workload=half:Half", "(half.py, line 1)"),
+    ("sweep workload=absent:Own", "module absent cannot be imported"),
+    (
+        "sweep workload=workloads.mine:Own",
+        "has the name of a package of perfsweep, which is imported in its place",
+    ),
+    ("check digits --toggles ampp", "toggles.ampp is unknown; did you mean amp?"),
+    ("check digits measure.timeot_s=3", "measure.timeot_s is unknown; did you mean timeout_s?"),
+]
+
+OTHERS_WORDS = re.compile(
+    r"hydra|https?://|DictConfig|full_key|append|\+\w|ConfigKey|Traceback|multirun", re.I
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which somebody has made mistakes."""
+    folder = tmp_path_factory.mktemp("typed")
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def told(typed: str, folder: Path, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a person is told who types this; status 2, one sentence, on stderr."""
+    below, dollar, rest = typed.rpartition("$ ")
+    words = (rest if dollar else typed).split()
+    patch.chdir(folder / below)
+    patch.setattr(sys, "path", [*sys.path, str(folder)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    said = capsys.readouterr()
+    assert (ended.value.code, len(said.err.strip().splitlines())) == (2, 1), said
+    assert not OTHERS_WORDS.search(said.err), said.err
+    _names_what_exists(words[0], said.err)
+    return said.err
+
+
+def _names_what_exists(name: str, text: str) -> None:
+    """Advice names only options that the command has."""
+    command = COMMANDS.commands.get(name)
+    if command is None:
+        return
+    own = {option for param in command.params if isinstance(param, click.Option) for option in param.opts}
+    known = {*own, "--help", *spelling.FLAGS}
+    refused = {"--rounds", "--batch-size", "--iterations", "--agianst"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)) <= known | refused, text
+    if isinstance(command, Composed):
+        options = spelling.options(name)
+        advised = re.findall(r"(?:write|with|mean) '?((?:measure|cluster|tracking|runs|name)[\w.]*)=", text)
+        assert set(advised) <= set(options) | {"name" if "name" in options else "runs"}, text
+
+
+@pytest.mark.parametrize(("typed", "message"), BEFORE_HYDRA, ids=[row[0] for row in BEFORE_HYDRA])
+def test_a_mistake_is_one_sentence(
+    typed: str,
+    message: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert message in told(typed, folder, monkeypatch, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [*COMPOSED, *PLANNED],
+    ids=[f"{row[0]} {row[1][:9]}" for row in [*COMPOSED, *PLANNED]],
+)
+def test_a_mistake_in_a_value_is_one_sentence(
+    typed: str,
+    message: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert message in told(typed, folder, monkeypatch, capsys)
+
+
+def test_there_are_fifty_and_each_is_told_before_anything_is_written(folder: Path) -> None:
+    assert len({row[0] for row in [*BEFORE_HYDRA, *COMPOSED, *PLANNED]}) > 80
+
+
+def read(words: str) -> list[str]:
+    return spelling.read("sweep", words.split())
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("digits", "workload=digits"),
+        ("my_digits:MyDigits sweep=quick", "workload=my_digits:MyDigits sweep=quick"),
+        ("+measure.rounds=3", "measure.rounds=3"),
+        ("digits --cfg job", "workload=digits --cfg job"),
+        ("axes.amp=[off,bf16] toggles.gc='a,b'", "axes.amp=[off,bf16] toggles.gc='a,b'"),
+        ("workload=script workload.args=--a=1,2", "workload=script workload.args=--a=1,2"),
+        ("workload=script workload.args=it's", "workload=script workload.args=it's"),
+        ("~toggles.amp hydra.searchpath=['file:///x']", "~toggles.amp hydra.searchpath=['file:///x']"),
+        ("sweep.references={a:{},b:{amp:bf16}}", "sweep.references={a:{},b:{amp:bf16}}"),
+    ],
+)
+def test_what_can_only_be_meant_one_way_is_taken_so(typed: str, meant: str) -> None:
+    assert read(typed) == meant.split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("typed", ["list", "describe digits"])
+def test_a_full_disk_behind_the_output_is_said(typed: str) -> None:
+    command = f"{sys.executable} -m pipelines.cli {typed} > /dev/full"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "the disk is full; free some space, or write elsewhere with runs=PATH or TMPDIR" in line
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("sh") is None, reason="there is no shell")
+def test_a_reader_that_has_gone_ends_a_command_quietly() -> None:
+    command = f"{sys.executable} -m pipelines.cli describe digits | head -1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stderr == ""

@@ -1,0 +1,60 @@
+"""What the check runs is understood, and can be planned for a GPU without having one."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from pipelines.config import composition, validation
+from pipelines.config.types import SweepCommand
+from pipelines.gpu_check.cases import cases
+from pipelines.plan import power
+from pipelines.plan.plan import load_workload, make_plan
+from pipelines.store.records import PLACEBO, Manifest
+from workloads.api import Device
+
+H100 = Device("cuda", 1, "NVIDIA H100 80GB HBM3", 80 * 2**30, (9, 0), 16, True)
+HEADLINES = cases()["headlines"]
+
+
+@cache
+def planned(*overrides: str) -> Manifest:
+    cfg = composition.compose("sweep", [*overrides, "tracking=disabled"])
+    return make_plan(validation.typed(cfg, SweepCommand), H100)
+
+
+def refused(manifest: Manifest) -> list[str]:
+    return [f"{one.toggle}={one.level}: {one.reason}" for one in manifest.refused]
+
+
+@pytest.mark.parametrize("overrides", HEADLINES, ids=" ".join)
+def test_a_gpu_sweep_can_be_planned_for_an_h100_and_decides_something(overrides: list[str]) -> None:
+    manifest = planned(*overrides)
+    power.refuse_undecidable(manifest)
+    assert len(manifest.effects) >= 3
+    assert refused(manifest) == []
+
+
+@pytest.mark.parametrize("overrides", HEADLINES, ids=" ".join)
+def test_the_quick_ones_of_the_check_have_placebos_and_enough_rounds(overrides: list[str]) -> None:
+    manifest = planned(*overrides, *cases()["quick"])
+    power.refuse_undecidable(manifest)
+    assert sum(effect.design == PLACEBO for effect in manifest.effects) == 2
+
+
+@pytest.mark.parametrize("overrides", HEADLINES, ids=" ".join)
+def test_each_has_an_arm_that_cannot_act_without_a_gpu(overrides: list[str]) -> None:
+    manifest = planned(*overrides)
+    cls, _ = load_workload({"name": overrides[0].partition("=")[2]})
+    levels = [level for arm in manifest.arms for level in cls.levels_of(arm.levels).values()]
+    assert any(level.unsupported(Device()) and not level.unsupported(H100) for level in levels)
+
+
+@pytest.mark.parametrize(
+    "case", cases()["kernels"], ids=lambda case: f"{case['workload']['name']}-{case['levels']}"
+)
+def test_levels_of_kernels_exist_and_act_on_an_h100(case: dict) -> None:
+    cls, _ = load_workload(dict(case["workload"]))
+    chosen = {name: value for name, (value,) in case["levels"].items()} | case.get("toggles", {})
+    assert [level.unsupported(H100) for level in cls.levels_of(chosen).values()] == [None] * len(chosen)

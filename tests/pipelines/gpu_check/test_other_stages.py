@@ -1,0 +1,149 @@
+"""Memory, processes, levels and headlines: each passes what is right and fails what is planted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipelines.gpu_check import headlines, levels, memory, processes
+from pipelines.gpu_check.answer import Here, Line, Verdict
+from pipelines.statistics.verdicts import Verdict as Called
+from pipelines.store.records import PLACEBO, Outcome
+from pipelines.trial import environment
+from pipelines.trial.memory_snapshot import ON_OOM
+from workloads.api import Device
+
+
+def good(line: Line) -> bool:
+    assert line.verdict is not Verdict.NEEDS_GPU
+    return line.verdict is Verdict.PASS
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(environment.device_facts(), tmp_path)
+
+
+def trial(folder: Path, outcome: Outcome = Outcome.OK, peak_bytes: int = 0) -> Any:
+    record = SimpleNamespace(outcome=outcome, peak_bytes=peak_bytes, failure=None)
+    return SimpleNamespace(record=record, folder=folder)
+
+
+def test_an_arm_over_its_budget_must_end_as_oom_and_leave_a_picture(tmp_path: Path) -> None:
+    over = trial(tmp_path, Outcome.OOM)
+    assert good(memory.budget_line(over, snapshot=False))
+    assert not good(memory.budget_line(over, snapshot=True))
+    (tmp_path / ON_OOM).touch()
+    assert good(memory.budget_line(over, snapshot=True))
+    assert not good(memory.budget_line(trial(tmp_path), snapshot=False))
+
+
+@pytest.mark.parametrize(("graph", "passes"), [(100, True), (91, True), (89, False), (0, False)])
+def test_what_a_graph_keeps_must_be_counted(tmp_path: Path, graph: int, passes: bool) -> None:
+    line = memory.graph_line(trial(tmp_path, peak_bytes=100), trial(tmp_path, peak_bytes=graph))
+    assert good(line) is passes
+    assert not good(memory.graph_line(trial(tmp_path), trial(tmp_path, Outcome.FAILED, 100)))
+
+
+@pytest.mark.slow
+def test_the_budget_is_asked_of_a_real_trial(here: Here) -> None:
+    lines = list(memory.examine(here))
+    assert [line.verdict for line in lines] == [Verdict.PASS, Verdict.NEEDS_GPU]
+
+
+@pytest.mark.slow
+def test_a_forked_child_computes(here: Here) -> None:
+    assert good(processes.fork_line(here))
+
+
+@pytest.mark.slow
+def test_a_server_whose_children_cannot_compute_fails(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "support"), prepend=":")
+    assert not good(processes.fork_line(here, ["broken_children"]))
+
+
+@pytest.mark.slow
+def test_two_ranks_meet_on_the_host(here: Here) -> None:
+    assert good(processes.ranks_line(here))
+
+
+@pytest.mark.slow
+def test_ranks_that_cannot_reach_each_other_fail(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nowhere0")
+    assert not good(processes.ranks_line(here))
+
+
+def test_one_gpu_is_too_few_for_two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fine = Line(name="", verdict=Verdict.PASS, text="")
+    monkeypatch.setattr(processes, "fork_line", lambda here: fine)
+    monkeypatch.setattr(processes, "resident_line", lambda here, overrides: fine)
+    *_, ranks = processes.examine(Here(Device("cuda", 1), tmp_path))
+    assert (ranks.verdict, ranks.text) == (Verdict.NEEDS_GPU, "two of them")
+
+
+TOY = "toys.only_here:OnlyHere"
+NAMELESS = Device()
+
+
+@pytest.mark.workloads
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({}, "1 of 1 levels act and keep to their class"),
+        ({"idle": True}, "way=at_once: its witness steps is 3 with and without it"),
+        ({"wrong": True}, "way=at_once: declared exact"),
+    ],
+)
+def test_a_level_must_act_and_compute_what_its_base_does(here: Here, config: dict, words: str) -> None:
+    line = levels.witness_line(here, {"name": TOY, **config}, NAMELESS)
+    assert words in line.text
+    assert good(line) is not bool(config)
+
+
+@pytest.mark.workloads
+def test_a_kernel_must_be_counted(here: Here) -> None:
+    line = levels.kernel_line(here, {"name": TOY}, {}, {"way": ["at_once"]}, ["recordings"])
+    assert not good(line)
+    assert line.text == "recordings is 0"
+
+
+def test_levels_that_act_everywhere_are_not_asked(here: Here) -> None:
+    assert good(levels.witness_line(here, {"name": TOY}, here.device))
+
+
+def effect(design: str, verdict: Called | None, ratio: float | None = 0.5) -> Any:
+    asked = SimpleNamespace(design=design, toggle="graph", level="on")
+    return SimpleNamespace(effect=asked, verdict=verdict, ratio=ratio, arm_label="graph=on", outcome="failed")
+
+
+def comparison(*effects: Any, failed: bool = False) -> Any:
+    return SimpleNamespace(effects=effects, failed=failed)
+
+
+FASTER, QUIET = effect("arms", Called.FASTER), effect(PLACEBO, Called.UNDECIDED, 1.0)
+
+
+def test_a_headline_names_what_is_fastest() -> None:
+    line = headlines.headline("spd", comparison(FASTER, effect("arms", Called.FASTER, 0.8), QUIET))
+    assert good(line)
+    assert line.text == "2 of 2 effects are faster, graph=on 2.00x as fast; placebos: none called"
+    assert line.figures["speed_ratio"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("planted", "words"),
+    [
+        (comparison(FASTER, effect(PLACEBO, Called.FASTER, 0.9)), "1 of 1 placebos were called"),
+        (comparison(FASTER, effect(PLACEBO, Called.SLOWER, 1.1), QUIET), "1 of 2 placebos were called"),
+        (comparison(FASTER), "no placebo was measured"),
+        (comparison(FASTER, effect(PLACEBO, None, None)), "no placebo was measured"),
+        (comparison(effect("arms", None, None), QUIET, failed=True), "graph=on: failed"),
+    ],
+)
+def test_a_called_placebo_or_a_failed_arm_fails_the_headline(planted: Any, words: str) -> None:
+    line = headlines.headline("spd", planted)
+    assert not good(line)
+    assert words in line.text

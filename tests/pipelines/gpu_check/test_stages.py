@@ -1,0 +1,64 @@
+"""Stages are processes of their own: one that breaks is a line that says so, and the next one runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.gpu_check import answer, stages
+from pipelines.gpu_check.answer import Line, Verdict
+from pipelines.gpu_check.stages import Stage
+from pipelines.store.files import write_atomically
+from workloads.api import Device
+from workloads.errors import ConfigError, RecordError
+
+SUPPORT = Path(__file__).parents[2] / "support"
+
+
+def of(name: str, limit_s: float = 60) -> Stage:
+    return Stage(f"planted_stages:{name}", limit_s)
+
+
+@pytest.mark.slow
+def test_a_stage_that_breaks_takes_no_other_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT), prepend=":")
+    heard: list[Line] = []
+    planned = {"0 raises": of("raises"), "1 dies": of("dies"), "2 hangs": of("hangs", 15), "3": of("fine")}
+    found = stages.check(tmp_path, Device(), heard.append, planned)
+    assert [(line.stage, line.name, line.verdict.value) for line in heard] == [
+        *(("0 raises", "first", "PASS"), ("0 raises", "the stage itself", "FAIL")),
+        *(("1 dies", "first", "PASS"), ("1 dies", "the stage itself", "FAIL")),
+        *(("2 hangs", "first", "PASS"), ("2 hangs", "the stage itself", "FAIL")),
+        ("3", "first", "PASS"),
+    ]
+    why = [line.text for line in heard if line.verdict is Verdict.FAIL]
+    assert "it ended with status 1: RuntimeError: device-side assert" in why[0]
+    assert "it ended with status -9" in why[1]
+    assert "it ended not within 15 s" in why[2]
+    assert not found.passed
+    assert answer.read(tmp_path / answer.FILE) == found
+
+
+def test_a_file_of_another_version_is_refused_by_its_field(tmp_path: Path) -> None:
+    file = tmp_path / answer.FILE
+    with pytest.raises(RecordError, match="wrote no answer"):
+        answer.read(file)
+    write_atomically(file, b'{"version": 1}')
+    with pytest.raises(RecordError, match=r"gpu-check\.json: device: Field required; check again"):
+        answer.read(file)
+
+
+def test_stages_are_chosen_by_number() -> None:
+    assert list(stages.chosen([3, 0])) == ["0 facts", "3 memory"]
+    assert stages.chosen([]) is stages.STAGES
+    with pytest.raises(ConfigError, match="stages=7 is no stage of the check; choose from: 0 facts, 1 clock"):
+        stages.chosen([7])
+
+
+def test_every_stage_names_a_function_that_is_there() -> None:
+    import importlib
+
+    for stage in stages.STAGES.values():
+        module, _, function = stage.examine.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))

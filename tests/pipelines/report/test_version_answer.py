@@ -1,0 +1,66 @@
+"""The answer about two versions: one line, one JSON object, one exit status."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipelines.analysis.judge import EffectResult
+from pipelines.exits import DONE, SOME_FAILED, UNDECIDED
+from pipelines.parity.comparison import ParityResult, ParityVerdict
+from pipelines.report.version_answer import Answer, Side, judged
+from pipelines.statistics.verdicts import Verdict
+from pipelines.store.records import Effect
+from workloads.api import Parity
+
+EFFECT = Effect(id="e", design="one_at_a_time", toggle="commit", level="HEAD", pairs=(("a", "b"),))
+RESULT = EffectResult(
+    effect=EFFECT,
+    arm_label="commit=HEAD",
+    base_label="baseline",
+    verdict=Verdict.SLOWER,
+    ratio=1.1,
+    low=1.08,
+    high=1.12,
+    rounds=12,
+    parity=ParityResult(ParityVerdict.IDENTICAL, Parity.EXACT),
+)
+BASE, HEAD = Side("main", "0123456789abcdef"), Side("worktree", None)
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "status"),
+    [
+        ({}, "slower", SOME_FAILED),
+        ({"verdict": Verdict.FASTER}, "faster", DONE),
+        ({"verdict": Verdict.NO_DIFFERENCE}, "no difference", DONE),
+        ({"verdict": Verdict.DIFFERENT}, "different results", SOME_FAILED),
+        ({"verdict": Verdict.FEWER_UNITS}, "fewer units", SOME_FAILED),
+        ({"verdict": Verdict.UNDECIDED}, "undecided", UNDECIDED),
+        ({"verdict": Verdict.HELD_BACK}, "undecided", UNDECIDED),
+        ({"verdict": None}, "undecided", UNDECIDED),
+        ({"verdict": None, "outcome": "failed"}, "failed", SOME_FAILED),
+        ({"verdict": None, "outcome": "base failed"}, "undecided", UNDECIDED),
+        ({"verdict": None, "outcome": "other data"}, "different results", SOME_FAILED),
+    ],
+)
+def test_each_verdict_has_its_word_and_status(change: dict, verdict: str, status: int) -> None:
+    found = judged(replace(RESULT, **change))
+    assert (found["verdict"], found["status"]) == (verdict, status)
+
+
+def test_the_line_says_what_was_compared_how_and_what_came_out() -> None:
+    answer = Answer(BASE, HEAD, margin=0.025, seconds=143.2, **judged(RESULT))
+    assert answer.line == (
+        "slower: worktree against main (0123456789), time +10.0 % [+8.0 .. +12.0]"
+        " (wall time, 12 rounds, 143 s); results identical"
+    )
+
+
+def test_the_object_has_a_schema_and_the_commits() -> None:
+    values = Answer(BASE, HEAD, margin=0.025, **judged(RESULT)).as_json()
+    assert values["schema"] == "perfsweep.judge/1" and values["exit"] == SOME_FAILED
+    assert values["base"] == {"name": "main", "commit": "0123456789abcdef"}
+    assert values["head"] == {"name": "worktree", "commit": None}
+    assert (values["ratio"], values["low"], values["high"], values["level"]) == (1.1, 1.08, 1.12, 0.95)

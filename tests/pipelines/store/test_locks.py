@@ -1,0 +1,122 @@
+"""One command measures a sweep and the first writer of a result wins, on file systems of any kind."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from pipelines.store.files import write_once
+from pipelines.store.locks import holding, locked
+from pipelines.store.records import SweepFolder
+from slurm import element
+from workloads.errors import ConfigError
+
+
+def refuse(number: int):
+    def call(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return call
+
+
+@pytest.fixture(params=[errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK], ids=errno.errorcode.get)
+def no_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lustre without locks: each of its versions says so in its own way."""
+    monkeypatch.setattr(fcntl, "flock", refuse(request.param))
+
+
+@pytest.fixture(params=[errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS], ids=errno.errorcode.get)
+def no_links(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "link", refuse(request.param))
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_a_second_command_is_refused_and_told_whom_to_wait_for(tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path / "toy")
+    with locked(folder):
+        with pytest.raises(ConfigError) as refused, locked(folder):
+            pass
+        text = str(refused.value)
+        assert "is being measured by another command; wait for it, or give this one a name=" in text
+        assert f"process {os.getpid()} on " in text
+        assert f"where it has died, delete {folder.path / '.lock.owner'}" in text
+    with locked(folder):
+        pass
+    assert not (folder.path / ".lock.owner").exists()
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_a_command_that_died_here_is_no_owner_and_one_elsewhere_may_be(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    owner = {"host": os.uname().nodename, "pid": dead.pid, "started": "1"}
+    (tmp_path / ".lock.owner").write_text(json.dumps(owner))
+    with holding(tmp_path / ".lock") as other:
+        assert other == ""
+    (tmp_path / ".lock.owner").write_text(json.dumps({**owner, "host": "elsewhere"}))
+    with holding(tmp_path / ".lock") as other:
+        assert f"process {dead.pid} on elsewhere" in other
+    assert (tmp_path / ".lock.owner").exists(), "it is not ours to delete"
+
+
+def test_a_lock_that_fails_for_another_reason_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", refuse(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"), holding(tmp_path / ".lock"):
+        pass
+
+
+@pytest.mark.usefixtures("no_links")
+def test_without_hard_links_the_first_writer_wins(tmp_path: Path) -> None:
+    assert write_once(tmp_path / "record.json", b"first")
+    assert not write_once(tmp_path / "record.json", b"second")
+    assert (tmp_path / "record.json").read_bytes() == b"first"
+    assert not list(tmp_path.glob("*.tmp")) and not list(tmp_path.glob(".*.tmp"))
+
+
+@pytest.mark.usefixtures("no_links")
+def test_without_hard_links_one_of_many_writers_wins_and_is_read_whole(tmp_path: Path) -> None:
+    texts = [str(number).encode() * 5000 for number in range(8)]
+    won: list[bytes] = []
+
+    def write(text: bytes) -> None:
+        if write_once(tmp_path / "record.json", text):
+            won.append(text)
+
+    writers = [threading.Thread(target=write, args=(text,)) for text in texts]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert won == [(tmp_path / "record.json").read_bytes()]
+
+
+def test_a_record_written_with_links_is_not_replaced_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert write_once(tmp_path / "record.json", b"first")
+    monkeypatch.setattr(os, "link", refuse(errno.EPERM))
+    assert not write_once(tmp_path / "record.json", b"second")
+    assert (tmp_path / "record.json").read_bytes() == b"first"
+
+
+@pytest.mark.usefixtures("no_links")
+def test_an_element_says_how_it_ended_without_hard_links_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = tmp_path / "abc.json"
+    jobs.write_text(json.dumps({"jobs": [{}], "code": "", "heartbeat_s": 1}))
+    (tmp_path / "abc").mkdir()
+    one = element.Element(jobs, 0)
+    one._write("end", {"status": 0, "signals": []})
+    one._write("end", {"status": 9, "signals": []})
+    assert json.loads((tmp_path / "abc" / "0.end-0.json").read_text())["status"] == 0

@@ -1,0 +1,120 @@
+"""The code of a version is what git has of it, and reading it leaves the user's repository as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from git_repository import begin, commit, git, state
+
+from pipelines.store.records import Version
+from pipelines.versions import tree
+from pipelines.versions.notices import notices
+from pipelines.versions.repository import Repository
+from workloads.errors import ConfigError
+from workloads.snapshot import Snapshot
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = begin(tmp_path_factory.mktemp("git") / "repo")
+    commit(
+        root,
+        {
+            "train.py": "A = 1\n",
+            "old.py": "",
+            "conf.yaml": "a: 1\n",
+            "README.md": "x",
+            ".gitignore": "made.py",
+        },
+        "first",
+    )
+    commit(root, {"train.py": "A = 2\n", "old.py": None, "pkg/new.py": "N = 1\n"}, "second")
+    commit(root, {"README.md": "y"}, "prose")
+    commit(root, {"conf.yaml": "a: 2\n"}, "data")
+    (root / "train.py").write_text("A = 3\n")
+    (root / "fresh.py").write_text("")
+    (root / "made.py").write_text("")
+    return root
+
+
+def names(found: tree.Tree) -> dict[str, str]:
+    root = found.repository.root
+    return {str(file.relative_to(root)): text.decode() for file, text in found.files.items()}
+
+
+def test_a_commit_has_its_own_code_and_the_checkout_what_is_not_committed(root: Path) -> None:
+    repository = Repository.of(root / "train.py")
+    assert names(tree.read(repository, "first")) == {"train.py": "A = 1\n", "old.py": ""}
+    assert names(tree.read(repository, "HEAD")) == {"train.py": "A = 2\n", "pkg/new.py": "N = 1\n"}
+    here = names(tree.read(repository, "worktree"))
+    assert here == {"train.py": "A = 3\n", "pkg/new.py": "N = 1\n", "fresh.py": ""}
+
+
+def test_the_same_code_is_the_same_version_whatever_else_a_commit_changed(root: Path) -> None:
+    digests = [
+        tree.read(Repository.of(root / "train.py"), name).digest for name in ("second", "prose", "first")
+    ]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_code_that_trades_places_is_another_version(tmp_path: Path) -> None:
+    root = begin(tmp_path / "repo")
+    commit(root, {"a/model.py": "X = 1", "b/model.py": "X = 2"}, "one")
+    commit(root, {"a/model.py": "X = 2", "b/model.py": "X = 1"}, "other")
+    one, other = (tree.read(Repository(root), name).digest for name in ("one", "other"))
+    assert one != other
+
+
+def test_an_export_holds_the_version_and_names_what_the_checkout_has_beside_it(
+    root: Path, tmp_path: Path
+) -> None:
+    before = state(root)
+    tree.export(tree.read(Repository.of(root / "train.py"), "first"), tmp_path / "copies")
+    copies = Snapshot(tmp_path / "copies")
+    assert {file: copy.read_text() for file, copy in copies.copies.items()} == {
+        root / "train.py": "A = 1\n",
+        root / "old.py": "",
+    }
+    assert copies.hidden == {root / "fresh.py", root / "pkg/new.py"}, "and an ignored file is not hidden"
+    assert state(root) == before
+
+
+def test_a_link_has_the_code_that_it_leads_to(tmp_path: Path) -> None:
+    root = begin(tmp_path / "repo")
+    (root / "link.py").symlink_to("real.py")
+    commit(root, {"real.py": "R = 1"}, "one")
+    assert names(tree.read(Repository(root), "one")) == {"link.py": "R = 1", "real.py": "R = 1"}
+
+
+def test_data_that_differs_between_versions_is_said_to_be_the_checkouts(root: Path) -> None:
+    def version(level: str) -> Version:
+        own = {"repository": str(root), "digest": level, "code": "", "config": {}}
+        return Version(toggle="commit", level=level, commit=git(root, "rev-parse", level), **own)
+
+    (line,) = notices([version("second"), version("data")])
+    assert line.startswith("conf.yaml:") and "checkout" in line
+    assert not list(notices([version("second"), version("prose")]))
+
+
+def test_a_mistake_is_one_sentence(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nonsense is no commit of .*repo$"):
+        tree.read(Repository.of(root / "train.py"), "nonsense")
+    with pytest.raises(ConfigError, match="is no commit"):
+        tree.read(Repository.of(root / "train.py"), "--all")
+    with pytest.raises(ConfigError, match="in no git repository"):
+        Repository.of(tmp_path / "train.py")
+
+
+def test_a_shallow_clone_says_how_to_get_the_rest(root: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "-q", "--depth=1", f"file://{root}", "clone")
+    with pytest.raises(ConfigError, match=r"first is no commit .* shallow clone.*git fetch --unshallow"):
+        Repository(tmp_path / "clone").commit("first")
+
+
+def test_a_branch_began_where_it_left_the_main_one(root: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "-q", str(root), "clone")
+    clone = Repository(tmp_path / "clone")
+    assert clone.default_branch == "origin/main" and not clone.is_dirty and Repository(root).is_dirty
+    git(clone.root, "checkout", "-q", "-b", "topic", "second")
+    assert clone.merge_base("origin/main", "HEAD") == clone.commit("second")

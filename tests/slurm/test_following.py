@@ -1,0 +1,115 @@
+"""Who follows a sweep reads how many packs wait, what for, and when Slurm expects to start the first."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import pty
+import re
+import subprocess
+import time
+
+import pytest
+from bench import WAIT, Bench, command, over
+from rich.console import Console
+from waiting import until
+
+from pipelines import api
+from pipelines.commands.sweep import Display
+from slurm.client import parse_queue
+from slurm.expectation import expected_start
+from slurm.jobs import JobState
+
+COUNTS = "12 pending (Priority; first expected about 14:05), 3 running"
+NOON = time.strptime("2026-11-23T12:00:00", "%Y-%m-%dT%H:%M:%S")
+
+
+@pytest.mark.parametrize(
+    ("starts", "words"),
+    [
+        ([], ""),
+        (["", ""], ""),
+        (["2026-11-23T14:05:00", "", "2026-11-23T13:00:00"], "first expected about 13:00"),
+        (["2026-11-23T14:03:10"], "first expected about 14:05"),
+        (["2026-11-24T09:00:00"], "first expected about 2026-11-24 09:00"),
+        (["2026-11-23T11:59:00"], ""),
+    ],
+)
+def test_the_first_start_that_slurm_expects_is_said_to_five_minutes(starts: list[str], words: str) -> None:
+    assert expected_start(starts, NOON) == words
+
+
+@pytest.mark.parametrize(
+    ("end", "start"), [("|2026-11-23T14:05:00", "2026-11-23T14:05:00"), ("|N/A", ""), ("", "")]
+)
+def test_the_start_is_read_from_the_one_call_and_no_harm_done_where_it_is_missing(
+    end: str, start: str
+) -> None:
+    (seen,) = parse_queue(f"7|0|7|PENDING|Priority|| perfsweep:abc|demo.abc{end}\n")
+    assert (seen.name, seen.start, seen.reason) == ("demo.abc", start, "Priority")
+
+
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "log"])
+def test_a_terminal_and_a_log_get_the_counts_as_a_line(terminal: bool) -> None:
+    shown = io.StringIO()
+    Display(Console(file=shown, force_terminal=terminal, width=100)).counts(COUNTS)
+    assert re.sub(r"\x1b\[[\d;]*m", "", shown.getvalue()) == f"{COUNTS}\n"
+
+
+def test_a_notebook_gets_the_counts_as_one_plain_line_that_changes() -> None:
+    calls: list[tuple[dict[str, str], bool]] = []
+    watch = api.NotebookWatch(lambda content, raw, display_id, update: calls.append((content, update)))
+    for text in (COUNTS, "15 running"):
+        watch.counts(text)
+    assert calls == [({"text/plain": COUNTS}, False), ({"text/plain": "15 running"}, True)]
+
+
+@pytest.mark.slow
+def test_a_job_behind_another_is_said_to_wait_with_the_start_that_slurm_plans(bench: Bench) -> None:
+    ex = bench.executor(exclusive=True, sbatch=["--nodelist=n1"], time_min=30)
+    ex.submit([bench.job(name, WAIT) for name in ("one", "two")])
+    plan = r"first expected about ([\d-]+ )?\d\d:\d\d"
+    said = re.compile(rf"1 pending \((Resources|Priority); {plan}\), 1 running")
+    until(lambda: ex.poll() and said.fullmatch(ex.counts()), f"Slurm's plan: {ex.counts()}")
+    before = ex._client.calls
+    ex._next_poll = 0.0
+    ex.poll()
+    assert ex._client.calls - before == 1, "one question however much is said"
+    (bench.folder / "go").touch()
+    assert over(ex) == {"one": JobState.ENDED, "two": JobState.ENDED}
+
+
+TWO_PACKS = ("axes.work=[single]", "axes.idle=[on]", "axes.half=[on]", "cluster.arms_per_pack=2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "log"])
+def test_a_sweep_says_what_its_packs_wait_for(bench: Bench, terminal: bool) -> None:
+    words = bench.sweep(*TWO_PACKS, "measure.rounds=6", "cluster.sbatch=['--licenses=host']")
+    output = on_terminal(bench, words) if terminal else piped(bench, words)
+    assert re.search(r"\d pending \(Licenses[^)]*\), 1 running", output), output
+
+
+def piped(bench: Bench, words: tuple[str, ...]) -> str:
+    done = bench.perfsweep(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def on_terminal(bench: Bench, words: tuple[str, ...]) -> str:
+    """Output of a command that believes itself on a terminal of 200 columns."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command(*words), env=bench.env({}), cwd=bench.folder, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while part := os.read(ours, 4096):
+            shown += part
+    except OSError as error:  # how a terminal says that nobody writes to it any more
+        assert error.errno == errno.EIO
+    os.close(ours)
+    assert process.wait() == 0, shown.decode()
+    return re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown.decode())

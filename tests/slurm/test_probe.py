@@ -1,0 +1,170 @@
+"""`perfsweep doctor`: what a node is like, one line each, and what is tried without asking one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bench import Bench
+
+from slurm import rehearsal
+from slurm.probe import Finding, Probed, judged
+from slurm.site import SiteProfile
+
+ENV = {"PATH": "/usr/bin:/bin"}
+FACTS = {
+    "host": "n1",
+    "time": 101.0,
+    "python": "3.12.1",
+    "executable": "/opt/python",
+    "missing": [],
+    "visible": ["0"],
+    "torch": "2.13.0 1",
+    "scratch": {"path": "/scratch/7", "free_gib": 12.3},
+    "network": "",
+}
+FINE = Probed(FACTS, submitted=100.0, seen=102.0)
+SITE = SiteProfile(gpus=1, scratch="/scratch", network=True)
+
+
+def failures(site: SiteProfile, **changes: object) -> list[Finding]:
+    found = judged(site, Path("runs"), replace(FINE, facts=FACTS | changes))
+    return [finding for finding in found if not finding.fine]
+
+
+def test_a_node_that_is_as_the_profile_says_passes_in_seven_lines() -> None:
+    assert [str(finding) for finding in judged(SITE, Path("runs"), FINE)] == [
+        "PASS  folder: a node wrote into runs",
+        "PASS  set-up lines: none",
+        "PASS  interpreter: Python 3.12.1 (/opt/python) on n1, torch 2.13.0",
+        "PASS  GPU: 1, as asked for",
+        "PASS  scratch: /scratch/7, 12 GiB free",
+        "PASS  outbound network: the W&B server answers",
+        "PASS  clock: within 5 s of this machine's",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "subject", "words"),
+    [
+        ({"python": "3.9.2"}, "interpreter", "perfsweep needs 3.11: name another in cluster.python"),
+        ({"missing": ["polars"]}, "interpreter", "cannot import polars; install perfsweep there too"),
+        ({"visible": []}, "GPU", "asks for 1, and the job sees 0; choose another cluster.gpu_flag"),
+        ({"torch": "2.13.0+cpu 0"}, "GPU", "Slurm gave 1, and torch sees 0; install torch for CUDA"),
+        ({"scratch": {}}, "scratch", "/scratch cannot be written (it was not made); name another folder"),
+        ({"network": "timed out"}, "outbound network", "not reached (timed out); set the site's proxy"),
+        ({"time": 40.0}, "clock", "60 s behind this machine's; ask the site"),
+        ({"time": 140.0}, "clock", "38 s ahead of this machine's; ask the site"),
+    ],
+)
+def test_each_thing_that_is_otherwise_fails_with_its_remedy(
+    changes: dict[str, object], subject: str, words: str
+) -> None:
+    (failed,) = failures(SITE, **changes)
+    assert failed.subject == subject and words in str(failed)
+
+
+@pytest.mark.parametrize(
+    ("network", "why", "words"),
+    [
+        (None, "refused", "none (refused): tracking=offline needs none"),
+        (False, "refused", "none (refused): as the profile says"),
+        (False, "", "the W&B server answers, though the profile says that there is none"),
+    ],
+)
+def test_a_network_that_nobody_counts_on_is_no_failure(network: bool | None, why: str, words: str) -> None:
+    found = judged(
+        replace(SITE, network=network), Path("runs"), replace(FINE, facts=FACTS | {"network": why})
+    )
+    assert [(f.fine, f.text) for f in found if f.subject == "outbound network"] == [(True, words)]
+
+
+@pytest.mark.parametrize(
+    ("setup", "python", "words"),
+    [
+        (["export A=1", "source /nowhere/profile.sh"], None, ["cluster.setup line 2 ended with status 1"]),
+        (["export A=1"], "/nowhere/python", ["cluster.python=/nowhere/python does not start"]),
+        ([], "apptainer exec x.sif python", ["apptainer is not on this machine; probe=true asks a node"]),
+        (["export A=1"], "python3", []),
+        (["cp -r /data $SLURM_TMPDIR"], "/nowhere/python", []),
+        (["export A=$(touch tried)"], None, []),
+        ([], None, []),
+    ],
+)
+def test_without_a_probe_lines_that_only_change_the_shell_are_tried_here(
+    setup: list[str], python: str | None, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = rehearsal.rehearse(SiteProfile(setup=setup, python=python), ENV)
+    assert len(found) == len(words), found
+    assert all(word in text for word, text in zip(words, found, strict=True)), found
+    assert not list(tmp_path.iterdir())
+
+
+def doctor(bench: Bench, *words: str):
+    conf = f"cluster.slurm_conf={bench.cluster.settings.conf}"
+    quick = ("cluster.poll_min_s=0.2", "cluster.poll_max_s=0.5", "cluster.fs_delay_s=1", "cluster.sbatch=[]")
+    return bench.perfsweep("doctor", "cluster=dev", conf, *quick, *words)
+
+
+@pytest.mark.slow
+def test_a_probe_of_the_development_cluster_passes_and_leaves_nothing(bench: Bench) -> None:
+    done = doctor(
+        bench, "probe=true", f"cluster.scratch={bench.folder / 'node'}", "cluster.setup=['export A=1']"
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("PASS", "FAIL", "----"))]
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.split(":")[0] for line in lines] == [
+        f"PASS  {name}"
+        for name in ("folder", "set-up lines", "interpreter", "GPU", "scratch", "outbound network", "clock")
+    ]
+    assert "1 of them ended well" in lines[1]
+    assert not list((bench.folder / "runs").iterdir())
+
+
+@pytest.mark.slow
+def test_a_set_up_line_that_fails_on_the_node_is_named(bench: Bench) -> None:
+    done = doctor(bench, "probe=true", "cluster.setup=['export A=1', 'test -e /nowhere/module']")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert (
+        "FAIL  set-up lines: cluster.setup line 2 ended with status 1: test -e /nowhere/module; mend it"
+        in done.stdout
+    )
+    assert "----  interpreter: not reached" in done.stdout
+
+
+@pytest.mark.slow
+def test_an_interpreter_that_is_missing_on_the_node_is_named(bench: Bench) -> None:
+    done = doctor(bench, "probe=true", "cluster.python=/nowhere/python")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "PASS  set-up lines" in done.stdout
+    failed = next(line for line in done.stdout.splitlines() if line.startswith("FAIL"))
+    assert failed.startswith("FAIL  interpreter:") and "/nowhere/python" in failed
+    assert failed.endswith("say in cluster.python what starts Python there")
+
+
+@pytest.mark.slow
+def test_a_gpu_that_torch_does_not_see_and_scratch_that_cannot_be_made_fail(bench: Bench) -> None:
+    pretended = doctor(bench, "probe=true", "cluster.gpus=1")
+    assert pretended.returncode == 1
+    assert "FAIL  GPU: Slurm gave 1, and torch sees" in pretended.stdout, pretended.stdout
+    scratch = doctor(bench, "probe=true", "cluster.scratch=/proc/nowhere")
+    assert scratch.returncode == 1
+    assert "FAIL  scratch: cluster.setup for cluster.scratch ended with status 1" in scratch.stdout, (
+        scratch.stdout
+    )
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_written_and_a_probe_that_can_never_start_say_so(bench: Bench) -> None:
+    (bench.folder / "file").touch()
+    folder = doctor(bench, "probe=true", "runs=file")
+    assert folder.returncode == 1 and "FAIL  probe: runs=file cannot be written" in folder.stdout, (
+        folder.stdout
+    )
+    held = doctor(bench, "probe=true", "cluster.sbatch=[--hold]")
+    assert (
+        held.returncode == 1 and "FAIL  probe: the probe can never start: pending: JobHeldUser" in held.stdout
+    )
+    assert not bench.cluster.client("squeue", "-h").strip(), "it was taken out of the queue"

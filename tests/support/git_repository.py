@@ -1,0 +1,63 @@
+"""A git repository of a test's own, with commits whose author and time are fixed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+_WHO = {
+    f"GIT_{role}_{field}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for field, value in (("NAME", "t"), ("EMAIL", "t@t"), ("DATE", "2024-01-01T00:00:00Z"))
+}
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run git as nobody in particular; what it printed."""
+    env = {
+        **os.environ,
+        **_WHO,
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_SYSTEM": os.devnull,
+        "GIT_OPTIONAL_LOCKS": "0",
+    }
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments], env=env, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def begin(folder: Path) -> Path:
+    """Make an empty repository with a branch called main."""
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q", "-b", "main")
+    return folder.resolve()
+
+
+def commit(root: Path, files: Mapping[str, str | None], tag: str) -> str:
+    """Commit files, None for one that goes; the commit can be named by `tag`."""
+    for name, text in files.items():
+        if text is None:
+            (root / name).unlink()
+        else:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", tag)
+    git(root, "tag", tag)
+    return git(root, "rev-parse", "HEAD")
+
+
+def state(root: Path) -> tuple[str, ...]:
+    """Everything that must stay as it is: files, index, stashes, worktrees, references, configuration."""
+    index = (root / ".git/index").read_bytes().hex()
+    said = [
+        ("status", "--porcelain"),
+        ("stash", "list"),
+        ("worktree", "list"),
+        ("show-ref",),
+        ("config", "-l", "--local"),
+    ]
+    return (index, *(git(root, *words) for words in said))

@@ -1,0 +1,108 @@
+"""What a CUDA graph captures of a training never waits for the device, whatever levels stand beside it."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from host_syncs import HostSyncs
+from torch import Tensor
+
+from pipelines.plan.arms import Space
+from workloads.api import Clock, Device, LevelValue, NullClock
+from workloads.errors import ConfigError
+from workloads.spd.config import SpdConfig
+from workloads.spd.training import cuda_graph
+from workloads.spd.training.cuda_graph import EAGER_ITERATIONS
+from workloads.spd.training.loop import Training
+from workloads.spd.workload import Spd
+
+pytestmark = pytest.mark.workloads
+
+H100 = Device("cuda", 1, "NVIDIA H100", 80 * 2**30, (9, 0), 2, True)
+HERE = Device(cores=2, compiler=True)
+QUIET = {"log_every": 1000, "eval_every": 1000, "save_every": 1000}
+GRAPH: dict[str, LevelValue] = {"cuda_graph": "on", "mask_checks": "off"}
+SMALL = {"batch_size": 2, "components": 4, **QUIET}
+TOY = {"preset": "tms_5-2_test", "batch_size": 8, **QUIET}
+PRESETS = {"lm": SMALL, "toy": TOY}
+
+
+def admitted() -> list[tuple[str, str, LevelValue]]:
+    """Preset, toggle and level of every single level that may stand beside a graph, on a GPU and here.
+
+    What acts on CUDA alone is how rows travel, which no graph captures.
+    """
+    found = []
+    for preset, config in PRESETS.items():
+        space = Space(Spd.toggles, SpdConfig(**config), H100)  # type: ignore[arg-type]
+        for toggle in Spd.toggles:
+            for level in toggle.levels[toggle.name != "pin_memory" :]:  # the baselines once
+                levels = {**GRAPH, toggle.name: level.value}
+                if level.unsupported(H100) or level.unsupported(HERE) or levels["cuda_graph"] != "on":
+                    continue
+                try:
+                    space.closure(levels)
+                except ConfigError:
+                    continue
+                found.append((preset, toggle.name, level.value))
+    return found
+
+
+class Watched:
+    """Stands where the graph does: first iterations as they are, watching the one that it would capture."""
+
+    found: list[str]
+
+    def __init__(self, training: Training, counts: Counter[str]) -> None:
+        self._training, self._done = training, 0
+
+    def __call__(self, batch: Tensor, clock: Clock) -> Any:
+        self._done += 1
+        if self._done <= EAGER_ITERATIONS:
+            return self._training.advance(batch, NullClock())
+        with HostSyncs() as watch:
+            result = self._training.advance(batch, NullClock())
+        Watched.found += watch.found
+        return result
+
+
+@pytest.fixture(autouse=True)
+def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captured code on a CPU: an optimiser that counts on the device, and nothing compiled."""
+    monkeypatch.setattr(cuda_graph, "Replay", Watched)
+    monkeypatch.setattr(
+        sys.modules["torch.optim.adam"], "_get_capturable_supported_devices", lambda *_, **__: ["cpu"]
+    )
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    Watched.found = []
+
+
+@pytest.mark.parametrize(("preset", "toggle", "level"), admitted())
+def test_a_captured_iteration_waits_for_nothing(
+    start: Any, run: Any, preset: str, toggle: str, level: LevelValue
+) -> None:
+    run(start(config=PRESETS[preset], **{**GRAPH, toggle: level}), EAGER_ITERATIONS + 1)
+    assert Watched.found == []
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        lambda training: training.parts.updates.groups["components"][0].sum().item(),
+        lambda training: training.parts.updates.groups["components"][0].nonzero(),
+    ],
+)
+def test_a_planted_wait_is_found(start: Any, run: Any, monkeypatch: pytest.MonkeyPatch, mutant: Any) -> None:
+    advance = Training.advance
+
+    def slower(self: Training, batch: Tensor, clock: Clock) -> Any:
+        mutant(self)
+        return advance(self, batch, clock)
+
+    monkeypatch.setattr(Training, "advance", slower)
+    run(start(config=TOY, **GRAPH), EAGER_ITERATIONS + 1)
+    assert Watched.found

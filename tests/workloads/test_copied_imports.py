@@ -1,0 +1,117 @@
+"""A module of one's own, and what it imports from folders that nothing is installed in, run as copied."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines.store import code_snapshot
+from workloads import copied_imports, native, registry
+from workloads.snapshot import VARIABLE, Snapshot
+
+MODULE = """
+from dataclasses import dataclass
+from workloads.api import Check, Evidence, Level, Toggle, Workload
+from . import near
+import copied_far
+
+@dataclass
+class Config:
+    size: int = copied_far.SIZE
+
+class Own(Workload):
+    Config = Config
+    toggles = (Toggle("speed", (Level("slow"), Level("fast")), "go faster"),)
+    checks = (Check("x"),)
+    def setup(self, config, levels, context): ...
+    def step(self, clock): ...
+    def progress(self): return float(near.STEPS)
+    def evidence(self): return Evidence()
+"""
+NAMES = ("copied_own", "copied_own.mine", "copied_own.near", "copied_far")
+
+
+def forget() -> None:
+    for name in NAMES:
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """The files of a workload whose copies this process is to run."""
+    texts = {
+        "here/copied_own/__init__.py": "",
+        "here/copied_own/mine.py": MODULE,
+        "here/copied_own/near.py": "STEPS = 7",
+        "here/copied_own/kernel.cpp": "// as planned",
+        "there/copied_far.py": "SIZE = 5",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "here"), str(tmp_path / "there"), *sys.path])
+    forget()
+    yield [tmp_path / name for name in texts]
+    forget()
+
+
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    users = registry.from_outside(registry.find("copied_own.mine:Own"))
+    code_snapshot.take_sources(tmp_path / "code", "digest", users)
+    for name, value in code_snapshot.sources_env(tmp_path / "code", "digest").items():
+        monkeypatch.setenv(name, value)
+    forget()
+    return users
+
+
+def test_all_files_of_the_user_are_copied_and_none_of_ours(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sorted(copied(tmp_path, monkeypatch)) == sorted(files)
+    assert not registry.from_outside(registry.find("digits"))
+
+
+def test_what_was_edited_or_deleted_meanwhile_is_imported_as_it_was(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = registry.digest(registry.sources(registry.find("copied_own.mine:Own")))
+    copied(tmp_path, monkeypatch)
+    for file in files:
+        file.write_text("raise SystemExit('edited')") if "near" in file.name else file.unlink()
+    cls = registry.find("copied_own.mine:Own")
+    assert cls.Config().size == 5 and cls().progress() == 7.0
+    assert sys.modules[cls.__module__].__file__ == str(files[1]), "it finds beside itself what lies there"
+    assert registry.digest(registry.sources(cls)) == before, "and is the code that was planned"
+
+
+def test_code_planned_anew_is_another_after_an_edit_in_another_folder(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = registry.digest(registry.sources(registry.find("copied_own.mine:Own")))
+    files[-1].write_text("SIZE = 6")
+    assert registry.digest(registry.sources(registry.find("copied_own.mine:Own"))) != before
+
+
+@pytest.mark.skipif(native.compiler_here() is None, reason="needs a C++ compiler")
+def test_a_kernel_is_built_from_its_copy(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied(tmp_path, monkeypatch)
+    built: list[list[str]] = []
+    monkeypatch.setattr(native, "_build", lambda command, path, toggle: built.append(command))
+    monkeypatch.setattr(native.ctypes, "CDLL", lambda path: path)
+    native.library(files[3], "kernel", ("-DTEST",))
+    assert built[0][-1] == str(Snapshot(tmp_path / "code" / "sources-digest").copy_of(files[3]))
+
+
+def test_imports_are_left_alone_where_there_are_no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    before = [*sys.meta_path]
+    copied_imports.install_current()
+    assert sys.meta_path == before

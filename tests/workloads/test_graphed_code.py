@@ -1,0 +1,118 @@
+"""Code that Inductor would capture as CUDA graphs never waits for the device, whatever levels stand beside.
+
+SPD captures by itself: see its own test. Compiled functions run as they are here, watched for what would
+wait: there the graph would break, and part of the iteration silently run without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from host_syncs import HostSyncs
+
+from pipelines.plan.arms import Space
+from pipelines.plan.plan import load_workload
+from workloads import toggles as shared
+from workloads.api import Context, Device, LevelValue, NullClock
+from workloads.errors import ConfigError
+
+pytestmark = pytest.mark.workloads
+
+H100 = Device("cuda", 1, "NVIDIA H100", 80 * 2**30, (9, 0), 2, True)
+HERE = Device(cores=2, compiler=True)
+LATENTWIRE = {"preset": "test", "tokenizer": "bytes", "max_prompt": 200, "data_n": 16, "held_out": 4}
+WORKLOADS: dict[str, tuple[dict[str, Any], dict[str, LevelValue]]] = {
+    "digits": ({}, {}),
+    "prover": ({"queries": 1, "corruptions": 2}, {"warmup": "tiny"}),
+    "latentwire": ({**LATENTWIRE, "eval_rows": 2, "max_new": 4}, {"effective_batch": 4, "micro_batch": 4}),
+}
+
+COMPILED = {
+    "prover": ("fact_index", "pack_width", "rule_pairs", "index_dtype", "policy_rows", "fold", "compaction"),
+    "latentwire": ("lm_layers", "lm_dtype", "amp", "grad_checkpointing"),
+}
+"""Toggles that change what is compiled, where that is a part of the iteration; elsewhere all do."""
+
+
+def admitted() -> Iterator[tuple[str, str, LevelValue]]:
+    """Workload, toggle and level of every level that may stand beside a graph, on a GPU and here."""
+    for name, (config, small) in WORKLOADS.items():
+        cls, made = load_workload({"name": name, **config})
+        space = Space(cls.toggles, made, H100)
+        for toggle in (one for one in cls.toggles if one.name in COMPILED.get(name, (one.name,))):
+            for level in toggle.levels[1:]:
+                levels = {**small, **graphed(cls), toggle.name: level.value}
+                if toggle.name in graphed(cls) or level.unsupported(H100) or level.unsupported(HERE):
+                    continue
+                if level.ranks > 1 or level.per_gpu or level.env:
+                    continue
+                try:
+                    space.closure(levels)
+                except ConfigError:
+                    continue
+                yield name, toggle.name, level.value
+
+
+def graphed(cls: Any) -> dict[str, LevelValue]:
+    """The level of a workload that replays CUDA graphs."""
+    return {
+        toggle.name: level.value
+        for toggle in cls.toggles
+        for level in toggle.levels
+        if level.unsupported is shared.needs_graphs
+    }
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> HostSyncs:
+    """What compiled functions did that would wait."""
+    found = HostSyncs(from_host=False)
+
+    def compile(function: Any = None, **options: Any) -> Callable[..., Any]:
+        def watched(*arguments: Any, **named: Any) -> Any:
+            with found:
+                return function(*arguments, **named)
+
+        return watched
+
+    monkeypatch.setattr(torch, "compile", compile)
+    torch.set_num_threads(1)
+    return found
+
+
+def run(name: str, levels: dict[str, LevelValue], folder: Path, iterations: int = 2) -> None:
+    config, small = WORKLOADS[name]
+    cls, made = load_workload({"name": name, **config})
+    chosen = Space(cls.toggles, made, HERE).closure({**small, **graphed(cls), **levels})
+    (folder / "scratch").mkdir()
+    workload = cls()
+    workload.setup(made, chosen, Context(HERE, folder / "scratch", folder))
+    try:
+        for _ in range(iterations):
+            workload.step(NullClock())
+    finally:
+        workload.close()
+
+
+@pytest.mark.parametrize(("name", "toggle", "level"), list(admitted()))
+def test_graphed_code_waits_for_nothing(
+    watch: HostSyncs, tmp_path: Path, name: str, toggle: str, level: LevelValue
+) -> None:
+    run(name, {toggle: level}, tmp_path)
+    assert sorted(set(watch.found)) == []
+
+
+def test_a_planted_wait_is_found(watch: HostSyncs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    linear = torch.nn.functional.linear
+
+    def reading(x: torch.Tensor, *rest: Any) -> torch.Tensor:
+        x.sum().item()
+        return linear(x, *rest)
+
+    monkeypatch.setattr(torch.nn.functional, "linear", reading)
+    run("digits", {}, tmp_path)
+    assert any("_local_scalar_dense in test_graphed_code.py" in found for found in watch.found)
