@@ -101,7 +101,7 @@ class Journal:
     def ended(
         self, submission: Submission, index: int, verdict: Verdict, failed_nodes: Sequence[str] = ()
     ) -> None:
-        """Note how an element ended and what follows; `failed_nodes` are those that it is tried again without."""
+        """Note how an element ended, what follows, and the nodes that it is tried again without."""
         place = {"token": submission.token, "index": index, "failed_nodes": list(failed_nodes)}
         self._conclude(submission.names[index], verdict, place)
 

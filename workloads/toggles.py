@@ -278,4 +278,6 @@ def _replicated(name: str, like: Level, doc: str, own: Mapping[str, Any]) -> Tog
 
 def _ddp_shares_already(config: Any, levels: Levels) -> str | None:
     shared = levels.get("ddp", "off")
-    return None if shared == "off" else f"ddp={shared} shares one batch among the ranks: choose one of the two"
+    return (
+        None if shared == "off" else f"ddp={shared} shares one batch among the ranks: choose one of the two"
+    )

@@ -1,4 +1,4 @@
-"""Trainings that several ranks share, one after the other: ``python replicated.py FOLDER RANK WORLD CASE...``."""
+"""Trainings that ranks share, one after the other: ``python replicated.py FOLDER RANK WORLD CASE...``."""
 
 from __future__ import annotations
 

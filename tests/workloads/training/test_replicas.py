@@ -1,4 +1,4 @@
-"""Processes over gloo that share every batch, or have one each, train as one process on the same rows does."""
+"""Processes over gloo that share every batch, or have one each, train as one does on the same rows."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def ranks(folder: Path, world: int, *cases: str) -> list[dict[str, Any]]:
     paths = [str(Path(__file__).parents[2] / "support"), *sys.path]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, str(replicated.__file__), str(folder)]
-    started = [
-        subprocess.Popen([*command, str(rank), str(world), *cases], env=env) for rank in range(world)
-    ]
+    started = [subprocess.Popen([*command, str(rank), str(world), *cases], env=env) for rank in range(world)]
     try:
         assert [rank.wait(timeout=300) for rank in started] == [0] * world
     finally:
@@ -60,7 +58,9 @@ def distances(found: dict[str, Any], alone: dict[str, Any], names: Iterable[str]
 
 
 def too_far(found: dict[str, Any], alone: dict[str, Any], bounds: dict[str, float]) -> list[str]:
-    return [name for name, distance in distances(found, alone, bounds).items() if not distance <= bounds[name]]
+    return [
+        name for name, distance in distances(found, alone, bounds).items() if not distance <= bounds[name]
+    ]
 
 
 def same_training(every: list[dict[str, Any]], case: str, folder: Path) -> None:
@@ -131,7 +131,10 @@ def test_one_process_cannot_share(train: Train, toggle: str, level: Any) -> None
     [
         ({}, r"ddp_weak=4 needs 4 batches of 24 rows at once, and there are 70; use a smaller"),
         ({"sampler": range(60)}, r"there are 60"),
-        ({"loader": replicated.shuffled}, r"the loader of Parts\(loader=...\) makes its own; use toggles.ddp"),
+        (
+            {"loader": replicated.shuffled},
+            r"the loader of Parts\(loader=...\) makes its own; use toggles.ddp",
+        ),
     ],
 )
 def test_a_batch_for_each_rank_is_refused_where_there_are_none(
