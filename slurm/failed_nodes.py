@@ -17,7 +17,7 @@ class FailedNodes:
 
     @classmethod
     def of(cls, client: SlurmClient, seen: Sighting) -> FailedNodes:
-        """Find out which nodes of an element failed that Slurm ended for a failure; all where it does not say."""
+        """Find out which nodes of an element failed under it; all where Slurm does not say."""
         if not seen.node:
             return cls()
         if not any(sign in seen.node for sign in "[,"):

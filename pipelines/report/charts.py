@@ -220,7 +220,7 @@ def scaling(effects: Sequence[EffectResult], width: int) -> Figure:
 
 
 def _scaled(result: EffectResult, found: Scaling) -> str:
-    """The name of the line that an effect's point belongs to: of a ladder all, of other designs each its own."""
+    """Name the line that an effect belongs to: a ladder has one, of other designs each effect its own."""
     ladder = result.effect.design == "ladder"
     name = result.effect.toggle if ladder else f"{result.effect.toggle} {result.effect.level}".strip()
     return f"{name}, {found.work.value} scaling" if found.work.value else name

@@ -1,6 +1,6 @@
 """A fork server: it has imported torch and the workload, and forks every trial from there.
 
-Run as ``python -m pipelines.trial.fork_server SOCKET MODULE... [-- LATER...]`` by `pipelines.execution.spawn`.
+Run as ``python -m pipelines.trial.fork_server SOCKET MODULE... [-- LATER...]`` by `execution.spawn`.
 What stands behind the dashes is imported while the first child runs, which is forked without it. A fork
 costs milliseconds where imports cost seconds. One server is one draw of library addresses and hash seed,
 which all of its trials share: so that effects can be judged by several draws, it is a process of our own that
