@@ -1,4 +1,4 @@
-"""What users and their exceptions call things stays text: in the page, in its pictures, in markdown's tables."""
+"""What users and their exceptions call things stays text: in the page, its pictures and in Markdown."""
 
 from __future__ import annotations
 
@@ -37,15 +37,20 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> SweepFolder:
         measure=MeasureConfig(rounds=4, iterations=8, warmup_max=10),
         cluster=ClusterConfig(executor="inprocess"),
         sweep=SweepConfig(
-            name="toy",
-            designs=[DesignConfig("arms", arms={ARM: {"work": "single"}, "wrong": {"slab": 4}})],
+            name="toy", designs=[DesignConfig("arms", arms={ARM: {"work": "single"}, "wrong": {"slab": 4}})]
         ),
         runs=str(tmp_path_factory.mktemp("named")),
     )
     folder, manifest = simulated(sweep, lambda levels: 1.0 if levels["work"] == "single" else 2.0)
     failing = next(arm for arm in manifest.arms if arm.levels["slab"] == 4)
     for record in folder.path.glob("trials/*/*/record.json"):
-        facts = {"cpu_model": HOSTILE, "cores": 2, "torch": HOSTILE, "python": "3.11", "cpu_features": [HOSTILE]}
+        facts = {
+            "cpu_model": HOSTILE,
+            "cores": 2,
+            "torch": HOSTILE,
+            "python": "3.11",
+            "cpu_features": [HOSTILE],
+        }
         change(record, environment=facts)
     for record in folder.path.glob(f"trials/{failing.id}/*/record.json"):
         change(record, outcome="failed", failure={"type": "Error", "message": HOSTILE, "where": HOSTILE})

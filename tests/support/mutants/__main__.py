@@ -1,9 +1,10 @@
-"""Plants small mistakes, one at a time, in a copy of the code, and lists those that the nearest quick tests miss.
+"""Plants small mistakes, one at a time, in a copy of the code; lists those that the nearest quick tests miss.
 
     make mutants SEED=1 COUNT=300
 
-Equal seeds draw equal mutants from equal sources. What was judged stays in the file of records: the same command goes on
-where it stopped. Those that change nothing anybody could see stand in equivalent.yaml with the reason.
+Equal seeds draw equal mutants from equal sources. What was judged stays in the file of records: the same
+command goes on where it stopped. Those that change nothing which anybody could see stand in equivalent.yaml,
+each with the reason.
 """
 
 from __future__ import annotations
@@ -25,14 +26,21 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import yaml
-from nearest import Nearest, sources
-from positions import Mutant, sample
 
-ROOT = Path(__file__).resolve().parents[2]
+from mutants.nearest import Nearest, sources
+from mutants.positions import Mutant, sample
+
+ROOT = Path(__file__).resolve().parents[3]
 EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
 COPIED = ("perfsweep", "pipelines", "workloads", "slurm", "conf", "tests", "docs")
 QUICK = "not slow and not workloads"
-KILLED, SURVIVED, SLOW, UNTESTED, BROKEN = "killed", "survived", "killed by time", "no test", "tests fail without it"
+KILLED, SURVIVED, SLOW, UNTESTED, BROKEN = (
+    "killed",
+    "survived",
+    "killed by time",
+    "no test",
+    "tests fail without it",
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,7 @@ class Tried:
 
 def main() -> int:
     """Judges a sample and prints the table; status 1 if anything survived that is not known as equivalent."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
@@ -79,7 +87,9 @@ def judge(mutants: list[Mutant], records: Path, workers: int, whole: bool) -> di
         def one(mutant: Mutant) -> tuple[Mutant, Tried]:
             copy = free.get()
             try:
-                return mutant, tried(copy, mutant, [Path("tests")] if whole else nearest.of(ROOT / mutant.path))
+                return mutant, tried(
+                    copy, mutant, [Path("tests")] if whole else nearest.of(ROOT / mutant.path)
+                )
             finally:
                 free.put(copy)
 
@@ -118,9 +128,18 @@ def copies(count: int) -> Iterator[SimpleQueue[Path]]:
 
 def quick_files() -> list[Path]:
     """Test files that hold a quick test."""
-    words = ["-m", "pytest", "--collect-only", "-q", "-n0", "-m", QUICK, "tests"]
+    words = [
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-n0",
+        "-m",
+        QUICK,
+        "tests",
+    ]  # with addopts, a line a file
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
-    names = {line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line}
+    names = {line.rpartition(": ")[0] for line in done.stdout.splitlines() if line.startswith("tests/")}
     if not names:
         raise SystemExit(f"no test could be collected: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return [ROOT / name for name in sorted(names)]
@@ -165,12 +184,18 @@ def without(copy: Path, names: tuple[str, ...]) -> float | None:
 
 
 def pytest(copy: Path, names: list[str], limit: float) -> tuple[int | None, str]:
-    """Exit status and output of the quick tests in these files up to the first failure; None past the limit."""
+    """Exit status and output of the quick tests in the files, up to a failure; None past the limit."""
     words = ["-m", "pytest", "-n0", "-x", "-q", "-p", "no:cacheprovider", "-m", QUICK]
     command = [sys.executable, *words, *names]
     env = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     process = subprocess.Popen(
-        command, cwd=copy, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        command,
+        cwd=copy,
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
     try:
         output, _ = process.communicate(timeout=limit)
@@ -183,12 +208,14 @@ def pytest(copy: Path, names: list[str], limit: float) -> tuple[int | None, str]
 
 def first_failure(output: str) -> str:
     """The line that names the test which failed, else the last line."""
-    lines = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))] or output.splitlines()
+    lines = [
+        line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))
+    ] or output.splitlines()
     return lines[-1][:300] if lines else ""
 
 
 def report(mutants: list[Mutant], outcomes: dict[str, Tried]) -> int:
-    """Prints how many of each outcome there are by package, and every survivor with its reason if there is one."""
+    """Prints how many of each outcome there are by package, and every survivor that has no reason."""
     reasons = yaml.safe_load(EQUIVALENT.read_text()) or {}
     rows: dict[str, Counter[str]] = {}
     left: list[Mutant] = []
@@ -213,15 +240,14 @@ def package(path: str) -> str:
 
 
 def table(rows: dict[str, Counter[str]]) -> str:
-    """Markdown: package, planted, killed, survived, equivalent, and the share killed of those not equivalent."""
+    """Markdown: a row for each package with the share killed of those that are not equivalent."""
     total: Counter[str] = sum(rows.values(), Counter())
     lines = ["| package | planted | killed | survived | equivalent | share |", "|---|---|---|---|---|---|"]
     for name, row in [*sorted(rows.items()), ("all", total)]:
         judged = row["killed"] + row["survived"]
         share = f"{row['killed'] / judged:.0%}" if judged else ""
-        lines.append(
-            f"| {name} | {row.total()} | {row['killed']} | {row['survived']} | {row['equivalent']} | {share} |"
-        )
+        counts = " | ".join(str(row[word]) for word in ("killed", "survived", "equivalent"))
+        lines.append(f"| {name} | {row.total()} | {counts} | {share} |")
     return "\n".join(lines)
 
 

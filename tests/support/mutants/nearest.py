@@ -1,4 +1,4 @@
-"""Finds the quick test files that stand nearest to a source: those through which one would look after a change."""
+"""Finds the quick test files that stand nearest to a source: those that one would run after a change."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Nearest:
                     self.users.setdefault(names[name], set()).add(path)
 
     def of(self, source: Path) -> list[Path]:
-        """The mirrored file and those that import the source, then those that import its users, until there are some.
+        """The mirrored file and those that import the source, then its users' ones, until there are some.
 
         Returns:
-            At most `MOST` files: the mirrored one first, then those of the mirrored folder, then others; of equally
-            distant ones those come first that import least.
+            At most `MOST` files: the mirrored one first, then those of the mirrored folder, then others; of
+            equally distant ones those come first that import least.
         """
         folder = self.root / "tests" / source.parent.relative_to(self.root)
         mirrored = folder / f"test_{source.stem}.py"
