@@ -22,7 +22,7 @@ from typing import Protocol
 from pipelines.store.records import Failure, Outcome, read_rank_failures
 from pipelines.trial.fork_server import STATUS
 from pipelines.trial.parent import Reply, forked
-from workloads.user_environment import changed
+from workloads.user_environment import INTERPRETER, changed
 
 _OOM_COUNTER = Path("/sys/fs/cgroup/memory.events")
 
@@ -91,16 +91,17 @@ class ForkServer:
     Parameters
     ----------
     modules : what to import beside torch
-    env : variables that it, and so every trial of it, starts with
+    env : variables that it, and so every trial of it, starts with; one names its interpreter
     """
 
     def __init__(self, modules: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # A process's first optimiser imports torch._dynamo, which takes a second: the server does it once.
         imports = ["torch", "torch._dynamo", "pipelines.trial.process", *modules]
+        python = _interpreter(env or {})
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), *imports],
+                [python, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), *imports],
                 env={**os.environ, **changed(os.environ, env or {})},
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
@@ -150,6 +151,11 @@ class ForkServer:
         return _Forked(self, STATUS.unpack(answer)[0], ended, ours)
 
 
+def _interpreter(variables: Mapping[str, str]) -> str:
+    """The interpreter of a trial: this one, unless its variables name that of another environment."""
+    return variables.get(INTERPRETER, sys.executable)
+
+
 class Exec:
     """Starts trials as fresh interpreters, one for each rank; `env` are variables of all of them."""
 
@@ -182,7 +188,14 @@ class Exec:
         inherited = [theirs.fileno()] if theirs else []
         with log_file.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", self._module, str(spec_file), str(rank), *map(str, inherited)],
+                [
+                    _interpreter(variables),
+                    "-m",
+                    self._module,
+                    str(spec_file),
+                    str(rank),
+                    *map(str, inherited),
+                ],
                 env={**os.environ, **changed(os.environ, variables)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -1,0 +1,43 @@
+"""What is installed where a trial runs, as far as it decides what is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.trial import installed
+from workloads.errors import ConfigError
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    for name in ("My.Package-1.2+cpu.dist-info", "old-0.9-py3.11.egg-info", "perfsweep-0.1.0.dist-info"):
+        (tmp_path / "site" / name).mkdir(parents=True)
+    return tmp_path / "site"
+
+
+def test_packages_are_listed_by_name_without_what_measures(site: Path) -> None:
+    found = installed.packages([str(site)])
+    assert found.pop("torch")
+    assert found == {"my-package": "1.2+cpu", "old": "0.9"}
+
+
+def test_of_two_of_a_name_the_one_that_is_imported_counts(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "first" / "my_package-2.0.dist-info").mkdir(parents=True)
+    assert installed.packages([str(tmp_path / "first"), str(site)])["my-package"] == "2.0"
+
+
+def test_what_the_path_of_modules_adds_is_no_part_of_it(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    assert set(installed.packages([str(site)])) == {"torch"}
+
+
+def test_a_trial_refuses_an_environment_that_was_changed_since_the_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installed.refuse_others("")
+    installed.refuse_others(planned := installed.digest())
+    monkeypatch.setattr(installed, "packages", lambda: {"torch": "1.0"})
+    with pytest.raises(ConfigError, match="are not those that the sweep was planned with; start the same"):
+        installed.refuse_others(planned)
