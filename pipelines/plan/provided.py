@@ -157,9 +157,7 @@ def installations(
 ) -> Mapping[str, Environment]:
     """The environments that trials run in."""
     if unread := [value for value in values if not isinstance(value, str)]:
-        raise ConfigError(
-            f"axes.{name}={unread[0]}: name an environment, such as axes.{name}=[.venv,.venv-b]"
-        )
+        raise ConfigError(f"axes.{name}={unread[0]}: name environments, as axes.{name}=[.venv,.venv-b]")
     if len(values) < 2:
         raise ConfigError(
             f"axes.{name} names one environment; name the base first: axes.{name}=[.venv,{values[0]}]"

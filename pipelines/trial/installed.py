@@ -31,8 +31,8 @@ def packages(path: Iterable[str] = _AT_START) -> dict[str, str]:
     folders = [folder for entry in path if entry and (folder := Path(entry).resolve()) not in added]
     found: dict[str, str] = {}
     for folder in dict.fromkeys(folders):
-        for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
-            if (match := _FOLDER.match(name)) and match["name"] != _OURS:
+        for place in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if (match := _FOLDER.match(place.name)) and match["name"] != _OURS:
                 found.setdefault(re.sub(r"[-_.]+", "-", match["name"]).lower(), match["version"])
     return {**found, "torch": torch_build().version}
 

@@ -157,6 +157,6 @@ def _reason(*outputs: str) -> str:
     """What an installer complained of, in one line: what it marks as an error, else what it said last."""
     lines = [line.strip() for output in outputs for line in output.splitlines() if line.strip()]
     marked = [line.partition("ERROR:")[2].strip() for line in lines if line.startswith("ERROR:")]
-    said = " ".join((marked[-1:] or lines[-6:])[0:]).replace("╰─▶", "").replace("×", "")
+    said = " ".join(marked[-1:] or lines[-6:]).replace("╰─▶", "").replace("×", "")
     text = " ".join(said.split())
     return text if len(text) <= _SAID else f"{text[:_SAID]} ..."

@@ -1,4 +1,4 @@
-"""`perfsweep judge --environment`: two environments that have torch, numpy and nothing that perfsweep needs."""
+"""`perfsweep judge --environment`: environments that have torch, numpy and nothing else of ours."""
 
 from __future__ import annotations
 

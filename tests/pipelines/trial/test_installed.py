@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.trial import installed
+from pipelines.store.options import MeasureConfig
+from pipelines.store.trial_schema import Arm, Kind, Outcome, TrialSpec
+from pipelines.trial import installed, process
 from workloads.errors import ConfigError
 
 
@@ -41,3 +43,23 @@ def test_a_trial_refuses_an_environment_that_was_changed_since_the_plan(
     monkeypatch.setattr(installed, "packages", lambda: {"torch": "1.0"})
     with pytest.raises(ConfigError, match="are not those that the sweep was planned with; start the same"):
         installed.refuse_others(planned)
+
+
+def test_a_trial_that_finds_other_packages_than_planned_ends_before_its_workload(tmp_path: Path) -> None:
+    spec = TrialSpec(
+        sweep="s",
+        workload="nobody:Asks",
+        config={},
+        arm=Arm(id="a", label="a", levels={}),
+        kind=Kind.TIMING,
+        pack="p000",
+        round=0,
+        attempt=0,
+        measure=MeasureConfig(),
+        code="",
+        cache_dir=str(tmp_path),
+        installed="of another time",
+    )
+    record = process.run(spec, tmp_path)
+    assert record.outcome is Outcome.FAILED and record.failure is not None
+    assert "are not those that the sweep was planned with" in record.failure.message

@@ -94,8 +94,8 @@ def test_a_file_that_cannot_be_solved_says_what_the_installer_said(
     with pytest.raises(ConfigError) as refused:
         locked.built(file, tmp_path / "cache")
     assert str(refused.value) == (
-        f"{file}: uv cannot build an environment of it: No solution found when resolving dependencies: Because"
-        " there is no version of torch==99, your requirements are unsatisfiable."
+        f"{file}: uv cannot build an environment of it: No solution found when resolving dependencies:"
+        " Because there is no version of torch==99, your requirements are unsatisfiable."
     )
 
 
@@ -103,9 +103,7 @@ def test_a_file_that_cannot_be_solved_says_what_the_installer_said(
 def test_pip_builds_where_there_is_no_uv(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     file.write_text("--no-index\nno-such-package-anywhere==1\n")
-    with pytest.raises(
-        ConfigError, match="pip cannot build .*: No matching distribution found for no-such-pack"
-    ):
+    with pytest.raises(ConfigError, match=r"pip cannot build .* No matching distribution found for no-such"):
         locked.built(file, tmp_path / "cache")
     file.write_text("--no-index\n")
     assert (locked.built(file, tmp_path / "cache") / "bin/python").exists()
