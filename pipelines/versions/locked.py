@@ -55,6 +55,8 @@ def built(file: Path, cache: Path) -> Path:
         raise ConfigError(
             f"{file} belongs to a project; make a file that stands alone: {_FOREIGN[file.name]}"
         )
+    if file.suffix == PYLOCK and not file.name.startswith("pylock"):
+        raise ConfigError(f"{file} is no lock; name a requirements.txt or a pylock.toml")
     place = cache.absolute() / key(file)
     with _alone(place):
         if not (place / WHOLE).exists():

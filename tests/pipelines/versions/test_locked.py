@@ -114,6 +114,7 @@ def test_pip_builds_where_there_is_no_uv(file: Path, tmp_path: Path, monkeypatch
     [
         ("uv.lock", "", "belongs to a project; make a file that stands alone: uv export --frozen"),
         ("poetry.lock", "", "poetry export -o requirements.txt"),
+        ("pyproject.toml", "", "is no lock; name a requirements.txt or a pylock.toml"),
         ("pylock.toml", "", "only uv installs such a lock here, and it is not on the path"),
         ("r.txt", "torch\n-e .\n", "line 2 asks for the folder in '-e .', which may change unnoticed"),
         ("r.txt", "/tmp\n", "line 1 asks for the folder in '/tmp'"),
