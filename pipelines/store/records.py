@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from pipelines.store.files import append_line, read_json_lines, write_atomically
+from pipelines.store.files import append_line, json_line, json_object, read_json_lines, write_atomically
 from pipelines.store.schema import (
     PLACEBO,
     Effect,
@@ -74,6 +74,7 @@ from workloads.errors import ConfigError, RecordError
 __all__ = [
     "PLACEBO",
     "SCHEMA",
+    "AnyRow",
     "Arm",
     "Effect",
     "Environment",
@@ -96,9 +97,11 @@ __all__ = [
     "read_iterations",
     "read_rank_failures",
     "read_record",
+    "read_row",
     "read_spec",
     "read_status",
     "replay_dir",
+    "row_json",
     "write_evidence",
     "write_iterations",
     "write_rank_failure",
@@ -164,8 +167,8 @@ class SweepFolder:
         rows += [("effect", row) for row in manifest.effects]
         rows += [("pack", row) for row in manifest.packs]
         rows += [("refused", row) for row in manifest.refused]
-        text = "".join(json.dumps({"row": kind, **_as_json(row)}) + "\n" for kind, row in rows)
-        write_atomically(self.manifest_file, text.encode())
+        lines = (json_line({"row": kind, **_as_json(row)}) for kind, row in rows)
+        write_atomically(self.manifest_file, b"".join(lines))
 
     def read_manifest(self) -> Manifest:
         """Read the plan.
@@ -226,17 +229,29 @@ def read_record(folder: Path) -> TrialRecord | None:
     RecordError
         The file is corrupt or of another schema version.
     """
-    return _read_json(TrialRecord, folder / "record.json")
+    return read_row(TrialRecord, folder / "record.json")
 
 
 def read_rank_failures(folder: Path) -> list[tuple[Outcome, Failure]]:
     """Read why ranks ended, the first one first."""
-    found = [_read_json(RankFailure, file) for file in sorted(folder.glob("rank*.json"))]
+    found = [read_row(RankFailure, file) for file in sorted(folder.glob("rank*.json"))]
     ordered = sorted((one for one in found if one), key=lambda one: one.time)
     return [(one.outcome, one.failure) for one in ordered]
 
 
-def _read_json(row: type[AnyRow], file: Path) -> AnyRow | None:
+def row_json(row: StoredValue) -> bytes:
+    """Write a row as a file of its own, with its checksum."""
+    return json_object(json.loads(row.model_dump_json()))  # which writes what is no number as null
+
+
+def read_row(row: type[AnyRow], file: Path) -> AnyRow | None:
+    """Read the row of a file of its own; None where there is no file.
+
+    Raises
+    ------
+    RecordError
+        The file is damaged, of another schema version, or does not fit the schema.
+    """
     values = of_this_schema(file)
     return None if values is None else _validated(row, values, str(file))
 

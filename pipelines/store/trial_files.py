@@ -14,9 +14,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pipelines.store.files import read_arrays, write_arrays, write_atomically, write_once
+from pipelines.store.files import (
+    json_object,
+    read_arrays,
+    read_json,
+    write_arrays,
+    write_atomically,
+    write_once,
+)
 from pipelines.store.trial_schema import SCHEMA, STRICT, Failure, Outcome, TrialRecord, TrialSpec
-from pipelines.store.typed_json import Misfit, build, dump
+from pipelines.store.typed_json import Misfit, build, plain
 from workloads.api import Evidence
 from workloads.errors import RecordError
 
@@ -37,19 +44,19 @@ class RankFailure:
 
 def write_record(folder: Path, record: TrialRecord) -> bool:
     """Publish a trial's record; False when another writer was first, whose record stays."""
-    return write_once(folder / "record.json", dump(record).encode())
+    return write_once(folder / "record.json", json_object(plain(record)))
 
 
 def write_rank_failure(folder: Path, rank: int, outcome: Outcome, failure: Failure) -> None:
     """Note why one of several ranks ended; of those that follow from it the pack records none."""
     found = RankFailure(time=time.time(), outcome=outcome, failure=failure)
-    write_once(folder / f"rank{rank}.json", dump(found).encode())
+    write_once(folder / f"rank{rank}.json", json_object(plain(found)))
 
 
 def write_spec(folder: Path, spec: TrialSpec) -> Path:
     """Create a trial's folder with its specification; return the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "spec.json", dump(spec).encode())
+    write_atomically(folder / "spec.json", json_object(plain(spec)))
     return folder / "spec.json"
 
 
@@ -144,13 +151,9 @@ def of_this_schema(file: Path) -> dict[str, Any] | None:
     RecordError
         It is damaged, or of another version.
     """
-    try:
-        values = json.loads(file.read_text())
-    except FileNotFoundError:
+    values = read_json(file)
+    if values is None:
         return None
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{file} is damaged: {error}") from error
-    version = values.get("schema_version") if isinstance(values, dict) else None
-    if version != SCHEMA:
+    if (version := values.get("schema_version")) != SCHEMA:
         raise RecordError(f"{file} has schema version {version}, and this perfsweep reads version {SCHEMA}")
     return values

@@ -47,9 +47,9 @@ def build(cls: type[AnyValue], values: Mapping[str, Any], *, tuples: bool = True
     return _dataclass(cls, values, "", tuples)
 
 
-def dump(value: Any) -> str:
-    """Write a dataclass as JSON; NaN and infinities as Python's `json` does, scalars of numpy as numbers."""
-    return json.dumps(dataclasses.asdict(value), indent=1, default=_scalar)
+def plain(value: Any) -> dict[str, Any]:
+    """Turn a dataclass into what JSON gives back: scalars of numpy are numbers, NaN stays NaN."""
+    return json.loads(json.dumps(dataclasses.asdict(value), default=_scalar))
 
 
 def _scalar(value: Any) -> Any:
@@ -95,7 +95,7 @@ def _value(hint: Any, value: Any, where: str, tuples: bool) -> Any:
         return _sequence(base, arguments, value, where, tuples)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _dataclass(hint, value, where, tuples)
-    return _plain(hint, value, where)
+    return _single(hint, value, where)
 
 
 def _first_that_fits(hints: tuple[Any, ...], value: Any, where: str, tuples: bool) -> Any:
@@ -137,7 +137,7 @@ def _sequence(base: type, hints: tuple[Any, ...], value: Any, where: str, tuples
     return tuple(items) if tuples and issubclass(base, tuple) else items
 
 
-def _plain(hint: Any, value: Any, where: str) -> Any:
+def _single(hint: Any, value: Any, where: str) -> Any:
     if hint is None or hint is type(None):
         made = None if value is None else Misfit
     elif isinstance(hint, type) and issubclass(hint, Enum):

@@ -47,8 +47,13 @@ def environment_lines(versions: Sequence[Version]) -> Iterator[str]:
     every = [one.packages for one in named.values()]
     names = sorted({name for packages in every for name in packages} - {"torch"})
     found = {name: [packages.get(name, "none") for packages in every] for name in names}
-    if differing := [f"{name} {' / '.join(of)}" for name, of in found.items() if len(set(of)) > 1]:
-        yield f"packages that differ between environments: {_some(differing, 8)}"
+    differing = [(name, of) for name, of in found.items() if len(set(of)) > 1]
+    if differing:
+        # What all have, in other versions, says more than what only some have.
+        texts = [
+            f"{name} {' / '.join(of)}" for name, of in sorted(differing, key=lambda one: "none" in one[1])
+        ]
+        yield f"packages that differ between environments: {_some(texts, 6)}"
 
 
 def _data(repository: Repository, commit: str | None) -> dict[str, str]:

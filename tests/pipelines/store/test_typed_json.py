@@ -15,7 +15,7 @@ import torch
 from omegaconf import OmegaConf
 
 from pipelines.config import validation
-from pipelines.store.typed_json import Misfit, build, dump
+from pipelines.store.typed_json import Misfit, build, plain
 from pipelines.trial.planned import typed_config
 from workloads import registry
 
@@ -69,7 +69,7 @@ def test_a_configuration_becomes_what_omegaconf_makes_of_it(values: dict[str, An
     theirs = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Own), values))
     ours = build(Own, json.loads(json.dumps(values)), tuples=False)
     assert ours == theirs
-    assert dump(ours) == dump(theirs), "of the same types too"
+    assert repr(ours) == repr(theirs), "of the same types too"
 
 
 @pytest.mark.workloads
@@ -77,7 +77,7 @@ def test_a_configuration_becomes_what_omegaconf_makes_of_it(values: dict[str, An
 def test_every_workloads_configuration_is_the_plans(name: str) -> None:
     cls = registry.find(name)
     planned = validation.workload_config(cls, {})
-    assert typed_config(cls, json.loads(dump(planned))) == planned
+    assert typed_config(cls, plain(planned)) == planned
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,4 @@ def test_a_field_without_default_must_be_given() -> None:
 def test_numbers_of_libraries_are_written_as_numbers() -> None:
     holder = dataclasses.make_dataclass("Holder", [("values", dict)])
     odd = {"numpy": np.int64(3), "float32": np.float32(0.5), "torch": torch.tensor(2.0), "nan": float("nan")}
-    assert json.loads(dump(holder(odd)), parse_constant=str) == {
-        "values": {"numpy": 3, "float32": 0.5, "torch": 2.0, "nan": "NaN"}
-    }
+    assert str(plain(holder(odd))) == "{'values': {'numpy': 3, 'float32': 0.5, 'torch': 2.0, 'nan': nan}}"

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from environments import answering
 
+from pipelines.store.schema import Environment, Version
 from pipelines.versions.environments import find
+from pipelines.versions.notices import notices
 from workloads.errors import ConfigError
 
 GOOD = {"version": [3, 12, 4], "prefix": "/opt/env", "abi": "cpython-312", "missing": []}
@@ -80,3 +82,19 @@ def test_what_is_no_environment_is_named_in_one_sentence(tmp_path: Path) -> None
         with pytest.raises(ConfigError, match=sentence) as refused:
             find(name, tmp_path)
         assert "\n" not in str(refused.value)
+
+
+def test_environments_are_named_with_what_differs_in_all_of_them_first() -> None:
+    def version(level: str, **packages: str) -> Version:
+        environment = Environment(interpreter="", prefix="", python="3.12.4", abi="", packages=packages)
+        return Version(
+            levels={"environment": level}, digest=level, code="", config={}, environment=environment
+        )
+
+    one = version("a", torch="2.13.0+cpu", sympy="1.13", numpy="2.0", extra="1")
+    other = version("b", torch="2.14.1", sympy="1.14", numpy="2.0")
+    assert list(notices([one, other])) == [
+        "environment=a: Python 3.12.4, torch 2.13.0+cpu",
+        "environment=b: Python 3.12.4, torch 2.14.1",
+        "packages that differ between environments: sympy 1.13 / 1.14, extra 1 / none",
+    ]
