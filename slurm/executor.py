@@ -363,8 +363,9 @@ class SlurmExecutor(Executor):
         note = standing.note
         if action is Action.FINAL and end in RULES and RULES[end].remedy:
             note = f"{note}: {RULES[end].remedy}"
-        lost = end is End.NODE_FAIL and isinstance(seen, Sighting)
-        failed = FailedNodes.of(self._client, seen) if lost else FailedNodes()
+        failed = FailedNodes()
+        if end is End.NODE_FAIL and isinstance(seen, Sighting):
+            failed = FailedNodes.of(self._client, seen)
         self.journal.ended(submission, index, Verdict(end, action, note), failed.names)
         if action is Action.RETRY and name in self._jobs and name not in self.journal.open_names():
             self._say(f"{name}: {standing.note}; submitting it again{failed.words}")
