@@ -20,7 +20,7 @@ from pipelines.config.validation import load_workload
 from pipelines.execution.nodes import OtherNodes
 from pipelines.execution.resident import Generation, TooLarge, Turn
 from pipelines.execution.servers import Servers
-from pipelines.execution.spawn import failure_of, fix_imports, wait
+from pipelines.execution.spawn import ServerLost, failure_of, fix_imports, wait
 from pipelines.parity.evidence import Agreement
 from pipelines.publish.between_rounds import Feeder
 from pipelines.store import code_snapshot
@@ -50,10 +50,10 @@ from slurm.errors import ClusterError
 from workloads.api import Workload
 from workloads.errors import RecordError
 
-TRY_AGAIN, STUCK, CANNOT_WRITE, SUPERSEDED, NO_NODE = 75, 79, 74, 76, 69
+TRY_AGAIN, STUCK, CANNOT_WRITE, SUPERSEDED, NO_NODE, CANNOT_READ = 75, 79, 74, 76, 69, 66
 """Exit status of a pack that a signal ended after and before it had finished anything, of one whose folder
-cannot be written (see sysexits), of one whose place a later attempt has taken, and of one without a node of
-its allocation."""
+cannot be written (see sysexits), of one whose place a later attempt has taken, of one without a node of its
+allocation, and of one whose plan cannot be read."""
 
 
 class Interrupted(BaseException):
@@ -330,12 +330,12 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def main(arguments: list[str]) -> int:
     """Run a pack; status 0 when it is finished."""
     folder = SweepFolder(arguments[0])
-    manifest = folder.read_manifest()
     retry = frozenset(Outcome(word) for word in arguments[2:])
-    for number in _SIGNALS:
-        signal.signal(number, _interrupt)
     run = None
     try:
+        for number in _SIGNALS:
+            signal.signal(number, _interrupt)
+        manifest = folder.read_manifest()
         run = PackRun(folder, manifest, manifest.pack(arguments[1]), retry)
         run.run()
     except Interrupted as signal_name:
@@ -350,6 +350,12 @@ def main(arguments: list[str]) -> int:
     except Superseded as reason:
         print(reason, flush=True)
         return SUPERSEDED
+    except ServerLost as reason:
+        print(f"{reason}; finished rounds are kept: start the sweep again to continue", flush=True)
+        return TRY_AGAIN if run is not None and run.advanced else STUCK
+    except RecordError as reason:
+        print(f"{reason}; start the sweep again, which mends that", flush=True)
+        return CANNOT_READ
     except ClusterError as reason:
         print(f"{reason}; finished rounds are kept: start the sweep again to continue", flush=True)
         return NO_NODE

@@ -35,6 +35,10 @@ class Termination:
     failure: Failure
 
 
+class ServerLost(RuntimeError):
+    """The server that forks trials has ended: somebody killed it, or memory ran out."""
+
+
 class Child(Protocol):
     """One running process of a trial, or those of another node."""
 
@@ -146,7 +150,7 @@ class ForkServer:
             os.close(status)
         if not answer:
             code = self._process.wait()
-            raise RuntimeError(f"the server that forks trials ended with status {code}; see the pack's log")
+            raise ServerLost(f"the server that forks trials ended with status {code}")
         return _Forked(self, STATUS.unpack(answer)[0], ended, ours)
 
 

@@ -58,8 +58,10 @@ def write_parquet(file: Path, table: pl.DataFrame) -> None:
 def append_line(file: Path, values: dict[str, Any]) -> None:
     """Append one JSON line in a single write, so that concurrent writers do not mix."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("ab") as out:
-        out.write(json.dumps(values).encode() + b"\n")
+    with file.open("ab+") as out:
+        # A writer that was killed, or met a full disk, left half a line, to which ours must not be glued.
+        half = out.tell() and (out.seek(-1, os.SEEK_END), out.read(1))[1] != b"\n"
+        out.write(b"\n" * bool(half) + json.dumps(values).encode() + b"\n")
 
 
 def read_json_lines(file: Path, *, torn_tail: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:

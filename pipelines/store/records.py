@@ -80,10 +80,12 @@ __all__ = [
     "Version",
     "read_evidence",
     "read_iterations",
+    "read_pid",
     "read_rank_failures",
     "read_record",
     "read_spec",
     "read_status",
+    "sizes_of_arrays",
     "write_evidence",
     "write_iterations",
     "write_rank_failure",
@@ -195,14 +197,22 @@ class SweepFolder:
         return self.pack_dir(pack) / "events.jsonl"
 
     def read_events(self, pack: str) -> list[Event]:
-        """Read a pack's events so far; a line still being written is left for the next time."""
-        file = self.events_file(pack)
-        if not file.exists():
+        """Read a pack's events so far; a line still being written is left for the next time.
+
+        They only tell how far a pack is: one that cannot be read is passed over, and nothing is lost by it.
+        """
+        try:
+            lines = self.events_file(pack).read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
             return []
-        return [
-            _validated(Event, values, f"{file} line {number}")
-            for number, values in read_json_lines(file, torn_tail=True)
-        ]
+        return [event for line in lines if line.endswith(b"\n") and (event := _event(line))]
+
+
+def _event(line: bytes) -> Event | None:
+    try:
+        return Event.model_validate_json(line)
+    except ValidationError:
+        return None
 
 
 def write_record(folder: Path, record: TrialRecord) -> bool:
@@ -216,9 +226,29 @@ def read_record(folder: Path) -> TrialRecord | None:
     Raises
     ------
     RecordError
-        The file is corrupt or of another schema version.
+        The file is corrupt or of another schema version, or arrays that belong to it were cut off.
     """
-    return _read_json(TrialRecord, folder / "record.json")
+    record = _read_json(TrialRecord, folder / "record.json")
+    for name, size in record.files.items() if record else ():
+        now = _size(folder / name)
+        if now not in (size, None):  # one that a person has deleted is missed by whoever needs it
+            raise RecordError(f"{folder / name} has {now} bytes, and its trial wrote {size}: it is damaged")
+    return record
+
+
+_ARRAYS = ("iterations.npz", "evidence.npz")
+
+
+def sizes_of_arrays(folder: Path) -> dict[str, int]:
+    """Bytes of the arrays that a trial has written."""
+    return {name: size for name in _ARRAYS if (size := _size(folder / name)) is not None}
+
+
+def _size(file: Path) -> int | None:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def write_rank_failure(folder: Path, rank: int, outcome: Outcome, failure: Failure) -> None:
@@ -276,6 +306,14 @@ def read_status(folder: Path) -> str | None:
     try:
         return json.loads((folder / "status.json").read_text())["stage"]
     except (OSError, ValueError, KeyError):
+        return None
+
+
+def read_pid(folder: Path) -> int | None:
+    """Read which process ran a trial last, as far as that is known."""
+    try:
+        return int(json.loads((folder / "status.json").read_text())["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
