@@ -15,13 +15,22 @@ SLURM_ACCOUNTING := slurmdbd mariadb-server slurm-wlm-mysql-plugin
 HAS_SLURM := PATH="$$PATH:/usr/sbin:/sbin"; command -v slurmctld && command -v slurmd && command -v munged
 export PERFSWEEP_SLURM_ROOT
 
+# A storm: SEED= replays one, SLURM=1 adds the development Slurm; each fault of the Slurm lists alone: TIMES=3, CASES="F12 D3"
+SEED     ?=
+MINUTES  ?= 20
+SLURM    ?=
+TIMES    ?= 1
+CASES    ?=
+TRIALS   ?= 5000
+STORM     = PYTHONPATH=$(CURDIR)/tests/support:$(CURDIR) $(BIN)/python -m storm
+
 DEMOS := digits probe1d
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep tune run profile compare picture gpu-check test test-workloads test-slow lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
+.PHONY: help setup sweep tune run profile compare picture gpu-check test test-workloads test-slow storm faults soak lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
 
 help:
 	@echo "make setup      create $(VENV) with the tested versions"
@@ -35,6 +44,9 @@ help:
 	@echo "make test       the quick tests, within one budget of processor time; it prints what was spent"
 	@echo "make test-workloads  every level of every workload: parity, witnesses, compiling"
 	@echo "make test-slow  the long tests"
+	@echo "make storm      sweeps under many faults at once, for MINUTES=$(MINUTES): SEED= SLURM=1"
+	@echo "make faults     each fault of the two Slurm lists alone, as a table: TIMES=3 CASES=\"F12 D3\""
+	@echo "make soak       $(TRIALS) short trials in one sweep: does anything grow?"
 	@echo "make slurm-up   start a real Slurm on this host; then make sweep CLUSTER=dev; make slurm-down stops it"
 	@echo "make slurm-install   as root: apt-get install $(SLURM_PACKAGES) and what accounting needs"
 	@echo "make lint       ruff, pyright, the layers of the house (import-linter), code that stands twice (pylint)"
@@ -82,6 +94,15 @@ test-workloads: $(READY)
 
 test-slow: $(READY) slurm-if-root browser-if-root
 	$(PYTEST) -n 3 -m slow $(ARGS)  # many of them wait for Slurm or a browser
+
+storm: $(READY)
+	@$(STORM) storm --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(SLURM),--slurm --port $(SLURM_PORT)) $(ARGS)
+
+faults: $(READY)
+	@$(STORM) faults $(CASES) --times $(TIMES) --port $(SLURM_PORT) $(ARGS)
+
+soak: $(READY)
+	@$(STORM) soak --trials $(TRIALS) $(ARGS)
 
 slurm-install:
 	@test "$$(id -u)" = 0 || { echo "slurm-install needs root: sudo make slurm-install"; exit 1; }

@@ -68,8 +68,8 @@ def _storm(given: argparse.Namespace) -> int:
     with _cluster(given.port if given.slurm else None) as cluster, world(cluster) as place:
         outcome = Storm(place, seed, _chosen(given, cluster), _say).rage(given.minutes * 60)
     names = f" --faults {' '.join(given.faults)}" if given.faults else ""
-    options = f"--seed {seed} --minutes {given.minutes:g}{' --slurm' if given.slurm else ''}{names}"
-    print("\n".join(tables.of_storm(outcome, f"python -m storm storm {options}")))
+    make = f"make storm SEED={seed} MINUTES={given.minutes:g}{' SLURM=1' if given.slurm else ''}"
+    print("\n".join(tables.of_storm(outcome, f'{make} ARGS="{names.strip()}"' if names else make)))
     return int(bool(outcome.violations))
 
 

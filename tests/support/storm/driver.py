@@ -228,8 +228,7 @@ class Storm:
         for name, content in world.sent():
             if any(secret.encode() in content for secret in world.secrets):
                 yield Violation("secret", f"W&B was told one in {name}")
-        for file in sweeps.texts(world.folder):
-            yield from traces.words(file.read_text(errors="replace"), str(file))
+        yield from sweeps.words(world.folder)
         for file in sorted((world.root / "outputs").glob("beside-*.err")):
             yield from traces.words(file.read_text(), str(file))
 

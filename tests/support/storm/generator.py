@@ -29,7 +29,7 @@ class Planned:
 
     def rng(self) -> Random:
         """What it draws from."""
-        return Random(self.seed)
+        return Random(f"{self.seed}/struck")  # what chose it must not choose its victim too
 
 
 def planned(seed: int, faults: Sequence[Fault]) -> Iterator[Planned]:

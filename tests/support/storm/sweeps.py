@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from storm import traces
+from storm.invariants import Violation
+
 if TYPE_CHECKING:
     from storm.world import World
+
+USERS = "toys"
+"""The folder that the workload's own module lies in."""
 
 SMALL = (
     *("workload=toys.spinner:Spinner", "workload.products=200", "measure.rounds=8", "measure.iterations=60"),
@@ -40,7 +47,9 @@ def arguments(world: World, overrides: tuple[str, ...] = (), name: str = "") -> 
     return ("sweep", *place, *SMALL, *TRACKED, *named, *overrides)
 
 
-def texts(folder: Path) -> list[Path]:
-    """What processes of a sweep printed."""
-    found = [*folder.glob("packs/*/log.txt"), *folder.glob("trials/*/*/log.txt"), *folder.glob("submissions/*.out")]
-    return sorted(found)
+def words(folder: Path) -> Iterator[Violation]:
+    """What processes of a sweep printed, where it is not for people."""
+    for file in sorted([*folder.glob("packs/*/log.txt"), *folder.glob("submissions/*.out")]):
+        yield from traces.words(file.read_text(errors="replace"), str(file))
+    for file in sorted(folder.glob("trials/*/*/log.txt")):
+        yield from traces.trial_words(file.read_text(errors="replace"), USERS, str(file))

@@ -29,8 +29,8 @@ def leftovers(*folders: Path) -> Iterator[Violation]:
 
 
 def unempty(folder: Path) -> Iterator[Violation]:
-    """Anything in a folder for temporary files."""
-    for path in sorted(folder.iterdir()):
+    """Anything in a folder for temporary files, but for torch's own cache, which outlives processes."""
+    for path in sorted(path for path in folder.iterdir() if not path.name.startswith("torchinductor_")):
         yield Violation("temporary", f"{path} was left")
 
 
@@ -69,6 +69,13 @@ def words(text: str, where: str) -> Iterator[Violation]:
             return
     if match := LOOSE.search(text):
         yield Violation("words", f"{where} speaks as an exception: {text[match.start() :].splitlines()[0]}")
+
+
+def trial_words(text: str, users: str, where: str) -> Iterator[Violation]:
+    """A trial's log in which something of ours raised; where a user's module did, its traceback belongs there."""
+    for part in text.split(NOT_OURS[0])[1:]:
+        if f'{users}/' not in part:
+            yield Violation("words", f"{where}: {_last(part)}")
 
 
 def complaint(status: int, errors: str, where: str) -> Iterator[Violation]:
