@@ -13,12 +13,14 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
+from pipelines.execution.interruption import Interrupted
 from pipelines.store.records import Failure, Outcome, read_rank_failures
 from pipelines.trial.fork_server import STATUS
 from pipelines.trial.parent import Reply, forked
@@ -130,7 +132,8 @@ class ForkServer:
     def __del__(self) -> None:
         """End the server, and with it every process that it forked and that still runs."""
         self._requests.close()
-        self._process.wait()
+        with suppress(Interrupted):  # it is heard all the same: see `stop_if_interrupted`
+            self._process.wait()
 
     def _fork(
         self,

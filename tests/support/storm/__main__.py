@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ GROWN = 0.01
 
 def main(arguments: list[str]) -> int:
     """Run one command; status 1 where something was found, 2 where it cannot be run."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended then too
     parser = argparse.ArgumentParser(prog="python -m storm", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     storm = commands.add_parser("storm", help="sweeps under many faults at once")

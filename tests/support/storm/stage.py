@@ -76,13 +76,15 @@ class Played:
 class Stage:
     """What a case uses: commands, the jobs that they have submitted, and Slurm's word about those.
 
-    `arguments` are those of the command that is repeated when the fault is over.
+    `arguments` are those of the command that is repeated when the fault is over; `last` are those of the
+    command that ended last, with its status.
     """
 
     world: World
     arguments: tuple[str, ...] = ()
     said: dict[int, Path] = field(default_factory=dict)
-    texts: list[str] = field(default_factory=list)
+    started: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    last: tuple[tuple[str, ...], int] | None = None
 
     @property
     def cluster(self) -> DevCluster:
@@ -116,7 +118,7 @@ class Stage:
         """Start any command."""
         output = self.world.root / "outputs" / f"{self.world.sweep}-{len(self.said):02d}.txt"
         process = self.world.start(arguments, output)
-        self.said[process.pid] = output
+        self.said[process.pid], self.started[process.pid] = output, arguments
         return process
 
     def ended(self, process: subprocess.Popen[bytes], *statuses: int) -> str:
@@ -124,6 +126,7 @@ class Stage:
         until(lambda: process.poll() is not None, f"the end of {self.said[process.pid]}", 300)
         output = self.said[process.pid]
         text = output.read_text() + output.with_suffix(".err").read_text()
+        self.last = self.started[process.pid], process.returncode
         assert process.returncode in (statuses or (0,)), f"status {process.returncode}: {text[-600:]}"
         return " ".join(text.split())
 
@@ -232,8 +235,10 @@ def played(world: World, one: Case) -> Played:
 
 
 def _finish(stage: Stage, status: int) -> None:
-    """Start the same command again until it ends as it should."""
+    """Start the same command again until it ends as it should, unless it has done so just now."""
     slurm_faults.mended(stage.cluster)
+    if stage.last == (stage.arguments, status):
+        return
     for _ in range(AGAIN):
         process = stage.start(*stage.arguments)
         stage.ended(process, 0, 1)
