@@ -196,16 +196,20 @@ class SweepFolder:
         """Name the file in which a pack notes each trial as it ends."""
         return self.pack_dir(pack) / "events.jsonl"
 
-    def read_events(self, pack: str) -> list[Event]:
-        """Read a pack's events so far; a line still being written is left for the next time.
+    def read_events(self, pack: str, start: int = 0) -> tuple[list[Event], int]:
+        """Read a pack's events from a byte of its file on; those, and where the next ones begin.
 
-        They only tell how far a pack is: one that cannot be read is passed over, and nothing is lost by it.
+        A line still being written is left for the next time. Events only tell how far a pack is: one that
+        cannot be read is passed over, and nothing is lost by it.
         """
         try:
-            lines = self.events_file(pack).read_bytes().splitlines(keepends=True)
+            with self.events_file(pack).open("rb") as file:
+                file.seek(start)
+                content = file.read()
         except FileNotFoundError:
-            return []
-        return [event for line in lines if line.endswith(b"\n") and (event := _event(line))]
+            return [], start
+        whole = content[: content.rfind(b"\n") + 1]
+        return [event for line in whole.splitlines() if (event := _event(line))], start + len(whole)
 
 
 def _event(line: bytes) -> Event | None:

@@ -118,4 +118,5 @@ if __name__ == "__main__":
         for _number in _OF_THE_PACK:  # Slurm signals every process of a job: the pack decides what ends
             signal.signal(_number, signal.SIG_IGN)
         preload(sys.argv[2:])
-        serve(_requests)
+        with suppress(ConnectionError):  # the pack was killed, perhaps while it waited for an answer
+            serve(_requests)

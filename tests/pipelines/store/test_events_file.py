@@ -21,7 +21,7 @@ def filled(path: Path, count: int) -> tuple[SweepFolder, Path]:
 
 
 def rounds(folder: SweepFolder) -> list[int | None]:
-    return [one.round for one in folder.read_events("p000")]
+    return [one.round for one in folder.read_events("p000")[0]]
 
 
 def test_a_line_after_one_that_was_cut_off_stands_by_itself(tmp_path: Path) -> None:
@@ -48,4 +48,4 @@ def test_damage_anywhere_in_it_keeps_nobody_from_reading_the_rest(tmp_path: Path
 
 
 def test_a_pack_that_has_noted_nothing_has_no_events(tmp_path: Path) -> None:
-    assert SweepFolder(tmp_path).read_events("p000") == []
+    assert SweepFolder(tmp_path).read_events("p000") == ([], 0)

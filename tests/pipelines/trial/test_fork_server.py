@@ -6,6 +6,8 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -117,3 +119,17 @@ def test_a_server_that_has_died_is_named() -> None:
     server._process.kill()
     with pytest.raises(RuntimeError, match="the server that forks trials ended with status"):
         server.call(leave, "0")
+
+
+def test_a_pack_that_dies_while_it_waits_for_an_answer_makes_no_server_complain() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        command = [sys.executable, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), "json"]
+        server = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
+    ended, status = os.pipe()
+    socket.send_fds(ours, [json.dumps(["os", "getpid"]).encode()], [status])
+    ours.close()
+    _, said = server.communicate(timeout=60)
+    for descriptor in (ended, status):
+        os.close(descriptor)
+    assert (server.returncode, said) == (0, "")
