@@ -246,7 +246,7 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
         What is left waits for something that will not come by itself.
     """
     watch = watch or Watch()
-    folder, manifest, command = planned.sweep.folder, planned.sweep.manifest, planned.command
+    folder, manifest = planned.sweep.folder, planned.sweep.manifest
     with locks.locked(folder):
         launch.refuse_second_place(folder, planned.place.executor)
         launch.refuse_other_plan(folder, manifest)

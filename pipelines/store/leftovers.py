@@ -1,4 +1,4 @@
-"""What killed writers have left: files under temporary names, copies half made, folders of trials for scratch."""
+"""What killed writers have left: files under temporary names, half copies, folders for scratch."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ from pipelines.store.records import (
     TrialRecord,
     TrialSpec,
     read_spec,
-    write_rank_failure,
     sizes_of_arrays,
+    write_rank_failure,
     write_record,
     write_status,
 )

@@ -1,4 +1,4 @@
-"""What is checked after a storm notices what may never be: each rule is shown a sweep with one thing wrong."""
+"""What is checked after a storm notices what may never be: each rule is shown a sweep with one mistake."""
 
 from __future__ import annotations
 
@@ -290,13 +290,17 @@ def test_words_of_an_interpreter_are_noticed(text: str) -> None:
 
 def test_a_traceback_in_a_trials_log_is_noticed_unless_it_is_of_the_users_module() -> None:
     ours = 'Traceback (most recent call last):\n  File "/x/pipelines/trial/process.py", line 1\nKeyError: 3\n'
-    theirs = ours.replace("KeyError", "ValueError").replace("line 1\n", 'line 1\n  File "/x/toys/spinner.py"\n')
+    theirs = ours.replace("KeyError", "ValueError").replace(
+        "line 1\n", 'line 1\n  File "/x/toys/spinner.py"\n'
+    )
     assert list(traces.trial_words(theirs, "toys", "a log")) == []
     assert [one.kind for one in traces.trial_words(theirs + ours, "toys", "a log")] == ["words"]
 
 
 def test_a_sentence_with_an_exception_in_it_is_none() -> None:
-    text = "pack p000 broke off: it ended with status 3\nwork=single: failed: ValueError: the toy was told to\n"
+    text = (
+        "pack p000 broke off: it ended with status 3\nwork=single: failed: ValueError: the toy was told to\n"
+    )
     assert list(traces.words(text, "a log")) == []
 
 

@@ -97,4 +97,6 @@ def test_a_fork_server_that_was_killed_ends_a_pack_with_a_sentence(
     monkeypatch.setattr(PackRun, "run", lost)
     assert pack.main([str(planned.path), "p000"]) == pack.STUCK
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("the server that forks trials ended with status -9: stopped before a round was finished")
+    assert line.startswith(
+        "the server that forks trials ended with status -9: stopped before a round was finished"
+    )

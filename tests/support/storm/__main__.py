@@ -12,11 +12,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from slurm.dev.cluster import DevCluster, installed  # noqa: E402
-from slurm.dev.daemons import binary  # noqa: E402
-from slurm.dev.settings import Settings, default_root  # noqa: E402
-from slurm.errors import ClusterError  # noqa: E402
-from storm import (  # noqa: E402
+from slurm.dev.cluster import DevCluster, installed
+from slurm.dev.daemons import binary
+from slurm.dev.settings import Settings, default_root
+from slurm.errors import ClusterError
+from storm import (
     cases_decisions,
     cases_jobs,
     file_faults,
@@ -26,10 +26,10 @@ from storm import (  # noqa: E402
     tables,
     tracking_faults,
 )
-from storm.driver import Storm  # noqa: E402
-from storm.fault import FAULTS, Fault  # noqa: E402
-from storm.stage import CASES, Case, played  # noqa: E402
-from storm.world import world  # noqa: E402
+from storm.driver import Storm
+from storm.fault import FAULTS, Fault
+from storm.stage import CASES, Case, played
+from storm.world import world
 
 _REGISTERED = (cases_jobs, cases_decisions, file_faults, process_faults, slurm_faults, tracking_faults)
 GROWN = 0.01
@@ -80,9 +80,7 @@ def _chosen(given: argparse.Namespace, cluster: DevCluster | None) -> list[Fault
     ours = [FAULTS[name] for name in sorted(given.faults or FAULTS)]
     accounting = cluster is not None and cluster.settings.accounting
     return [
-        one
-        for one in ours
-        if (cluster or not one.slurm) and (accounting or one.name != "slurmdbd_killed")
+        one for one in ours if (cluster or not one.slurm) and (accounting or one.name != "slurmdbd_killed")
     ]
 
 

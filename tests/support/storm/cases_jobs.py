@@ -1,4 +1,4 @@
-"""The first list: what may befall a job between its submission and its record, each played on a whole sweep."""
+"""The first list: what may befall a job from its submission to its record, each played on a sweep."""
 
 from __future__ import annotations
 
@@ -177,7 +177,11 @@ def controller_down(stage: Stage) -> str:
     return f"{text.count('does not answer')} warning, one submission, done"
 
 
-@case("F13", "slurmctld is killed right after sbatch", "looked up by its token; a duplicate records nothing twice")
+@case(
+    "F13",
+    "slurmctld is killed right after sbatch",
+    "looked up by its token; a duplicate records nothing twice",
+)
 def controller_killed_after_sbatch(stage: Stage) -> str:
     process = stage.sweep(*ONE)
     until(lambda: stage.events("submitted"), "sbatch's answer")
@@ -209,7 +213,12 @@ def large_array(stage: Stage) -> str:
     config = stage.cluster.client("scontrol", "show", "config")
     largest = int(config.partition("MaxArraySize")[2].split()[1]) - 1
     sizes = ",".join(str(2 + number) for number in range(largest + 1))
-    options = ("cluster.arms_per_pack=2", "axes.work=[double]", "measure.rounds=3", "cluster.array_parallelism=50")
+    options = (
+        "cluster.arms_per_pack=2",
+        "axes.work=[double]",
+        "measure.rounds=3",
+        "cluster.array_parallelism=50",
+    )
     stage.ended(stage.sweep(*ONE, f"axes.slab=[{sizes}]", *options))
     arrays = [len(line["names"]) for line in stage.events("submitting")]
     assert max(arrays) <= largest and sum(arrays) == largest + 1, arrays

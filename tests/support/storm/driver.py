@@ -1,4 +1,4 @@
-"""A storm: sweeps measured one after the other while faults fall, and each then finished by the same command."""
+"""A storm: sweeps measured while faults fall, each of them then finished by the same command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REQUEUED_S = 2.0
 CALM_COMMANDS = 6
 """How often the same command may be needed once nothing goes wrong any more."""
 
-PATIENCE_S = 300.0
+PATIENCE_S = 900.0
 """How long a command may take once nothing goes wrong any more: beyond that it hangs."""
 
 GRACE_S = 30.0
@@ -239,7 +239,7 @@ class Storm:
         return left
 
     def _left_waiting(self) -> list[str]:
-        """Jobs that Slurm still has: what was requeued when it was done begins once more, and ends at once."""
+        """Jobs that Slurm still has: what was requeued when it was done begins again, and ends at once."""
         assert self.world.cluster
         end = time.monotonic() + JOBS_S
         left = ["unknown"]

@@ -20,7 +20,7 @@ Strike = Callable[[World, Random], Iterator[str]]
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault; `seconds` are the shortest and longest time that it lasts, zero of one that is over at once."""
+    """A fault; `seconds` are the shortest and longest time that it lasts, zero where it is over at once."""
 
     name: str
     doc: str

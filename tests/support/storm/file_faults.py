@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 BLOCK = bytes(1 << 16)
 
 CUT = (
-    *("trials/*/*/record.json", "trials/*/*/iterations.npz", "trials/*/*/evidence.npz", "trials/*/*/spec.json"),
+    *(
+        "trials/*/*/record.json",
+        "trials/*/*/iterations.npz",
+        "trials/*/*/evidence.npz",
+        "trials/*/*/spec.json",
+    ),
     *("trials/*/*/status.json", "packs/*/events.jsonl", "packs/*/attempts/*.json", "tables/*.parquet"),
     *("manifest.jsonl", "sweep.yaml", "submissions.jsonl", "report.html", "wandb/sweep.id", "wandb/.locks/*"),
     *("wandb/*/*.wandb", "wandb/*.json", "submissions/*/*.json"),

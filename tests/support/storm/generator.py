@@ -1,8 +1,8 @@
 """What a storm brings, drawn from its seed: the same seed brings the same faults in the same order.
 
-When a fault falls is given in seconds, and whom it strikes as a draw from whoever is there: machines differ, so a
-replay brings the same storm to other moments of the sweep. Each fault has a generator of its own, so that what one
-of them draws moves none of the others.
+When a fault falls is given in seconds, and whom it strikes as a draw from whoever is there: machines differ,
+so a replay brings the same storm to other moments of the sweep. Each fault has a generator of its own, so
+that what one of them draws moves none of the others.
 """
 
 from __future__ import annotations
@@ -56,8 +56,10 @@ VARIANTS = (
     Variant("fresh", ("axes.slab=[2,3]", "axes.work=[single]", "measure.servers=2")),
     Variant(
         "resident",
-        ("axes.slab=[2,3]", "axes.work=[single]", "measure.servers=2", "measure.isolation=resident")
-        + ("measure.turns=2",),
+        (
+            *("axes.slab=[2,3]", "axes.work=[single]", "measure.servers=2"),
+            *("measure.isolation=resident", "measure.turns=2"),
+        ),
     ),
     Variant("repeats", ("axes.slab=[2]", "axes.work=[single]", "measure.servers=2", "measure.repeats=2")),
     Variant("exec", ("axes.variable=[on]", "measure.servers=1", "measure.rounds=3")),

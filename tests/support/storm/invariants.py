@@ -232,7 +232,9 @@ def _altered(rows: list[dict[str, Any]], stored: list[Trial]) -> Iterator[Violat
         if row["outcome"] != "ok":
             continue
         if one is None or not one.ok:
-            yield Violation("wrong", f"{_where(cell)} counts, and attempt {row['attempt']} has no record of it")
+            yield Violation(
+                "wrong", f"{_where(cell)} counts, and attempt {row['attempt']} has no record of it"
+            )
         elif not np.isclose(row["ns_per_unit"], one.values["region_ns"] / one.values["units"], rtol=1e-9):
             yield Violation("wrong", f"{_where(cell)} counts {row['ns_per_unit']} ns a unit, not as recorded")
 
@@ -243,14 +245,14 @@ def torn_series(folder: Path, stored: list[Trial]) -> Iterator[Violation]:
         if series is None:
             yield Violation("lost", f"{one.folder / 'iterations.npz'} cannot be read, and its trial counts")
         elif len(series["wall_ns"]) != one.values["iterations"]:
-            yield Violation("wrong", f"{one.folder}: {len(series['wall_ns'])} iterations are not its record's")
+            yield Violation(
+                "wrong", f"{one.folder}: {len(series['wall_ns'])} iterations are not its record's"
+            )
         elif series["wall_ns"].sum() > one.values["region_ns"] * 1.001:
             yield Violation("wrong", f"{one.folder}: its iterations take longer than its region")
 
 
-def counted_series(
-    folder: Path, stored: list[Trial]
-) -> Iterator[tuple[Trial, dict[str, np.ndarray] | None]]:
+def counted_series(folder: Path, stored: list[Trial]) -> Iterator[tuple[Trial, dict[str, np.ndarray] | None]]:
     """Trials that the sweep's own table counts, each with its series; None where that cannot be read."""
     file = folder / "tables" / "trials.parquet"
     if not file.exists():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -65,7 +64,9 @@ def _register() -> None:
         FAULTS[f"stop_{role}"] = Fault(f"stop_{role}", doc, stop, (0.5, 8.0), slurm, weight=1)
     for role, name in ((Role.PACK, "SIGTERM"), (Role.COMMAND, "SIGTERM"), (Role.COMMAND, "SIGINT")):
         word = f"{'end' if name == 'SIGTERM' else 'interrupt'}_{role}"
-        FAULTS[word] = Fault(word, f"{name} to a {role}", partial(_signal, role, signal.Signals[name]), weight=1)
+        FAULTS[word] = Fault(
+            word, f"{name} to a {role}", partial(_signal, role, signal.Signals[name]), weight=1
+        )
 
 
 _register()
@@ -94,7 +95,7 @@ def _beside(world: World, *arguments: str) -> tuple[int, str]:
         timeout=PATIENCE_S,
         check=False,
     )
-    name = f"beside-{len(os.listdir(world.root / 'outputs')):04d}"
+    name = f"beside-{len([*(world.root / 'outputs').iterdir()]):04d}"
     (world.root / "outputs" / f"{name}.txt").write_text(done.stdout)
     (world.root / "outputs" / f"{name}.err").write_text(done.stderr)
     return done.returncode, done.stdout + done.stderr

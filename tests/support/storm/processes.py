@@ -22,7 +22,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Process:
-    """A running process; `started` in clock ticks keeps a number that was given out again from being struck."""
+    """A running process; `started`, in clock ticks, tells it from a later one of its number."""
 
     pid: int
     role: Role
@@ -63,7 +63,8 @@ def running(mark: str) -> dict[Role, list[Process]]:
             found.append(one)
     servers = {one.pid for one in found if one.role is Role.SERVER}
     told = [
-        Process(one.pid, Role.TRIAL, one.parent, one.started) if one.parent in servers else one for one in found
+        Process(one.pid, Role.TRIAL, one.parent, one.started) if one.parent in servers else one
+        for one in found
     ]
     ordered = sorted(told, key=lambda one: (one.started, one.pid))
     return {role: [one for one in ordered if one.role is role] for role in Role}
@@ -77,7 +78,9 @@ def _process(entry: Path, mark: str) -> Process | None:
     except OSError:
         return None
     words = {word.decode(errors="replace") for word in line[:8]}
-    role = next((r for r, sign in _SIGNS if any(word == sign or word.endswith(f"/{sign}") for word in words)), None)
+    role = next(
+        (r for r, sign in _SIGNS if any(word == sign or word.endswith(f"/{sign}") for word in words)), None
+    )
     facts = _facts(int(entry.name))
     return None if role is None or facts is None else Process(int(entry.name), role, *facts)
 

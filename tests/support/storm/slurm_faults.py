@@ -24,23 +24,35 @@ LIES: dict[str, tuple[str, str, str]] = {
     "sbatch_submits_and_denies": (
         "sbatch",
         "sbatch submits and says that it timed out",
-        '$real "$@" > /dev/null; echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv'
-        ' operation" >&2; exit 1',
+        '$real "$@" > /dev/null; echo "sbatch: error: Batch job submission failed: Socket timed out on'
+        ' send/recv operation" >&2; exit 1',
     ),
     "sbatch_fails": (
         "sbatch",
         "sbatch does not reach the controller",
         'echo "sbatch: error: Unable to contact slurm controller (connect failure)" >&2; exit 1',
     ),
-    "sbatch_talks": ("sbatch", "sbatch prints a banner and no number", 'echo "Welcome to the cluster!"; exit 0'),
-    "sbatch_banner": ("sbatch", "sbatch prints a banner before its answer", 'echo "Node 17"; exec $real "$@"'),
+    "sbatch_talks": (
+        "sbatch",
+        "sbatch prints a banner and no number",
+        'echo "Welcome to the cluster!"; exit 0',
+    ),
+    "sbatch_banner": (
+        "sbatch",
+        "sbatch prints a banner before its answer",
+        'echo "Node 17"; exec $real "$@"',
+    ),
     "squeue_empty": ("squeue", "squeue answers nothing", "exit 0"),
     "squeue_fails": (
         "squeue",
         "squeue does not reach the controller",
         "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1",
     ),
-    "squeue_talks": ("squeue", "squeue answers half lines and garbage", '$real "$@" | cut -c1-30; echo "#?"; exit 0'),
+    "squeue_talks": (
+        "squeue",
+        "squeue answers half lines and garbage",
+        '$real "$@" | cut -c1-30; echo "#?"; exit 0',
+    ),
     "squeue_slow": ("squeue", "squeue takes 5 s", 'sleep 5; exec $real "$@"'),
     "scancel_fails": ("scancel", "scancel fails", "echo 'scancel: error: Kill job error' >&2; exit 1"),
 }

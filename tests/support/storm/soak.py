@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -88,9 +89,11 @@ def sampled(world: World, trials: int) -> Iterator[Sample]:
 def _sample(process: Process, role: Role, trials: int) -> Sample | None:
     place = Path(f"/proc/{process.pid}")
     try:
-        status = dict(line.split(":", 1) for line in (place / "status").read_text().splitlines() if ":" in line)
+        status = dict(
+            line.split(":", 1) for line in (place / "status").read_text().splitlines() if ":" in line
+        )
         used = (place / "stat").read_text().rpartition(")")[2].split()[11:13]
-        handles = len(os.listdir(place / "fd"))
+        handles = len([*(place / "fd").iterdir()])
     except OSError:
         return None
     return Sample(role, trials, int(status["RssAnon"].split()[0]), handles, sum(map(int, used)) / _TICKS)
@@ -131,7 +134,7 @@ def _times(folder: Path) -> Iterator[Growth]:
         found.append((values["started"], values["ended"]))
     found.sort()
     ends = [end for _, end in found]
-    steps = [(b - a) * 1e3 for a, b in zip(ends, ends[1:], strict=False)]
+    steps = [(b - a) * 1e3 for a, b in pairwise(ends)]
     own = [(end - start) * 1e3 for start, end in found]
     for what, values in (("time from trial to trial", steps), ("time of a trial", own)):
         size = len(values) // 4

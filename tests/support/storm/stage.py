@@ -1,4 +1,4 @@
-"""A sweep on the development Slurm that meets one fault: the list of what Slurm does to jobs is played here."""
+"""A sweep on the development Slurm that meets one fault: the two lists are played here."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ ONE = ("axes.work=[single]", "workload.products=250", "measure.iterations=120", 
 
 TWO = (*ONE, "axes.slab=[2,3]", "cluster.arms_per_pack=3", "axes.work=[single]", "measure.rounds=4")
 """As above, in two jobs."""
+
+LATEST_S = 900.0
+"""A command that has not ended by then hangs, on the slowest machine."""
 
 AGAIN = 4
 """How often the same command may be needed after a fault."""
@@ -123,7 +126,7 @@ class Stage:
 
     def ended(self, process: subprocess.Popen[bytes], *statuses: int) -> str:
         """Wait for a command, which is to end with one of these statuses; what it said, in one line."""
-        until(lambda: process.poll() is not None, f"the end of {self.said[process.pid]}", 300)
+        until(lambda: process.poll() is not None, f"the end of {self.said[process.pid]}", LATEST_S)
         output = self.said[process.pid]
         text = output.read_text() + output.with_suffix(".err").read_text()
         self.last = self.started[process.pid], process.returncode

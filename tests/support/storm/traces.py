@@ -11,7 +11,12 @@ from storm.invariants import Violation
 TEMPORARY = re.compile(r"\.tmp$|\.save_tmp$|^\.publishing-|^\.[0-9a-f]{12}\.\d+$|^\.sources-.*\.\d+$")
 """Names under which files and folders are written before they get their own."""
 
-NOT_OURS = ("Traceback (most recent call last)", "Exception ignored in", "Error executing job", "Fatal Python")
+NOT_OURS = (
+    "Traceback (most recent call last)",
+    "Exception ignored in",
+    "Error executing job",
+    "Fatal Python",
+)
 """Words of an interpreter, not of a command."""
 
 LOOSE = re.compile(r"^(\w+\.)*\w*(Error|Exception|Warning|Interrupt): ", re.MULTILINE)
@@ -72,9 +77,9 @@ def words(text: str, where: str) -> Iterator[Violation]:
 
 
 def trial_words(text: str, users: str, where: str) -> Iterator[Violation]:
-    """A trial's log in which something of ours raised; where a user's module did, its traceback belongs there."""
+    """A trial's log in which something of ours raised; that of a user's module belongs there."""
     for part in text.split(NOT_OURS[0])[1:]:
-        if f'{users}/' not in part:
+        if f"{users}/" not in part:
             yield Violation("words", f"{where}: {_last(part)}")
 
 

@@ -1,4 +1,4 @@
-"""Faults of the W&B server: it hangs, drops connections before or after their effect, refuses, cuts answers."""
+"""Faults of the W&B server: it hangs, drops connections, refuses, cuts answers."""
 
 from __future__ import annotations
 

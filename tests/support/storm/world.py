@@ -1,4 +1,4 @@
-"""The place that a storm rages in: folders, a small disk, a home, a W&B server, and a Slurm if one is wanted."""
+"""The place that a storm rages in: folders, a small disk, a home, a W&B server, and perhaps a Slurm."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def world(cluster: DevCluster | None = None) -> Iterator[World]:
 
 
 def respect_permissions() -> None:
-    """Have processes that start from here keep to the permissions of files, as those of users other than root."""
+    """Have what starts from here keep to the permissions of files, as other users than root do."""
     for right in (_DAC_OVERRIDE, _DAC_READ_SEARCH):
         ctypes.CDLL(None, use_errno=True).prctl(_CAPBSET_DROP, right, 0, 0, 0)
 
