@@ -6,11 +6,12 @@ import ctypes
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from loopback import Loopback
 from loopback.server import KEY
 
 from slurm.dev.cluster import DevCluster
+from storm import traces
 from storm.processes import Process, Role, running
 
 ROOT = Path(__file__).parents[3]
@@ -154,6 +156,9 @@ def world(cluster: DevCluster | None = None) -> Iterator[World]:
         try:
             yield place
         finally:
+            for pid in traces.processes(mark, root):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             if place.held:
                 small and stack.pop_all()  # what is on the disk stays too
                 print(f"kept for a look: {root}", file=sys.stderr)
