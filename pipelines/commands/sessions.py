@@ -64,6 +64,7 @@ def wait(sweep: str) -> int:
     try:
         with locks.locked(folder):
             broken = _follow(console, folder, manifest)
+            launch.tidy(folder)
     except ConfigError:
         if not _elsewhere(console, folder):
             return INTERRUPTED
