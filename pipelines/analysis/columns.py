@@ -9,9 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Flag, StrEnum, auto
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import polars as pl
+if TYPE_CHECKING:
+    import polars as pl
 
 T = TypeVar("T")
 """What a row of a table shows: an effect, an arm, a claim."""
@@ -110,6 +111,8 @@ def visible_columns(columns: Sequence[Column[T]], rows: Sequence[T], where: Wher
 
 def parquet_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> pl.DataFrame:
     """Tabulate the values of all columns that the file has; types do not depend on what the rows hold."""
+    import polars as pl  # takes a second, and what is only shown needs none
+
     values = {column.key: column.value for column in file_columns(columns) if column.value}
     schema = {column.key: column.kind for column in columns if column.key in values}
     return pl.DataFrame([{key: value(row) for key, value in values.items()} for row in rows], schema=schema)

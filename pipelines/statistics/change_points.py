@@ -1,16 +1,16 @@
 """Where the level of a series changes: of an arm's times over versions, one value each.
 
 The best segmentations into pieces of equal mean come from ruptures (Truong, Oudre and Vayatis 2020): for each
-number of changes, the least sum of squares by dynamic programming. How many changes there are is decided by a
-penalty for each, and the penalty comes from the series itself: it is the one that only `ALPHA` of its own
-permutations would clear. Where nothing changed, all orders of the values are equally likely, so a change is
-announced in at most that share of series, whatever the values are distributed like. What is correlated from
-version to version, as on a machine that drifts, is a change by this measure.
+number of changes, the least sum of squares by dynamic programming. How many changes there are is decided by
+permutations. Where nothing changed, all orders of the values are equally likely; so a change is announced
+where at most `ALPHA` of the orders, drawn at random, show as much of one. That share of series without a
+change shows one, at most, whatever the values are distributed like. Further changes are tested in the same
+way, by orders within the pieces that were found. What is correlated from version to version, as on a machine
+that drifts, is a change by this measure.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,10 +45,28 @@ class ChangePoint:
 
 @dataclass(frozen=True)
 class ChangePoints:
-    """All changes of a series, first to last, and the share of its permutations that show as much of one."""
+    """All changes of a series, first to last, and the share of its orders that show as much of any."""
 
     points: tuple[ChangePoint, ...]
     p: float
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """The best pieces for 0, 1, 2, ... changes, each as the ends of its pieces, and what they explain.
+
+    `gains` are twice the log likelihood that is gained over no change, of normal values of unknown variance.
+    """
+
+    pieces: tuple[tuple[int, ...], ...]
+    gains: np.ndarray
+
+    def more_than(self, number: int) -> tuple[float, int]:
+        """The most that changes beyond a number gain, each; and the number that does."""
+        beyond = self.gains[number + 1 :] - self.gains[number]
+        each = beyond / np.arange(1, 1 + len(beyond))
+        best = int(np.argmax(each))
+        return float(each[best]), number + 1 + best
 
 
 def find_change_points(values: Sequence[float], seed: int = 0) -> ChangePoints:
@@ -65,16 +83,27 @@ def find_change_points(values: Sequence[float], seed: int = 0) -> ChangePoints:
     series = series - series.mean()  # sums of squares of large, close numbers would lose their digits
     if not series.any():
         return ChangePoints((), 1.0)
-    splits = _segmentations(series)
-    gains = _gains(series, splits)
-    rng = np.random.default_rng(seed)
-    chance = np.sort([_strongest(rng.permutation(series)) for _ in range(PERMUTATIONS)])
-    p = (1 + int((chance >= _per_change(gains) * (1 - 1e-9)).sum())) / (1 + PERMUTATIONS)
-    if p > ALPHA:
-        return ChangePoints((), p)
-    penalty = chance[math.ceil((1 - ALPHA) * (1 + PERMUTATIONS)) - 1]
-    number = 1 + int(np.argmax(gains - penalty * np.arange(1, 1 + len(gains))))
-    return ChangePoints(tuple(_points(series, splits[number - 1])), p)
+    fit, rng = _fit(series), np.random.default_rng(seed)
+    first, more = _share_of_orders(series, fit, 0, rng)
+    p, number = first, 0
+    while p <= ALPHA:
+        number = more
+        if number == len(fit.pieces) - 1:
+            break
+        p, more = _share_of_orders(series, fit, number, rng)
+    return ChangePoints(tuple(_points(series, fit.pieces[number])), first)
+
+
+def _share_of_orders(
+    series: np.ndarray, fit: _Fit, number: int, rng: np.random.Generator
+) -> tuple[float, int]:
+    """Test a number of changes against more: the p value, and how many there are if it is rejected."""
+    gain, more = fit.more_than(number)
+    pieces = np.split(series, fit.pieces[number][:-1])
+    orders = (np.concatenate([rng.permutation(piece) for piece in pieces]) for _ in range(PERMUTATIONS))
+    # An order that is the series, or its reverse, gains the same but for rounding.
+    as_much = sum(_fit(order).more_than(number)[0] >= gain * (1 - 1e-9) for order in orders)
+    return (1 + as_much) / (1 + PERMUTATIONS), more
 
 
 def _points(series: np.ndarray, ends: Sequence[int]) -> list[ChangePoint]:
@@ -84,33 +113,21 @@ def _points(series: np.ndarray, ends: Sequence[int]) -> list[ChangePoint]:
     return [ChangePoint(int(end), float(shift)) for end, shift in zip(ends[:-1], shifts, strict=True)]
 
 
-def _strongest(series: np.ndarray) -> float:
-    """Measure how much any number of changes explains, for each of them."""
-    return _per_change(_gains(series, _segmentations(series)))
-
-
-def _per_change(gains: np.ndarray) -> float:
-    return float((gains / np.arange(1, 1 + len(gains))).max())
-
-
-def _gains(series: np.ndarray, splits: Sequence[Sequence[int]]) -> np.ndarray:
-    """Compute twice the log likelihood that 1, 2, ... changes gain, of normal values of unknown variance."""
-    total = float(series @ series)
-    left = np.array([_squares(series, ends) for ends in splits])
-    return len(series) * np.log(total / np.maximum(left, 1e-12 * total))
-
-
-def _squares(series: np.ndarray, ends: Sequence[int]) -> float:
-    """Sum the squares of what is left where each piece has its own mean; the series has mean zero."""
-    starts = [0, *ends[:-1]]
-    sums = np.add.reduceat(series, starts)
-    return float(series @ series - (sums**2 / np.subtract(ends, starts)).sum())
-
-
-def _segmentations(series: np.ndarray) -> list[list[int]]:
-    """Find the best pieces for 1, 2, ... changes, each as the ends of its pieces."""
+def _fit(series: np.ndarray) -> _Fit:
+    """Find the best segmentations of a series of mean zero."""
     from ruptures.detection.kernelcpd import KernelCPD  # takes half a second, and short histories need none
 
     search = KernelCPD(kernel="linear", min_size=SHORTEST).fit(series[:, None])
     search.predict(n_bkps=min(MOST, len(series) // (2 * SHORTEST)))
-    return [list(ends) for _, ends in sorted(search.segmentations_dict.items())]
+    found = [tuple(ends) for _, ends in sorted(search.segmentations_dict.items())]
+    pieces = ((len(series),), *found)
+    total = float(series @ series)
+    left = np.array([_squares(series, ends) for ends in pieces])
+    return _Fit(pieces, len(series) * np.log(total / np.maximum(left, 1e-12 * total)))
+
+
+def _squares(series: np.ndarray, ends: Sequence[int]) -> float:
+    """Sum the squares of what is left where each piece has its own mean."""
+    starts = [0, *ends[:-1]]
+    sums = np.add.reduceat(series, starts)
+    return float(series @ series - (sums**2 / np.subtract(ends, starts)).sum())
