@@ -10,9 +10,9 @@ from pipelines.analysis import versions
 from pipelines.analysis.versions import Baseline, Changes
 from pipelines.commands.sweep import show_comparison, status_of
 from pipelines.exits import DONE, SOME_FAILED
-from pipelines.report import comparison_object, explanation
+from pipelines.report import explanation
 from pipelines.report import versions as changes
-from pipelines.report.comparison_object import CSV_SCHEMA, EFFECTS, ComparisonObject
+from pipelines.report.comparison_object import CSV_SCHEMA, EFFECTS, comparison_object
 from pipelines.report.objects import Rows, print_csv, print_json
 from pipelines.report.versions import change_columns, compare_with
 from pipelines.terminal import console_here, error_console
@@ -56,22 +56,16 @@ def compare(
     slower = any(one.regressions(margin) for one in every)
     status = max(status, SOME_FAILED if slower else DONE)
     if as_json:
-        print_json(_object(opened, sweep, status, store, [changes.against(one, margin) for one in every]))
+        report = opened.report().path
+        console.print(f"report: {report}", highlight=False, soft_wrap=True)
+        others_found = [changes.against(one, margin) for one in every]
+        workload = opened.manifest.sweep.workload
+        print_json(comparison_object(opened.comparison, workload, sweep, report, status, store, others_found))
     elif as_csv:
         _print_csv(opened, every, margin)
     else:
         changes.show(console, every, margin)
     return status
-
-
-def _object(
-    opened: api.Sweep, folder: str, status: int, store: str | None, others: Sequence[changes.Against]
-) -> ComparisonObject:
-    report = opened.report().path
-    found = opened.comparison
-    return comparison_object.comparison_object(
-        found, opened.manifest.sweep.workload, folder, report, status, store, others
-    )
 
 
 def _print_csv(opened: api.Sweep, every: Sequence[Changes], margin: float) -> None:

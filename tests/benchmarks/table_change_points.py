@@ -67,7 +67,7 @@ def false_alarms(count: int) -> Table:
 
 
 def found(count: int) -> Table:
-    """Share of planted steps found at their version or a neighbour, and of series with more than one point."""
+    """Share of planted steps found at their version or a neighbour, and of series with further points."""
     yield (
         "step, in standard deviations between versions",
         *(f"{n}: {where}" for n in LENGTHS for where in ("middle", "last 3")),
