@@ -125,6 +125,7 @@ class PackRun:
 
     def again(self, arm: Arm, kind: Kind) -> StoredTrial:
         """Run a trial of any kind, whatever is there already."""
+        self._servers.complete()
         return self._trial(arm, kind, 0 if kind is Kind.TIMING else None)
 
     def support(self, arm: Arm, kind: Kind, replicate: int = 0) -> None:

@@ -44,8 +44,15 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
     cast = Cast(provided, space, cls, command, device) if provided else None
 
     ids: dict[str, Arm] = {}
+    known: dict[tuple[Any, ...], Arm] = {}
 
     def arm_for(levels: Assignment) -> Arm:
+        chosen = tuple(levels.items())
+        if chosen not in known:  # one base is that of thousands of effects
+            known[chosen] = made(levels)
+        return known[chosen]
+
+    def made(levels: Assignment) -> Arm:
         if cast:
             arm = cast.arm(levels, name, config)
         else:
