@@ -82,8 +82,8 @@ def _clock_columns(clock: Clock, key: str, doc: str) -> Iterator[Column[EffectRe
     yield Column(
         f"{key}_beside", clock.value, text=text, where=Where.PEOPLE, doc=doc, optional=True, width=15, drop=5
     )
-    for name, text in (("ratio", "`ratio`"), ("low", "lower end"), ("high", "upper end")):
-        yield file_column(f"{key}_{name}", field(name), float, f"{text} by {clock.value}")
+    for name, end in (("ratio", "`ratio`"), ("low", "lower end"), ("high", "upper end")):
+        yield file_column(f"{key}_{name}", field(name), float, f"{end} by {clock.value}")
     yield file_column(f"{key}_verdict", field("verdict"), doc=f"verdict by {clock.value}")
 
 

@@ -118,11 +118,13 @@ def arm_history(
     if not having:
         known = sorted({name for one in baselines for name in one.rounds})
         raise ConfigError(f"--arm {label} is in none of these sweeps; choose from: {', '.join(known)}")
+    clock = common_clock(having)
+    having = [one.by(clock) for one in having]
     versions = [
-        _version(before, now, label, margin, paired)
+        _version(before, now, label, margin, paired, clock)
         for before, now in zip([None, *having], having, strict=False)
     ]
-    series = _series(having, label, interleaved=paired is not None)
+    series = _series(having, label, clock, interleaved=paired is not None)
     reason = _why_no_points(having, label)
     points = None if reason else find_change_points(series.values)
     levels = {point.index: math.exp(point.shift) for point in points.points} if points else {}
@@ -131,12 +133,17 @@ def arm_history(
 
 
 def _version(
-    before: Baseline | None, now: Baseline, label: str, margin: float, paired: CommitVersions | None
+    before: Baseline | None,
+    now: Baseline,
+    label: str,
+    margin: float,
+    paired: CommitVersions | None,
+    clock: Clock,
 ) -> Version:
     changes = compare_baselines(before, now) if before else None
     change = next((one for one in changes.changes if one.label == label), None) if changes else None
     if before and changes and paired:
-        change = paired.change(before, now, label, changes.clock) or change
+        change = paired.change(before, now, label, clock) or change
     elsewhere = changes.other_machine if changes else False
     return Version(
         arm=label,
@@ -181,11 +188,10 @@ def _on_several_devices(having: Sequence[Baseline]) -> bool:
     return len({one.device for one in having}) > 1
 
 
-def _series(having: Sequence[Baseline], label: str, *, interleaved: bool) -> Series:
+def _series(having: Sequence[Baseline], label: str, clock: Clock, *, interleaved: bool) -> Series:
     """Read what is compared: times, or ratios to the reference where the devices differ."""
-    clock = common_clock(having)
     beside = _on_several_devices(having) and not _why_no_points(having, label)
-    rounds = [_log_times(one.by(clock), label, beside) for one in having]
+    rounds = [_log_times(one, label, beside) for one in having]
     if interleaved:
         rounds = _without_drift(rounds)
     quartiles = [np.quantile(list(one.values()), (0.25, 0.5, 0.75)).tolist() for one in rounds]

@@ -12,6 +12,7 @@ from pipelines.report.objects import Rows, member
 from pipelines.report.tables import Table
 from pipelines.report.terminal import print_lines, print_table
 from pipelines.statistics.change_points import ALPHA
+from pipelines.statistics.clocks import Clock
 from pipelines.statistics.estimates import LEVEL
 from pipelines.units import bounds_text, duration, percent
 
@@ -202,7 +203,8 @@ def show(console: Console, found: History) -> None:
     """Print one table for each arm, and how to read them."""
     columns = version_columns(found.reference)
     for one in found.arms:
-        table = Table(f"{one.arm}: time per {found.unit}", columns, one.versions)
+        by = ", by CPU time" * (one.series.clock is Clock.CPU)
+        table = Table(f"{one.arm}: time per {found.unit}{by}", columns, one.versions)
         print_table(console, table.at(Where.TERMINAL))
     print_lines(console, [*_how_judged(found), *_about_points(found)])
 

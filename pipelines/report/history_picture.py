@@ -82,6 +82,7 @@ def _draw(axes: Axes, arm: ArmHistory) -> None:
     stride = math.ceil(len(arm.versions) / MOST_NAMES)
     axes.set_xticks(list(places)[::stride], [_name(one.commit, one.sweep) for one in arm.versions][::stride])
     axes.tick_params(axis="x", labelrotation=45)
+    axes.grid(axis="x", visible=False)
     axes.set_xlim(-0.6, len(arm.versions) - 0.4)
 
 
