@@ -17,6 +17,7 @@ from pipelines.analysis.versions import Baseline, Change, baseline_from, usable_
 from pipelines.statistics.clocks import Clock
 from pipelines.statistics.log_ratios import Rounds
 from pipelines.store.records import Arm, Manifest
+from pipelines.versions.notices import ENVIRONMENT
 from workloads.errors import RecordError
 
 ArmOf = Mapping[tuple[str, str], str]
@@ -76,11 +77,11 @@ def commit_versions(manifest: Manifest, unit: str, trials: pl.DataFrame) -> Comm
     RecordError
         No round of any version is finished.
     """
-    if not manifest.sweep.versions:
+    if not (toggle := _toggle(manifest)):
         return None
     used, choice = usable_trials(manifest, trials)
-    versions = _in_order(manifest)
-    own = {level: _own_arms(manifest, level) for level, _ in versions}
+    versions = _in_order(manifest, toggle)
+    own = {level: _own_arms(manifest, toggle, level) for level, _ in versions}
     baselines = []
     for level, commit in versions:
         renamed = used.filter(pl.col("arm").is_in(list(own[level]))).with_columns(
@@ -88,7 +89,7 @@ def commit_versions(manifest: Manifest, unit: str, trials: pl.DataFrame) -> Comm
         )
         if renamed.height:
             one = baseline_from(manifest, unit, renamed, choice, level, commit)
-            baselines.append(one.model_copy(update={"reference": _reference(manifest)}))
+            baselines.append(one.model_copy(update={"reference": _reference(manifest, toggle)}))
     if not baselines:
         raise RecordError(f"{manifest.sweep.name} has no finished round of any version yet")
     times = {Clock.WALL: rounds_of(used, Clock.WALL.figure)}
@@ -98,20 +99,21 @@ def commit_versions(manifest: Manifest, unit: str, trials: pl.DataFrame) -> Comm
     return CommitVersions(tuple(baselines), times, arms)
 
 
-def _in_order(manifest: Manifest) -> list[tuple[str, str]]:
+def _in_order(manifest: Manifest, toggle: str) -> list[tuple[str, str]]:
     """List the levels of the axis with their commits, "" of the checkout, in the order of their arms."""
-    commits = {one.level: one.commit or "" for one in manifest.sweep.versions}
-    levels = dict.fromkeys(str(arm.levels[_toggle(manifest)]) for arm in manifest.arms)
+    commits = {one.levels[toggle]: one.commit or "" for one in manifest.sweep.versions if one.sources}
+    levels = dict.fromkeys(str(arm.levels[toggle]) for arm in manifest.arms)
     return [(level, commits[level]) for level in levels if level in commits]
 
 
 def _toggle(manifest: Manifest) -> str:
-    return manifest.sweep.versions[0].toggle
+    """Name the toggle whose levels are commits; empty where there is none."""
+    names = (name for one in manifest.sweep.versions if one.sources for name in one.levels)
+    return next((name for name in names if name != ENVIRONMENT), "")
 
 
-def _own_arms(manifest: Manifest, level: str) -> dict[str, str]:
+def _own_arms(manifest: Manifest, toggle: str, level: str) -> dict[str, str]:
     """Ids of the arms that run a version, with their labels without it."""
-    toggle = _toggle(manifest)
     return {arm.id: _label(arm, toggle) for arm in manifest.arms if str(arm.levels[toggle]) == level}
 
 
@@ -121,6 +123,6 @@ def _label(arm: Arm, toggle: str) -> str:
     return ",".join(parts) or "baseline"
 
 
-def _reference(manifest: Manifest) -> str:
+def _reference(manifest: Manifest, toggle: str) -> str:
     first = next(iter(manifest.sweep.references.values()))
-    return _label(manifest.arm(first), _toggle(manifest))
+    return _label(manifest.arm(first), toggle)

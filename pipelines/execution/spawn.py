@@ -23,7 +23,7 @@ from typing import Protocol
 from pipelines.store.records import Failure, Outcome, read_rank_failures
 from pipelines.trial.fork_server import LATER, STATUS
 from pipelines.trial.parent import Reply, forked
-from workloads.user_environment import changed
+from workloads.user_environment import INTERPRETER, changed
 
 START_S = 600.0
 """Seconds that a server may take to import everything."""
@@ -97,7 +97,7 @@ class ForkServer:
     Parameters
     ----------
     modules : what to import beside torch
-    env : variables that it, and so every trial of it, starts with
+    env : variables that it, and so every trial of it, starts with; one names its interpreter
     early : whether the first trial, which is none that is timed, starts before all is imported
     """
 
@@ -109,9 +109,10 @@ class ForkServer:
         # A process's first optimiser imports torch._dynamo, which takes a second: the server does it once.
         own = ["pipelines.trial.process", *modules]
         imports = ["torch", *own, LATER, _DYNAMO] if early else ["torch", _DYNAMO, *own]
+        python = _interpreter(env or {})
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), *imports],
+                [python, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), *imports],
                 env={**os.environ, **changed(os.environ, env or {})},
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
@@ -167,6 +168,11 @@ class ForkServer:
         return _Forked(self, STATUS.unpack(answer)[0], ended, ours)
 
 
+def _interpreter(variables: Mapping[str, str]) -> str:
+    """The interpreter of a trial: this one, unless its variables name that of another environment."""
+    return variables.get(INTERPRETER, sys.executable)
+
+
 class Exec:
     """Starts trials as fresh interpreters, one for each rank; `env` are variables of all of them."""
 
@@ -199,7 +205,14 @@ class Exec:
         inherited = [theirs.fileno()] if theirs else []
         with log_file.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", self._module, str(spec_file), str(rank), *map(str, inherited)],
+                [
+                    _interpreter(variables),
+                    "-m",
+                    self._module,
+                    str(spec_file),
+                    str(rank),
+                    *map(str, inherited),
+                ],
                 env={**os.environ, **changed(os.environ, variables)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -314,7 +314,7 @@ def _identified(effect: PlannedEffect, arm_for: Any) -> Effect:
 def _placebo(reference: Arm, number: int) -> Arm:
     """The reference once more, with junk in its memory, as an arm of its own."""
     identity = hashlib.sha256(f"{reference.id} placebo {number}".encode()).hexdigest()[:16]
-    return reference.model_copy(update={"id": identity, "label": f"placebo {number}", "placebo": number})
+    return dataclasses.replace(reference, id=identity, label=f"placebo {number}", placebo=number)
 
 
 def _placebo_effect(copy: Arm, reference: str) -> Effect:

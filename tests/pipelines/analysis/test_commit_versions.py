@@ -30,9 +30,9 @@ def planned(levels: list[str]) -> Manifest:
     arms = [arm_of(level, amp, levels[0]) for level in levels for amp in AMPS]
     versions = [
         Version(
-            toggle="commit",
-            level=level,
+            levels={"commit": level},
             repository="/r",
+            sources=f"s{place}",
             commit=None if level == "worktree" else f"{place:040x}",
             digest=f"d{place}",
             code="c",
