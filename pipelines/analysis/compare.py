@@ -21,7 +21,8 @@ from pipelines.analysis.notes import comparison_notes
 from pipelines.analysis.oracles import Quality, judge_quality
 from pipelines.analysis.outcomes import Counts, outcome_counts, sum_counts
 from pipelines.analysis.phases import read_series
-from pipelines.analysis.rulings import RuledClaim, all_rulings, ruling_table
+from pipelines.analysis.ruling_columns import ruling_table
+from pipelines.analysis.rulings import RuledClaim, all_rulings
 from pipelines.analysis.scaling import Scaling, scaling_of
 from pipelines.statistics.clocks import Clock
 from pipelines.store.files import write_parquet

@@ -8,6 +8,7 @@ from pipelines.commands.arguments import (
     A_VERSION,
     COUNT,
     FILE,
+    JSON,
     MEASURED,
     NAME,
     PACKS,
@@ -107,7 +108,7 @@ COMMANDS = Commands(
                 is_flag=True,
             ),
         ),
-        Plain("status", "what of a sweep is done", "sessions:status", SWEEP),
+        Plain("status", "what of a sweep is done", "sessions:status", SWEEP, JSON),
         Plain("wait", "follow a sweep on Slurm to its end, from any shell", "sessions:wait", SWEEP),
         Plain(
             "logs",
@@ -134,6 +135,12 @@ COMMANDS = Commands(
             option("--store", "Keep this sweep's times as a baseline.", type=FILE, metavar="FILE"),
             option("--margin", "Growth of time that is no regression.", type=SHARE, default=0.05),
             option("--explain", "Only derive one row's verdict: its number or name.", metavar="ROW"),
+            JSON,
+            option(
+                ["as_csv", "--csv"],
+                "Print the effects as CSV; with --against, what has changed.",
+                is_flag=True,
+            ),
         ),
         Plain(
             "history",
@@ -152,6 +159,9 @@ COMMANDS = Commands(
                 multiple=True,
             ),
             option("--margin", "Change that is none.", type=SHARE, default=0.05),
+            option("--picture", "Draw the arms over the versions, as SVG.", type=FILE, metavar="FILE"),
+            JSON,
+            option(["as_csv", "--csv"], "Print a line for each arm and version as CSV.", is_flag=True),
         ),
         Plain(
             "claims",

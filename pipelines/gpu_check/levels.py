@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipelines.check.check import Checked, plan_check
+from pipelines.check.checked import Checked
+from pipelines.check.plan import plan_check
 from pipelines.config.types import RunCommand
 from pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
 from pipelines.gpu_check.cases import cases
