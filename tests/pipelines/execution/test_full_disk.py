@@ -119,3 +119,23 @@ def test_any_other_failure_stays_the_arm_s_own(tmp_path: Path, message: str) -> 
     refuse_full_disk(tmp_path, failed(message))
     refuse_full_disk(tmp_path, None)  # nor is a process that died on a disk with room
     assert (tmp_path / "record.json").exists()
+
+
+@pytest.mark.slow
+def test_its_pack_ends_and_the_next_one_tries_the_arm_again(
+    command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 1})
+    manifest = plan.make_plan(toy, Device())
+    folder = SweepFolder(tmp_path / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            pack, "_record_of", lambda place: failed("[Errno 28] No space left on device: '/scratch/x'")
+        )
+        assert pack.main([str(folder.path), "p000"]) == pack.CANNOT_WRITE
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("/scratch/x: No space left on device; finished rounds are kept")
+    assert records(folder) == {}
+    assert pack.main([str(folder.path), "p000"]) == 0
+    assert outcomes(folder) == {"ok"}
