@@ -18,6 +18,9 @@ TIMEOUT_S = 20.0
 _FIELDS = "%F|%K|%A|%T|%r|%N|%k|%j|%S"
 _SACCT_FIELDS = "JobID,JobIDRaw,State,ExitCode,NodeList,Comment,JobName"
 
+_DOWN = re.compile(r"DOWN|FAIL|RESPOND|\*$")
+"""What is in the state of a node that does not work; one that is only drained has failed nobody."""
+
 _START = re.compile(r"N/A|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 _INHERITED = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SALLOC_", "SRUN_")
@@ -167,6 +170,34 @@ class SlurmClient:
                 return []
             raise
 
+    def hostnames(self, nodes: str) -> list[str]:
+        """Names of the nodes that a text such as ``n[1-2]`` stands for.
+
+        Raises
+        ------
+        ClusterError
+            There was no usable answer.
+        """
+        return self.run("scontrol", "show", "hostnames", nodes).split()
+
+    def out_of_service(self, job_id: str, nodes: str) -> list[str]:
+        """Of a job's nodes the one whose failure ended it, where Slurm says so, else those that are down.
+
+        Raises
+        ------
+        ClusterError
+            There was no usable answer.
+        """
+        try:
+            job = self.run("scontrol", "show", "job", "-o", job_id)
+        except Refused:
+            job = ""  # forgotten, and known from accounting
+        if named := re.search(r"\bFailedNode=(\S+)", job):  # Slurm 22.05 does not say
+            return self.hostnames(named[1])
+        rows = self.run("scontrol", "show", "node", "-o", nodes)
+        states = re.findall(r"^NodeName=(\S+).*?\bState=(\S+)", rows, re.MULTILINE)
+        return [name for name, state in states if _DOWN.search(state)]
+
     def cluster(self) -> str | None:
         """Slurm's name of the cluster that answers here.
 
@@ -249,6 +280,10 @@ def parse_jobs(text: str) -> Iterator[Sighting]:
             yield Sighting(array, number, facts["JobId"], facts["JobState"], *rest)
 
 
+MOST_ELEMENTS = 4_000_001
+"""What MaxArraySize of slurm.conf may be at most."""
+
+
 def indices(text: str) -> list[int | None]:
     """Elements in squeue's array index: ``7``, ``0-3%2``, ``[1,4-6]``; [None] where it names them partly."""
     text = text.strip("[]").partition("%")[0]
@@ -257,5 +292,7 @@ def indices(text: str) -> list[int | None]:
     found: list[int | None] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
+        if int(last or first) > MOST_ELEMENTS:
+            return [None]  # no row of Slurm's
         found += range(int(first), int(last or first) + 1)
     return found

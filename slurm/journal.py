@@ -7,10 +7,12 @@ import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from slurm.checksums import sealed, unsealed
 from slurm.retry import Action, remedied
 from slurm.states import End
 
@@ -98,9 +100,11 @@ class Journal:
         """Note that a person wants elements to end, before Slurm is told: it may forget them, we do not."""
         self._add({"event": "cancelling", "token": submission.token, "indices": sorted(indices)})
 
-    def ended(self, submission: Submission, index: int, verdict: Verdict, node: str = "") -> None:
-        """Note how an element ended and what follows."""
-        place = {"token": submission.token, "index": index, "node": node}
+    def ended(
+        self, submission: Submission, index: int, verdict: Verdict, failed_nodes: Sequence[str] = ()
+    ) -> None:
+        """Note how an element ended, what follows, and the nodes that it is tried again without."""
+        place = {"token": submission.token, "index": index, "failed_nodes": list(failed_nodes)}
         self._conclude(submission.names[index], verdict, place)
 
     def given_up(self, name: str, verdict: Verdict) -> None:
@@ -130,7 +134,10 @@ class Journal:
         whole = content[: content.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in _parsed(whole):
-            self._apply(line)
+            with suppress(
+                KeyError, ValueError, TypeError
+            ):  # a line that lost its checksum and more says nothing
+                self._apply(line)
 
     def _conclude(self, name: str, verdict: Verdict, place: Mapping[str, Any]) -> None:
         how = {"end": verdict.end.value, "action": verdict.action.value, "note": verdict.note}
@@ -140,7 +147,9 @@ class Journal:
         with self._opened() as journal:
             # A command killed while it wrote left half a line, to which ours must not be glued.
             half = journal.tell() and (journal.seek(-1, 2), journal.read(1))[1] != b"\n"
-            journal.write(b"\n" * bool(half) + json.dumps({"time": time.time(), **line}).encode() + b"\n")
+            journal.write(
+                b"\n" * bool(half) + json.dumps(sealed({"time": time.time(), **line})).encode() + b"\n"
+            )
         self.refresh()
 
     def _opened(self) -> BinaryIO:
@@ -186,16 +195,16 @@ class Journal:
             self.verdicts[name] = Verdict(end, action, line["note"])
         if action is Action.RETRY or (action is Action.FINAL and line.get("token") and remedied(end)):
             self.tries[name][end] += 1
-        if end is End.NODE_FAIL and line.get("node"):
-            self.bad_nodes.add(line["node"])
+        earlier = [line["node"]] if end is End.NODE_FAIL and line.get("node") else []
+        self.bad_nodes.update(line.get("failed_nodes", earlier))
 
 
 def _parsed(content: bytes) -> Iterator[dict[str, Any]]:
-    """Lines of the file; one half written by a submitter that was killed says nothing."""
+    """Lines of the file; one half written by a submitter that was killed, or damaged since, says nothing."""
     for raw in content.splitlines():
         try:
             line = json.loads(raw)
-        except ValueError:
+            if isinstance(line, dict):
+                yield unsealed(line)
+        except (ValueError, RecursionError):
             continue
-        if isinstance(line, dict):
-            yield line

@@ -16,7 +16,6 @@ from torch.utils._pytree import tree_leaves
 
 from pretend_cuda.tensors import OnDevice, listeners, run, waits
 
-
 modes: list[str] = []
 """How strict each capture was about other threads."""
 
