@@ -180,9 +180,10 @@ COMMANDS = Commands(
         ),
         Plain(
             "dashboard",
-            "build a W&B workspace for a sweep",
+            "build a W&B workspace for a sweep, or a W&B Report of it",
             "publish:dashboard",
             SWEEP,
+            option("--report", "A report: what `compare` said, and the charts.", is_flag=True),
             option("--entity", "Team or user; the sweep's by default, else the account's."),
             option("--project", "The sweep's by default."),
             option("--file", "Write the specification there and ask no server.", type=FILE),

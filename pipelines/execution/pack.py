@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.validation import load_workload
+from pipelines.execution.disk_space import refuse_full_disk
 from pipelines.execution import interruption
 from pipelines.execution.interruption import Interrupted, stop_if_interrupted
 from pipelines.execution.nodes import OtherNodes
@@ -210,7 +211,9 @@ class PackRun:
                         if arm_id not in retired or self.retry:
                             self._stop_if_asked()
                             turn = self._turn_of(arm_id, n)
-                            self._note(StoredTrial(turn.folder, generation.run(turn)))
+                            record = generation.run(turn)
+                            refuse_full_disk(turn.folder, record)
+                            self._note(StoredTrial(turn.folder, record))
             self.advanced = True
         except TooLarge as reason:
             print(f"{reason}: every arm runs in a fresh process instead", flush=True)
@@ -280,6 +283,7 @@ class PackRun:
             self._servers.starter.start(write_spec(folder, spec), spec.world, env), spec.measure.timeout_s
         )
         record = _record_of(folder)
+        refuse_full_disk(folder, record)
         if record is None:
             ended = failure_of(folder, termination)
             record = TrialRecord.of(spec, started, outcome=ended.outcome, failure=ended.failure)

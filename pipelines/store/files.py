@@ -8,6 +8,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:  # trials use this module too, and need no tables
 def write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
     """Write named arrays as `.npz`."""
     temporary = _temporary(file)
-    with temporary.open("wb") as out:
+    with _whole(file, temporary), temporary.open("wb") as out:
         np.savez(out, **arrays)  # type: ignore[arg-type]
         out.flush()
         os.fsync(out.fileno())
@@ -164,16 +165,22 @@ def _claim(file: Path) -> bool:
 def _written(file: Path, content: bytes, *, sync: bool) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(file)
-    try:
-        with temporary.open("wb") as out:
-            out.write(content)
-            out.flush()
-            if sync:
-                os.fsync(out.fileno())
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    with _whole(file, temporary), temporary.open("wb") as out:
+        out.write(content)
+        out.flush()
+        if sync:
+            os.fsync(out.fileno())
     return temporary
+
+
+@contextmanager
+def _whole(file: Path, temporary: Path) -> Iterator[None]:
+    """Leave nothing half written; what the system refuses names the file, which writing alone does not."""
+    try:
+        yield
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(file)) from error
 
 
 def _temporary(file: Path) -> Path:
