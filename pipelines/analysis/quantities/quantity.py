@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from pipelines.statistics.log_ratios import Rounds
 from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.records import Effect, Manifest
+from pipelines.store.records import Effect, Manifest, SweepFolder
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Measured:
     progress: Progress
     trials: Sequence[StoredTrial]
     times: Rounds
+    folder: SweepFolder | None = None
 
 
 class Source(Protocol):
@@ -78,6 +79,7 @@ class Quantity:
     doc : one sentence, shown over the headings in the page
     source : makes what reads the values of a sweep; see `paired.per_trial` for those of single trials
     text : a value as people read it, with its unit
+    remarks : sentences on where the values come from, for the notes
     """
 
     key: str
@@ -86,3 +88,4 @@ class Quantity:
     doc: str
     source: Callable[[Measured], Source]
     text: Callable[[float], str]
+    remarks: Callable[[Measured], Iterable[str]] = lambda measured: ()
