@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pipelines.analysis.quantities.cost import COST, JOB_COST
 from pipelines.analysis.quantities.energy import ENERGY
 from pipelines.analysis.quantities.quantity import Quantity
 
-QUANTITIES: tuple[Quantity, ...] = (ENERGY,)
+QUANTITIES: tuple[Quantity, ...] = (ENERGY, COST, JOB_COST)
 """A new one is added here and to `pipelines.store.options.COLUMNS`, by which configurations are checked."""
 
 
