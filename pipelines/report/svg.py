@@ -16,6 +16,9 @@ INK, LINE, BLUE, RED, GREY = "#010101", "#010102", "#010103", "#010104", "#01010
 """Stand for colours of the page, which has others by night than by day."""
 _PAGE = {INK: "--soft", LINE: "--line", BLUE: "--blue", RED: "--red", GREY: "--grey"}
 
+_DAY = {INK: "#5c6670", LINE: "#d8dde3", BLUE: "#2a78d6", RED: "#c0392b", GREY: "#8a97a5"}
+"""The same colours in a file by itself."""
+
 WIDE, NARROW, CELL = 860, 360, 340
 """Pixels of a figure on a desk and on a phone, and of one among others."""
 
@@ -69,11 +72,8 @@ def one(
     chart: Callable[[int], Figure], name: str, label: str, width: int = CELL, screen: str = "any"
 ) -> Markup:
     """Draw a chart at one width."""
-    written = StringIO()
-    with rc_context(_STYLE):
-        figure = chart(width)
-        figure.savefig(written, format="svg", metadata={"Date": None})
-    whole = re.search(r"<svg[^>]*>(.*)</svg>", written.getvalue(), re.DOTALL)
+    text, figure = _written(chart, width)
+    whole = re.search(r"<svg[^>]*>(.*)</svg>", text, re.DOTALL)
     assert whole is not None, "matplotlib writes an svg element"
     inside = _OURS.sub(rf"\g<1>{name}-", _LEFT_OUT.sub("", whole[1]))
     for stand_in, variable in _PAGE.items():
@@ -86,3 +86,20 @@ def one(
         f' viewBox="0 0 {width} {height}" style="max-width: {width}px">'
     )
     return Markup(f"{start}{inside.strip()}</svg>")
+
+
+def standalone(chart: Callable[[int], Figure], width: int = WIDE) -> str:
+    """Draw a chart as a file of its own, in the colours of the day on white."""
+    text, _ = _written(chart, width, facecolor="white")
+    for stand_in, colour in _DAY.items():
+        text = text.replace(stand_in, colour)
+    return text
+
+
+def _written(chart: Callable[[int], Figure], width: int, **how: Any) -> tuple[str, Figure]:
+    """A chart as matplotlib writes it."""
+    written = StringIO()
+    with rc_context(_STYLE):
+        figure = chart(width)
+        figure.savefig(written, format="svg", metadata={"Date": None}, **how)
+    return written.getvalue(), figure

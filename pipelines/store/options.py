@@ -246,7 +246,9 @@ class ProfileConfig:
     repeats: int = option(
         2, "How often the slice runs with the profiler, and as often without it, in turns.", least=1
     )
-    interval_s: float = option(0.001, "Seconds between two samples of pyinstrument.", above=0)
+    interval_s: float = option(
+        0.001, "Seconds between two samples of pyinstrument, and of the host's memory.", above=0
+    )
     hook: str = option(
         "on",
         "The recorder of iterations and phases: on, off, or both one after the other.",

@@ -106,19 +106,20 @@ class Timing:
         workload, spec, clock, warm = self._workload, self._spec, self._clock, self._warm
         write_status(folder, "timing")
         meter = self._meter_at_rest()
+        timed = (workload, clock, self._compiling, spec, meter)
         if workload.shape == "job":
             if not self._job_waits:
                 workload.reset()
             clock.forget_warm_up()
             self._log.clear()
-            series, units, alarm = _timed_jobs(workload, clock, self._compiling, spec, meter)
+            series, units, alarm = _timed_jobs(*timed)
             self._steps = 0
             self._job_waits = False
         else:
             iterate(workload, NullClock(), discarded)
             self._steps += self._look_under_load()
             clock.forget_warm_up()
-            series, units, alarm, steps = _timed_steps(workload, clock, self._compiling, spec, self._log, meter)
+            series, units, alarm, steps = _timed_steps(*timed, self._log)
             self._steps += discarded + steps
         peak = clock.peak_bytes()
         together = self._together(series)
@@ -287,8 +288,8 @@ def _timed_steps(
     clock: HostClock,
     compiling: CompileCounting,
     spec: TrialSpec,
-    log: MetricLog,
     meter: Meter,
+    log: MetricLog,
 ) -> tuple[list[Series], float, str | None, int]:
     """One region of whole cadences, again where it does not look steady; last, the iterations it took."""
     iterations = whole_cadences(workload, spec.measure.iterations)

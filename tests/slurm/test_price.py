@@ -28,7 +28,10 @@ def test_an_amount_with_a_unit_is_a_price(text: str, price: Price) -> None:
     [
         ("2.5", "cluster.price=2.5 has no unit; write it as 2.5/GPU-hour or 2.5/node-hour"),
         ("2.5 EUR", "has no unit"),
-        ("-1/GPU-hour", "cluster.price=-1/GPU-hour must be above zero; leave it out where nothing is charged"),
+        (
+            "-1/GPU-hour",
+            "cluster.price=-1/GPU-hour must be above zero; leave it out where nothing is charged",
+        ),
         ("0/node-hour", "must be above zero"),
         ("nan/node-hour", "is no price"),
         ("1e999/node-hour", "must be above zero"),

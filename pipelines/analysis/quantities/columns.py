@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pipelines.analysis import effect_columns
 from pipelines.analysis.arm_columns import ARMS
 from pipelines.analysis.arm_results import ArmResult
-from pipelines.analysis import effect_columns
 from pipelines.analysis.columns import Column, Where, file_column
 from pipelines.analysis.judge import EffectResult
 from pipelines.analysis.quantities.quantity import Quantity, QuantityResult

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pipelines.analysis.quantities.quantity import (
-    Measured,
-    Quantity,
-    QuantityResult,
-    Source,
-    Withheld,
-)
+from pipelines.analysis.quantities.quantity import Measured, Quantity, QuantityResult, Source, Withheld
 from pipelines.store.records import Effect
-
 
 NAMED = 5
 """Arms that a sentence names."""
