@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -29,11 +30,12 @@ def chart(found: TradeOff, width: int) -> Figure:
     beside = [one for one in found.choices if one.dominated and one.same]
     different = [one for one in found.choices if not one.same]
     axes.plot([x(one) for one in best], [y(one) for one in best], color=BLUE, linewidth=1, linestyle="--")
-    for choices, look in (
+    looks: tuple[tuple[list[Choice], dict[str, Any]], ...] = (
         (beside, {"facecolors": "none", "edgecolors": GREY}),
         (different, {"c": RED, "marker": "x"}),
         (best, {"c": BLUE}),
-    ):
+    )
+    for choices, look in looks:
         axes.scatter([x(one) for one in choices], [y(one) for one in choices], s=50, zorder=3, **look)
     for number, one in enumerate(best[:NAMED]):
         _name(axes, one, (x(one), y(one)), width, above=number % 2 == 0)
