@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -150,6 +150,12 @@ def record_fields(ranks: Sequence[Spent], iterations: int, job: bool) -> dict[st
 def without(reason: str) -> dict[str, Any]:
     """Fields of the record where there is no energy."""
     return {"quantities": {}, "withheld": {ENERGY_J: reason}, "energy": {}}
+
+
+def shared(quantities: Mapping[str, float], reason: str) -> dict[str, Any]:
+    """Fields of the record where others drew the energy too: the other `quantities` stay."""
+    rest = {name: value for name, value in quantities.items() if not name.startswith(ENERGY_J)}
+    return {**without(reason), "quantities": rest}
 
 
 def too_short(one: Spent) -> str:

@@ -7,11 +7,13 @@ of a package, and psys is all of it together.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,9 @@ NVML_STEP_S = 0.1
 and Armour, Part-time power measurements, 2024)."""
 RAPL_STEP_S = 0.001
 """The same of RAPL, which counts about every millisecond (Intel SDM, volume 3, 15.10)."""
+
+MOST_DIGITS = 32
+"""Of a counter of 64 bits, with room to spare."""
 
 LOOK_S = 1.0
 """Most seconds for which changes of counters are watched."""
@@ -108,13 +113,28 @@ def processor_counters(powercap: Path | None = None) -> Iterator[Counters]:
     zones = [zone for zone in sorted(root.glob("intel-rapl:*")) if _adds_up(_text(zone / "name"))]
     if not zones:
         raise Unreadable(f"this machine has no RAPL counters (no package under {root}), as most virtual ones")
-    each = tuple(
-        Counter(_full_name(zone), partial(_joules, zone / "energy_uj"), _joules(zone / "max_energy_range_uj"))
-        for zone in zones
-    )
-    counters = Counters("RAPL", each, RAPL_STEP_S)
-    counters.read_j()
-    yield counters
+    with ExitStack() as opened:
+        counters = Counters("RAPL", tuple(_of_zone(zone, opened) for zone in zones), RAPL_STEP_S)
+        counters.read_j()
+        yield counters
+
+
+def _of_zone(zone: Path, opened: ExitStack) -> Counter:
+    with _opened(zone / "max_energy_range_uj") as file:
+        range_j = _joules(file)
+    counted = opened.enter_context(_opened(zone / "energy_uj"))
+    return Counter(_full_name(zone), partial(_joules, counted), range_j)
+
+
+def _opened(file: Path) -> FileIO:
+    """Open a file of the kernel, whose beginning is new each time that it is read."""
+    try:
+        return FileIO(file)
+    except PermissionError as error:
+        remedy = "an administrator can allow it with chmod a+r"
+        raise Unreadable(f"{file} may be read by root alone; {remedy}") from error
+    except OSError as error:
+        raise Unreadable(f"{file} cannot be read ({error.strerror})") from error
 
 
 def _adds_up(name: str) -> bool:
@@ -134,19 +154,18 @@ def _text(file: Path) -> str:
         raise Unreadable(f"{file} cannot be read ({error.strerror})") from error
 
 
-def _joules(file: Path) -> float:
+def _joules(file: FileIO) -> float:
     """The number of microjoules in a file of the kernel, in joules."""
     try:
-        text = file.read_text()
-    except PermissionError as error:
-        remedy = "an administrator can allow it with chmod a+r"
-        raise Unreadable(f"{file} may be read by root alone; {remedy}") from error
+        text = os.pread(file.fileno(), MOST_DIGITS, 0)
     except OSError as error:
-        raise Unreadable(f"{file} cannot be read ({error.strerror})") from error
+        raise Unreadable(f"{file.name} cannot be read ({error.strerror})") from error
     try:
         return int(text) / 1e6
     except ValueError as error:
-        raise Unreadable(f"{file} holds {text.strip()[:20]!r} and no number") from error
+        raise Unreadable(
+            f"{file.name} holds {text.decode(errors='replace').strip()!r} and no number"
+        ) from error
 
 
 def grown_j(counter: Counter, before_j: float, after_j: float) -> float:

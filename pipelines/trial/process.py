@@ -192,7 +192,7 @@ class Scene:
             return {}
         beside = (spec.beside - 1) * spec.measure.threads
         reason = energy.shared_by(before, after, counted["counters"], counted["source"], beside)
-        return energy.without(reason) if reason else {}
+        return energy.shared(found["quantities"], reason) if reason else {}
 
     def _usage_fields(
         self, spec: TrialSpec, found: dict[str, Any], before: HostUsage, after: HostUsage

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -148,12 +149,12 @@ def test_without_powercap_the_reason_says_so(tmp_path: Path, monkeypatch: pytest
 def test_counters_for_root_alone_say_how_to_open_them(
     powercap: FakePowercap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(file: Path, *rest: Any) -> str:
+    def refuse(file: Path) -> FileIO:
         if file.name == "energy_uj":
             raise PermissionError(13, "Permission denied")
-        return file.open().read()
+        return FileIO(file)
 
-    monkeypatch.setattr(Path, "read_text", refuse)  # root may read anything, whatever its mode
+    monkeypatch.setattr(energy_counters, "FileIO", refuse)  # root may read anything, whatever its mode
     reason = metered(lambda: None).reason
     assert "energy_uj may be read by root alone; an administrator can allow it with chmod a+r" in reason
 
@@ -164,9 +165,14 @@ def test_a_counter_that_holds_no_number_is_named(powercap: FakePowercap, text: s
     assert "intel-rapl:1/energy_uj holds" in metered(lambda: None).reason
 
 
-def test_a_counter_that_vanishes_in_the_region_withholds_it(powercap: FakePowercap) -> None:
-    spent = metered((powercap.zones["package-0"] / "energy_uj").unlink)
-    assert spent.joules == {} and "cannot be read" in spent.reason
+def test_a_counter_that_breaks_down_in_the_region_withholds_it(powercap: FakePowercap) -> None:
+    spent = metered(lambda: (powercap.zones["package-0"] / "energy_uj").write_text("?") and None)
+    assert spent.joules == {} and "holds '?' and no number" in spent.reason
+
+
+def test_a_zone_without_a_counter_is_named(powercap: FakePowercap) -> None:
+    (powercap.zones["package-1"] / "energy_uj").unlink()
+    assert "intel-rapl:1/energy_uj cannot be read (No such file" in metered(lambda: None).reason
 
 
 def test_counters_that_stand_still_say_nothing(powercap: FakePowercap) -> None:
