@@ -1,4 +1,4 @@
-"""`perfsweep judge`: one version of the user's code against another, for people and for machines."""
+"""`perfsweep judge`: one version, of the user's code or of what it runs with, against another."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from pipelines.report.version_answer import Answer, Side, judged
 from pipelines.store import provenance
 from pipelines.store.records import PLACEBO
 from pipelines.terminal import WIDTH
+from pipelines.versions.notices import ENVIRONMENT
 from pipelines.versions.repository import WORKTREE, Repository
 from workloads.errors import ConfigError, PerfsweepError
 
@@ -43,8 +44,12 @@ the margin is then as sure to be called as none is.
 """
 
 
-def judge(words: Sequence[str], as_json: bool) -> int:
+def judge(words: Sequence[str], as_json: bool, environment: bool = False) -> int:
     """Judge the second of two versions against the first; the status says how that ended.
+
+    Parameters
+    ----------
+    environment : the versions are environments, and not commits
 
     Raises
     ------
@@ -62,11 +67,11 @@ def judge(words: Sequence[str], as_json: bool) -> int:
         raise ConfigError("judge compares two versions and nothing else; other axes are for perfsweep sweep")
     if not any(word.startswith("workload=") for word in words):
         raise ConfigError("which workload? name your own: perfsweep judge -- workload=script:train.yaml")
-    base, head = _versions(names, overrides)
+    base, head = _environments(names) if environment else _versions(names, overrides)
     if base.name == head.name:
         raise ConfigError(f"{base.name} is named twice; name two versions")
     named = ",".join(composition.written(side.name) for side in (base, head))
-    cfg = composition.compose("sweep", [*overrides, f"axes.commit=[{named}]"])
+    cfg = composition.compose("sweep", [*overrides, f"axes.{base.kind}=[{named}]"])
     command = validation.typed(cfg, SweepCommand)
     command.name = command.name or _folder_name(command, base, head)
     answer = _answer(command, provenance.sweep_yaml(cfg), base, head)
@@ -95,6 +100,17 @@ def _answer(command: SweepCommand, config_text: str, base: Side, head: Side) -> 
     (result,) = (one for one in sweep.comparison.effects if one.effect.design != PLACEBO)
     found = judged(result)
     return Answer(base, head, margin=margin, sweep=str(sweep.folder.path), **found)
+
+
+def _environments(names: Sequence[str]) -> tuple[Side, Side]:
+    """The two environments; nothing says which one somebody had before."""
+    if len(names) != 2:
+        raise ConfigError(
+            "judge --environment compares two: name both, such as perfsweep judge --environment .venv .venv-b"
+            " -- workload=..."
+        )
+    base, head = (Side(name, None, ENVIRONMENT) for name in names)
+    return base, head
 
 
 def _versions(names: Sequence[str], overrides: Sequence[str]) -> tuple[Side, Side]:

@@ -30,10 +30,11 @@ _FINE = (Verdict.FASTER, Verdict.NO_DIFFERENCE)
 
 @dataclass(frozen=True)
 class Side:
-    """A version: as it was named, and the commit that this was; None for the checkout."""
+    """A version: as it was named, and the commit that this was; None for the checkout and environments."""
 
     name: str
     commit: str | None
+    kind: str = "commit"
 
     def __str__(self) -> str:
         return (
@@ -85,6 +86,7 @@ class Answer:
         sides = {name: {"name": side.name, "commit": side.commit} for name, side in self._sides.items()}
         return {
             "schema": SCHEMA,
+            "compares": self.base.kind,
             **sides,
             "verdict": self.verdict,
             "results": self.results,

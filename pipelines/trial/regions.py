@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipelines.store.records import RankFigures, TrialSpec, write_iterations, write_status
+from pipelines.store.trial_files import write_iterations, write_status
+from pipelines.store.trial_schema import RankFigures, TrialSpec
 from pipelines.trial import gpus, process_group, quantities, ranks
 from pipelines.trial.clock import ChildClock, HostClock, clock_for
 from pipelines.trial.compile_cache import FOUND_ON_DISK
@@ -105,8 +106,7 @@ class Timing:
         """
         workload, spec, clock, warm = self._workload, self._spec, self._clock, self._warm
         write_status(folder, "timing")
-        meter = self._meter_at_rest()
-        timed = (workload, clock, self._compiling, spec, meter)
+        timed = (workload, clock, self._compiling, spec, meter := self._meter_at_rest())
         if workload.shape == "job":
             if not self._job_waits:
                 workload.reset()

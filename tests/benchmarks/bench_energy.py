@@ -2,9 +2,9 @@
 
 Processor time, since wall time on a shared host measures the neighbours. Counters are read before a region
 and after it, so that inside it there is nothing to pay for: `inside` compares regions with and without them,
-in pairs whose order alternates. `beside` is what both readings take, as a share of the shortest region that has
-an energy at all. Where the machine has no RAPL, a folder of files like the kernel's stands in: reading a file
-of the kernel takes longer than reading one of memory, by what the counter itself needs.
+in pairs whose order alternates. `beside` is what both readings take, as a share of the shortest region that
+has an energy at all. Where the machine has no RAPL, a folder of files like the kernel's stands in: a real one
+takes longer to read, by what the counter itself needs.
 """
 
 from __future__ import annotations

@@ -64,6 +64,7 @@ def test_as_many_stay_as_by_trying_all_pairs(seed: int) -> None:
     assert set(kept(*choices, margin=0.0)) == {one.name for one in choices} - beaten
 
 
+@pytest.mark.slow
 def test_a_sweep_weighs_time_against_memory_and_against_energy_where_that_is_chosen(tmp_path: Path) -> None:
     folder, manifest = with_everything(tmp_path, rounds=3, iterations=0)
     found = trade_off(compared(folder, manifest))

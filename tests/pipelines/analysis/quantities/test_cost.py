@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -55,7 +56,7 @@ def test_a_whole_job_costs_as_many_units_as_it_has(costed: Costed) -> None:
 
 
 def test_nodes_are_counted_by_their_names(costed: Costed) -> None:
-    ranks = RankFigures(nodes=("n1", "n1", "n2", "n2"), region_ns=(1, 1, 1, 1)).model_dump()
+    ranks = dataclasses.asdict(RankFigures(nodes=("n1", "n1", "n2", "n2"), region_ns=(1, 1, 1, 1)))
     assert values(costed("1/node-hour", ranks=ranks), "cost") == pytest.approx([20.0, 10.0])
     assert values(costed("1/node-hour", ranks=None), "cost") == pytest.approx([10.0, 5.0])
 
