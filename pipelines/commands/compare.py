@@ -26,24 +26,28 @@ def compare(
     store: str | None = None,
     margin: float = 0.05,
     explain: str | None = None,
+    columns: str | None = None,
     as_json: bool = False,
     as_csv: bool = False,
 ) -> int:
     """Compare a sweep; where others are named, status 1 says that an arm became slower.
 
-    With `explain` only that row of its effects is derived, step by step. With `as_json` or `as_csv` the
-    answer is for a program, and sentences go to stderr.
+    With `explain` only that row of its effects is derived, step by step. `columns` are names, with commas
+    between them, of what its tables show beside time. With `as_json` or `as_csv` the answer is for a
+    program, and sentences go to stderr.
 
     Raises
     ------
     ConfigError
-        Others are named without ``--against``, two answers are asked for, or there is no such row to explain.
+        Others are named without ``--against``, a column is unknown, two answers are asked for, or there is
+        no such row to explain.
     """
     if others and not against:
         raise ConfigError(f"{others[0]}: write --against before the sweeps to compare with")
     refuse_several({"--json": as_json, "--csv": as_csv, "--explain": bool(explain)})
     for_people = not (as_json or as_csv)
-    console, opened = console_here() if for_people else error_console(), api.open_sweep(sweep)
+    console = console_here() if for_people else error_console()
+    opened = api.open_sweep(sweep, _names(columns))
     baselines = [baseline_at(path) for path in (*against, *others)]  # what is missing is said before tables
     if explain:
         explanation.show(console, opened.comparison, explain)
@@ -88,6 +92,10 @@ def refuse_several(options: dict[str, bool]) -> None:
     asked = [name for name, given in options.items() if given]
     if len(asked) > 1:
         raise ConfigError(f"{' and '.join(asked)} are different answers; ask for one at a time")
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def baseline_at(path: str) -> Baseline:

@@ -18,7 +18,7 @@ from pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
 from pipelines.plan import plan
 from pipelines.profiling.profile import CHANGED, Ended, Profiling, arm_called, wanted
 from pipelines.profiling.slices import refuse_shape
-from pipelines.report import profile_diff, profiles
+from pipelines.report import memory_chart, profile_diff, profiles
 from pipelines.store import locks, provenance
 from pipelines.store.profiles import Kept, arm_folder, kept_profiles
 from pipelines.store.records import Arm, Manifest, Outcome, SweepFolder, opened
@@ -124,7 +124,7 @@ def _profiled(
     """Run the profiles asked for and show each as it ends; what is whole stays, whatever comes after."""
     console = console_here()
     refuse_shape(options.slice, load_workload(manifest.sweep.workload, manifest.sweep.config)[0].shape)
-    asked, refused = wanted(options, environment.device_facts())
+    asked, refused = wanted(options)
     for one in refused:
         console.print(one.reason, style="yellow", highlight=False, soft_wrap=True)
     place, subject = arm_folder(folder, arm), f"{arm.label} of {manifest.sweep.workload}"
@@ -146,6 +146,7 @@ def _each(console: Console, profiling: Profiling, asked: Sequence[ProfileConfig]
     status = DONE
     for ended in profiling.run(asked):
         if ended.kept is not None:
+            memory_chart.write_picture(ended.kept)
             profiles.show(console, ended.kept, top)
             continue
         status = SOME_FAILED

@@ -83,6 +83,8 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         code=code,
         references=named,
         tracking=command.tracking,
+        report=command.report,
+        price=command.cluster.price,
         keep=_keep(command, cls),
         versions=cast.versions if cast else (),
         **_placement(command),

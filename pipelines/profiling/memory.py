@@ -1,14 +1,16 @@
-"""CUDA memory: who holds it after the slice, and the allocations of the slice."""
+"""Memory: its course along the slice, and on CUDA who holds it afterwards, and the slice's allocations."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipelines.profiling.tool import Findings, Measured, Tick, Tool, nothing
+from pipelines.profiling.memory_course import CourseRecorder
+from pipelines.profiling.tool import Findings, Measured, Tick, Tool
+from pipelines.store.memory_course import MemoryCourse, write_course
 from pipelines.store.options import ProfileConfig
 from pipelines.store.profiles import Cost
 from pipelines.trial.memory_snapshot import Allocator, is_oom, keep_on_oom
@@ -16,6 +18,7 @@ from pipelines.trial.memory_snapshot import Allocator, is_oom, keep_on_oom
 SNAPSHOT = "snapshot.pickle"
 EVENTS = 100_000
 """Allocations and releases that are remembered; each takes some kilobytes of the file, stacks included."""
+SHOWN_PHASES = 4
 
 
 class RecordingAllocator(Allocator, Protocol):
@@ -27,7 +30,12 @@ class RecordingAllocator(Allocator, Protocol):
 
 
 class Memory(Tool):
-    """Has blocks know the code that asked for them, from set-up on; snapshots after the slice and on OOM."""
+    """Records memory along the slice; on CUDA blocks know the code that asked for them, from set-up on.
+
+    Snapshots are taken after the slice and on OOM. `allocator` is None where there is no CUDA.
+    """
+
+    needs_phases = True
 
     def __init__(
         self, options: ProfileConfig, folder: Path, allocator: RecordingAllocator | None = None
@@ -35,50 +43,94 @@ class Memory(Tool):
         super().__init__(options, folder)
         self._allocator = allocator or _cuda()
         self._snapshot: dict[str, Any] = {}
+        self._recorder: CourseRecorder | None = None
+        self._course: MemoryCourse | None = None
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        self._allocator._record_memory_history("all", max_entries=EVENTS)
+        self._remember("all")
         try:
             yield
         except BaseException as error:
-            if is_oom(error):
+            if is_oom(error) and self._allocator is not None:
                 keep_on_oom(self.folder, self._allocator)
             raise
         finally:
-            self._allocator._record_memory_history(None)
+            self._remember(None)
 
     @contextmanager
     def resting(self) -> Iterator[None]:
         # Ends the history, which so is that of the last repetition; blocks keep the code that asked for them.
-        self._allocator._record_memory_history(None)
+        self._remember(None)
         try:
             yield
         finally:
-            self._allocator._record_memory_history("all", max_entries=EVENTS)
+            self._remember("all")
+
+    def _remember(self, enabled: str | None) -> None:
+        if self._allocator is not None:
+            self._allocator._record_memory_history(enabled, max_entries=EVENTS)
 
     @contextmanager
     def block(self, lead: int, length: int | None) -> Iterator[Tick]:
-        yield nothing
-        self._snapshot = self._allocator._snapshot()
+        self._recorder = CourseRecorder(self.options.interval_s)
+        with self._recorder.recording():
+            yield self._recorder.tick
+        self._course = self._recorder.course()
+        self._recorder = None
+        if self._allocator is not None:
+            self._snapshot = self._allocator._snapshot()
+
+    def phase(self, name: str) -> AbstractContextManager[None] | None:
+        return None if self._recorder is None else self._recorder.phase(name)
 
     def finish(self, measured: Measured) -> Findings:
+        facts, findings = _of_course(self.folder, self._course)
+        if self._allocator is None:
+            return Findings((), facts, findings)
         (self.folder / SNAPSHOT).write_bytes(pickle.dumps(self._snapshot))
         costs = holders(self._snapshot)
         held = sum(cost.bytes or 0.0 for cost in costs)
         reserved = float(sum(segment["total_size"] for segment in self._snapshot.get("segments", ())))
         found = (
             f"{held / 2**20:,.1f} MB in use of {reserved / 2**20:,.1f} MB reserved after the slice; open"
-            f" {SNAPSHOT} at "
+            f" {SNAPSHOT} at https://pytorch.org/memory_viz"
         )
-        facts = (("in_use_bytes", held), ("reserved_bytes", reserved))
-        return Findings(costs, facts, (f"{found}https://pytorch.org/memory_viz",))
+        own = (("in_use_bytes", held), ("reserved_bytes", reserved))
+        return Findings(costs, (*own, *facts), (*findings, found))
 
 
-def _cuda() -> RecordingAllocator:
+def _of_course(
+    folder: Path, course: MemoryCourse | None
+) -> tuple[tuple[tuple[str, float | str | None], ...], tuple[str, ...]]:
+    """Write the course of the last repetition; its peaks as facts, and in words."""
+    if course is None:
+        return (), ()
+    write_course(folder, course)
+    peak, at_ns = course.peak_at()
+    host = float(course.host_bytes.max(initial=0))
+    facts = (
+        ("peak_allocated_bytes", float(peak)),
+        ("peak_host_bytes", host),
+        ("peak_reserved_bytes", float(course.reserved_bytes.max(initial=0))),
+        *((f"peak_bytes {phase}", float(size)) for phase, size in course.phase_peaks().items()),
+    )
+    over = "held by tensors" if course.on_device else "allocated above what there was before"
+    lines = [f"at most {peak / 2**20:,.1f} MB {over}, {at_ns / 1e6:,.3g} ms into the slice; host {_mb(host)}"]
+    if peaks := list(course.phase_peaks().items()):
+        named = ", ".join(f"{phase} {_mb(size)}" for phase, size in peaks[:SHOWN_PHASES])
+        lines.append(f"peak by phase: {named}")
+    return facts, tuple(lines)
+
+
+def _mb(size: float) -> str:
+    return f"{size / 2**20:,.1f} MB"
+
+
+def _cuda() -> RecordingAllocator | None:
     import torch
 
-    return torch.cuda.memory  # type: ignore[return-value]  # its functions take more than is used here
+    return torch.cuda.memory if torch.cuda.is_available() else None  # type: ignore[return-value]
 
 
 def holders(snapshot: Mapping[str, Any]) -> tuple[Cost, ...]:

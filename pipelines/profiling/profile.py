@@ -43,7 +43,6 @@ from pipelines.store.records import (
 )
 from pipelines.trial import environment
 from pipelines.trial.identity import code_digest
-from workloads.api import Device
 from workloads.errors import ConfigError, UnsupportedHere
 
 CHANGED = (
@@ -91,7 +90,7 @@ def arm_called(manifest: Manifest, name: str) -> Arm:
     raise ConfigError(f"{what}; {hint}choose from: {', '.join(choices)}")
 
 
-def wanted(config: ProfileConfig, device: Device) -> tuple[list[ProfileConfig], list[Refused]]:
+def wanted(config: ProfileConfig) -> tuple[list[ProfileConfig], list[Refused]]:
     """The profiles that a configuration asks for, and the tools that cannot be used here.
 
     Raises
@@ -100,9 +99,7 @@ def wanted(config: ProfileConfig, device: Device) -> tuple[list[ProfileConfig], 
         The only tool that was asked for is one of those.
     """
     asked = tools.NAMES if config.tool == "all" else (config.tool,)
-    refused = [
-        Refused(tool, reason) for tool in asked if (reason := tools.refusal(tool, config.slice, device))
-    ]
+    refused = [Refused(tool, reason) for tool in asked if (reason := tools.refusal(tool, config.slice))]
     if config.tool != "all" and refused:
         raise UnsupportedHere(refused[0].reason)
     able = [tool for tool in asked if tool not in {one.tool for one in refused}]

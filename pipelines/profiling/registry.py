@@ -1,4 +1,4 @@
-"""Profiling tools by name, and why a device or an installation refuses one; a tool is imported when made."""
+"""Profiling tools by name, and why a slice or an installation refuses one; a tool is imported when made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 from pipelines.profiling.tool import Tool
 from pipelines.store.options import ProfileConfig
-from workloads.api import Device
 
 BARE = "bare"
 """No tool at all: a process that only says what the slice takes."""
@@ -31,17 +30,12 @@ def make(options: ProfileConfig, folder: Path) -> Tool:
     return getattr(import_module(f"pipelines.profiling.{module}"), name)(options, folder)
 
 
-def refusal(tool: str, slice_: str, device: Device) -> str | None:
-    """One sentence why `tool` cannot be used here, or on this slice; None where it can."""
+def refusal(tool: str, slice_: str) -> str | None:
+    """One sentence why `tool` cannot be used here, or on a slice; None where it can."""
     if tool == "roofline" and slice_ == "first":
         return (
             "profile.slice=first has no roofline: counting operators and timing them cannot share the first"
             " iteration"
-        )
-    if tool == "memory" and device.type != "cuda":
-        return (
-            "profile.tool=memory is unsupported here: it shows what CUDA's allocator holds, and this device"
-            f" is {device.type}"
         )
     if tool == "pyinstrument" and find_spec("pyinstrument") is None:
         return (

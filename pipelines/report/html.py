@@ -19,6 +19,8 @@ from pipelines.analysis.compare import Comparison
 from pipelines.analysis.effect_columns import effect_name
 from pipelines.report import charts, svg
 from pipelines.report.chart_data import last_traces, round_times, size_curves
+from pipelines.report.memory_chart import arm_courses
+from pipelines.report.memory_chart import chart as memory_chart
 from pipelines.report.profile_links import PROFILE_HEADINGS, linked_profiles
 from pipelines.report.sentences import answer, footnotes, opening
 from pipelines.report.tables import (
@@ -30,7 +32,10 @@ from pipelines.report.tables import (
     has_several_designs,
 )
 from pipelines.report.templates import render
+from pipelines.report.trade_off import TradeOff, trade_off
+from pipelines.report.trade_off_chart import chart as trade_off_chart
 from pipelines.store.files import write_atomically
+from pipelines.store.profiles import kept_profiles
 from pipelines.store.provenance import Provenance
 from pipelines.store.records import Manifest, SweepFolder
 from pipelines.units import MB
@@ -73,7 +78,7 @@ def write_html(
         profiles=linked_profiles(folder),
         profile_headings=PROFILE_HEADINGS,
         footnotes=footnotes(comparison),
-        pictures=list(_pictures(manifest, comparison, trials)),
+        pictures=[*_pictures(manifest, comparison, trials), *_memory_pictures(folder)],
         provenance=provenance,
         command=shlex.join(["perfsweep", "compare", str(folder.path)]),
         measure=manifest.sweep.measure,
@@ -95,6 +100,8 @@ def interaction_title(tables: list[Table]) -> str:
 
 def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) -> Iterator[Picture]:
     yield from _effects_picture(comparison)
+    if found := trade_off(comparison):
+        yield Picture("Trade-off", _trade_off_caption(found), partial(trade_off_chart, found))
     names = short_names(manifest)
     for curve in size_curves(trials, manifest.arms, _ladders(manifest)):
         caption = "Crosses are sizes whose trials did not finish, with the reason."
@@ -118,11 +125,34 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
             " whole rounds does not count."
         )
         yield Picture("Rounds", caption, partial(charts.distributions, rounds))
-    if measured := [arm for arm in comparison.arms if arm.peak_bytes]:
+    measured = [arm for arm in comparison.arms if arm.peak_bytes]
+    if measured and (found is None or found.of != "memory"):
         labels = [arm.name or arm.label for arm in measured]
         peaks = [(arm.peak_bytes or 0) / MB for arm in measured]
         caption = "On CPU the resident memory of the process, the interpreter and its libraries included."
         yield Picture("Memory", caption, partial(charts.memory, labels, peaks))
+
+
+def _trade_off_caption(found: TradeOff) -> str:
+    """How to read the picture of a trade-off."""
+    cost = ", or costs more" if any(one.cost is not None for one in found.choices) else ""
+    of = "draws more energy" if found.of == "energy" else "needs more memory"
+    different = " Crosses are arms whose results are not known to be the same: they do not count."
+    return (
+        f"Medians of the rounds. Nobody would pass by the arms on the line: any other one takes longer, {of}"
+        f"{cost}, by more than the margin in something. Circles are arms that another one beats in all of it."
+        f"{different if any(not one.same for one in found.choices) else ''}"
+    )
+
+
+def _memory_pictures(folder: SweepFolder) -> Iterator[Picture]:
+    for one in arm_courses(kept_profiles(folder)):
+        on_device = one.course.on_device
+        caption = (
+            f"{one.slice} in a profile trial, phases shaded; below, the resident memory of the process."
+            f"{'' if on_device else ' Allocated means above what there was when the slice began.'}"
+        )
+        yield Picture(f"Memory of {one.arm}", caption, partial(memory_chart, one.course))
 
 
 def _effects_picture(comparison: Comparison) -> Iterator[Picture]:

@@ -16,6 +16,9 @@ from slurm.fields import default_of, option
 MODES = ("offline", "online", "disabled")
 """Ways of publishing to W&B."""
 
+COLUMNS: tuple[str, ...] = ("energy", "cost", "job_cost")
+"""Quantities beside time that a report may show; `analysis.quantities.registry` says what each is."""
+
 _STRICT = {"extra": "forbid", "revalidate_instances": "always"}
 """Of pydantic: refuse unknown fields, and give numbers the declared type wherever they came from."""
 
@@ -205,6 +208,19 @@ class TrackingConfig:
 
 
 @dataclass(frozen=True)
+class ReportConfig:
+    """What a report shows beside time, results and memory."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "ignore"}  # sweeps are read by any version
+
+    columns: list[str] = option(
+        list,
+        "Further columns of the tables, in this order; docs/reading.md says how to read each.",
+        choices=COLUMNS,
+    )
+
+
+@dataclass(frozen=True)
 class ProfileConfig:
     """What is profiled, with which tools, under which circumstances."""
 
@@ -230,7 +246,9 @@ class ProfileConfig:
     repeats: int = option(
         2, "How often the slice runs with the profiler, and as often without it, in turns.", least=1
     )
-    interval_s: float = option(0.001, "Seconds between two samples of pyinstrument.", above=0)
+    interval_s: float = option(
+        0.001, "Seconds between two samples of pyinstrument, and of the host's memory.", above=0
+    )
     hook: str = option(
         "on",
         "The recorder of iterations and phases: on, off, or both one after the other.",

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from pipelines.store.options import MeasureConfig, TrackingConfig
+from pipelines.store.options import MeasureConfig, ReportConfig, TrackingConfig
 from pipelines.store.trial_schema import SCHEMA, Arm, Keep, Kind, Outcome
 from workloads.declarations import Check, Parity
 
@@ -191,6 +191,8 @@ class Sweep(StoredValue):
     sources: tuple[str, ...] = ()  # the user's files that jobs run copies of
     versions: tuple[Version, ...] = ()  # that arms differ by
     tracking: TrackingConfig = TrackingConfig()
+    report: ReportConfig = ReportConfig()
+    price: str | None = None  # of the cluster, with its unit
     keep: Keep | None = None
     nodes: int = 1  # of each pack
     ntasks_per_node: int | None = None  # ranks on each; None: spread evenly
@@ -254,6 +256,12 @@ class Manifest(StoredValue):
         for found in ("_arms", "_packs"):
             vars(copy).pop(found, None)
         return copy
+
+    def measures_the_same(self, other: Manifest) -> bool:
+        """Whether another plan differs in nothing but what reports show, and the price that they count."""
+        shown = {"report": other.sweep.report, "price": other.sweep.price}
+        ours = self.sweep.model_copy(update=shown)
+        return self.model_copy(update={"sweep": ours}) == other
 
     def arm(self, arm_id: str) -> Arm:
         """Look up an arm."""

@@ -108,6 +108,7 @@ class TrialSpec:
     numbers_at: tuple[int, ...] = ()  # course trials: iterations at which numbers are asked
     keep: Keep | None = None  # result trials
     replay: str | None = None  # evidence trials: folder with states of the reference
+    counter_s: float | None = None  # timing trials: between two changes of the energy counters, as seen here
     installed: str = ""  # digest of the environment's packages; empty: whatever this one has
 
     @property
@@ -202,7 +203,8 @@ class TrialRecord:
     `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
     tell; `displaced` says that it was too long. `alone`: one thread did all the work and waited for nothing
     but its core, so that CPU time can stand for wall time. Faults and system time are of the region too.
-    `calibration_ns` is the CPU time of a fixed piece of work before set-up.
+    `calibration_ns` is the CPU time of a fixed piece of work before set-up. `quantities` are further ones of
+    the region, such as joules, and `withheld` says in one sentence each why others could not be had.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
@@ -251,6 +253,8 @@ class TrialRecord:
     disturbed: tuple[str, ...] = ()
     ranks: RankFigures | None = None
     placement: str = ""
+    quantities: dict[str, float] = field(default_factory=dict)
+    withheld: dict[str, str] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)

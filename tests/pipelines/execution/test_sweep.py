@@ -29,6 +29,7 @@ from pipelines.report import terminal
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store import files
 from pipelines.store.files import read_arrays
+from pipelines.store.idle import read_idle
 from pipelines.store.progress import read_progress
 from pipelines.store.provenance import read_provenance
 from pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialRecord, read_record
@@ -223,6 +224,15 @@ def test_tables_are_parquet_with_one_row_per_trial_and_effect(done: Done) -> Non
     effects = pl.read_parquet(done.folder.tables_dir / "effects.parquet")
     assert effects.height == len(done.manifest.effects)
     assert pl.read_parquet(done.folder.tables_dir / "trials.parquet").height == done.trials.height
+
+
+def test_every_timed_region_has_its_energy_or_the_reason_and_so_has_the_machine_at_rest(done: Done) -> None:
+    idle = read_idle(done.folder, "p000")
+    assert idle is not None and bool(idle.watts) != bool(idle.withheld)
+    timed = [one.record for one in read_progress(done.folder, done.manifest).every if one.record.units]
+    assert timed and all(
+        ("energy_j" in record.quantities) != ("energy_j" in record.withheld) for record in timed
+    )
 
 
 def test_no_process_of_the_sweep_is_left(done: Done) -> None:

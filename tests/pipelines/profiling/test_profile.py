@@ -174,13 +174,13 @@ def test_memory_of_a_real_device_is_told_by_who_holds_it(profiled: Profiled) -> 
 
 
 def asked(tool: str = "all", **changes: Any) -> tuple[list[str], list[str]]:
-    options, refused = wanted(ProfileConfig(tool=tool, **changes), Device())
+    options, refused = wanted(ProfileConfig(tool=tool, **changes))
     return [one.folder_name for one in options], [one.tool for one in refused]
 
 
 def test_all_means_every_tool_that_the_device_supports() -> None:
-    assert asked() == (["pyinstrument", "torch", "roofline", "dynamo"], ["memory"])
-    assert asked(slice="first") == (["pyinstrument", "torch", "dynamo"], ["memory", "roofline"])
+    assert asked() == (["pyinstrument", "torch", "memory", "roofline", "dynamo"], [])
+    assert asked(slice="first") == (["pyinstrument", "torch", "memory", "dynamo"], ["roofline"])
 
 
 def test_both_makes_a_profile_of_each_circumstance() -> None:
@@ -189,11 +189,9 @@ def test_both_makes_a_profile_of_each_circumstance() -> None:
     assert names == [base, f"{base}-debug-log-on", f"{base}-hook-off", f"{base}-hook-off-debug-log-on"]
 
 
-def test_a_tool_that_the_device_refuses_is_one_sentence() -> None:
-    with pytest.raises(
-        UnsupportedHere, match=r"profile\.tool=memory is unsupported here: .* this device is cpu"
-    ):
-        asked("memory")
+def test_a_slice_that_a_tool_refuses_is_one_sentence() -> None:
+    with pytest.raises(UnsupportedHere, match=r"profile\.slice=first has no roofline: counting"):
+        asked("roofline", slice="first")
 
 
 def test_a_missing_profiler_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +215,7 @@ MISTAKES = [
         ["workload=digits", "profile.tool=vtune"],
         "profile.tool=vtune is unknown; choose from: pyinstrument, torch, memory",
     ),
-    (["workload=digits", "profile.tool=memory"], "profile.tool=memory is unsupported here"),
+    (["workload=digits", "profile.tool=roofline", "profile.slice=first"], "first has no roofline"),
     (["workload=digits", "profile.repeats=0"], "profile.repeats=0 must be at least 1"),
     (["nowhere", "--arm", "late"], "nowhere is no folder of a sweep"),
     (["nowhere", "--arm", "late", "workload.size=3"], "workload.size=3: the sweep has settled that"),

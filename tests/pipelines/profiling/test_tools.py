@@ -122,7 +122,7 @@ def test_memory_history_covers_set_up_and_ends_with_the_profile(tmp_path: Path) 
         found = tool.finish(Measured(1.0, {}, 1))
     assert allocator.recorded[-1] is None
     assert pickle.loads((tmp_path / "snapshot.pickle").read_bytes()) == SNAPSHOT
-    assert dict(found.facts) == {"in_use_bytes": 190.0, "reserved_bytes": 500.0}
+    assert {"in_use_bytes": 190.0, "reserved_bytes": 500.0}.items() <= dict(found.facts).items()
 
 
 def test_a_profile_that_runs_out_of_memory_keeps_what_held_it(tmp_path: Path) -> None:

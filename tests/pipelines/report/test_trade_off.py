@@ -1,0 +1,93 @@
+"""Trade-offs: which arms nobody would pass by, by an oracle that tries all pairs, and the picture."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from pathlib import Path
+
+import pytest
+from measured import change, compared, with_everything
+
+from pipelines.report import svg
+from pipelines.report.trade_off import Choice, TradeOff, judged, trade_off
+from pipelines.report.trade_off_chart import chart
+from pipelines.store.options import ReportConfig
+
+MARGIN = 0.01
+
+
+def choice(name: str, ns: float, value: float, cost: float | None = None, same: bool = True) -> Choice:
+    return Choice(name, ns, value, cost, same)
+
+
+def kept(*choices: Choice, margin: float = MARGIN) -> list[str]:
+    return [one.name for one in judged(choices, margin) if not one.dominated]
+
+
+def test_who_is_slower_and_larger_is_left_out_and_the_fastest_comes_first() -> None:
+    assert kept(choice("slow", 30, 9), choice("lean", 20, 1), choice("fast", 10, 5)) == ["fast", "lean"]
+
+
+def test_a_difference_within_the_margin_leaves_nobody_out() -> None:
+    assert kept(choice("a", 100.0, 10.0), choice("b", 100.5, 10.0)) == ["a", "b"]
+    assert kept(choice("a", 100.0, 10.0), choice("b", 102.0, 10.0)) == ["a"]
+
+
+def test_money_is_a_third_reason_to_stay() -> None:
+    two_gpus = choice("two GPUs", 6, 9, cost=12.0)
+    assert kept(two_gpus, choice("one GPU", 10, 9, cost=10.0)) == ["two GPUs", "one GPU"]
+    assert kept(two_gpus, choice("one GPU", 10, 9, cost=13.0)) == ["two GPUs"]
+
+
+def test_an_arm_with_other_results_beats_nobody() -> None:
+    assert kept(choice("wrong", 1, 1, same=False), choice("right", 10, 5))[-1] == "right"
+
+
+def test_equal_arms_all_stay() -> None:
+    assert kept(*(choice(name, 5, 5) for name in "abc")) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_as_many_stay_as_by_trying_all_pairs(seed: int) -> None:
+    import random
+
+    draw = random.Random(seed)
+    choices = [choice(str(n), draw.randint(1, 9), draw.randint(1, 9), draw.randint(1, 9)) for n in range(30)]
+    beaten = set()
+    for one, other in itertools.permutations(choices, 2):
+        no_worse = one.ns_per_unit <= other.ns_per_unit and one.value <= other.value
+        no_worse = no_worse and (one.cost or 0) <= (other.cost or 0)
+        strictly = (one.ns_per_unit, one.value, one.cost) != (other.ns_per_unit, other.value, other.cost)
+        if no_worse and strictly:
+            beaten.add(other.name)
+    assert set(kept(*choices, margin=0.0)) == {one.name for one in choices} - beaten
+
+
+@pytest.mark.slow
+def test_a_sweep_weighs_time_against_memory_and_against_energy_where_that_is_chosen(tmp_path: Path) -> None:
+    folder, manifest = with_everything(tmp_path, rounds=3, iterations=0)
+    found = trade_off(compared(folder, manifest))
+    assert found is not None and found.of == "memory"
+    for record in folder.path.glob("trials/*/*-r*/record.json"):
+        change(record, quantities={"energy_j": 12.0, "devices": 1.0})
+    chosen = {"report": ReportConfig(["energy", "cost"]), "price": "2/GPU-hour"}
+    priced = manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update=chosen)})
+    found = trade_off(compared(folder, priced))
+    assert found is not None and found.of == "energy"
+    assert all(one.cost is not None for one in found.choices)
+    # A ladder's size that ran out of memory has no time, and so is no choice.
+    assert {one.name for one in found.choices}.isdisjoint({"slab=64"})
+
+
+def test_the_picture_names_who_stays_with_what_a_million_cost() -> None:
+    found = TradeOff("energy", judged([choice("lean", 2e4, 1, 7.5), choice("fast", 1e4, 5, 8.25)], MARGIN))
+    text = svg.one(partial(chart, found), "t", "t")
+    assert "lean" in text and "7.5 per million" in text and "8.25 per million" in text
+    assert "J per unit" in text and "microseconds per unit" in text
+
+
+def test_arms_far_apart_stand_on_logarithmic_axes() -> None:
+    wide = TradeOff("memory", judged([choice("a", 1e3, 2**20), choice("b", 1e6, 2**10)], MARGIN))
+    figure = chart(wide, svg.WIDE)
+    assert (figure.axes[0].get_xscale(), figure.axes[0].get_yscale()) == ("log", "log")
