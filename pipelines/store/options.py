@@ -127,6 +127,42 @@ class MeasureConfig:
         least=3,
         method=False,
     )
+    stall: bool = option(
+        False,
+        "Measure the first reference once more on its first batches, kept in memory: what an ideal loader"
+        " would buy.",
+        method=False,
+    )
+    target: float | None = option(
+        None,
+        "Value of target_figure that trainings go on to, from which time to quality follows; null: none"
+        " does.",
+        method=False,
+    )
+    target_figure: str = option(
+        "last_loss", "Number of the workload that is to reach the target, such as accuracy.", method=False
+    )
+    target_better: str = option(
+        "lower",
+        "lower: the figure is to fall to the target, as a loss; higher: to rise to it, as an accuracy.",
+        choices=("lower", "higher"),
+        method=False,
+    )
+    target_every: int = option(
+        10, "Iterations from one look at the figure to the next.", least=1, method=False
+    )
+    target_looks: int = option(
+        1,
+        "Looks in a row whose mean has to reach the target, where the figure is noisy.",
+        least=1,
+        method=False,
+    )
+    target_steps: int = option(
+        2000, "Iterations after which a training has missed the target.", least=1, method=False
+    )
+    target_seeds: int = option(
+        10, "Seeds that every arm is trained to the target with, the same for all.", least=3, method=False
+    )
     memory_gib: float | None = option(
         None,
         "Memory that a trial may need, as if the device had no more (GiB); beyond it, a trial ends as oom.",

@@ -40,6 +40,7 @@ from pipelines.store.files import (
     write_once,
 )
 from pipelines.store.schema import (
+    IDEAL_LOADER,
     PLACEBO,
     SCHEMA,
     Arm,
@@ -59,6 +60,7 @@ from workloads.api import Evidence
 from workloads.errors import ConfigError, RecordError
 
 __all__ = [
+    "IDEAL_LOADER",
     "PLACEBO",
     "SCHEMA",
     "Arm",
@@ -97,7 +99,7 @@ _NUMBERS, _PARTS = "numbers", "parts"  # evidence.npz keeps these as JSON texts 
 AnyRow = TypeVar("AnyRow", bound=StoredValue)
 
 _TRIAL_NAME = re.compile(
-    r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence(?:\d*|again)|course\d*|counting|result|profile)-a(?P<attempt>\d+)$"
+    r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence(?:\d*|again)|(?:course|quality)\d*|counting|result|profile)-a(?P<attempt>\d+)$"
 )
 
 

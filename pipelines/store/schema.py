@@ -19,6 +19,10 @@ PLACEBO = "placebo"
 """Design of the effects that compare an arm with itself."""
 
 
+IDEAL_LOADER = "ideal loader"
+"""Design of the effect of a loader that never waits, which is no choice: its results are not compared."""
+
+
 class Outcome(StrEnum):
     """How a trial ended."""
 
@@ -40,6 +44,7 @@ class Kind(StrEnum):
     EVIDENCE = "evidence"
     RESULT = "result"  # what a person takes home
     COURSE = "course"  # the numbers of evidence, at the iterations that timing trials ended at
+    QUALITY = "quality"  # one training with one seed, until it reaches the target
     PROFILE = "profile"
 
 
@@ -134,6 +139,7 @@ class Declared(StoredValue):
     levels : by toggle, those that any arm has
     loosened : by arm and toggle, the class of a level where it is another beside the arm's other levels
     claims : whether reports make claims about this configuration; what they say stands in the workload alone
+    data_phases : phases in which it waits for its loader
     """
 
     unit: str
@@ -142,6 +148,7 @@ class Declared(StoredValue):
     levels: dict[str, tuple[DeclaredLevel, ...]]
     loosened: dict[str, dict[str, Parity]] = {}
     claims: bool = False
+    data_phases: tuple[str, ...] = ("data",)
 
     def levels_of(self, arm: Arm) -> dict[str, DeclaredLevel]:
         """Look up the levels of an arm by toggle, each in its class beside the others."""
