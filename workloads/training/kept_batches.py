@@ -1,4 +1,4 @@
-"""The first batches of a loader, kept in memory and given again: what a loader that never waits would give."""
+"""The first batches of a loader, kept in memory and given again: a loader that never waits."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class KeptBatches(Generic[T]):
         """
         if _is_read_once(batch):
             raise UnsupportedHere(
-                "data=cached: the loader gives batches that can be read once only, such as a generator; let its"
-                " collate_fn return tensors"
+                "data=cached: the loader gives batches that can be read once only, such as a generator; let"
+                " its collate_fn return tensors"
             )
         self._batches.append((batch, self._version(batch)))
         self._bytes += sum(tensor.nbytes for tensor in self._tensors(batch))
@@ -63,8 +63,8 @@ class KeptBatches(Generic[T]):
         batch, version = self._batches[number % len(self._batches)]
         if self._version(batch) != version:
             raise UnsupportedHere(
-                "data=cached: the training changes its batches in place, so that they cannot be given again; let"
-                " it work on copies"
+                "data=cached: the training changes its batches in place, so that they cannot be given again;"
+                " let it work on copies"
             )
         self._counts["kept_batches"] += 1
         return batch
