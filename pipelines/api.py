@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,14 +35,16 @@ from pipelines.report.notebook import Comparison, Report
 from pipelines.store import kept, locks, trainings
 from pipelines.store import progress as stored
 from pipelines.store import provenance as origin
+from pipelines.store.options import ReportConfig
 from pipelines.store.progress import Progress
 from pipelines.store.provenance import Provenance
 from pipelines.store.records import Event, Manifest, Outcome, SweepFolder, opened
 from pipelines.trial import environment
 from pipelines.versions.notices import notices as version_notices
 from slurm import executors
+from slurm.fields import refusals
 from workloads.api import Device
-from workloads.errors import PerfsweepError
+from workloads.errors import ConfigError, PerfsweepError
 
 
 @dataclass(frozen=True, repr=False)
@@ -328,15 +330,24 @@ def sweep(*overrides: str, watch: Watch | None = None, **options: Any) -> Sweep:
     return planned.sweep
 
 
-def open_sweep(path: str | Path) -> Sweep:
+def open_sweep(path: str | Path, columns: Sequence[str] | None = None) -> Sweep:
     """Open the sweep in a folder, such as ``runs/digits-demo``.
+
+    `columns` are shown beside time in place of those that its ``report.columns`` chose.
 
     Raises
     ------
     ConfigError
-        There is none.
+        There is none, or a column is unknown.
     """
-    return Sweep(*opened(str(path)))
+    folder, manifest = opened(str(path))
+    if columns is None:
+        return Sweep(folder, manifest)
+    report = ReportConfig(list(columns))
+    for refusal in refusals(report, "report."):
+        raise ConfigError(refusal)
+    shown = manifest.sweep.model_copy(update={"report": report})
+    return Sweep(folder, manifest.model_copy(update={"sweep": shown}))
 
 
 def compare(path: str | Path) -> Comparison:

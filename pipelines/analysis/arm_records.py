@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable
 from statistics import median
 
 from pipelines.analysis.counters import Counters, counters_of
-from pipelines.store.progress import Progress
+from pipelines.store.progress import Progress, StoredTrial
 from pipelines.store.records import Kind, Outcome, Pack, TrialRecord
 from workloads.api import Device
 
@@ -24,7 +24,7 @@ class ArmRecords:
     def __init__(
         self, progress: Progress, packs: Iterable[Pack], left_out: Container[str] = frozenset()
     ) -> None:
-        self._timed: dict[str, list[TrialRecord]] = defaultdict(list)
+        self._timed: dict[str, list[StoredTrial]] = defaultdict(list)
         self._failed: dict[str, list[TrialRecord]] = defaultdict(list)
         self._untimed: dict[str, dict[Kind, TrialRecord]] = defaultdict(dict)
         for pack in packs:
@@ -34,17 +34,21 @@ class ArmRecords:
             used = (trial for number in range(len(pack.orders)) for trial in progress.used(pack, number))
             for trial in used:
                 if trial.record.outcome is Outcome.OK and str(trial.folder) not in left_out:
-                    self._timed[trial.record.arm].append(trial.record)
+                    self._timed[trial.record.arm].append(trial)
         for (arm, kind), trial in progress.other.items():
             self._untimed[arm][kind] = trial.record
 
     def all(self, arm: str) -> list[TrialRecord]:
         """Timing trials first, those that count before those that failed, then the others."""
-        return [*self._timed.get(arm, ()), *self._failed.get(arm, ()), *self._untimed.get(arm, {}).values()]
+        return [*self.timed(arm), *self._failed.get(arm, ()), *self._untimed.get(arm, {}).values()]
 
     def timed(self, arm: str) -> list[TrialRecord]:
         """Timing trials that ended well and count."""
-        return self._timed.get(arm, [])
+        return [trial.record for trial in self._timed.get(arm, ())]
+
+    def every_timed(self) -> list[StoredTrial]:
+        """Timing trials of all arms that ended well and count, with their folders."""
+        return [trial for own in self._timed.values() for trial in own]
 
     def failed(self, arm: str) -> list[TrialRecord]:
         """Trials of any kind that did not end well, timing trials first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -27,7 +27,8 @@ class ArmResult:
     marks them; `changes` are the counters that differ from the reference's. `mfu` is the median share of the
     device's peak that the workload's formula accounts for, where both are known. Faults and system time are
     medians of an iteration, `run_delay` the median share of the region for which others had its cores. Of
-    several ranks `collectives` and `straggling` are medians of what `RankFigures` says.
+    several ranks `collectives` and `straggling` are medians of what `RankFigures` says. `quantities` are
+    those beside time that were chosen, by key.
     """
 
     label: str
@@ -49,6 +50,7 @@ class ArmResult:
     nodes: int | None = None
     collectives: float | None = None
     straggling: float | None = None
+    quantities: Mapping[str, float] = field(default_factory=dict)
 
 
 def short_names(manifest: Manifest) -> dict[str, str]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 import polars as pl
 
-from pipelines.analysis import arm_columns, effect_columns
 from pipelines.analysis.arm_results import ArmResult, arm_results, short_names
 from pipelines.analysis.columns import parquet_table
 from pipelines.analysis.combinations import AloneAndBeside, Corners, alone_and_beside, interaction_corners
 from pipelines.analysis.comparable import comparable_trials, machine_name
+from pipelines.analysis.effect_columns import effect_name
 from pipelines.analysis.exclusions import BASE, OTHER_DATA
 from pipelines.analysis.failures import FailedTrials, failed_trials
 from pipelines.analysis.judge import EffectResult, Judge
@@ -21,6 +21,10 @@ from pipelines.analysis.notes import comparison_notes
 from pipelines.analysis.oracles import Quality, judge_quality
 from pipelines.analysis.outcomes import Counts, outcome_counts, sum_counts
 from pipelines.analysis.phases import read_series
+from pipelines.analysis.quantities.columns import arm_table, effect_table
+from pipelines.analysis.quantities.quantity import Measured, Quantity
+from pipelines.analysis.quantities.registry import chosen
+from pipelines.analysis.quantities.results import QuantityResults
 from pipelines.analysis.rulings import RuledClaim, all_rulings, ruling_table
 from pipelines.analysis.scaling import Scaling, scaling_of
 from pipelines.statistics.clocks import Clock
@@ -64,6 +68,7 @@ class Comparison:
     clock, clock_reason : the clock that judges the sweep, and why
     failures : trials that ended badly and that no later attempt mended
     missing : which rounds are planned and not there, and why, in sentences
+    quantities : what the tables show beside time, as far as it can be had
     """
 
     name: str
@@ -82,6 +87,7 @@ class Comparison:
     failures: tuple[FailedTrials, ...] = ()
     elsewhere: tuple[Elsewhere, ...] = ()
     missing: tuple[str, ...] = ()
+    quantities: tuple[Quantity, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -107,15 +113,26 @@ def compare(
     sound = comparable_trials(ended_well, series.contradictions)
     judge = Judge(manifest, progress, sound.trials, data=sound.data, left_out=sound.left_out)
     ended = outcome_counts(trials)
+    quantities = chosen(manifest.sweep.report.columns)
+    beside = _beside(quantities, judge, progress)
     effects = tuple(
-        replace(r, trials=_trials_behind(r, ended), scaling=_scaling(r, judge)) for r in judge.effects()
+        replace(
+            r,
+            trials=_trials_behind(r, ended),
+            scaling=_scaling(r, judge),
+            quantities=beside.of_effect(r.effect),
+        )
+        for r in judge.effects()
     )
-    arms = arm_results(folder, judge, series.phases, sound.trials, ended)
+    arms = tuple(
+        replace(one, quantities=beside.of_arm(one.id))
+        for one in arm_results(folder, judge, series.phases, sound.trials, ended)
+    )
     rulings = all_rulings(effects, judge.ruler)
     by_clock = sound.trials.with_columns(ns_per_unit=pl.col(judge.clock.clock.figure))
     for name, table in (
-        ("effects", parquet_table(effect_columns.EFFECTS, effects)),
-        ("arms", parquet_table(arm_columns.ARMS, arms)),
+        ("effects", parquet_table(effect_table(quantities), effects)),
+        ("arms", parquet_table(arm_table(quantities), arms)),
         ("rulings", ruling_table(rulings, manifest, judge.device().name)),
     ):
         write_parquet(folder.tables_dir / f"{name}.parquet", table)
@@ -126,7 +143,12 @@ def compare(
         reference=_reference(manifest, sound.trials),
         effects=effects,
         arms=arms,
-        notes=comparison_notes(judge, sound, progress, series.unreadable),
+        notes=(
+            *comparison_notes(judge, sound, progress, series.unreadable),
+            *beside.notes(
+                {effect_name(r): r.quantities for r in effects}, [one.id for one in arms if one.rounds]
+            ),
+        ),
         rulings=rulings,
         quality=judge_quality(short_names(manifest), judge.declared.checks, judge.evidence_of),
         corners=tuple(interaction_corners(manifest, by_clock)),
@@ -136,7 +158,14 @@ def compare(
         failures=failed_trials(progress, manifest),
         elsewhere=tuple(_elsewhere(manifest, progress, trials, series.contradictions)),
         missing=missing_rounds(progress, manifest),
+        quantities=quantities,
     )
+
+
+def _beside(quantities: Sequence[Quantity], judge: Judge, progress: Progress) -> QuantityResults:
+    """Read the chosen quantities from the trials that a judge rests on."""
+    measured = Measured(judge.manifest, progress, judge.records.every_timed(), judge.times)
+    return QuantityResults(quantities, measured)
 
 
 def _elsewhere(
@@ -148,8 +177,13 @@ def _elsewhere(
         folders = [str(one.folder) for one in used if one.record.outcome is Outcome.OK]
         sound = comparable_trials(trials.filter(pl.col("folder").is_in(folders)), contradictions)
         if sound.trials.height:
-            judged = Judge(manifest, part, sound.trials, data=sound.data, left_out=sound.left_out).effects()
-            effects = tuple(replace(one, rulings=()) for one in judged if one.rounds)
+            judge = Judge(manifest, part, sound.trials, data=sound.data, left_out=sound.left_out)
+            beside = _beside(chosen(manifest.sweep.report.columns), judge, part)
+            effects = tuple(
+                replace(one, rulings=(), quantities=beside.of_effect(one.effect))
+                for one in judge.effects()
+                if one.rounds
+            )
             yield Elsewhere(machine_name(progress.machine, part.machine), effects)
 
 

@@ -16,6 +16,7 @@ from pipelines.analysis.decisions import Decisions, Derivation, decide
 from pipelines.analysis.exclusions import Exclusion, Exclusions
 from pipelines.analysis.held_back import HoldingBack, clock_of
 from pipelines.analysis.outcomes import Counts
+from pipelines.analysis.quantities.quantity import QuantityResult
 from pipelines.analysis.rulings import RuledClaim, Ruler, claims_of, decide_memory
 from pipelines.analysis.scaling import Scaling
 from pipelines.config.declared import declared_by
@@ -79,6 +80,7 @@ class EffectResult:
     rulings: tuple[RuledClaim, ...] = ()
     trials: Counts = field(default_factory=dict)  # how those behind it ended, its base's apart
     scaling: Scaling | None = None  # where the arm has more ranks than its base
+    quantities: Mapping[str, QuantityResult] = field(default_factory=dict)  # beside time, by key
 
     @property
     def word(self) -> str:

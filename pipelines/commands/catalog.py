@@ -128,6 +128,11 @@ COMMANDS = Commands(
             option("--store", "Keep this sweep's times as a baseline.", type=FILE, metavar="FILE"),
             option("--margin", "Growth of time that is no regression.", type=SHARE, default=0.05),
             option("--explain", "Only derive one row's verdict: its number or name.", metavar="ROW"),
+            option(
+                "--columns",
+                "Further columns in place of the sweep's own, as energy,cost; docs/reading.md lists them.",
+                metavar="NAMES",
+            ),
         ),
         Plain(
             "history",

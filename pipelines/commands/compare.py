@@ -23,19 +23,21 @@ def compare(
     store: str | None = None,
     margin: float = 0.05,
     explain: str | None = None,
+    columns: str | None = None,
 ) -> int:
     """Compare a sweep; where others are named, status 1 says that an arm became slower.
 
-    With `explain` only that row of its effects is derived, step by step.
+    With `explain` only that row of its effects is derived, step by step. `columns` are names, with commas
+    between them, of what its tables show beside time.
 
     Raises
     ------
     ConfigError
-        Others are named without ``--against``, or there is no such row to explain.
+        Others are named without ``--against``, a column is unknown, or there is no such row to explain.
     """
     if others and not against:
         raise ConfigError(f"{others[0]}: write --against before the sweeps to compare with")
-    console, opened = console_here(), api.open_sweep(sweep)
+    console, opened = console_here(), api.open_sweep(sweep, _names(columns))
     baselines = [baseline_at(path) for path in (*against, *others)]  # what is missing is said before tables
     if explain:
         explanation.show(console, opened.comparison, explain)
@@ -48,6 +50,10 @@ def compare(
         return status
     slower = changes.show(console, opened.baseline, baselines, margin)
     return max(status, SOME_FAILED if slower else DONE)
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def baseline_at(path: str) -> Baseline:

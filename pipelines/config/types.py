@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from pipelines.store.options import MeasureConfig, ProfileConfig, TrackingConfig
+from pipelines.store.options import MeasureConfig, ProfileConfig, ReportConfig, TrackingConfig
 from slurm.errors import ClusterError
 from slurm.executors import EXECUTORS
 from slurm.fields import option
@@ -162,6 +162,7 @@ class SweepCommand:
     tracking: TrackingConfig = option(TrackingConfig, "What is published to W&B.")
     cluster: ClusterConfig = option(ClusterConfig, "Where packs run.")
     sweep: SweepConfig = option(SweepConfig, "Which arms are measured.")
+    report: ReportConfig = option(ReportConfig, "What the report shows.")
     keep: str | None = option(None, _KEEP)
     keep_iterations: int = option(0, _KEEP_ITERATIONS)
     runs: str = option("runs", _RUNS)

@@ -154,7 +154,7 @@ def refuse_other_plan(folder: SweepFolder, manifest: Manifest) -> None:
     """
     submitted = [cls.submitted(folder.path) for _, cls in _remote_executors()]
     alive = sorted(name for jobs in submitted for name in jobs if jobs[name] and name != COLLECT)
-    if not alive or not folder.manifest_file.exists() or folder.read_manifest() == manifest:
+    if not alive or not folder.manifest_file.exists() or folder.read_manifest().measures_the_same(manifest):
         return
     raise ConfigError(
         f"{folder.path}: {_some(alive)} of an earlier plan may still run on Slurm; wait with `perfsweep"

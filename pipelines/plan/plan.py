@@ -84,6 +84,7 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         code=code,
         references=named,
         tracking=command.tracking,
+        report=command.report,
         keep=_keep(command, cls),
         versions=cast.versions if cast else (),
         **_placement(command),

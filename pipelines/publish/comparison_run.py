@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def compare_content(folder: SweepFolder, manifest: Manifest, identity: str) -> R
     try:
         content = file.read_bytes()
         effects = [_effect(row) for row in pl.read_parquet(content).to_dicts()]
-        summary = _summary(effects)
+        summary = _summary(effects, manifest.sweep.report.columns)
     except (OSError, pl.exceptions.PolarsError, KeyError) as error:
         raise RecordError(
             f"{file} is damaged; make it again with `perfsweep compare {folder.path}`: {error}"
@@ -93,13 +93,15 @@ def _full_name(effect: dict[str, Any]) -> str:
     return f"{_name(effect)} ({effect['design'].replace('_', ' ')})"
 
 
-def _summary(effects: list[dict[str, Any]]) -> dict[str, Any]:
-    """Each effect's speed-up with its bounds, and the best faster one under the names that charts sort by."""
+def _summary(effects: list[dict[str, Any]], columns: Sequence[str]) -> dict[str, Any]:
+    """Each effect's speed-up and further `columns` with bounds, and the best faster one as charts sort it."""
     summary: dict[str, Any] = {}
     for effect in effects:
         prefix = f"effect/{plain(effect['design'])}/{plain(_name(effect))}"
         summary |= {f"{prefix}/{name}": effect[name] for name in _SPEED.values() if effect[name]}
         summary[f"{prefix}/verdict"] = effect["verdict"]
+        further = [f"{key}_{name}" for key in columns for name in ("value", "ratio", "low", "high")]
+        summary |= {f"{prefix}/{name}": effect[name] for name in further if effect.get(name) is not None}
     faster = [effect for effect in effects if effect["verdict"] == "faster" and effect["speedup"]]
     best = max(faster, key=lambda effect: effect["speedup"], default=None)
     named = {name: best[name] for name in _SPEED.values()} if best else {}

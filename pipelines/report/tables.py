@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
-from pipelines.analysis import arm_columns, effect_columns
 from pipelines.analysis.arm_results import ArmResult
 from pipelines.analysis.columns import NAME_WIDTH, PROSE, Column, Style, T, Where, soft, visible_columns
 from pipelines.analysis.combinations import AloneAndBeside, Corners
@@ -20,6 +19,7 @@ from pipelines.analysis.effect_columns import effect_name
 from pipelines.analysis.failures import FAILURES
 from pipelines.analysis.judge import EffectResult
 from pipelines.analysis.oracles import Quality
+from pipelines.analysis.quantities.columns import arm_table, effect_table
 from pipelines.analysis.rulings import RuledClaim
 from pipelines.statistics.clocks import Clock
 from pipelines.store.schema import PLACEBO
@@ -43,12 +43,13 @@ class Table(Generic[T]):
 def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:
     """Everything that answers the sweep's question: effects by design first, then what stands beside them."""
     by = f", by {comparison.clock.value}" if comparison.clock is Clock.CPU else ""
+    columns = effect_table(comparison.quantities)
     effects = [
-        Table(f"Effects: {title}{by}", effect_columns.EFFECTS, tuple(results), _methods(results))
+        Table(f"Effects: {title}{by}", columns, tuple(results), _methods(results))
         for title, results in effects_by_design(comparison.effects)
     ]
     effects += [
-        Table(f"On {part.machine}: {title}{by}", effect_columns.EFFECTS, tuple(results), _methods(results))
+        Table(f"On {part.machine}: {title}{by}", columns, tuple(results), _methods(results))
         for part in comparison.elsewhere
         for title, results in effects_by_design(part.effects)
     ]
@@ -73,7 +74,8 @@ def _methods(results: Sequence[EffectResult]) -> str:
 def arms_table(comparison: Comparison, where: Where) -> Table[ArmResult]:
     """Every arm by itself."""
     named = (
-        replace(column, heading=column.heading.format(unit=comparison.unit)) for column in arm_columns.ARMS
+        replace(column, heading=column.heading.format(unit=comparison.unit))
+        for column in arm_table(comparison.quantities)
     )
     return Table("Arms", tuple(named), comparison.arms).at(where)
 

@@ -16,6 +16,9 @@ from slurm.fields import default_of, option
 MODES = ("offline", "online", "disabled")
 """Ways of publishing to W&B."""
 
+COLUMNS: tuple[str, ...] = ("energy",)
+"""Quantities beside time that a report may show; `analysis.quantities.registry` says what each is."""
+
 _STRICT = {"extra": "forbid", "revalidate_instances": "always"}
 """Of pydantic: refuse unknown fields, and give numbers the declared type wherever they came from."""
 
@@ -238,6 +241,19 @@ class TrackingConfig:
     )
     uploads: int = option(4, "Runs that are uploaded at once.", least=1)
     patience_s: float = option(60.0, "Seconds for one run after which a publisher is given up.", above=0)
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """What a report shows beside time, results and memory."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "ignore"}  # sweeps are read by any version
+
+    columns: list[str] = option(
+        list,
+        "Further columns of the tables, in this order; docs/reading.md says how to read each.",
+        choices=COLUMNS,
+    )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from pipelines.store.options import MeasureConfig, TrackingConfig
+from pipelines.store.options import MeasureConfig, ReportConfig, TrackingConfig
 from workloads.declarations import Check, Parity
 
 SCHEMA = 1
@@ -205,6 +205,7 @@ class Sweep(StoredValue):
     sources: tuple[str, ...] = ()  # the user's files that jobs run copies of
     versions: tuple[Version, ...] = ()  # of the user's code, where arms differ by it
     tracking: TrackingConfig = TrackingConfig()
+    report: ReportConfig = ReportConfig()
     keep: Keep | None = None
     nodes: int = 1  # of each pack
     ntasks_per_node: int | None = None  # ranks on each; None: spread evenly
@@ -258,6 +259,11 @@ class Manifest(StoredValue):
         for found in ("_arms", "_packs"):
             vars(copy).pop(found, None)
         return copy
+
+    def measures_the_same(self, other: Manifest) -> bool:
+        """Whether another plan differs in nothing but what reports show."""
+        ours = self.sweep.model_copy(update={"report": other.sweep.report})
+        return self.model_copy(update={"sweep": ours}) == other
 
     def arm(self, arm_id: str) -> Arm:
         """Look up an arm."""

@@ -120,7 +120,8 @@ class TrialRecord(StoredValue):
     `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
     tell; `displaced` says that it was too long. `alone`: one thread did all the work and waited for nothing
     but its core, so that CPU time can stand for wall time. Faults and system time are of the region too.
-    `calibration_ns` is the CPU time of a fixed piece of work before set-up.
+    `calibration_ns` is the CPU time of a fixed piece of work before set-up. `quantities` are further ones of
+    the region, such as joules, and `withheld` says in one sentence each why others could not be had.
     """
 
     schema_version: int = SCHEMA
@@ -167,6 +168,8 @@ class TrialRecord(StoredValue):
     disturbed: tuple[str, ...] = ()
     ranks: RankFigures | None = None
     placement: str = ""
+    quantities: dict[str, float] = {}
+    withheld: dict[str, str] = {}
     keys: dict[str, str] = {}
     environment: dict[str, Any] = {}
 

@@ -1,0 +1,88 @@
+"""What a quantity beside time is: how it is named and shown, and where its values and effects come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pipelines.statistics.log_ratios import Rounds
+from pipelines.store.progress import Progress, StoredTrial
+from pipelines.store.records import Effect, Manifest
+
+
+@dataclass(frozen=True)
+class Withheld:
+    """What stands in the place of a value that cannot be had: the reason, as one sentence."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class QuantityResult:
+    """A quantity of an arm against that of its base.
+
+    Attributes
+    ----------
+    ratio, low, high, p : of arm to base with its 95 % interval, and two-sided p; None where there is none
+    value : the arm's own
+    rounds : that measured it in both arms
+    text : what a cell shows in place of the ratio; empty: the ratio
+    withheld : why there is no ratio, as one sentence
+    """
+
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    value: float | None = None
+    rounds: int = 0
+    text: str = ""
+    withheld: str = ""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What quantities are read from: the timing trials that count, and whatever else the sweep left behind.
+
+    `times` are those of the clock that judges the sweep.
+    """
+
+    manifest: Manifest
+    progress: Progress
+    trials: Sequence[StoredTrial]
+    times: Rounds
+
+
+class Source(Protocol):
+    """Where the values and effects of one quantity in one sweep come from."""
+
+    def of_arm(self, arm: str) -> float | Withheld:
+        """Give the value of an arm (id)."""
+        ...
+
+    def of_effect(self, effect: Effect) -> QuantityResult:
+        """Compare the arm of an effect with its base."""
+        ...
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One quantity beside time; `pipelines.analysis.quantities.registry` lists them.
+
+    Attributes
+    ----------
+    key : what `report.columns` calls it, and the beginning of its columns in files and W&B
+    heading : over the change in the table of effects
+    arm_heading : over the values in the table of arms; ``{unit}`` stands for the workload's unit
+    doc : one sentence, shown over the headings in the page
+    source : makes what reads the values of a sweep; see `paired.per_trial` for those of single trials
+    text : a value as people read it, with its unit
+    """
+
+    key: str
+    heading: str
+    arm_heading: str
+    doc: str
+    source: Callable[[Measured], Source]
+    text: Callable[[float], str]

@@ -1,0 +1,17 @@
+"""The quantities that `report.columns` may choose, in the order of `pipelines.store.options.COLUMNS`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pipelines.analysis.quantities.energy import ENERGY
+from pipelines.analysis.quantities.quantity import Quantity
+
+QUANTITIES: tuple[Quantity, ...] = (ENERGY,)
+"""A new one is added here and to `pipelines.store.options.COLUMNS`, by which configurations are checked."""
+
+
+def chosen(keys: Iterable[str]) -> tuple[Quantity, ...]:
+    """Look up the quantities that a report shows, in the order in which they were chosen."""
+    known = {one.key: one for one in QUANTITIES}
+    return tuple(known[key] for key in dict.fromkeys(keys) if key in known)

@@ -1,0 +1,177 @@
+"""Quantities beside time: paired within rounds, shown where they are chosen, and missed with a reason."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from measured import change, compared, cost, simulated
+from rich.console import Console
+
+from pipelines import api
+from pipelines.analysis.compare import Comparison
+from pipelines.analysis.quantities import registry
+from pipelines.analysis.quantities.paired import per_trial, recorded
+from pipelines.analysis.quantities.quantity import Quantity
+from pipelines.analysis.quantities.registry import QUANTITIES
+from pipelines.config.types import DesignConfig
+from pipelines.publish.comparison_run import compare_content
+from pipelines.report import html, markdown, terminal
+from pipelines.store.options import COLUMNS, ReportConfig
+from pipelines.store.provenance import read_provenance
+from pipelines.store.records import Manifest, SweepFolder
+from workloads.errors import ConfigError
+
+WATER = Quantity(
+    "water",
+    "water",
+    "water per {unit}",
+    "what cooling it takes",
+    per_trial("water", recorded("water_l")),
+    lambda litres: f"{litres:.3g} l",
+)
+RATIO = 0.7
+
+
+@pytest.fixture
+def water(monkeypatch: pytest.MonkeyPatch) -> Quantity:
+    monkeypatch.setattr(registry, "QUANTITIES", (*registry.QUANTITIES, WATER))
+    return WATER
+
+
+@pytest.fixture
+def sweep(command: Callable, water: Quantity) -> Callable[..., tuple[SweepFolder, Manifest]]:
+    """A sweep of one level in 12 rounds that shows the water column; its trials record none yet."""
+
+    def make(rounds: int = 12) -> tuple[SweepFolder, Manifest]:
+        design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+        planned = command(design, measure={"rounds": rounds})
+        planned.report = ReportConfig(["water"])
+        return simulated(planned, cost)
+
+    return make
+
+
+def pour(folder: SweepFolder, manifest: Manifest, ratio: float = RATIO, noise: float = 0.01) -> None:
+    """Record litres that wander from round to round, `ratio` of the base's for the arm, with some noise."""
+    rng = np.random.default_rng(3)
+    (effect,) = manifest.effects
+    ((arm, base),) = effect.pairs
+    for number in range(len(manifest.packs[0].orders)):
+        level = np.exp(0.5 * rng.standard_normal())
+        for name, share in ((arm, ratio), (base, 1.0)):
+            (record,) = folder.path.glob(f"trials/{name}/*-r{number:03d}-*/record.json")
+            litres = 50 * level * share * np.exp(noise * rng.standard_normal())
+            change(record, quantities={"water_l": litres})
+
+
+def shown(folder: SweepFolder, manifest: Manifest, comparison: Comparison) -> dict[str, str]:
+    provenance = read_provenance(folder.config_file, [])
+    trials = pl.read_parquet(Path(folder.tables_dir) / "trials.parquet")
+    html.write_html(folder, manifest, comparison, trials, provenance)
+    markdown.write_markdown(folder, comparison, provenance)
+    console = Console(file=io.StringIO(), width=120)
+    terminal.show(console, comparison)
+    content = compare_content(folder, manifest, "i")
+    (row,) = content.segments[0].rows()
+    return {
+        "terminal": console.file.getvalue(),  # type: ignore[attr-defined]
+        "html": folder.report_file.read_text().partition("<body>")[2],
+        "markdown": folder.markdown_file.read_text(),
+        "wandb": f"{row['effects'].columns} {sorted(content.summary)}",
+    }
+
+
+def test_configurations_know_the_names_of_the_registry() -> None:
+    assert tuple(one.key for one in QUANTITIES) == COLUMNS
+
+
+def test_an_effect_is_the_ratio_within_rounds_with_an_interval_however_far_rounds_lie_apart(sweep) -> None:
+    folder, manifest = sweep()
+    pour(folder, manifest)
+    comparison = compared(folder, manifest)
+    (effect,) = comparison.effects
+    found = effect.quantities["water"]
+    assert found.low is not None and found.high is not None
+    assert found.low < RATIO < found.high and found.high / found.low < 1.03
+    assert found.rounds == 12 and found.p is not None and found.p < 1e-6
+    by_arm = {one.id: one.quantities["water"] for one in comparison.arms}
+    litres = [
+        json.loads(record.read_text())["quantities"]["water_l"] / 100.0
+        for record in folder.path.glob(f"trials/{effect.effect.pairs[0][0]}/*-r*/record.json")
+    ]
+    assert by_arm[effect.effect.pairs[0][0]] == pytest.approx(float(np.median(litres)))
+
+
+def test_what_was_chosen_is_shown_by_terminal_page_markdown_and_wandb(sweep) -> None:
+    folder, manifest = sweep()
+    pour(folder, manifest)
+    everywhere = shown(folder, manifest, compared(folder, manifest))
+    for place in ("terminal", "html", "markdown"):
+        assert "water" in everywhere[place] and "-30" in everywhere[place], place
+    assert "water per " in everywhere["html"] and " l</td>" in everywhere["html"]
+    assert "'water_ratio'" in everywhere["wandb"] and "/water_low" in everywhere["wandb"]
+
+
+def test_what_was_not_chosen_is_shown_by_nobody(sweep) -> None:
+    folder, manifest = sweep()
+    pour(folder, manifest)
+    unchosen = manifest.sweep.model_copy(update={"report": ReportConfig()})
+    plain = manifest.model_copy(update={"sweep": unchosen})
+    for place, text in shown(folder, plain, compared(folder, plain)).items():
+        assert "water" not in text, place
+
+
+def test_a_quantity_that_cannot_be_had_says_why_once_and_the_other_columns_stay(sweep) -> None:
+    folder, manifest = sweep()
+    for record in folder.path.glob("trials/*/*-r*/record.json"):
+        change(record, withheld={"water_l": "the tap is closed"})
+    comparison = compared(folder, manifest)
+    everywhere = shown(folder, manifest, comparison)
+    assert everywhere["terminal"].count("water: the tap is closed") == 1
+    (effect,) = comparison.effects
+    assert effect.ratio is not None and effect.quantities["water"].withheld == "the tap is closed"
+    assert '<th scope="col" title="what cooling it takes">' not in everywhere["html"]
+
+
+def test_records_from_before_a_quantity_was_measured_say_so(sweep) -> None:
+    comparison = compared(*sweep())
+    assert "water: the trials were measured without it" in comparison.notes
+
+
+def test_an_arm_that_uses_none_has_a_value_and_no_ratio(sweep) -> None:
+    folder, manifest = sweep()
+    pour(folder, manifest, ratio=0.0)
+    (effect,) = compared(folder, manifest).effects
+    found = effect.quantities["water"]
+    assert found.ratio is None and found.value == 0.0
+    assert found.withheld == "water is zero, which has no ratio"
+
+
+def test_one_round_has_a_ratio_without_an_interval(sweep) -> None:
+    folder, manifest = sweep(rounds=3)
+    pour(folder, manifest, noise=0.0)
+    for record in folder.path.glob("trials/*/*-r00[12]-*/record.json"):
+        change(record, quantities={})
+    (effect,) = compared(folder, manifest).effects
+    found = effect.quantities["water"]
+    assert found.ratio == pytest.approx(RATIO) and found.low is None and found.rounds == 1
+
+
+def test_an_unknown_column_is_refused_by_name(sweep) -> None:
+    folder, _ = sweep()
+    with pytest.raises(ConfigError, match=r"report\.columns=wine is unknown; choose from"):
+        api.open_sweep(folder.path, ["wine"])
+
+
+def test_plans_that_differ_in_their_columns_alone_measure_the_same(sweep) -> None:
+    _, manifest = sweep()
+    other = manifest.sweep.model_copy(update={"report": ReportConfig()})
+    assert manifest.measures_the_same(manifest.model_copy(update={"sweep": other}))
+    renamed = manifest.sweep.model_copy(update={"name": "another"})
+    assert not manifest.measures_the_same(manifest.model_copy(update={"sweep": renamed}))
