@@ -113,7 +113,7 @@ def compare(
     sound = comparable_trials(ended_well, series.contradictions)
     judge = Judge(manifest, progress, sound.trials, data=sound.data, left_out=sound.left_out)
     ended = outcome_counts(trials)
-    quantities = chosen(manifest.sweep.report.columns)
+    quantities = chosen(manifest.sweep.columns)
     beside = _beside(quantities, judge, progress)
     effects = tuple(
         replace(
@@ -125,7 +125,7 @@ def compare(
         for r in judge.effects()
     )
     arms = tuple(
-        replace(one, quantities=beside.of_arm(one.id))
+        replace(one, quantities=beside.of_arm(one.id), remarks=beside.remarks_on(one.id))
         for one in arm_results(folder, judge, series.phases, sound.trials, ended)
     )
     rulings = all_rulings(effects, judge.ruler)
@@ -164,7 +164,7 @@ def compare(
 
 def _beside(quantities: Sequence[Quantity], judge: Judge, progress: Progress) -> QuantityResults:
     """Read the chosen quantities from the trials that a judge rests on."""
-    measured = Measured(judge.manifest, progress, judge.records.every_timed(), judge.times)
+    measured = Measured(judge.manifest, progress, judge.records.every_timed(), judge.times, judge.clock.clock)
     return QuantityResults(quantities, measured)
 
 
@@ -178,7 +178,7 @@ def _elsewhere(
         sound = comparable_trials(trials.filter(pl.col("folder").is_in(folders)), contradictions)
         if sound.trials.height:
             judge = Judge(manifest, part, sound.trials, data=sound.data, left_out=sound.left_out)
-            beside = _beside(chosen(manifest.sweep.report.columns), judge, part)
+            beside = _beside(chosen(manifest.sweep.columns), judge, part)
             effects = tuple(
                 replace(one, rulings=(), quantities=beside.of_effect(one.effect))
                 for one in judge.effects()

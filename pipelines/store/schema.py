@@ -211,6 +211,13 @@ class Sweep(StoredValue):
     ntasks_per_node: int | None = None  # ranks on each; None: spread evenly
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Name what the report shows beside time: what was chosen, then what was measured on request."""
+        own = {"stall": self.measure.stall}
+        own |= dict.fromkeys(("target", "target_steps"), self.measure.target is not None)
+        return (*self.report.columns, *(name for name, measured in own.items() if measured))
+
+    @property
     def placement(self) -> str:
         """How ranks lie on nodes; empty where all lie on one."""
         each = f" x {self.ntasks_per_node}" if self.ntasks_per_node else ""

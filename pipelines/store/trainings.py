@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Container
 
 from pipelines.store.progress import Progress
-from pipelines.store.records import PLACEBO, Manifest, Outcome, Pack, TrialRecord
+from pipelines.store.records import IDEAL_LOADER, PLACEBO, Manifest, Outcome, Pack, TrialRecord
 from pipelines.store.target import Target
+
+NO_TRAINING = frozenset({PLACEBO, IDEAL_LOADER})
+"""Designs whose arms are no choice, and are not trained to a target."""
 
 
 def trained_arms(manifest: Manifest) -> tuple[str, ...]:
@@ -16,7 +19,7 @@ def trained_arms(manifest: Manifest) -> tuple[str, ...]:
     """
     if Target.of(manifest.sweep.measure) is None:
         return ()
-    effects = (one for one in manifest.effects if one.design != PLACEBO and not one.contrast)
+    effects = (one for one in manifest.effects if one.design not in NO_TRAINING and not one.contrast)
     pairs = (pair for effect in effects if len(effect.pairs) == 1 for pair in effect.pairs)
     arms = dict.fromkeys(arm for pair in pairs for arm in reversed(pair))
     return tuple(dict.fromkeys([*manifest.sweep.references.values(), *arms]))

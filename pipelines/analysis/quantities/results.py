@@ -8,11 +8,11 @@ from pipelines.analysis.quantities.quantity import (
     Measured,
     Quantity,
     QuantityResult,
+    Remarking,
     Source,
     Withheld,
 )
 from pipelines.store.records import Effect
-
 
 NAMED = 5
 """Arms that a sentence names."""
@@ -34,6 +34,13 @@ class QuantityResults:
         """Give those values of an arm that could be had."""
         values = {key: source.of_arm(arm) for key, source in self._sources.items()}
         return {key: value for key, value in values.items() if not isinstance(value, Withheld)}
+
+    def remarks_on(self, arm: str) -> dict[str, str]:
+        """Give the words that sources have on values of an arm."""
+        remarks = {
+            k: one.remarks.get(arm, "") for k, one in self._sources.items() if isinstance(one, Remarking)
+        }
+        return {key: text for key, text in remarks.items() if text}
 
     def notes(self, effects: Mapping[str, Mapping[str, QuantityResult]], arms: Iterable[str]) -> list[str]:
         """Say of each quantity why arms or effects lack it, one line for each reason.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,8 +26,7 @@ class RepeatedEpochs:
 
     def __init__(self, watched: Watched, following: Callable[[Any], Any]) -> None:
         self._watched, self._following = watched, following
-        # By data set, which is kept so that no other gets its address.
-        self._kept: dict[int, tuple[Any, KeptBatches[Any]]] = {}
+        self._known: list[_OfDataSet] = []
         self._places: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
     def __call__(self, batches: Any) -> Any:
@@ -33,30 +34,49 @@ class RepeatedEpochs:
         length = length_of(batches)
         if not torch.is_grad_enabled() or not length:
             return self._following(batches)
-        _, kept = self._kept.setdefault(
-            id(batches._dataset), (batches._dataset, KeptBatches(tensors_of, self._watched.counts))
-        )
+        kept = self._kept_of(batches._dataset, length)
         place = self._places.get(batches, 0)
         try:
             if place >= length:
                 raise StopIteration
-            batch = kept.again(place) if kept.complete else self._loaded(kept, batches)
+            batch = kept.again(place) if kept.complete else self._following(batches)
         except StopIteration:
+            kept.complete = len(kept) > 0  # a whole epoch is there, and more there is not
             # An iterator that lives on, as that of persistent workers, begins its next epoch.
             self._places.pop(batches, None)
             raise
+        if not kept.complete:
+            kept.add(batch)
         self._places[batches] = place + 1
         return batch
 
-    def _loaded(self, kept: KeptBatches[Any], batches: Any) -> Any:
-        """One more batch from the loader; an epoch that ends early is all there is to keep."""
-        try:
-            batch = self._following(batches)
-        except StopIteration:
-            kept.complete = len(kept) > 0
-            raise
-        kept.add(batch)
-        return batch
+    def _kept_of(self, data: Any, length: int) -> KeptBatches[Any]:
+        """The batches of a data set, or of one like it that is gone: some make theirs in each epoch."""
+        like = type(data), length
+        same = (one for one in self._known if one.data() is data)
+        gone = (one for one in self._known if one.data() is None and one.like == like)
+        found = next(same, None) or next(gone, None)
+        if found is None:
+            found = _OfDataSet(like, KeptBatches(tensors_of, self._watched.counts))
+            self._known.append(found)
+        found.data = _reference(data)
+        return found.kept
+
+
+@dataclass
+class _OfDataSet:
+    """What is kept of a data set, its class and the batches of an epoch, and the data set while it lives."""
+
+    like: tuple[type[Any], int]
+    kept: KeptBatches[Any]
+    data: Callable[[], Any] = lambda: None
+
+
+def _reference(data: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(data)
+    except TypeError:  # a list, say, cannot be referred to so
+        return lambda: data
 
 
 def obstacle(scene: Scene, level: LevelValue) -> str | None:
@@ -66,7 +86,7 @@ def obstacle(scene: Scene, level: LevelValue) -> str | None:
         return "trains on no batch of a DataLoader before its first iteration ends"
     if not watched.total("kept_batches"):
         return (
-            "reads a stream without a length: where an epoch of it ends is not known without reading it; give"
-            " its data set __len__"
+            "reads a stream, which does not say where an epoch ends; measure.stall needs a data set of rows by"
+            " number"
         )
     return None
