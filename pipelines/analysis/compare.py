@@ -114,7 +114,7 @@ def compare(
     judge = Judge(manifest, progress, sound.trials, data=sound.data, left_out=sound.left_out)
     ended = outcome_counts(trials)
     quantities = chosen(manifest.sweep.columns)
-    beside = _beside(quantities, judge, progress)
+    beside = _beside(folder, quantities, judge, progress)
     effects = tuple(
         replace(
             r,
@@ -156,20 +156,27 @@ def compare(
         clock=judge.clock.clock,
         clock_reason=judge.clock.reason,
         failures=failed_trials(progress, manifest),
-        elsewhere=tuple(_elsewhere(manifest, progress, trials, series.contradictions)),
+        elsewhere=tuple(_elsewhere(folder, manifest, progress, trials, series.contradictions)),
         missing=missing_rounds(progress, manifest),
         quantities=quantities,
     )
 
 
-def _beside(quantities: Sequence[Quantity], judge: Judge, progress: Progress) -> QuantityResults:
+def _beside(
+    folder: SweepFolder, quantities: Sequence[Quantity], judge: Judge, progress: Progress
+) -> QuantityResults:
     """Read the chosen quantities from the trials that a judge rests on."""
-    measured = Measured(judge.manifest, progress, judge.records.every_timed(), judge.times, judge.clock.clock)
+    trials = judge.records.every_timed()
+    measured = Measured(judge.manifest, progress, trials, judge.times, folder, judge.clock.clock)
     return QuantityResults(quantities, measured)
 
 
 def _elsewhere(
-    manifest: Manifest, progress: Progress, trials: pl.DataFrame, contradictions: Mapping[str, str]
+    folder: SweepFolder,
+    manifest: Manifest,
+    progress: Progress,
+    trials: pl.DataFrame,
+    contradictions: Mapping[str, str],
 ) -> Iterator[Elsewhere]:
     """Judge what ran on other kinds of machines, each by itself."""
     for part in progress.elsewhere:
@@ -178,7 +185,7 @@ def _elsewhere(
         sound = comparable_trials(trials.filter(pl.col("folder").is_in(folders)), contradictions)
         if sound.trials.height:
             judge = Judge(manifest, part, sound.trials, data=sound.data, left_out=sound.left_out)
-            beside = _beside(chosen(manifest.sweep.columns), judge, part)
+            beside = _beside(folder, chosen(manifest.sweep.columns), judge, part)
             effects = tuple(
                 replace(one, rulings=(), quantities=beside.of_effect(one.effect))
                 for one in judge.effects()

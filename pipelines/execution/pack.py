@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from pipelines.config.validation import load_workload
+from pipelines.execution.idle import idle_power
 from pipelines.execution.nodes import OtherNodes
 from pipelines.execution.resident import Generation, TooLarge, Turn
 from pipelines.execution.servers import Servers
@@ -25,6 +26,7 @@ from pipelines.parity.evidence import Agreement
 from pipelines.publish.between_rounds import Feeder
 from pipelines.store import code_snapshot
 from pipelines.store.attempts import Superseded, claim, stop_if_superseded
+from pipelines.store.idle import IdlePower, write_idle
 from pipelines.store.kept import arms_without, kept_folder
 from pipelines.store.progress import StoredTrial, read_progress
 from pipelines.store.records import (
@@ -93,6 +95,7 @@ class PackRun:
         self.advanced = False  # whether this attempt finished a round, or a trial that is needed once
         self._reference = next(iter(manifest.sweep.references.values()))
         self._stays = manifest.sweep.measure.isolation == "resident"
+        self._idle: IdlePower | None = None
 
     def run(self) -> None:
         """Do what is missing first, then repeat rounds that something disturbed, within their budget."""
@@ -105,6 +108,7 @@ class PackRun:
         self._results()
         tried: set[int] = set()
         while (number := self._next(tried)) is not None:
+            self._rest()
             tried.update(self.progress.together(number))
             if self._stays:
                 self._generation(number)
@@ -114,6 +118,12 @@ class PackRun:
         self._trainings()
         if self.manifest.sweep.measure.timed_parity:
             self._courses()
+
+    def _rest(self) -> None:
+        """Measure the machine at rest, once: how often its counters change, and what idling takes."""
+        if self._idle is None:
+            self._idle = idle_power(self._device)
+            write_idle(self.folder, self.pack.id, self._idle)
 
     def _next(self, tried: set[int]) -> int | None:
         """The round to measure now: no unfinished one twice, since what failed again would fail for ever."""
@@ -247,6 +257,7 @@ class PackRun:
             own["measure"] = replace(self.manifest.sweep.measure, timeout_s=RESULT_S)
         if kind is Kind.TIMING:
             own["server"] = self._servers.seed
+            own["counter_s"] = self._idle.step_s if self._idle else None
         world, env = self._process_of(arm)
         if world > 1 and self._nodes is not None:
             own |= {"ranks_per_node": self.manifest.sweep.ranks_per_node(world)}

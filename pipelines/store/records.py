@@ -8,7 +8,7 @@
       submissions.jsonl     what was handed to an executor, and when
       submissions/          batch scripts, Slurm's output, what array elements say about themselves
       code/<digest>/        snapshots of our packages, which the trials import
-      packs/<pack>/         log.txt, events.jsonl, attempts/
+      packs/<pack>/         log.txt, events.jsonl, idle.json, attempts/
       trials/<arm>/<pack>-<round>-<attempt>/   spec.json status.json record.json iterations.npz evidence.npz
       replay/ log.txt tables/               Parquet, written by collect and compare report.html, .md      the
       answer: a page that opens without a network, and the same as text wandb/                offline runs

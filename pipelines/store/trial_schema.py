@@ -38,6 +38,7 @@ class TrialSpec(StoredValue):
     numbers_at: tuple[int, ...] = ()  # course trials: iterations at which numbers are asked
     keep: Keep | None = None  # result trials
     replay: str | None = None  # evidence trials: folder with states of the reference
+    counter_s: float | None = None  # timing trials: between two changes of the energy counters, as seen here
 
     @property
     def seed(self) -> int:

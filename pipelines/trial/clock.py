@@ -80,6 +80,10 @@ class HostClock:
         """Further figures of memory, as counters by name: none here."""
         return {}
 
+    def used_devices(self) -> list[int]:
+        """Numbers of the devices, among the visible ones, that hold tensors of this process: none here."""
+        return []
+
     def memory_stats(self) -> dict[str, int]:
         """Resident memory now and at its peak, in bytes, and whether the peak covers the whole process."""
         peak, current = _resident_bytes()
@@ -111,11 +115,13 @@ class ChildClock(HostClock):
     Parameters
     ----------
     child_usage : what they have used so far
+    devices : how many devices they may use
     """
 
-    def __init__(self, child_usage: Callable[[], resource.struct_rusage]) -> None:
+    def __init__(self, child_usage: Callable[[], resource.struct_rusage], devices: int = 0) -> None:
         super().__init__()
         self._child_usage = child_usage
+        self._devices = devices
 
     def cpu_ns(self) -> int:  # type: ignore[override]
         """CPU time so far."""
@@ -128,6 +134,10 @@ class ChildClock(HostClock):
 
     def reset_peak(self) -> None:
         """Keep the peak, which is that of the whole trial."""
+
+    def used_devices(self) -> list[int]:
+        """Numbers of all devices that are visible: which of them hold tensors of others is not known."""
+        return list(range(self._devices))
 
     def memory_stats(self) -> dict[str, int]:
         """Highest resident memory, and none now: nothing runs between two iterations."""
@@ -242,6 +252,11 @@ class DeviceClock(EventClock):
 
     def _reserved_bytes(self) -> int:
         return self._accelerator.max_memory_reserved(self.device)
+
+    def used_devices(self) -> list[int]:
+        """Numbers of the devices, among the visible ones, that hold tensors of this process; ours always."""
+        every = range(self._accelerator.device_count())
+        return [n for n in every if n == self.device.index or self._accelerator.memory_allocated(n)]
 
     def memory_stats(self) -> dict[str, int]:
         """The allocator's statistics by torch's names; empty before the first allocation."""

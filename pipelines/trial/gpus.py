@@ -89,6 +89,24 @@ def driver_cuda() -> tuple[int, int] | None:
 
 
 @contextmanager
+def handles() -> Iterator[tuple[ModuleType | None, list[Any]]]:
+    """NVML, or None where there is none, and its handles of the visible GPUs, for as long as it is open."""
+    with _nvml() as nvml:
+        yield nvml, _visible_handles(nvml) if nvml else []
+
+
+def name_of(nvml: ModuleType, handle: Any) -> str:
+    """The UUID of a GPU, or words where it does not answer."""
+    uuid = None if handle is None else _text(_ask(nvml, nvml.nvmlDeviceGetUUID, handle))
+    return uuid or "a GPU that does not answer"
+
+
+def is_slice(nvml: ModuleType, handle: Any) -> bool:
+    """Whether a handle is that of a MIG instance."""
+    return _ask(nvml, nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle) is not None
+
+
+@contextmanager
 def _nvml() -> Iterator[ModuleType | None]:
     """NVML while it is open, or None where there is none."""
     try:

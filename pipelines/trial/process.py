@@ -36,7 +36,7 @@ from pipelines.store.records import (
     write_record,
     write_status,
 )
-from pipelines.trial import calibration, compile_cache, environment, layout, process_group, scratch
+from pipelines.trial import calibration, compile_cache, energy, environment, layout, process_group, scratch
 from pipelines.trial.environment import HostUsage
 from pipelines.trial.identity import code_digest
 from pipelines.trial.memory_snapshot import is_oom, keep_on_oom
@@ -178,10 +178,22 @@ class Scene:
         if spec.kind is Kind.TIMING:
             found |= self._usage_fields(spec, found, before, after)
             found |= _over_budget(found["peak_bytes"], spec.measure.memory_bytes)
+            found |= self._energy_alone(spec, found, before, after)
         keys = {**environment.comparison_keys(self.device), "data": self.workload.data_digest()}
         loaded = {"gpus_under_load": list(map(dataclasses.asdict, found.pop("loaded", ())))}
+        loaded["energy"] = found.pop("energy", {})
         facts = {**environment.facts(), "device": dataclasses.asdict(self.device), **loaded}
         return {"outcome": Outcome.OK, "setup_s": self.setup_s, "keys": keys, "environment": facts, **found}
+
+    def _energy_alone(
+        self, spec: TrialSpec, found: dict[str, Any], before: HostUsage, after: HostUsage
+    ) -> dict[str, Any]:
+        """What replaces an energy that others drew too."""
+        if not (counted := found.get("energy")):
+            return {}
+        beside = (spec.beside - 1) * spec.measure.threads
+        reason = energy.shared_by(before, after, counted["counters"], counted["source"], beside)
+        return energy.without(reason) if reason else {}
 
     def _usage_fields(
         self, spec: TrialSpec, found: dict[str, Any], before: HostUsage, after: HostUsage

@@ -70,6 +70,11 @@ def join(device: Device, place: Place, folder: Path, meet: str | None = None) ->
     )
 
 
+def local_rank(spec: TrialSpec) -> int:
+    """The number of this process among those of the trial on its node."""
+    return 0 if spec.world == 1 else Place.of(spec, dist.get_rank()).local_rank
+
+
 def agree(over: bool, world: int) -> bool:
     """Rank 0 decides for all ranks: their clocks differ, and collectives inside steps must match."""
     if world == 1:

@@ -14,10 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from pipelines.store.records import RankFigures, TrialSpec, write_iterations, write_status
-from pipelines.trial import gpus, process_group, ranks
+from pipelines.trial import energy, gpus, process_group, ranks
 from pipelines.trial.clock import ChildClock, HostClock, clock_for
 from pipelines.trial.compile_cache import FOUND_ON_DISK
 from pipelines.trial.counters import CompileCounting
+from pipelines.trial.energy import Meter
 from pipelines.trial.gpus import Gpu
 from pipelines.trial.mfu import share_of_peak
 from pipelines.trial.recorder import Recorder, Series
@@ -56,7 +57,9 @@ def timing_trial(
 def clock_of(workload: Workload, device: Device) -> HostClock:
     """The clock of the processes that do a workload's work: of this one, or of those it waits for."""
     usage = workload.child_usage
-    return clock_for(device) if (used := usage()) is None else ChildClock(lambda: usage() or used)
+    if (used := usage()) is None:
+        return clock_for(device)
+    return ChildClock(lambda: usage() or used, device.count)
 
 
 class Timing:
@@ -70,6 +73,7 @@ class Timing:
         self._steps = 0
         self._job_waits = True
         self._loaded: tuple[Gpu, ...] = ()
+        self._meter: Meter | None = None
 
     def __enter__(self) -> Timing:
         self._compiling.__enter__()
@@ -77,6 +81,8 @@ class Timing:
 
     def __exit__(self, *exception: object) -> None:
         self._compiling.__exit__(*exception)
+        if self._meter is not None:
+            self._meter.close()
 
     def warm_up(self, folder: Path) -> None:
         """Iterate until times rest, or run the discarded job; then bring Python's collector to rest."""
@@ -99,32 +105,37 @@ class Timing:
         """
         workload, spec, clock, warm = self._workload, self._spec, self._clock, self._warm
         write_status(folder, "timing")
+        meter = self._meter_at_rest()
         if workload.shape == "job":
             if not self._job_waits:
                 workload.reset()
             clock.forget_warm_up()
             self._log.clear()
-            series, units, alarm = _timed_jobs(workload, clock, self._compiling, spec)
+            series, units, alarm = _timed_jobs(workload, clock, self._compiling, spec, meter)
             self._steps = 0
             self._job_waits = False
         else:
             iterate(workload, NullClock(), discarded)
             self._steps += self._look_under_load()
             clock.forget_warm_up()
-            series, units, alarm, steps = _timed_steps(workload, clock, self._compiling, spec, self._log)
+            series, units, alarm, steps = _timed_steps(
+                workload, clock, self._compiling, spec, self._log, meter
+            )
             self._steps += discarded + steps
         peak = clock.peak_bytes()
         together = self._together(series)
         region_ns = ranks.slowest_ns(together)
+        spent = ranks.gathered(meter.spent(), spec.world)
         write_status(folder, "saving")
         compiled = self._compiling.result()
         _refuse_nothing(series, units)
+        iterations = sum(len(part.wall_ns) for part in series)
         if process_group.leads(spec.world):
             every = ranks.iteration_arrays(together) if spec.world > 1 else {}
             _write_iterations(folder, series, warm.walls_ns, self._log, every)
         return {
             "units": units,
-            "iterations": sum(len(part.wall_ns) for part in series),
+            "iterations": iterations,
             "region_ns": region_ns,
             "region_cpu_ns": sum(part.region_cpu_ns for part in series),
             "usage": functools.reduce(operator.add, (part.usage for part in series)),
@@ -146,7 +157,16 @@ class Timing:
             "numbers": numbers_of(workload),
             "reached": self._steps,
             "ranks": ranks.figures(together) if spec.world > 1 else None,
+            **energy.record_fields(spent, iterations, workload.shape == "job"),
         }
+
+    def _meter_at_rest(self) -> Meter:
+        """The meter of the devices that are in use once all is warm; of ranks on one host the first reads."""
+        if self._meter is None:
+            first = process_group.local_rank(self._spec) == 0
+            self._meter = Meter(self._clock, first or self._clock.times_device, self._spec.counter_s)
+        self._meter.forget()
+        return self._meter
 
     def _look_under_load(self) -> int:
         """Ask for clocks, power and throttle reasons while the device works; the iterations that it took.
@@ -261,7 +281,12 @@ class _Warm:
 
 
 def _timed_steps(
-    workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec, log: MetricLog
+    workload: Workload,
+    clock: HostClock,
+    compiling: CompileCounting,
+    spec: TrialSpec,
+    log: MetricLog,
+    meter: Meter,
 ) -> tuple[list[Series], float, str | None, int]:
     """One region of whole cadences, again where it does not look steady; last, the iterations it took."""
     iterations = whole_cadences(workload, spec.measure.iterations)
@@ -271,12 +296,16 @@ def _timed_steps(
         units_before = workload.progress()
         recorder = Recorder(clock)
         compiling.poll()
+        meter.forget()
+        clock.synchronize()
+        meter.begin()
         ranks.barrier(spec.world)
         recorder.start()
         for _ in range(iterations):
             _endless_step(workload, recorder)
             recorder.lap()
         recorder.stop()
+        meter.end()
         series, units = recorder.series(), workload.progress() - units_before
         alarm = "compiled inside the timed region" if compiling.poll() else None
         alarm = alarm or region_alarm(series.judged_ns(workload.cadence), series.flags, workload.cadence)
@@ -286,7 +315,7 @@ def _timed_steps(
 
 
 def _timed_jobs(
-    workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec
+    workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec, meter: Meter
 ) -> tuple[list[Series], float, str | None]:
     """Whole jobs, each a region of its own; starting the next one is not part of any."""
     series, units = [], 0.0
@@ -295,12 +324,15 @@ def _timed_jobs(
         if job:
             workload.reset()
         recorder = Recorder(clock)
+        clock.synchronize()
+        meter.begin()
         ranks.barrier(spec.world)
         recorder.start()
         while not workload.done():
             workload.step(recorder)
             recorder.lap()
         recorder.stop()
+        meter.end()
         series.append(recorder.series())
         units += workload.progress()
     return series, units, "compiled inside the timed region" if compiling.poll() else None

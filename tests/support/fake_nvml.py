@@ -86,6 +86,7 @@ class FakeNvml(types.ModuleType):
             "nvmlDeviceGetTemperature": "temperature",
             "nvmlDeviceGetPowerUsage": "power",
             "nvmlDeviceGetEnforcedPowerLimit": "power_limit",
+            "nvmlDeviceGetTotalEnergyConsumption": "energy_mj",
         }
         if name not in known:
             raise AttributeError(name)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from pipelines.statistics.clocks import Clock
 from pipelines.statistics.log_ratios import Rounds
 from pipelines.store.progress import Progress, StoredTrial
-from pipelines.store.records import Effect, Manifest
+from pipelines.store.records import Effect, Manifest, SweepFolder
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Measured:
     progress: Progress
     trials: Sequence[StoredTrial]
     times: Rounds
+    folder: SweepFolder | None = None
     clock: Clock = Clock.WALL
 
 
@@ -87,6 +88,7 @@ class Quantity:
     doc : one sentence, shown over the headings in the page
     source : makes what reads the values of a sweep; see `paired.per_trial` for those of single trials
     text : a value as people read it, with its unit
+    remarks : sentences on where the values come from, for the notes
     """
 
     key: str
@@ -95,3 +97,4 @@ class Quantity:
     doc: str
     source: Callable[[Measured], Source]
     text: Callable[[float], str]
+    remarks: Callable[[Measured], Iterable[str]] = lambda measured: ()

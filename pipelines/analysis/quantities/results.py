@@ -23,7 +23,7 @@ class QuantityResults:
 
     def __init__(self, quantities: Sequence[Quantity], measured: Measured) -> None:
         self._sources: dict[str, Source] = {one.key: one.source(measured) for one in quantities}
-        self._quantities = quantities
+        self._quantities, self._measured = quantities, measured
         self._labels = {arm.id: arm.label for arm in measured.manifest.arms}
 
     def of_effect(self, effect: Effect) -> dict[str, QuantityResult]:
@@ -43,13 +43,17 @@ class QuantityResults:
         return {key: text for key, text in remarks.items() if text}
 
     def notes(self, effects: Mapping[str, Mapping[str, QuantityResult]], arms: Iterable[str]) -> list[str]:
-        """Say of each quantity why arms or effects lack it, one line for each reason.
+        """Say of each quantity where it comes from, and why arms or effects lack it, a line for each reason.
 
         `effects` are results by the name of the effect and the key of the quantity, `arms` those that have
         finished rounds.
         """
         finished = list(arms)
-        return [line for one in self._quantities for line in self._lacking(one, effects, finished)]
+        return [
+            line
+            for one in self._quantities
+            for line in (*one.remarks(self._measured), *self._lacking(one, effects, finished))
+        ]
 
     def _lacking(
         self, one: Quantity, effects: Mapping[str, Mapping[str, QuantityResult]], arms: Sequence[str]
