@@ -125,7 +125,7 @@ def compare(
         for r in judge.effects()
     )
     arms = tuple(
-        replace(one, quantities=beside.of_arm(one.id), remarks=beside.remarks_on(one.id))
+        replace(one, quantities=beside.of_arm(one.id), comments=beside.comments_on(one.id))
         for one in arm_results(folder, judge, series.phases, sound.trials, ended)
     )
     rulings = all_rulings(effects, judge.ruler)

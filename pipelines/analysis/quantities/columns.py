@@ -64,10 +64,10 @@ def _of_arms(one: Quantity) -> Iterator[Column[ArmResult]]:
 
     def text(arm: ArmResult) -> str:
         own = value(arm)
-        return "\n".join(filter(None, ["" if own is None else one.text(own), remark(arm)]))
+        return "\n".join(filter(None, ["" if own is None else one.text(own), comment(arm)]))
 
-    def remark(arm: ArmResult) -> str:
-        return arm.remarks.get(one.key, "")
+    def comment(arm: ArmResult) -> str:
+        return arm.comments.get(one.key, "")
 
     yield Column(one.key, one.arm_heading, value, text, doc=one.doc, kind=float, optional=True)
-    yield file_column(f"{one.key}_remark", remark)
+    yield file_column(f"{one.key}_comment", comment)

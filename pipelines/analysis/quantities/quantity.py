@@ -70,10 +70,10 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class Remarking(Protocol):
+class Commented(Protocol):
     """A source with a few words on the values of arms (by id), such as what made them large."""
 
-    remarks: Mapping[str, str]
+    comments: Mapping[str, str]
 
 
 @dataclass(frozen=True)

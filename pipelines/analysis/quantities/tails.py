@@ -48,7 +48,7 @@ class Tail:
     def __init__(self, measured: Measured, at: float) -> None:
         self._steps = Paired(measured, f"p{at:g} of the step", _read(at, per_unit=False))
         self._units = Paired(measured, f"p{at:g} of the step by unit", _read(at, per_unit=True))
-        self.remarks = slow_phases(measured) if at > SLOW else {}
+        self.comments = slow_phases(measured) if at > SLOW else {}
 
     def of_arm(self, arm: str) -> float | Withheld:
         """Give the median over rounds of the percentile, in ns."""

@@ -101,7 +101,7 @@ class ToTarget:
     def __init__(self, measured: Measured, *, in_time: bool) -> None:
         self._trainings, self._measured, self._in_time = Trainings(measured), measured, in_time
         arms = {arm.id for arm in measured.manifest.arms}
-        self.remarks = {arm: text for arm in arms if (text := self._trainings.missed_text(arm))}
+        self.comments = {arm: text for arm in arms if (text := self._trainings.missed_text(arm))}
 
     def of_arm(self, arm: str) -> float | Withheld:
         """Give the median steps, or these times the arm's time of a step in ns."""

@@ -58,8 +58,8 @@ def test_slow_steps_are_linked_to_the_phase_that_took_the_time(sweep) -> None:
     ((arm, base),) = manifest.effects[0].pairs
     slow_down(folder, arm)
     by_arm = {one.id: one for one in compared(folder, manifest).arms}
-    assert by_arm[arm].remarks["p99"].startswith("slow: data 9") and "p95" not in by_arm[arm].remarks
-    assert "data" not in by_arm[base].remarks.get("p99", "")
+    assert by_arm[arm].comments["p99"].startswith("slow: data 9") and "p95" not in by_arm[arm].comments
+    assert "data" not in by_arm[base].comments.get("p99", "")
 
 
 def test_below_300_steps_percentiles_are_withheld_and_other_columns_stay(sweep) -> None:
