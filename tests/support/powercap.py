@@ -43,4 +43,4 @@ class FakePowercap:
 
     def count_all(self, joules: float) -> None:
         """Let every zone go on by so many joules."""
-        self.count(**{name: joules for name in self.zones})
+        self.count(**dict.fromkeys(self.zones, joules))
