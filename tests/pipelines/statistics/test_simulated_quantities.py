@@ -1,4 +1,4 @@
-"""Intervals of tails and of time to quality hold the truth; larger tables: tests/benchmarks/table_quantities.py."""
+"""Intervals of tails and of time to quality hold the truth; tables: benchmarks/table_quantities.py."""
 
 from __future__ import annotations
 
