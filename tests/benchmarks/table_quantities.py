@@ -32,17 +32,19 @@ def share(values: Sequence[bool]) -> str:
 def tails(sweeps: int) -> Table:
     """Coverage of p50, p95 and p99 where arms differ in their tails, and where neighbours are alike."""
     yield "steps of base and arms", *(f"p{at:g}" for at in PERCENTILES)
-    wider = replace(BASE, noise=0.08)
-    fewer, more = replace(BASE, slow=0.002), replace(BASE, slow=0.04, level=-0.2)
+    none, rare = replace(BASE, slow=0.0), replace(BASE, slow=0.0005)
+    more, wider = replace(BASE, slow=0.2, level=-0.2), replace(BASE, noise=0.08)
+    mixed = [BASE, rare, more, wider]
     rows: dict[str, tuple[Sequence[StepTimes], int, int, int]] = {
-        "no slow steps": ([replace(BASE, slow=0.0)] * 4, 10, 5, LEAST_STEPS),
-        "2 % slow steps": ([BASE] * 4, 10, 5, LEAST_STEPS),
-        "2 %, against 0.2 % and 4 %, and wider": ([BASE, fewer, more, wider], 10, 5, LEAST_STEPS),
-        "the same, 1,000 steps": ([BASE, fewer, more, wider], 10, 5, 1000),
-        "the same, ten servers": ([BASE, fewer, more, wider], 10, 10, LEAST_STEPS),
-        "neighbours alike by 0.9": ([replace(BASE, correlation=0.9)] * 4, 10, 5, LEAST_STEPS),
+        "no slow steps": ([none] * 4, 10, 5, LEAST_STEPS),
+        "a tenth slow": ([BASE] * 4, 10, 5, LEAST_STEPS),
+        "a tenth, against one in 2,000, a fifth, and wider": (mixed, 10, 5, LEAST_STEPS),
+        "the same, ten servers": (mixed, 10, 10, LEAST_STEPS),
+        "the same, 1,000 steps": (mixed, 10, 5, 1000),
+        "neighbours alike by 0.9": ([replace(none, correlation=0.9)] * 4, 10, 5, LEAST_STEPS),
         "one arm alone": ([BASE, more], 10, 5, LEAST_STEPS),
-        "no goal: exactly 1 % slow steps": ([BASE, replace(BASE, slow=0.01)], 10, 5, LEAST_STEPS),
+        "no goal: 2 % slow, p99 at the edge of them": ([replace(BASE, slow=0.02)] * 4, 10, 5, LEAST_STEPS),
+        "no goal: 1 % slow": ([replace(BASE, slow=0.01)] * 4, 10, 5, LEAST_STEPS),
     }
     for name, (arms, rounds, servers, steps) in rows.items():
         rng = np.random.default_rng(11)

@@ -31,7 +31,7 @@ class StepTimes:
     level: float = 0.0
     noise: float = 0.05
     correlation: float = 0.3
-    slow: float = 0.02
+    slow: float = 0.1
     factor: float = 3.0
 
     def draw(self, rng: np.random.Generator, rounds: int, steps: int) -> np.ndarray:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from simulated_quantities import BASE, PERCENTILES, StepTimes, Trainings, held_tails, held_time
 
-ARMS = (BASE, replace(BASE, slow=0.002), replace(BASE, slow=0.04, level=-0.2), replace(BASE, noise=0.08))
-"""A base of 2 % slow steps, and arms with fewer, with more, and with a wider body."""
+ARMS = (BASE, replace(BASE, slow=0.0005), replace(BASE, slow=0.2, level=-0.2), replace(BASE, noise=0.08))
+"""A base of a tenth slow steps, and arms with fewer, with more, and with a wider body."""
 
 
 def coverage(sweeps: int, servers: int = 5, steps: int = 300) -> np.ndarray:
