@@ -11,6 +11,7 @@ from typing import Any
 
 from slurm.errors import ClusterError
 from slurm.fields import option, refusals
+from slurm.price import parse_price
 
 GPU_FLAGS = ("gres", "gpus-per-node", "gpus-per-task", "gpus")
 MEM_FLAGS = ("mem", "mem-per-cpu", "mem-per-gpu", "none")
@@ -153,6 +154,11 @@ class SiteProfile:
         None,
         "Whether nodes reach the W&B server, by a proxy or without, which a probe checks; null: unknown.",
     )
+    price: str | None = option(
+        None,
+        "What an hour costs, with its unit: 2.5/GPU-hour or 1.10 EUR per node-hour; null: columns of cost are"
+        " withheld.",
+    )
     collect: bool = option(
         False,
         "Submit a last job that writes the comparison when all packs have ended; it asks for no GPU, and"
@@ -173,6 +179,8 @@ class SiteProfile:
         """
         for refusal in itertools.chain(refusals(self, "cluster."), self._contradictions()):
             raise ClusterError(refusal)
+        if self.price is not None:
+            parse_price(self.price)
 
     def _contradictions(self) -> Iterator[str]:
         """Say which fields, each legal by itself, cannot stand together."""

@@ -85,6 +85,7 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         references=named,
         tracking=command.tracking,
         report=command.report,
+        price=command.cluster.price,
         keep=_keep(command, cls),
         versions=cast.versions if cast else (),
         **_placement(command),

@@ -16,7 +16,17 @@ from slurm.fields import default_of, option
 MODES = ("offline", "online", "disabled")
 """Ways of publishing to W&B."""
 
-COLUMNS: tuple[str, ...] = ("energy", "p50", "p95", "p99", "stall", "target", "target_steps")
+COLUMNS: tuple[str, ...] = (
+    "energy",
+    "cost",
+    "job_cost",
+    "p50",
+    "p95",
+    "p99",
+    "stall",
+    "target",
+    "target_steps",
+)
 """Quantities beside time that a report may show; `analysis.quantities.registry` says what each is."""
 
 _STRICT = {"extra": "forbid", "revalidate_instances": "always"}

@@ -206,6 +206,7 @@ class Sweep(StoredValue):
     versions: tuple[Version, ...] = ()  # of the user's code, where arms differ by it
     tracking: TrackingConfig = TrackingConfig()
     report: ReportConfig = ReportConfig()
+    price: str | None = None  # of the cluster, with its unit
     keep: Keep | None = None
     nodes: int = 1  # of each pack
     ntasks_per_node: int | None = None  # ranks on each; None: spread evenly
@@ -268,8 +269,9 @@ class Manifest(StoredValue):
         return copy
 
     def measures_the_same(self, other: Manifest) -> bool:
-        """Whether another plan differs in nothing but what reports show."""
-        ours = self.sweep.model_copy(update={"report": other.sweep.report})
+        """Whether another plan differs in nothing but what reports show, and the price that they count."""
+        shown = {"report": other.sweep.report, "price": other.sweep.price}
+        ours = self.sweep.model_copy(update=shown)
         return self.model_copy(update={"sweep": ours}) == other
 
     def arm(self, arm_id: str) -> Arm:

@@ -27,11 +27,12 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class Region:
-    """What one rank timed: the regions of its parts, ns, and its iterations, ns [N]."""
+    """What one rank timed: the regions of its parts, ns, its iterations, ns [N], on so many devices."""
 
     node: str
     region_ns: tuple[int, ...]
     wall_ns: np.ndarray
+    devices: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,9 @@ def gathered(own: Any, world: int) -> list[Any]:
     return parts
 
 
-def own_region(region_ns: Sequence[int], walls_ns: Sequence[np.ndarray]) -> Region:
+def own_region(region_ns: Sequence[int], walls_ns: Sequence[np.ndarray], devices: int = 0) -> Region:
     """What this rank timed, part by part."""
-    return Region(node_name(), tuple(region_ns), np.concatenate(walls_ns))
+    return Region(node_name(), tuple(region_ns), np.concatenate(walls_ns), devices)
 
 
 def slowest_ns(ranks: Sequence[Region]) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pipelines.store.records import RankFigures, TrialSpec, write_iterations, write_status
-from pipelines.trial import energy, gpus, process_group, ranks
+from pipelines.trial import gpus, process_group, quantities, ranks
 from pipelines.trial.clock import ChildClock, HostClock, clock_for
 from pipelines.trial.compile_cache import FOUND_ON_DISK
 from pipelines.trial.counters import CompileCounting
@@ -118,9 +118,7 @@ class Timing:
             iterate(workload, NullClock(), discarded)
             self._steps += self._look_under_load()
             clock.forget_warm_up()
-            series, units, alarm, steps = _timed_steps(
-                workload, clock, self._compiling, spec, self._log, meter
-            )
+            series, units, alarm, steps = _timed_steps(workload, clock, self._compiling, spec, self._log, meter)
             self._steps += discarded + steps
         peak = clock.peak_bytes()
         together = self._together(series)
@@ -157,7 +155,7 @@ class Timing:
             "numbers": numbers_of(workload),
             "reached": self._steps,
             "ranks": ranks.figures(together) if spec.world > 1 else None,
-            **energy.record_fields(spent, iterations, workload.shape == "job"),
+            **quantities.record_fields(workload, together, spent, units, iterations, spec.measure.jobs),
         }
 
     def _meter_at_rest(self) -> Meter:
@@ -183,7 +181,11 @@ class Timing:
 
     def _together(self, series: Sequence[Series]) -> list[ranks.Region]:
         """What every rank timed; all come here when they have done their part of the region."""
-        own = ranks.own_region([part.region_ns for part in series], [part.wall_ns for part in series])
+        own = ranks.own_region(
+            [part.region_ns for part in series],
+            [part.wall_ns for part in series],
+            len(self._clock.used_devices()),
+        )
         return ranks.gathered(own, self._spec.world)
 
     def look_at_collectives(self, found: RankFigures | None) -> dict[str, Any]:
