@@ -86,7 +86,7 @@ def obstacle(scene: Scene, level: LevelValue) -> str | None:
         return "trains on no batch of a DataLoader before its first iteration ends"
     if not watched.total("kept_batches"):
         return (
-            "reads a stream, which does not say where an epoch ends; measure.stall needs a data set of rows by"
-            " number"
+            "reads a stream, which does not say where an epoch ends; measure.stall needs a data set of rows"
+            " by number"
         )
     return None
