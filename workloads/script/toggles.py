@@ -136,7 +136,10 @@ COLLECTOR = shared.gc(
 DATA = shared.data()
 """Only beside `measure.stall`, or in sweeps that name it."""
 
-EVERY = (*TOGGLES, COLLECTOR, DATA)
+CHOICES = (*TOGGLES, COLLECTOR)
+"""What a person may choose for a script."""
+
+EVERY = (*CHOICES, DATA)
 
 _BASELINES: Mapping[str, LevelValue] = {toggle.name: toggle.levels[0].value for toggle in EVERY}
 
@@ -232,7 +235,7 @@ def obstacles(scene: Scene) -> dict[str, str]:
     reasons by toggle where no level can act, else by ``toggle=level``; what can act is not in it
     """
     reasons: dict[str, str] = {}
-    for toggle in EVERY:
+    for toggle in CHOICES:
         of_levels = {level.value: _obstacle(scene, toggle.name, level) for level in toggle.levels[1:]}
         shown = {value: reason for value, reason in of_levels.items() if reason}
         if len(shown) == len(of_levels) and len(set(shown.values())) == 1:

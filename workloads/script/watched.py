@@ -107,6 +107,11 @@ class Watched:
         self._until_found.close()
 
     @property
+    def epoch(self) -> int:
+        """Batches of an epoch of the first loader that says so; 0 where none does."""
+        return self._epoch
+
+    @property
     def cadence(self) -> int:
         """Iterations of an epoch, so that what happens between two of them counts; 1 for long epochs."""
         each = min(self.in_setup["batches"], self.in_setup["backward_calls"]) or 1

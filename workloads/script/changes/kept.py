@@ -84,7 +84,7 @@ def obstacle(scene: Scene, level: LevelValue) -> str | None:
     watched = scene.watched
     if not watched.total("batches"):
         return "trains on no batch of a DataLoader before its first iteration ends"
-    if not watched.total("kept_batches"):
+    if not watched.epoch:
         return (
             "reads a stream, which does not say where an epoch ends; measure.stall needs a data set of rows"
             " by number"

@@ -22,6 +22,7 @@ from pipelines.store.records import write_iterations
 from pipelines.trial.recorder import Recorder
 from pipelines.trial.regions import _arrays
 from workloads.api import Context, Device, Workload
+from workloads.errors import UnsupportedHere
 
 LOADING_NS, COMPUTING_NS = 20_000, 80_000
 
@@ -163,6 +164,34 @@ def test_a_script_that_changes_its_batches_in_place_is_refused(
     clock, running = script(tmp_path, monkeypatch, change="x.mul_(0.5)", data="cached")
     with running as workload, pytest.raises(Exception, match="changes its batches in place"):
         stall_of(workload, clock, tmp_path / "t", iterations=20)
+
+
+STREAM = """
+    import torch
+    from torch.utils.data import DataLoader, IterableDataset
+
+    class Rows(IterableDataset):
+        def __iter__(self):
+            while True:
+                yield torch.ones(4)
+
+    net = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
+    for x in DataLoader(Rows(), batch_size=8):
+        net(x).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_a_stream_without_an_end_cannot_be_kept_and_says_so(tmp_path: Path) -> None:
+    text = textwrap.dedent(STREAM)
+    with (
+        pytest.raises(UnsupportedHere, match="reads a stream, which does not say where an epoch ends"),
+        started(tmp_path, text, levels={"data": "cached"}),
+    ):
+        pass
+    with started(tmp_path, text) as script:  # without it there is nothing to refuse
+        assert "data" not in script.sight().obstacles
 
 
 def test_a_sweep_without_a_loader_says_so_and_its_other_columns_stay(command: Callable) -> None:
