@@ -25,9 +25,7 @@ MOST_CHANGES = 30
 
 
 def idle_power(
-    device: Device,
-    sleep: Callable[[float], None] = time.sleep,
-    now: Callable[[], float] = time.perf_counter,
+    device: Device, sleep: Callable[[float], None] = time.sleep, now: Callable[[], float] = time.perf_counter
 ) -> IdlePower:
     """Watch how often the counters change, then read them at both ends of a rest of some seconds.
 

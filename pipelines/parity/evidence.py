@@ -199,7 +199,9 @@ class Agreement:
 
     def _class(self, arm: Arm, reference: Arm) -> tuple[Parity, dict[str, float]]:
         levels = [
-            level for name, level in self.levels(arm).items() if arm.levels[name] != reference.levels[name]
+            level
+            for name, level in self.levels(arm).items()
+            if arm.levels[name] != reference.levels.get(name)
         ]
         return comparison.loosest(levels, self._checks)
 

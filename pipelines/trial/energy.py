@@ -9,13 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.trial.clock import HostClock
-from pipelines.trial.energy_counters import (
-    Counters,
-    Unreadable,
-    gpu_counters,
-    grown_j,
-    processor_counters,
-)
+from pipelines.trial.energy_counters import Counters, Unreadable, gpu_counters, grown_j, processor_counters
 from pipelines.trial.environment import HostUsage, foreign_cores
 from pipelines.units import duration
 

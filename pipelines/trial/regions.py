@@ -118,7 +118,9 @@ class Timing:
             iterate(workload, NullClock(), discarded)
             self._steps += self._look_under_load()
             clock.forget_warm_up()
-            series, units, alarm, steps = _timed_steps(workload, clock, self._compiling, spec, self._log, meter)
+            series, units, alarm, steps = _timed_steps(
+                workload, clock, self._compiling, spec, self._log, meter
+            )
             self._steps += discarded + steps
         peak = clock.peak_bytes()
         together = self._together(series)

@@ -48,9 +48,7 @@ class Machine:
 
 
 @pytest.mark.parametrize(("step_s", "rest_s"), [(0.001, REST_S), (0.1, 3.0)])
-def test_a_rest_is_as_long_as_its_counters_need(
-    powercap: FakePowercap, step_s: float, rest_s: float
-) -> None:
+def test_a_rest_is_as_long_as_its_counters_need(powercap: FakePowercap, step_s: float, rest_s: float) -> None:
     machine = Machine(powercap, step_s)
     found = idle_power(Device(), machine.sleep, machine.now)
     assert found.watts["package-0"] == pytest.approx(20.0, rel=0.05)

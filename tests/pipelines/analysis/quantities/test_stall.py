@@ -17,8 +17,13 @@ from tiny import BASELINE, Tiny, TinyConfig, squared_error
 from pipelines.analysis.quantities.stall import NO_LOADER
 from pipelines.analysis.quantities.steps import Steps, steps_of
 from pipelines.config.types import DesignConfig
+from pipelines.parity.comparison import ParityVerdict
+from pipelines.parity.evidence import NO_CHOICE, Agreement
+from pipelines.report.sentences import footnotes
+from pipelines.statistics.verdicts import Verdict
 from pipelines.store.options import ReportConfig
-from pipelines.store.records import write_iterations
+from pipelines.store.progress import read_progress
+from pipelines.store.records import IDEAL_LOADER, read_evidence, write_iterations
 from pipelines.trial.recorder import Recorder
 from pipelines.trial.regions import _arrays
 from workloads.api import Context, Device, Workload
@@ -217,3 +222,18 @@ def test_shares_of_arm_and_base_stand_side_by_side(
     assert found.text == "33.3 %\nfrom 33.3 %" and found.low is not None
     assert found.ratio == pytest.approx(1, abs=1e-6)
     assert found.value == pytest.approx(1 / 3, abs=1e-3)
+
+
+def test_what_an_ideal_loader_would_buy_is_an_effect_that_nothing_is_held_against(command: Callable) -> None:
+    design = DesignConfig("one_at_a_time", levels={"zero_grad": ["none"]})
+    planned = command(design, workload="digits", measure={"rounds": 8, "stall": True})
+    folder, manifest = simulated(planned, lambda levels: 0.8 if levels.get("data") == "cached" else 1.0)
+    agreement = Agreement(manifest, read_progress(folder, manifest), read_evidence)
+    (ideal,) = [one for one in manifest.effects if one.design == IDEAL_LOADER]
+    assert agreement.seeds_wanted(*ideal.pairs[0]) == 1
+    assert agreement.repeats_wanted(manifest.packs[0]) == []
+    comparison = compared(folder, manifest)
+    found = next(one for one in comparison.effects if one.effect.design == IDEAL_LOADER)
+    assert found.ratio == pytest.approx(0.8, rel=0.02) and found.verdict is Verdict.FASTER
+    assert found.parity is not None and found.parity.verdict is ParityVerdict.UNCHECKED
+    assert any(NO_CHOICE in note for note in footnotes(comparison)) and not found.rulings
