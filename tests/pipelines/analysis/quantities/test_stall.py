@@ -228,8 +228,9 @@ def test_what_an_ideal_loader_would_buy_is_an_effect_that_nothing_is_held_agains
     design = DesignConfig("one_at_a_time", levels={"zero_grad": ["none"]})
     planned = command(design, workload="digits", measure={"rounds": 8, "stall": True})
     folder, manifest = simulated(planned, lambda levels: 0.8 if levels.get("data") == "cached" else 1.0)
-    agreement = Agreement(manifest, read_progress(folder, manifest), read_evidence)
     (ideal,) = [one for one in manifest.effects if one.design == IDEAL_LOADER]
+    alone = manifest.model_copy(update={"effects": (ideal,)})
+    agreement = Agreement(alone, read_progress(folder, manifest), read_evidence)
     assert agreement.seeds_wanted(*ideal.pairs[0]) == 1
     assert agreement.repeats_wanted(manifest.packs[0]) == []
     comparison = compared(folder, manifest)
