@@ -32,7 +32,7 @@ from pipelines.plan import power, witnesses
 from pipelines.publish import publish as publishing
 from pipelines.report import html, markdown
 from pipelines.report.notebook import Comparison, Report
-from pipelines.store import kept, locks
+from pipelines.store import kept, locks, trainings
 from pipelines.store import progress as stored
 from pipelines.store import provenance as origin
 from pipelines.store.options import ReportConfig
@@ -137,6 +137,19 @@ class Planned:
             return set()
         timed = TimedNumbers(manifest, stored.read_progress(self.sweep.folder, manifest))
         return {pack.id for pack in manifest.packs if timed.missing(pack)}
+
+    def untrained(self) -> set[str]:
+        """Name the packs with arms that are still to be trained to the target."""
+        manifest, retry = self.sweep.manifest, frozenset(map(Outcome, self.command.retry))
+        if not trainings.trained_arms(manifest):
+            return set()
+        progress = stored.read_progress(self.sweep.folder, manifest)
+        return {
+            pack.id
+            for pack in manifest.packs
+            for arm, _ in trainings.untrained(manifest, progress, pack, retry)
+            if not progress.retired(pack.id, [arm])
+        }
 
     def unkept(self) -> set[str]:
         """Name the packs with arms whose results are still to be kept.
@@ -255,7 +268,7 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
         launch.prepare(folder, manifest, planned.config_text)
         unfinished = planned.unfinished()
         watch.begins(planned, unfinished)
-        lacking = planned.unchecked() | planned.unkept()
+        lacking = planned.unchecked() | planned.untrained() | planned.unkept()
         packs = [pack for pack in manifest.packs if unfinished[pack.id] or pack.id in lacking]
         broken = _launched(planned, packs, unfinished, watch) if packs else {}
         launch.tidy(folder)

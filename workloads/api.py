@@ -151,7 +151,8 @@ class Workload:
     whole training, where its configuration has any. Trials that must be
     alone before anything is imported `start` by exec; `ranks` processes form each trial, where no level asks
     for more; `files` decide what is computed beside the sources that the class's module imports. Fields of
-    Config in `paths` name files or folders: a YAML gives them relative to its own. Folders of sweeps begin
+    Config in `paths` name files or folders: a YAML gives them relative to its own. In its `data_phases` a
+    workload waits for its loader. Folders of sweeps begin
     with `title`, or with the name it was asked for by, and belong to one `origin`: where another file than
     the class's tells workloads apart, such as a script, that file.
     """
@@ -169,6 +170,7 @@ class Workload:
     ranks: ClassVar[int] = 1
     files: ClassVar[tuple[Path, ...]] = ()
     paths: ClassVar[tuple[str, ...]] = ()
+    data_phases: ClassVar[tuple[str, ...]] = ("data",)
     cadence: int = 1
     length: int | None = None
 

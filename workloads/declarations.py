@@ -151,7 +151,8 @@ class Toggle:
 
     The pipelines know a toggle by what it declares here, never by its name. `owns_collector` says that its
     levels decide when Python's collector runs: no trial of the workload then settles or freezes it.
-    `owns_allocator` says that they decide about malloc: `measure.allocator` then does not.
+    `owns_allocator` says that they decide about malloc: `measure.allocator` then does not. `ideal_loader`
+    says that the second level stands for a loader that never waits: `measure.stall` asks for it.
     """
 
     name: str
@@ -162,6 +163,7 @@ class Toggle:
     baselines: tuple[Baseline, ...] = ()
     owns_collector: bool = False
     owns_allocator: bool = False
+    ideal_loader: bool = False
 
     def level(self, value: LevelValue | bool) -> Level:
         """The level written as `value` in YAML or on the command line.

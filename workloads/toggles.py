@@ -178,6 +178,17 @@ def num_workers(*counts: int, **own: Any) -> Toggle:
     )
 
 
+def data(**own: Any) -> Toggle:
+    """Batches as the loader gives them, or its first ones again and again, from memory.
+
+    No way to train: it shows what a loader that never waits would buy.
+    """
+    cached = Level("cached", witness="kept_batches")
+    doc = "give the first batches again from memory, as a loader that never waits"
+    toggle = _toggle("data", [Level("loaded"), cached], doc, **own)
+    return dataclasses.replace(toggle, ideal_loader=True)
+
+
 def products(**own: Any) -> Toggle:
     """Products of matrices by PyTorch's library, or by kernels of ours for the processor's widest vectors."""
     native = Level("native", unsupported=needs_host_compiler, witness="native_products")

@@ -28,7 +28,7 @@ class ArmResult:
     device's peak that the workload's formula accounts for, where both are known. Faults and system time are
     medians of an iteration, `run_delay` the median share of the region for which others had its cores. Of
     several ranks `collectives` and `straggling` are medians of what `RankFigures` says. `quantities` are
-    those beside time that were chosen, by key.
+    those beside time that were chosen, by key, and `comments` words on some of these.
     """
 
     label: str
@@ -51,6 +51,7 @@ class ArmResult:
     collectives: float | None = None
     straggling: float | None = None
     quantities: Mapping[str, float] = field(default_factory=dict)
+    comments: Mapping[str, str] = field(default_factory=dict)
 
 
 def short_names(manifest: Manifest) -> dict[str, str]:

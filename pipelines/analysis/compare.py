@@ -114,7 +114,7 @@ def compare(
     sound = comparable_trials(ended_well, series.contradictions)
     judge = Judge(manifest, progress, sound.trials, data=sound.data, left_out=sound.left_out)
     ended = outcome_counts(trials)
-    quantities = chosen(manifest.sweep.report.columns)
+    quantities = chosen(manifest.sweep.columns)
     beside = _beside(folder, quantities, judge, progress)
     effects = tuple(
         replace(
@@ -126,7 +126,7 @@ def compare(
         for r in judge.effects()
     )
     arms = tuple(
-        replace(one, quantities=beside.of_arm(one.id))
+        replace(one, quantities=beside.of_arm(one.id), comments=beside.comments_on(one.id))
         for one in arm_results(folder, judge, series.phases, sound.trials, ended)
     )
     rulings = all_rulings(effects, judge.ruler)
@@ -168,7 +168,7 @@ def _beside(
 ) -> QuantityResults:
     """Read the chosen quantities from the trials that a judge rests on."""
     trials = judge.records.every_timed()
-    measured = Measured(judge.manifest, progress, trials, judge.times, folder)
+    measured = Measured(judge.manifest, progress, trials, judge.times, folder, judge.clock.clock)
     return QuantityResults(quantities, measured)
 
 
@@ -186,7 +186,7 @@ def _elsewhere(
         sound = comparable_trials(trials.filter(pl.col("folder").is_in(folders)), contradictions)
         if sound.trials.height:
             judge = Judge(manifest, part, sound.trials, data=sound.data, left_out=sound.left_out)
-            beside = _beside(folder, chosen(manifest.sweep.report.columns), judge, part)
+            beside = _beside(folder, chosen(manifest.sweep.columns), judge, part)
             effects = tuple(
                 replace(one, rulings=(), quantities=beside.of_effect(one.effect))
                 for one in judge.effects()

@@ -143,7 +143,7 @@ class Ruler:
     ) -> tuple[RuledClaim, ...]:
         """Rule on the claims about exactly the levels that set the arm apart from its base."""
         arm, base = (self.manifest.arm(name) for name in result.effect.pairs[0])
-        moved = {name: value for name, value in arm.levels.items() if value != base.levels[name]}
+        moved = {name: value for name, value in arm.levels.items() if value != base.levels.get(name)}
         claims = [claim for claim in self.claims if any(dict(levels) == moved for levels in claim.arms)]
         return tuple(
             self._about_effect(claim, result, arm, estimate, judgement)

@@ -25,6 +25,7 @@ def declare(cls: type[Workload], config: Any, arms: Iterable[Arm]) -> Declared:
         checks=cls.checks,
         levels={name: tuple(every.values()) for name, every in levels.items()},
         loosened=loosened,
+        data_phases=cls.data_phases,
         claims=any(claim.speaks_of(config) for claim in cls.claims),
     )
 

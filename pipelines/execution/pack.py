@@ -48,6 +48,7 @@ from pipelines.store.records import (
     write_record,
     write_spec,
 )
+from pipelines.store.trainings import untrained
 from pipelines.trial import environment
 from pipelines.versions import activation
 from slurm.allocation import Allocation
@@ -113,6 +114,7 @@ class PackRun:
             else:
                 self._rounds(number)
             self._feeder.between_rounds()
+        self._trainings()
         if self.manifest.sweep.measure.timed_parity:
             self._courses()
 
@@ -182,6 +184,13 @@ class PackRun:
                 self._trial(self.manifest.arm(asked.arm), Kind.COURSE, None, asked.seed, numbers_at=asked.at)
             done.update(left)
             self.attempt = claim(self.folder, self.pack)  # a copy of a trial must not find its original
+
+    def _trainings(self) -> None:
+        """Every arm to the target with every seed, where there is one; the arms of a seed one by one."""
+        for arm, seed in untrained(self.manifest, self.progress, self.pack, self.retry):
+            if not self.progress.retired(self.pack.id, [arm]):
+                self._trial(self.manifest.arm(arm), Kind.QUALITY, None, seed)
+                self.advanced = True
 
     def _rounds(self, number: int) -> None:
         """A round, or all those that were to share their processes, in fresh ones."""

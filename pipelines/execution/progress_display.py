@@ -29,6 +29,7 @@ from pipelines.plan.power import power
 from pipelines.store.options import MeasureConfig
 from pipelines.store.progress import BAD, GIVE_UP_AFTER
 from pipelines.store.records import Arm, Event, Kind, Manifest, Outcome, SweepFolder, read_status
+from pipelines.store.trainings import trained_arms
 
 LOG_EVERY_S = 10.0
 """Where output is no terminal, a line of progress at most this often."""
@@ -124,6 +125,7 @@ _MORE = {
     Kind.TIMING: "rounds that something disturbed, measured again",
     Kind.EVIDENCE: "further seeds",
     Kind.COURSE: "further checks of timed trials",
+    Kind.QUALITY: "trainings to the target",
     Kind.RESULT: "results to keep",
 }
 """What trials are that come on top of the plan."""
@@ -289,11 +291,13 @@ def trials_ahead(manifest: Manifest, todo: Mapping[str, int]) -> Ahead:
     """Count the trials that a sweep with these unfinished rounds by pack needs, if every arm can run."""
     ahead: Ahead = Counter()
     courses = [Kind.COURSE] * manifest.sweep.measure.timed_parity
+    trained, seeds = trained_arms(manifest), manifest.sweep.measure.target_seeds
     for pack in manifest.packs:
         rounds = todo.get(pack.id, 0)
         # A pack runs what is needed once before its first round.
         once = [Kind.COUNTING, Kind.EVIDENCE] if rounds >= len(pack.orders) else []
         for arm in pack.arms if rounds else ():
             ahead[arm, Kind.TIMING] += rounds
+            ahead[arm, Kind.QUALITY] = seeds if arm in trained else 0
             ahead |= Counter({(arm, kind): 1 for kind in (*once, *courses)})
     return ahead

@@ -13,13 +13,15 @@ from pipelines.parity.bounds import is_own
 from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.parity.seeds import judge_seeds
 from pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity, TimedTrials
-from pipelines.store.schema import Arm, DeclaredLevel, Effect, Kind, Manifest, Outcome, Pack
+from pipelines.store.schema import IDEAL_LOADER, Arm, DeclaredLevel, Effect, Kind, Manifest, Outcome, Pack
 from pipelines.store.trial_schema import REPEAT, TrialRecord
 from workloads.api import REPLAY, REPLAYED, Evidence, Parity
 from workloads.errors import RecordError
 
 MORE_SEEDS = 3
 """Pairs of seeds added where those that were planned leave equivalence open."""
+
+NO_CHOICE = "trains on its first batches again and again: what a loader that never waits would buy, no choice"
 
 _DOUBT = (
     ParityVerdict.DIFFERENT,
@@ -68,10 +70,13 @@ class Agreement:
         self._evidence: dict[tuple[str, int], Evidence | None] = {}
         self._results: dict[tuple[str, str], ParityResult] = {}
         self._timed = TimedNumbers(manifest, trials)
+        self._compared = [effect for effect in manifest.effects if effect.design != IDEAL_LOADER]
         self.notes: list[str] = []
 
     def of(self, effect: Effect) -> ParityResult:
         """The worst of the arms that an effect is made of: of a single pair the arm, else all of them."""
+        if effect.design == IDEAL_LOADER:
+            return ParityResult(ParityVerdict.UNCHECKED, Parity.EXACT, reason=NO_CHOICE)
         reference = self.reference(effect)
         alone = len(effect.pairs) == 1 and not effect.contrast
         arms = [effect.pairs[0][0]] if alone else list(effect.weights)
@@ -136,7 +141,7 @@ class Agreement:
         """List the course trials that a pack lacks, then those that would decide where an arm departs."""
         if missing := self._timed.missing(pack, retry):
             return missing
-        pairs = {(arm, self.reference(effect)) for effect in self._manifest.effects for arm in effect.weights}
+        pairs = {(arm, self.reference(effect)) for effect in self._compared for arm in effect.weights}
         here = [pair for pair in sorted(pairs) if set(pair) <= set(pack.arms)]
         doubts = [self.timed(*map(self._manifest.arm, pair)).doubts for pair in here]
         return list(dict.fromkeys(asked for some in doubts for asked in some))
@@ -163,7 +168,7 @@ class Agreement:
 
     def repeats_wanted(self, pack: Pack) -> list[str]:
         """List references that a second run would tell something of: the evidence of an arm is different."""
-        effects = [one for one in self._manifest.effects if one.weights.keys() <= set(pack.arms)]
+        effects = [one for one in self._compared if one.weights.keys() <= set(pack.arms)]
         pairs = {(arm, self.reference(effect)) for effect in effects for arm in effect.weights}
         return sorted(
             {
@@ -195,7 +200,9 @@ class Agreement:
 
     def _class(self, arm: Arm, reference: Arm) -> tuple[Parity, dict[str, float]]:
         levels = [
-            level for name, level in self.levels(arm).items() if arm.levels[name] != reference.levels[name]
+            level
+            for name, level in self.levels(arm).items()
+            if arm.levels[name] != reference.levels.get(name)
         ]
         return comparison.loosest(levels, self._checks)
 

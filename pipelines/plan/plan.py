@@ -17,6 +17,7 @@ from pipelines.plan import designs
 from pipelines.plan.arms import Space
 from pipelines.plan.designs import Assignment, Design, PlannedEffect
 from pipelines.plan.fractional import fractional
+from pipelines.plan.ideal_loader import ideal_arm, ideal_effect
 from pipelines.plan.provided import Cast, find_provided
 from pipelines.store.records import PLACEBO, Arm, Effect, Keep, Manifest, Pack, Refused, Sweep
 from pipelines.trial.identity import arm_id, code_digest
@@ -71,6 +72,13 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         ids[copy.id] = copy
         always.append(copy.id)
         effects += (_placebo_effect(copy, always[0]),)
+    if command.measure.stall:
+        ideal = ideal_arm(cls, ids[always[0]], name, config, code)
+        if isinstance(ideal, Arm):
+            effects += (ideal_effect(ids.setdefault(ideal.id, ideal), ids[always[0]]),)
+        else:
+            refused.append(ideal)
+    _refuse_target(command, cls)
     packs = _packs(effects, always, ids, cls, command, by_exec=cast is not None and cast.by_exec)
     _refuse_placement(command, max(cls.processes(arm.levels, device) for arm in ids.values()))
     sweep = _sweep(
@@ -159,6 +167,23 @@ def _refuse_placement(command: SweepCommand, ranks: int) -> None:
     if nodes > 1 and command.measure.isolation == "resident":
         raise ConfigError(
             f"measure.isolation=resident keeps processes on one node; use fresh with cluster.nodes={nodes}"
+        )
+
+
+def _refuse_target(command: SweepCommand, cls: type[Workload]) -> None:
+    """Refuse a target that no training could reach."""
+    measure = command.measure
+    if measure.target is None:
+        return
+    if cls.shape == "job":
+        raise ConfigError(
+            f"measure.target={measure.target:g}: {cls.__name__} is a job, which ends by itself; time to"
+            " quality is of trainings"
+        )
+    if measure.target_steps < measure.target_every * measure.target_looks:
+        raise ConfigError(
+            f"measure.target_steps={measure.target_steps} leaves no room for {measure.target_looks} looks,"
+            f" one every {measure.target_every} iterations; raise it"
         )
 
 

@@ -40,7 +40,7 @@ def compare_content(folder: SweepFolder, manifest: Manifest, identity: str) -> R
     try:
         content = file.read_bytes()
         effects = [_effect(row) for row in pl.read_parquet(content).to_dicts()]
-        summary = _summary(effects, manifest.sweep.report.columns)
+        summary = _summary(effects, manifest.sweep.columns)
     except (OSError, pl.exceptions.PolarsError, KeyError) as error:
         raise RecordError(
             f"{file} is damaged; make it again with `perfsweep compare {folder.path}`: {error}"

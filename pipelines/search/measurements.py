@@ -92,7 +92,13 @@ class SearchSweep:
         command.cluster.executor = self.where.executor
         self.device = executor_choice.planning_device(command.cluster, self.where, environment.device_facts())
         fixed: dict[str, Any] = {"rounds": rounds, "precision": None, "budget_s": None}
-        fixed |= {"placebo": 0, "repeats": 0, "timed_parity": False}  # the winner is compared in a sweep
+        fixed |= {
+            "placebo": 0,
+            "repeats": 0,
+            "timed_parity": False,
+            "stall": False,
+            "target": None,
+        }  # the winner is compared in a sweep
         self._planned = dataclasses.replace(command, measure=dataclasses.replace(command.measure, **fixed))
         self.space, self.manifest = _alone(self._planned, self.device, reference)
         self.folder = SweepFolder(Path(command.runs) / self.manifest.sweep.name)

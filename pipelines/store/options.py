@@ -16,7 +16,17 @@ from slurm.fields import default_of, option
 MODES = ("offline", "online", "disabled")
 """Ways of publishing to W&B."""
 
-COLUMNS: tuple[str, ...] = ("energy", "cost", "job_cost")
+COLUMNS: tuple[str, ...] = (
+    "energy",
+    "cost",
+    "job_cost",
+    "p50",
+    "p95",
+    "p99",
+    "stall",
+    "target",
+    "target_steps",
+)
 """Quantities beside time that a report may show; `analysis.quantities.registry` says what each is."""
 
 _STRICT = {"extra": "forbid", "revalidate_instances": "always"}
@@ -129,6 +139,42 @@ class MeasureConfig:
         "Paired seeds by which a stochastic level is judged; three more where they leave it open.",
         least=3,
         method=False,
+    )
+    stall: bool = option(
+        False,
+        "Measure the first reference once more on its first batches, kept in memory: what an ideal loader"
+        " would buy.",
+        method=False,
+    )
+    target: float | None = option(
+        None,
+        "Value of target_figure that trainings go on to, from which time to quality follows; null: none"
+        " does.",
+        method=False,
+    )
+    target_figure: str = option(
+        "last_loss", "Number of the workload that is to reach the target, such as accuracy.", method=False
+    )
+    target_better: str = option(
+        "lower",
+        "lower: the figure is to fall to the target, as a loss; higher: to rise to it, as an accuracy.",
+        choices=("lower", "higher"),
+        method=False,
+    )
+    target_every: int = option(
+        10, "Iterations from one look at the figure to the next.", least=1, method=False
+    )
+    target_looks: int = option(
+        1,
+        "Looks in a row whose mean has to reach the target, where the figure is noisy.",
+        least=1,
+        method=False,
+    )
+    target_steps: int = option(
+        2000, "Iterations after which a training has missed the target.", least=1, method=False
+    )
+    target_seeds: int = option(
+        10, "Seeds that every arm is trained to the target with, the same for all.", least=3, method=False
     )
     memory_gib: float | None = option(
         None,

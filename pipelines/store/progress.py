@@ -51,7 +51,8 @@ class Progress:
     them apart. `stride` rounds share their processes, `repeats` rounds of a pack may be measured again, and
     `rule` says how many rounds a pack needs (None: all that are planned). `seeds` holds the evidence of
     further seeds, by arm and offset. `timed` lists the timing trials of an arm that ended well, `courses` its
-    course trials by the offset of their seed. `every` lists all trials, those that were replaced included.
+    course trials by the offset of their seed; `trainings` holds those to the target, by arm
+    and seed. `every` lists all trials, those that were replaced included.
 
     What counts ran on one kind of `machine`; records of others, such as other GPUs, count among themselves
     alone: `elsewhere` holds them, a kind each.
@@ -65,6 +66,7 @@ class Progress:
     every: list[StoredTrial] = field(default_factory=list)
     timed: dict[str, list[TrialRecord]] = field(default_factory=lambda: defaultdict(list))
     courses: dict[tuple[str, int], list[TrialRecord]] = field(default_factory=lambda: defaultdict(list))
+    trainings: dict[tuple[str, int], StoredTrial] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     stride: int = 1
@@ -99,6 +101,8 @@ class Progress:
                 self.timed[record.arm].append(record)
         elif record.kind is Kind.COURSE:
             self.courses[record.arm, trial.replicate].append(record)
+        elif record.kind is Kind.QUALITY:
+            self._keep_latest_training(trial)
         elif trial.replicate:
             self.seeds[record.arm, trial.replicate] = trial
         else:
@@ -114,6 +118,11 @@ class Progress:
         key = (trial.record.arm, trial.record.kind)
         if key not in self.other or trial.record.attempt >= self.other[key].record.attempt:
             self.other[key] = trial
+
+    def _keep_latest_training(self, trial: StoredTrial) -> None:
+        key = (trial.record.arm, trial.replicate)
+        if key not in self.trainings or trial.record.attempt >= self.trainings[key].record.attempt:
+            self.trainings[key] = trial
 
     def retired(self, pack: str, arms: Sequence[str]) -> dict[str, TrialRecord]:
         """List the arms that are not started again in a pack, each with the record that decided it."""

@@ -38,6 +38,7 @@ from pipelines.store.files import (
     write_atomically,
 )
 from pipelines.store.schema import (
+    IDEAL_LOADER,
     PLACEBO,
     Effect,
     Environment,
@@ -82,6 +83,7 @@ from pipelines.store.trial_schema import (
 from workloads.errors import ConfigError, RecordError
 
 __all__ = [
+    "IDEAL_LOADER",
     "PLACEBO",
     "SCHEMA",
     "AnyRow",
@@ -125,7 +127,7 @@ __all__ = [
 AnyRow = TypeVar("AnyRow")
 
 _TRIAL_NAME = re.compile(
-    r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence(?:\d*|again)|course\d*|counting|result|profile)-a(?P<attempt>\d+)$"
+    r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence(?:\d*|again)|(?:course|quality)\d*|counting|result|profile)-a(?P<attempt>\d+)$"
 )
 
 

@@ -17,6 +17,10 @@ PLACEBO = "placebo"
 """Design of the effects that compare an arm with itself."""
 
 
+IDEAL_LOADER = "ideal loader"
+"""Design of the effect of a loader that never waits, which is no choice: its results are not compared."""
+
+
 class StoredValue(BaseModel):
     """A value that travels between stages: frozen, and strict about unknown fields; NaN stays NaN."""
 
@@ -91,6 +95,7 @@ class Declared(StoredValue):
     levels : by toggle, those that any arm has
     loosened : by arm and toggle, the class of a level where it is another beside the arm's other levels
     claims : whether reports make claims about this configuration; what they say stands in the workload alone
+    data_phases : phases in which it waits for its loader
     """
 
     unit: str
@@ -99,6 +104,7 @@ class Declared(StoredValue):
     levels: dict[str, tuple[DeclaredLevel, ...]]
     loosened: dict[str, dict[str, Parity]] = {}
     claims: bool = False
+    data_phases: tuple[str, ...] = ("data",)
 
     def levels_of(self, arm: Arm) -> dict[str, DeclaredLevel]:
         """Look up the levels of an arm by toggle, each in its class beside the others."""
@@ -196,6 +202,13 @@ class Sweep(StoredValue):
     keep: Keep | None = None
     nodes: int = 1  # of each pack
     ntasks_per_node: int | None = None  # ranks on each; None: spread evenly
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Name what the report shows beside time: what was chosen, then what was measured on request."""
+        own = {"stall": self.measure.stall}
+        own |= dict.fromkeys(("target", "target_steps"), self.measure.target is not None)
+        return (*self.report.columns, *(name for name, measured in own.items() if measured))
 
     @property
     def placement(self) -> str:

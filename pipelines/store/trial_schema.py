@@ -47,6 +47,7 @@ class Kind(StrEnum):
     EVIDENCE = "evidence"
     RESULT = "result"  # what a person takes home
     COURSE = "course"  # the numbers of evidence, at the iterations that timing trials ended at
+    QUALITY = "quality"  # one training with one seed, until it reaches the target
     PROFILE = "profile"
 
 

@@ -49,7 +49,7 @@ from pipelines.trial.parent import Reply, die_with_parent
 from pipelines.trial.planned import load_workload
 from pipelines.trial.regions import Timing, prepare_collector, timing_trial
 from pipelines.trial.step_logging import BufferedLog, LiveLog
-from pipelines.trial.untimed import counting_trial, course_trial, evidence_trial, result_trial
+from pipelines.trial.untimed import counting_trial, course_trial, evidence_trial, quality_trial, result_trial
 from workloads.api import Context, Device, Level, Workload
 from workloads.errors import ConfigError, UnsupportedHere
 
@@ -154,6 +154,7 @@ MEASURE = {
     Kind.COUNTING: counting_trial,
     Kind.EVIDENCE: evidence_trial,
     Kind.COURSE: course_trial,
+    Kind.QUALITY: quality_trial,
     Kind.RESULT: result_trial,
 }
 
@@ -325,7 +326,7 @@ def _limit_memory(share: float, count: int) -> None:
 def log_of(levels: dict[str, Level], spec: TrialSpec, folder: Path, rank: int) -> BufferedLog | LiveLog:
     """Choose where rows of metrics go: into memory, unless a level sends them from inside the loop."""
     intervals = [level.commit_every for level in levels.values() if level.commit_every]
-    if not intervals or spec.kind in (Kind.EVIDENCE, Kind.COURSE) or rank > 0:
+    if not intervals or spec.kind in (Kind.EVIDENCE, Kind.COURSE, Kind.QUALITY) or rank > 0:
         return BufferedLog()
     return LiveLog(min(intervals), folder / "scratch")
 

@@ -1,8 +1,9 @@
-"""What trials without times do: count, keep evidence, and follow the numbers as far as timing trials went."""
+"""What trials without times do: count, keep evidence, follow the numbers, train to a target or to the end."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 import torch
 
 from pipelines.store import result_folder
+from pipelines.store.target import Target
 from pipelines.store.trial_files import write_evidence, write_status
 from pipelines.store.trial_schema import TrialSpec
-from pipelines.trial import replay
+from pipelines.trial import process_group, replay
 from pipelines.trial.counters import CompileCounting, Counting, CountingGc
 from pipelines.trial.device_activity import DeviceActivity
 from pipelines.trial.process_group import leads
@@ -109,6 +111,39 @@ def course_trial(
         reached = iterations
         course[reached] = numbers_of(workload)
     return {"units": workload.progress(), "course": course, "reached": reached}
+
+
+def quality_trial(
+    workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
+) -> dict[str, Any]:
+    """Train until the figure reaches the target, or for as long as that may take, with looks in between.
+
+    As timing trials compute, and not as evidence does: what is deterministic may need other steps.
+
+    Raises
+    ------
+    ConfigError
+        The workload has no number of the figure's name.
+    """
+    write_status(folder, "training to the target")
+    target = Target.of(spec.measure)
+    assert target is not None
+    course: dict[int, dict[str, float]] = {}
+    for reached in range(target.every, target.last_look + 1, target.every):
+        iterate(workload, NullClock(), target.every)
+        course[reached] = {target.figure: _figure(numbers_of(workload), target.figure)}
+        if process_group.agree(target.steps_in(course) is not None, spec.world):
+            break
+    return {"units": workload.progress(), "course": course, "reached": max(course)}
+
+
+def _figure(numbers: Mapping[str, float], name: str) -> float:
+    if name not in numbers:
+        known = ", ".join(sorted(numbers))
+        raise ConfigError(
+            f"measure.target_figure={name}: the workload has no such number; choose from: {known}"
+        )
+    return numbers[name]
 
 
 def result_trial(

@@ -44,12 +44,18 @@ def running(
 
 
 @contextmanager
-def started(folder: Path, text: str, place: Path | None = None, **values: Any) -> Iterator[Script]:
+def started(
+    folder: Path,
+    text: str,
+    place: Path | None = None,
+    levels: Mapping[str, LevelValue] = BASELINE,
+    **values: Any,
+) -> Iterator[Script]:
     """The script ``folder/train.py`` with this text, at its first mark."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train.py").write_text(text)
     config = ScriptConfig("train.py", folder=str(folder), **values)
-    with running(config, context(place or folder / "runs")) as script:
+    with running(config, context(place or folder / "runs"), levels) as script:
         yield script
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 COUNTED = (
+    "kept_batches",
     "micro_steps",
     "graphs_kept",
     "backward_calls",

@@ -41,6 +41,7 @@ from workloads.latentwire.training.teacher_caches import fill_caches
 from workloads.latentwire.training.windows import Windows, window_shape
 from workloads.products import products
 from workloads.toggles import product_type
+from workloads.training.toggles import DATA
 
 PRODUCTS = {"bf16": "half", "int8_wo": "half", "fp8": "fp8"}
 """Type of the frozen models' products, of the types of weights that decide it."""
@@ -58,11 +59,13 @@ class LatentWire(Workload):
 
     Config = LatentWireConfig
     toggles = TOGGLES
+    on_request = (*Workload.on_request, DATA)
     claims = CLAIMS
     checks = CHECKS
     shape = "steps"
     unit = "example"
     paths = ("resume",)
+    data_phases = ("data_wait",)
 
     @classmethod
     def configured(cls, config: LatentWireConfig) -> type[Workload]:

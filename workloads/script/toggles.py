@@ -16,6 +16,7 @@ from workloads.script.changes import (
     compilation,
     copies,
     gradients,
+    kept,
     loaders,
     memory_format,
     recomputation,
@@ -132,7 +133,13 @@ COLLECTOR = shared.gc(
 )
 """Only in sweeps that name it: elsewhere a full collection in one region of many would be the arm's time."""
 
-EVERY = (*TOGGLES, COLLECTOR)
+DATA = shared.data()
+"""Only beside `measure.stall`, or in sweeps that name it."""
+
+CHOICES = (*TOGGLES, COLLECTOR)
+"""What a person may choose for a script."""
+
+EVERY = (*CHOICES, DATA)
 
 _BASELINES: Mapping[str, LevelValue] = {toggle.name: toggle.levels[0].value for toggle in EVERY}
 
@@ -153,6 +160,7 @@ CHANGES: Mapping[str, Change] = {
     "persistent_workers": Change(
         partial(loaders.obstacle, "persistent_workers"), prepare=loaders.keep_workers
     ),
+    "data": Change(kept.obstacle, prepare=kept.keep_batches),
     "tf32": Change(partial(settings.own_setting, "tf32"), settings.begin_tf32),
     "cudnn_benchmark": Change(settings.benchmark_obstacle, settings.begin_benchmark),
     "threads": Change(settings.threads_obstacle, settings.begin_threads),
@@ -227,7 +235,7 @@ def obstacles(scene: Scene) -> dict[str, str]:
     reasons by toggle where no level can act, else by ``toggle=level``; what can act is not in it
     """
     reasons: dict[str, str] = {}
-    for toggle in EVERY:
+    for toggle in CHOICES:
         of_levels = {level.value: _obstacle(scene, toggle.name, level) for level in toggle.levels[1:]}
         shown = {value: reason for value, reason in of_levels.items() if reason}
         if len(shown) == len(of_levels) and len(set(shown.values())) == 1:
@@ -258,5 +266,6 @@ COUNTED = (
     "unwaited_copies",
     "skipped_updates",
     "worker_batches",
+    "kept_batches",
 )
 """Counts that are there in every arm, also where nothing was counted."""

@@ -11,6 +11,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from threading import get_ident
 from types import FrameType
 from typing import Any
 from weakref import WeakSet
@@ -20,6 +21,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
+
+from workloads.api import Clock, NullClock
 
 KEPT_LOSSES = 1000
 FRUITLESS = 1000
@@ -44,6 +47,8 @@ class Watched:
     closures : optimisers that computed their gradients inside `step`, before the first mark
     backward : what a call of `torch.autograd.backward` runs; the losses are kept as they were before it
     before_backward : told of what backward is called on
+    next_batch : what gives the next batch of an iterator over a loader
+    clock : on which the time that the script waits for batches is marked
     after_batch : told of each batch and of the iterator that it is from
     end_of_iteration : called at every mark
     fruitless : called after so many backward passes that no optimiser has used
@@ -67,6 +72,8 @@ class Watched:
         self.input_dims: dict[nn.Module, set[int]] = {}
         self.closures: set[str] = set()
         self.backward: Callable[..., None] = torch.autograd.backward
+        self.clock: Clock | type[NullClock] = NullClock
+        self._thread = get_ident()
         self.fruitless: Callable[[], None] = _go_on
         self.copies_losses = False
         self._loss: Tensor | None = None
@@ -98,6 +105,11 @@ class Watched:
         self.counts.clear()
         self._looking = False
         self._until_found.close()
+
+    @property
+    def epoch(self) -> int:
+        """Batches of an epoch of the first loader that says so; 0 where none does."""
+        return self._epoch
 
     @property
     def cadence(self) -> int:
@@ -193,12 +205,15 @@ class Watched:
         _replace(undo, torch.autograd, "backward", watched)
 
     def _watch_batches(self, undo: ExitStack) -> None:
-        following = dataloader._BaseDataLoaderIter.__next__
+        self.next_batch = dataloader._BaseDataLoaderIter.__next__
 
         def watched(batches: Any) -> Any:
             for tell in self.before_batch:
                 tell()
-            batch = following(batches)
+            # A thread of the script's own may load too, and a clock has one time line.
+            clock = self.clock if get_ident() == self._thread else NullClock
+            with clock.phase("data"):
+                batch = self.next_batch(batches)
             for told in self.after_batch:
                 told(batches, batch)
             if torch.is_grad_enabled():  # what a script evaluates on is no example that it trains on
@@ -207,7 +222,7 @@ class Watched:
                 self.counts["worker_batches"] += getattr(batches, "_num_workers", 0) > 0
                 if self._looking:
                     self._rows.add(batch)
-                    self._epoch = self._epoch or _length(batches)
+                    self._epoch = self._epoch or length_of(batches)
             return batch
 
         _replace(undo, dataloader._BaseDataLoaderIter, "__next__", watched)
@@ -254,7 +269,7 @@ class _Rows:
         self._seen = min(DIGESTED_ROWS, self._seen + rows)
 
 
-def _length(batches: Any) -> int:
+def length_of(batches: Any) -> int:
     """Batches of an epoch; 0 for a stream."""
     try:
         return len(batches)

@@ -31,7 +31,7 @@ from workloads.script.ranks import mean_over_ranks
 from workloads.script.replaced import Change, Replacements, imported
 from workloads.script.sight import Sight, look
 from workloads.script.sources import Sources, script_file
-from workloads.script.toggles import CHECKS, COLLECTOR, TOGGLES, apply, counters
+from workloads.script.toggles import CHECKS, COLLECTOR, DATA, TOGGLES, apply, counters
 from workloads.script.user_files import UserFiles, cache_folders
 from workloads.script.watched import Watched, flat, gradients_of
 
@@ -43,7 +43,7 @@ class Script(Workload):
 
     Config = ScriptConfig
     toggles = TOGGLES
-    on_request = (*Workload.on_request, COLLECTOR)
+    on_request = (*Workload.on_request, COLLECTOR, DATA)
     checks = CHECKS
     paths = ("path", "folder")
     custom: CustomToggles = custom_toggles.read({})
@@ -177,6 +177,7 @@ class Script(Workload):
 
     def step(self, clock: Clock) -> None:
         """One iteration of the script."""
+        self._watched.clock = clock
         self._advance()
         gradients = self._first_gradient
         if gradients is not None and not gradients and not self._watched.optimizers:  # it updates by hand

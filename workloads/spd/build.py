@@ -56,6 +56,8 @@ from workloads.spd.training.updates import Updates
 from workloads.spd.training.written_gradients import FormulaTraining, NativeTraining
 from workloads.training import precision
 from workloads.training.checkpoints import WRITERS
+from workloads.training.kept_batches import KeptBatches, repeated
+from workloads.training.toggles import DATA
 
 EVALUATION_SEED = 977
 MASK_SEED = 7919  # apart from the seed of values and data
@@ -174,7 +176,10 @@ class Builder:
         plan = Plan(len(rows), self.recipe.batch, self.context.seed, config.drop_last)
         plan.start = start
         mover = Mover(self.device, self.on("non_blocking"), self.counts, self.dtype)
-        feed = (FeedAhead if self.on("prefetch", "stream") else Feed)(self._batches(rows, plan), mover, start)
+        batches = self._batches(rows, plan)
+        if self.levels.get(DATA.name) == "cached":
+            batches = repeated(batches, KeptBatches(lambda one: [one.values], self.counts))
+        feed = (FeedAhead if self.on("prefetch", "stream") else Feed)(batches, mover, start)
         self.endings.callback(feed.close)
         return feed
 

@@ -10,6 +10,7 @@ COUNTED = (
     "pinned_batches",
     "unwaited_copies",
     "prefetched_batches",
+    "kept_batches",
     "hook_registrations",
     "weight_fetches",
     "masked_passes",

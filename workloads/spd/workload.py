@@ -25,6 +25,7 @@ from workloads.spd.maths.cost import flops_per_position
 from workloads.spd.toggles import CHECKS, TOGGLES
 from workloads.toggles import product_type
 from workloads.training.precision import tf32_is_on
+from workloads.training.toggles import DATA
 
 
 class Spd(Workload):
@@ -38,6 +39,7 @@ class Spd(Workload):
 
     Config = SpdConfig
     toggles = TOGGLES
+    on_request = (*Workload.on_request, DATA)
     claims = CLAIMS
     checks = CHECKS
     shape = "steps"

@@ -26,12 +26,13 @@ from workloads.training.clipping import clipping_of
 from workloads.training.compilation import compile_model
 from workloads.training.evaluation import Evaluation
 from workloads.training.garbage_collection import POLICIES, Collector
+from workloads.training.kept_batches import KeptBatches, repeated
 from workloads.training.losses import LateLosses, Row
 from workloads.training.parts import ACTS_ON, Parts
 from workloads.training.recomputation import recompute
 from workloads.training.replicas import own_device, replicas_of
 from workloads.training.schedules import Schedule
-from workloads.training.toggles import CHECKS, shared_toggles
+from workloads.training.toggles import CHECKS, DATA, shared_toggles
 from workloads.training.updates import optimizer_of
 
 OFF: Levels = {
@@ -50,6 +51,7 @@ OFF: Levels = {
     "checkpoint": "sync",
     "ddp": "off",
     "ddp_weak": "off",
+    "data": "loaded",
 }
 """What a toggle stands at that a workload does not declare."""
 
@@ -61,6 +63,7 @@ COUNTED = (
     "pinned_batches",
     "unwaited_copies",
     "prefetched_batches",
+    "kept_batches",
     "ranks",
 )
 
@@ -77,6 +80,7 @@ class Training(Workload):
 
     Config: ClassVar[type] = Config
     toggles: ClassVar[tuple[Toggle, ...]] = shared_toggles()
+    on_request: ClassVar[tuple[Toggle, ...]] = (*Workload.on_request, DATA)
     checks: ClassVar[tuple[Check, ...]] = CHECKS
     shape = "steps"
     unit = "example"
@@ -145,6 +149,8 @@ class Training(Workload):
             return portion._replace(batch=move(portion.batch.values, portion.batch.loaded_by))
 
         placed = loading.endless(source, self._place)
+        if levels["data"] == "cached":
+            placed = repeated(placed, KeptBatches(lambda one: batches.tensors(one[0].values), self.counts))
         self._portions = map(to_device, batches.portions(placed, parts.accumulate))
         if levels["prefetch"] == "stream":
             self._portions = prefetch.ahead(

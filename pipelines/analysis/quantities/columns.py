@@ -24,7 +24,7 @@ def effect_table(quantities: tuple[Quantity, ...]) -> tuple[Column[EffectResult]
 
 def arm_table(quantities: tuple[Quantity, ...]) -> tuple[Column[ArmResult], ...]:
     """List the columns of the table of arms, those of `quantities` after the usual ones."""
-    return (*ARMS, *map(_of_arms, quantities))
+    return (*ARMS, *(column for one in quantities for column in _of_arms(one)))
 
 
 def _of_effects(one: Quantity) -> Iterator[Column[EffectResult]]:
@@ -58,11 +58,16 @@ def change_text(result: QuantityResult) -> str:
     return "\n".join(filter(None, [percent(result.ratio), bounds]))
 
 
-def _of_arms(one: Quantity) -> Column[ArmResult]:
+def _of_arms(one: Quantity) -> Iterator[Column[ArmResult]]:
     def value(arm: ArmResult) -> float | None:
         return arm.quantities.get(one.key)
 
     def text(arm: ArmResult) -> str:
-        return "" if (own := value(arm)) is None else one.text(own)
+        own = value(arm)
+        return "\n".join(filter(None, ["" if own is None else one.text(own), comment(arm)]))
 
-    return Column(one.key, one.arm_heading, value, text, doc=one.doc, kind=float, optional=True)
+    def comment(arm: ArmResult) -> str:
+        return arm.comments.get(one.key, "")
+
+    yield Column(one.key, one.arm_heading, value, text, doc=one.doc, kind=float, optional=True)
+    yield file_column(f"{one.key}_comment", comment)

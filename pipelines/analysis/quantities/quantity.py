@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from pipelines.statistics.clocks import Clock
 from pipelines.statistics.log_ratios import Rounds
 from pipelines.store.progress import Progress, StoredTrial
 from pipelines.store.records import Effect, Manifest, SweepFolder
@@ -45,7 +46,7 @@ class QuantityResult:
 class Measured:
     """What quantities are read from: the timing trials that count, and whatever else the sweep left behind.
 
-    `times` are those of the clock that judges the sweep.
+    `times` are those of the clock that judges the sweep, which is `clock`.
     """
 
     manifest: Manifest
@@ -53,6 +54,7 @@ class Measured:
     trials: Sequence[StoredTrial]
     times: Rounds
     folder: SweepFolder | None = None
+    clock: Clock = Clock.WALL
 
 
 class Source(Protocol):
@@ -65,6 +67,13 @@ class Source(Protocol):
     def of_effect(self, effect: Effect) -> QuantityResult:
         """Compare the arm of an effect with its base."""
         ...
+
+
+@runtime_checkable
+class Commented(Protocol):
+    """A source with a few words on the values of arms (by id), such as what made them large."""
+
+    comments: Mapping[str, str]
 
 
 @dataclass(frozen=True)

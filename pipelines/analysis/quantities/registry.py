@@ -7,8 +7,11 @@ from collections.abc import Iterable
 from pipelines.analysis.quantities.cost import COST, JOB_COST
 from pipelines.analysis.quantities.energy import ENERGY
 from pipelines.analysis.quantities.quantity import Quantity
+from pipelines.analysis.quantities.stall import STALL
+from pipelines.analysis.quantities.tails import TAILS
+from pipelines.analysis.quantities.to_target import TARGET, TARGET_STEPS
 
-QUANTITIES: tuple[Quantity, ...] = (ENERGY, COST, JOB_COST)
+QUANTITIES: tuple[Quantity, ...] = (ENERGY, COST, JOB_COST, *TAILS, STALL, TARGET, TARGET_STEPS)
 """A new one is added here and to `pipelines.store.options.COLUMNS`, by which configurations are checked."""
 
 

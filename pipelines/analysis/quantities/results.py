@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pipelines.analysis.quantities.quantity import Measured, Quantity, QuantityResult, Source, Withheld
+from pipelines.analysis.quantities.quantity import (
+    Commented,
+    Measured,
+    Quantity,
+    QuantityResult,
+    Source,
+    Withheld,
+)
 from pipelines.store.records import Effect
 
 NAMED = 5
@@ -27,6 +34,13 @@ class QuantityResults:
         """Give those values of an arm that could be had."""
         values = {key: source.of_arm(arm) for key, source in self._sources.items()}
         return {key: value for key, value in values.items() if not isinstance(value, Withheld)}
+
+    def comments_on(self, arm: str) -> dict[str, str]:
+        """Give the words that sources have on values of an arm."""
+        comments = {
+            k: one.comments.get(arm, "") for k, one in self._sources.items() if isinstance(one, Commented)
+        }
+        return {key: text for key, text in comments.items() if text}
 
     def notes(self, effects: Mapping[str, Mapping[str, QuantityResult]], arms: Iterable[str]) -> list[str]:
         """Say of each quantity where it comes from, and why arms or effects lack it, a line for each reason.

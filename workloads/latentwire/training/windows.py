@@ -15,6 +15,8 @@ from workloads.latentwire.data.corpus import Corpus
 from workloads.latentwire.training.moving import Mover, Picker, Wants, counted
 from workloads.latentwire.training.ranks import Ranks
 from workloads.training import prefetch
+from workloads.training.kept_batches import KeptBatches, repeated
+from workloads.training.toggles import DATA
 
 
 def window_shape(
@@ -99,6 +101,8 @@ class Windows:
             host = counted(host, counts, "loader_batches", *(["worker_batches"] if workers else []))
         else:
             host = map(self.collator.window, numbers)
+        if levels.get(DATA.name) == "cached":
+            host = repeated(host, KeptBatches(Window.tensors, counts))
         self._next = map(Mover(self._device, levels["non_blocking"] == "on", pin, counts), host)
         if levels["prefetch"] == "stream":
             self._next = prefetch.ahead(self._next, self._device, counts, Window.tensors)

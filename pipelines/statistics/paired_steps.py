@@ -1,0 +1,134 @@
+"""Steps to a target over paired seeds, some of which missed it: their log ratio with its standard error.
+
+Log steps of an arm and of its base with one seed are taken as normal with one variance, and as correlated,
+since they share data and initial values. A run that missed the target within the cap took more steps than
+that, which is all that is known of it: such runs are censored, not dropped (Tobin 1958, for pairs). Without
+any the estimate is the mean of the paired differences, and its error theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.polynomial.legendre import leggauss
+
+LEAST_SEEDS = 3
+"""Seeds that both arms must have reached the target with: two leave one degree of freedom."""
+MOST_MISSED = 0.2
+"""Share of an arm's runs that may miss the target; of more, too much would rest on the shape of the tail."""
+
+_SMALLEST_SD = 1e-3  # of log steps: seeds that agree to the step say nothing of the scatter
+_STEP = 1e-4  # of numeric derivatives, in standardised parameters
+_NODES, _WEIGHTS = leggauss(24)
+_REACH = 8.0  # standard deviations beyond which a normal tail is nothing
+
+
+@dataclass(frozen=True)
+class PairedSteps:
+    """Steps of an arm by those of its base: log ratio, standard error, and degrees of freedom of that."""
+
+    log_ratio: float
+    error: float
+    degrees: float
+    seeds: int
+
+
+def paired_steps(arm: Sequence[float], base: Sequence[float], cap: float) -> PairedSteps | None:
+    """Estimate the log ratio of steps to the target, by seed; infinite where a run missed it within `cap`.
+
+    None where too few pairs reached it, or more than `MOST_MISSED` of the runs of either missed it.
+    """
+    logs = np.log(np.minimum(np.array([arm, base], float), cap))
+    missed = np.isinf(np.array([arm, base], float))
+    pairs = ~missed.any(axis=0)
+    if pairs.sum() < LEAST_SEEDS or (missed.mean(axis=1) > MOST_MISSED).any():
+        return None
+    differences = logs[0] - logs[1]
+    seeds = logs.shape[1]
+    if not missed.any():
+        error = float(differences.std(ddof=1)) / math.sqrt(seeds)
+        return PairedSteps(float(differences.mean()), error, seeds - 1, seeds)
+    if (missed[0] == missed[1]).all() and np.ptp(differences[pairs]) == 0:
+        return PairedSteps(float(differences[pairs][0]), 0.0, pairs.sum() - 1.0, seeds)
+    return _censored(logs, missed)
+
+
+def _censored(logs: np.ndarray, missed: np.ndarray) -> PairedSteps:
+    """Maximum likelihood of [2, seeds] log steps, those that `missed` known to be more.
+
+    Sums and differences of a pair are independent, so that the parameters are the means and deviations of
+    either, in units of the scatter that capped values show.
+    """
+    from scipy.optimize import minimize  # late: scipy takes long to import on a busy host
+
+    apart, both = logs[0] - logs[1], logs[0] + logs[1]
+    scales = [max(float(values.std(ddof=1)), _SMALLEST_SD) for values in (apart, both)]
+    shifts = [float(apart.mean()), float(both.mean())]
+
+    def loss(parameters: np.ndarray) -> float:
+        means = [shift + scale * one for shift, scale, one in zip(shifts, scales, parameters, strict=False)]
+        deviations = [scale * math.exp(one) for scale, one in zip(scales, parameters[2:], strict=True)]
+        return -_log_likelihood(logs, missed, means, deviations)
+
+    limits = [(-10.0, 10.0)] * 2 + [(-3.0, 3.0)] * 2
+    best = minimize(loss, np.zeros(4), method="L-BFGS-B", bounds=limits).x
+    variance = float(np.linalg.pinv(_hessian(loss, best))[0, 0]) * scales[0] ** 2
+    seeds = logs.shape[1]
+    # A likelihood divides by all seeds; what is unbiased divides by one less. Pairs with a missed run say
+    # less of the scatter than others.
+    degrees = float((~missed.any(axis=0)).sum()) - 1
+    error = math.sqrt(max(variance, 0.0) * seeds / (seeds - 1))
+    return PairedSteps(shifts[0] + scales[0] * float(best[0]), error, degrees, seeds)
+
+
+def _log_likelihood(
+    logs: np.ndarray, missed: np.ndarray, means: Sequence[float], deviations: Sequence[float]
+) -> float:
+    """Of differences and sums with these means and deviations."""
+    from scipy.special import log_ndtr
+
+    apart, both = (deviation**2 for deviation in deviations)
+    centre = np.array([(means[1] + means[0]) / 2, (means[1] - means[0]) / 2])[:, None]
+    variance, shared = (both + apart) / 4, (both - apart) / 4  # of a log step, and of the two of a pair
+    sd, slope = math.sqrt(variance), shared / variance
+    rest = math.sqrt(max(variance - shared * slope, 1e-12))  # of one, where the other is known
+    z = (logs - centre) / sd
+    total = 0.0
+    for own in (0, 1):
+        alone = missed[own] & ~missed[1 - own]
+        known = z[1 - own, alone]
+        beyond = (z[own, alone] - slope * known) * sd / rest
+        total += float((-(known**2) / 2 - math.log(sd) + log_ndtr(-beyond)).sum())
+    seen = ~missed.any(axis=0)
+    difference, total_log = logs[0, seen] - logs[1, seen], logs[0, seen] + logs[1, seen]
+    for values, mean, deviation in zip((difference, total_log), means, deviations, strict=True):
+        total -= float((((values - mean) / deviation) ** 2 / 2 + math.log(deviation)).sum())
+    for column in np.flatnonzero(missed.all(axis=0)):
+        total += _both_beyond(z[0, column], z[1, column], slope, rest / sd)
+    return total
+
+
+def _both_beyond(first: float, second: float, slope: float, rest: float) -> float:
+    """Log probability that two correlated standard normals lie beyond these values, by Gauss-Legendre."""
+    from scipy.special import log_ndtr
+
+    low = max(second, -_REACH)
+    span = max(_REACH - low, 1.0)
+    nodes = low + span * (_NODES + 1) / 2
+    inner = log_ndtr((slope * nodes - first) / rest) - nodes**2 / 2 - math.log(2 * math.pi) / 2
+    return float(np.log(max((np.exp(inner) * _WEIGHTS).sum() * span / 2, 1e-300)))
+
+
+def _hessian(function, at: np.ndarray) -> np.ndarray:
+    """Second derivatives by central differences."""
+    size, step = len(at), np.sqrt(_STEP)
+    steps = np.eye(size) * step
+    found = np.zeros((size, size))
+    for i in range(size):
+        for j in range(i, size):
+            corners = [function(at + s * steps[i] + t * steps[j]) * s * t for s in (1, -1) for t in (1, -1)]
+            found[i, j] = found[j, i] = sum(corners) / (4 * step**2)
+    return found

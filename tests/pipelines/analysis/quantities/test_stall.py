@@ -1,0 +1,240 @@
+"""A planted stall is reported as it was planted, for trainings and scripts, on hosts and on devices."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from clocks import FakeClock
+from measured import compared, cost, simulated
+from scripted import started
+from tiny import BASELINE, Tiny, TinyConfig, squared_error
+
+from pipelines.analysis.quantities.stall import NO_LOADER
+from pipelines.analysis.quantities.steps import Steps, steps_of
+from pipelines.config.types import DesignConfig
+from pipelines.parity.comparison import ParityVerdict
+from pipelines.parity.evidence import NO_CHOICE, Agreement
+from pipelines.report.sentences import footnotes
+from pipelines.statistics.verdicts import Verdict
+from pipelines.store.options import ReportConfig
+from pipelines.store.progress import read_progress
+from pipelines.store.records import IDEAL_LOADER, read_evidence, write_iterations
+from pipelines.trial.recorder import Recorder
+from pipelines.trial.regions import _arrays
+from workloads.api import Context, Device, Workload
+from workloads.errors import UnsupportedHere
+
+LOADING_NS, COMPUTING_NS = 20_000, 80_000
+
+
+class SlowRows(torch.utils.data.Dataset):
+    """Rows that take time to fetch by a clock which only tests move."""
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self._wait = wait
+
+    def __len__(self) -> int:
+        return 96
+
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if row % 24 == 0:
+            self._wait()
+        return torch.ones(8) * row, torch.ones(1)
+
+
+class InOrder(torch.utils.data.Sampler):
+    """Rows in their own order, so that every batch of 24 waits once."""
+
+    def __iter__(self):
+        return iter(range(96))
+
+    def __len__(self) -> int:
+        return 96
+
+
+def training(folder: Path, clock: FakeClock, compute: Callable[[], None], **levels: Any) -> Tiny:
+    def loss(model: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        compute()
+        return squared_error(model, x, y)
+
+    rows = SlowRows(lambda: clock.advance(LOADING_NS))
+    workload = Tiny({"data": rows, "sampler": InOrder(), "loss": loss})
+    context = Context(Device(), scratch_dir=folder, cache_dir=folder)
+    workload.setup(TinyConfig(24), {**BASELINE, **levels}, context)
+    return workload
+
+
+def stall_of(workload: Workload, clock: FakeClock, folder: Path, iterations: int = 60) -> float:
+    """The share that the series of a region shows."""
+    recorder = Recorder(clock)
+    recorder.start()
+    for _ in range(iterations):
+        workload.step(recorder)
+        recorder.lap()
+    recorder.stop()
+    folder.mkdir(exist_ok=True, parents=True)
+    write_iterations(folder, _arrays(recorder.series()))
+    found = steps_of(folder)
+    assert isinstance(found, Steps)
+    waits = [found.phases[name] for name in type(workload).data_phases if name in found.phases]
+    return float(sum(own.sum() for own in waits) / found.times_ns.sum())
+
+
+def test_a_stall_of_a_fifth_is_reported_as_such(tmp_path: Path) -> None:
+    clock = FakeClock()
+    workload = training(tmp_path, clock, lambda: clock.advance(COMPUTING_NS))
+    assert 0.18 <= stall_of(workload, clock, tmp_path / "t") <= 0.22
+
+
+def test_batches_from_memory_leave_no_stall(tmp_path: Path) -> None:
+    clock = FakeClock()
+    workload = training(tmp_path, clock, lambda: clock.advance(COMPUTING_NS), data="cached")
+    stall_of(workload, clock, tmp_path / "first", iterations=32)
+    assert stall_of(workload, clock, tmp_path / "then") < 0.001
+
+
+def test_a_loader_that_works_while_the_device_computes_stalls_nothing(tmp_path: Path) -> None:
+    clock = FakeClock(events=4096)
+    workload = training(tmp_path, clock, lambda: clock.launch(COMPUTING_NS))
+    assert stall_of(workload, clock, tmp_path / "t") < 0.01
+
+
+def test_a_device_that_waits_for_a_slow_loader_is_stalled_by_what_it_waits(tmp_path: Path) -> None:
+    clock = FakeClock(events=4096)
+    workload = training(tmp_path, clock, lambda: clock.launch(16_000))  # the device idles 4 of 20
+    assert 0.18 <= stall_of(workload, clock, tmp_path / "t") <= 0.22
+
+
+SCRIPT = """
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+    import test_stall_time as time
+
+    class Rows(Dataset):
+        def __len__(self):
+            return 64
+        def __getitem__(self, row):
+            time.clock.advance(time.loading / 8)
+            return torch.ones(4) * row
+
+    net = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
+    for epoch in range(1000):
+        for x in DataLoader(Rows(), batch_size=8):
+            {change}
+            loss = net(x).square().mean()
+            time.clock.advance(time.computing)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def script(folder: Path, monkeypatch: pytest.MonkeyPatch, change: str = "pass", **levels: str) -> Any:
+    import sys
+    import types
+
+    clock = FakeClock()
+    module = types.ModuleType("test_stall_time")
+    vars(module).update(clock=clock, loading=LOADING_NS, computing=COMPUTING_NS)
+    monkeypatch.setitem(sys.modules, "test_stall_time", module)
+    return clock, started(folder, textwrap.dedent(SCRIPT).format(change=change), levels=levels)
+
+
+def test_a_stall_of_a_script_is_reported_as_planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, running = script(tmp_path, monkeypatch)
+    with running as workload:
+        assert 0.18 <= stall_of(workload, clock, tmp_path / "t") <= 0.22
+
+
+def test_the_batches_of_a_script_come_from_memory_in_epochs_of_the_same_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, running = script(tmp_path, monkeypatch, data="cached")
+    with running as workload:
+        stall_of(workload, clock, tmp_path / "first", iterations=8)  # the first epoch of eight
+        assert stall_of(workload, clock, tmp_path / "then") < 0.001
+        counters = workload.counters()
+        assert counters["kept_batches"] >= 60 and counters["examples"] == 8 * counters["batches"]
+
+
+def test_a_script_that_changes_its_batches_in_place_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, running = script(tmp_path, monkeypatch, change="x.mul_(0.5)", data="cached")
+    with running as workload, pytest.raises(Exception, match="changes its batches in place"):
+        stall_of(workload, clock, tmp_path / "t", iterations=20)
+
+
+STREAM = """
+    import torch
+    from torch.utils.data import DataLoader, IterableDataset
+
+    class Rows(IterableDataset):
+        def __iter__(self):
+            while True:
+                yield torch.ones(4)
+
+    net = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
+    for x in DataLoader(Rows(), batch_size=8):
+        net(x).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_a_stream_without_an_end_cannot_be_kept_and_says_so(tmp_path: Path) -> None:
+    text = textwrap.dedent(STREAM)
+    with (
+        pytest.raises(UnsupportedHere, match="reads a stream, which does not say where an epoch ends"),
+        started(tmp_path, text, levels={"data": "cached"}),
+    ):
+        pass
+    with started(tmp_path, text) as script:  # without it there is nothing to refuse
+        assert "data" not in script.sight().obstacles
+
+
+def test_a_sweep_without_a_loader_says_so_and_its_other_columns_stay(command: Callable) -> None:
+    planned = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 6})
+    planned.report = ReportConfig(["stall"])
+    comparison = compared(*simulated(planned, cost, iterations=30))
+    assert f"stall: {NO_LOADER}" in comparison.notes
+    (effect,) = comparison.effects
+    assert effect.ratio is not None and effect.quantities["stall"].ratio is None
+
+
+def test_shares_of_arm_and_base_stand_side_by_side(
+    command: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 6})
+    planned.report = ReportConfig(["stall"])
+    folder, manifest = simulated(planned, cost, iterations=30)
+    declared = manifest.sweep.declared.model_copy(update={"data_phases": ("forward",)})  # a third of the step
+    sweep = manifest.sweep.model_copy(update={"declared": declared})
+    comparison = compared(folder, manifest.model_copy(update={"sweep": sweep}))
+    (effect,) = comparison.effects
+    found = effect.quantities["stall"]
+    assert found.text == "33.3 %\nfrom 33.3 %" and found.low is not None
+    assert found.ratio == pytest.approx(1, abs=1e-6)
+    assert found.value == pytest.approx(1 / 3, abs=1e-3)
+
+
+def test_what_an_ideal_loader_would_buy_is_an_effect_that_nothing_is_held_against(command: Callable) -> None:
+    design = DesignConfig("one_at_a_time", levels={"zero_grad": ["none"]})
+    planned = command(design, workload="digits", measure={"rounds": 8, "stall": True})
+    folder, manifest = simulated(planned, lambda levels: 0.8 if levels.get("data") == "cached" else 1.0)
+    (ideal,) = [one for one in manifest.effects if one.design == IDEAL_LOADER]
+    alone = manifest.model_copy(update={"effects": (ideal,)})
+    agreement = Agreement(alone, read_progress(folder, manifest), read_evidence)
+    assert agreement.seeds_wanted(*ideal.pairs[0]) == 1
+    assert agreement.repeats_wanted(manifest.packs[0]) == []
+    comparison = compared(folder, manifest)
+    found = next(one for one in comparison.effects if one.effect.design == IDEAL_LOADER)
+    assert found.ratio == pytest.approx(0.8, rel=0.02) and found.verdict is Verdict.FASTER
+    assert found.parity is not None and found.parity.verdict is ParityVerdict.UNCHECKED
+    assert any(NO_CHOICE in note for note in footnotes(comparison)) and not found.rulings

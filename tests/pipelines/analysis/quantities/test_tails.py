@@ -1,0 +1,100 @@
+"""Percentiles of the step: paired within rounds, withheld where steps are too few, slow steps explained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from measured import change, compared, cost, simulated
+
+from pipelines.config.types import DesignConfig
+from pipelines.store.files import read_arrays, write_arrays
+from pipelines.store.options import ReportConfig
+from pipelines.store.records import Manifest, SweepFolder
+
+SLOWED = 3.0
+
+
+@pytest.fixture
+def sweep(command: Callable) -> Callable[..., tuple[SweepFolder, Manifest]]:
+    def make(
+        iterations: int = 400, columns: tuple[str, ...] = ("p50", "p99")
+    ) -> tuple[SweepFolder, Manifest]:
+        planned = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 8})
+        planned.report = ReportConfig(list(columns))
+        return simulated(planned, cost, iterations=iterations)
+
+    return make
+
+
+def slow_down(folder: SweepFolder, arm: str, phase: str = "host_data", share: int = 50) -> None:
+    """Let one step in `share` of an arm take `SLOWED` times as long, in one phase of it."""
+    for file in folder.path.glob(f"trials/{arm}/*-r*/iterations.npz"):
+        arrays = read_arrays(file)
+        longer = np.zeros_like(arrays["wall_ns"])
+        longer[::share] = ((SLOWED - 1) * arrays["wall_ns"][::share]).astype(np.int64)
+        arrays["wall_ns"] = arrays["wall_ns"] + longer
+        arrays[phase] = arrays.get(phase, np.zeros_like(longer)) + longer
+        write_arrays(file, arrays)
+        change(file.with_name("record.json"), region_ns=int(arrays["wall_ns"].sum()))
+
+
+def test_a_slow_tail_shows_in_p99_and_not_in_the_median(sweep) -> None:
+    folder, manifest = sweep()
+    ((arm, _),) = manifest.effects[0].pairs
+    slow_down(folder, arm)
+    (effect,) = compared(folder, manifest).effects
+    p50, p99 = effect.quantities["p50"], effect.quantities["p99"]
+    assert p50.ratio == pytest.approx(0.5, rel=0.01) and p99.ratio == pytest.approx(0.5 * SLOWED, rel=0.1)
+    assert p99.low is not None and p99.high is not None and p99.low < p99.ratio < p99.high  # type: ignore[operator]
+    assert p99.rounds == 8 and p99.value is not None and p50.value is not None
+    assert p99.value / p50.value == pytest.approx(SLOWED, rel=0.15)
+
+
+def test_slow_steps_are_linked_to_the_phase_that_took_the_time(sweep) -> None:
+    folder, manifest = sweep(columns=("p95", "p99"))
+    ((arm, base),) = manifest.effects[0].pairs
+    slow_down(folder, arm)
+    by_arm = {one.id: one for one in compared(folder, manifest).arms}
+    assert by_arm[arm].comments["p99"].startswith("slow: data 9") and "p95" not in by_arm[arm].comments
+    assert "data" not in by_arm[base].comments.get("p99", "")
+
+
+def test_below_300_steps_percentiles_are_withheld_and_other_columns_stay(sweep) -> None:
+    comparison = compared(*sweep(iterations=299))
+    (effect,) = comparison.effects
+    assert effect.ratio is not None
+    assert effect.quantities["p99"].ratio is None and effect.quantities["p50"].value is None
+    reason = "percentiles need 300 steps in each round, and there are 299; use measure.iterations=300 or more"
+    assert f"p99: {reason}" in comparison.notes and f"p50: {reason}" in comparison.notes
+
+
+def test_a_step_that_does_twice_as_much_is_compared_by_unit(sweep) -> None:
+    folder, manifest = sweep()
+    ((arm, _),) = manifest.effects[0].pairs
+    for file in folder.path.glob(f"trials/{arm}/*-r*/record.json"):
+        change(file, units=200.0)
+    (effect,) = compared(folder, manifest).effects
+    assert effect.quantities["p50"].ratio == pytest.approx(0.25, rel=0.01)
+
+
+def test_missing_marks_of_a_device_withhold_percentiles(sweep) -> None:
+    folder, manifest = sweep()
+    for file in folder.path.glob("trials/*/*-r*/iterations.npz"):
+        arrays = read_arrays(file)
+        device = arrays["wall_ns"].copy()
+        device[7] = -1
+        write_arrays(file, {**arrays, "device_ns": device})
+    notes = compared(folder, manifest).notes
+    assert any(note.startswith("p99: the device's marks of some steps could not be had") for note in notes)
+
+
+def test_a_series_that_cannot_be_read_is_named(sweep) -> None:
+    folder, manifest = sweep()
+    for file in folder.path.glob("trials/*/*-r*/iterations.npz"):
+        Path(file).write_bytes(b"nothing")
+    comparison = compared(folder, manifest)
+    assert any(note.startswith("p99") and "iterations.npz" in note for note in comparison.notes)
+    assert comparison.effects[0].ratio is not None

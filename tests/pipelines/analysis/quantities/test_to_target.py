@@ -1,0 +1,205 @@
+"""Time to quality: from courses of trainings and the time of a step to one ratio, or to why there is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from measured import compared, cost, simulated, write
+
+from pipelines.analysis.compare import Comparison
+from pipelines.config.types import DesignConfig
+from pipelines.store.progress import read_progress
+from pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialSpec
+from pipelines.store.target import Target
+from pipelines.store.trainings import trained_arms, untrained
+
+SEEDS, EVERY, CAP = 10, 5, 400
+STEPS = [95, 120, 105, 160, 140, 110, 100, 125, 150, 130]
+
+
+@pytest.fixture
+def sweep(command: Callable) -> Callable[..., tuple[SweepFolder, Manifest]]:
+    """A sweep of an arm that takes half the time for a step, with a target of 0.9."""
+
+    def make(**measure: Any) -> tuple[SweepFolder, Manifest]:
+        options = {
+            "rounds": 8,
+            "target": 0.9,
+            "target_figure": "accuracy",
+            "target_better": "higher",
+            "target_every": EVERY,
+            "target_steps": CAP,
+            "target_seeds": SEEDS,
+            **measure,
+        }
+        planned = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=options)
+        return simulated(planned, cost)
+
+    return make
+
+
+def course(steps: float, every: int = EVERY, cap: int = CAP) -> dict[int, dict[str, float]]:
+    """Looks until an accuracy of 0.9, which it has after so many steps, or all of them."""
+    last = cap if math.isinf(steps) else math.ceil(steps / every) * every
+    return {at: {"accuracy": 0.95 if at >= steps else 0.5} for at in range(every, last + 1, every)}
+
+
+def train(folder: SweepFolder, manifest: Manifest, arm: str, steps: Sequence[float], **fields: Any) -> None:
+    """Write one training of an arm for each seed."""
+    for seed, one in enumerate(steps):
+        write(folder, training(manifest, arm, seed), replicate=seed, **{"course": course(one), **fields})
+
+
+def training(manifest: Manifest, arm: str, seed: int) -> TrialSpec:
+    sweep = manifest.sweep
+    return TrialSpec(
+        sweep=sweep.name,
+        workload=sweep.workload,
+        config=sweep.config,
+        arm=manifest.arm(arm),
+        kind=Kind.QUALITY,
+        pack="p000",
+        round=None,
+        attempt=0,
+        measure=sweep.measure,
+        code=sweep.code,
+        cache_dir="",
+        replicate=seed,
+    )
+
+
+def with_steps(
+    made: tuple[SweepFolder, Manifest], of_arm: Sequence[float], of_base: Sequence[float]
+) -> Comparison:
+    folder, manifest = made
+    ((arm, base),) = manifest.effects[0].pairs
+    train(folder, manifest, arm, of_arm)
+    train(folder, manifest, base, of_base)
+    return compared(folder, manifest)
+
+
+def results(comparison: Comparison) -> Mapping[str, Any]:
+    return comparison.effects[0].quantities
+
+
+def test_half_the_time_of_a_step_and_a_fifth_more_steps_are_six_tenths_of_the_time(sweep) -> None:
+    rng = np.random.default_rng(0)
+    longer = [one * 1.2 * math.exp(0.03 * rng.standard_normal()) for one in STEPS]
+    found = results(with_steps(sweep(), longer, STEPS))
+    steps, time = found["target_steps"], found["target"]
+    assert steps.ratio == pytest.approx(1.2, rel=0.05) and steps.low < steps.ratio < steps.high
+    assert time.ratio == pytest.approx(0.6, rel=0.05) and time.p < 1e-3
+    assert (
+        math.log(time.high / time.low) >= math.log(steps.high / steps.low) * 0.95
+    )  # both scatters are in it
+    assert "p" in time.text and time.text.startswith("-")
+
+
+def test_the_time_of_an_arm_is_its_median_steps_by_its_time_of_a_step(sweep) -> None:
+    folder, manifest = sweep()
+    comparison = with_steps((folder, manifest), STEPS, STEPS)
+    ((_, base),) = manifest.effects[0].pairs
+    of_base = {one.id: one for one in comparison.arms}[base].quantities
+    rounded = sorted(math.ceil(one / EVERY) * EVERY for one in STEPS)
+    assert of_base["target_steps"] == pytest.approx((rounded[4] + rounded[5]) / 2)
+    step_ns = of_base["target"] / of_base["target_steps"]
+    ns_per_unit = {one.id: one.ns_per_unit for one in comparison.arms}[base]
+    assert ns_per_unit is not None and step_ns == pytest.approx(10 * ns_per_unit, rel=0.1)  # ten units a step
+
+
+def test_a_missed_run_counts_and_is_told(sweep) -> None:
+    missed = [*STEPS[:9], math.inf]
+    found = results(with_steps(sweep(), missed, STEPS))
+    assert found["target"].ratio is not None and "missed in 1 of 10" in found["target"].text
+    assert found["target_steps"].ratio > 1.0  # although the nine that arrived took equally long
+
+
+def test_with_more_than_a_fifth_missed_there_is_no_ratio(sweep) -> None:
+    comparison = with_steps(sweep(), [*STEPS[:7], *[math.inf] * 3], STEPS)
+    found = results(comparison)["target"]
+    assert found.ratio is None and found.text == "missed in 3 of 10"
+    assert any(
+        "missed in 3 of 10 runs: with more than a fifth there is no ratio" in n for n in comparison.notes
+    )
+    assert comparison.effects[0].ratio is not None
+
+
+def test_a_base_that_misses_is_named_as_the_base(sweep) -> None:
+    found = results(with_steps(sweep(), STEPS, [*STEPS[:6], *[math.inf] * 4]))
+    assert found["target"].text == "base missed in 4 of 10" and found["target"].ratio is None
+
+
+def test_a_target_that_nobody_reaches_is_one_sentence(sweep) -> None:
+    comparison = with_steps(sweep(), [math.inf] * SEEDS, [math.inf] * SEEDS)
+    lines = [note for note in comparison.notes if note.startswith("to target")]
+    assert lines == [
+        "to target: no training reached accuracy >= 0.9 within 400 iterations; use a nearer measure.target,"
+        " or more measure.target_steps"
+    ]
+
+
+def test_a_target_that_one_arm_never_reaches_is_said_of_it_alone(sweep) -> None:
+    comparison = with_steps(sweep(), [math.inf] * SEEDS, STEPS)
+    lines = [note for note in comparison.notes if note.startswith("to target")]
+    assert len(lines) == 1 and lines[0].startswith("to target of work=single: no training reached")
+    assert results(comparison)["target"].text == "missed in 10 of 10"
+
+
+def test_trainings_that_are_missing_are_told(sweep) -> None:
+    folder, manifest = sweep()
+    ((arm, base),) = manifest.effects[0].pairs
+    train(folder, manifest, base, STEPS)
+    train(folder, manifest, arm, STEPS[:4])
+    notes = compared(folder, manifest).notes
+    assert any("4 of 10 trainings to the target are there" in note for note in notes)
+
+
+def test_a_training_that_failed_is_told(sweep) -> None:
+    folder, manifest = sweep()
+    ((arm, base),) = manifest.effects[0].pairs
+    train(folder, manifest, base, STEPS)
+    train(folder, manifest, arm, STEPS[:1], outcome=Outcome.FAILED)
+    assert any("1 of 10 trainings failed" in note for note in compared(folder, manifest).notes)
+
+
+def test_only_what_is_missing_is_trained(sweep) -> None:
+    folder, manifest = sweep()
+    ((arm, base),) = manifest.effects[0].pairs
+    (pack,) = manifest.packs
+    assert set(trained_arms(manifest)) == {arm, base}
+    train(folder, manifest, base, STEPS)
+    train(folder, manifest, arm, STEPS[:4])
+    left = untrained(manifest, read_progress(folder, manifest), pack)
+    assert left == [(arm, seed) for seed in range(4, SEEDS)]
+
+
+def test_another_target_is_read_from_the_same_courses_where_they_tell(sweep) -> None:
+    target = Target("accuracy", 0.9, rising=True, every=EVERY, looks=1, steps=CAP)
+    known = course(100)
+    assert target.steps_in(known) == 100 and target.decided_by(known)
+    nearer = Target("accuracy", 0.4, rising=True, every=EVERY, looks=1, steps=CAP)
+    assert nearer.steps_in(known) == EVERY and nearer.decided_by(known)
+    further = Target("accuracy", 0.99, rising=True, every=EVERY, looks=1, steps=CAP)
+    assert further.steps_in(known) is None and not further.decided_by(known)
+    assert further.decided_by(course(math.inf))
+    other_looks = Target("accuracy", 0.9, rising=True, every=EVERY * 2, looks=1, steps=CAP)
+    assert not other_looks.decided_by(course(105))
+    assert not Target("loss", 0.9, rising=False, every=EVERY, looks=1, steps=CAP).decided_by(known)
+
+
+def test_the_mean_of_several_looks_has_to_reach_the_target() -> None:
+    values = {10: 1.0, 20: 0.2, 30: 0.9, 40: 0.5, 50: 0.4, 60: 0.3}
+    looks = {at: {"loss": value} for at, value in values.items()}
+    alone = Target("loss", 0.5, rising=False, every=10, looks=1, steps=100)
+    three = Target("loss", 0.5, rising=False, every=10, looks=3, steps=100)
+    assert alone.steps_in(looks) == 20 and three.steps_in(looks) == 60
+
+
+def test_a_diverged_training_never_reaches_its_target() -> None:
+    target = Target("loss", 0.5, rising=False, every=10, looks=1, steps=30)
+    diverged = {at: {"loss": math.nan} for at in (10, 20, 30)}
+    assert target.steps_in(diverged) is None and target.decided_by(diverged)

@@ -1,0 +1,101 @@
+"""Steps to a target over paired seeds: censored runs count as what they are."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from pipelines.statistics.estimates import student_estimate
+from pipelines.statistics.paired_steps import paired_steps
+from pipelines.statistics.time_to_target import steps_to_target, time_to_target
+
+SEED_SD, OWN_SD = 0.2, 0.1
+
+
+def trainings(
+    rng: np.random.Generator, seeds: int, log_ratio: float, missed: float
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Steps of arm and base by seed, infinite beyond a cap that this share of the slower one's runs miss."""
+    shared = rng.normal(6.0, SEED_SD, seeds)
+    logs = shared + rng.normal(0, OWN_SD, (2, seeds)) + np.array([[log_ratio], [0.0]])
+    scatter = math.hypot(SEED_SD, OWN_SD)
+    cap = math.exp(6.0 + max(log_ratio, 0.0) + scatter * NormalDist().inv_cdf(1 - missed))
+    steps = np.exp(logs)
+    steps[steps > cap] = math.inf
+    return steps[0], steps[1], cap
+
+
+def test_without_missed_runs_the_estimate_is_the_mean_of_the_pairs() -> None:
+    arm, base = [110.0, 231.0, 99.0], [100.0, 200.0, 90.0]
+    logs = [math.log(a / b) for a, b in zip(arm, base, strict=True)]
+    mean = sum(logs) / 3
+    deviation = math.sqrt(sum((one - mean) ** 2 for one in logs) / 2)
+    found = paired_steps(arm, base, 1000.0)
+    assert found is not None and found.degrees == 2 and found.seeds == 3
+    assert found.log_ratio == pytest.approx(mean)
+    assert found.error == pytest.approx(deviation / math.sqrt(3))
+
+
+def test_intervals_hold_the_truth_with_missed_runs_included() -> None:
+    rng = np.random.default_rng(3)
+    held = []
+    while len(held) < 60:
+        found = paired_steps(*trainings(rng, 10, 0.15, missed=0.1))
+        if found is not None:
+            estimate = steps_to_target(found)
+            assert estimate.interval is not None
+            held.append(estimate.interval.low <= 0.15 <= estimate.interval.high)
+    assert np.mean(held) >= 0.87  # three standard errors below 0.95; tests/benchmarks has the real table
+
+
+def test_dropping_missed_runs_would_make_the_slower_arm_look_better() -> None:
+    rng = np.random.default_rng(4)
+    kept, dropped = [], []
+    for _ in range(25):
+        arm, base, cap = trainings(rng, 20, 0.3, missed=0.15)
+        if (found := paired_steps(arm, base, cap)) is not None:
+            there = np.isfinite(arm) & np.isfinite(base)
+            kept.append(found.log_ratio)
+            dropped.append(np.log(arm[there] / base[there]).mean())
+    assert abs(np.mean(kept) - 0.3) < 0.02
+    assert np.mean(dropped) < np.mean(kept) - 0.005
+
+
+def test_with_more_than_a_fifth_missed_there_is_no_ratio() -> None:
+    base = [100.0] * 10
+    assert paired_steps([*[110.0] * 8, math.inf, math.inf], base, 200.0) is not None
+    assert paired_steps([*[110.0] * 7, math.inf, math.inf, math.inf], base, 200.0) is None
+    assert paired_steps(base, [*[110.0] * 7, math.inf, math.inf, math.inf], 200.0) is None
+
+
+def test_a_missed_run_counts_as_more_steps_than_the_cap() -> None:
+    arm, base = [110.0, 120.0, 95.0, 130.0, 105.0], [100.0, 104.0, 99.0, 110.0, 101.0]
+    whole = paired_steps(arm, base, 140.0)
+    missed = paired_steps([*arm[:4], math.inf], base, 140.0)
+    assert whole is not None and missed is not None
+    assert missed.log_ratio > whole.log_ratio and missed.error > 0 and missed.degrees == 3
+
+
+def test_equal_trainings_differ_by_nothing_although_both_missed() -> None:
+    steps = [100.0, 200.0, 300.0, 150.0, math.inf]
+    found = paired_steps(steps, steps, 400.0)
+    assert found is not None and (found.log_ratio, found.error) == (0.0, 0.0)
+
+
+def test_two_seeds_say_nothing() -> None:
+    assert paired_steps([100.0, 120.0], [110.0, 100.0], 500.0) is None
+
+
+def test_time_to_target_adds_ratios_and_variances() -> None:
+    steps = paired_steps([110.0, 231.0, 99.0, 125.0], [100.0, 200.0, 90.0, 105.0], 1000.0)
+    times = student_estimate(-0.3, 0.04, 8.0, 5, 10)
+    assert steps is not None
+    found = time_to_target(steps, times, work_shift=math.log(2))
+    assert found is not None and found.error is not None and found.interval is not None
+    assert found.log_ratio == pytest.approx(steps.log_ratio - 0.3 + math.log(2))
+    assert found.error == pytest.approx(math.hypot(steps.error, 0.04))
+    assert min(steps.degrees, 8.0) <= found.degrees <= steps.degrees + 8.0
+    assert found.interval.half_width > 1.96 * found.error
