@@ -111,7 +111,7 @@ class Progress:
     def _share(self, record: TrialRecord) -> None:
         """Keep one copy of what thousands of records say alike: where they ran."""
         known = self._environments.setdefault(repr(record.environment), record.environment)
-        record.__dict__["environment"] = known
+        vars(record)["environment"] = known  # the same value: nothing changes but where it lies
 
     def _keep_latest(self, trial: StoredTrial) -> None:
         """Folders are read in the order of their names, in which a10 comes before a2."""
