@@ -25,8 +25,8 @@ from pipelines.commands.dispatch import SETTINGS, Commands, Composed, Plain, sho
 EPILOG = """SWEEP is a folder such as runs/digits-demo. `perfsweep COMMAND --help` says what a command takes.
 
 Status: 0 done; 1 something failed, is unfinished, or became slower; 2 a mistake in the command or its
-input; 3 jobs need attention; 4 undecided (judge); 130 interrupted or detached. NO_COLOR=1 switches colours
-off; output to a file or a pipe has none."""
+input; 3 jobs need attention; 4 undecided (judge, bisect); 130 interrupted or detached. NO_COLOR=1 switches
+colours off; output to a file or a pipe has none."""
 
 VERSION = click.Option(
     ["-V", "--version"],
@@ -98,6 +98,24 @@ COMMANDS = Commands(
                 "Commits or worktree, then the options of a sweep; by default HEAD and worktree where"
                 " anything is not committed, else where the branch began and HEAD.",
                 metavar="[BASE [HEAD]] -- workload=... [KEY=VALUE]...",
+            ),
+            option(["as_json", "--json"], "Print a JSON object; docs/versions.md says which.", is_flag=True),
+        ),
+        Plain(
+            "bisect",
+            "the first commit that is slower, faster, or changes results",
+            "bisect:bisect",
+            words(
+                "words",
+                A_VERSION,
+                "Two commits, the second of which stands on the first, then the options of a sweep.",
+                metavar="GOOD BAD -- workload=... [KEY=VALUE]...",
+            ),
+            option(
+                "--find",
+                "What the first commit is looked for that is so, measured against GOOD.",
+                type=click.Choice(["slower", "faster", "different"]),
+                default="slower",
             ),
             option(["as_json", "--json"], "Print a JSON object; docs/versions.md says which.", is_flag=True),
         ),

@@ -35,6 +35,10 @@ class SameCode(ConfigError):
     """Everything that a sweep was to compare is one and the same code."""
 
 
+class CannotRun(ConfigError):
+    """A version has not got the workload, or cannot run it."""
+
+
 @dataclass(frozen=True)
 class Provided:
     """The toggle that a sweep provides, with the code behind each of its levels."""
@@ -107,7 +111,7 @@ def commits(cls: type[Workload], name: str, values: Sequence[Any]) -> Provided:
     lacking = [value for value, one in trees.items() if file not in one.files]
     if lacking:
         place = file.relative_to(repository.root)
-        raise ConfigError(
+        raise CannotRun(
             f"axes.{name}: {', '.join(lacking)} has no {place}; name commits that have the workload"
         )
     levels = tuple(Level(value) for value in values)
@@ -192,14 +196,14 @@ class Cast:
 
         Raises
         ------
-        ConfigError
+        CannotRun
             The version cannot run it.
         """
         level, own = self._provided.level_of(levels), self._without(levels)
         answer, code = self._answers[level], self._provided.trees[level]
         name = self._provided.toggle.name
         if problem := answer.problem or answer.problems.get(arm_key(own), ""):
-            raise ConfigError(f"{name}={level}: {problem}")
+            raise CannotRun(f"{name}={level}: {problem}")
         known = answer.levels[arm_key(own)]
         identity = arm_id(workload, config, {**known, name: code.digest}, answer.code)
         return Arm(
@@ -215,7 +219,7 @@ class Cast:
         ------
         SameCode
             Nothing is left, because all versions are the same code.
-        ConfigError
+        CannotRun
             Nothing is left, for another reason.
         """
         kept: dict[object, PlannedEffect] = {}
@@ -236,7 +240,7 @@ class Cast:
                 kept[key] = effect
         if not kept:
             every = "; ".join(dict.fromkeys(one.reason for one in left_out))
-            raise (SameCode if same == len(planned) else ConfigError)(every)
+            raise (SameCode if same == len(planned) else CannotRun)(every)
         return list(kept.values()), left_out
 
     def _inert(self, levels: Assignment, other: Assignment) -> str:
