@@ -119,6 +119,13 @@ COMMANDS = Commands(
             ),
             option(["as_json", "--json"], "Print a JSON object; docs/versions.md says which.", is_flag=True),
         ),
+        Plain(
+            "comment",
+            "what a pull request is told of what judge --json found, as Markdown",
+            "comment:comment",
+            words("files", FILE, "Files that `perfsweep judge --json` wrote.", required=True),
+            option("--output", "Write it there instead of printing it.", type=FILE, metavar="FILE"),
+        ),
         Plain("status", "what of a sweep is done", "sessions:status", SWEEP),
         Plain("wait", "follow a sweep on Slurm to its end, from any shell", "sessions:wait", SWEEP),
         Plain(
@@ -245,9 +252,20 @@ COMMANDS = Commands(
         ),
         Plain(
             "init",
-            "a folder with a configuration, a site profile, a Makefile fragment",
+            "a folder with a configuration, a site profile, a Makefile fragment; or a workflow for CI",
             "new:init",
-            word("folder", FILE, "Made where it does not exist.", default="."),
+            words(
+                "words",
+                FILE,
+                "A folder, made where it does not exist; with --ci also the options of the judge it runs.",
+                metavar="[FOLDER] [-- workload=... KEY=VALUE...]",
+            ),
+            option(
+                "--ci",
+                "Write only a workflow that judges pull requests and comments on them.",
+                type=click.Choice(["github"]),
+            ),
+            option("--overwrite", "Write over files that are there.", is_flag=True),
         ),
         Plain(
             "completion",

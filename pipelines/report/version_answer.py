@@ -15,6 +15,13 @@ from pipelines.units import bounds_text, percent
 SCHEMA = "perfsweep.judge/1"
 """Name and version of the JSON object; fields may be added to a version, and never change their meaning."""
 
+FIELDS = frozenset(
+    (
+        *("base", "head", "verdict", "results", "exit", "ratio", "low", "high", "margin", "clock"),
+        *("rounds", "seconds", "reason", "sweep"),
+    )
+)
+"""Fields that every object of the schema has."""
 
 WORDS = {
     Verdict.FASTER: "faster",
