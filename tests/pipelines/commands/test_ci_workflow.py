@@ -1,4 +1,4 @@
-"""The workflow that `perfsweep init --ci github` writes: its own steps, run in a plain shell as CI runs them."""
+"""The workflow that `init --ci github` writes: its own steps, run in a plain shell as CI runs them."""
 
 from __future__ import annotations
 
