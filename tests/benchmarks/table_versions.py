@@ -60,7 +60,7 @@ for step in range(1_000_000):
     optimizer.step()
 """
 
-WORKLOAD = ("workload=script", "workload.path=train.py", "measure.iterations=40", "measure.warmup_max=40")
+WORKLOAD = ("workload=script", "workload.path=train.py", "measure.iterations=80", "measure.warmup_max=40")
 
 
 def work(repeats: int = REPEATS, scale: float = 1.0, edit: int = 0) -> str:
@@ -254,7 +254,9 @@ def record(folder: Path, rounds: int) -> None:
     root = folder / "equal"
     if not root.exists():
         line(root, COMMITS + 1)
-    options = ("measure.precision=0.0001", f"measure.rounds_max={rounds}", "measure.budget_s=null")
+    # Long servers, so that replays can tell what shorter ones would have shown.
+    servers = ("measure.rounds=12", "measure.servers=2")
+    options = ("measure.precision=0.0001", f"measure.rounds_max={rounds}", "measure.budget_s=null", *servers)
     answer, _ = perfsweep(root, "judge", "good", "c1", "--json", "--", *WORKLOAD, *options)
     write(RECORDED, [root / answer["sweep"]])
 
@@ -279,8 +281,8 @@ def main() -> None:
             wall, cpu = recorded.spread("ns_per_unit"), recorded.spread("cpu_ns_per_unit")
             print(
                 f"{len(trials)} trials of {len(recorded.servers)} servers; a pair scatters by {wall:.1%} in"
-                f" wall time and {cpu:.1%} in CPU time; others had the cores of {recorded.crowded:.0%} of trials;"
-                f" a round takes {recorded.seconds:.1f} s\n"
+                f" wall time and {cpu:.1%} in CPU time; others had the cores of {recorded.crowded:.0%} of"
+                f" trials; a round takes {recorded.seconds:.1f} s\n"
             )
         print("| | found | seconds of trials |\n|---|---|---|")
         rows = (

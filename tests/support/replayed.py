@@ -38,14 +38,7 @@ from pipelines.store.schema import Declared
 from pipelines.store.stop_rule import StopRule
 
 BASE, HEAD = Arm(id="a" * 16, label="baseline", levels={}), Arm(id="b" * 16, label="commit=head", levels={})
-EFFECT = Effect(
-    id="e",
-    design="one_at_a_time",
-    toggle="commit",
-    level="head",
-    pairs=((HEAD.id, BASE.id),),
-    reference=BASE.id,
-)
+EFFECT = Effect(id="e", design="one_at_a_time", toggle="commit", level="head", pairs=((HEAD.id, BASE.id),))
 UNTOUCHED = Declared(unit="step", shape="steps", checks=(), levels={})
 
 Pair = tuple[TrialRecord, TrialRecord]
@@ -84,12 +77,16 @@ class Recorded:
         """Of one round, in the mean."""
         return 2 * float(np.mean([trial.ended - trial.started for trial in self.trials]))
 
-    def draws(self, rng: np.random.Generator) -> Iterator[tuple[int, Pair]]:
-        """Rounds without end, server by server, each with the number of its server."""
+    def draws(self, rng: np.random.Generator, each: int) -> Iterator[tuple[int, Pair]]:
+        """Rounds without end, with the number of a server that lasts `each` of them.
+
+        A recorded server that lasted longer stands for several: each part of it carries its draw.
+        """
+        parts = [one[at : at + each] for one in self.servers for at in range(0, len(one) - each + 1, each)]
         number = 0
         while True:
             flip = rng.random() < 0.5
-            for one, other in self.servers[rng.integers(len(self.servers))]:
+            for one, other in parts[rng.integers(len(parts))]:
                 yield number, (other, one) if flip else (one, other)
             number += 1
 
@@ -179,14 +176,14 @@ class Replay:
         for trial in self._trials:
             progress.add(trial)
         while missing := progress.unfinished_rounds(pack):
-            for trial in self._round(missing[0], progress):
+            for trial in self._round(missing[0], progress, measure.rounds_per_server):
                 self._trials.append(trial)
                 progress.add(trial)
         (result,) = Judge(manifest, progress, _used(manifest, progress)).effects()
         return result, progress.seconds(pack.id, len(pack.orders))
 
-    def _round(self, number: int, progress: Progress) -> Iterator[StoredTrial]:
-        self._draws = self._draws or self.recorded.draws(self.rng)
+    def _round(self, number: int, progress: Progress, each: int) -> Iterator[StoredTrial]:
+        self._draws = self._draws or self.recorded.draws(self.rng, each)
         server, pair = next(self._draws)
         attempt = len(progress.timing.get(("p000", number), {}))
         for arm, record, change in zip((BASE, HEAD), pair, (0.0, self.change), strict=True):

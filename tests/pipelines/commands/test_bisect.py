@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from git_repository import Planned, begin, commit, git, imported, state
+from git_repository import Planned, git, imported, state
 from versioned import TRAIN, work
 
 from pipelines.cli import main
@@ -226,25 +226,20 @@ def test_what_cannot_be_bisected_is_one_sentence(
 def test_a_planted_change_of_results_is_found_and_a_repeated_command_measures_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root = begin(tmp_path / "repo")
-    commit(root, {"train.py": TRAIN, "work.py": work()}, "good")
-    commit(root, {"work.py": "def burn(: broken"}, "broken")
-    commit(root, {"work.py": work(scale=1.001)}, "planted")
-    commit(root, {"work.py": work(scale=1.001, comment="# more")}, "after")
+    line = [
+        Planned("good", {"train.py": TRAIN, "work.py": work()}),
+        Planned("planted", {"work.py": work(scale=1.001)}, ("good",)),
+    ]
+    root, runs = imported(tmp_path / "repo", line), tmp_path / "runs"
     monkeypatch.chdir(root)
-    before = state(root)
-    words = ["workload=script", "workload.path=train.py", f"runs={tmp_path / 'runs'}"]
+    before, kept = state(root), []
+    words = ["workload=script", "workload.path=train.py", f"runs={runs}", "measure.timed_parity=false"]
     quick = ["measure.iterations=4", "measure.warmup_max=5", "measure.evidence_iterations=4"]
-    said = []
     for _ in range(2):
         with pytest.raises(SystemExit) as end:
-            main(["bisect", "good", "after", "--find", "different", "--json", "--", *words, *quick])
-        assert end.value.code == UNDECIDED
-        said.append(json.loads(capsys.readouterr().out))
-        records = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("record.json")}
-        if len(said) == 1:
-            measured = records
-    assert records == measured and state(root) == before
-    for found in said:
-        assert [one["subject"] for one in found["suspects"]] == ["broken", "planted"], found
-        assert "SyntaxError" in found["steps"][1]["judge"]["reason"] or found["steps"][1]["mark"] != "skipped"
+            main(["bisect", "good", "main", "--find", "different", "--json", "--", *words, *quick])
+        assert end.value.code == DONE
+        found = json.loads(capsys.readouterr().out)
+        assert found["first"]["subject"] == "planted" and found["steps"][0]["judge"]["deviation"], found
+        kept.append({path: path.stat().st_mtime_ns for path in runs.rglob("record.json")})
+    assert kept[0] == kept[1] and state(root) == before

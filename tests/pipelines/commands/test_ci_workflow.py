@@ -40,7 +40,10 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = imported(
         tmp_path / "repo",
         [
-            Planned("base", {"train.py": TRAIN, "work.py": work(), ".gitignore": "runs/\nperfsweep*\n"}),
+            Planned(
+                "base",
+                {"train.py": TRAIN, "work.py": work(), ".gitignore": "runs/\nperfsweep*\ncalls\ncomments\n"},
+            ),
             Planned("change", {"work.py": work(scale=1.001)}, ("base",), "topic"),
             Planned("merged", {"work.py": work(scale=1.001)}, ("base", "change")),
         ],
@@ -116,6 +119,7 @@ def test_the_steps_judge_comment_keep_the_times_and_fail_where_results_changed(
     assert calls[-1].startswith("gh api repos/someone/something/issues/comments/77 --method PATCH")
 
 
+@pytest.mark.slow
 def test_a_mistake_ends_the_job_at_the_judge(root: Path, run: Step, steps: dict[str, dict[str, Any]]) -> None:
     steps["Judge"]["run"] = steps["Judge"]["run"].replace("HEAD^1", "nowhere")
     done = run("Judge")

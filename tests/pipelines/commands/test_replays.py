@@ -17,12 +17,12 @@ MEASURE = MeasureConfig(rounds=6, servers=3, rounds_max=60, margin=0.025, precis
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Forty servers of two rounds, whose pairs scatter by 3 %, and of which each trial takes a second."""
+    """Forty servers of two rounds, whose pairs scatter by 1.4 %, and of which each trial takes a second."""
     rng, file = np.random.default_rng(1), tmp_path_factory.mktemp("recorded") / "trials.csv"
     rows = ["server,round,wall_ns,cpu_ns,units,displaced,alone,disturbed,seconds"]
     for number in range(80):
         for _ in range(2):
-            ns = round(1e9 * math.exp(rng.normal(0, 0.02)))
+            ns = round(1e9 * math.exp(rng.normal(0, 0.01)))
             rows.append(f"0-{number // 2},0-{number},{2 * ns},{ns},40,False,True,,1.0")
     file.write_text("\n".join(rows) + "\n")
     return read(file)
@@ -47,7 +47,7 @@ def test_rounds_end_by_the_budget_where_they_are_never_precise(recorded: Recorde
 
 def test_a_further_look_keeps_the_rounds_that_are_there(recorded: Recorded) -> None:
     replay = Replay(recorded, np.random.default_rng(3))
-    first, _ = replay.judged(MeasureConfig(**{**MEASURE.__dict__, "precision": 0.02}))
+    first, _ = replay.judged(MeasureConfig(**{**MEASURE.__dict__, "precision": 0.018}))
     second, _ = replay.judged(MEASURE)
     assert 6 <= first.rounds < second.rounds
 
@@ -55,4 +55,4 @@ def test_a_further_look_keeps_the_rounds_that_are_there(recorded: Recorded) -> N
 def test_the_recorded_trials_are_whole_rounds_of_two() -> None:
     file = Path(__file__).parents[2] / "benchmarks" / "versions_trials.csv"
     recorded = read(file)
-    assert len(recorded.servers) >= 20 and all(len(pair) == 2 for one in recorded.servers for pair in one)
+    assert len(recorded.servers) >= 10 and all(len(pair) == 2 for one in recorded.servers for pair in one)
