@@ -21,7 +21,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep tune run profile compare picture gpu-check test test-workloads test-slow lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
+.PHONY: help setup sweep tune run profile compare picture gpu-check test test-workloads test-slow fuzz mutants lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
 
 help:
 	@echo "make setup      create $(VENV) with the tested versions"
@@ -35,6 +35,8 @@ help:
 	@echo "make test       the quick tests, within one budget of processor time; it prints what was spent"
 	@echo "make test-workloads  every level of every workload: parity, witnesses, compiling"
 	@echo "make test-slow  the long tests"
+	@echo "make fuzz       damages every kind of file that is read, at random: MINUTES=10 for each, SEED=1"
+	@echo "make mutants    plants small mistakes and lists those that the nearest quick tests miss: COUNT=300 SEED=1"
 	@echo "make slurm-up   start a real Slurm on this host; then make sweep CLUSTER=dev; make slurm-down stops it"
 	@echo "make slurm-install   as root: apt-get install $(SLURM_PACKAGES) and what accounting needs"
 	@echo "make lint       ruff, pyright, the layers of the house (import-linter), code that stands twice (pylint)"
@@ -82,6 +84,16 @@ test-workloads: $(READY)
 
 test-slow: $(READY) slurm-if-root browser-if-root
 	$(PYTEST) -n 3 -m slow $(ARGS)  # many of them wait for Slurm or a browser
+
+MINUTES ?= 10
+COUNT ?= 300
+SEED ?= 1
+
+fuzz: $(READY)
+	PYTHONPATH=.:tests/support $(BIN)/python -m fuzzing --minutes $(MINUTES) --seed $(SEED) $(ARGS)
+
+mutants: $(VENV)/.lint
+	PYTHONPATH=tests/support $(BIN)/python -m mutants --count $(COUNT) --seed $(SEED) $(ARGS)
 
 slurm-install:
 	@test "$$(id -u)" = 0 || { echo "slurm-install needs root: sudo make slurm-install"; exit 1; }

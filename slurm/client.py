@@ -249,6 +249,10 @@ def parse_jobs(text: str) -> Iterator[Sighting]:
             yield Sighting(array, number, facts["JobId"], facts["JobState"], *rest)
 
 
+MOST_ELEMENTS = 4_000_001
+"""What MaxArraySize of slurm.conf may be at most."""
+
+
 def indices(text: str) -> list[int | None]:
     """Elements in squeue's array index: ``7``, ``0-3%2``, ``[1,4-6]``; [None] where it names them partly."""
     text = text.strip("[]").partition("%")[0]
@@ -257,5 +261,7 @@ def indices(text: str) -> list[int | None]:
     found: list[int | None] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
+        if int(last or first) > MOST_ELEMENTS:
+            return [None]  # no row of Slurm's
         found += range(int(first), int(last or first) + 1)
     return found

@@ -7,10 +7,12 @@ import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from slurm.checksums import sealed, unsealed
 from slurm.retry import Action, remedied
 from slurm.states import End
 
@@ -130,7 +132,10 @@ class Journal:
         whole = content[: content.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in _parsed(whole):
-            self._apply(line)
+            with suppress(
+                KeyError, ValueError, TypeError
+            ):  # a line that lost its checksum and more says nothing
+                self._apply(line)
 
     def _conclude(self, name: str, verdict: Verdict, place: Mapping[str, Any]) -> None:
         how = {"end": verdict.end.value, "action": verdict.action.value, "note": verdict.note}
@@ -140,7 +145,9 @@ class Journal:
         with self._opened() as journal:
             # A command killed while it wrote left half a line, to which ours must not be glued.
             half = journal.tell() and (journal.seek(-1, 2), journal.read(1))[1] != b"\n"
-            journal.write(b"\n" * bool(half) + json.dumps({"time": time.time(), **line}).encode() + b"\n")
+            journal.write(
+                b"\n" * bool(half) + json.dumps(sealed({"time": time.time(), **line})).encode() + b"\n"
+            )
         self.refresh()
 
     def _opened(self) -> BinaryIO:
@@ -191,11 +198,11 @@ class Journal:
 
 
 def _parsed(content: bytes) -> Iterator[dict[str, Any]]:
-    """Lines of the file; one half written by a submitter that was killed says nothing."""
+    """Lines of the file; one half written by a submitter that was killed, or damaged since, says nothing."""
     for raw in content.splitlines():
         try:
             line = json.loads(raw)
-        except ValueError:
+            if isinstance(line, dict):
+                yield unsealed(line)
+        except (ValueError, RecursionError):
             continue
-        if isinstance(line, dict):
-            yield line

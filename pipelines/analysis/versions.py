@@ -21,9 +21,10 @@ from scipy import stats
 from pipelines.analysis.comparable import comparable_trials, keys_of
 from pipelines.analysis.held_back import clock_of
 from pipelines.statistics.clocks import Clock
-from pipelines.store.files import write_atomically
+from pipelines.store.files import json_object, write_atomically
 from pipelines.store.provenance import Provenance
 from pipelines.store.records import Manifest
+from slurm.checksums import unsealed
 from workloads.errors import ConfigError, RecordError
 
 SAME = ("workload", "config", "method", "data")
@@ -144,7 +145,7 @@ def _times(used: pl.DataFrame, clock: Clock) -> dict[str, dict[str, float]]:
 def store(baseline: Baseline, file: Path) -> None:
     """Write a baseline as a file that can be committed."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, baseline.model_dump_json(indent=1).encode())
+    write_atomically(file, json_object(json.loads(baseline.model_dump_json())))
 
 
 def load(file: Path) -> Baseline:
@@ -156,12 +157,12 @@ def load(file: Path) -> Baseline:
         The file is missing, or no baseline.
     """
     try:
-        return Baseline.model_validate_json(file.read_text())
+        return Baseline.model_validate(unsealed(dict(json.loads(file.read_bytes()))))
     except OSError as error:
         raise ConfigError(
             f"{file}: {error.strerror or error}; give a sweep's folder, or a file that --store wrote"
         ) from error
-    except (ValidationError, ValueError) as error:
+    except (ValidationError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(
             f"{file} is no baseline that --store wrote: {str(error).splitlines()[0]}"
         ) from error

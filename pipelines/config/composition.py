@@ -43,6 +43,8 @@ def _composed_from(command: str, overrides: list[str]) -> DictConfig:
             return compose(command, overrides)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(refusal.sentence(command, error)) from error
+    except ValueError as error:  # of a defaults list that is none
+        raise ConfigError(refusal.sentence(command, error)) from error
     except YAMLError as error:
         raise ConfigError(external_workload.yaml_mistake(error)) from error
 

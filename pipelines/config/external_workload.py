@@ -246,9 +246,12 @@ def yaml_mistake(error: Exception, file: Path | None = None) -> str:
     """Write a sentence on what is no YAML, with the file, as it names itself if it is not given, and line."""
     place = getattr(error, "problem_mark", None)
     line = f" line {place.line + 1}" if place else ""
-    name = file or getattr(place, "name", "a configuration file")
-    remedy = "; mappings are KEY: VALUE, indented by spaces" if place else ""
-    return f"{name}{line} is no YAML: {getattr(error, 'problem', None) or error}{remedy}"
+    name = file or getattr(place or error, "name", "a configuration file")
+    remedy = "; mappings are KEY: VALUE, indented by spaces" if place else "; write it anew as text in UTF-8"
+    problem = (
+        getattr(error, "problem", None) or getattr(error, "reason", None) or " ".join(str(error).split())
+    )
+    return f"{name}{line} is no YAML: {problem}{remedy}"
 
 
 def _target(name: str) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import Field
 
-from pipelines.config import spelling
+from pipelines.config import spelling, types
+from workloads.errors import ConfigError
 
+_MISSING = re.compile(r"(?:Could not find|Could not load|Cannot find primary config) '([^']+)'")
 _WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
 
 
@@ -17,18 +19,39 @@ def sentence(command: str, error: Exception) -> str:
     """Write one sentence: the override or the field, what it should be, and what to do."""
     cause = error.__cause__ or error
     text = f"{error}\n{cause}"
+    if place := _FILE.search(text):
+        return f"{place[1]}.yaml: {_of_entry(command, text, cause)}"
     if name := str(getattr(cause, "full_key", None) or ""):
         return _of_value(name, _given(text), cause, spelling.options(command).get(name))
-    if missing := re.search(r"(?:Could not find|Cannot find primary config) '([^']+)'", text):
+    if missing := _MISSING.search(text):
         return _of_file(missing[1])
     if override := getattr(cause, "override", None) or _given(text):
         return (
             f"{override} cannot be read; write it as FIELD=VALUE, and a value with spaces, commas or brackets"
             " in quotes within quotes: \"FIELD='VALUE'\""
         )
-    return (
-        f"the configuration cannot be composed: {type(cause).__name__}; `--cfg job` shows what it is made of"
-    )
+    return "a YAML file of the configuration has a key that is no name; keys are fields, or texts in quotes"
+
+
+_FILE = re.compile(rf"[Ii]n '((?!{'|'.join(types.COMMANDS)}')[\w./-]+)'(?:: | *, defaults)")
+"""Where Hydra names the file of a group that it was reading, ours for a command aside."""
+
+
+def _of_entry(command: str, text: str, cause: BaseException) -> str:
+    """What is wrong in a YAML file with one of its entries."""
+    if missing := _MISSING.search(text):
+        return f"defaults: there is no {missing[1]}.yaml beside it, nor among perfsweep's own"
+    if "defaults must be a list" in text:
+        return "defaults must be a list of names, such as [slurm]"
+    if (found := re.search(r"full_key: (\S+)", text)) is None:
+        return "it must hold FIELD: VALUE, one in a line, with fields that perfsweep has"
+    name = found[1]
+    if re.search(r"Key '.*' not in '", text):
+        try:
+            spelling.refuse_unknown(command, name)
+        except ConfigError as error:
+            return str(error)
+    return _of_value(name, "", cause, spelling.options(command).get(name))
 
 
 def wrong_type(name: str, value: object, declared: Field | None) -> str:

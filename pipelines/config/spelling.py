@@ -102,11 +102,18 @@ def _override(command: str, word: str, waiting: Sequence[str]) -> str:
     if plain is None:
         return word  # of another package, or a deletion: Hydra's own syntax
     name = plain[2]
-    _refuse_unknown(command, name)
+    refuse_unknown(command, name)
     return f"{name}{equals}{value}" if plain[1] and equals else word
 
 
-def _refuse_unknown(command: str, name: str) -> None:
+def refuse_unknown(command: str, name: str) -> None:
+    """Refuse the whole name of an option that a command has not.
+
+    Raises
+    ------
+    ConfigError
+        With the nearest name and those that there are.
+    """
     top, parts, known = name.partition(".")[0], types.parts(command), options(command)
     if top == "hydra" or name in known:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
@@ -45,7 +46,7 @@ def _provenance_lines(provenance: Provenance) -> list[str]:
 
 
 def _list(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
+    return "\n".join(f"- {_as_text(line)}" for line in lines)
 
 
 def markdown_table(table: Table) -> str:
@@ -67,4 +68,11 @@ def grid(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", "; ").replace("\u00a0", " ")
+    return _as_text(text.replace("|", "\\|").replace("\n", "; ").replace("\u00a0", " "))
+
+
+def _as_text(line: str) -> str:
+    return _TAG.sub(r"\\<", line)
+
+
+_TAG = re.compile(r"(?<!`)<(?=[A-Za-z/!?])")  # a reader of Markdown would drop `<class 'int'>` from a message

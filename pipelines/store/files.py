@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slurm.checksums import sealed, unsealed
 from workloads.errors import RecordError
 
 if TYPE_CHECKING:  # trials use this module too, and need no tables
@@ -59,7 +60,12 @@ def append_line(file: Path, values: dict[str, Any]) -> None:
     """Append one JSON line in a single write, so that concurrent writers do not mix."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("ab") as out:
-        out.write(json.dumps(values).encode() + b"\n")
+        out.write(json_line(values))
+
+
+def json_line(values: dict[str, Any]) -> bytes:
+    """Write an object as one line, with its checksum."""
+    return json.dumps(sealed(values)).encode() + b"\n"
 
 
 def read_json_lines(file: Path, *, torn_tail: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -68,22 +74,48 @@ def read_json_lines(file: Path, *, torn_tail: bool = False) -> Iterator[tuple[in
     Raises
     ------
     RecordError
-        The file is missing or a line is no JSON object.
+        The file is missing, or a line is no JSON object or not what was written.
     """
     try:
-        text = file.read_text()
+        content = file.read_bytes()
     except OSError as error:
         problem = f"{file} cannot be read ({error.strerror}); is this the folder of a sweep?"
         raise RecordError(problem) from error
-    torn = torn_tail and text and not text.endswith("\n")
-    for number, line in enumerate(text.splitlines()[: -1 if torn else None], 1):
-        try:
-            values = json.loads(line)
-        except ValueError as error:
-            raise RecordError(f"{file} line {number} is damaged: {error}") from error
+    torn = torn_tail and content and not content.endswith(b"\n")
+    for number, line in enumerate(content.splitlines()[: -1 if torn else None], 1):
+        yield number, _object(line, f"{file} line {number}")
+
+
+def json_object(values: dict[str, Any]) -> bytes:
+    """Write an object as a file of its own, with its checksum."""
+    return json.dumps(sealed(values), indent=1).encode()
+
+
+def read_json(file: Path) -> dict[str, Any] | None:
+    """Read the one JSON object of a file; None where there is no file.
+
+    Raises
+    ------
+    RecordError
+        The file holds no JSON object, or not what was written.
+    """
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RecordError(f"{file} cannot be read: {error.strerror}") from error
+    return _object(content, str(file))
+
+
+def _object(text: bytes, where: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
         if not isinstance(values, dict):
-            raise RecordError(f"{file} line {number} is no JSON object")
-        yield number, values
+            raise RecordError(f"{where} is no JSON object")
+        return unsealed(values)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{where} is damaged: {error}") from error
 
 
 def write_atomically(file: Path, content: bytes, *, sync: bool = True) -> None:

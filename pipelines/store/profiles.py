@@ -9,19 +9,24 @@ Nothing here is a timing: the stages from collect on read `trials/` alone.
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
 
 from pipelines.store.files import write_atomically
 from pipelines.store.options import ProfileConfig
-from pipelines.store.records import SCHEMA, Arm, StoredValue, SweepFolder, TrialSpec
+from pipelines.store.records import (
+    SCHEMA,
+    AnyRow,
+    Arm,
+    StoredValue,
+    SweepFolder,
+    TrialSpec,
+    read_row,
+    row_json,
+)
 from pipelines.units import duration
 from workloads.errors import RecordError
 
@@ -125,7 +130,7 @@ def arm_folder(folder: SweepFolder, arm: Arm) -> Path:
 def write_spec(folder: Path, spec: ProfileSpec) -> Path:
     """Create a profile's folder with the specification of its process; return the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / SPEC, spec.model_dump_json(indent=1).encode())
+    write_atomically(folder / SPEC, row_json(spec))
     return folder / SPEC
 
 
@@ -142,7 +147,7 @@ def read_spec(file: Path) -> ProfileSpec:
 
 def write_profile(folder: Path, profile: Profile) -> None:
     """Write the profile of a tool."""
-    write_atomically(folder / RESULT, profile.model_dump_json(indent=1).encode())
+    write_atomically(folder / RESULT, row_json(profile))
 
 
 def read_profile(folder: Path) -> Kept:
@@ -175,24 +180,14 @@ def _kept_under(files: list[Path], problems: list[str]) -> Iterator[Kept]:
             problems.append(str(error))
 
 
-def _read(row: type[Any], file: Path) -> Any:
+def _read(row: type[AnyRow], file: Path) -> AnyRow:
     try:
-        values = json.loads(file.read_text())
-        version = values.get("schema_version") if isinstance(values, dict) else None
-        if version != SCHEMA:
-            raise RecordError(
-                f"{file} has schema version {version}, and this perfsweep reads version {SCHEMA}"
-            )
-        return row.model_validate(values)
-    except OSError as error:
-        raise RecordError(f"{file} cannot be read ({error.strerror})") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise RecordError(
-            f"{file} does not fit the schema: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        ) from error
-    except ValueError as error:
-        raise RecordError(f"{file} is damaged: {error}; profile the arm again") from error
+        found = read_row(row, file)
+    except RecordError as error:
+        raise RecordError(f"{error}; profile the arm again") from error
+    if found is None:
+        raise RecordError(f"{file} does not exist; profile the arm again")
+    return found
 
 
 def overhead_text(profile: Profile) -> str:

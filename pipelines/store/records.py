@@ -33,7 +33,10 @@ from pydantic import ValidationError
 
 from pipelines.store.files import (
     append_line,
+    json_line,
+    json_object,
     read_arrays,
+    read_json,
     read_json_lines,
     write_arrays,
     write_atomically,
@@ -61,6 +64,7 @@ from workloads.errors import ConfigError, RecordError
 __all__ = [
     "PLACEBO",
     "SCHEMA",
+    "AnyRow",
     "Arm",
     "Effect",
     "Event",
@@ -82,8 +86,10 @@ __all__ = [
     "read_iterations",
     "read_rank_failures",
     "read_record",
+    "read_row",
     "read_spec",
     "read_status",
+    "row_json",
     "write_evidence",
     "write_iterations",
     "write_rank_failure",
@@ -151,8 +157,8 @@ class SweepFolder:
         rows += [("effect", row) for row in manifest.effects]
         rows += [("pack", row) for row in manifest.packs]
         rows += [("refused", row) for row in manifest.refused]
-        text = "".join(json.dumps({"row": kind, **row.model_dump(mode="json")}) + "\n" for kind, row in rows)
-        write_atomically(self.manifest_file, text.encode())
+        lines = (json_line({"row": kind, **row.model_dump(mode="json")}) for kind, row in rows)
+        write_atomically(self.manifest_file, b"".join(lines))
 
     def read_manifest(self) -> Manifest:
         """Read the plan.
@@ -207,7 +213,7 @@ class SweepFolder:
 
 def write_record(folder: Path, record: TrialRecord) -> bool:
     """Publish a trial's record; False when another writer was first, whose record stays."""
-    return write_once(folder / "record.json", record.model_dump_json(indent=1).encode())
+    return write_once(folder / "record.json", row_json(record))
 
 
 def read_record(folder: Path) -> TrialRecord | None:
@@ -218,18 +224,18 @@ def read_record(folder: Path) -> TrialRecord | None:
     RecordError
         The file is corrupt or of another schema version.
     """
-    return _read_json(TrialRecord, folder / "record.json")
+    return read_row(TrialRecord, folder / "record.json")
 
 
 def write_rank_failure(folder: Path, rank: int, outcome: Outcome, failure: Failure) -> None:
     """Note why one of several ranks ended; of those that follow from it the pack records none."""
     found = _RankFailure(time=time.time(), outcome=outcome, failure=failure)
-    write_once(folder / f"rank{rank}.json", found.model_dump_json(indent=1).encode())
+    write_once(folder / f"rank{rank}.json", row_json(found))
 
 
 def read_rank_failures(folder: Path) -> list[tuple[Outcome, Failure]]:
     """Read why ranks ended, the first one first."""
-    found = [_read_json(_RankFailure, file) for file in sorted(folder.glob("rank*.json"))]
+    found = [read_row(_RankFailure, file) for file in sorted(folder.glob("rank*.json"))]
     ordered = sorted((one for one in found if one), key=lambda one: one.time)
     return [(one.outcome, one.failure) for one in ordered]
 
@@ -246,7 +252,7 @@ class _RankFailure(StoredValue):
 def write_spec(folder: Path, spec: TrialSpec) -> Path:
     """Create a trial's folder with its specification; return the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "spec.json", spec.model_dump_json(indent=1).encode())
+    write_atomically(folder / "spec.json", row_json(spec))
     return folder / "spec.json"
 
 
@@ -258,7 +264,7 @@ def read_spec(file: Path) -> TrialSpec:
     RecordError
         The file is missing, corrupt or of another schema version.
     """
-    spec = _read_json(TrialSpec, file)
+    spec = read_row(TrialSpec, file)
     if spec is None:
         raise RecordError(f"{file} does not exist; a trial is started with the path of its spec.json")
     return spec
@@ -330,15 +336,23 @@ def read_evidence(folder: Path) -> Evidence:
     return Evidence(arrays, numbers, parts)
 
 
-def _read_json(row: type[AnyRow], file: Path) -> AnyRow | None:
-    try:
-        values = json.loads(file.read_text())
-    except FileNotFoundError:
+def row_json(row: StoredValue) -> bytes:
+    """Write a row as a file of its own, with its checksum."""
+    return json_object(json.loads(row.model_dump_json()))  # which writes what is no number as null
+
+
+def read_row(row: type[AnyRow], file: Path) -> AnyRow | None:
+    """Read the row of a file of its own; None where there is no file.
+
+    Raises
+    ------
+    RecordError
+        The file is damaged, of another schema version, or does not fit the schema.
+    """
+    values = read_json(file)
+    if values is None:
         return None
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{file} is damaged: {error}") from error
-    version = values.get("schema_version") if isinstance(values, dict) else None
-    if version != SCHEMA:
+    if (version := values.get("schema_version")) != SCHEMA:
         raise RecordError(f"{file} has schema version {version}, and this perfsweep reads version {SCHEMA}")
     return _validated(row, values, str(file))
 

@@ -14,6 +14,7 @@ from pipelines.analysis.compare import Comparison
 from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
 from pipelines.execution.launch import Launched
 from pipelines.plan import plan
+from pipelines.store import files
 from pipelines.store.records import (
     Failure,
     Kind,
@@ -212,8 +213,8 @@ def with_many_arms(runs: Path, arms: int = 60, rounds: int = 10) -> tuple[SweepF
 
 
 def change(record: Path, **fields: object) -> None:
-    """Change some fields of a record that is there."""
-    record.write_text(json.dumps({**json.loads(record.read_text()), **fields}))
+    """Change some fields of a record that is there, as if it had been written so."""
+    record.write_bytes(files.json_object({**(files.read_json(record) or {}), **fields}))
 
 
 class SimulatedLaunch:

@@ -77,7 +77,7 @@ def _original_order(matrix: Tensor, order: Tensor | None) -> np.ndarray:
 
 
 def against_oracle(task: Task, results: dict[str, np.ndarray], minimum_file: Path) -> Evidence:
-    """Excess loss, gradient and exact counts of the parameters as they are written to a file (float32)."""
+    """Loss, excess loss, gradient and exact counts of the parameters as a file holds them (float32)."""
     latents = _judged_latents(task)
     events = _events(task, latents)
     b = results["intercept"][latents]
@@ -92,6 +92,7 @@ def against_oracle(task: Task, results: dict[str, np.ndarray], minimum_file: Pat
         "max_excess": float(excess.max()),
         "mean_excess": float(excess.mean()),
         "judged_latents": float(latents.size),
+        "loss_mean": float(verdict.loss.mean()),
         "unsolved_pairs": float((results["reason"] == Reason.BUDGET).sum()),
         **_confusion_mistakes(results, latents, verdict),
     }

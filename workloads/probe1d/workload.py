@@ -149,7 +149,6 @@ class Probe1D(JobOfPasses, Workload):
         results = self.results()
         evaluated = results["evals"]
         numbers = {
-            **self.numbers(),
             "pairs": float(self.job.solved_pairs),
             "evaluations_per_pair": float(evaluated.mean()),
             "evaluations_p99": float(np.percentile(evaluated, 99)),
@@ -158,7 +157,11 @@ class Probe1D(JobOfPasses, Workload):
         }
         numbers |= {f"reason_{number}": float((results["reason"] == number).sum()) for number in range(4)}
         judged = judging.full(self.task, self.job, results, self._minimum_file())
-        return Evidence(judged.tensors, {**numbers, **judged.numbers, **self._class_summary(results)})
+        own = {
+            **self.numbers(),
+            **self._class_summary(results),
+        }  # the mean loss as the job itself computes it
+        return Evidence(judged.tensors, {**numbers, **judged.numbers, **own})
 
     def _class_summary(self, results: dict[str, np.ndarray]) -> dict[str, float]:
         held_out = self.job.prepared.held_out if self.job.prepared else None

@@ -11,6 +11,7 @@ from measured import change, compared, cost, simulated
 
 from pipelines.commands.compare import compare
 from pipelines.config.types import DesignConfig
+from pipelines.store import files
 from pipelines.store.records import Manifest, SweepFolder
 from workloads.errors import RecordError
 
@@ -142,9 +143,9 @@ def test_records_of_another_schema_are_named_and_skipped(sweep) -> None:
 
 def test_a_manifest_of_another_schema_is_refused_in_one_sentence(sweep) -> None:
     folder, _ = sweep
-    folder.manifest_file.write_text(
-        folder.manifest_file.read_text().replace('"schema_version": 1', '"schema_version": 99')
-    )
+    lines = [values for _, values in files.read_json_lines(folder.manifest_file)]
+    lines[0]["schema_version"] = 99
+    folder.manifest_file.write_bytes(b"".join(map(files.json_line, lines)))
     with pytest.raises(RecordError, match=r"manifest\.jsonl has schema version 99"):
         folder.read_manifest()
 

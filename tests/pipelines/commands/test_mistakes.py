@@ -45,6 +45,12 @@ class Uncounted(Digits):
     "away/perfsweep.yaml": "conf: configs\n",
     "site/perfsweep.yaml": "conf: configs\n",
     "site/configs/cluster/site.yaml": "partition: gpu\n  time_min: 3\n",
+    "site/configs/cluster/typo.yaml": "defaults: [slurm]\nmem_gib: 3\n",
+    "site/configs/cluster/hours.yaml": "defaults: [slurm]\ntime_min: two hours\n",
+    "site/configs/cluster/base.yaml": "defaults: [slum]\n",
+    "site/configs/cluster/plain.yaml": "defaults: slurm\n",
+    "site/configs/cluster/rows.yaml": "- partition\n- gpu\n",
+    "site/configs/cluster/none.yaml": "null: 3\n",
 }
 """What lies in the folder where the commands are typed, and in folders below it."""
 
@@ -138,6 +144,18 @@ COMPOSED = [
     (DIGITS + "measure.rounds={{", "a closing }} is missing"),
     (DIGITS + "tracking.project=a[b]", "tracking.project=a[b] cannot be read; write it as FIELD=VALUE"),
     ("site$ " + DIGITS + "cluster=site", "configs/cluster/site.yaml line 2 is no YAML"),
+    ("site$ " + DIGITS + "cluster=typo", "cluster/typo.yaml: cluster.mem_gib is unknown; did you mean"),
+    (
+        "site$ " + DIGITS + "cluster=hours",
+        "cluster/hours.yaml: cluster.time_min=two hours is not a whole number",
+    ),
+    ("site$ " + DIGITS + "cluster=base", "cluster/base.yaml: defaults: there is no cluster/slum.yaml"),
+    (
+        "site$ " + DIGITS + "cluster=plain",
+        "cluster/plain.yaml: defaults must be a list of names, such as [slurm]",
+    ),
+    ("site$ " + DIGITS + "cluster=rows", "cluster/rows.yaml: it must hold FIELD: VALUE"),
+    ("site$ " + DIGITS + "cluster=none", "a YAML file of the configuration has a key that is no name"),
     ("run workload=script", "workload.path is missing: give it as workload.path=VALUE"),
     (DIGITS + "measure.rounds=none --cfg job", "measure.rounds=none is not a whole number"),
 ]

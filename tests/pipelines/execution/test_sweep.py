@@ -208,7 +208,7 @@ def test_the_table_reads_at_a_hundred_columns(done: Done) -> None:
         assert part in text
 
 
-def test_the_report_opens_without_network_and_escapes_names(done: Done) -> None:
+def test_the_report_opens_without_network(done: Done) -> None:
     page.write_html(
         done.folder, done.manifest, done.comparison, done.trials, read_provenance(done.folder.config_file, [])
     )

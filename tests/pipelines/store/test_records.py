@@ -74,6 +74,37 @@ def test_a_record_cut_off_anywhere_is_reported_by_its_path(tmp_path: Path, recor
             records.read_record(tmp_path)
 
 
+def test_a_digit_that_changed_is_damage_and_no_other_time(tmp_path: Path, record: TrialRecord) -> None:
+    records.write_record(tmp_path, record)
+    file = tmp_path / "record.json"
+    text = file.read_text()
+    digits = [at for at, letter in enumerate(text) if letter.isdigit()]
+    assert len(digits) > 20
+    for at in digits:
+        file.write_text(text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :])
+        with pytest.raises(RecordError, match=str(file)):
+            records.read_record(tmp_path)
+    file.write_text(text)
+    assert records.read_record(tmp_path) == record
+
+
+def test_a_digit_that_changed_in_the_plan_is_damage_too(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    files.append_line(file, {"seconds": 1.25})
+    file.write_text(file.read_text().replace("1.25", "1.35"))
+    with pytest.raises(RecordError, match=r"events\.jsonl line 1 is damaged: .* checksum"):
+        list(files.read_json_lines(file))
+
+
+def test_bytes_that_are_no_text_are_damage(tmp_path: Path) -> None:
+    for name in ("record.json", "events.jsonl"):
+        (tmp_path / name).write_bytes(b'{"n": "\xff\xfe"}\n')
+    with pytest.raises(RecordError, match=r"record\.json is damaged"):
+        records.read_record(tmp_path)
+    with pytest.raises(RecordError, match=r"events\.jsonl line 1 is damaged"):
+        list(files.read_json_lines(tmp_path / "events.jsonl"))
+
+
 def test_a_record_of_another_schema_version_is_named(tmp_path: Path, record: TrialRecord) -> None:
     (tmp_path / "record.json").write_text(
         json.dumps({**record.model_dump(mode="json"), "schema_version": 99})

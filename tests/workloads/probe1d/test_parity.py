@@ -12,7 +12,7 @@ from tiers import longer, tiered
 from workloads.probe1d.evidence import probe
 from workloads.probe1d.maths import derivatives, event_sums
 from workloads.probe1d.maths.certify import Certifier
-from workloads.probe1d.toggles import MAX_EXCESS, MAX_GRADIENT, MEAN_EXCESS, PROBE_BOUND
+from workloads.probe1d.toggles import CHECKS, MAX_EXCESS, MAX_GRADIENT, MEAN_EXCESS, PROBE_BOUND
 
 BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
 OPTIMISED = {
@@ -63,6 +63,14 @@ def test_at_a_hundredth_of_the_tolerance_the_excess_falls_below_1e_7(solve):
     numbers = solve({**BEST, "precision": "f64"}, data="test", tol=1e-8, metrics=False).evidence().numbers
     assert numbers["max_gradient"] <= 1.01e-8
     assert numbers["max_excess"] <= 1e-7
+
+
+def test_a_job_without_metrics_has_its_mean_loss_judged_all_the_same(solve):
+    """A sweep that times the solver alone must not end with results that nobody checked."""
+    alone, with_metrics = (solve(BEST, data="test", metrics=on).evidence() for on in (False, True))
+    wanted = {check.name for check in CHECKS}
+    assert wanted <= alone.numbers.keys() | alone.tensors.keys()
+    assert alone.numbers["loss_mean"] == pytest.approx(with_metrics.numbers["loss_mean"], abs=MAX_EXCESS)
 
 
 def everything_passes(self, block, b, sums, grad, gmax, off):

@@ -1,0 +1,86 @@
+"""Whatever happens to a file, its reader says a sentence, or reads what was written: never another number.
+
+`make fuzz MINUTES=10` goes on for that long with each kind.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fuzzing import damage, kinds
+from fuzzing.damage import DAMAGES, Damage
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from pipelines.store import files
+from slurm import checksums, journal
+from slurm.errors import ClusterError
+from workloads.errors import PerfsweepError
+
+EXAMPLES = int(os.environ.get("PERFSWEEP_FUZZ_EXAMPLES", "60"))
+SEED = int(os.environ.get("PERFSWEEP_FUZZ_SEED", "1"))
+
+
+def judge(kind: kinds.FileKind, harm: Damage) -> None:
+    """Damage the file, read it, and hold the reading against the whole one's."""
+    kind.file.write_bytes(harm(kind.whole))
+    try:
+        found = kind.read()
+    except (PerfsweepError, ClusterError) as error:
+        assert str(error).strip(), "a sentence"
+        assert len(str(error).splitlines()) == 1, str(error)
+    else:
+        assert kind.holds(found), f"{found} is not {kind.right}"
+    finally:
+        kind.file.write_bytes(kind.whole)
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Callable[[str], kinds.FileKind]:
+    return lambda name: kinds.fresh(name, tmp_path / name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(kinds.KINDS))
+def test_damage_is_a_sentence_or_no_damage(name: str, whole: Callable[[str], kinds.FileKind]) -> None:
+    kind = whole(name)
+
+    @seed(SEED)
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(DAMAGES)
+    def one(harm: Damage) -> None:
+        judge(kind, harm)
+
+    one()
+
+
+@pytest.mark.parametrize("name", sorted(damage.KINDS))
+def test_each_kind_of_damage_changes_a_file_somewhere(name: str) -> None:
+    whole = b'{"seconds": 1.25, "outcome": "ok"}\n' * 3
+    changed = [Damage(name, at / 20, 0.1, b"\x07")(whole) != whole for at in range(20)]
+    assert sum(changed) > 10
+
+
+@pytest.mark.parametrize("name", ["events", "journal"])
+def test_without_checksums_a_changed_digit_is_another_number(
+    name: str, whole: Callable[[str], kinds.FileKind], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = whole(name)
+    for module in (files, journal):
+        monkeypatch.setattr(module, "unsealed", _taken_as_it_is)
+    with pytest.raises((AssertionError, ValueError)):
+        for at in range(200):
+            judge(kind, Damage("another digit", at / 200, 0.0, b"\x07"))
+
+
+def _taken_as_it_is(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != checksums.FIELD}
