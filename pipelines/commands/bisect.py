@@ -47,8 +47,8 @@ def bisect(words: Sequence[str], find: str, as_json: bool) -> int:
         A commit is unknown, BAD does not stand on GOOD, or one of the two cannot run the workload.
     """
     started = time.monotonic()
-    names = [word for word in words if "=" not in word]
-    if len(names) != 2 or list(words[:2]) != names:
+    names = tuple(word for word in words if "=" not in word)
+    if len(names) != 2 or tuple(words[:2]) != names:
         raise ConfigError(
             "bisect takes two commits, GOOD and BAD, and then the options of a sweep, such as workload="
         )
@@ -58,7 +58,8 @@ def bisect(words: Sequence[str], find: str, as_json: bool) -> int:
         )
     if any(word.startswith("name=") for word in words):
         raise ConfigError("bisect measures each step into a folder of its own; leave name= out, or set runs=")
-    answer = Walk(TwoVersions.of("bisect", words[2:]), *names, Find(find)).answer()
+    good, bad = names
+    answer = Walk(TwoVersions.of("bisect", words[2:]), good, bad, Find(find)).answer()
     answer = dataclasses.replace(answer, seconds=time.monotonic() - started)
     click.echo(json.dumps(answer.as_json(), indent=2) if as_json else "\n".join([answer.line, *answer.log]))
     return answer.status

@@ -83,9 +83,15 @@ def line(folder: Path, culprit: int, **planted: Any) -> Path:
 
 def measure_of(margin: float, budget_s: float, precision: float | None = None) -> MeasureConfig:
     """What `judge` asks for, as far as it decides when rounds end."""
-    typed = dict(word.removeprefix("measure.").split("=") for word in DEFAULTS if word.startswith("measure."))
-    whole = {name: int(typed[name]) for name in ("rounds", "servers", "rounds_max")}
-    return MeasureConfig(**whole, margin=margin, budget_s=budget_s, precision=precision or margin * PRECISE)
+    typed = {word.partition("=")[0]: word.partition("=")[2] for word in DEFAULTS}
+    return MeasureConfig(
+        rounds=int(typed["measure.rounds"]),
+        servers=int(typed["measure.servers"]),
+        rounds_max=int(typed["measure.rounds_max"]),
+        margin=margin,
+        budget_s=budget_s,
+        precision=precision or margin * PRECISE,
+    )
 
 
 @dataclass(frozen=True)
@@ -101,12 +107,14 @@ class ReplayedVersions(TwoVersions):
         self, base: Side, head: Side, said: Display, more: Sequence[str] = (), purpose: str = "judge"
     ) -> Answer:
         """Draw as many rounds as the options ask for; every look at a commit sees the rounds of the last."""
-        options = dict(word.removeprefix("measure.").split("=") for word in more)
+        options = {word.partition("=")[0]: word.partition("=")[2] for word in more}
         assert self.recorded is not None and head.commit is not None
         # The seed is the commit's, so that a further look draws the same rounds first.
         rng = np.random.default_rng([self.seed, int(head.commit[:12], 16)])
         replay = Replay(self.recorded, rng, self.change if head.commit in self.slow else 0.0)
-        measure = measure_of(self.margin, float(options["budget_s"]), float(options["precision"]))
+        measure = measure_of(
+            self.margin, float(options["measure.budget_s"]), float(options["measure.precision"])
+        )
         result, seconds = replay.judged(measure)
         return replace(
             Answer(base, head, margin=self.margin, **judged(result, seconds)),
