@@ -38,7 +38,7 @@ class Allocation:
         """
         refuse_missing_nodes(nodes, environ)
         client = SlurmClient()
-        names = client.run("scontrol", "show", "hostnames", environ["SLURM_JOB_NODELIST"]).split()[:nodes]
+        names = client.hostnames(environ["SLURM_JOB_NODELIST"])[:nodes]
         facts = client.run("scontrol", "--oneliner", "show", "node", names[0])
         # A name of Slurm's own may be none that the network knows.
         found = re.search(r"\bNodeAddr=(\S+)", facts)

@@ -229,6 +229,11 @@ def refusal(message: str) -> str | None:
     return None
 
 
+def no_such_nodes(message: str) -> bool:
+    """Whether sbatch says that there are no such nodes, or not so many."""
+    return any(sign in message for sign in _TOO_FEW)
+
+
 def is_limit(message: str) -> bool:
     """Whether sbatch says that enough is queued or the controller is busy: asking later helps."""
     return any(sign in message for sign in _LATER)
@@ -256,6 +261,8 @@ _OBJECTIONS: dict[str, str] = {
     "Invalid job array": "max_array",
 }
 """What sbatch says, and which field of the profile it is about; the first that fits."""
+
+_TOO_FEW = ("Requested node configuration", "Invalid node count", "Node count specification")
 
 _LATER = (
     *(

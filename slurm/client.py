@@ -18,6 +18,9 @@ TIMEOUT_S = 20.0
 _FIELDS = "%F|%K|%A|%T|%r|%N|%k|%j|%S"
 _SACCT_FIELDS = "JobID,JobIDRaw,State,ExitCode,NodeList,Comment,JobName"
 
+_DOWN = re.compile(r"DOWN|FAIL|RESPOND|\*$")
+"""What is in the state of a node that does not work; one that is only drained has failed nobody."""
+
 _START = re.compile(r"N/A|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 _INHERITED = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SALLOC_", "SRUN_")
@@ -166,6 +169,34 @@ class SlurmClient:
             if "Invalid job id" in str(error):
                 return []
             raise
+
+    def hostnames(self, nodes: str) -> list[str]:
+        """Names of the nodes that a text such as ``n[1-2]`` stands for.
+
+        Raises
+        ------
+        ClusterError
+            There was no usable answer.
+        """
+        return self.run("scontrol", "show", "hostnames", nodes).split()
+
+    def out_of_service(self, job_id: str, nodes: str) -> list[str]:
+        """Of a job's nodes the one whose failure ended it, where Slurm says so, else those that are down.
+
+        Raises
+        ------
+        ClusterError
+            There was no usable answer.
+        """
+        try:
+            job = self.run("scontrol", "show", "job", "-o", job_id)
+        except Refused:
+            job = ""  # forgotten, and known from accounting
+        if named := re.search(r"\bFailedNode=(\S+)", job):  # Slurm 22.05 does not say
+            return self.hostnames(named[1])
+        rows = self.run("scontrol", "show", "node", "-o", nodes)
+        states = re.findall(r"^NodeName=(\S+).*?\bState=(\S+)", rows, re.MULTILINE)
+        return [name for name, state in states if _DOWN.search(state)]
 
     def cluster(self) -> str | None:
         """Slurm's name of the cluster that answers here.

@@ -17,6 +17,7 @@ from slurm.client import Sighting, SlurmClient, Unreachable
 from slurm.element_records import RecordFiles
 from slurm.errors import ClusterError
 from slurm.expectation import expected_start
+from slurm.failed_nodes import FailedNodes
 from slurm.inquiry import Answer, Inquiry, Key
 from slurm.jobs import Executor, ExecutorContext, Job, JobState, Refusal
 from slurm.journal import Journal, Submission, Verdict
@@ -308,8 +309,7 @@ class SlurmExecutor(Executor):
                 standing = self._observer.standing(submission, index, seen, records, now)
                 self._standings[submission.token, index] = standing
                 if act and standing.end is not None:
-                    node = seen.node if isinstance(seen, Sighting) else ""
-                    self._ended(submission, index, standing, node)
+                    self._ended(submission, index, standing, seen)
 
     def _answer(self, act: bool) -> Answer:
         """What Slurm says; nothing follows where it does not answer, which is said once."""
@@ -352,7 +352,9 @@ class SlurmExecutor(Executor):
                     self._waiting.append(self._jobs[name])
             self._submitter.never_arrived()
 
-    def _ended(self, submission: Submission, index: int, standing: Standing, node: str) -> None:
+    def _ended(
+        self, submission: Submission, index: int, standing: Standing, seen: Sighting | Missing
+    ) -> None:
         name = submission.names[index]
         end = standing.end
         assert end is not None
@@ -361,9 +363,12 @@ class SlurmExecutor(Executor):
         note = standing.note
         if action is Action.FINAL and end in RULES and RULES[end].remedy:
             note = f"{note}: {RULES[end].remedy}"
-        self.journal.ended(submission, index, Verdict(end, action, note), node)
+        failed = FailedNodes()
+        if end is End.NODE_FAIL and isinstance(seen, Sighting):
+            failed = FailedNodes.of(self._client, seen)
+        self.journal.ended(submission, index, Verdict(end, action, note), failed.names)
         if action is Action.RETRY and name in self._jobs and name not in self.journal.open_names():
-            self._say(f"{name}: {standing.note}; submitting it again")
+            self._say(f"{name}: {standing.note}; submitting it again{failed.words}")
             self._waiting.append(self._jobs[name])
 
     def _submit_waiting(self) -> None:
@@ -376,6 +381,8 @@ class SlurmExecutor(Executor):
             self._say_deaf(error)
             self._submitter.back_off()
             return
+        if admitted := self._submitter.admitted():
+            self._say(f"too few nodes are left without {admitted}, which failed: packs may run there again")
         for submission in submissions:
             names = set(submission.names)
             self._waiting = deque(job for job in self._waiting if job.name not in names)

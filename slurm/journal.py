@@ -100,9 +100,11 @@ class Journal:
         """Note that a person wants elements to end, before Slurm is told: it may forget them, we do not."""
         self._add({"event": "cancelling", "token": submission.token, "indices": sorted(indices)})
 
-    def ended(self, submission: Submission, index: int, verdict: Verdict, node: str = "") -> None:
-        """Note how an element ended and what follows."""
-        place = {"token": submission.token, "index": index, "node": node}
+    def ended(
+        self, submission: Submission, index: int, verdict: Verdict, failed_nodes: Sequence[str] = ()
+    ) -> None:
+        """Note how an element ended, what follows, and the nodes that it is tried again without."""
+        place = {"token": submission.token, "index": index, "failed_nodes": list(failed_nodes)}
         self._conclude(submission.names[index], verdict, place)
 
     def given_up(self, name: str, verdict: Verdict) -> None:
@@ -193,8 +195,8 @@ class Journal:
             self.verdicts[name] = Verdict(end, action, line["note"])
         if action is Action.RETRY or (action is Action.FINAL and line.get("token") and remedied(end)):
             self.tries[name][end] += 1
-        if end is End.NODE_FAIL and line.get("node"):
-            self.bad_nodes.add(line["node"])
+        earlier = [line["node"]] if end is End.NODE_FAIL and line.get("node") else []
+        self.bad_nodes.update(line.get("failed_nodes", earlier))
 
 
 def _parsed(content: bytes) -> Iterator[dict[str, Any]]:

@@ -57,6 +57,7 @@ class Submitter:
         self._largest: int | None = None
         self._delay_s, self._not_before, self._refusals = 0.0, 0.0, 0
         self._last_words = ""
+        self._excluding, self._admitted = True, ""
 
     def submit(self, waiting: Sequence[Job], queued: int) -> list[Submission]:
         """Submit as many of the waiting jobs as may be queued beside `queued` of ours now.
@@ -121,7 +122,11 @@ class Submitter:
         try:
             submission = self._sbatch(chunk, self._parameters(shape, "{token}"))
         except batch.SubmissionFailed as error:
-            self._after_refusal(str(error), len(chunk), queued)
+            if self._excluding and self._journal.bad_nodes and batch.no_such_nodes(str(error)):
+                # They are down, or mended by now: Slurm knows better than we which of the two.
+                self._excluding, self._admitted = False, " and ".join(sorted(self._journal.bad_nodes))
+            else:
+                self._after_refusal(str(error), len(chunk), queued)
             return None
         if submission.array is not None:
             self._delay_s, self._refusals = 0.0, 0
@@ -166,6 +171,11 @@ class Submitter:
                 f"Slurm refuses even a single job while none of ours is queued: {_first(message)}"
             )
         self.back_off()
+
+    def admitted(self) -> str:
+        """Tell once which nodes that failed are not excluded any more, as too few are left without them."""
+        admitted, self._admitted = self._admitted, ""
+        return admitted
 
     def never_arrived(self) -> None:
         """Hear that the array of an sbatch without an answer is not there: wait before the next.
@@ -268,7 +278,8 @@ class Submitter:
 
     def _excluded(self) -> str | None:
         """Nodes of the profile, and those that failed under us."""
-        names = [*filter(None, [self._site.exclude]), *sorted(self._journal.bad_nodes)]
+        failed = sorted(self._journal.bad_nodes) if self._excluding else []
+        names = [*filter(None, [self._site.exclude]), *failed]
         return ",".join(names) or None
 
     def _command(self, token: str) -> str:

@@ -6,6 +6,7 @@ Plain values without torch, so that plans are made and refused before anything i
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -172,6 +173,16 @@ class Toggle:
         """
         # PyYAML reads on/off as booleans, and a quoted 8 is still the level 8.
         text = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+        if text not in self._known:  # plans of thousands of arms ask for the same levels again and again
+            self._known[text] = self._find(text)
+        return self._known[text]
+
+    @functools.cached_property
+    def _known(self) -> dict[str, Level]:
+        return {}
+
+    def _find(self, text: str) -> Level:
+        """The level that a text names, or its number."""
         number = as_number(text)
         for level in self.levels:
             if str(level.value) == text or (number is not None and level.value == number):

@@ -257,7 +257,27 @@ def ddp(**own: Any) -> Toggle:
 
     A number is that of the ranks.
     """
-    on = Level("on", ranks=2, per_gpu=True, unsupported=needs_ranks, witness="ranks")
+    return _replicated("ddp", Level("on"), "share each batch among ranks that average gradients", own)
+
+
+def ddp_weak(**own: Any) -> Toggle:
+    """Several processes with a whole batch each, so that an iteration trains on as many batches as ranks.
+
+    Updates are of more rows then: results are others by intent. A number is that of the ranks.
+    """
+    on = Level("on", parity=Parity.STOCHASTIC, refused=_ddp_shares_already)
+    return _replicated("ddp_weak", on, "a whole batch for each of the ranks that average gradients", own)
+
+
+def _replicated(name: str, like: Level, doc: str, own: Mapping[str, Any]) -> Toggle:
+    """Build a toggle of ranks that average gradients; `like` has what its levels do not share with others."""
+    on = dataclasses.replace(like, ranks=2, per_gpu=True, unsupported=needs_ranks, witness="ranks")
     numbers = Numbers(2, like=dataclasses.replace(on, value=0, per_gpu=False), ranks=True)
-    doc = "share each batch among ranks that average gradients"
-    return _toggle("ddp", [Level("off"), on], doc, numbers=numbers, **own)
+    return _toggle(name, [Level("off"), on], doc, numbers=numbers, **own)
+
+
+def _ddp_shares_already(config: Any, levels: Levels) -> str | None:
+    shared = levels.get("ddp", "off")
+    return (
+        None if shared == "off" else f"ddp={shared} shares one batch among the ranks: choose one of the two"
+    )

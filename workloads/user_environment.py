@@ -13,6 +13,12 @@ from pathlib import Path
 NOTE = "PERFSWEEP_USER_ENVIRONMENT"
 """Variable with the user's own value, or null, of every variable that was changed."""
 
+INTERPRETER = "PERFSWEEP_PYTHON"
+"""Variable with the interpreter of a process that starts in another environment than what measures."""
+
+_ACTIVATING = frozenset(("PATH", "VIRTUAL_ENV"))
+"""What the user's program is to see as it was changed, where it runs in another environment."""
+
 COERCED = "LC_CTYPE"
 """Python sets it in a C locale, before any code of ours runs."""
 
@@ -21,7 +27,8 @@ _AT_START = Path("/proc/self/environ")
 
 def changed(environ: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
     """Changes to `environ` together with the note of what they replace; earlier notes are kept."""
-    noted = {name: environ.get(name) for name in changes if name != NOTE}
+    kept = {NOTE, *(_ACTIVATING if INTERPRETER in changes else ())}
+    noted = {name: environ.get(name) for name in changes if name not in kept}
     if COERCED in environ and COERCED not in at_start():
         noted[COERCED] = None
     return {**changes, NOTE: json.dumps({**noted, **_note(environ)}, sort_keys=True)}

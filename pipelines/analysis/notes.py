@@ -15,6 +15,7 @@ from pipelines.plan.power import PLANNING_PAIR_SD, Spread, power
 from pipelines.statistics.clocks import Clock
 from pipelines.store.progress import Progress
 from pipelines.store.records import Manifest
+from pipelines.versions.notices import environment_lines
 
 
 def comparison_notes(
@@ -23,6 +24,7 @@ def comparison_notes(
     """Say what bounds the arms, what the rounds can show, and what is missing, disturbed or unreadable."""
     manifest, used = judge.manifest, sound.trials
     return (
+        *environment_lines(manifest.sweep.versions),
         *_bounds(judge),
         *_power(judge),
         *_scatter(judge),

@@ -357,9 +357,7 @@ class Checked:
         if number is None:
             return False
         levels = {**one.levels, effect.toggle: number}
-        arm = one.model_copy(
-            update={"id": f"{one.id[:-1]}x", "label": f"{one.label} ({number})", "levels": levels}
-        )
+        arm = dataclasses.replace(one, id=f"{one.id[:-1]}x", label=f"{one.label} ({number})", levels=levels)
         self.tell(f"{effect.toggle}={number}: counting trial")
         found = self._tried(self._run_of(one), arm, Kind.COUNTING).record
         level = self._cls.levels_of(levels)[effect.toggle]

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +150,7 @@ def _answer(folder: Path, ending: Termination | None) -> dict[str, Any]:
         return json.loads((folder / ANSWER).read_text())
     except OSError:
         failure = ending.failure if ending else Failure(type="NoAnswer", message="its process ended early")
-        return {"failure": failure.model_dump()}
+        return {"failure": asdict(failure)}
 
 
 def planned(command: plan.SweepCommand) -> tuple[Manifest, type[Workload]]:

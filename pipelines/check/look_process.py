@@ -35,7 +35,7 @@ def run(spec: TrialSpec, folder: Path, rank: int) -> None:
     except Exception as error:  # noqa: BLE001 - the script is not ours: whatever it raises is the answer
         _, failure = process.classify(error)
         print(failure.traceback, file=sys.stderr, flush=True)
-        answer = {"failure": failure.model_dump()}
+        answer = {"failure": dataclasses.asdict(failure)}
     if rank == 0:
         write_atomically(folder / ANSWER, json.dumps(answer).encode())
 

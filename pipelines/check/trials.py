@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import multiprocessing
@@ -40,7 +41,7 @@ def leaks(spec: TrialSpec, folder: Path) -> list[str]:
     before = settings()
     # A cache for each life: what is left there is another matter, and told as such.
     specs = {
-        life: spec.model_copy(update={"cache_dir": str(folder / life / "cache")})
+        life: dataclasses.replace(spec, cache_dir=str(folder / life / "cache"))
         for life in ("first", "second")
     }
     records = [process.run(own, _made(folder / life)) for life, own in specs.items()]

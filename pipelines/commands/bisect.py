@@ -70,7 +70,7 @@ class Walk:
 
     def __init__(self, versions: TwoVersions, good: str, bad: str, find: Find) -> None:
         self._versions, self._find = versions, find
-        repository = versions.repository
+        repository = versions.commits
         line = repository.first_parents(good, bad)
         self._good, self._bad = versions.side(good), versions.side(bad)
         codes = [

@@ -100,6 +100,12 @@ COMMANDS = Commands(
                 metavar="[BASE [HEAD]] -- workload=... [KEY=VALUE]...",
             ),
             option(["as_json", "--json"], "Print a JSON object; docs/versions.md says which.", is_flag=True),
+            option(
+                "--environment",
+                "Compare two environments and not commits: interpreters, folders of virtual environments, or"
+                " requirements files.",
+                is_flag=True,
+            ),
         ),
         Plain(
             "bisect",

@@ -1,4 +1,4 @@
-"""`perfsweep judge`: one version of the user's code against another, for people and for machines."""
+"""`perfsweep judge`: one version, of the user's code or of what it runs with, against another."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ from rich.console import Console
 
 from pipelines.commands.sweep import Display
 from pipelines.commands.two_versions import TwoVersions
+from pipelines.report.version_answer import Side
 from pipelines.terminal import WIDTH
+from pipelines.versions.notices import ENVIRONMENT
 from pipelines.versions.repository import WORKTREE, Repository
 from workloads.errors import ConfigError
 
 
-def judge(words: Sequence[str], as_json: bool) -> int:
+def judge(words: Sequence[str], as_json: bool, environment: bool = False) -> int:
     """Judge the second of two versions against the first; the status says how that ended.
+
+    Parameters
+    ----------
+    environment : the versions are environments, and not commits
 
     Raises
     ------
@@ -28,14 +34,30 @@ def judge(words: Sequence[str], as_json: bool) -> int:
         raise ConfigError(
             "judge takes at most BASE and HEAD, and then the options of a sweep, such as workload="
         )
-    versions = TwoVersions.of("judge", words[len(names) :])
-    pair = (*names, WORKTREE)[:2] if names else _changed_last(versions.repository)
-    base, head = map(versions.side, pair)
+    versions = TwoVersions.of("judge", words[len(names) :], commits=not environment)
+    base, head = _environments(names) if environment else _commits(versions, names)
     if base.name == head.name:
         raise ConfigError(f"{base.name} is named twice; name two versions")
     answer = versions.compare(base, head, Display(Console(stderr=True, width=WIDTH, emoji=False)))
     click.echo(json.dumps(answer.as_json(), indent=2) if as_json else answer.line)
     return answer.status
+
+
+def _environments(names: Sequence[str]) -> tuple[Side, Side]:
+    """The two environments; nothing says which one somebody had before."""
+    if len(names) != 2:
+        raise ConfigError(
+            "judge --environment compares two: name both, such as perfsweep judge --environment .venv .venv-b"
+            " -- workload=..."
+        )
+    base, head = (Side(name, None, ENVIRONMENT) for name in names)
+    return base, head
+
+
+def _commits(versions: TwoVersions, names: Sequence[str]) -> tuple[Side, Side]:
+    """The two commits: those that are named, else what was changed last."""
+    base, head = (*names, WORKTREE)[:2] if names else _changed_last(versions.commits)
+    return versions.side(base), versions.side(head)
 
 
 def _changed_last(repository: Repository) -> tuple[str, str]:

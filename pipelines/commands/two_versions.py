@@ -70,18 +70,19 @@ class TwoVersions:
     Attributes
     ----------
     overrides : options of every comparison, typed ones last
+    repository : that the workload lies in; None where environments are compared
     title : what the workload is called in folders and answers
     margin, budget_s : as they are configured
     """
 
     overrides: tuple[str, ...]
-    repository: Repository
+    repository: Repository | None
     title: str
     margin: float
     budget_s: float | None
 
     @classmethod
-    def of(cls, command: str, words: Sequence[str]) -> TwoVersions:
+    def of(cls, command: str, words: Sequence[str], commits: bool = True) -> TwoVersions:
         """Read the options of a command.
 
         Raises
@@ -106,11 +107,17 @@ class TwoVersions:
         precision = f"measure.precision={margin * PRECISE:g}"
         return cls(
             overrides=(*DEFAULTS, precision, *words),
-            repository=Repository.of(workload_file(workload)),
+            repository=Repository.of(workload_file(workload)) if commits else None,
             title=planning.folder_name(workload, str(typed.workload["name"])),
             margin=margin,
             budget_s=typed.measure.budget_s,
         )
+
+    @property
+    def commits(self) -> Repository:
+        """The repository, of versions that are commits."""
+        assert self.repository is not None
+        return self.repository
 
     def side(self, name: str) -> Side:
         """Look a version up by its name.
@@ -120,7 +127,7 @@ class TwoVersions:
         ConfigError
             It is unknown.
         """
-        return Side(name, None if name == WORKTREE else self.repository.commit(name))
+        return Side(name, None if name == WORKTREE else self.commits.commit(name))
 
     def compare(
         self, base: Side, head: Side, said: Display, more: Sequence[str] = (), purpose: str = "judge"
@@ -141,7 +148,7 @@ class TwoVersions:
         """
         started = time.monotonic()
         named = ",".join(composition.written(side.name) for side in (base, head))
-        cfg = composition.compose("sweep", [*self.overrides, *more, f"axes.commit=[{named}]"])
+        cfg = composition.compose("sweep", [*self.overrides, *more, f"axes.{base.kind}=[{named}]"])
         command: SweepCommand = validation.typed(cfg, SweepCommand)
         command.name = command.name or self._folder_name(purpose, base, head)
         answer = self._answer(command, provenance.sweep_yaml(cfg), base, head, said)

@@ -50,6 +50,10 @@ With `toggles = (*shared_toggles(), *shared_toggles("ddp"))` the same training i
 each takes its share of every batch, so that an iteration trains on the same rows, gradients are those of the
 whole batch, and so are the losses in evidence; rows that are logged on the way have the mean over rank 0's
 share. Every rank loads the whole batch of a loader of your own, and evaluates all held-out rows.
+
+`shared_toggles("ddp", "ddp_weak")` adds ranks with a whole batch each, for weak scaling: an iteration then
+trains on as many batches as there are ranks. `batch_size` is that of one rank; evaluations and checkpoints
+stay where they are, counted in iterations. It needs `data`, as a loader of your own makes its own batches.
 """
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from pipelines.config import refusal, slice_range, tracking
+from pipelines.config import slice_range, tracking
 from pipelines.config.types import COMMANDS
 from slurm.dev.settings import Settings, default_root
 from slurm.fields import refusals
@@ -51,6 +51,8 @@ def typed(cfg: DictConfig, command: type[Command]) -> Command:
     except MissingMandatoryValue as error:
         raise ConfigError(f"{error.full_key} is missing: give it as {error.full_key}=VALUE") from error
     except OmegaConfBaseException as error:
+        from pipelines.config import refusal  # every trial imports this module, and is refused nothing
+
         raise ConfigError(refusal.sentence(_name_of(command), error)) from error
     _check(values)
     return values
@@ -91,6 +93,8 @@ def workload_config(cls: type[Workload], values: dict[str, Any]) -> Any:
             raise ConfigError(
                 f"workload.{field_name}={value} is no list: write workload.{field_name}=[{value}]"
             ) from error
+        from pipelines.config import refusal
+
         declared = {one.name: one for one in dataclasses.fields(cls.Config)}.get(field_name)
         raise ConfigError(
             refusal.wrong_type(f"workload.{field_name}", values.get(field_name), declared)

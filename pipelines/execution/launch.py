@@ -71,6 +71,8 @@ def prepare(folder: SweepFolder, manifest: Manifest, config_text: str) -> None:
         folder.config_file.write_text(config_text)
         code_snapshot.take(folder.code_dir)
         code_snapshot.take_sources(folder.code_dir, manifest.sweep.code, map(Path, manifest.sweep.sources))
+        if any(version.environment for version in manifest.sweep.versions):
+            code_snapshot.take_libraries(folder.code_dir)
         for version in manifest.sweep.versions:
             keep.keep(folder.code_dir, version, map(Path, manifest.sweep.sources))
     except OSError as error:

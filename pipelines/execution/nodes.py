@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -208,4 +209,4 @@ def _lost(message: str) -> Termination:
 
 
 def _on(failure: Failure, node: str) -> Failure:
-    return failure.model_copy(update={"message": f"{failure.message}, on node {node}"})
+    return replace(failure, message=f"{failure.message}, on node {node}")

@@ -7,6 +7,7 @@ unfinished one, as an attempt with a number of its own.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -45,6 +46,7 @@ from pipelines.store.records import (
     write_spec,
 )
 from pipelines.trial import environment
+from pipelines.versions import activation
 from slurm.allocation import Allocation
 from slurm.errors import ClusterError
 from workloads.api import Workload
@@ -125,6 +127,7 @@ class PackRun:
 
     def again(self, arm: Arm, kind: Kind) -> StoredTrial:
         """Run a trial of any kind, whatever is there already."""
+        self._servers.complete()
         return self._trial(arm, kind, 0 if kind is Kind.TIMING else None)
 
     def support(self, arm: Arm, kind: Kind, replicate: int = 0) -> None:
@@ -220,7 +223,7 @@ class PackRun:
 
     def _turn_of(self, arm_id: str, number: int) -> Turn:
         spec, env = self._spec(self.manifest.arm(arm_id), Kind.TIMING, number)
-        spec = spec.model_copy(update={"generation": number // self.progress.stride})
+        spec = replace(spec, generation=number // self.progress.stride)
         return Turn(spec, self.folder.trial_dir(spec), env)
 
     @cached_property
@@ -259,15 +262,23 @@ class PackRun:
         return self._cls.processes(own, everywhere), {**env, **version}
 
     def _version_env(self, arm: Arm) -> dict[str, str]:
-        """The variables by which an arm's trials find the code that it runs, where arms differ by it."""
-        return code_snapshot.sources_env(self.folder.code_dir, arm.version) if arm.version else {}
+        """The variables by which an arm's trials find code and environment, where arms differ by them."""
+        version = self.manifest.sweep.version_of(arm)
+        if version is None:
+            return {}
+        code = self.folder.code_dir
+        sources = code_snapshot.sources_env(code, version.sources) if version.sources else {}
+        if version.environment is None:
+            return sources
+        path = os.environ["PYTHONPATH"].split(os.pathsep)  # as `fix_imports` left it
+        return {**sources, **activation.variables(version.environment, code, path)}
 
     def _trial(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0, **own: Any) -> StoredTrial:
         stop_if_superseded(self.folder, self.pack.id, self.attempt)
         spec, env = self._spec(arm, kind, number, replicate, **own)
         folder = self.folder.trial_dir(spec)
         if kind is Kind.EVIDENCE and not replicate:
-            spec = spec.model_copy(update={"replay": self._states(arm, folder)})
+            spec = replace(spec, replay=self._states(arm, folder))
         started = time.time()
         termination = wait(
             self._servers.starter.start(write_spec(folder, spec), spec.world, env), spec.measure.timeout_s

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pipelines.execution.resident import Starter
-from pipelines.execution.spawn import Child, Elsewhere, Exec, ForkServer, wait
+from pipelines.execution.spawn import START_S, Child, Elsewhere, Exec, ForkServer, wait
 from pipelines.store.records import Pack, Sweep
 from pipelines.trial import layout
 from workloads import registry
@@ -52,29 +52,35 @@ class Servers:
         if self._served == self._lasts:
             self._draws, self._served = self._draws + 1, 0
             self._renew()
+        self.complete()
         self._served += 1
+
+    def complete(self) -> None:
+        """Have everything imported that trials need, as no server may import beside one that is timed."""
+        if self._early is not None:
+            self._early.complete()
 
     def _renew(self) -> None:
         self.seed = layout.draw(self._sweep.name, self._pack.id, self._attempt, self._draws)
         drawn = layout.environment(self._sweep.measure.allocator, self.seed if self._draws else None)
         env = {**self._env, **drawn}
+        self._early: ForkServer | None = None
         self.starter: Starter = (
             Exec(env=env, nodes=self._nodes) if self._pack.start == "exec" else self._forks(env)
         )
 
     def _forks(self, env: Mapping[str, str]) -> Starter:
         module = registry.module_of(self._sweep.workload)
+        if not any(self._different):
+            server = ForkServer([module], env, early=not self._draws)
+            self._early = server
+            return server
         servers = {key: ForkServer([module], {**env, **own}) for key, own in self._different.items()}
-        if not any(servers):
-            return servers[_key({})]
         # What starts a trial waits for its own server only: none may be timed beside others that import.
         for server in servers.values():
             wait([server.call(importlib.invalidate_caches)], START_S)
         return _Chosen(servers)
 
-
-START_S = 600.0
-"""Seconds that a server may take to import everything."""
 
 _Key = frozenset[tuple[str, str]]
 

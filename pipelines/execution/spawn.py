@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import multiprocessing
@@ -20,9 +21,14 @@ from pathlib import Path
 from typing import Protocol
 
 from pipelines.store.records import Failure, Outcome, read_rank_failures
-from pipelines.trial.fork_server import STATUS
+from pipelines.trial.fork_server import LATER, STATUS
 from pipelines.trial.parent import Reply, forked
-from workloads.user_environment import changed
+from workloads.user_environment import INTERPRETER, changed
+
+START_S = 600.0
+"""Seconds that a server may take to import everything."""
+
+_DYNAMO = "torch._dynamo"
 
 _OOM_COUNTER = Path("/sys/fs/cgroup/memory.events")
 
@@ -91,16 +97,22 @@ class ForkServer:
     Parameters
     ----------
     modules : what to import beside torch
-    env : variables that it, and so every trial of it, starts with
+    env : variables that it, and so every trial of it, starts with; one names its interpreter
+    early : whether the first trial, which is none that is timed, starts before all is imported
     """
 
-    def __init__(self, modules: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, modules: Sequence[str], env: Mapping[str, str] | None = None, early: bool = False
+    ) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._waits_for_first = early
         # A process's first optimiser imports torch._dynamo, which takes a second: the server does it once.
-        imports = ["torch", "torch._dynamo", "pipelines.trial.process", *modules]
+        own = ["pipelines.trial.process", *modules]
+        imports = ["torch", *own, LATER, _DYNAMO] if early else ["torch", _DYNAMO, *own]
+        python = _interpreter(env or {})
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), *imports],
+                [python, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), *imports],
                 env={**os.environ, **changed(os.environ, env or {})},
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
@@ -118,6 +130,12 @@ class ForkServer:
         ours, theirs = multiprocessing.Pipe()
         with theirs:  # closed here, else the pipe would not break when the child dies
             return [self._fork(forked, str(spec_file), pipe=theirs.fileno(), ours=ours)]
+
+    def complete(self) -> None:
+        """Have everything imported before the next trial starts, and nothing beside it."""
+        if self._waits_for_first:
+            wait([self.call(importlib.invalidate_caches)], START_S)
+            self._waits_for_first = False
 
     def call(self, function: Callable[..., None], *arguments: str) -> Child:
         """Fork a process that calls a function of a module."""
@@ -148,6 +166,11 @@ class ForkServer:
             code = self._process.wait()
             raise RuntimeError(f"the server that forks trials ended with status {code}; see the pack's log")
         return _Forked(self, STATUS.unpack(answer)[0], ended, ours)
+
+
+def _interpreter(variables: Mapping[str, str]) -> str:
+    """The interpreter of a trial: this one, unless its variables name that of another environment."""
+    return variables.get(INTERPRETER, sys.executable)
 
 
 class Exec:
@@ -182,7 +205,14 @@ class Exec:
         inherited = [theirs.fileno()] if theirs else []
         with log_file.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", self._module, str(spec_file), str(rank), *map(str, inherited)],
+                [
+                    _interpreter(variables),
+                    "-m",
+                    self._module,
+                    str(spec_file),
+                    str(rank),
+                    *map(str, inherited),
+                ],
                 env={**os.environ, **changed(os.environ, variables)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -96,7 +96,9 @@ class Space:
 
     def _unmet_alternatives(self, name: str, level: Level, levels: Levels) -> list[Problem]:
         """One problem for each toggle that could meet a requirement which none meets."""
-        if any(levels[other] in wanted for other, wanted in level.requires_any.items()):
+        if not level.requires_any or any(
+            levels[other] in wanted for other, wanted in level.requires_any.items()
+        ):
             return []
         ways = " or ".join(
             f"{other}={'|'.join(map(str, wanted))}" for other, wanted in level.requires_any.items()

@@ -44,8 +44,15 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
     cast = Cast(provided, space, cls, command, device) if provided else None
 
     ids: dict[str, Arm] = {}
+    known: dict[tuple[Any, ...], Arm] = {}
 
     def arm_for(levels: Assignment) -> Arm:
+        chosen = tuple(levels.items())
+        if chosen not in known:  # one base is that of thousands of effects
+            known[chosen] = made(levels)
+        return known[chosen]
+
+    def made(levels: Assignment) -> Arm:
         if cast:
             arm = cast.arm(levels, name, config)
         else:
@@ -307,7 +314,7 @@ def _identified(effect: PlannedEffect, arm_for: Any) -> Effect:
 def _placebo(reference: Arm, number: int) -> Arm:
     """The reference once more, with junk in its memory, as an arm of its own."""
     identity = hashlib.sha256(f"{reference.id} placebo {number}".encode()).hexdigest()[:16]
-    return reference.model_copy(update={"id": identity, "label": f"placebo {number}", "placebo": number})
+    return dataclasses.replace(reference, id=identity, label=f"placebo {number}", placebo=number)
 
 
 def _placebo_effect(copy: Arm, reference: str) -> Effect:

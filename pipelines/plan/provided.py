@@ -1,12 +1,13 @@
-"""Toggles that the sweep provides, and not the workload: what trials run, such as a version of the code.
+"""Toggles that the sweep provides, and not the workload: what trials run, and the environment they run in.
 
-A workload never sees their levels. Each level stands for code that is looked at in a process of its own
-before anything is planned on it, as the workload may declare other toggles there, or not work at all.
+A workload never sees their levels. Each combination of them is looked at in a process of its own before
+anything is planned on it, as the workload may declare other toggles there, or not work at all.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.types import SweepCommand
+from pipelines.config.validation import text_keys
 from pipelines.plan import version_look
 from pipelines.plan.arms import Space
 from pipelines.plan.designs import Assignment, PlannedEffect, Refusal
 from pipelines.plan.version_look import Answer, Question, arm_key
-from pipelines.store.records import Arm, Version
+from pipelines.store import code_snapshot
+from pipelines.store.records import Arm, Environment, Version
 from pipelines.trial.identity import arm_id
-from pipelines.versions import tree
+from pipelines.versions import activation, environments, tree
+from pipelines.versions.notices import ENVIRONMENT
 from pipelines.versions.repository import Repository
 from pipelines.versions.tree import Tree
 from workloads import registry
@@ -39,25 +43,52 @@ class CannotRun(ConfigError):
     """A version has not got the workload, or cannot run it."""
 
 
+Part = Tree | Environment
+"""What a level stands for."""
+
+Choice = tuple[str, ...]
+"""A level of each provided toggle, in their order."""
+
+
 @dataclass(frozen=True)
 class Provided:
-    """The toggle that a sweep provides, with the code behind each of its levels."""
+    """The toggles that a sweep provides, with what stands behind each of their levels."""
 
-    toggle: Toggle
-    trees: Mapping[str, Tree]
+    toggles: tuple[Toggle, ...]
+    parts: Mapping[str, Mapping[str, Part]]
 
     def onto(self, cls: type[Workload]) -> type[Workload]:
-        """The workload with the toggle among its own, for planning alone."""
+        """The workload with the toggles among its own, for planning alone."""
         names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
-        return type(cls.__name__, (cls,), {**names, "toggles": (self.toggle, *cls.toggles)})
+        return type(cls.__name__, (cls,), {**names, "toggles": (*self.toggles, *cls.toggles)})
 
-    def level_of(self, levels: Mapping[str, Any]) -> str:
-        """The level of the toggle in an arm."""
-        return str(levels[self.toggle.name])
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the toggles."""
+        return tuple(toggle.name for toggle in self.toggles)
+
+    def choice(self, levels: Mapping[str, Any]) -> Choice:
+        """The levels of these toggles in an arm."""
+        return tuple(str(levels[name]) for name in self.names)
+
+    def code(self, choice: Choice) -> Tree | None:
+        """The code of the user's that a choice runs; None for the checkout's, as with any sweep."""
+        return next((part for part in self._chosen(choice) if isinstance(part, Tree)), None)
+
+    def environment(self, choice: Choice) -> Environment | None:
+        """The environment that a choice runs in; None for this installation."""
+        return next((part for part in self._chosen(choice) if isinstance(part, Environment)), None)
+
+    def _chosen(self, choice: Choice) -> Iterator[Part]:
+        yield from (self.parts[name][level] for name, level in zip(self.names, choice, strict=True))
+
+    def text(self, choice: Choice) -> str:
+        """A choice in words."""
+        return ", ".join(f"{name}={level}" for name, level in zip(self.names, choice, strict=True))
 
 
 def find_provided(cls: type[Workload], command: SweepCommand) -> Provided | None:
-    """Read the code of all versions that a sweep names; a workload's own toggle of the name comes first.
+    """Read the code and find the environments that a sweep names; a workload's own toggle comes first.
 
     None where it names none.
 
@@ -67,11 +98,13 @@ def find_provided(cls: type[Workload], command: SweepCommand) -> Provided | None
         A version is unknown, or the workload has none.
     """
     own = {toggle.name for toggle in (*cls.toggles, *cls.on_request)}
-    for name, make in PROVIDERS.items():
+    toggles, parts = [], {}
+    for name, (doc, make) in PROVIDERS.items():
         values = list(dict.fromkeys(_values_of(name, [command.axes, _parts(command)])))
         if values and name not in own:
-            return make(cls, name, values)
-    return None
+            parts[name] = make(cls, name, values, command)
+            toggles.append(Toggle(name, tuple(Level(value) for value in values), doc))
+    return Provided(tuple(toggles), parts) if toggles else None
 
 
 def _parts(command: SweepCommand) -> list[Any]:
@@ -91,8 +124,10 @@ def _values_of(name: str, value: Any) -> Iterator[Any]:
             yield from _values_of(name, inner)
 
 
-def commits(cls: type[Workload], name: str, values: Sequence[Any]) -> Provided:
-    """The toggle whose levels are commits of the repository that the workload's file lies in."""
+def commits(
+    cls: type[Workload], name: str, values: Sequence[Any], command: SweepCommand
+) -> Mapping[str, Tree]:
+    """The code at commits of the repository that the workload's file lies in."""
     if unread := [value for value in values if not isinstance(value, str)]:
         raise ConfigError(
             f"axes.{name}={unread[0]}: a hash that reads as a number must be quoted:"
@@ -114,13 +149,36 @@ def commits(cls: type[Workload], name: str, values: Sequence[Any]) -> Provided:
         raise CannotRun(
             f"axes.{name}: {', '.join(lacking)} has no {place}; name commits that have the workload"
         )
-    levels = tuple(Level(value) for value in values)
-    toggle = Toggle(name, levels, "the user's code at a commit, or as the checkout has it now")
-    return Provided(toggle, trees)
+    return trees
 
 
-PROVIDERS: dict[str, Callable[[type[Workload], str, Sequence[Any]], Provided]] = {"commit": commits}
-"""Toggles that any sweep may name, by their names."""
+ENVIRONMENTS = ".environments"
+"""Beside the sweeps: where nodes find environments of lock files too."""
+
+
+def installations(
+    cls: type[Workload], name: str, values: Sequence[Any], command: SweepCommand
+) -> Mapping[str, Environment]:
+    """The environments that trials run in."""
+    if unread := [value for value in values if not isinstance(value, str)]:
+        raise ConfigError(f"axes.{name}={unread[0]}: name environments, as axes.{name}=[.venv,.venv-b]")
+    if len(values) < 2:
+        raise ConfigError(
+            f"axes.{name} names one environment; name the base first: axes.{name}=[.venv,{values[0]}]"
+        )
+    try:
+        return {value: environments.find(value, Path(command.runs, ENVIRONMENTS)) for value in values}
+    except ConfigError as error:
+        raise ConfigError(f"axes.{name}: {error}") from error
+
+
+Provider = Callable[[type[Workload], str, Sequence[Any], SweepCommand], Mapping[str, Part]]
+
+PROVIDERS: dict[str, tuple[str, Provider]] = {
+    "commit": ("the user's code at a commit, or as the checkout has it now", commits),
+    ENVIRONMENT: ("interpreter and libraries that trials run with", installations),
+}
+"""Toggles that any sweep may name, by their names: what they are, and what finds their levels."""
 
 
 def workload_file(cls: type[Workload]) -> Path:
@@ -141,74 +199,94 @@ def workload_file(cls: type[Workload]) -> Path:
 
 
 class Cast:
-    """Gives arms of a sweep with versions their code, once every version was looked at."""
+    """Gives arms of a sweep with versions what they run, once every version was looked at."""
 
     def __init__(
         self, provided: Provided, space: Space, cls: type[Workload], command: SweepCommand, device: Device
     ) -> None:
         self._provided, self._space, self._cls = provided, space, cls
         self._command, self._device = command, device
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[Choice, Answer] = {}
 
     def look(self, every: Sequence[Assignment]) -> None:
         """Ask each version about all arms that are to run it."""
-        asked: dict[str, list[Assignment]] = {}
+        asked: dict[Choice, list[Assignment]] = {}
         for levels in every:
-            asked.setdefault(self._provided.level_of(levels), []).append(levels)
+            asked.setdefault(self._provided.choice(levels), []).append(levels)
         with (
             tempfile.TemporaryDirectory(prefix="perfsweep-versions-") as folder,
             ThreadPoolExecutor(LOOKS_AT_ONCE) as pool,
         ):
-            questions = {level: self._question(arms) for level, arms in asked.items()}
+            copies = _measuring_code(Path(folder)) if ENVIRONMENT in self._provided.names else None
+            questions = {choice: self._question(arms) for choice, arms in asked.items()}
             waiting = {
-                level: pool.submit(self._answer, Path(folder), level, question)
-                for level, question in questions.items()
+                choice: pool.submit(self._answer, Path(folder, str(number)), choice, question, copies)
+                for number, (choice, question) in enumerate(questions.items())
             }
-            self._answers = {level: one.result() for level, one in waiting.items()}
+            self._answers = {choice: one.result() for choice, one in waiting.items()}
 
     def _question(self, arms: Sequence[Assignment]) -> Question:
         own = [self._without(levels) for levels in arms]
         return Question(
-            workload=dict(self._command.workload),
+            workload=text_keys(self._command.workload),
             toggles=list(own[0]),
             device=dataclasses.asdict(self._device),
             arms=[{"key": arm_key(one), "choices": self._choices(one)} for one in own],
             starts={arm_key(one): version_look.start_of(self._cls, one) for one in own},
         )
 
-    def _answer(self, folder: Path, level: str, question: Question) -> Answer:
-        code = self._provided.trees[level]
-        place = folder / code.digest[:16] / level.replace("/", "-")
-        tree.export(code, place)
+    def _answer(self, folder: Path, choice: Choice, question: Question, copies: Path | None) -> Answer:
+        """Ask in the environment of a choice, about its code as trials will find it: copied."""
+        code, environment = self._provided.code(choice), self._provided.environment(choice)
+        if code:
+            tree.export(code, folder / "sources-code")
+        else:
+            code_snapshot.take_sources(folder, "code", registry.from_outside(self._cls))
         root = registry.import_root(self._cls)
-        return version_look.ask(question, place, (str(root),) if root else ())
+        import_path = [str(root)] if root else []
+        own = code_snapshot.sources_env(folder, "code")
+        if environment and copies:
+            ours = [str(code_snapshot.latest(copies)), *import_path, *version_look.python_path()]
+            own |= activation.variables(environment, copies, ours)
+        return version_look.ask(question, folder, own, import_path)
 
     def _without(self, levels: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in levels.items() if name != self._provided.toggle.name}
+        return {name: value for name, value in levels.items() if name not in self._provided.names}
 
     def _choices(self, own: Mapping[str, Any]) -> dict[str, Any]:
         """The levels off their baselines."""
-        toggle = self._provided.toggle
-        return self._without(self._space.choices({toggle.name: toggle.levels[0].value, **own}))
+        base = {toggle.name: toggle.levels[0].value for toggle in self._provided.toggles}
+        return self._without(self._space.choices({**base, **own}))
 
     def arm(self, levels: Assignment, workload: str, config: Any) -> Arm:
-        """Make the arm of some levels; two commits with the same code make the same one.
+        """Make the arm of some levels; two versions that run the same make the same one.
 
         Raises
         ------
         CannotRun
             The version cannot run it.
         """
-        level, own = self._provided.level_of(levels), self._without(levels)
-        answer, code = self._answers[level], self._provided.trees[level]
-        name = self._provided.toggle.name
+        choice, own = self._provided.choice(levels), self._without(levels)
+        answer = self._answers[choice]
         if problem := answer.problem or answer.problems.get(arm_key(own), ""):
-            raise CannotRun(f"{name}={level}: {problem}")
+            raise CannotRun(f"{self._provided.text(choice)}: {problem}")
         known = answer.levels[arm_key(own)]
-        identity = arm_id(workload, config, {**known, name: code.digest}, answer.code)
-        return Arm(
-            id=identity, label=self._space.label(levels), levels=levels, version=code.digest, own=known
-        )
+        identity = arm_id(workload, config, {**known, **self._digests(choice)}, answer.code)
+        label, version = self._space.label(levels), self._digest(choice)
+        return Arm(id=identity, label=label, levels=levels, version=version, own=known)
+
+    def _digests(self, choice: Choice) -> dict[str, str]:
+        """What tells each level's code or environment from others, by its toggle."""
+        parts = {name: self._provided.parts[name][level] for name, level in self._named(choice)}
+        installed = self._answers[choice].installed
+        return {name: one.digest if isinstance(one, Tree) else installed for name, one in parts.items()}
+
+    def _named(self, choice: Choice) -> list[tuple[str, str]]:
+        return list(zip(self._provided.names, choice, strict=True))
+
+    def _digest(self, choice: Choice) -> str:
+        each = list(self._digests(choice).values())
+        return each[0] if len(each) == 1 else hashlib.sha256(" ".join(each).encode()).hexdigest()
 
     def keep_runnable(
         self, planned: Sequence[PlannedEffect], refused: Sequence[Refusal], arm: Callable[[Assignment], Arm]
@@ -244,8 +322,12 @@ class Cast:
         return list(kept.values()), left_out
 
     def _inert(self, levels: Assignment, other: Assignment) -> str:
-        name, level_of = self._provided.toggle.name, self._provided.level_of
-        return f"{name}={level_of(levels)} has the same code as {name}={level_of(other)}: it is inert"
+        one, base = (self._named(self._provided.choice(arm)) for arm in (levels, other))
+        (name, level), (_, twin) = next(
+            (pair for pair in zip(one, base, strict=True) if pair[0] != pair[1]), (one[0], base[0])
+        )
+        same = "the same interpreter and packages" if name == ENVIRONMENT else "the same code"
+        return f"{name}={level} has {same} as {name}={twin}: it is inert"
 
     @property
     def by_exec(self) -> bool:
@@ -256,17 +338,30 @@ class Cast:
     def versions(self) -> tuple[Version, ...]:
         """What was looked at and works, each code once."""
         made: dict[str, Version] = {}
-        for level, answer in self._answers.items():
-            code = self._provided.trees[level]
+        for choice, answer in self._answers.items():
             if not answer.problem:
-                version = Version(
-                    toggle=self._provided.toggle.name,
-                    level=level,
-                    repository=str(code.repository.root),
-                    commit=code.commit,
-                    digest=code.digest,
-                    code=answer.code,
-                    config=answer.config,
-                )
-                made.setdefault(code.digest, version)
+                version = self._version(choice, answer)
+                made.setdefault(version.digest, version)
         return tuple(made.values())
+
+    def _version(self, choice: Choice, answer: Answer) -> Version:
+        code, environment = self._provided.code(choice), self._provided.environment(choice)
+        found = {"installed": answer.installed, "packages": answer.packages, "keys": answer.keys}
+        return Version(
+            levels=dict(self._named(choice)),
+            digest=self._digest(choice),
+            code=answer.code,
+            config=answer.config,
+            repository=str(code.repository.root) if code else "",
+            commit=code.commit if code else None,
+            sources=code.digest if code else "",
+            environment=environment.model_copy(update=found) if environment else None,
+        )
+
+
+def _measuring_code(folder: Path) -> Path:
+    """Copy what measures, and the libraries it brings along: installed, it lies among all other packages."""
+    copies = folder / "code"
+    code_snapshot.take(copies)
+    code_snapshot.take_libraries(copies)
+    return copies

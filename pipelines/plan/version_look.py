@@ -14,8 +14,7 @@ from typing import Any
 
 from workloads.api import Workload
 from workloads.imports import OURS
-from workloads.snapshot import VARIABLE
-from workloads.user_environment import changed
+from workloads.user_environment import INTERPRETER, changed
 
 TIMEOUT_S = 300.0
 """For everything that a user's module does while it is imported."""
@@ -53,6 +52,8 @@ class Answer:
     levels : of each arm that it can run, by the arm's key
     problems : why it cannot run an arm, by the arm's key
     by_exec : whether its trials must not be forked
+    installed, packages : digest of what is installed there, and the version of each package
+    keys : comparison keys of its trials that are no facts of the machine
     """
 
     problem: str = ""
@@ -61,6 +62,9 @@ class Answer:
     levels: dict[str, dict[str, Any]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     by_exec: bool = False
+    installed: str = ""
+    packages: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
 
 
 def arm_key(levels: Mapping[str, Any]) -> str:
@@ -75,20 +79,28 @@ def start_of(cls: type[Workload], levels: Mapping[str, Any]) -> dict[str, Any]:
     return {"env": env, "ranks": max([cls.ranks, *(level.ranks for level in chosen.values())])}
 
 
-def ask(question: Question, copies: Path, import_paths: Sequence[str]) -> Answer:
-    """Ask the version whose files lie in `copies`; whatever goes wrong there is the answer's problem."""
-    folder = copies.with_name(f"{copies.name}.look")
-    folder.mkdir()
+def python_path() -> list[str]:
+    """List the folders that somebody has processes import from."""
+    return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+
+
+def ask(
+    question: Question, folder: Path, variables: Mapping[str, str], import_paths: Sequence[str]
+) -> Answer:
+    """Ask a version, in a folder for question and answer; whatever goes wrong there is the answer's problem.
+
+    Parameters
+    ----------
+    variables : by which the process finds the version's code, and starts in its environment
+    import_paths : folders that the workload is imported from
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / QUESTION).write_text(json.dumps(dataclasses.asdict(question), default=str))
-    paths = [str(OURS), *import_paths, os.environ.get("PYTHONPATH", "")]
-    own = {
-        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-        "PYTHONSAFEPATH": "1",
-        VARIABLE: str(copies),
-    }
+    paths = [str(OURS), *import_paths, *python_path()]
+    own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", **variables}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "pipelines.plan.version_process", str(folder)],
+            [own.get(INTERPRETER, sys.executable), "-m", "pipelines.plan.version_process", str(folder)],
             env={**os.environ, **changed(os.environ, own)},
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from pipelines.profiling.tool import Findings, Measured, Tick, Tool, nothing
 from pipelines.store.options import ProfileConfig
-from pipelines.trial.memory_snapshot import Allocator, holders, is_oom, keep_on_oom
+from pipelines.store.profiles import Cost
+from pipelines.trial.memory_snapshot import Allocator, is_oom, keep_on_oom
 
 SNAPSHOT = "snapshot.pickle"
 EVENTS = 100_000
@@ -78,3 +79,31 @@ def _cuda() -> RecordingAllocator:
     import torch
 
     return torch.cuda.memory  # type: ignore[return-value]  # its functions take more than is used here
+
+
+def holders(snapshot: Mapping[str, Any]) -> tuple[Cost, ...]:
+    """Bytes that are in use by the code that asked for them, most first; calls are blocks."""
+    held: dict[tuple[str, str], list[int]] = {}
+    for block in _blocks(snapshot):
+        totals = held.setdefault(_asked_by(block.get("frames") or ()), [0, 0])
+        totals[0] += block["size"]
+        totals[1] += 1
+    most = sorted(held.items(), key=lambda item: -item[1][0])
+    return tuple(
+        Cost(name=name, where=where, bytes=float(size), calls=float(blocks))
+        for (name, where), (size, blocks) in most
+    )
+
+
+def _blocks(snapshot: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for segment in snapshot.get("segments", ()):
+        yield from (block for block in segment.get("blocks", ()) if block.get("state") == "active_allocated")
+
+
+def _asked_by(frames: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
+    """The innermost Python frame outside torch."""
+    for frame in frames:
+        file = str(frame.get("filename", ""))
+        if file.endswith(".py") and "/torch/" not in file:
+            return str(frame.get("name", "")), f"{'/'.join(Path(file).parts[-2:])}:{frame.get('line', '')}"
+    return "(unknown)", ""

@@ -296,7 +296,7 @@ def with_debug_log(
         return trial, lambda folder: nullcontext()
     has_field = DEBUG_FIELD in {field.name for field in dataclasses.fields(cls.Config)}
     if has_field:
-        trial = trial.model_copy(update={"config": {**trial.config, DEBUG_FIELD: True}})
+        trial = dataclasses.replace(trial, config={**trial.config, DEBUG_FIELD: True})
         workload_config(cls, trial.config)
     return trial, lambda folder: _debugging(folder, has_field)
 

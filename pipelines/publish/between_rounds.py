@@ -9,10 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
-from pipelines.publish.publish import publish
 from pipelines.publish.published import Published
 from pipelines.store.records import Manifest, SweepFolder
+
+
+def publish(*arguments: Any) -> Published:
+    """Publish finished rounds; what that needs is imported when it is needed, after the first trials."""
+    from pipelines.publish import publish as publishing
+
+    return publishing.publish(*arguments)
+
 
 FIRST_COST_S = 3.0
 """What the first feeding is expected to cost; later ones are expected to cost what the last one did."""

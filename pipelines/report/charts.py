@@ -15,7 +15,7 @@ from matplotlib.ticker import LogLocator
 
 from pipelines.analysis.combinations import Corners
 from pipelines.analysis.judge import EffectResult
-from pipelines.analysis.scaling import Scaling
+from pipelines.analysis.scaling import Scaling, Work
 from pipelines.report.chart_data import RoundTimes, SizeCurve, Trace
 from pipelines.report.svg import BLUE, GREY, INK, NARROW, RED, canvas
 
@@ -181,10 +181,14 @@ def size_curve(curve: SizeCurve, width: int) -> Figure:
 
 
 def scaling(effects: Sequence[EffectResult], width: int) -> Figure:
-    """Speed against the number of ranks, a line for each kind of work; dashed where no rank would be lost."""
+    """Speed against the number of ranks, a line for each ladder; dashed where no rank would be lost.
+
+    Each point has its efficiency beside it, above the line where the work grows with the ranks.
+    """
     lines: dict[str, list[Scaling]] = {}
-    for point in sorted((r.scaling for r in effects if r.scaling), key=lambda one: one.more):
-        lines.setdefault(point.work.value or "other work", []).append(point)
+    for result in sorted((r for r in effects if r.scaling), key=lambda r: r.scaling.more if r.scaling else 0):
+        if result.scaling:
+            lines.setdefault(_scaled(result, result.scaling), []).append(result.scaling)
     figure, axes = canvas(width, 340)
     most = max(points[-1].more for points in lines.values())
     axes.plot([1, most], [1, most], color=GREY, linewidth=1, linestyle="--", label="no rank lost")
@@ -192,6 +196,11 @@ def scaling(effects: Sequence[EffectResult], width: int) -> Figure:
         ranks = [1.0, *(one.more for one in points)]
         speeds = [1.0, *(one.more * one.efficiency for one in points)]
         axes.plot(ranks, speeds, marker="o", color=colour, linewidth=2, label=name)
+        for one in points:
+            place = (one.more, one.more * one.efficiency)
+            away = 9 if one.work is Work.WEAK else -9
+            beside = {"textcoords": "offset points", "xytext": (0, away), "ha": "center", "color": colour}
+            axes.annotate(f"{one.efficiency:.0%}", place, va="bottom" if away > 0 else "top", **beside)
         bounded = [one for one in points if one.low is not None and one.high is not None]
         axes.vlines(
             [one.more for one in bounded],
@@ -208,6 +217,13 @@ def scaling(effects: Sequence[EffectResult], width: int) -> Figure:
     axes.set_ylabel("times its speed")
     axes.legend()
     return figure
+
+
+def _scaled(result: EffectResult, found: Scaling) -> str:
+    """Name the line that an effect belongs to: a ladder has one, of other designs each effect its own."""
+    ladder = result.effect.design == "ladder"
+    name = result.effect.toggle if ladder else f"{result.effect.toggle} {result.effect.level}".strip()
+    return f"{name}, {found.work.value} scaling" if found.work.value else name
 
 
 def _rows(names: Sequence[str], width: int) -> tuple[Figure, Axes]:

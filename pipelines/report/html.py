@@ -100,7 +100,10 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
         caption = "Crosses are sizes whose trials did not finish, with the reason."
         yield Picture(f"Frontier of {curve.toggle}", caption, partial(charts.size_curve, curve))
     if scaled := [r for r in comparison.effects if r.scaling]:
-        caption = "Strong: the same work shared by more ranks. Weak: more ranks with as much work each."
+        caption = (
+            "Strong scaling: the same work shared by more ranks. Weak scaling: more ranks with as much work"
+            " each. Beside each point its efficiency, the gain in speed by that of ranks; dashed is 100 %."
+        )
         yield Picture("Scaling", caption, partial(charts.scaling, scaled))
     first = {arm: names[arm] for arm in _first_arms(manifest, comparison) if arm in names}
     if traces := last_traces(trials, first):

@@ -37,10 +37,11 @@ _FINE = (Verdict.FASTER, Verdict.NO_DIFFERENCE)
 
 @dataclass(frozen=True)
 class Side:
-    """A version: as it was named, and the commit that this was; None for the checkout."""
+    """A version: as it was named, and the commit that this was; None for the checkout and environments."""
 
     name: str
     commit: str | None
+    kind: str = "commit"
 
     def __str__(self) -> str:
         return (
@@ -107,6 +108,7 @@ class Answer:
         return {
             "schema": SCHEMA,
             "workload": self.workload,
+            "compares": self.base.kind,
             **sides,
             "verdict": self.verdict,
             "results": self.results,

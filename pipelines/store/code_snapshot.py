@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sysconfig
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,10 +32,7 @@ def take(code_dir: Path) -> Path:
         for source in _sources():
             # With what is compiled already (valid, as copies keep their times): no job compiles it again.
             shutil.copytree(source, fresh / source.name, ignore=_HALF_COMPILED)
-        try:
-            fresh.rename(place)
-        except OSError:  # another command was first: a folder that is not empty is not replaced
-            shutil.rmtree(fresh)
+        _place(fresh, place)
     return place
 
 
@@ -48,7 +46,8 @@ _NAME = re.compile(r"^[0-9a-f]{12}$")
 
 def latest(code_dir: Path) -> Path:
     """The copy of the packages that was taken last; `code_dir` itself where there is none."""
-    copies = [place for place in code_dir.iterdir() if not place.name.startswith((_OUTSIDE, "."))]
+    others = (_OUTSIDE, _LIBRARIES, ".")
+    copies = [place for place in code_dir.iterdir() if not place.name.startswith(others)]
     return max(copies, key=lambda path: path.stat().st_mtime, default=code_dir)
 
 
@@ -79,6 +78,48 @@ def sources_env(code_dir: Path, code: str) -> dict[str, str]:
 def sources_place(code_dir: Path, code: str) -> Path:
     """The folder of the copies that a digest names."""
     return code_dir / f"{_OUTSIDE}{code[:16]}"
+
+
+_LIBRARIES = "libraries-"
+_CARRIED = {"greenlet": True, "pynvml": False}
+"""Libraries that what measures needs beside torch and numpy, and whether they are compiled for one Python."""
+
+
+def take_libraries(code_dir: Path) -> None:
+    """Copy the libraries that trials in other environments are given, unless the copies are there."""
+    for name, compiled in _CARRIED.items():
+        spec = find_spec(name)
+        abi = sysconfig.get_config_var("SOABI") if compiled else _ANY
+        place = code_dir / f"{_LIBRARIES}{name}-{abi}"
+        if spec is None or spec.origin is None or place.is_dir():
+            continue
+        fresh = code_dir / f".{place.name}.{os.getpid()}"
+        fresh.mkdir(parents=True)
+        origin = Path(spec.origin)
+        if spec.submodule_search_locations:
+            shutil.copytree(origin.parent, fresh / name, ignore=_NOT_CARRIED)
+        else:
+            shutil.copy2(origin, fresh)
+        _place(fresh, place)
+
+
+def libraries(code_dir: Path, abi: str) -> list[Path]:
+    """List the folders of `take_libraries` that a Python of this kind can import from."""
+    named = (
+        code_dir / f"{_LIBRARIES}{name}-{abi if compiled else _ANY}" for name, compiled in _CARRIED.items()
+    )
+    return [place.absolute() for place in named if place.is_dir()]
+
+
+_ANY = "any"
+_NOT_CARRIED = shutil.ignore_patterns("*.pyc.*", "tests", "platform", "*.cpp", "*.hpp", "*.h")
+
+
+def _place(fresh: Path, place: Path) -> None:
+    try:
+        fresh.rename(place)
+    except OSError:  # another command was first: a folder that is not empty is not replaced
+        shutil.rmtree(fresh)
 
 
 def _sources() -> list[Path]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable
+from dataclasses import replace
 from pathlib import Path
 
+from pipelines.store import result_folder
 from pipelines.store.progress import Progress
 from pipelines.store.schema import Arm, Keep, Kind, Manifest, Outcome
-from workloads.errors import ConfigError
-
-PARTIAL = ".partial"
-"""Behind the name of a folder that is still written, or whose writing broke off."""
 
 
 def kept_folder(manifest: Manifest, arm: Arm) -> Keep | None:
@@ -20,7 +18,7 @@ def kept_folder(manifest: Manifest, arm: Arm) -> Keep | None:
     if keep is None or len(manifest.arms) == 1:
         return keep
     plain = re.sub(r"[^A-Za-z0-9._=+-]+", "-", arm.label)
-    return keep.model_copy(update={"folder": str(Path(keep.folder) / f"{plain}-{arm.id[:6]}")})
+    return replace(keep, folder=str(Path(keep.folder) / f"{plain}-{arm.id[:6]}"))
 
 
 def arms_without(
@@ -59,22 +57,4 @@ def make_folders(manifest: Manifest, arms: Iterable[Arm]) -> None:
     """
     for arm in arms:
         if keep := kept_folder(manifest, arm):
-            create(Path(keep.folder))
-
-
-def create(folder: Path) -> Path:
-    """Make an empty folder, or take one that is there.
-
-    Raises
-    ------
-    ConfigError
-        It holds something, or cannot be made.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        full = any(folder.iterdir())
-    except OSError as error:
-        raise ConfigError(f"keep={folder}: {error.strerror}; name a folder that can be written") from error
-    if full:
-        raise ConfigError(f"keep={folder}: holds something already; name another folder, or empty this one")
-    return folder
+            result_folder.create(Path(keep.folder))

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipelines.store.records import Arm, Kind, Manifest, Outcome, Pack, SweepFolder, TrialRecord, read_record
@@ -237,7 +237,7 @@ def read_progress(folder: SweepFolder, manifest: Manifest, here: Mapping[str, st
             if why := _foreign(record, manifest, arm, here or {}):
                 progress.left_out[why] += 1
             else:
-                trials.append(StoredTrial(path, record))
+                trials.append(StoredTrial(path, _without(record, manifest.sweep.factors)))
     _add_by_machine(progress, trials, manifest)
     return progress
 
@@ -307,6 +307,13 @@ def _foreign(record: TrialRecord, manifest: Manifest, arm: Arm, here: Mapping[st
         return "other settings of measure"
     if record.placement != manifest.sweep.placement:
         return "other nodes"
-    if not agrees(record, here):
+    if not agrees(record, {**here, **manifest.sweep.keys_of(arm)}):
         return "another machine, device or version"
     return ""
+
+
+def _without(record: TrialRecord, factors: Collection[str]) -> TrialRecord:
+    """A record without the comparison keys that its sweep is about: it agrees with its arm in them."""
+    if not factors:
+        return record
+    return replace(record, keys={name: value for name, value in record.keys.items() if name not in factors})

@@ -21,44 +21,54 @@ one step; of two writers of a result the first wins.
 from __future__ import annotations
 
 import json
-import os
 import re
-import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from pipelines.store.files import (
-    append_line,
-    json_line,
-    json_object,
-    read_arrays,
-    read_json,
-    read_json_lines,
-    write_arrays,
-    write_atomically,
-    write_once,
-)
+from pipelines.store.files import append_line, json_line, json_object, read_json_lines, write_atomically
 from pipelines.store.schema import (
     PLACEBO,
-    SCHEMA,
-    Arm,
     Effect,
-    Keep,
-    Kind,
+    Environment,
+    Event,
     Manifest,
-    Outcome,
     Pack,
     Refused,
     StoredValue,
     Sweep,
     Version,
 )
-from pipelines.store.trial_schema import REPEAT, Event, Failure, RankFigures, TrialRecord, TrialSpec
-from workloads.api import Evidence
+from pipelines.store.trial_files import (
+    RankFailure,
+    of_this_schema,
+    read_evidence,
+    read_iterations,
+    read_spec,
+    read_status,
+    replay_dir,
+    write_evidence,
+    write_iterations,
+    write_rank_failure,
+    write_record,
+    write_spec,
+    write_status,
+)
+from pipelines.store.trial_schema import (
+    REPEAT,
+    SCHEMA,
+    Arm,
+    Failure,
+    Keep,
+    Kind,
+    Outcome,
+    RankFigures,
+    TrialRecord,
+    TrialSpec,
+)
 from workloads.errors import ConfigError, RecordError
 
 __all__ = [
@@ -67,6 +77,7 @@ __all__ = [
     "AnyRow",
     "Arm",
     "Effect",
+    "Environment",
     "Event",
     "Failure",
     "Keep",
@@ -89,6 +100,7 @@ __all__ = [
     "read_row",
     "read_spec",
     "read_status",
+    "replay_dir",
     "row_json",
     "write_evidence",
     "write_iterations",
@@ -98,16 +110,14 @@ __all__ = [
     "write_status",
 ]
 
-_NUMBERS, _PARTS = "numbers", "parts"  # evidence.npz keeps these as JSON texts under these names
-
-AnyRow = TypeVar("AnyRow", bound=StoredValue)
+AnyRow = TypeVar("AnyRow")
 
 _TRIAL_NAME = re.compile(
     r"^(?P<pack>p\d+)-(?P<round>r\d+|evidence(?:\d*|again)|course\d*|counting|result|profile)-a(?P<attempt>\d+)$"
 )
 
 
-_MANIFEST_LINES: dict[str, type[StoredValue]] = {
+_MANIFEST_LINES: dict[str, type[Any]] = {
     "sweep": Sweep,
     "arm": Arm,
     "effect": Effect,
@@ -152,12 +162,12 @@ class SweepFolder:
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Write the plan: one line for the sweep, then one for each arm, effect, pack and refusal."""
-        rows: list[tuple[str, StoredValue]] = [("sweep", manifest.sweep)]
+        rows: list[tuple[str, Any]] = [("sweep", manifest.sweep)]
         rows += [("arm", row) for row in manifest.arms]
         rows += [("effect", row) for row in manifest.effects]
         rows += [("pack", row) for row in manifest.packs]
         rows += [("refused", row) for row in manifest.refused]
-        lines = (json_line({"row": kind, **row.model_dump(mode="json")}) for kind, row in rows)
+        lines = (json_line({"row": kind, **_as_json(row)}) for kind, row in rows)
         write_atomically(self.manifest_file, b"".join(lines))
 
     def read_manifest(self) -> Manifest:
@@ -211,11 +221,6 @@ class SweepFolder:
         ]
 
 
-def write_record(folder: Path, record: TrialRecord) -> bool:
-    """Publish a trial's record; False when another writer was first, whose record stays."""
-    return write_once(folder / "record.json", row_json(record))
-
-
 def read_record(folder: Path) -> TrialRecord | None:
     """Read a trial's record; None while it has none.
 
@@ -227,113 +232,11 @@ def read_record(folder: Path) -> TrialRecord | None:
     return read_row(TrialRecord, folder / "record.json")
 
 
-def write_rank_failure(folder: Path, rank: int, outcome: Outcome, failure: Failure) -> None:
-    """Note why one of several ranks ended; of those that follow from it the pack records none."""
-    found = _RankFailure(time=time.time(), outcome=outcome, failure=failure)
-    write_once(folder / f"rank{rank}.json", row_json(found))
-
-
 def read_rank_failures(folder: Path) -> list[tuple[Outcome, Failure]]:
     """Read why ranks ended, the first one first."""
-    found = [read_row(_RankFailure, file) for file in sorted(folder.glob("rank*.json"))]
+    found = [read_row(RankFailure, file) for file in sorted(folder.glob("rank*.json"))]
     ordered = sorted((one for one in found if one), key=lambda one: one.time)
     return [(one.outcome, one.failure) for one in ordered]
-
-
-class _RankFailure(StoredValue):
-    """How one of several ranks ended, and when, in seconds since the epoch."""
-
-    schema_version: int = SCHEMA
-    time: float
-    outcome: Outcome
-    failure: Failure
-
-
-def write_spec(folder: Path, spec: TrialSpec) -> Path:
-    """Create a trial's folder with its specification; return the file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "spec.json", row_json(spec))
-    return folder / "spec.json"
-
-
-def read_spec(file: Path) -> TrialSpec:
-    """Read the specification of a trial.
-
-    Raises
-    ------
-    RecordError
-        The file is missing, corrupt or of another schema version.
-    """
-    spec = read_row(TrialSpec, file)
-    if spec is None:
-        raise RecordError(f"{file} does not exist; a trial is started with the path of its spec.json")
-    return spec
-
-
-def write_status(folder: Path, stage: str) -> None:
-    """Note what a trial is doing: setting up, warming up, timing, saving."""
-    write_atomically(
-        folder / "status.json", json.dumps({"stage": stage, "pid": os.getpid()}).encode(), sync=False
-    )
-
-
-def read_status(folder: Path) -> str | None:
-    """Read what a trial was last doing."""
-    try:
-        return json.loads((folder / "status.json").read_text())["stage"]
-    except (OSError, ValueError, KeyError):
-        return None
-
-
-def write_iterations(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write the series of a timing trial, int64 [N] each unless said otherwise.
-
-    ``start_ns``, ``wall_ns``, ``device_ns`` (accelerators only), ``flags`` uint32, ``host_<phase>`` and
-    ``device_<phase>`` in ns, ``log_<key>`` float64, ``warmup_wall_ns`` [W], ``epoch_ns`` [1]: wall clock at
-    start_ns[0].
-    """
-    write_arrays(folder / "iterations.npz", arrays)
-
-
-def read_iterations(folder: Path) -> dict[str, np.ndarray]:
-    """Read what `write_iterations` wrote.
-
-    Raises
-    ------
-    RecordError
-        The file is missing or corrupt.
-    """
-    return read_arrays(folder / "iterations.npz")
-
-
-def replay_dir(folder: Path) -> Path:
-    """Where an evidence trial of the reference keeps the states that other arms replay."""
-    return folder / "replay"
-
-
-def write_evidence(folder: Path, evidence: Evidence) -> None:
-    """Write evidence as arrays, with the named numbers as one JSON text among them."""
-    arrays = {name: np.asarray(tensor) for name, tensor in evidence.tensors.items()}
-    numbers = json.dumps({name: float(value) for name, value in evidence.numbers.items()})
-    for name, text in ((_NUMBERS, numbers), (_PARTS, json.dumps(evidence.parts))):
-        arrays[f"__{name}__"] = np.frombuffer(text.encode(), dtype=np.uint8)
-    write_arrays(folder / "evidence.npz", arrays)
-
-
-def read_evidence(folder: Path) -> Evidence:
-    """Read what `write_evidence` wrote.
-
-    Raises
-    ------
-    RecordError
-        The file is missing or corrupt.
-    """
-    arrays = read_arrays(folder / "evidence.npz")
-    try:
-        numbers, parts = (json.loads(arrays.pop(f"__{name}__").tobytes()) for name in (_NUMBERS, _PARTS))
-    except (KeyError, ValueError) as error:
-        raise RecordError(f"{folder / 'evidence.npz'} holds no evidence of ours: {error}") from error
-    return Evidence(arrays, numbers, parts)
 
 
 def row_json(row: StoredValue) -> bytes:
@@ -349,17 +252,22 @@ def read_row(row: type[AnyRow], file: Path) -> AnyRow | None:
     RecordError
         The file is damaged, of another schema version, or does not fit the schema.
     """
-    values = read_json(file)
-    if values is None:
-        return None
-    if (version := values.get("schema_version")) != SCHEMA:
-        raise RecordError(f"{file} has schema version {version}, and this perfsweep reads version {SCHEMA}")
-    return _validated(row, values, str(file))
+    values = of_this_schema(file)
+    return None if values is None else _validated(row, values, str(file))
+
+
+def _as_json(row: Any) -> dict[str, Any]:
+    return _adapter(type(row)).dump_python(row, mode="json")
+
+
+@cache
+def _adapter(row: type[AnyRow]) -> TypeAdapter[AnyRow]:
+    return TypeAdapter(row)
 
 
 def _validated(row: type[AnyRow], values: dict[str, Any], where: str) -> AnyRow:
     try:
-        return row.model_validate(values)
+        return _adapter(row).validate_python(values)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))

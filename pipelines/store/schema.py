@@ -4,66 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from pipelines.store.options import MeasureConfig, TrackingConfig
+from pipelines.store.trial_schema import SCHEMA, Arm, Keep, Kind, Outcome
 from workloads.declarations import Check, Parity
-
-SCHEMA = 1
 
 PLACEBO = "placebo"
 """Design of the effects that compare an arm with itself."""
-
-
-class Outcome(StrEnum):
-    """How a trial ended."""
-
-    OK = "ok"
-    UNSUPPORTED = "unsupported"
-    INERT = "inert"
-    OOM = "oom"
-    TIMEOUT = "timeout"
-    PREEMPTED = "preempted"
-    FAILED = "failed"
-    DISTURBED = "disturbed"
-
-
-class Kind(StrEnum):
-    """What a trial is for; only timing trials give times."""
-
-    TIMING = "timing"
-    COUNTING = "counting"
-    EVIDENCE = "evidence"
-    RESULT = "result"  # what a person takes home
-    COURSE = "course"  # the numbers of evidence, at the iterations that timing trials ended at
-    PROFILE = "profile"
 
 
 class StoredValue(BaseModel):
     """A value that travels between stages: frozen, and strict about unknown fields; NaN stays NaN."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
-
-
-class Arm(StoredValue):
-    """A workload configuration plus one level for each toggle.
-
-    A `placebo` is a copy of the first reference that keeps junk from its set-up, the more the higher its
-    number; 0 is an arm of its own. `version` is the digest of the code that its trials run where the sweep
-    has several, and `own` are its levels as the workload in that code declares them: without those that the
-    sweep itself provides.
-    """
-
-    id: str
-    label: str
-    levels: dict[str, str | int | float]
-    placebo: int = 0
-    version: str = ""
-    own: dict[str, str | int | float] = {}
 
 
 class Effect(StoredValue):
@@ -153,33 +110,69 @@ class Declared(StoredValue):
         return next(level for level in self.levels[toggle] if level.value == value)
 
 
-class Keep(StoredValue):
-    """Where the workload writes what a person takes home, and after how many iterations of a training."""
-
-    folder: str
-    iterations: int
-
-
-class Version(StoredValue):
-    """Code of the user's that some arms of a sweep run.
+class Environment(StoredValue):
+    """An interpreter with its packages that some arms of a sweep run in.
 
     Attributes
     ----------
-    toggle, level : by which arms choose it
-    repository : root of the checkout that the files belong to
-    commit : full hash; None for the state of the checkout
-    digest : of all code files of the version, see `pipelines.versions.tree`
-    code : digest of those that the workload consists of, and of what measures
-    config : the workload's, with the defaults that this code has
+    interpreter, prefix : the executable, and the folder of the environment
+    python, abi : version of Python, and what its compiled modules are built for
+    installed : digest of what trials find installed, see `pipelines.trial.installed`
+    packages : version of each installed package by its name, torch's own name of its build among them
+    keys : comparison keys that its trials have in place of this installation's
     """
 
-    toggle: str
-    level: str
-    repository: str
-    commit: str | None
+    interpreter: str
+    prefix: str
+    python: str
+    abi: str
+    installed: str = ""
+    packages: dict[str, str] = {}
+    keys: dict[str, str] = {}
+
+
+class Version(StoredValue):
+    """What some arms of a sweep run: code of the user's, and the environment that it runs in.
+
+    Attributes
+    ----------
+    levels : by which arms choose it, by the toggle that the sweep provides
+    digest : names it within the sweep
+    code : digest of the code that the workload consists of, and of what measures
+    config : the workload's, with the defaults that this code has
+    repository : root of the checkout that the files belong to; empty where the sweep's own code runs
+    commit : full hash; None for the state of the checkout
+    sources : digest of all code files of the version, see `pipelines.versions.tree`; empty as `repository`
+    environment : None where this installation runs it
+    """
+
+    levels: dict[str, str]
     digest: str
     code: str
     config: dict[str, Any]
+    repository: str = ""
+    commit: str | None = None
+    sources: str = ""
+    environment: Environment | None = None
+
+    @property
+    def installed(self) -> str:
+        """What its trials must find installed; empty where that is not held."""
+        return self.environment.installed if self.environment else ""
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return ", ".join(f"{toggle}={level}" for toggle, level in self.levels.items())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_toggle(cls, values: Any) -> Any:
+        """Read sweeps kept from before versions could be combined."""
+        if not isinstance(values, dict) or "toggle" not in values:
+            return values
+        others = {name: value for name, value in values.items() if name not in ("toggle", "level")}
+        return {"levels": {values["toggle"]: values["level"]}, "sources": values["digest"], **others}
 
 
 class Sweep(StoredValue):
@@ -196,7 +189,7 @@ class Sweep(StoredValue):
     origin: str = ""  # what tells the workload from others of its name
     declared: Declared | None = None  # None: planned before it was kept
     sources: tuple[str, ...] = ()  # the user's files that jobs run copies of
-    versions: tuple[Version, ...] = ()  # of the user's code, where arms differ by it
+    versions: tuple[Version, ...] = ()  # that arms differ by
     tracking: TrackingConfig = TrackingConfig()
     keep: Keep | None = None
     nodes: int = 1  # of each pack
@@ -230,9 +223,19 @@ class Sweep(StoredValue):
         version = self.version_of(arm)
         return version.code if version else self.code
 
+    def keys_of(self, arm: Arm) -> dict[str, str]:
+        """Look up the comparison keys that an arm's environment decides."""
+        version = self.version_of(arm)
+        return version.environment.keys if version and version.environment else {}
+
+    @property
+    def factors(self) -> frozenset[str]:
+        """Comparison keys that arms differ by: what the sweep compares, and no reason not to."""
+        return frozenset(key for one in self.versions if one.environment for key in one.environment.keys)
+
     def workload_levels(self, arm: Arm) -> dict[str, str | int | float]:
         """Look up the levels of the toggles that the workload, and not the sweep, declares."""
-        provided = {version.toggle for version in self.versions}
+        provided = {toggle for version in self.versions for toggle in version.levels}
         return {name: value for name, value in arm.levels.items() if name not in provided}
 
 
@@ -267,3 +270,15 @@ class Manifest(StoredValue):
     @cached_property
     def _packs(self) -> dict[str, Pack]:
         return {pack.id: pack for pack in self.packs}
+
+
+class Event(StoredValue):
+    """One line of a pack's progress."""
+
+    time: float
+    arm: str
+    kind: Kind
+    round: int | None
+    outcome: Outcome
+    seconds: float
+    reason: str = ""

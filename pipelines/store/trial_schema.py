@@ -1,20 +1,90 @@
-"""Schemas of trials: what each is told, what it leaves behind, and what is told of it meanwhile."""
+"""Schemas of trials: what each is told, and what it leaves behind.
+
+A trial may run in an environment that has torch, numpy and nothing else, so these are plain dataclasses and
+this module imports the standard library only. `pipelines.store.records` validates them where it reads them.
+"""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipelines.store.options import MeasureConfig
-from pipelines.store.schema import SCHEMA, Arm, Keep, Kind, Outcome, StoredValue, Sweep
+
+if TYPE_CHECKING:
+    from pipelines.store.schema import Sweep
+
+SCHEMA = 1
+
+STRICT = {"extra": "forbid"}
+"""Of pydantic: refuse unknown fields."""
 
 REPEAT = -1
 """The replicate of an evidence trial that runs the first seed once more: does the arm repeat itself?"""
 
 
-class TrialSpec(StoredValue):
+class Outcome(StrEnum):
+    """How a trial ended."""
+
+    OK = "ok"
+    UNSUPPORTED = "unsupported"
+    INERT = "inert"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    PREEMPTED = "preempted"
+    FAILED = "failed"
+    DISTURBED = "disturbed"
+
+
+class Kind(StrEnum):
+    """What a trial is for; only timing trials give times."""
+
+    TIMING = "timing"
+    COUNTING = "counting"
+    EVIDENCE = "evidence"
+    RESULT = "result"  # what a person takes home
+    COURSE = "course"  # the numbers of evidence, at the iterations that timing trials ended at
+    PROFILE = "profile"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """A workload configuration plus one level for each toggle.
+
+    A `placebo` is a copy of the first reference that keeps junk from its set-up, the more the higher its
+    number; 0 is an arm of its own. `version` is the digest of the code that its trials run where the sweep
+    has several, and `own` are its levels as the workload in that code declares them: without those that the
+    sweep itself provides.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    id: str
+    label: str
+    levels: dict[str, str | int | float]
+    placebo: int = 0
+    version: str = ""
+    own: dict[str, str | int | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keep:
+    """Where the workload writes what a person takes home, and after how many iterations of a training."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    folder: str
+    iterations: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSpec:
     """Specification of one trial process."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     schema_version: int = SCHEMA
     sweep: str
@@ -38,6 +108,7 @@ class TrialSpec(StoredValue):
     numbers_at: tuple[int, ...] = ()  # course trials: iterations at which numbers are asked
     keep: Keep | None = None  # result trials
     replay: str | None = None  # evidence trials: folder with states of the reference
+    installed: str = ""  # digest of the environment's packages; empty: whatever this one has
 
     @property
     def seed(self) -> int:
@@ -60,7 +131,7 @@ class TrialSpec(StoredValue):
             "sweep": sweep.name,
             "workload": sweep.workload,
             "config": version.config if version else sweep.config,
-            "arm": arm.model_copy(update={"levels": arm.own}) if version else arm,
+            "arm": replace(arm, levels=arm.own) if version else arm,
             "kind": kind,
             "pack": pack,
             "round": None,
@@ -69,12 +140,16 @@ class TrialSpec(StoredValue):
             "code": sweep.code_of(arm),
             "cache_dir": str(cache_dir.absolute()),
             "placement": sweep.placement,
+            "installed": version.installed if version else "",
         }
         return cls(**{**shared, **own})
 
 
-class Failure(StoredValue):
+@dataclass(frozen=True, kw_only=True)
+class Failure:
     """Why a trial has no result; `where` is the line that raised, with its file and number."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     type: str
     message: str
@@ -87,7 +162,8 @@ class Failure(StoredValue):
         return f"{self.type}: {self.message.partition(chr(10))[0]}"
 
 
-class RankFigures(StoredValue):
+@dataclass(frozen=True, kw_only=True)
+class RankFigures:
     """What the ranks of a timing trial measured, in their order.
 
     Attributes
@@ -99,6 +175,8 @@ class RankFigures(StoredValue):
     straggling : share of the time for which a rank waited in collectives for the last one to come, mean
     """
 
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
     nodes: tuple[str, ...]
     region_ns: tuple[int, ...]
     collectives: float | None = None
@@ -109,7 +187,8 @@ CROWDED = ("other processes used", "load ")
 """How reasons begin that others had more cores than the trial left them: CPU time does not count those."""
 
 
-class TrialRecord(StoredValue):
+@dataclass(frozen=True, kw_only=True)
+class TrialRecord:
     """What one trial measured. Times are of the timed region; `units` were done in it.
 
     Records of one `generation` come from one process that took turns with those of other arms; None is a
@@ -126,6 +205,8 @@ class TrialRecord(StoredValue):
     but its core, so that CPU time can stand for wall time. Faults and system time are of the region too.
     `calibration_ns` is the CPU time of a fixed piece of work before set-up.
     """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     schema_version: int = SCHEMA
     arm: str
@@ -164,15 +245,15 @@ class TrialRecord(StoredValue):
     recompiles: int = 0
     peak_bytes: int = 0
     mfu: float | None = None
-    numbers: dict[str, float] = {}
+    numbers: dict[str, float] = field(default_factory=dict)
     reached: int | None = None
-    course: dict[int, dict[str, float]] = {}
-    counters: dict[str, float | None] = {}
+    course: dict[int, dict[str, float]] = field(default_factory=dict)
+    counters: dict[str, float | None] = field(default_factory=dict)
     disturbed: tuple[str, ...] = ()
     ranks: RankFigures | None = None
     placement: str = ""
-    keys: dict[str, str] = {}
-    environment: dict[str, Any] = {}
+    keys: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, spec: TrialSpec, started: float, **results: Any) -> TrialRecord:
@@ -213,15 +294,3 @@ class TrialRecord(StoredValue):
     def cpu_ns_per_unit(self) -> float:
         """The same in CPU time of the process."""
         return self.region_cpu_ns / self.units
-
-
-class Event(StoredValue):
-    """One line of a pack's progress."""
-
-    time: float
-    arm: str
-    kind: Kind
-    round: int | None
-    outcome: Outcome
-    seconds: float
-    reason: str = ""

@@ -1,6 +1,7 @@
 """A fork server: it has imported torch and the workload, and forks every trial from there.
 
-Run as ``python -m pipelines.trial.fork_server <socket> <module>...`` by `pipelines.execution.spawn`. A fork
+Run as ``python -m pipelines.trial.fork_server SOCKET MODULE... [-- LATER...]`` by `execution.spawn`.
+What stands behind the dashes is imported while the first child runs, which is forked without it. A fork
 costs milliseconds where imports cost seconds. One server is one draw of library addresses and hash seed,
 which all of its trials share: so that effects can be judged by several draws, it is a process of our own that
 ends and starts anew, and not the one for life that multiprocessing has. Nor do its children inherit a start
@@ -19,6 +20,7 @@ import socket
 import struct
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 
 from workloads import copied_imports
@@ -26,13 +28,16 @@ from workloads import copied_imports
 STATUS = struct.Struct("i")
 """How a child ended, as it is written to its pipe: exit status, negative for a signal."""
 
+LATER = "--"
+"""Stands before the modules that the first child need not wait for."""
+
 MOST_BYTES = 1 << 16
 """Of one request: module, function and a few paths."""
 
 _OF_THE_PACK = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def preload(modules: list[str]) -> None:
+def preload(modules: Sequence[str]) -> None:
     """Import what trials need, and put it out of the collector's sight.
 
     A full collection over torch's objects takes a tenth of a second, which every trial would pay again, and
@@ -49,8 +54,11 @@ def preload(modules: list[str]) -> None:
     gc.freeze()
 
 
-def serve(requests: socket.socket) -> None:
-    """Fork a child for each request, and write to its pipe how it ended, until the socket is closed."""
+def serve(requests: socket.socket, later: Sequence[str] = ()) -> None:
+    """Fork a child for each request, and write to its pipe how it ended, until the socket is closed.
+
+    `later` are modules that all children but the first find imported.
+    """
     children: dict[int, int] = {}
     ended, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler nothing would be written to `wake`
@@ -72,6 +80,9 @@ def serve(requests: socket.socket) -> None:
             for pipe in pipes[1:]:
                 os.close(pipe)
             requests.send(STATUS.pack(pid))
+            if later:
+                preload(later)
+                later = ()
 
 
 def _report(children: dict[int, int]) -> None:
@@ -117,5 +128,7 @@ if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as _requests:
         for _number in _OF_THE_PACK:  # Slurm signals every process of a job: the pack decides what ends
             signal.signal(_number, signal.SIG_IGN)
-        preload(sys.argv[2:])
-        serve(_requests)
+        _words = sys.argv[2:]
+        _first = _words.index(LATER) if LATER in _words else len(_words)
+        preload(_words[:_first])
+        serve(_requests, _words[_first + 1 :])

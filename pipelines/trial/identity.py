@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.store.records import SCHEMA
+from pipelines.store.trial_schema import SCHEMA
 from workloads import registry
 from workloads.api import Workload
 

@@ -8,13 +8,10 @@ sizes and segments only.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-
-from pipelines.store.profiles import Cost
 
 ON_OOM = "oom_snapshot.pickle"
 
@@ -54,31 +51,3 @@ def keep_on_oom(folder: Path, allocator: Allocator | None = None) -> Path | None
 def _allocator_in_use() -> Allocator | None:
     """CUDA's, where this process has used CUDA: asking must not initialise a device."""
     return torch.cuda.memory if torch.cuda.is_available() and torch.cuda.is_initialized() else None
-
-
-def holders(snapshot: Mapping[str, Any]) -> tuple[Cost, ...]:
-    """Bytes that are in use by the code that asked for them, most first; calls are blocks."""
-    held: dict[tuple[str, str], list[int]] = {}
-    for block in _blocks(snapshot):
-        totals = held.setdefault(_asked_by(block.get("frames") or ()), [0, 0])
-        totals[0] += block["size"]
-        totals[1] += 1
-    most = sorted(held.items(), key=lambda item: -item[1][0])
-    return tuple(
-        Cost(name=name, where=where, bytes=float(size), calls=float(blocks))
-        for (name, where), (size, blocks) in most
-    )
-
-
-def _blocks(snapshot: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for segment in snapshot.get("segments", ()):
-        yield from (block for block in segment.get("blocks", ()) if block.get("state") == "active_allocated")
-
-
-def _asked_by(frames: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
-    """The innermost Python frame outside torch."""
-    for frame in frames:
-        file = str(frame.get("filename", ""))
-        if file.endswith(".py") and "/torch/" not in file:
-            return str(frame.get("name", "")), f"{'/'.join(Path(file).parts[-2:])}:{frame.get('line', '')}"
-    return "(unknown)", ""

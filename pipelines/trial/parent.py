@@ -9,7 +9,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.store.records import Failure, Outcome
+from pipelines.store.trial_schema import Failure, Outcome
 
 
 @dataclass(frozen=True)

@@ -24,23 +24,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipelines.config.validation import load_workload
-from pipelines.store.records import (
-    Failure,
-    Kind,
-    Outcome,
-    TrialRecord,
-    TrialSpec,
-    read_spec,
-    write_rank_failure,
-    write_record,
-    write_status,
-)
-from pipelines.trial import calibration, compile_cache, environment, layout, process_group, scratch
+from pipelines.store.trial_files import read_spec, write_rank_failure, write_record, write_status
+from pipelines.store.trial_schema import Failure, Kind, Outcome, TrialRecord, TrialSpec
+from pipelines.trial import calibration, compile_cache, environment, installed, layout, process_group, scratch
 from pipelines.trial.environment import HostUsage
 from pipelines.trial.identity import code_digest
 from pipelines.trial.memory_snapshot import is_oom, keep_on_oom
 from pipelines.trial.parent import Reply, die_with_parent
+from pipelines.trial.planned import load_workload
 from pipelines.trial.regions import Timing, prepare_collector, timing_trial
 from pipelines.trial.step_logging import BufferedLog, LiveLog
 from pipelines.trial.untimed import counting_trial, course_trial, evidence_trial, result_trial
@@ -226,6 +217,7 @@ def _over_budget(peak_bytes: int, budget: int | None) -> dict[str, Any]:
 
 
 def _planned_workload(spec: TrialSpec) -> tuple[type[Workload], Any]:
+    installed.refuse_others(spec.installed)
     cls, config = load_workload(spec.workload, spec.config)
     if code_digest(cls) != spec.code:
         raise ConfigError(
@@ -252,7 +244,9 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     context = _context(spec, folder, device, rank, log)
     prepare_collector(cls, spec.arm.levels)
     workload = cls()
-    shared = compile_cache.shared_folder(Path(spec.cache_dir), str(torch.__version__), device.name, spec.code)
+    shared = compile_cache.shared_folder(
+        Path(spec.cache_dir), str(torch.__version__), device.name, spec.code + spec.installed
+    )
     anew = any(level.compiles_anew for level in levels.values())
     draw = spec.server if any(level.autotunes for level in levels.values()) else None
     own = folder / "scratch" / f"compiled{rank}"

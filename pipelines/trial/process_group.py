@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from pipelines.store.records import TrialSpec
+from pipelines.store.trial_schema import TrialSpec
 from workloads.api import Device
 from workloads.errors import UnsupportedHere
 

@@ -8,14 +8,14 @@ whom shows only in how long each was inside them, which a few iterations under t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from pipelines.store.records import RankFigures
+from pipelines.store.trial_schema import RankFigures
 from pipelines.trial.device_activity import covered
 from pipelines.trial.parent import node_name
 
@@ -126,7 +126,7 @@ def with_shares(found: RankFigures, ranks: Sequence[Profiled]) -> RankFigures:
     ]
     waits = [_waits(rank.spans, shortest) / rank.wall_us for rank in ranks]
     update = {"collectives": float(np.mean(inside)), "straggling": float(np.mean(waits))}
-    return found.model_copy(update=update)
+    return replace(found, **update)
 
 
 def _waits(spans: Sequence[Span], shortest: Sequence[float]) -> float:

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipelines.store.records import RankFigures, TrialSpec, write_iterations, write_status
+from pipelines.store.trial_files import write_iterations, write_status
+from pipelines.store.trial_schema import RankFigures, TrialSpec
 from pipelines.trial import gpus, process_group, ranks
 from pipelines.trial.clock import ChildClock, HostClock, clock_for
 from pipelines.trial.compile_cache import FOUND_ON_DISK

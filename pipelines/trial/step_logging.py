@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.config.wandb_settings import own_environment, settings, settings_of
+from workloads.errors import UnsupportedHere
 
 
 class BufferedLog:
@@ -59,7 +60,10 @@ class LiveLog:
         self._commit_every = commit_every
         scratch_dir.mkdir(parents=True, exist_ok=True)
         with own_environment(scratch_dir):
-            import wandb
+            try:
+                import wandb
+            except ModuleNotFoundError as error:
+                raise UnsupportedHere("logging to W&B needs wandb, which this environment lacks") from error
 
             self._run = wandb.init(
                 settings=settings_of(wandb, settings(scratch_dir, run_id="live", project="perfsweep"))[0]

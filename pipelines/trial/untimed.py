@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipelines.store import kept
-from pipelines.store.records import TrialSpec, write_evidence, write_status
+from pipelines.store import result_folder
+from pipelines.store.trial_files import write_evidence, write_status
+from pipelines.store.trial_schema import TrialSpec
 from pipelines.trial import replay
 from pipelines.trial.counters import CompileCounting, Counting, CountingGc
 from pipelines.trial.device_activity import DeviceActivity
@@ -121,14 +122,14 @@ def result_trial(
     target = Path(spec.keep.folder)
     write_status(folder, "running to the end")
     if leads(spec.world):
-        kept.create(target)
+        result_folder.create(target)
     whole = spec.measure.iterations if workload.length is None else workload.length
     iterations = spec.keep.iterations or whole
     iterate(workload, NullClock(), iterations)
-    partial = target.with_name(target.name + kept.PARTIAL)
+    partial = target.with_name(target.name + result_folder.PARTIAL)
     if leads(spec.world):
         shutil.rmtree(partial, ignore_errors=True)
-        kept.create(partial)
+        result_folder.create(partial)
     try:
         workload.keep(partial)
         if leads(spec.world):

@@ -13,7 +13,7 @@ from workloads.errors import ConfigError
 
 
 def keep(code_dir: Path, version: Version, others: Iterable[Path]) -> None:
-    """Write the code of a version into the sweep's folder, unless it is there.
+    """Write the code of a version into the sweep's folder, unless it is there or the sweep's own runs.
 
     Parameters
     ----------
@@ -24,13 +24,13 @@ def keep(code_dir: Path, version: Version, others: Iterable[Path]) -> None:
     ConfigError
         It is not what was planned any more: files were edited meanwhile, or the commit is gone.
     """
-    place = code_snapshot.sources_place(code_dir, version.digest)
-    if place.is_dir():
+    place = code_snapshot.sources_place(code_dir, version.sources)
+    if not version.sources or place.is_dir():
         return
     found = tree.read(Repository(Path(version.repository)), version.commit or WORKTREE, others)
-    if found.digest != version.digest:
+    if found.digest != version.sources:
         raise ConfigError(
-            f"{version.toggle}={version.level}: files of {version.repository} changed while the sweep was"
+            f"{version.name}: files of {version.repository} changed while the sweep was"
             " planned; start the same command again"
         )
     tree.export(found, place)

@@ -1,4 +1,4 @@
-"""What a person should hear of versions before they are measured: where trials run what they do not show."""
+"""What a person should hear of versions: what they are, and where trials run what they do not show."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from pipelines.store.schema import Version
 from pipelines.versions.repository import WORKTREE, Repository, submodules
 from workloads.registry import CODE
 
+ENVIRONMENT = "environment"
+"""The toggle whose levels are environments."""
+
 _PROSE = (".md", ".rst")
 _NAMED = 3
 
 
-def notices(versions: Sequence[Version]) -> Iterator[str]:
-    """Say what is the checkout's in all versions although it differs between them."""
+def notices(every: Sequence[Version]) -> Iterator[str]:
+    """Name environments, and say what is the checkout's in all versions although it differs between them."""
+    yield from environment_lines(every)
+    versions = [version for version in every if version.repository]
     if not versions:
         return
     repository = Repository(Path(versions[0].repository))
@@ -26,6 +31,29 @@ def notices(versions: Sequence[Version]) -> Iterator[str]:
     heads = [version.commit or "HEAD" for version in versions]
     if modules := {path for head in heads for path in submodules(repository.entries(head))}:
         yield f"{_some(sorted(modules))}: submodules, of which all versions import what is checked out"
+
+
+def environment_lines(versions: Sequence[Version]) -> Iterator[str]:
+    """Name the Python and the torch of each environment, and the packages in which they differ."""
+    named = {
+        level: version.environment
+        for version in versions
+        if version.environment
+        for toggle, level in version.levels.items()
+        if toggle == ENVIRONMENT
+    }
+    for level, one in named.items():
+        yield f"{ENVIRONMENT}={level}: Python {one.python}, torch {one.packages.get('torch', 'unknown')}"
+    every = [one.packages for one in named.values()]
+    names = sorted({name for packages in every for name in packages} - {"torch"})
+    found = {name: [packages.get(name, "none") for packages in every] for name in names}
+    differing = [(name, of) for name, of in found.items() if len(set(of)) > 1]
+    if differing:
+        # What all have, in other versions, says more than what only some have.
+        texts = [
+            f"{name} {' / '.join(of)}" for name, of in sorted(differing, key=lambda one: "none" in one[1])
+        ]
+        yield f"packages that differ between environments: {_some(texts, 6)}"
 
 
 def _data(repository: Repository, commit: str | None) -> dict[str, str]:
@@ -42,6 +70,6 @@ def _differing(every: Iterable[Mapping[str, str]]) -> list[str]:
     return [path for path in paths if len({data.get(path) for data in several}) > 1]
 
 
-def _some(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
-    return f"{', '.join(paths[:_NAMED])}{more}"
+def _some(names: Sequence[str], most: int = _NAMED) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"

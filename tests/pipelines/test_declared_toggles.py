@@ -6,6 +6,7 @@ import ast
 import gc
 import inspect
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,7 +126,7 @@ def test_rows_go_to_w_and_b_where_a_level_declares_it(
 
 def frontiers(manifest: Manifest, name: str, *values: str | int) -> list[str]:
     pairs = zip(manifest.arms, values, strict=True)
-    arms = tuple(arm.model_copy(update={"levels": {name: value}}) for arm, value in pairs)
+    arms = tuple(replace(arm, levels={name: value}) for arm, value in pairs)
     view = view_of(manifest.model_copy(update={"arms": arms}))
     return [section for section, _ in view.sections if section.startswith("frontier")]
 

@@ -288,8 +288,8 @@ def test_a_journal_read_again_says_the_same(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "submissions.jsonl")
     first = journal.submitting(["p000", "p001"], "/etc/slurm.conf")
     journal.submitted(first.token, "12")
-    journal.ended(first, 0, Verdict(End.PREEMPTED, Action.RETRY, "why"), "n1")
-    journal.ended(first, 1, Verdict(End.NODE_FAIL, Action.RETRY, "why"), "n2")
+    journal.ended(first, 0, Verdict(End.PREEMPTED, Action.RETRY, "why"))
+    journal.ended(first, 1, Verdict(End.NODE_FAIL, Action.RETRY, "why"), ["n2"])
     second = journal.submitting(["p000"], None)
     again = Journal(tmp_path / "submissions.jsonl")
     assert again.submissions == journal.submissions

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +193,7 @@ class Replay:
             }
             place: dict[str, Any] = {"arm": arm.id, "round": number, "attempt": attempt, "server": server}
             folder = Path(f"{arm.id}/r{number}-a{attempt}")
-            yield StoredTrial(folder, record.model_copy(update={**place, **times}))
+            yield StoredTrial(folder, replace(record, **place, **times))
 
 
 def _manifest(measure: MeasureConfig) -> Manifest:

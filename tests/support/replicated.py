@@ -1,10 +1,11 @@
-"""Trainings that several ranks share, run one after the other: ``python replicated.py FOLDER RANK WORLD``."""
+"""Trainings that ranks share, one after the other: ``python replicated.py FOLDER RANK WORLD CASE...``."""
 
 from __future__ import annotations
 
 import functools
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -51,9 +52,16 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"micro_batch": 4},
     ),
     "compiled": ({"fullgraph": True}, {"compile": "default", "micro_batch": 8}),
+    "a batch each": ({}, {}),
+    "a batch each of a sampler's rows": ({"sampler": range(60)}, {}),
     "no exchange": ({}, {}),
 }
 """Fields of `Parts`, and levels; batches of 23 rows do not divide among two ranks."""
+
+
+def shared(name: str, world: int) -> tuple[int, str]:
+    """Rows of a batch, and the toggle by which ranks share it, or have one each."""
+    return (24 // world, "ddp_weak") if name.startswith("a batch each") else (23, "ddp")
 
 
 def results(name: str, folder: Path, rank: int = 0, world: int = 1) -> dict[str, Any]:
@@ -61,10 +69,11 @@ def results(name: str, folder: Path, rank: int = 0, world: int = 1) -> dict[str,
     fields, levels = CASES[name]
     workload = Tiny(fields)
     context = Context(Device(cores=2, compiler=True), folder, folder, rank=rank, world=world)
-    parallel = {"ddp": "on" if world > 1 else "off"}
+    rows, toggle = shared(name, world)
+    parallel = {toggle: world if world > 1 else "off"}
     # generating code is not what is tested, and takes ten seconds
     with mock.patch.object(torch, "compile", functools.partial(torch.compile, backend="aot_eager")):
-        workload.setup(TinyConfig(23), {**BASELINE, **levels, **parallel}, context)
+        workload.setup(TinyConfig(rows), {**BASELINE, **levels, **parallel}, context)
     workload.prepare_evidence()
     go_on(workload, 5)
     found = workload.evidence()
@@ -78,15 +87,15 @@ def without_exchange(self: replicas.Replicas, last: bool, counts: Any) -> None:
     self._replica.require_backward_grad_sync = False
 
 
-def main(folder: Path, rank: int, world: int) -> None:
-    """Take part as one of the ranks; rank 0 writes what all cases computed."""
+def main(folder: Path, rank: int, world: int, cases: Sequence[str]) -> None:
+    """Take part as one of the ranks, and write what all cases computed."""
     torch.set_num_threads(1)
     meet = (folder / "meet").absolute().as_uri()
     dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=world)
     own = folder / str(rank)
     own.mkdir()
     found = {}
-    for name in CASES:
+    for name in cases:
         if name == "no exchange":
             replicas.Replicas.before_piece = without_exchange
         found[name] = results(name, own, rank, world)
@@ -96,5 +105,5 @@ def main(folder: Path, rank: int, world: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
     os._exit(0)  # as trials do: threads of the process group may abort while the interpreter is torn down

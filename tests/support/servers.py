@@ -13,7 +13,9 @@ TAKEN = ("pipelines.execution.servers", "pipelines.check.check", "pipelines.prof
 """Modules that start one."""
 
 
-def shared_server(modules: Sequence[str], env: Mapping[str, str] | None = None) -> ForkServer:
+def shared_server(
+    modules: Sequence[str], env: Mapping[str, str] | None = None, early: bool = False
+) -> ForkServer:
     """One server for all that would start with the same allocator and paths, in the same folder.
 
     Draws of addresses are one here, and what else is to be imported is the children's business: the tests'

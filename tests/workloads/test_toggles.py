@@ -42,6 +42,7 @@ SHARED: dict[str, set[object] | None] = {
     "wandb_logging": {"buffered", "each", "commit_false"},
     "compile_cache": {"cold", "shared"},
     "ddp": {"off", "on"},
+    "ddp_weak": {"off", "on"},
 }
 
 # Levels that a workload adds to a shared toggle with names of its own.

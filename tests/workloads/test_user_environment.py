@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from workloads.user_environment import NOTE, at_start, changed, user_environment
+from workloads.user_environment import INTERPRETER, NOTE, at_start, changed, user_environment
 
 OWN = {"PATH": "/bin", "PYTHONPATH": "/mine"}
 
@@ -40,3 +40,9 @@ def test_what_libraries_set_after_the_start_is_not_there(monkeypatch) -> None:
     monkeypatch.setenv("SET_BY_A_LIBRARY", "1")
     assert "SET_BY_A_LIBRARY" not in at_start()
     assert at_start()["PATH"]
+
+
+def test_a_program_in_another_environment_finds_what_is_installed_there() -> None:
+    start = {INTERPRETER: "/env/bin/python", "PATH": "/env/bin:/bin", "PYTHONPATH": "/snapshot"}
+    measuring = {**OWN, **changed(OWN, start)}
+    assert user_environment(measuring) == {**OWN, "PATH": "/env/bin:/bin"}

@@ -35,14 +35,14 @@ TF32_BOUNDS = {
 
 # All but the one that needs a second core or GPU: a minute is to do on any machine.
 TOGGLES = training.shared_toggles(
-    *(name for name in training.NAMES if name != "ddp"),
+    *(name for name in training.NAMES if name not in ("ddp", "ddp_weak")),
     amp={"every": {"bounds": SIXTEEN_BIT_BOUNDS}},
     tf32={"every": {"bounds": TF32_BOUNDS}},
     num_workers={"levels": (0, 2)},
     micro_batch={"levels": ("all", 64, 32)},
 )
 
-(RANKS,) = training.shared_toggles("ddp")
+RANKS = training.shared_toggles("ddp", "ddp_weak")
 """For sweeps that name it."""
 
 CHECKS = (

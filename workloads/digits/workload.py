@@ -27,7 +27,7 @@ class Digits(Training):
 
     Config = DigitsConfig
     toggles = TOGGLES
-    on_request = (*Training.on_request, RANKS)
+    on_request = (*Training.on_request, *RANKS)
     claims = CLAIMS
     checks = CHECKS
 

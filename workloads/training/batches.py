@@ -139,8 +139,8 @@ class Share:
         """
         if rows < self.world:
             raise ConfigError(
-                f"toggles.ddp=on shares a batch of {rows} among {self.world} ranks, and each needs a row; use"
-                " a larger workload.batch_size"
+                f"toggles.ddp={self.world} shares a batch of {rows} rows, and each rank needs one; use a"
+                " larger workload.batch_size, or fewer ranks"
             )
         return rows * self.rank // self.world, rows * (self.rank + 1) // self.world
 

@@ -49,6 +49,7 @@ OFF: Levels = {
     "gc": "automatic",
     "checkpoint": "sync",
     "ddp": "off",
+    "ddp_weak": "off",
 }
 """What a toggle stands at that a workload does not declare."""
 
@@ -107,7 +108,7 @@ class Training(Workload):
         self.counts = Counter[str]()
         self.iteration = 0  # of the whole training, across resumptions
         self._place = Place()
-        self._replicas = replicas_of(str(self.levels["ddp"]), context)
+        self._replicas = replicas_of(self.levels, context)
         precision.set_tf32(self.levels["tf32"] == "on", self._endings)
         torch.manual_seed(context.seed)
         self._parts = self.build(config, levels, context)
@@ -135,7 +136,8 @@ class Training(Workload):
         """From this place on; before the device is touched, which forked workers must not inherit."""
         levels, parts = self.levels, self._parts
         pinned, workers = levels["pin_memory"] == "on", int(levels["num_workers"])
-        size, seed, share = int(self.config.batch_size), self.context.seed, self._replicas.share
+        size = self._replicas.shared_rows(int(self.config.batch_size), parts)
+        seed, share = self.context.seed, self._replicas.share
         source = sources.source_of(parts, size, seed, share, workers=workers, pinned=pinned)
         move = loading.Mover(self.device, levels["non_blocking"] == "on", self.counts)
 

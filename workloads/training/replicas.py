@@ -10,9 +10,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from workloads.api import Context
+from workloads.api import Context, Levels
 from workloads.errors import ConfigError
 from workloads.training.batches import Share
+from workloads.training.parts import Parts
 
 
 class Alone:
@@ -20,6 +21,10 @@ class Alone:
 
     share = Share()
     writes = True
+
+    def shared_rows(self, rows: int, parts: Parts) -> int:
+        """Rows of the batch of an iteration, all ranks' together, where `workload.batch_size` says `rows`."""
+        return rows
 
     def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
         """The model as it runs forwards."""
@@ -75,19 +80,48 @@ class Replicas(Alone):
         return whole
 
 
-def replicas_of(level: str, context: Context) -> Alone:
-    """Choose how this process takes part at a level of the toggle `ddp`.
+class WholeBatches(Replicas):
+    """Every rank has a batch of its own: the batch that they share has as many times the rows."""
+
+    def shared_rows(self, rows: int, parts: Parts) -> int:
+        """Rows of all ranks' batches together.
+
+        Raises
+        ------
+        ConfigError
+            The training makes its batches itself, or has too few rows for so many.
+        """
+        world = self.share.world
+        if parts.loader is not None:
+            raise ConfigError(
+                "toggles.ddp_weak makes batches larger, and the loader of Parts(loader=...) makes its own;"
+                " use toggles.ddp, or let build() name Parts(data=...)"
+            )
+        source = parts.data if parts.sampler is None else parts.sampler
+        if hasattr(source, "__len__") and len(source) < world * rows:  # type: ignore[arg-type]
+            raise ConfigError(
+                f"toggles.ddp_weak={world} needs {world} batches of {rows} rows at once, and there are"
+                f" {len(source)}; use a smaller workload.batch_size, or fewer ranks"  # type: ignore[arg-type]
+            )
+        return world * rows
+
+
+def replicas_of(levels: Levels, context: Context) -> Alone:
+    """Choose how this process takes part at the levels of the toggles `ddp` and `ddp_weak`.
 
     Raises
     ------
     ConfigError
         This process is alone.
     """
-    if level == "off":
+    chosen = next((name for name in ("ddp", "ddp_weak") if levels.get(name, "off") != "off"), None)
+    if chosen is None:
         return Alone()
     if context.world == 1:
-        raise ConfigError("toggles.ddp=on needs two ranks or more, and this process is alone")
-    return Replicas(context.rank, context.world)
+        raise ConfigError(
+            f"toggles.{chosen}={levels[chosen]} needs two ranks or more, and this process is alone"
+        )
+    return (Replicas if chosen == "ddp" else WholeBatches)(context.rank, context.world)
 
 
 def own_device(context: Context) -> torch.device:

@@ -57,12 +57,13 @@ _MAKE: dict[str, tuple[Callable[..., Toggle], dict[str, Any]]] = {
     "checkpoint": (shared.checkpoint, {"witness": "background_saves"}),
     "wandb_logging": (shared.wandb_logging, {}),
     "ddp": (shared.ddp, {}),
+    "ddp_weak": (shared.ddp_weak, {}),
 }
 
 NAMES = tuple(_MAKE)
 """Toggles that `Training` knows how to act on."""
 
-ON_REQUEST = ("grad_checkpointing", "gc", "checkpoint", "wandb_logging", "ddp")
+ON_REQUEST = ("grad_checkpointing", "gc", "checkpoint", "wandb_logging", "ddp", "ddp_weak")
 """Those that act only where a training names `Parts` for them, where its metrics are sent to W&B, or where
 there are cores or GPUs for several processes."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def measured(
         spec, 0.0, outcome=Outcome.OK, units=1.0, iterations=1, region_ns=1000 + (number or 0)
     )
     folder.trial_dir(spec).mkdir(parents=True, exist_ok=True)
-    write_record(folder.trial_dir(spec), record.model_copy(update=fields))
+    write_record(folder.trial_dir(spec), replace(record, **fields))
 
 
 def compared(folder: SweepFolder, manifest: Manifest) -> Comparison:

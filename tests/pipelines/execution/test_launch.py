@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -69,7 +70,7 @@ def test_a_sweep_runs_where_the_entry_says_and_is_found_again(
     elsewhere: ClusterConfig, tmp_path: Path
 ) -> None:
     demo = build(tmp_path / "demo")
-    arms = tuple(arm.model_copy(update={"levels": {}}) for arm in demo.manifest.arms)
+    arms = tuple(replace(arm, levels={}) for arm in demo.manifest.arms)
     sweep = demo.manifest.sweep.model_copy(update={"config": {}})
     folder, manifest = demo.folder, demo.manifest.model_copy(update={"arms": arms, "sweep": sweep})
     assert launch.submitted_with(folder) is None

@@ -105,6 +105,19 @@ def test_a_rank_that_ends_badly_ends_the_trial(two: Callable[..., Ranks], tmp_pa
 
 
 @pytest.mark.slow
+def test_a_rank_of_the_first_node_that_is_killed_ends_those_of_the_other(
+    two: Callable[..., Ranks], tmp_path: Path
+) -> None:
+    ranks = two()
+    own = Exec("rank_of_test").rank(tmp_path / "spec.json", 0, {}, tmp_path / "log.txt")
+    until(lambda: (tmp_path / "pid0").exists(), "the rank of this node")
+    os.kill(own.pid, signal.SIGKILL)
+    ended = wait([own, ranks], 60)
+    assert ended is not None and ended.failure.message == "the process was ended by SIGKILL"
+    assert nothing_is_left(tmp_path)
+
+
+@pytest.mark.slow
 def test_a_node_that_is_gone_ends_the_trial_and_the_next_one_starts_it_anew(
     two: Callable[..., Ranks], server: Node, tmp_path: Path
 ) -> None:

@@ -24,9 +24,9 @@ seen = {"at import": "torch" in sys.modules}
 begin = spawn.ForkServer.__init__
 
 
-def note(*arguments):
+def note(*arguments, **options):
     seen.setdefault("as the server begins", "torch" in sys.modules)
-    begin(*arguments)
+    begin(*arguments, **options)
 
 
 spawn.ForkServer.__init__ = note

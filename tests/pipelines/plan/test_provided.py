@@ -60,7 +60,7 @@ def provided(given):
 def test_the_first_version_that_is_named_is_the_base(asked) -> None:
     found = provided(asked("slow", "base", "worktree"))
     assert found is not None
-    assert [level.value for level in found.toggle.levels] == ["slow", "base", "worktree"]
+    assert [level.value for level in found.toggles[0].levels] == ["slow", "base", "worktree"]
 
 
 def test_a_sweep_that_names_no_version_has_no_such_toggle(asked) -> None:
@@ -115,7 +115,7 @@ def test_each_version_is_an_arm_with_code_of_its_own_beside_other_toggles(
     for version in manifest.sweep.versions:
         keep.keep(tmp_path / "code", version, ())
     copies = {
-        one.level: Snapshot(tmp_path / "code" / f"sources-{one.digest[:16]}")
+        one.levels["commit"]: Snapshot(tmp_path / "code" / f"sources-{one.sources[:16]}")
         for one in manifest.sweep.versions
     }
     assert "100000" in copies["slow"].copies[root / "work.py"].read_text()
@@ -148,7 +148,7 @@ def test_a_version_runs_with_its_own_defaults_and_is_asked_for_no_level_that_it_
     given.workload = {"name": "versioned_own:Own"}
     given.sweep.references = {"old": {"commit": "old"}, "fast": {"commit": "new", "speed": "fast"}}
     manifest = plan.make_plan(given, Device())
-    sizes = {one.level: one.config["size"] for one in manifest.sweep.versions}
+    sizes = {one.levels["commit"]: one.config["size"] for one in manifest.sweep.versions}
     assert sizes == {"old": 1, "new": 2}
     assert {one.toggle for one in manifest.refused} == {"bad"}
     assert all("ValueError: not ready" in one.reason for one in manifest.refused)

@@ -13,12 +13,12 @@ import torch
 
 from pipelines.profiling.bytes_moved import moved, stored
 from pipelines.profiling.dynamo import explained, first_line
-from pipelines.profiling.memory import EVENTS, Memory
+from pipelines.profiling.memory import EVENTS, Memory, holders
 from pipelines.profiling.roofline import OUTSIDE, own_times, product_type
 from pipelines.profiling.tool import Measured
 from pipelines.profiling.tracing import costs
 from pipelines.store.options import ProfileConfig
-from pipelines.trial.memory_snapshot import ON_OOM, holders, keep_on_oom
+from pipelines.trial.memory_snapshot import ON_OOM, keep_on_oom
 from workloads.peaks import peak
 
 A, B = torch.zeros(8, 16), torch.zeros(16, 4)

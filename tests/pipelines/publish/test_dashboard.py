@@ -79,7 +79,7 @@ def test_accessors_survive_wandb_workspaces_own_reading(manifest: Manifest) -> N
 
 
 def test_a_sweep_without_numbers_has_no_frontier(manifest: Manifest) -> None:
-    arms = tuple(arm.model_copy(update={"levels": {"amp": arm.levels["amp"]}}) for arm in manifest.arms)
+    arms = tuple(replace(arm, levels={"amp": arm.levels["amp"]}) for arm in manifest.arms)
     view = view_of(manifest.model_copy(update={"arms": arms}))
     assert "frontier of slab_size" not in panels(view)
     (toggles,) = [shown for name, shown in view.sections if name == "toggles"]

@@ -7,8 +7,11 @@ from functools import partial
 
 import pytest
 
+from pipelines.analysis.judge import EffectResult
+from pipelines.analysis.scaling import Scaling, Work
 from pipelines.report import charts, svg
 from pipelines.report.charts import factor_ticks, fold
+from pipelines.store.records import Effect
 
 
 @pytest.mark.parametrize(
@@ -55,3 +58,21 @@ def test_equal_figures_are_drawn_equally_and_share_no_name_with_others():
 
 def test_the_label_of_a_figure_is_no_markup():
     assert 'aria-label="&lt;b&gt; &amp;' in svg.one(partial(charts.memory, ["a"], [1.0]), "f", "<b> & c")
+
+
+def scaled(toggle: str, ranks: int, work: Work, efficiency: float) -> EffectResult:
+    effect = Effect(id=f"{toggle}{ranks}", design="ladder", toggle=toggle, level=str(ranks), pairs=())
+    found = Scaling(ranks, 1, work, efficiency, efficiency - 0.1, efficiency + 0.1)
+    return EffectResult(effect, f"{toggle}={ranks}", "baseline", None, scaling=found)
+
+
+def test_strong_and_weak_scaling_are_lines_of_their_own_with_their_efficiency_beside_each_point():
+    strong = [scaled("ddp", 2, Work.STRONG, 0.8), scaled("ddp", 4, Work.STRONG, 0.5)]
+    weak = [scaled("ddp_weak", 4, Work.WEAK, 0.9), scaled("ddp_weak", 2, Work.WEAK, 0.95)]
+    (axes,) = charts.scaling([*weak, *strong], svg.WIDE).axes
+    drawn = {str(line.get_label()): line for line in axes.lines}
+    assert list(drawn["ddp, strong scaling"].get_ydata()) == [1.0, 1.6, 2.0]
+    assert list(drawn["ddp_weak, weak scaling"].get_xdata()) == [1.0, 2.0, 4.0]
+    heights = {text.get_text(): text.get_position()[1] for text in axes.texts}
+    assert heights.keys() == {"80%", "50%", "95%", "90%"}
+    assert heights["80%"] < 0 < heights["95%"], "names of strong scaling stand below their points"

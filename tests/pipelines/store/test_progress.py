@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from recorded import build
+from recorded import FAST, NAIVE, Built, build
 
 from pipelines.store.progress import read_progress
+from pipelines.store.records import Environment, Kind, Manifest, Version
 
 
 def test_records_of_other_code_are_named_and_measured_anew(tmp_path: Path) -> None:
@@ -19,3 +21,44 @@ def test_records_of_other_code_are_named_and_measured_anew(tmp_path: Path) -> No
     assert set(progress.left_out) == {"other code"}
     assert progress.unfinished_rounds(pack)[0] == 0
     assert not progress.timing
+
+
+def versions(sweep: Built, **torch: str) -> Manifest:
+    """The plan of a sweep whose arms run in environments with these versions of torch."""
+    manifest = sweep.manifest
+    made = tuple(
+        Version(
+            levels={"environment": name},
+            digest=name,
+            code="c0de",
+            config={},
+            environment=Environment(
+                interpreter="", prefix="", python="", abi="", installed=name, keys={"torch": version}
+            ),
+        )
+        for name, version in torch.items()
+    )
+    arms = tuple(replace(arm, version=name) for arm, name in zip(manifest.arms, torch, strict=True))
+    return manifest.model_copy(
+        update={"arms": arms, "sweep": manifest.sweep.model_copy(update={"versions": made})}
+    )
+
+
+def test_arms_in_environments_count_beside_one_another_whatever_torch_they_have(tmp_path: Path) -> None:
+    sweep = build(tmp_path / "demo")
+    here = {"device": "some CPU", "torch": "2.13.0"}
+    for arm, torch in ((NAIVE, "2.13.0"), (FAST, "2.14.1")):
+        sweep.add(sweep.spec(arm, 0, attempt=7), None, units=1.0, keys={**here, "torch": torch, "data": "d"})
+    pack, number = sweep.manifest.packs[0], 0
+
+    def measured(manifest: Manifest) -> set[str]:
+        progress = read_progress(sweep.folder, manifest, here)
+        return set(progress.timing[pack.id, number][7])
+
+    assert measured(sweep.manifest) == {NAIVE.id}, "of another torch than this, and no arm says so"
+    assert measured(versions(sweep, a="2.13.0", b="2.14.1")) == {NAIVE.id, FAST.id}
+    assert measured(versions(sweep, a="2.13.0", b="2.15.0")) == {NAIVE.id}, "its environment has another now"
+    progress = read_progress(sweep.folder, versions(sweep, a="2.13.0", b="2.14.1"), here)
+    machines = [progress.machine, *(one.machine for one in progress.elsewhere)]
+    assert all("torch" not in machine for machine in machines), "no machine is told apart by it"
+    assert all(one.record.kind is Kind.TIMING for one in progress.timing[pack.id, number][7].values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -92,7 +93,7 @@ def test_rounds_stop_on_the_clock_that_the_effects_will_be_judged_by(measured: M
         for arm in manifest.arms:
             one = trial(arm.id, number, int(1e6 * np.exp(rng.normal(0, 0.3))))
             fields = {"displaced": True, "alone": True, "region_cpu_ns": 10**6}
-            progress.add(StoredTrial(one.folder, one.record.model_copy(update=fields)))
+            progress.add(StoredTrial(one.folder, replace(one.record, **fields)))
     assert progress.unfinished_rounds(manifest.packs[0]) == [], "CPU time does not scatter"
 
 

@@ -117,3 +117,21 @@ def test_a_server_that_has_died_is_named() -> None:
     server._process.kill()
     with pytest.raises(RuntimeError, match="the server that forks trials ended with status"):
         server.call(leave, "0")
+
+
+def heavy(file: str) -> None:
+    """First function of a child: write down which of the two heavy imports it finds."""
+    found = [name for name in ("torch", "torch._dynamo") if name in sys.modules]
+    Path(file).write_text(" ".join(found))
+
+
+@pytest.mark.parametrize("first", ["a trial", "nothing"])
+def test_the_first_trial_waits_for_torch_alone_and_a_timed_one_for_all(first: str, tmp_path: Path) -> None:
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    server = ForkServer([], {"PYTHONPATH": path}, early=True)
+    if first == "a trial":
+        assert wait([server.call(heavy, str(tmp_path / "first"))], 120) is None
+        assert (tmp_path / "first").read_text() == "torch"
+    server.complete()
+    assert wait([server.call(heavy, str(tmp_path / "timed"))], 120) is None
+    assert (tmp_path / "timed").read_text() == "torch torch._dynamo"

@@ -89,8 +89,8 @@ def test_a_link_has_the_code_that_it_leads_to(tmp_path: Path) -> None:
 
 def test_data_that_differs_between_versions_is_said_to_be_the_checkouts(root: Path) -> None:
     def version(level: str) -> Version:
-        own = {"repository": str(root), "digest": level, "code": "", "config": {}}
-        return Version(toggle="commit", level=level, commit=git(root, "rev-parse", level), **own)
+        own = {"repository": str(root), "digest": level, "sources": level, "code": "", "config": {}}
+        return Version(levels={"commit": level}, commit=git(root, "rev-parse", level), **own)
 
     (line,) = notices([version("second"), version("data")])
     assert line.startswith("conf.yaml:") and "checkout" in line

@@ -1,19 +1,21 @@
-"""Two processes over gloo that share every batch train as one process does."""
+"""Processes over gloo that share every batch, or have one each, train as one does on the same rows."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import replicated
 import torch
-from tiny import Train
+from tiny import BASELINE, Tiny, TinyConfig, Train
 from torch import nn
 
+from pipelines.plan.arms import Space
 from workloads.api import Context, Device
 from workloads.errors import ConfigError
 from workloads.training.replicas import own_device, replicas_of
@@ -28,44 +30,74 @@ HALF = dict.fromkeys(EXACT, 1e-3)
 @pytest.fixture(scope="module")
 def of_two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two ranks found, by case."""
-    folder = tmp_path_factory.mktemp("ranks")
+    return ranks(tmp_path_factory.mktemp("ranks"), 2, *replicated.CASES)
+
+
+@pytest.fixture(scope="module")
+def of_four(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of four ranks found, by case."""
+    return ranks(tmp_path_factory.mktemp("ranks"), 4, *OF_FOUR)
+
+
+def ranks(folder: Path, world: int, *cases: str) -> list[dict[str, Any]]:
+    """What each of several ranks found, by case."""
     paths = [str(Path(__file__).parents[2] / "support"), *sys.path]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, str(replicated.__file__), str(folder)]
-    ranks = [subprocess.Popen([*command, str(rank), "2"], env=env) for rank in range(2)]
+    started = [subprocess.Popen([*command, str(rank), str(world), *cases], env=env) for rank in range(world)]
     try:
-        assert [rank.wait(timeout=300) for rank in ranks] == [0, 0]
+        assert [rank.wait(timeout=300) for rank in started] == [0] * world
     finally:
-        for rank in ranks:
+        for rank in started:
             rank.kill()
-    return [torch.load(folder / str(rank) / "found.pt", weights_only=False) for rank in range(2)]
+    return [torch.load(folder / str(rank) / "found.pt", weights_only=False) for rank in range(world)]
 
 
-def distances(found: dict[str, Any], alone: dict[str, Any]) -> dict[str, float]:
-    return {name: float((found[name] - alone[name]).norm() / alone[name].norm()) for name in EXACT}
+def distances(found: dict[str, Any], alone: dict[str, Any], names: Iterable[str] = EXACT) -> dict[str, float]:
+    return {name: float((found[name] - alone[name]).norm() / alone[name].norm()) for name in names}
 
 
 def too_far(found: dict[str, Any], alone: dict[str, Any], bounds: dict[str, float]) -> list[str]:
-    return [name for name, distance in distances(found, alone).items() if not distance <= bounds[name]]
+    return [
+        name for name, distance in distances(found, alone, bounds).items() if not distance <= bounds[name]
+    ]
+
+
+def same_training(every: list[dict[str, Any]], case: str, folder: Path) -> None:
+    """Ranks train as one process does on the same rows: where each has a batch, on all of them at once."""
+    alone, bounds = replicated.results(case, folder), HALF if case == "scaled" else EXACT
+    if case.startswith("a batch each"):
+        bounds = {name: bound for name, bound in bounds.items() if name != "first_gradient"}  # of one batch
+    for found in (ranks[case] for ranks in every):
+        assert too_far(found, alone, bounds) == []
+        assert found["progress"] == alone["progress"]
+        assert found["numbers"]["last_loss"] == pytest.approx(alone["numbers"]["last_loss"], rel=1e-3)
+        assert found["counters"]["ranks"] == len(every) * alone["counters"]["ranks"]
+    assert alone["counters"]["ranks"] == 5
+    parted = [ranks[case]["logged"] for ranks in every]
+    assert sum(parted) == pytest.approx(alone["logged"], rel=1e-3)  # what each contributes to the mean
 
 
 @pytest.mark.workloads
 @pytest.mark.parametrize("case", [case for case in replicated.CASES if case != "no exchange"])
 def test_two_ranks_train_as_one_process(of_two: Any, case: str, tmp_path: Path) -> None:
-    alone, bounds = replicated.results(case, tmp_path), HALF if case == "scaled" else EXACT
-    for found in (ranks[case] for ranks in of_two):
-        assert too_far(found, alone, bounds) == []
-        assert found["progress"] == alone["progress"]
-        assert found["numbers"]["last_loss"] == pytest.approx(alone["numbers"]["last_loss"], rel=1e-3)
-        assert found["counters"]["ranks"] == 2 * alone["counters"]["ranks"] == 10
-    parted = [ranks[case]["logged"] for ranks in of_two]
-    assert sum(parted) == pytest.approx(alone["logged"], rel=1e-3)  # what each contributes to the mean
+    same_training(of_two, case, tmp_path)
+
+
+OF_FOUR = ("rows", "a batch each", "no exchange")
 
 
 @pytest.mark.workloads
-def test_ranks_that_exchange_no_gradients_are_rejected(of_two: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", OF_FOUR[:2])
+def test_four_ranks_train_as_one_process(of_four: Any, case: str, tmp_path: Path) -> None:
+    same_training(of_four, case, tmp_path)
+
+
+@pytest.mark.workloads
+@pytest.mark.parametrize("world", ["of_two", "of_four"])
+def test_ranks_that_exchange_no_gradients_are_rejected(world: str, request: Any, tmp_path: Path) -> None:
     alone = replicated.results("no exchange", tmp_path)
-    for found in (ranks["no exchange"] for ranks in of_two):
+    for found in (ranks["no exchange"] for ranks in request.getfixturevalue(world)):
         assert "parameters" in too_far(found, alone, EXACT)
         assert found["counters"]["ranks"] == 0
 
@@ -81,15 +113,43 @@ def test_ranks_share_a_training_only_on_request() -> None:
     assert "ddp" not in [toggle.name for toggle in shared_toggles()]
     (ddp,) = shared_toggles("ddp")
     on = ddp.level("on")
+    assert ddp.level(4).processes(Device()) == 4
     assert [on.processes(Device(type="cuda", count=count)) for count in (2, 8)] == [2, 8]
     assert (on.processes(Device()), ddp.levels[0].processes(Device())) == (2, 1)
     assert "two GPUs" in (on.unsupported(Device(type="cuda", count=1)) or "")
     assert on.unsupported(Device()) is None
 
 
-def test_one_process_cannot_share(train: Train) -> None:
-    with pytest.raises(ConfigError, match=r"ddp=on needs two ranks"):
-        train(ddp="on")
+@pytest.mark.parametrize(("toggle", "level"), [("ddp", "on"), ("ddp", 4), ("ddp_weak", 2)])
+def test_one_process_cannot_share(train: Train, toggle: str, level: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{toggle}={level} needs two ranks"):
+        train(**{toggle: level})
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, r"ddp_weak=4 needs 4 batches of 24 rows at once, and there are 70; use a smaller"),
+        ({"sampler": range(60)}, r"there are 60"),
+        (
+            {"loader": replicated.shuffled},
+            r"the loader of Parts\(loader=...\) makes its own; use toggles.ddp",
+        ),
+    ],
+)
+def test_a_batch_for_each_rank_is_refused_where_there_are_none(
+    fields: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    context = Context(Device(), tmp_path, tmp_path, rank=3, world=4)
+    with pytest.raises(ConfigError, match=said):
+        Tiny(fields).setup(TinyConfig(24), {**BASELINE, "ddp_weak": 4}, context)
+
+
+def test_ranks_that_share_a_batch_have_none_each() -> None:
+    space = Space(shared_toggles("ddp", "ddp_weak"))
+    with pytest.raises(ConfigError, match="ddp=2 shares one batch among the ranks"):
+        space.legal({"ddp": 2, "ddp_weak": 2})
+    assert space.legal({"ddp_weak": 4}) == {"ddp": "off", "ddp_weak": 4}
 
 
 def test_each_rank_has_a_gpu_of_its_own(tmp_path: Path) -> None:
@@ -100,5 +160,5 @@ def test_each_rank_has_a_gpu_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_alone_runs_the_model_itself(tmp_path: Path) -> None:
-    model, alone = nn.Linear(1, 1), replicas_of("off", Context(Device(), tmp_path, tmp_path))
+    model, alone = nn.Linear(1, 1), replicas_of({}, Context(Device(), tmp_path, tmp_path))
     assert alone.wrap(model, torch.device("cpu")) is model

@@ -1,0 +1,159 @@
+"""Files of one trial, as the trial itself reads and writes them: numpy and the standard library only.
+
+Their names stand in `pipelines.store.records`, whose reader validates what a trial has written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pipelines.store.files import (
+    json_object,
+    read_arrays,
+    read_json,
+    write_arrays,
+    write_atomically,
+    write_once,
+)
+from pipelines.store.trial_schema import SCHEMA, STRICT, Failure, Outcome, TrialRecord, TrialSpec
+from pipelines.store.typed_json import Misfit, build, plain
+from workloads.api import Evidence
+from workloads.errors import RecordError
+
+_NUMBERS, _PARTS = "numbers", "parts"  # evidence.npz keeps these as JSON texts under these names
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankFailure:
+    """How one of several ranks ended, and when, in seconds since the epoch."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    schema_version: int = SCHEMA
+    time: float
+    outcome: Outcome
+    failure: Failure
+
+
+def write_record(folder: Path, record: TrialRecord) -> bool:
+    """Publish a trial's record; False when another writer was first, whose record stays."""
+    return write_once(folder / "record.json", json_object(plain(record)))
+
+
+def write_rank_failure(folder: Path, rank: int, outcome: Outcome, failure: Failure) -> None:
+    """Note why one of several ranks ended; of those that follow from it the pack records none."""
+    found = RankFailure(time=time.time(), outcome=outcome, failure=failure)
+    write_once(folder / f"rank{rank}.json", json_object(plain(found)))
+
+
+def write_spec(folder: Path, spec: TrialSpec) -> Path:
+    """Create a trial's folder with its specification; return the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "spec.json", json_object(plain(spec)))
+    return folder / "spec.json"
+
+
+def read_spec(file: Path) -> TrialSpec:
+    """Read the specification of a trial.
+
+    Raises
+    ------
+    RecordError
+        The file is missing, corrupt or of another schema version.
+    """
+    values = of_this_schema(file)
+    if values is None:
+        raise RecordError(f"{file} does not exist; a trial is started with the path of its spec.json")
+    try:
+        return build(TrialSpec, values)
+    except Misfit as error:
+        raise RecordError(f"{file} does not fit the schema: {error}") from error
+
+
+def write_status(folder: Path, stage: str) -> None:
+    """Note what a trial is doing: setting up, warming up, timing, saving."""
+    write_atomically(
+        folder / "status.json", json.dumps({"stage": stage, "pid": os.getpid()}).encode(), sync=False
+    )
+
+
+def read_status(folder: Path) -> str | None:
+    """Read what a trial was last doing."""
+    try:
+        return json.loads((folder / "status.json").read_text())["stage"]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def write_iterations(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write the series of a timing trial, int64 [N] each unless said otherwise.
+
+    ``start_ns``, ``wall_ns``, ``device_ns`` (accelerators only), ``flags`` uint32, ``host_<phase>`` and
+    ``device_<phase>`` in ns, ``log_<key>`` float64, ``warmup_wall_ns`` [W], ``epoch_ns`` [1]: wall clock at
+    start_ns[0].
+    """
+    write_arrays(folder / "iterations.npz", arrays)
+
+
+def read_iterations(folder: Path) -> dict[str, np.ndarray]:
+    """Read what `write_iterations` wrote.
+
+    Raises
+    ------
+    RecordError
+        The file is missing or corrupt.
+    """
+    return read_arrays(folder / "iterations.npz")
+
+
+def replay_dir(folder: Path) -> Path:
+    """Where an evidence trial of the reference keeps the states that other arms replay."""
+    return folder / "replay"
+
+
+def write_evidence(folder: Path, evidence: Evidence) -> None:
+    """Write evidence as arrays, with the named numbers as one JSON text among them."""
+    arrays = {name: np.asarray(tensor) for name, tensor in evidence.tensors.items()}
+    numbers = json.dumps({name: float(value) for name, value in evidence.numbers.items()})
+    for name, text in ((_NUMBERS, numbers), (_PARTS, json.dumps(evidence.parts))):
+        arrays[f"__{name}__"] = np.frombuffer(text.encode(), dtype=np.uint8)
+    write_arrays(folder / "evidence.npz", arrays)
+
+
+def read_evidence(folder: Path) -> Evidence:
+    """Read what `write_evidence` wrote.
+
+    Raises
+    ------
+    RecordError
+        The file is missing or corrupt.
+    """
+    arrays = read_arrays(folder / "evidence.npz")
+    try:
+        numbers, parts = (json.loads(arrays.pop(f"__{name}__").tobytes()) for name in (_NUMBERS, _PARTS))
+    except (KeyError, ValueError) as error:
+        raise RecordError(f"{folder / 'evidence.npz'} holds no evidence of ours: {error}") from error
+    return Evidence(arrays, numbers, parts)
+
+
+def of_this_schema(file: Path) -> dict[str, Any] | None:
+    """Read a JSON file that says which version of the schema it has; None where there is none.
+
+    Raises
+    ------
+    RecordError
+        It is damaged, or of another version.
+    """
+    values = read_json(file)
+    if values is None:
+        return None
+    if (version := values.get("schema_version")) != SCHEMA:
+        raise RecordError(f"{file} has schema version {version}, and this perfsweep reads version {SCHEMA}")
+    return values

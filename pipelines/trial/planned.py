@@ -1,0 +1,40 @@
+"""The workload that a trial was planned with, from its specification: its values were checked by the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipelines.store.typed_json import Misfit, build
+from workloads import registry
+from workloads.api import Workload
+from workloads.errors import ConfigError
+
+
+def load_workload(name: str, values: Mapping[str, Any]) -> tuple[type[Workload], Any]:
+    """Find a workload and its typed configuration; the class is the one that this configuration makes it.
+
+    As `pipelines.config.validation.load_workload`, which asks more libraries than a trial may have.
+
+    Raises
+    ------
+    ConfigError
+        There is no such workload, or it has no such field, or one of another type.
+    """
+    cls = registry.find(name)
+    config = typed_config(cls, values)
+    return cls.configured(config), config
+
+
+def typed_config(cls: type[Workload], values: Mapping[str, Any]) -> Any:
+    """Turn the values of a workload's configuration into its own dataclass.
+
+    Raises
+    ------
+    ConfigError
+        There is no such field, or a value is of another type.
+    """
+    try:
+        return build(cls.Config, values, tuples=False)
+    except Misfit as error:
+        raise ConfigError(f"workload.{error}") from error

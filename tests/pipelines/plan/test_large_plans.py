@@ -1,0 +1,69 @@
+"""What planning thousands of arms costs: work that grows with the arms, and no faster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from pipelines.config.types import DesignConfig
+from pipelines.plan import plan
+from workloads.api import Device
+from workloads.declarations import Toggle
+
+
+def test_every_level_is_looked_up_once_and_every_arm_identified_once(
+    command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: Counter[tuple[str, str]] = Counter()
+    identified: Counter[str] = Counter()
+    find, identify = Toggle._find, plan.arm_id
+
+    def noted(self: Toggle, text: str):
+        found[self.name, text] += 1
+        return find(self, text)
+
+    def noted_arm(name: str, config: object, levels: dict, code: str) -> str:
+        identified[json.dumps(levels)] += 1
+        return identify(name, config, levels, code)
+
+    monkeypatch.setattr(Toggle, "_find", noted)
+    monkeypatch.setattr(plan, "arm_id", noted_arm)
+    sizes = list(range(2, 202))
+    manifest = plan.make_plan(
+        command(DesignConfig("ladder", levels={"size": sizes}), workload="toys.ladder:Ladder"), Device()
+    )
+    assert len(manifest.arms) == len(sizes) + 1 == len(identified)
+    assert set(identified.values()) == {1}, "the base of all effects among them"
+    assert len(found) >= len(sizes) and set(found.values()) == {1}
+
+
+MANY = """
+import json, resource, sys
+from pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from pipelines.plan import plan
+from workloads.api import Device
+
+design = DesignConfig("ladder", levels={sys.argv[2]: list(range(2, 10002))})
+command = SweepCommand(
+    workload={"name": sys.argv[1]}, measure=MeasureConfig(), sweep=SweepConfig(name="many", designs=[design])
+)
+manifest = plan.make_plan(command, Device())
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps([len(manifest.arms), used.ru_utime + used.ru_stime, used.ru_maxrss * 1024]))
+"""
+
+
+@pytest.mark.slow
+def test_ten_thousand_arms_take_ten_seconds_of_a_processor_and_a_gibibyte() -> None:
+    """Importing torch and the workload included."""
+    command = [sys.executable, "-c", MANY, "digits", "micro_batch"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    arms, seconds, memory = json.loads(done.stdout)
+    print(f"\n{arms} arms planned: {seconds:.1f} s of a processor, {memory / 2**20:.0f} MiB")
+    assert arms == 10001
+    assert seconds < 10
+    assert memory < 2**30

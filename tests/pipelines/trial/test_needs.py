@@ -1,0 +1,56 @@
+"""What a trial imports: torch, numpy and the standard library, whatever environment it runs in."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+from environments import needed
+
+ROOT = Path(__file__).parents[3]
+
+# As in an environment that has nothing else: whatever asks for another package does not find it.
+IMPORT = """
+import importlib, json, sys
+from pathlib import Path
+
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+absent = set(json.loads(sys.argv[1]))
+sys.meta_path.insert(0, Nothing())
+found = {}
+for name in sys.argv[2:]:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        found[name] = error.name
+print(json.dumps(found))
+"""
+
+
+def test_every_module_of_a_trial_imports_without_other_packages() -> None:
+    there = {*needed(), "perfsweep"}
+    absent = [top for top, owners in packages_distributions().items() if not there & set(owners)]
+    assert {"pydantic", "omegaconf", "greenlet", "wandb", "pynvml"} < set(absent)
+    trial = [f"pipelines.trial.{file.stem}" for file in sorted((ROOT / "pipelines/trial").glob("[!_]*.py"))]
+    looked = ["pipelines.plan.version_process", "pipelines.plan.version_answer", "workloads.command.workload"]
+    planted = ["pipelines.store.schema", "pipelines.config.validation"]
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT, json.dumps(absent), *trial, *looked, *planted],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "pipelines.store.schema": "pydantic",
+        "pipelines.config.validation": "omegaconf",
+    }

@@ -1,0 +1,100 @@
+"""Workloads of several ranks on two nodes of a real Slurm, each by one trial of a pack's own code.
+
+That ranks compute what one process computes is tested with the workloads, in less time.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import Bench, over
+from scripted import SCRIPTS
+
+from pipelines.config.types import ClusterConfig, DesignConfig, MeasureConfig, SweepCommand, SweepConfig
+from pipelines.execution import launch
+from pipelines.plan import plan
+from pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord, read_record
+from slurm.jobs import JobState
+from workloads.api import Device
+
+pytestmark = pytest.mark.slow
+
+PACK = """
+import sys
+from pipelines.execution.pack import PackRun
+from pipelines.store.records import Kind, SweepFolder
+folder = SweepFolder(sys.argv[1])
+manifest = folder.read_manifest()
+PackRun(folder, manifest, manifest.packs[0]).again(manifest.arm(sys.argv[2]), Kind(sys.argv[3]))
+"""
+"""One trial of one arm of a pack, in the allocation that this is."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A trial that has ended, and what its ranks printed, by node."""
+
+    record: TrialRecord
+    printed: dict[str, str]
+
+
+def trial(
+    bench: Bench,
+    workload: dict[str, Any],
+    axes: dict[str, list[Any]] | None = None,
+    ranks: int = 2,
+    **toggles: Any,
+) -> Done:
+    """Measure the last arm of a ladder once, or the only one, its ranks on two nodes."""
+    designs = [DesignConfig("ladder", levels={name: values}) for name, values in (axes or {}).items()]
+    short = {"rounds": 1, "iterations": 4, "warmup_max": 5, "timeout_s": 240.0}
+    command = SweepCommand(
+        workload=workload,
+        toggles=toggles,
+        measure=MeasureConfig(**short, placebo=0 if axes else 1),  # type: ignore[arg-type]
+        cluster=ClusterConfig(executor="slurm", nodes=2, gpus=0),
+        sweep=SweepConfig(name="ranks", designs=designs),
+        runs=str(bench.folder / "runs"),
+    )
+    manifest = plan.make_plan(command, Device())
+    folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    words = [sys.executable, "-c", PACK, str(folder.path), manifest.arms[-1].id, Kind.TIMING.value]
+    job = bench.job("one", shlex.join(words), PYTHONPATH=bench.env({})["PYTHONPATH"], OMP_NUM_THREADS="1")
+    ex = bench.executor(nodes=2, memory="3500M", cpus_per_task=ranks // 2)
+    ex.submit([job])
+    assert over(ex, 300)["one"] is JobState.ENDED, f"{ex.notes()} {job.log.read_text()}"
+    (place,) = folder.path.glob("trials/*/*/record.json")
+    record = read_record(place.parent)
+    assert record is not None and record.outcome is Outcome.OK, record
+    return Done(record, {file.stem: file.read_text() for file in place.parent.glob("log*.txt")})
+
+
+def test_latentwire_trains_on_two_nodes(bench: Bench) -> None:
+    small = {"name": "latentwire", "preset": "test", "tokenizer": "bytes", "max_prompt": 200}
+    done = trial(bench, small, {"parallel": ["ddp"]}, effective_batch=4, micro_batch=4)
+    assert done.record.ranks is not None and done.record.ranks.nodes == ("n1", "n2")
+    assert done.record.region_ns == max(done.record.ranks.region_ns)
+    assert (done.record.ranks.collectives or 0) > 0, "gradients are summed over both"
+
+
+def test_a_script_finds_torchruns_variables_on_two_nodes(bench: Bench) -> None:
+    script = {"name": "script", "path": str(SCRIPTS / "ddp.py"), "ranks": 2}
+    done = trial(bench, script)
+    assert done.record.ranks is not None and done.record.ranks.nodes == ("n1", "n2")
+    assert done.record.units == 16 * done.record.iterations, "half a batch each"
+    assert "rank 0 of 2, local 0" in done.printed["log"]
+    assert "rank 1 of 2, local 0" in done.printed["log-n2"]
+
+
+@pytest.mark.parametrize(("toggle", "batches"), [("ddp", 1), ("ddp_weak", 4)])
+def test_four_ranks_lie_on_two_nodes_in_their_order(bench: Bench, toggle: str, batches: int) -> None:
+    small = {"name": "digits", "model": "mlp", "batch_size": 32}
+    done = trial(bench, small, {toggle: [4]}, ranks=4)
+    assert done.record.ranks is not None and done.record.ranks.nodes == ("n1", "n1", "n2", "n2")
+    assert done.record.units == batches * 32 * done.record.iterations
