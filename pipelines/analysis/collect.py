@@ -69,6 +69,7 @@ TRIALS: tuple[Column[Trial], ...] = (
     file_column("cpu_ns_per_unit", lambda trial: _per_unit(trial, trial.record.region_cpu_ns), float),
     _recorded("run_delay_ns", int),
     _recorded("displaced", bool),
+    file_column("crowded", lambda trial: trial.record.crowded, bool),
     _recorded("alone", bool),
     _recorded("minor_faults", int),
     _recorded("major_faults", int),

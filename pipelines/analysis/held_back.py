@@ -14,7 +14,7 @@ from pipelines.store.records import Effect, Manifest
 
 def clock_of(used: pl.DataFrame) -> ClockChoice:
     """Choose the clock of all effects from the timing trials that count."""
-    rows = used.select("label", "displaced", "alone").iter_rows()
+    rows = used.select("label", "crowded", "alone").iter_rows()
     return choose_clock([Conditions(*row) for row in rows])
 
 
@@ -24,12 +24,12 @@ class HoldingBack:
     Parameters
     ----------
     used : the timing trials that count
-    clock : the one that is asked; of arms that compute alone, displaced trials say something in CPU time
+    clock : the one that is asked; of arms that compute alone, crowded trials say something in CPU time
     """
 
     def __init__(self, manifest: Manifest, used: pl.DataFrame, clock: Clock) -> None:
         self._manifest = manifest
-        excused = pl.col("displaced") & pl.col("alone") if clock is Clock.CPU else pl.lit(False)
+        excused = pl.col("crowded") & pl.col("alone") if clock is Clock.CPU else pl.lit(False)
         sound = used.filter((pl.col("disturbed") == "") | excused)
         self._sound = set(sound["arm"].to_list())
         self._disturbed = set(used["arm"].to_list()) - self._sound

@@ -26,8 +26,8 @@ from pipelines.commands.dispatch import SETTINGS, Commands, Composed, Plain, sho
 EPILOG = """SWEEP is a folder such as runs/digits-demo. `perfsweep COMMAND --help` says what a command takes.
 
 Status: 0 done; 1 something failed, is unfinished, or became slower; 2 a mistake in the command or its
-input; 3 jobs need attention; 4 undecided (judge); 130 interrupted or detached. NO_COLOR=1 switches colours
-off; output to a file or a pipe has none."""
+input; 3 jobs need attention; 4 undecided (judge, bisect); 130 interrupted or detached. NO_COLOR=1 switches
+colours off; output to a file or a pipe has none."""
 
 VERSION = click.Option(
     ["-V", "--version"],
@@ -107,6 +107,31 @@ COMMANDS = Commands(
                 " requirements files.",
                 is_flag=True,
             ),
+        ),
+        Plain(
+            "bisect",
+            "the first commit that is slower, faster, or changes results",
+            "bisect:bisect",
+            words(
+                "words",
+                A_VERSION,
+                "Two commits, the second of which stands on the first, then the options of a sweep.",
+                metavar="GOOD BAD -- workload=... [KEY=VALUE]...",
+            ),
+            option(
+                "--find",
+                "What the first commit is looked for that is so, measured against GOOD.",
+                type=click.Choice(["slower", "faster", "different"]),
+                default="slower",
+            ),
+            option(["as_json", "--json"], "Print a JSON object; docs/versions.md says which.", is_flag=True),
+        ),
+        Plain(
+            "comment",
+            "what a pull request is told of what judge --json found, as Markdown",
+            "comment:comment",
+            words("files", FILE, "Files that `perfsweep judge --json` wrote.", required=True),
+            option("--output", "Write it there instead of printing it.", type=FILE, metavar="FILE"),
         ),
         Plain("status", "what of a sweep is done", "sessions:status", SWEEP, JSON),
         Plain("wait", "follow a sweep on Slurm to its end, from any shell", "sessions:wait", SWEEP),
@@ -249,9 +274,20 @@ COMMANDS = Commands(
         ),
         Plain(
             "init",
-            "a folder with a configuration, a site profile, a Makefile fragment",
+            "a folder with a configuration, a site profile, a Makefile fragment; or a workflow for CI",
             "new:init",
-            word("folder", FILE, "Made where it does not exist.", default="."),
+            words(
+                "words",
+                FILE,
+                "A folder, made where it does not exist; with --ci also the options of the judge it runs.",
+                metavar="[FOLDER] [-- workload=... KEY=VALUE...]",
+            ),
+            option(
+                "--ci",
+                "Write only a workflow that judges pull requests and comments on them.",
+                type=click.Choice(["github"]),
+            ),
+            option("--overwrite", "Write over files that are there.", is_flag=True),
         ),
         Plain(
             "completion",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -13,6 +15,10 @@ from workloads.errors import ConfigError
 
 MODULE, CLASS = "my_workload", "MyWorkload"
 """Names in the template; a workload's own take their place."""
+
+WORKFLOW = ".github/workflows/perfsweep.yml"
+EXAMPLE = ("workload=script", "workload.path=train.py")
+"""What a workflow judges where nobody has said what."""
 
 STUDY = ("perfsweep.yaml", "configs/cluster/site.yaml", "perfsweep.mk")
 
@@ -31,7 +37,7 @@ def new(name: str) -> int:
         f"{name}{end}": _template(f"{MODULE}{end}").replace(CLASS, own).replace(MODULE, name)
         for end in (".py", ".yaml")
     }
-    _write_all(texts)
+    _write_all(texts, otherwise="choose another name")
     print(f"next: perfsweep check {name}:{own}")
     print(f"      perfsweep sweep workload={name}:{own}")
     return 0
@@ -49,16 +55,41 @@ def _refuse_name(name: str) -> None:
         )
 
 
-def init(folder: str) -> int:
+def init(words: Sequence[str] = (), ci: str | None = None, overwrite: bool = False) -> int:
     """Make a folder to measure in: configuration, site profile, batch script and a Makefile fragment.
+
+    With `ci` a workflow that judges pull requests is written instead, by the options among the words.
 
     Raises
     ------
     ConfigError
         One of the files is there already, or the folder cannot be written.
     """
+    folders = [word for word in words if "=" not in word]
+    if len(folders) > 1:
+        raise ConfigError(f"init takes one folder, and {' and '.join(folders)} are named")
+    folder, options = next(iter(folders), "."), [word for word in words if "=" in word]
+    if ci:
+        return _init_ci(folder, options or EXAMPLE, overwrite)
+    if options:
+        raise ConfigError(f"{options[0]} is for --ci github: options of the judge that its workflow runs")
+    return _init_study(folder, overwrite)
+
+
+def _init_ci(folder: str, options: Sequence[str], overwrite: bool) -> int:
+    """Write the workflow of GitHub."""
+    judged = " ".join(map(shlex.quote, options))
+    text = _template("github_workflow.yaml").replace("@OPTIONS@", judged)
+    text = text.replace("@VERSION@", version("perfsweep"))
+    _write_all({WORKFLOW if folder == "." else f"{folder}/{WORKFLOW}": text}, overwrite)
+    print(f"next: check what it installs and measures ({judged}), then commit it")
+    return 0
+
+
+def _init_study(folder: str, overwrite: bool) -> int:
     texts = {**{name: _template(f"study/{name}") for name in STUDY}, "sweep.sbatch": _batch_script()}
-    _write_all({f"{folder}/{name}" if folder != "." else name: text for name, text in texts.items()})
+    named = {f"{folder}/{name}" if folder != "." else name: text for name, text in texts.items()}
+    _write_all(named, overwrite)
     print("next: put your site's names into configs/cluster/site.yaml, then: perfsweep doctor cluster=site")
     print("      perfsweep new my_workload")
     return 0
@@ -75,10 +106,11 @@ def _template(name: str) -> str:
     return place.joinpath(*name.split("/")).read_text()
 
 
-def _write_all(texts: Mapping[str, str]) -> None:
-    """All of them or none: nothing that is there is overwritten."""
-    if there := [name for name in texts if Path(name).exists()]:
-        raise ConfigError(f"{there[0]} is there already: remove it, or choose another name")
+def _write_all(texts: Mapping[str, str], overwrite: bool = False, otherwise: str = "say --overwrite") -> None:
+    """All of them or none: nothing that is there is overwritten unless that was asked for."""
+    there = [name for name in texts if Path(name).exists()]
+    if there and not overwrite:
+        raise ConfigError(f"{there[0]} is there already: remove it, or {otherwise}")
     for name, text in texts.items():
         try:
             Path(name).parent.mkdir(parents=True, exist_ok=True)

@@ -39,6 +39,10 @@ class SameCode(ConfigError):
     """Everything that a sweep was to compare is one and the same code."""
 
 
+class CannotRun(ConfigError):
+    """A version has not got the workload, or cannot run it."""
+
+
 Part = Tree | Environment
 """What a level stands for."""
 
@@ -142,7 +146,7 @@ def commits(
     lacking = [value for value, one in trees.items() if file not in one.files]
     if lacking:
         place = file.relative_to(repository.root)
-        raise ConfigError(
+        raise CannotRun(
             f"axes.{name}: {', '.join(lacking)} has no {place}; name commits that have the workload"
         )
     return trees
@@ -259,13 +263,13 @@ class Cast:
 
         Raises
         ------
-        ConfigError
+        CannotRun
             The version cannot run it.
         """
         choice, own = self._provided.choice(levels), self._without(levels)
         answer = self._answers[choice]
         if problem := answer.problem or answer.problems.get(arm_key(own), ""):
-            raise ConfigError(f"{self._provided.text(choice)}: {problem}")
+            raise CannotRun(f"{self._provided.text(choice)}: {problem}")
         known = answer.levels[arm_key(own)]
         identity = arm_id(workload, config, {**known, **self._digests(choice)}, answer.code)
         label, version = self._space.label(levels), self._digest(choice)
@@ -293,7 +297,7 @@ class Cast:
         ------
         SameCode
             Nothing is left, because all versions are the same code.
-        ConfigError
+        CannotRun
             Nothing is left, for another reason.
         """
         kept: dict[object, PlannedEffect] = {}
@@ -314,7 +318,7 @@ class Cast:
                 kept[key] = effect
         if not kept:
             every = "; ".join(dict.fromkeys(one.reason for one in left_out))
-            raise (SameCode if same == len(planned) else ConfigError)(every)
+            raise (SameCode if same == len(planned) else CannotRun)(every)
         return list(kept.values()), left_out
 
     def _inert(self, levels: Assignment, other: Assignment) -> str:

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -114,12 +115,17 @@ def build(
         ) from error
 
 
+def _reports() -> Any:
+    """The library of W&B Reports, whose names its types call private."""
+    return import_module("wandb_workspaces.reports.v2")
+
+
 def report(document: Document, entity: str, project: str, *, of_project: bool = False) -> Any:
     """Make the report of wandb-workspaces; with `of_project` charts name their project, which W&B looks up.
 
     Without it they show the project that the report stands in, and no server is asked.
     """
-    import wandb_workspaces.reports.v2 as wr
+    wr = _reports()
 
     return wr.Report(
         entity=entity,
@@ -132,7 +138,7 @@ def report(document: Document, entity: str, project: str, *, of_project: bool = 
 
 
 def _blocks(document: Document, place: tuple[str, str]) -> Iterator[Any]:
-    import wandb_workspaces.reports.v2 as wr
+    wr = _reports()
 
     yield wr.TableOfContents()
     for title, text in document.sections:
@@ -146,7 +152,7 @@ def _blocks(document: Document, place: tuple[str, str]) -> Iterator[Any]:
 
 def _grid(group: str, charts: list[Any], entity: str, project: str) -> Any:
     """Charts over the runs of one sweep, two beside each other."""
-    import wandb_workspaces.reports.v2 as wr
+    wr = _reports()
     from wandb_workspaces import expr
 
     half = COLUMNS // 2

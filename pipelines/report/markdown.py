@@ -23,7 +23,7 @@ def write_markdown(folder: SweepFolder, comparison: Comparison, provenance: Prov
     for table in tables:
         parts += [f"## {table.title}", markdown_table(table)]
     if profiles := linked_profiles(folder):
-        parts += ["## Profiles", _grid(PROFILE_HEADINGS, map(_profile_cells, profiles))]
+        parts += ["## Profiles", grid(PROFILE_HEADINGS, map(_profile_cells, profiles))]
     if notes := footnotes(comparison):
         parts += ["## Notes", _list(notes)]
     parts += ["## Where this comes from", _list(_provenance_lines(provenance))]
@@ -52,7 +52,7 @@ def _list(lines: Iterable[str]) -> str:
 def markdown_table(table: Table) -> str:
     """Write a table's rows under its headings."""
     rows = [[_cell(column, row) for column in table.columns] for row in table.rows]
-    return _grid([column.heading for column in table.columns], rows)
+    return grid([column.heading for column in table.columns], rows)
 
 
 def _cell(column: Column[T], row: T) -> str:
@@ -60,7 +60,8 @@ def _cell(column: Column[T], row: T) -> str:
     return f"**{text}**" if text and column.style(row) is Style.ALARM else text
 
 
-def _grid(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def grid(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write cells under headings."""
     lines = [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
     lines += [f"| {' | '.join(_escape(text) for text in row)} |" for row in rows]
     return "\n".join(lines)

@@ -8,13 +8,20 @@ from typing import Any
 from pipelines.analysis.exclusions import BASE, OTHER_DATA
 from pipelines.analysis.judge import EffectResult
 from pipelines.exits import DONE, SOME_FAILED, UNDECIDED
-from pipelines.parity.comparison import ParityVerdict
+from pipelines.parity.comparison import ParityResult, ParityVerdict
 from pipelines.statistics.verdicts import Verdict
 from pipelines.units import bounds_text, percent
 
 SCHEMA = "perfsweep.judge/1"
 """Name and version of the JSON object; fields may be added to a version, and never change their meaning."""
 
+FIELDS = frozenset(
+    (
+        *("base", "head", "verdict", "results", "exit", "ratio", "low", "high", "margin", "clock"),
+        *("rounds", "seconds", "reason", "sweep"),
+    )
+)
+"""Fields that every object of the schema has."""
 
 WORDS = {
     Verdict.FASTER: "faster",
@@ -52,7 +59,12 @@ class Answer:
     ----------
     verdict : one of `WORDS`, *undecided*, or *failed* where the head alone does not run
     results : verdict of parity; *same code* where nothing had to be measured
+    workload : what is measured, as folders call it
     ratio, low, high : time of head / time of base, with its 95 % interval
+    deviation : of different results the check that is furthest off
+    failed : which side does not run, *base* or *head*; empty where both do
+    rounds_needed, seconds_needed : rounds and seconds of trials that would decide an undecided answer, those
+        that are there included, if the estimate stayed
     """
 
     base: Side
@@ -61,6 +73,7 @@ class Answer:
     results: str
     status: int
     margin: float
+    workload: str = ""
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
@@ -70,13 +83,21 @@ class Answer:
     budget_s: float | None = None
     reason: str = ""
     sweep: str = ""
+    deviation: str = ""
+    failed: str = ""
+    rounds_needed: int | None = None
+    seconds_needed: float | None = None
+
+    @property
+    def time(self) -> str:
+        """Change of the time with its interval; empty without one."""
+        change, interval = percent(self.ratio), bounds_text(self.ratio, self.low, self.high)
+        return f"{change} [{interval}]" if change and interval else ""
 
     @property
     def line(self) -> str:
         """The answer in one line."""
-        change = percent(self.ratio)
-        interval = bounds_text(self.ratio, self.low, self.high)
-        time = f", time {change} [{interval}]" if change and interval else ""
+        time = f", time {self.time}" if self.time else ""
         how = f" ({self.clock}, {self.rounds} rounds, {self.seconds:.0f} s)" if self.rounds else ""
         why = f"; {self.reason}" if self.reason else ""
         return f"{self.verdict}: {self.head} against {self.base}{time}{how}; results {self.results}{why}"
@@ -86,6 +107,7 @@ class Answer:
         sides = {name: {"name": side.name, "commit": side.commit} for name, side in self._sides.items()}
         return {
             "schema": SCHEMA,
+            "workload": self.workload,
             "compares": self.base.kind,
             **sides,
             "verdict": self.verdict,
@@ -101,6 +123,9 @@ class Answer:
             "seconds": round(self.seconds, 1),
             "budget_s": self.budget_s,
             "reason": self.reason,
+            "deviation": self.deviation,
+            "rounds_needed": self.rounds_needed,
+            "seconds_needed": self.seconds_needed,
             "sweep": self.sweep,
         }
 
@@ -109,8 +134,13 @@ class Answer:
         return {"base": self.base, "head": self.head}
 
 
-def judged(result: EffectResult) -> dict[str, Any]:
-    """Verdict, results, status and times of an answer, from the effect of head against base."""
+def judged(result: EffectResult, seconds: float = 0.0) -> dict[str, Any]:
+    """Verdict, results, status and times of an answer, from the effect of head against base.
+
+    Parameters
+    ----------
+    seconds : that all timed trials of both took
+    """
     results = result.parity.verdict if result.parity else ParityVerdict.UNCHECKED
     found = {
         "ratio": result.ratio,
@@ -120,11 +150,12 @@ def judged(result: EffectResult) -> dict[str, Any]:
         "rounds": result.rounds,
         "results": results.value,
         "reason": result.held_back or result.note,
+        "deviation": _deviation(result.parity),
     }
     if result.outcome:
         return found | _without_time(result)
     if (verdict := result.verdict) is None or verdict not in WORDS:
-        return found | {"verdict": "undecided", "status": UNDECIDED, "reason": _undecided(result)}
+        return found | {"verdict": "undecided", "status": UNDECIDED, **_needed(result, seconds)}
     return found | {"verdict": WORDS[verdict], "status": DONE if verdict in _FINE else SOME_FAILED}
 
 
@@ -133,13 +164,35 @@ def _without_time(result: EffectResult) -> dict[str, Any]:
     if result.outcome == OTHER_DATA:
         return {"verdict": WORDS[Verdict.DIFFERENT], "results": OTHER_DATA, "status": SOME_FAILED}
     if result.outcome.startswith(BASE):
-        return {"verdict": "undecided", "status": UNDECIDED}
-    return {"verdict": "failed", "status": SOME_FAILED}
+        return {"verdict": "undecided", "status": UNDECIDED, "failed": "base"}
+    return {"verdict": "failed", "status": SOME_FAILED, "failed": "head"}
 
 
-def _undecided(result: EffectResult) -> str:
+def _deviation(parity: ParityResult | None) -> str:
+    """The check that is furthest off, of results that are different."""
+    if parity is None or parity.verdict is not ParityVerdict.DIFFERENT or parity.worst is None:
+        return ""
+    return f"{parity.worst.check}: {parity.worst.value:.2g}, allowed {parity.worst.bound:.2g}"
+
+
+def _needed(result: EffectResult, seconds: float) -> dict[str, Any]:
+    """What would decide an undecided effect."""
     if result.held_back:
-        return result.held_back
-    needed = result.rounds_needed
-    more = f"about {needed} rounds would decide" if needed else "no number of rounds would decide"
-    return f"{more}, if the estimate stayed"
+        return {"reason": result.held_back}
+    rounds = result.rounds_needed
+    if not rounds:
+        return {"reason": "no number of rounds would decide, if the estimate stayed"}
+    each_s = seconds / result.rounds if result.rounds else 0.0
+    about = f" ({duration_of(rounds * each_s)} of trials)" if each_s else ""
+    return {
+        "reason": f"about {rounds} rounds{about} would decide, if the estimate stayed",
+        "rounds_needed": rounds,
+        "seconds_needed": round(rounds * each_s, 1) or None,
+    }
+
+
+def duration_of(seconds: float) -> str:
+    """A time that somebody waits for: in seconds, minutes or hours."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 ENOUGH = 0.25
-"""Share of trials that others displaced from which CPU time is the better clock; a lone one is drift, which
+"""Share of crowded trials from which CPU time is the better clock; a lone one is drift, which
 pairing removes."""
 
 
@@ -28,10 +28,10 @@ class Clock(StrEnum):
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a timing trial of an arm met: see `TrialRecord` for `displaced` and `alone`."""
+    """What a timing trial of an arm met: see `TrialRecord` for `crowded` and `alone`."""
 
     arm: str
-    displaced: bool
+    crowded: bool
     alone: bool
 
 
@@ -53,11 +53,11 @@ def choose_clock(trials: Sequence[Conditions]) -> ClockChoice:
     CPU time where others had the cores of a good part of the trials, and no arm uses threads, processes or
     devices beside its own thread: of such work CPU time shows another part than wall time.
     """
-    displaced = sum(trial.displaced for trial in trials)
+    crowded = sum(trial.crowded for trial in trials)
     busy = sorted({trial.arm for trial in trials if not trial.alone})
-    if not trials or displaced < ENOUGH * len(trials):
+    if not trials or crowded < ENOUGH * len(trials):
         return ClockChoice(Clock.WALL, alone=bool(trials) and not busy)
-    reason = f"others had the cores of {displaced} of {len(trials)} timing trials for too long"
+    reason = f"others had the cores of {crowded} of {len(trials)} timing trials for too long"
     if not busy:
         return ClockChoice(Clock.CPU, f"{reason}, and every arm computes in one thread", alone=True)
     others = len(busy) - 1

@@ -90,7 +90,7 @@ class StopRule:
             for trial in progress.used(pack, number)
             if trial.record.outcome is Outcome.OK and trial.record.units > 0
         ]
-        clock = choose_clock([Conditions(one.arm, one.displaced, one.alone) for _, one in there]).clock
+        clock = choose_clock([Conditions(one.arm, one.crowded, one.alone) for _, one in there]).clock
         cells = [
             Cell(pack.id, number, one.draw, one.arm, getattr(one, clock.figure)) for number, one in there
         ]

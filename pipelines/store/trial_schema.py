@@ -185,6 +185,10 @@ class RankFigures:
     straggling: float | None = None
 
 
+CROWDED = ("other processes used", "load ")
+"""How reasons begin that others had more cores than the trial left them: CPU time does not count those."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
     """What one trial measured. Times are of the timed region; `units` were done in it.
@@ -279,6 +283,11 @@ class TrialRecord:
             ended=time.time(),
             **results,
         )
+
+    @property
+    def crowded(self) -> bool:
+        """Whether others had the cores: too long in the region's place, or more of them than were left."""
+        return self.displaced or any(reason.startswith(CROWDED) for reason in self.disturbed)
 
     @property
     def draw(self) -> int | None:

@@ -31,6 +31,19 @@ class Entry(NamedTuple):
     blob: str
 
 
+class Commit(NamedTuple):
+    """A commit of a line of history: its full hash, the first line of its message, and its parents."""
+
+    hash: str
+    subject: str
+    parents: tuple[str, ...]
+
+    @property
+    def is_merge(self) -> bool:
+        """Whether it joins other lines to this one."""
+        return len(self.parents) > 1
+
+
 @dataclass(frozen=True)
 class Repository:
     """The git repository in a folder."""
@@ -80,6 +93,31 @@ class Repository:
         if done.returncode:
             raise ConfigError(f"{one} and {other} have no common commit in {self.root}{self._shallow_hint}")
         return done.stdout.decode().strip()
+
+    def first_parents(self, old: str, new: str) -> list[Commit]:
+        """List the commits after `old` up to `new`, oldest first; of merges the first parent is followed.
+
+        Raises
+        ------
+        ConfigError
+            One of them is unknown, or `new` does not stand on `old`.
+        """
+        ends = self.commit(old), self.commit(new)
+        if ends[0] == ends[1]:
+            raise ConfigError(f"{old} and {new} are the same commit; name two")
+        if self._try("merge-base", "--is-ancestor", *ends).returncode:
+            raise ConfigError(
+                f"{new} does not stand on {old}{self._shallow_hint or self._fork_hint(old, new)}"
+            )
+        span = ["--first-parent", "--reverse", "--format=%P%x00%s", f"{ends[0]}..{ends[1]}"]
+        lines = self._output("rev-list", *span).decode(errors="replace").splitlines()
+        # Two lines each: "commit HASH", and what was asked for.
+        return [_commit(head, about) for head, about in zip(lines[::2], lines[1::2], strict=True)]
+
+    def _fork_hint(self, old: str, new: str) -> str:
+        found = self._try("merge-base", old, new)
+        base = found.stdout.decode().strip()[:12]
+        return f"; begin at {base}, which both stand on" if found.returncode == 0 else ""
 
     @property
     def default_branch(self) -> str | None:
@@ -165,6 +203,11 @@ class Repository:
 def submodules(entries: dict[str, Entry]) -> list[str]:
     """Name the submodules of a commit, whose code git keeps elsewhere."""
     return [path for path, entry in entries.items() if entry.mode == _SUBMODULE]
+
+
+def _commit(head: str, about: str) -> Commit:
+    parents, _, subject = about.partition("\0")
+    return Commit(head.split()[1], subject, tuple(parents.split()))
 
 
 def _target(path: str, link: bytes) -> str:

@@ -59,6 +59,15 @@ def read(repository: Repository, name: str, others: Iterable[Path] = ()) -> Tree
     return Tree(repository, commit, files, _digest(inside, outside))
 
 
+def blobs(repository: Repository, commit: str) -> str:
+    """Digest what git keeps of a commit's code, without reading it: equal digests are equal code."""
+    entries = repository.entries(commit)
+    named = sorted(
+        f"{path}\0{entries[path].mode}\0{entries[path].blob}" for path in _code(entries, repository)
+    )
+    return hashlib.sha256("\n".join(named).encode(errors="surrogateescape")).hexdigest()
+
+
 def hidden(tree: Tree) -> list[Path]:
     """List the code files of the checkout that the version has not got: no trial of it may import them."""
     here = _code(tree.repository.checkout_paths(), tree.repository)

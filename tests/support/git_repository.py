@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 _WHO = {
     f"GIT_{role}_{field}": value
     for role in ("AUTHOR", "COMMITTER")
     for field, value in (("NAME", "t"), ("EMAIL", "t@t"), ("DATE", "2024-01-01T00:00:00Z"))
 }
+
+
+class Planned(NamedTuple):
+    """A commit to be made: its name, what it changes, the names of its parents, and its branch."""
+
+    name: str
+    files: Mapping[str, str]
+    parents: tuple[str, ...] = ()
+    branch: str = "main"
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -48,6 +58,25 @@ def commit(root: Path, files: Mapping[str, str | None], tag: str) -> str:
     git(root, "commit", "-q", "-m", tag)
     git(root, "tag", tag)
     return git(root, "rev-parse", "HEAD")
+
+
+def imported(folder: Path, commits: Sequence[Planned]) -> Path:
+    """Make a repository of many commits in one go, each with a tag of its name; HEAD is the last on main."""
+    root = begin(folder)
+    stream, places = [], {one.name: place for place, one in enumerate(commits, 1)}
+    for place, one in enumerate(commits, 1):
+        stream += [f"commit refs/heads/{one.branch}", f"mark :{place}", f"committer t <t@t> {place} +0000"]
+        stream += [f"data {len(one.name)}", one.name]
+        stream += [
+            f"{word} :{places[name]}" for word, name in zip(("from", "merge"), one.parents, strict=False)
+        ]
+        for name, text in one.files.items():
+            stream += [f"M 644 inline {name}", f"data {len(text.encode())}", text]
+        stream += ["", f"reset refs/tags/{one.name}", f"from :{place}", ""]
+    given = "\n".join(stream).encode()
+    subprocess.run(["git", "-C", str(root), "fast-import", "--quiet"], input=given, check=True)
+    git(root, "reset", "-q", "--hard", "main")
+    return root
 
 
 def state(root: Path) -> tuple[str, ...]:

@@ -14,10 +14,10 @@ from pipelines.statistics.clocks import Clock, Conditions, choose_clock
 from pipelines.statistics.verdicts import ReasonCode, Verdict
 from pipelines.store.records import Manifest, SweepFolder
 
-QUIET = Conditions("naive", displaced=False, alone=True)
-CROWDED = Conditions("naive", displaced=True, alone=True)
-THREADED = Conditions("workers=2", displaced=False, alone=False)
-SLEEPING = Conditions("sleep=1", displaced=False, alone=False)
+QUIET = Conditions("naive", crowded=False, alone=True)
+CROWDED = Conditions("naive", crowded=True, alone=True)
+THREADED = Conditions("workers=2", crowded=False, alone=False)
+SLEEPING = Conditions("sleep=1", crowded=False, alone=False)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,14 @@ def test_nothing_is_said_where_every_trial_was_disturbed_and_cpu_time_cannot_sta
     assert (effect.verdict, effect.code) == (Verdict.HELD_BACK, ReasonCode.ALL_DISTURBED)
     assert "every trial" in effect.note
     assert any("judged by wall time although" in note for note in comparison.notes)
+
+
+def test_others_on_all_cores_do_not_silence_what_cpu_time_tells(crowded: Compared) -> None:
+    """Others that give way, as under `nice`, take no core from a trial, and yet fill the machine."""
+    comparison = crowded(alone=True, disturbed=["other processes used 1.8 of 2 cores"])
+    (effect,) = comparison.effects
+    assert comparison.clock is Clock.CPU
+    assert (effect.verdict, effect.ratio) == (Verdict.FASTER, pytest.approx(0.5, rel=0.01))
 
 
 def test_heat_holds_a_verdict_back_too_and_cpu_time_does_not_stand_in_for_it(crowded: Compared) -> None:

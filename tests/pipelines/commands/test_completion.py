@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 SWEEPS = ["runs/digits-demo", "runs/digits-other"]
 OFFERED = [
-    ("perfsweep com", ["compare", "completion"]),
+    ("perfsweep com", ["comment", "compare", "completion"]),
     ("perfsweep compare ", SWEEPS),
     ("perfsweep compare runs/digits-d", ["runs/digits-demo"]),
     ("perfsweep sweep wor", ["workload="]),

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipelines import cli
 from pipelines.commands.catalog import COMMANDS
+from pipelines.commands.new import WORKFLOW
 from workloads import registry
 from workloads.errors import ConfigError
 
@@ -114,4 +116,43 @@ def test_a_folder_that_cannot_be_written_is_a_mistake(folder: Path) -> None:
 
     (folder / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
-        new.init("file")
+        new.init(["file"])
+
+
+def test_a_workflow_is_written_for_what_is_to_be_judged_and_for_nothing_else(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert perfsweep("init", "--ci", "github", "--", "workload=script", "workload.path=my train.py") == 0
+    assert [str(path.relative_to(folder)) for path in folder.rglob("*.*") if path.is_file()] == [WORKFLOW]
+    steps = yaml.safe_load((folder / WORKFLOW).read_text())["jobs"]["judge"]["steps"]
+    (judge,) = (step["run"] for step in steps if step.get("name") == "Judge")
+    assert "judge HEAD^1 HEAD --json -- workload=script 'workload.path=my train.py' name=" in judge
+    assert "@" not in judge
+    capsys.readouterr()
+
+
+def test_a_workflow_is_written_over_only_where_that_was_said(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / WORKFLOW).parent.mkdir(parents=True)
+    (folder / WORKFLOW).write_text("precious")
+    assert perfsweep("init", "--ci", "github") == 2
+    assert (folder / WORKFLOW).read_text() == "precious"
+    assert capsys.readouterr().err.endswith(f"{WORKFLOW} is there already: remove it, or say --overwrite\n")
+    assert perfsweep("init", "--ci", "github", "--overwrite") == 0
+    assert "workload.path=train.py" in (folder / WORKFLOW).read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("a", "b"), "init takes one folder, and a and b are named"),
+        (("--", "workload=script"), "workload=script is for --ci github"),
+        (("--ci", "gitlab"), "'gitlab' is not 'github'"),
+    ],
+)
+def test_what_init_cannot_mean_is_one_sentence(
+    folder: Path, words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert perfsweep("init", *words) == 2
+    assert sentence in capsys.readouterr().err and list(folder.iterdir()) == []

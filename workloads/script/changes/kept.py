@@ -18,7 +18,8 @@ from workloads.training.kept_batches import KeptBatches
 
 def keep_batches(scene: Scene, level: LevelValue) -> None:
     """Let every loader that is trained on give its first batches again, in epochs as long as its own."""
-    scene.watched.next_batch = RepeatedEpochs(scene.watched, scene.watched.next_batch)
+    repeated: Any = RepeatedEpochs(scene.watched, scene.watched.next_batch)
+    scene.watched.next_batch = repeated
 
 
 class RepeatedEpochs:

@@ -1,0 +1,245 @@
+"""`perfsweep bisect` on lines of commits: what is measured here is known beforehand, or planted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from git_repository import Planned, git, imported, state
+from versioned import TRAIN, work
+
+from pipelines.cli import main
+from pipelines.commands.bisect import Walk
+from pipelines.commands.two_versions import TwoVersions
+from pipelines.exits import DONE, MISTAKE, SOME_FAILED, UNDECIDED
+from pipelines.plan.provided import CannotRun
+from pipelines.report.bisect_answer import BisectAnswer, Find
+from pipelines.report.version_answer import Answer, Side
+from pipelines.versions.repository import Repository
+from workloads.errors import ConfigError
+
+COMMITS = 16
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with commits c0 to c16 of other code each, and two of prose in between."""
+    line = [Planned("c0", {"train.py": TRAIN, "work.py": work()})]
+    for number in range(1, COMMITS + 1):
+        line.append(Planned(f"c{number}", {"work.py": work(comment=f"# {number}")}, (line[-1].name,)))
+        if number in (3, 9):
+            line.append(Planned(f"prose{number}", {"README.md": str(number)}, (line[-1].name,)))
+    return imported(tmp_path_factory.mktemp("git") / "repo", line)
+
+
+@dataclass
+class Judged:
+    """Stands in for measuring: an answer for each commit by its subject, and what was asked."""
+
+    answers: Mapping[str, dict[str, Any]]
+    names: Mapping[str, str]
+    asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+    def compare(
+        self, versions: TwoVersions, base: Side, head: Side, said: object, more: Sequence[str], purpose: str
+    ) -> Answer:
+        name = self.names[str(head.commit)]
+        self.asked.append((name, tuple(more)))
+        about = self.answers.get(name, EQUAL)
+        if "refused" in about:
+            raise CannotRun(f"commit={head.name}: {about['refused']}")
+        if by := about.get("by"):
+            about = by(self.commits.count(name))
+        return Answer(base, head, status=0, margin=versions.margin, **about)
+
+    @property
+    def commits(self) -> list[str]:
+        return [name for name, _ in self.asked]
+
+
+EQUAL = {"verdict": "no difference", "results": "identical"}
+SLOWER = {**EQUAL, "verdict": "slower", "ratio": 1.05, "low": 1.04, "high": 1.06, "rounds": 20}
+CHANGED = {"verdict": "different results", "results": "different", "deviation": "loss: 0.001, allowed 1e-06"}
+LEFT = {**EQUAL, "verdict": "undecided", "reason": "about 90 rounds would decide, if the estimate stayed"}
+FAILS = {"verdict": "failed", "results": "unchecked", "reason": "NameError: no", "failed": "head"}
+
+
+def since(first: int, answer: dict[str, Any], **others: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """One answer for all commits from one on; others by name."""
+    return {**{f"c{number}": answer for number in range(first, COMMITS + 1)}, **others}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a bisection ended, and which commits it looked at."""
+
+    answer: BisectAnswer
+    looked: list[str]
+    asked: list[tuple[str, tuple[str, ...]]]
+
+
+Bisect = Callable[..., Ended]
+
+
+@pytest.fixture
+def bisect(made: Path, monkeypatch: pytest.MonkeyPatch) -> Bisect:
+    """Bisect without a configuration, and with answers that stand in for measurements."""
+    names = {one.hash: one.subject for one in Repository(made).first_parents("c0", "main")}
+
+    def bisect(
+        answers: Mapping[str, dict[str, Any]], good: str = "c0", find: Find = Find.SLOWER, bad: str = "main"
+    ) -> Ended:
+        judged = Judged(answers, names)
+        monkeypatch.setattr(TwoVersions, "compare", lambda self, *asked: judged.compare(self, *asked))
+        versions = TwoVersions((), Repository(made), "train", 0.04, 60.0)
+        return Ended(Walk(versions, good, bad, find).answer(), judged.commits, judged.asked)
+
+    return bisect
+
+
+@pytest.mark.parametrize("first", [1, 7, 16])
+def test_the_first_slower_commit_is_found_in_five_steps(
+    bisect: Bisect, made: Path, first: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = state(made)
+    ended = bisect(since(first, SLOWER))
+    hash_ = git(made, "rev-parse", f"c{first}")
+    assert ended.answer.status == DONE
+    assert ended.answer.line.startswith(f'{hash_[:10]} is the first slower commit: "c{first}", time +5.0 %')
+    assert len(ended.looked) == 5 and ended.looked[0] == "c16"
+    assert [line.split(" ")[0] for line in ended.answer.log] == ["1.", "2.", "3.", "4.", "5.", "2"]
+    progress = capsys.readouterr().err
+    assert "18 commits after c0" in progress and "16 of them with other code" in progress
+    assert "step 2: 16 commits left, 4 steps to go" in progress and "1 step to go" in progress
+    assert state(made) == before
+
+
+def test_commits_with_the_code_of_the_one_before_are_not_looked_at(bisect: Bisect) -> None:
+    ended = bisect(since(4, SLOWER))
+    assert not any(name.startswith("prose") for name in ended.looked)
+    assert list(ended.answer.log)[-1] == "2 of 18 commits have the code of the one before"
+    nothing = bisect({}, "c3", bad="prose3").answer
+    assert nothing.status == SOME_FAILED and nothing.line.startswith("nothing to find: c3 (")
+
+
+def test_commits_that_do_not_run_are_passed_over_and_widen_the_answer_only_beside_it(bisect: Bisect) -> None:
+    refused = {"refused": "ImportError: no module named gone"}
+    far = bisect(since(12, SLOWER, c8=refused)).answer
+    assert far.status == DONE and '"c12"' in far.line and "skipped: commit=" in "".join(far.log)
+    near = bisect(since(8, SLOWER, c7=refused, c8=FAILS)).answer
+    assert near.status == UNDECIDED and near.line.startswith("the first slower commit is one of 3: ")
+    log = "\n".join(near.log)
+    assert log.count("not told apart") == 2 and "NameError: no" in log and "no module named gone" in log
+
+
+def test_an_undecided_step_is_looked_at_again_and_then_passed_over(bisect: Bisect) -> None:
+    grows = {"by": lambda looks: LEFT if looks < 3 else SLOWER}
+    ended = bisect(since(9, SLOWER, c9=grows))
+    assert ended.answer.status == DONE and ended.looked.count("c9") == 3
+    ended = bisect(since(9, SLOWER, c8=LEFT))
+    assert ended.answer.status == UNDECIDED and ended.looked.count("c8") == 3
+    assert ended.answer.line.startswith("the first slower commit is one of 2: ")
+    assert "about 90 rounds would decide" in list(ended.answer.log)[-1]
+
+
+def test_each_further_look_has_more_budget_and_a_smaller_half_width(bisect: Bisect) -> None:
+    ended = bisect({"c16": LEFT})
+    assert ended.answer.status == UNDECIDED and ended.answer.line.startswith("undecided whether main (")
+    assert [more for _, more in ended.asked] == [
+        ("measure.precision=0.02", "measure.budget_s=60"),
+        ("measure.precision=0.01", "measure.budget_s=120"),
+        ("measure.precision=0.005", "measure.budget_s=240"),
+    ]
+
+
+def test_times_of_other_results_do_not_count_and_the_answer_says_what_does(bisect: Bisect) -> None:
+    ended = bisect(since(5, CHANGED))
+    assert (ended.answer.status, ended.looked) == (SOME_FAILED, ["c16"])
+    assert ended.answer.line.startswith("nothing to find: different results")
+    assert "--find different" in ended.answer.line
+
+
+def test_what_changes_results_is_found_without_times(bisect: Bisect, made: Path) -> None:
+    ended = bisect(since(5, CHANGED), find=Find.DIFFERENT)
+    short = git(made, "rev-parse", "c5")[:10]
+    assert ended.answer.status == DONE and len(ended.looked) == 5
+    assert ended.answer.line.startswith(
+        f'{short} is the first commit that changes results: "c5", loss: 0.001'
+    )
+    assert all("measure.look=true" in more for _, more in ended.asked)
+
+
+def test_a_commit_that_is_faster_is_no_slower_one(bisect: Bisect) -> None:
+    answers = since(6, {**SLOWER, "verdict": "faster", "ratio": 0.9})
+    assert bisect(answers).answer.line.startswith("nothing to find: faster")
+    assert bisect(answers, find=Find.FASTER).answer.suspects[0].subject == "c6"
+
+
+@pytest.mark.parametrize(
+    ("last", "named"), [(FAILS, "main"), ({"refused": "no"}, "main"), ({**LEFT, "failed": "base"}, "c0")]
+)
+def test_an_end_that_does_not_run_is_a_mistake(bisect: Bisect, last: dict[str, Any], named: str) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"^{named} \(\w+\) cannot be measured .*; name a commit that runs"
+    ):
+        bisect({"c16": last})
+
+
+def test_the_object_has_a_schema_the_commit_and_the_steps(bisect: Bisect, made: Path) -> None:
+    found = json.loads(json.dumps(bisect(since(11, SLOWER, c8=FAILS)).answer.as_json()))
+    assert (found["schema"], found["verdict"], found["exit"]) == ("perfsweep.bisect/1", "found", DONE)
+    assert found["first"]["commit"] == git(made, "rev-parse", "c11") == found["suspects"][0]["commit"]
+    assert (found["commits"], found["candidates"]) == (18, 16)
+    marks = {step["subject"]: step["mark"] for step in found["steps"]}
+    assert marks["c16"] == "with" and marks["c8"] == "skipped"
+    assert all(step["judge"]["schema"] == "perfsweep.judge/1" for step in found["steps"])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("c0",), "bisect takes two commits, GOOD and BAD"),
+        (("c0", "worktree"), "bisect walks from commit to commit"),
+        (("c0", "main", "--find", "odd"), "'odd' is not one of 'slower', 'faster', 'different'"),
+        (("main", "c0"), "c0 does not stand on main; begin at"),
+    ],
+)
+def test_what_cannot_be_bisected_is_one_sentence(
+    made: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    sentence: str,
+) -> None:
+    monkeypatch.chdir(made)
+    with pytest.raises(SystemExit) as end:
+        main(["bisect", *words, "--", "workload=script", "workload.path=train.py"])
+    said = capsys.readouterr()
+    assert (end.value.code, said.out) == (MISTAKE, "") and sentence in said.err.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_planted_change_of_results_is_found_and_a_repeated_command_measures_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = [
+        Planned("good", {"train.py": TRAIN, "work.py": work()}),
+        Planned("planted", {"work.py": work(scale=1.001)}, ("good",)),
+    ]
+    root, runs = imported(tmp_path / "repo", line), tmp_path / "runs"
+    monkeypatch.chdir(root)
+    before, kept = state(root), []
+    words = ["workload=script", "workload.path=train.py", f"runs={runs}", "measure.timed_parity=false"]
+    quick = ["measure.iterations=4", "measure.warmup_max=5", "measure.evidence_iterations=4"]
+    for _ in range(2):
+        with pytest.raises(SystemExit) as end:
+            main(["bisect", "good", "main", "--find", "different", "--json", "--", *words, *quick])
+        assert end.value.code == DONE
+        found = json.loads(capsys.readouterr().out)
+        assert found["first"]["subject"] == "planted" and found["steps"][0]["judge"]["deviation"], found
+        kept.append({path: path.stat().st_mtime_ns for path in runs.rglob("record.json")})
+    assert kept[0] == kept[1] and state(root) == before

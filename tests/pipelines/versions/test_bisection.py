@@ -1,0 +1,50 @@
+"""Bisection: the first commit with a property in few looks, around commits that say nothing."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pipelines.versions.bisection import Bisection, Mark
+
+
+def bisected(length: int, first: int, silent: frozenset[int] = frozenset()) -> tuple[range, list[int]]:
+    """Bisect a line of which all from `first` on have the property; suspects at the end, places looked at."""
+    state, looked = Bisection(length, {}), []
+    while (place := state.next) is not None:
+        looked.append(place)
+        has = Mark.WITH if place >= first else Mark.WITHOUT
+        state = state.marked(place, Mark.SKIPPED if place in silent else has)
+    return state.suspects, looked
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 16, 100])
+def test_every_commit_is_found_in_as_many_looks_as_halving_needs(length: int) -> None:
+    for first in range(length):
+        suspects, looked = bisected(length, first)
+        assert list(suspects) == [first]
+        assert len(looked) == len(set(looked)) <= math.ceil(math.log2(length))
+
+
+def test_the_answer_always_lies_among_the_suspects_and_only_silent_commits_widen_it() -> None:
+    silent = frozenset({5, 6, 7, 12})
+    for first in range(16):
+        suspects, looked = bisected(16, first, silent)
+        assert first in suspects and len(looked) <= 8
+        assert set(suspects) - silent <= {max(suspects)}
+        assert len(suspects) == 1 or silent.intersection(suspects)
+
+
+def test_where_nothing_but_the_ends_runs_the_answer_is_all_of_them() -> None:
+    suspects, looked = bisected(6, 2, frozenset(range(5)))
+    assert list(suspects) == list(range(6)) and sorted(looked) == list(range(5))
+
+
+def test_the_steps_that_remain_are_those_that_halving_takes() -> None:
+    state = Bisection(16, {})
+    remaining = [state.steps_left]
+    while (place := state.next) is not None:
+        state = state.marked(place, Mark.WITH if place >= 11 else Mark.WITHOUT)
+        remaining.append(state.steps_left)
+    assert remaining == [4, 3, 2, 1, 0]
