@@ -109,7 +109,8 @@ class CourseRecorder:
 
 def _changes(profiler: profile, on_device: bool) -> tuple[np.ndarray, np.ndarray]:
     """Times [N] in ns since the epoch and bytes [N] of each allocation (above zero) and release, in order."""
-    found = profiler.profiler.kineto_results.events() if profiler.profiler else ()
+    results: Any = profiler.profiler.kineto_results if profiler.profiler else None
+    found = results.events() if results else ()
     own = [
         (event.start_ns(), event.nbytes())
         for event in found
