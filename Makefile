@@ -15,13 +15,20 @@ SLURM_ACCOUNTING := slurmdbd mariadb-server slurm-wlm-mysql-plugin
 HAS_SLURM := PATH="$$PATH:/usr/sbin:/sbin"; command -v slurmctld && command -v slurmd && command -v munged
 export PERFSWEEP_SLURM_ROOT
 
+# A storm: SEED= replays one, SLURM=1 adds the development Slurm; each fault of the Slurm lists alone: TIMES=3, CASES="F12 D3"
+SLURM    ?=
+TIMES    ?= 1
+CASES    ?=
+TRIALS   ?= 5000
+STORM     = PYTHONPATH=$(CURDIR)/tests/support:$(CURDIR) $(BIN)/python -m storm
+
 DEMOS := digits probe1d
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep tune run profile compare picture gpu-check test test-workloads test-slow fuzz mutants lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
+.PHONY: help setup sweep tune run profile compare picture gpu-check test test-workloads test-slow storm faults soak fuzz mutants lint slurm-install slurm-up slurm-down slurm-status slurm-shell slurm-if-root browser-if-root
 
 help:
 	@echo "make setup      create $(VENV) with the tested versions"
@@ -35,6 +42,9 @@ help:
 	@echo "make test       the quick tests, within one budget of processor time; it prints what was spent"
 	@echo "make test-workloads  every level of every workload: parity, witnesses, compiling"
 	@echo "make test-slow  the long tests"
+	@echo "make storm      sweeps under many faults at once, for MINUTES=20: SEED= SLURM=1"
+	@echo "make faults     each fault of the two Slurm lists alone, as a table: TIMES=3 CASES=\"F12 D3\""
+	@echo "make soak       $(TRIALS) short trials in one sweep: does anything grow?"
 	@echo "make fuzz       damages every kind of file that is read, at random: MINUTES=10 for each, SEED=1"
 	@echo "make mutants    plants small mistakes and lists those that the nearest quick tests miss: COUNT=300 SEED=1"
 	@echo "make slurm-up   start a real Slurm on this host; then make sweep CLUSTER=dev; make slurm-down stops it"
@@ -85,15 +95,21 @@ test-workloads: $(READY)
 test-slow: $(READY) slurm-if-root browser-if-root
 	$(PYTEST) -n 3 -m slow $(ARGS)  # many of them wait for Slurm or a browser
 
-MINUTES ?= 10
+storm: $(READY)
+	@$(STORM) storm --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(if $(SLURM),--slurm --port $(SLURM_PORT)) $(ARGS)
+
+faults: $(READY)
+	@$(STORM) faults $(CASES) --times $(TIMES) --port $(SLURM_PORT) $(ARGS)
+
+soak: $(READY)
+	@$(STORM) soak --trials $(TRIALS) $(ARGS)
 COUNT ?= 300
-SEED ?= 1
 
 fuzz: $(READY)
-	PYTHONPATH=.:tests/support $(BIN)/python -m fuzzing --minutes $(MINUTES) --seed $(SEED) $(ARGS)
+	PYTHONPATH=.:tests/support $(BIN)/python -m fuzzing --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(ARGS)
 
 mutants: $(VENV)/.lint
-	PYTHONPATH=tests/support $(BIN)/python -m mutants --count $(COUNT) --seed $(SEED) $(ARGS)
+	PYTHONPATH=tests/support $(BIN)/python -m mutants --count $(COUNT) --seed $(or $(SEED),1) $(ARGS)
 
 slurm-install:
 	@test "$$(id -u)" = 0 || { echo "slurm-install needs root: sudo make slurm-install"; exit 1; }

@@ -38,7 +38,7 @@ from pipelines.store import provenance as origin
 from pipelines.store.options import ReportConfig
 from pipelines.store.progress import Progress
 from pipelines.store.provenance import Provenance
-from pipelines.store.records import Event, Manifest, Outcome, SweepFolder, opened
+from pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder, opened
 from pipelines.trial import environment
 from pipelines.versions.notices import notices as version_notices
 from slurm import executors
@@ -248,7 +248,7 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
         What is left waits for something that will not come by itself.
     """
     watch = watch or Watch()
-    folder, manifest, command = planned.sweep.folder, planned.sweep.manifest, planned.command
+    folder, manifest = planned.sweep.folder, planned.sweep.manifest
     with locks.locked(folder):
         launch.refuse_second_place(folder, planned.place.executor)
         launch.refuse_other_plan(folder, manifest)
@@ -257,21 +257,28 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
         watch.begins(planned, unfinished)
         lacking = planned.unchecked() | planned.unkept()
         packs = [pack for pack in manifest.packs if unfinished[pack.id] or pack.id in lacking]
-        if not packs:
-            return {}
-        retry = tuple(command.retry)
-        with watch.trials(planned, unfinished) as hear:
-            done = launch.launch(
-                folder,
-                manifest,
-                packs,
-                command.cluster,
-                planned.device,
-                retry,
-                hear,
-                watch.notice,
-                watch.counts,
-            )
+        broken = _launched(planned, packs, unfinished, watch) if packs else {}
+        launch.tidy(folder)
+    return broken
+
+
+def _launched(
+    planned: Planned, packs: list[Pack], unfinished: Mapping[str, int], watch: Watch
+) -> dict[str, str]:
+    """Run packs to their end; those that broke off, each with the end of its log."""
+    command, sweep = planned.command, planned.sweep
+    with watch.trials(planned, unfinished) as hear:
+        done = launch.launch(
+            sweep.folder,
+            sweep.manifest,
+            packs,
+            command.cluster,
+            planned.device,
+            tuple(command.retry),
+            hear,
+            watch.notice,
+            watch.counts,
+        )
     return done.broken
 
 

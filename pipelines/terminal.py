@@ -27,6 +27,11 @@ def console_here() -> Console:
     return console if console.is_terminal else Console(width=_columns(os.environ), emoji=False)
 
 
+def error_console() -> Console:
+    """Where a person is told something while stdout belongs to a program."""
+    return Console(stderr=True, width=WIDTH, emoji=False)
+
+
 def plain_console(file: IO[str] | None = None) -> Console:
     """A console that writes nothing but text, whatever the environment asks for."""
     plain = {"force_terminal": False, "force_jupyter": False, "color_system": None}

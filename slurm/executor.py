@@ -26,6 +26,7 @@ from slurm.observation import Observer, output_file
 from slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
 from slurm.site import SiteProfile
 from slurm.states import End, end_of
+from slurm.steady_clock import SteadyClock
 from slurm.submitter import Submitter
 
 JOURNAL, SUBMISSIONS = "submissions.jsonl", "submissions"
@@ -73,11 +74,11 @@ class SlurmExecutor(Executor):
         """Make one whose journal is in the sweep's folder and whose nodes run the snapshot."""
         site, client = context.site, SlurmClient(context.site.slurm_conf)
         journal = Journal(context.folder / JOURNAL)
-        files = context.folder / SUBMISSIONS
-        submitter = Submitter(
-            site, files, context.name, context.code, client, journal, time.time, context.digest
+        files, clock = context.folder / SUBMISSIONS, SteadyClock()
+        submitter = Submitter(site, files, context.name, context.code, client, journal, clock, context.digest)
+        return cls(
+            site, submitter, client, journal, context.advanced, context.say, clock, forgiven=context.forgiven
         )
-        return cls(site, submitter, client, journal, context.advanced, context.say, forgiven=context.forgiven)
 
     @classmethod
     def refusal(cls, site: SiteProfile, environ: Mapping[str, str]) -> Refusal | None:
@@ -363,8 +364,9 @@ class SlurmExecutor(Executor):
         note = standing.note
         if action is Action.FINAL and end in RULES and RULES[end].remedy:
             note = f"{note}: {RULES[end].remedy}"
-        lost = end is End.NODE_FAIL and isinstance(seen, Sighting)
-        failed = FailedNodes.of(self._client, seen) if lost else FailedNodes()
+        failed = FailedNodes()
+        if end is End.NODE_FAIL and isinstance(seen, Sighting):
+            failed = FailedNodes.of(self._client, seen)
         self.journal.ended(submission, index, Verdict(end, action, note), failed.names)
         if action is Action.RETRY and name in self._jobs and name not in self.journal.open_names():
             self._say(f"{name}: {standing.note}; submitting it again{failed.words}")

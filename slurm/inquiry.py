@@ -66,7 +66,7 @@ class Inquiry:
                 answer.setdefault(
                     (submission.token, index), Missing.ELSEWHERE if foreign else Missing.UNPROVEN
                 )
-        settled = [s for s in ours if s.array and self._clock() - s.time > SETTLE_S]
+        settled = [s for s in ours if s.array and abs(self._clock() - s.time) > SETTLE_S]
         if missing := [s for s in settled if _missing(s, answer)]:
             self._account_for(missing, answer)
         return answer

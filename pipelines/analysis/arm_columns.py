@@ -27,11 +27,23 @@ def _ranks_text(arm: ArmResult) -> str:
 
 
 def _trials_ended(outcome: Outcome) -> Column[ArmResult]:
-    return file_column(outcome.value, lambda arm: arm.outcomes.get(outcome.value, 0), int)
+    return file_column(
+        outcome.value,
+        lambda arm: arm.outcomes.get(outcome.value, 0),
+        int,
+        f"trials of any kind that ended so: {outcome.value}",
+    )
 
 
 ARMS: tuple[Column[ArmResult], ...] = (
-    Column("name", "arm", lambda arm: arm.name, lambda arm: arm.name or arm.label, width=NAME_WIDTH),
+    Column(
+        "name",
+        "arm",
+        lambda arm: arm.name,
+        lambda arm: arm.name or arm.label,
+        doc="what the sweep calls the arm, else its label",
+        width=NAME_WIDTH,
+    ),
     Column(
         "label",
         "levels",
@@ -56,6 +68,7 @@ ARMS: tuple[Column[ArmResult], ...] = (
         "median iteration",
         lambda arm: arm.iteration_ns,
         lambda arm: duration(arm.iteration_ns) if arm.iteration_ns else "",
+        doc="median iteration",
         kind=float,
     ),
     Column(
@@ -73,6 +86,7 @@ ARMS: tuple[Column[ArmResult], ...] = (
         lambda arm: arm.rounds,
         lambda arm: str(arm.rounds or ""),
         where=Where.HTML | Where.FILE,
+        doc="timing trials that count",
         kind=int,
     ),
     Column(
@@ -80,6 +94,7 @@ ARMS: tuple[Column[ArmResult], ...] = (
         "peak memory",
         lambda arm: arm.peak_bytes,
         lambda arm: f"{arm.peak_bytes / MB:.0f} MB" if arm.peak_bytes else "",
+        doc="peak memory of its timing trials",
         kind=int,
     ),
     Column(
@@ -92,8 +107,8 @@ ARMS: tuple[Column[ArmResult], ...] = (
         kind=float,
         optional=True,
     ),
-    file_column("major_faults", lambda arm: arm.major_faults, float),
-    file_column("system_ns", lambda arm: arm.system_ns, float),
+    file_column("major_faults", lambda arm: arm.major_faults, float, "major page faults of an iteration"),
+    file_column("system_ns", lambda arm: arm.system_ns, float, "time of an iteration in the kernel"),
     Column(
         "run_delay",
         "run delay",
@@ -123,7 +138,7 @@ ARMS: tuple[Column[ArmResult], ...] = (
         kind=int,
         optional=True,
     ),
-    file_column("nodes", lambda arm: arm.nodes, int),
+    file_column("nodes", lambda arm: arm.nodes, int, "nodes that its ranks lie on"),
     Column(
         "collectives",
         "in collectives",
@@ -153,6 +168,6 @@ ARMS: tuple[Column[ArmResult], ...] = (
         width=NAME_WIDTH,
     ),
     *(_trials_ended(outcome) for outcome in Outcome),
-    file_column("arm", lambda arm: arm.id),
+    file_column("arm", lambda arm: arm.id, doc="id of the arm: its folder under `trials/`"),
 )
 """Of one arm each row."""

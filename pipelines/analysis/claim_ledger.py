@@ -11,7 +11,8 @@ from typing import Any
 import polars as pl
 
 from pipelines.analysis import claim_refusals
-from pipelines.analysis.rulings import SCHEMA, evidence_text
+from pipelines.analysis.ruling_columns import SCHEMA
+from pipelines.analysis.rulings import evidence_text
 from pipelines.statistics.claims import Ruling
 from workloads.api import Claim, Device, Toggle
 

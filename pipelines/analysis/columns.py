@@ -5,12 +5,14 @@ Those of effects are in `effect_columns`, those of arms in `arm_columns`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Flag, StrEnum, auto
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import polars as pl
+if TYPE_CHECKING:
+    import polars as pl
 
 T = TypeVar("T")
 """What a row of a table shows: an effect, an arm, a claim."""
@@ -26,7 +28,7 @@ class Where(Flag):
     TERMINAL = auto()
     HTML = auto()
     MARKDOWN = auto()
-    FILE = auto()  # Parquet, and so W&B
+    FILE = auto()  # Parquet, JSON and CSV, and so W&B
     PAGES = HTML | MARKDOWN
     PEOPLE = TERMINAL | PAGES
     ALL = PEOPLE | FILE
@@ -53,7 +55,7 @@ class Column(Generic[T]):
     heading : name that people read; ``{unit}`` stands for the workload's unit
     value : what the file holds, of type `kind`, or None; without it the column is not in the file
     text : what people read; the value itself where there is none
-    doc : one sentence about the column, shown over its heading in the page
+    doc : one sentence about the column, shown over its heading in the page, and in docs/json.md
     kind : of the values; numbers stand on the right and are never broken
     optional : shown only where any row says something
     width : characters that words keep in a narrow terminal; those of more than `SHORT` break in the page too
@@ -109,14 +111,31 @@ def visible_columns(columns: Sequence[Column[T]], rows: Sequence[T], where: Wher
 
 def parquet_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> pl.DataFrame:
     """Tabulate the values of all columns that the file has; types do not depend on what the rows hold."""
-    values = {column.key: column.value for column in columns if column.value and Where.FILE in column.where}
+    import polars as pl  # takes a second, and what is only shown needs none
+
+    values = {column.key: column.value for column in file_columns(columns) if column.value}
     schema = {column.key: column.kind for column in columns if column.key in values}
     return pl.DataFrame([{key: value(row) for key, value in values.items()} for row in rows], schema=schema)
 
 
-def file_column(key: str, value: Callable[[T], Any], kind: ValueType = str) -> Column[T]:
-    """Declare a column that is written down and shown to nobody but W&B."""
-    return Column(key, key, value, kind=kind, where=Where.FILE)
+def file_columns(columns: Sequence[Column[T]]) -> tuple[Column[T], ...]:
+    """Pick the columns that are written down: those of Parquet, JSON and CSV."""
+    return tuple(column for column in columns if column.value and Where.FILE in column.where)
+
+
+def row_values(columns: Sequence[Column[T]], row: T) -> dict[str, Any]:
+    """Read what is written down of a row; None where there is nothing, NaN or infinity."""
+    values = {column.key: column.value(row) for column in file_columns(columns) if column.value}
+    return {key: None if _is_no_number(value) else value for key, value in values.items()}
+
+
+def _is_no_number(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def file_column(key: str, value: Callable[[T], Any], kind: ValueType = str, doc: str = "") -> Column[T]:
+    """Declare a column that is written down: in Parquet, JSON and CSV, and so in W&B; no page shows it."""
+    return Column(key, key, value, kind=kind, where=Where.FILE, doc=doc)
 
 
 def soft(row: object) -> Style:

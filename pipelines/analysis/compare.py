@@ -25,7 +25,8 @@ from pipelines.analysis.quantities.columns import arm_table, effect_table
 from pipelines.analysis.quantities.quantity import Measured, Quantity
 from pipelines.analysis.quantities.registry import chosen
 from pipelines.analysis.quantities.results import QuantityResults
-from pipelines.analysis.rulings import RuledClaim, all_rulings, ruling_table
+from pipelines.analysis.ruling_columns import ruling_table
+from pipelines.analysis.rulings import RuledClaim, all_rulings
 from pipelines.analysis.scaling import Scaling, scaling_of
 from pipelines.statistics.clocks import Clock
 from pipelines.store.files import write_parquet

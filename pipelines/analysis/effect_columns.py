@@ -82,18 +82,20 @@ def _clock_columns(clock: Clock, key: str, doc: str) -> Iterator[Column[EffectRe
     yield Column(
         f"{key}_beside", clock.value, text=text, where=Where.PEOPLE, doc=doc, optional=True, width=15, drop=5
     )
-    for name in ("ratio", "low", "high"):
-        yield file_column(f"{key}_{name}", field(name), float)
-    yield file_column(f"{key}_verdict", field("verdict"))
+    for name, end in (("ratio", "`ratio`"), ("low", "lower end"), ("high", "upper end")):
+        yield file_column(f"{key}_{name}", field(name), float, f"{end} by {clock.value}")
+    yield file_column(f"{key}_verdict", field("verdict"), doc=f"verdict by {clock.value}")
 
 
 EFFECTS: tuple[Column[EffectResult], ...] = (
     Column("name", "toggle", text=effect_name, where=Where.PEOPLE, width=NAME_WIDTH),
-    file_column("design", lambda r: r.effect.design),
-    file_column("toggle", lambda r: r.effect.toggle),
-    file_column("level", lambda r: r.effect.level),
-    file_column("also", lambda r: ", ".join(r.effect.also)),
-    file_column("arm", lambda r: r.arm_label),
+    file_column(
+        "design", lambda r: r.effect.design, doc="the design that asked for it, such as `one_at_a_time`"
+    ),
+    file_column("toggle", lambda r: r.effect.toggle, doc="the toggle, or `a x b` for an interaction"),
+    file_column("level", lambda r: r.effect.level, doc="its level, or what a listed arm is held against"),
+    file_column("also", lambda r: ", ".join(r.effect.also), doc="toggles that moved along, with commas"),
+    file_column("arm", lambda r: r.arm_label, doc="label of the arm, made of its levels off the baseline"),
     Column(
         "ratio",
         "time",
@@ -102,8 +104,8 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         doc="time of the arm against its base: less is faster",
         kind=float,
     ),
-    file_column("low", lambda r: r.low, float),
-    file_column("high", lambda r: r.high, float),
+    file_column("low", lambda r: r.low, float, "lower end of the 95 % interval of `ratio`"),
+    file_column("high", lambda r: r.high, float, "upper end"),
     Column(
         "interval",
         "95 % interval",
@@ -121,8 +123,14 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         width=10,
         style=verdict_style,
     ),
-    file_column("reason", lambda r: r.code.value),
-    file_column("outcome", lambda r: r.outcome),
+    file_column(
+        "reason", lambda r: r.code.value, doc="why the verdict is what it is, as a word for programs"
+    ),
+    file_column(
+        "outcome",
+        lambda r: r.outcome,
+        doc="why there is no time, such as `unsupported`, `inert` or `base failed`; empty where there is one",
+    ),
     Column(
         "parity",
         "results",
@@ -132,13 +140,17 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         width=10,
     ),
     file_column(
-        "parity_worst", lambda r: r.parity.worst.value if r.parity and r.parity.worst else None, float
+        "parity_worst",
+        lambda r: r.parity.worst.value if r.parity and r.parity.worst else None,
+        float,
+        "the deviation of results that is largest by its bound",
     ),
     file_column(
         "parity_where",
         lambda r: f"{r.parity.worst.check} {r.parity.worst.where}" if r.parity and r.parity.worst else None,
+        doc="the check that it was found by, and the tensor or number",
     ),
-    file_column("clock", lambda r: r.clock.value),
+    file_column("clock", lambda r: r.clock.value, doc="what `ratio` is read from: `wall time` or `CPU time`"),
     *_clock_columns(
         Clock.CPU, "cpu", "the same in processor time of the process, all of its threads together"
     ),
@@ -153,11 +165,24 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         optional=True,
         drop=6,
     ),
-    file_column("efficiency_low", lambda r: r.scaling.low if r.scaling else None, float),
-    file_column("efficiency_high", lambda r: r.scaling.high if r.scaling else None, float),
-    file_column("ranks", lambda r: r.scaling.ranks if r.scaling else None, int),
-    file_column("base_ranks", lambda r: r.scaling.base_ranks if r.scaling else None, int),
-    file_column("scaling", lambda r: r.scaling.work.value if r.scaling else None),
+    file_column(
+        "efficiency_low", lambda r: r.scaling.low if r.scaling else None, float, "lower end of its interval"
+    ),
+    file_column("efficiency_high", lambda r: r.scaling.high if r.scaling else None, float, "upper end"),
+    file_column(
+        "ranks",
+        lambda r: r.scaling.ranks if r.scaling else None,
+        int,
+        "ranks of the arm, where it has more than its base",
+    ),
+    file_column(
+        "base_ranks", lambda r: r.scaling.base_ranks if r.scaling else None, int, "ranks of the base"
+    ),
+    file_column(
+        "scaling",
+        lambda r: r.scaling.work.value if r.scaling else None,
+        doc="what an iteration does where ranks are added: the same in all (`strong`) or for each (`weak`)",
+    ),
     Column(
         "memory_bytes",
         "memory",
@@ -187,7 +212,12 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         optional=True,
         drop=1,
     ),
-    file_column("break_even_iterations", lambda r: r.break_even, float),
+    file_column(
+        "break_even_iterations",
+        lambda r: r.break_even,
+        float,
+        "iterations that repay set-up and compiling, of an arm that is faster",
+    ),
     Column(
         "base",
         "base",
@@ -216,10 +246,22 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         width=9,
         drop=3,
     ),
-    file_column("method", lambda r: r.method),
-    file_column("p", lambda r: r.p, float),
-    file_column("rulings", lambda r: "; ".join(f"{one.claim.section}: {one.text}" for one in r.rulings)),
-    file_column("note", lambda r: r.note),
-    file_column("id", lambda r: r.effect.id),
+    file_column(
+        "rounds_needed",
+        lambda r: r.rounds_needed,
+        int,
+        "rounds that would decide an undecided effect, if the estimate stayed",
+    ),
+    file_column("method", lambda r: r.method, doc="how the interval was estimated"),
+    file_column(
+        "p", lambda r: r.p, float, "two-sided p value of no effect, not corrected for the number of effects"
+    ),
+    file_column(
+        "rulings",
+        lambda r: "; ".join(f"{one.claim.section}: {one.text}" for one in r.rulings),
+        doc="rulings of the claims about it",
+    ),
+    file_column("note", lambda r: r.note, doc="what else a reader must know of it"),
+    file_column("id", lambda r: r.effect.id, doc="of the effect within the sweep"),
 )
 """Of one effect each row: an arm against its base, or an interaction."""

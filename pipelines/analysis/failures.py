@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.analysis.arm_results import short_names
-from pipelines.analysis.columns import NAME_WIDTH, PROSE, Column, Style, Where, soft
+from pipelines.analysis.columns import NAME_WIDTH, PROSE, Column, Style, Where, file_column, soft
 from pipelines.store.progress import BAD, Progress, StoredTrial
 from pipelines.store.records import Manifest, Outcome
 
@@ -93,23 +93,51 @@ def _failed(
 
 
 FAILURES: tuple[Column[FailedTrials], ...] = (
-    Column("arm", "arm", text=lambda one: one.arm.replace(",", ", "), width=NAME_WIDTH),
-    Column("trials", "trials", text=lambda one: one.trials, doc="that ended so, by kind"),
+    Column(
+        "arm",
+        "arm",
+        lambda one: one.arm,
+        lambda one: one.arm.replace(",", ", "),
+        doc="what the sweep calls it",
+        width=NAME_WIDTH,
+    ),
+    Column("trials", "trials", lambda one: one.trials, doc="that ended so, by kind"),
+    file_column("outcome", lambda one: one.outcome.value, doc="how they ended"),
     Column(
         "exception",
         "ended by",
-        text=lambda one: one.exception or one.outcome.value,
+        lambda one: one.exception,
+        lambda one: one.exception or one.outcome.value,
+        doc="type and message, empty where the process left none",
         width=PROSE,
         style=lambda one: Style.BAD if one.is_mistake else Style.PLAIN,
     ),
-    Column("where", "in", text=lambda one: one.where, where=Where.PAGES, width=PROSE, optional=True),
+    Column(
+        "where",
+        "in",
+        lambda one: one.where,
+        where=Where.PAGES | Where.FILE,
+        doc="line of the workload",
+        width=PROSE,
+        optional=True,
+    ),
     Column(
         "retired",
         "retired",
-        text=lambda one: "retired" if one.retired else "",
+        lambda one: one.retired,
+        lambda one: "retired" if one.retired else "",
         doc="not started again",
+        kind=bool,
         optional=True,
     ),
-    Column("log", "log", text=lambda one: str(one.log), where=Where.PAGES, width=PROSE, style=soft),
+    Column(
+        "log",
+        "log",
+        lambda one: str(one.log),
+        where=Where.PAGES | Where.FILE,
+        doc="of the last of them",
+        width=PROSE,
+        style=soft,
+    ),
 )
 """Of one arm and exception each row; a terminal has lines and logs below it, whole: they can be copied."""

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from pipelines.analysis import claim_refusals
 from pipelines.analysis.arm_records import ArmRecords
 from pipelines.analysis.decisions import Decisions, decide
@@ -28,24 +26,6 @@ from workloads.errors import PerfsweepError
 
 if TYPE_CHECKING:
     from pipelines.analysis.judge import EffectResult
-
-SCHEMA: dict[str, type[pl.DataType]] = {
-    "workload": pl.String,
-    "source": pl.String,
-    "section": pl.String,
-    "claim": pl.String,
-    "subject": pl.String,
-    "design": pl.String,
-    "ruling": pl.String,
-    "reason": pl.String,
-    "ratio": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "figure": pl.String,
-    "value": pl.Float64,
-    "sweep": pl.String,
-    "machine": pl.String,
-}
 
 SPEED, MEMORY = "speed", "memory"
 """Figures that are a ratio to the base; all others are an arm's own value."""
@@ -248,19 +228,3 @@ def all_rulings(effects: Sequence[EffectResult], ruler: Ruler) -> tuple[RuledCla
     """List the effects' rulings, then those about arms without an effect."""
     about_effects = [one for result in effects for one in result.rulings]
     return (*about_effects, *ruler.of_arms({(one.claim.section, one.claim.text) for one in about_effects}))
-
-
-def ruling_table(rulings: Sequence[RuledClaim], manifest: Manifest, machine: str) -> pl.DataFrame:
-    """Tabulate rulings, a row each, with the evidence they rest on."""
-    shared = {"workload": manifest.sweep.workload, "sweep": manifest.sweep.name, "machine": machine}
-    rows = [
-        {
-            **{name: getattr(one, name) for name in SCHEMA if hasattr(one, name)},
-            "source": one.claim.source,
-            "section": one.claim.section,
-            "claim": one.claim.text,
-            **shared,
-        }
-        for one in rulings
-    ]
-    return pl.DataFrame(rows, schema=SCHEMA)

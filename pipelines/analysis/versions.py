@@ -12,15 +12,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import polars as pl
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy import stats
 
 from pipelines.analysis.comparable import comparable_trials, keys_of
 from pipelines.analysis.held_back import clock_of
-from pipelines.statistics.clocks import Clock
+from pipelines.statistics.clocks import Clock, ClockChoice
 from pipelines.store.files import json_object, write_atomically
 from pipelines.store.provenance import Provenance
 from pipelines.store.records import Manifest
@@ -29,6 +30,10 @@ from workloads.errors import ConfigError, RecordError
 
 SAME = ("workload", "config", "method", "data")
 """What must be equal: with another of these the two sweeps did other work, or timed it in another way."""
+
+
+Time = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""Nanoseconds per unit."""
 
 
 class Baseline(BaseModel):
@@ -51,8 +56,8 @@ class Baseline(BaseModel):
     torch: str
     commit: str
     reference: str
-    rounds: dict[str, dict[str, float]]
-    cpu_rounds: dict[str, dict[str, float]] = {}
+    rounds: dict[str, dict[str, Time]]
+    cpu_rounds: dict[str, dict[str, Time]] = {}
     clock: Clock = Clock.WALL
 
     def by(self, clock: Clock) -> Baseline:
@@ -105,20 +110,31 @@ def baseline_of(manifest: Manifest, unit: str, trials: pl.DataFrame, provenance:
     RecordError
         No round is finished.
     """
-    sound = comparable_trials(trials.filter(pl.col("used") & (pl.col("outcome") == "ok")))
-    first = next(iter(manifest.sweep.references.values()))
-    used = sound.trials.filter(
-        pl.col("arm").is_in([arm for arm in sound.data if sound.data[arm] == sound.data.get(first)])
-    )
+    used, choice = usable_trials(manifest, trials)
     if used.height == 0:
         raise RecordError(
             f"{manifest.sweep.name} has no finished round of its reference, so nothing can be compared"
             " with it"
         )
+    return baseline_from(manifest, unit, used, choice, manifest.sweep.name, provenance.commit)
+
+
+def usable_trials(manifest: Manifest, trials: pl.DataFrame) -> tuple[pl.DataFrame, ClockChoice]:
+    """Pick the timing trials that count, of arms with the first reference's data; and the sweep's clock."""
+    sound = comparable_trials(trials.filter(pl.col("used") & (pl.col("outcome") == "ok")))
+    first = next(iter(manifest.sweep.references.values()))
+    alike = [arm for arm in sound.data if sound.data[arm] == sound.data.get(first)]
+    return sound.trials.filter(pl.col("arm").is_in(alike)), clock_of(sound.trials)
+
+
+def baseline_from(
+    manifest: Manifest, unit: str, used: pl.DataFrame, choice: ClockChoice, sweep: str, commit: str
+) -> Baseline:
+    """Make a baseline of timing trials, under the name that the versions of a history have."""
     keys = keys_of(str(used["keys"][0]))
-    choice = clock_of(sound.trials)
+    first = next(iter(manifest.sweep.references.values()))
     return Baseline(
-        sweep=manifest.sweep.name,
+        sweep=sweep,
         workload=manifest.sweep.workload,
         unit=unit,
         config=json.dumps(manifest.sweep.config, sort_keys=True),
@@ -126,18 +142,31 @@ def baseline_of(manifest: Manifest, unit: str, trials: pl.DataFrame, provenance:
         data=keys.get("data", ""),
         device=keys.get("device", ""),
         torch=keys.get("torch", ""),
-        commit=provenance.commit,
+        commit=commit,
         reference=manifest.arm(first).label,
         rounds=_times(used, Clock.WALL),
-        cpu_rounds=_times(used, Clock.CPU) if choice.alone else {},
+        cpu_rounds=_times(used, Clock.CPU) if choice.alone and _is_timed(used, Clock.CPU) else {},
         clock=choice.clock,
     )
 
 
+def _is_timed(used: pl.DataFrame, clock: Clock) -> bool:
+    return bool((used[clock.figure].fill_null(0) > 0).all())
+
+
 def _times(used: pl.DataFrame, clock: Clock) -> dict[str, dict[str, float]]:
-    """Times per unit by arm label and round."""
+    """Times per unit by arm label and round.
+
+    Raises
+    ------
+    RecordError
+        A time is none: zero, negative, or not a number.
+    """
     times: dict[str, dict[str, float]] = {}
     for label, pack, number, time in used.select("label", "pack", "round", clock.figure).iter_rows():
+        if time is None or not 0 < time < math.inf:
+            where = f"{label} in round {number} of pack {pack}"
+            raise RecordError(f"{clock.value} of {where} is {time}; delete that trial's folder")
         times.setdefault(label, {})[f"{pack}-{number}"] = time
     return times
 
@@ -184,7 +213,7 @@ def compare_baselines(then: Baseline, now: Baseline) -> Changes:
                 f" ({_difference(name, before, after)}); measure both with the same work and the same"
                 " measuring options"
             )
-    clock = _common_clock(then, now)
+    clock = common_clock((then, now))
     then, now = then.by(clock), now.by(clock)
     both = [label for label in now.rounds if label in then.rounds]
     missing = [label for label in {**then.rounds, **now.rounds} if label not in both]
@@ -194,10 +223,10 @@ def compare_baselines(then: Baseline, now: Baseline) -> Changes:
     return Changes(then, now, changes, tuple(moved), tuple(missing), clock)
 
 
-def _common_clock(then: Baseline, now: Baseline) -> Clock:
-    """CPU time where either was judged by it and both have it: never one clock against the other."""
-    displaced = Clock.CPU in (then.clock, now.clock)
-    return Clock.CPU if displaced and then.cpu_rounds and now.cpu_rounds else Clock.WALL
+def common_clock(baselines: Sequence[Baseline]) -> Clock:
+    """CPU time where any was judged by it and all have it: never one clock against the other."""
+    displaced = any(one.clock is Clock.CPU for one in baselines)
+    return Clock.CPU if displaced and all(one.cpu_rounds for one in baselines) else Clock.WALL
 
 
 def _difference(name: str, before: str, after: str) -> str:

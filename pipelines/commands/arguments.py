@@ -122,3 +122,4 @@ def option(names: Sequence[str] | str, text: str, **rest: Any) -> click.Option:
 
 SWEEP = word("sweep", SWEEP_FOLDER, "Folder of a sweep, such as runs/digits-demo.")
 PACKS = words("packs", NAME, "Packs, such as p000; all by default.")
+JSON = option(["as_json", "--json"], "Print a JSON object; docs/json.md says which.", is_flag=True)

@@ -8,6 +8,7 @@ from pipelines.commands.arguments import (
     A_VERSION,
     COUNT,
     FILE,
+    JSON,
     MEASURED,
     NAME,
     PACKS,
@@ -107,7 +108,7 @@ COMMANDS = Commands(
                 is_flag=True,
             ),
         ),
-        Plain("status", "what of a sweep is done", "sessions:status", SWEEP),
+        Plain("status", "what of a sweep is done", "sessions:status", SWEEP, JSON),
         Plain("wait", "follow a sweep on Slurm to its end, from any shell", "sessions:wait", SWEEP),
         Plain(
             "logs",
@@ -139,6 +140,12 @@ COMMANDS = Commands(
                 "Further columns in place of the sweep's own, as energy,cost; docs/reading.md lists them.",
                 metavar="NAMES",
             ),
+            JSON,
+            option(
+                ["as_csv", "--csv"],
+                "Print the effects as CSV; with --against, what has changed.",
+                is_flag=True,
+            ),
         ),
         Plain(
             "history",
@@ -157,6 +164,9 @@ COMMANDS = Commands(
                 multiple=True,
             ),
             option("--margin", "Change that is none.", type=SHARE, default=0.05),
+            option("--picture", "Draw the arms over the versions, as SVG.", type=FILE, metavar="FILE"),
+            JSON,
+            option(["as_csv", "--csv"], "Print a line for each arm and version as CSV.", is_flag=True),
         ),
         Plain(
             "claims",
@@ -175,9 +185,10 @@ COMMANDS = Commands(
         ),
         Plain(
             "dashboard",
-            "build a W&B workspace for a sweep",
+            "build a W&B workspace for a sweep, or a W&B Report of it",
             "publish:dashboard",
             SWEEP,
+            option("--report", "A report: what `compare` said, and the charts.", is_flag=True),
             option("--entity", "Team or user; the sweep's by default, else the account's."),
             option("--project", "The sweep's by default."),
             option("--file", "Write the specification there and ask no server.", type=FILE),

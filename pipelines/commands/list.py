@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import textwrap
 import time
 from contextlib import nullcontext
 from typing import Any
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from pipelines import units
@@ -23,16 +25,23 @@ from workloads.api import Choices, Device, Level, Toggle, Workload
 _GENERAL = ("builtins", "workloads.api", "workloads.training.loop")
 """Modules whose classes say nothing of what one workload computes."""
 
+NARROWEST = 40
+"""Columns that lines of words keep, however narrow the terminal is."""
+
 
 def list_names() -> int:
-    """Print a line for each workload with its named sweeps; on a terminal it is cut, elsewhere whole."""
+    """Print a line of words for each workload, and below it its named sweeps."""
     console = console_here()
     every = [*sorted(registry.names()), *names.workloads_here()]
-    width = max(map(len, every))
-    fits = {"no_wrap": True, "overflow": "ellipsis"} if console.is_terminal else {"soft_wrap": True}
+    width = max(map(len, every)) + 2
     for name in every:
-        sweeps = ", ".join(names.sweeps(name))
-        console.print(f"[bold]{name:{width}}[/]  sweeps: {sweeps}", highlight=False, **fits)  # type: ignore[arg-type]
+        indent, room = " " * width, max(console.width, width + NARROWEST)
+        lines = [names.purpose(name), f"sweeps: {', '.join(names.sweeps(name))}"]
+        below = "\n".join(
+            textwrap.fill(line, room, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+            for line in filter(None, lines)
+        )
+        console.print(f"[bold]{name}[/]{escape(below[len(name) :])}", highlight=False, soft_wrap=True)
     more = "`perfsweep describe NAME` shows one; `perfsweep new my_workload` writes one of your own"
     console.print(more, highlight=False, soft_wrap=True)
     return DONE

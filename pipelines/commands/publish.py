@@ -33,13 +33,13 @@ def publish(sweep: str, offline: bool) -> int:
     return DONE if done.complete else SOME_FAILED
 
 
-def dashboard(sweep: str, entity: str | None, project: str | None, file: str | None) -> int:
-    """Build the workspace of a sweep on the server, or write its specification to a file."""
-    from pipelines.publish import dashboard as building  # brings tables along
+def dashboard(sweep: str, entity: str | None, project: str | None, file: str | None, report: bool) -> int:
+    """Build the workspace or the report of a sweep on the server, or write its specification to a file."""
+    from pipelines.publish import dashboard as workspaces  # brings tables along
+    from pipelines.publish import wandb_report
 
     folder, manifest = opened(sweep)
-    where = building.build(
-        folder, manifest, entity=entity, project=project, file=Path(file) if file else None
-    )
-    console_here().print(f"dashboard: {where}", highlight=False, soft_wrap=True)
+    build, what = (wandb_report.build, "report") if report else (workspaces.build, "dashboard")
+    where = build(folder, manifest, entity=entity, project=project, file=Path(file) if file else None)
+    console_here().print(f"{what}: {where}", highlight=False, soft_wrap=True)
     return DONE

@@ -11,12 +11,14 @@ from pathlib import Path
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
-from rich.table import Table
 
 from pipelines.config.types import ClusterConfig
 from pipelines.execution import detach, launch, progress_display, shared_job
 from pipelines.execution.events import POLL_S, Held, Tail, until_over
 from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
+from pipelines.report import sweep_status
+from pipelines.report.objects import print_json
+from pipelines.report.sweep_status import PackStatus, SweepStatus
 from pipelines.store import locks
 from pipelines.store.progress import Progress, StoredTrial, read_progress
 from pipelines.store.records import Manifest, Outcome, Pack, SweepFolder, opened
@@ -24,34 +26,49 @@ from pipelines.terminal import console_here
 from slurm.jobs import Executor, JobState
 from workloads.errors import ConfigError
 
-JOB = ("job", "note")
-"""Headings of a sweep on Slurm."""
 
-
-def status(sweep: str) -> int:
+def status(sweep: str, as_json: bool = False) -> int:
     """Print rounds finished in each pack, trials by outcome, and where its job stands."""
     folder, manifest = opened(sweep)
-    progress = read_progress(folder, manifest)
     executor = _attached(folder, manifest)
-    table = Table(title=f"{manifest.sweep.name}: {manifest.sweep.workload}", title_justify="left")
-    for heading in ("pack", "arms", "rounds finished", "trials", "not ok", *(JOB if executor else ())):
-        table.add_column(heading)
+    found = _status(sweep, folder, manifest, executor)
+    if as_json:
+        print_json(found)
+    else:
+        sweep_status.show(console_here(), found)
+    return found.exit
+
+
+def _status(path: str, folder: SweepFolder, manifest: Manifest, executor: Executor | None) -> SweepStatus:
+    progress = read_progress(folder, manifest)
     jobs = _jobs(executor, manifest) if executor else {}
-    rounds = {pack.id: _rounds(progress, pack) for pack in manifest.packs}
-    trials, bad = (
-        _counts(progress.every),
-        _counts(t for t in progress.every if t.record.outcome is not Outcome.OK),
-    )
+    every = _counts(progress.every)
+    bad = _counts(t for t in progress.every if t.record.outcome is not Outcome.OK)
+    packs = []
     for pack in manifest.packs:
-        done, planned = rounds[pack.id]
-        counts = (f"{done} of {planned}", str(trials[pack.id]), str(bad[pack.id]))
-        table.add_row(pack.id, str(len(pack.arms)), *counts, *jobs.get(pack.id, ()))
-    console_here().print(table)
-    for message in progress.damaged:
-        print(f"skipped: {message}")
-    if executor and executor.held():
-        return ATTENTION
-    return SOME_FAILED if any(done < planned for done, planned in rounds.values()) else DONE
+        done, planned = _rounds(progress, pack)
+        job, note = jobs.get(pack.id, (None, None))
+        packs.append(
+            PackStatus(
+                pack=pack.id,
+                arms=len(pack.arms),
+                rounds=done,
+                rounds_planned=planned,
+                trials=every[pack.id],
+                not_ok=bad[pack.id],
+                job=job,
+                note=note,
+            )
+        )
+    unfinished = SOME_FAILED if any(not pack.is_done for pack in packs) else DONE
+    return SweepStatus(
+        sweep=manifest.sweep.name,
+        workload=manifest.sweep.workload,
+        folder=path,
+        exit=ATTENTION if executor and executor.held() else unfinished,
+        packs=tuple(packs),
+        skipped=tuple(progress.damaged),
+    )
 
 
 def wait(sweep: str) -> int:
@@ -64,6 +81,7 @@ def wait(sweep: str) -> int:
     try:
         with locks.locked(folder):
             broken = _follow(console, folder, manifest)
+            launch.tidy(folder)
     except ConfigError:
         if not _elsewhere(console, folder):
             return INTERRUPTED

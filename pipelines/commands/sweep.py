@@ -95,6 +95,11 @@ def show_comparison(console: Console, sweep: Sweep) -> int:
     """Print the comparison of a sweep and write its report; status 1 where an arm failed."""
     terminal.show(console, sweep.comparison)
     console.print(f"report: {sweep.report()}", highlight=False)
+    return status_of(sweep)
+
+
+def status_of(sweep: Sweep) -> int:
+    """The exit status of a comparison: 1 where an arm failed."""
     return SOME_FAILED if sweep.comparison.failed else DONE
 
 

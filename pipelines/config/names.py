@@ -67,6 +67,19 @@ def sweeps(workload: str) -> list[str]:
     return list(dict.fromkeys([*outside.sweeps, *folder, *_files("sweep")]))
 
 
+def purpose(workload: str) -> str:
+    """Read what a workload does in a few words: the comment that its YAML begins with, else its docstring."""
+    module, _, name = workload.partition(":")
+    own = files("conf").joinpath("workload", f"{workload}.yaml")
+    beside = Path(name if name.endswith(".yaml") else f"{module}.yaml")
+    file = own if own.is_file() else beside if beside.is_file() else None
+    comment = re.match(r"#\s*(.+)", file.read_text(errors="replace")) if file else None
+    if comment:
+        return comment[1].strip()
+    node = next((one for one in _class_nodes(Path(f"{module}.py")) if one.name == name), None)
+    return ((node and ast.get_docstring(node)) or "").partition("\n")[0]
+
+
 def workload_of(overrides: list[str]) -> str:
     """The workload that overrides name, or the default."""
     chosen = [text.partition("=")[2] for text in overrides if text.startswith("workload=")]
@@ -141,13 +154,17 @@ def _files(group: str) -> list[str]:
 
 
 def _classes(file: Path) -> list[str]:
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):  # half written: nothing to offer yet
-        return []
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    """Names of classes that look like workloads."""
     return [
         node.name
-        for node in classes
+        for node in _class_nodes(file)
         if {one.name for one in node.body if isinstance(one, ast.FunctionDef)} & {"build", "step"}
     ]
+
+
+def _class_nodes(file: Path) -> list[ast.ClassDef]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):  # absent or half written: nothing to offer yet
+        return []
+    return [node for node in tree.body if isinstance(node, ast.ClassDef)]

@@ -68,6 +68,7 @@ def own_environment(private: Path, server: str | None = None) -> Iterator[None]:
     """
     before = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
     ours = {
+        "WANDB_DIR": str(private / "api"),  # or each run that a server lists leaves a folder in TMPDIR
         "WANDB_CACHE_DIR": str(private / "cache"),
         "WANDB_DATA_DIR": str(private / "data"),
         "WANDB_CONFIG_DIR": str(private / "config"),

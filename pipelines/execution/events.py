@@ -30,16 +30,15 @@ class Tail:
     def __init__(self, folder: SweepFolder, pack: str) -> None:
         self._folder, self.pack = folder, pack
         self._size = _size(folder.events_file(pack))
-        self._seen = len(folder.read_events(pack)) if self._size else 0
+        self._next = folder.read_events(pack)[1] if self._size else 0
 
     def new(self) -> list[Event]:
-        """Events since the last call; a file that has not grown is not read again."""
+        """Events since the last call; what was read is not read again, however many there are."""
         size = _size(self._folder.events_file(self.pack))
         if size == self._size:
             return []
-        self._size = size
-        events = self._folder.read_events(self.pack)[self._seen :]
-        self._seen += len(events)
+        self._size, start = size, min(self._next, size)  # it may have been cut off
+        events, self._next = self._folder.read_events(self.pack, start)
         return events
 
 

@@ -21,7 +21,7 @@ from pipelines.execution import shared_job
 from pipelines.execution.arm_resources import resources_of
 from pipelines.execution.events import Tail, until_over
 from pipelines.execution.pack import PackRun
-from pipelines.store import attempts, code_snapshot
+from pipelines.store import attempts, code_snapshot, leftovers
 from pipelines.store.files import append_line
 from pipelines.store.locks import cannot_write
 from pipelines.store.progress import read_progress
@@ -181,6 +181,12 @@ def refuse_second_place(folder: SweepFolder, place: str) -> None:
                 f"{folder.path}: {_some(alive)} may still run on Slurm, so nothing is measured here; wait"
                 f" with `perfsweep wait {folder.path}`, or end them with `perfsweep cancel {folder.path}`"
             )
+
+
+def tidy(folder: SweepFolder) -> None:
+    """Remove what killed writers have left, unless jobs elsewhere may still write."""
+    if not any(any(cls.submitted(folder.path).values()) for _, cls in _remote_executors()):
+        leftovers.remove(folder)
 
 
 def _some(names: list[str], most: int = 5) -> str:
@@ -394,7 +400,8 @@ def _last_lines(folder: SweepFolder, pack: str, lines: int = 8) -> Iterator[str]
     if texts[log] is None:
         yield "the pack never began to write its log"
     elif not texts[log]:
-        yield "the log is empty: it was killed, or the disk is full"
+        full = not os.statvfs(folder.path).f_bavail
+        yield "its disk is full" if full else "the log is empty: it was killed, or the disk is full"
     for file, text in texts.items():
         if text:
             yield f"the end of {file}:"

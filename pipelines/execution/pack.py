@@ -8,21 +8,22 @@ unfinished one, as an attempt with a number of its own.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pipelines.config.validation import load_workload
+from pipelines.execution import interruption
+from pipelines.execution.disk_space import refuse_full_disk
 from pipelines.execution.idle import idle_power
+from pipelines.execution.interruption import Interrupted, stop_if_interrupted
 from pipelines.execution.nodes import OtherNodes
 from pipelines.execution.resident import Generation, TooLarge, Turn
 from pipelines.execution.servers import Servers
-from pipelines.execution.spawn import failure_of, fix_imports, wait
+from pipelines.execution.spawn import ServerLost, failure_of, fix_imports, wait
 from pipelines.parity.evidence import Agreement
 from pipelines.publish.between_rounds import Feeder
 from pipelines.store import code_snapshot
@@ -54,14 +55,10 @@ from slurm.errors import ClusterError
 from workloads.api import Workload
 from workloads.errors import RecordError
 
-TRY_AGAIN, STUCK, CANNOT_WRITE, SUPERSEDED, NO_NODE = 75, 79, 74, 76, 69
+TRY_AGAIN, STUCK, CANNOT_WRITE, SUPERSEDED, NO_NODE, CANNOT_READ = 75, 79, 74, 76, 69, 66
 """Exit status of a pack that a signal ended after and before it had finished anything, of one whose folder
-cannot be written (see sysexits), of one whose place a later attempt has taken, and of one without a node of
-its allocation."""
-
-
-class Interrupted(BaseException):
-    """A signal asked the pack to end; like KeyboardInterrupt it passes every handler of ordinary mistakes."""
+cannot be written (see sysexits), of one whose place a later attempt has taken, of one without a node of its
+allocation, and of one whose plan cannot be read."""
 
 
 RESULT_S = 7 * 86400.0
@@ -222,9 +219,11 @@ class PackRun:
                 for n in self._together(number):
                     for arm_id in self.pack.orders[n]:
                         if arm_id not in retired or self.retry:
-                            stop_if_superseded(self.folder, self.pack.id, self.attempt)
+                            self._stop_if_asked()
                             turn = self._turn_of(arm_id, n)
-                            self._note(StoredTrial(turn.folder, generation.run(turn)))
+                            record = generation.run(turn)
+                            refuse_full_disk(turn.folder, record)
+                            self._note(StoredTrial(turn.folder, record))
             self.advanced = True
         except TooLarge as reason:
             print(f"{reason}: every arm runs in a fresh process instead", flush=True)
@@ -285,7 +284,7 @@ class PackRun:
         return {**sources, **activation.variables(version.environment, code, path)}
 
     def _trial(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0, **own: Any) -> StoredTrial:
-        stop_if_superseded(self.folder, self.pack.id, self.attempt)
+        self._stop_if_asked()
         spec, env = self._spec(arm, kind, number, replicate, **own)
         folder = self.folder.trial_dir(spec)
         if kind is Kind.EVIDENCE and not replicate:
@@ -295,6 +294,7 @@ class PackRun:
             self._servers.starter.start(write_spec(folder, spec), spec.world, env), spec.measure.timeout_s
         )
         record = _record_of(folder)
+        refuse_full_disk(folder, record)
         if record is None:
             ended = failure_of(folder, termination)
             record = TrialRecord.of(spec, started, outcome=ended.outcome, failure=ended.failure)
@@ -302,6 +302,11 @@ class PackRun:
         found = StoredTrial(folder, record)
         self._note(found)
         return found
+
+    def _stop_if_asked(self) -> None:
+        """Start nothing more where a signal, or a later attempt, has asked this one to end."""
+        stop_if_interrupted()
+        stop_if_superseded(self.folder, self.pack.id, self.attempt)
 
     def _states(self, arm: Arm, folder: Path) -> str | None:
         """Where the reference keeps the states that evidence trials replay; None where it cannot."""
@@ -340,38 +345,24 @@ def _record_of(folder: Path) -> TrialRecord | None:
         return None  # a damaged record is no record: the ending of the process says what happened
 
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    for again in _SIGNALS:  # Slurm, srun and our own parent may all pass the same signal on
-        signal.signal(again, signal.SIG_IGN)
-    raise Interrupted(signal.Signals(number).name)
-
-
 def main(arguments: list[str]) -> int:
     """Run a pack; status 0 when it is finished."""
     folder = SweepFolder(arguments[0])
-    manifest = folder.read_manifest()
     retry = frozenset(Outcome(word) for word in arguments[2:])
-    for number in _SIGNALS:
-        signal.signal(number, _interrupt)
     run = None
     try:
+        interruption.listen()
+        manifest = folder.read_manifest()
         run = PackRun(folder, manifest, manifest.pack(arguments[1]), retry)
         run.run()
-    except Interrupted as signal_name:
-        advanced = run is not None and run.advanced
-        where = (
-            "stopped after the last finished round; a requeue, or the same command, continues"
-            if advanced
-            else "stopped before a round was finished; the same command begins it anew"
-        )
-        print(f"{signal_name}: {where}", flush=True)
-        return TRY_AGAIN if advanced else STUCK
+    except (Interrupted, ServerLost) as reason:
+        return _stopped(interruption.heard() or str(reason), run is not None and run.advanced)
     except Superseded as reason:
         print(reason, flush=True)
         return SUPERSEDED
+    except RecordError as reason:
+        print(f"{reason}; start the sweep again, which mends that", flush=True)
+        return CANNOT_READ
     except ClusterError as reason:
         print(f"{reason}; finished rounds are kept: start the sweep again to continue", flush=True)
         return NO_NODE
@@ -383,6 +374,17 @@ def main(arguments: list[str]) -> int:
         )
         return CANNOT_WRITE
     return 0
+
+
+def _stopped(reason: str, advanced: bool) -> int:
+    """Say that a pack has ended before its time; its exit status."""
+    where = (
+        "stopped after the last finished round; a requeue, or the same command, continues"
+        if advanced
+        else "stopped before a round was finished; the same command begins it anew"
+    )
+    print(f"{reason}: {where}", flush=True)
+    return TRY_AGAIN if advanced else STUCK
 
 
 if __name__ == "__main__":

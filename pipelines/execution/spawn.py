@@ -14,12 +14,14 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
+from pipelines.execution.interruption import Interrupted
 from pipelines.store.records import Failure, Outcome, read_rank_failures
 from pipelines.trial.fork_server import LATER, STATUS
 from pipelines.trial.parent import Reply, forked
@@ -39,6 +41,10 @@ class Termination:
 
     outcome: Outcome
     failure: Failure
+
+
+class ServerLost(RuntimeError):
+    """The server that forks trials has ended: somebody killed it, or memory ran out."""
 
 
 class Child(Protocol):
@@ -144,7 +150,8 @@ class ForkServer:
     def __del__(self) -> None:
         """End the server, and with it every process that it forked and that still runs."""
         self._requests.close()
-        self._process.wait()
+        with suppress(Interrupted):  # it is heard all the same: see `stop_if_interrupted`
+            self._process.wait()
 
     def _fork(
         self,
@@ -164,7 +171,7 @@ class ForkServer:
             os.close(status)
         if not answer:
             code = self._process.wait()
-            raise RuntimeError(f"the server that forks trials ended with status {code}; see the pack's log")
+            raise ServerLost(f"the server that forks trials ended with status {code}")
         return _Forked(self, STATUS.unpack(answer)[0], ended, ours)
 
 

@@ -8,6 +8,11 @@ from typing import Any
 
 import yaml
 
+from workloads.api import Device
+
+ASSUMED = Device("cuda", 1, "NVIDIA H100 80GB HBM3", 80 * 2**30, (9, 0), 16, True)
+"""The GPU that is planned for where there is none."""
+
 
 @cache
 def cases() -> dict[str, Any]:

@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pipelines.api import Comparison
+from pipelines.config import composition, validation
+from pipelines.config.types import SweepCommand
 from pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
-from pipelines.gpu_check.cases import cases
+from pipelines.gpu_check.cases import ASSUMED, cases
 from pipelines.gpu_check.sweeps import measured
+from pipelines.plan import power
+from pipelines.plan.plan import make_plan
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.records import PLACEBO
+from workloads.errors import ConfigError
 
 CALLED = (Verdict.FASTER, Verdict.SLOWER)
 
 
 def examine(here: Here) -> Iterator[Line]:
-    """Measure each sweep; its line has what is fastest in it."""
+    """Measure each sweep; its line has what is fastest in it.
+
+    Without a GPU they are planned for one, and a small sweep with placebos is measured in their place.
+    """
+    if not here.on_gpu:
+        small = cases()["small"]
+        yield headline(" ".join(small), measured(here, "small", [*small, *cases()["quick"]]).comparison)
     for number, overrides in enumerate(cases()["headlines"]):
         name = " ".join(overrides)
         if here.on_gpu:
             sweep = measured(here, f"headline{number}", [*overrides, *cases()["quick"]])
             yield headline(name, sweep.comparison)
         else:
-            yield from needs_gpu(name)
+            yield planned_line(name, overrides)
+
+
+def planned_line(name: str, overrides: Sequence[str]) -> Line:
+    """Plan a sweep for an assumed GPU, and refuse it where it could decide nothing; the rest needs one."""
+    cfg = composition.compose("sweep", [*overrides, *cases()["quick"], "tracking=disabled"])
+    try:
+        manifest = make_plan(validation.typed(cfg, SweepCommand), ASSUMED)
+        power.refuse_undecidable(manifest)
+    except ConfigError as error:
+        return judged(name, False, f"it cannot be planned for an H100: {error}")
+    if refused := [f"{one.toggle}={one.level}: {one.reason}" for one in manifest.refused]:
+        return judged(name, False, f"arms are refused on an H100: {'; '.join(refused)}")
+    return needs_gpu(name, text=f"for {len(manifest.arms)} arms, planned for an H100")[0]
 
 
 def headline(name: str, comparison: Comparison) -> Line:

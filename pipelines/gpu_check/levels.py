@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipelines.check.check import Checked, plan_check
+from pipelines.check.checked import Checked
+from pipelines.check.plan import plan_check
 from pipelines.config.types import RunCommand
 from pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
-from pipelines.gpu_check.cases import cases
+from pipelines.gpu_check.cases import ASSUMED, cases
 from pipelines.plan.plan import load_workload
 from workloads.api import Device, Level, Workload
+from workloads.errors import ConfigError
 
 Levels = Mapping[str, Sequence[Any]]
 
@@ -33,7 +35,7 @@ def kernel_line(
     cls, _ = load_workload(dict(workload))
     level = cls.levels_of({toggle: value})[toggle]
     if reason := level.unsupported(here.device):
-        acts_on_gpu = level.unsupported(_gpu()) is None
+        acts_on_gpu = level.unsupported(ASSUMED) is None
         return needs_gpu(name)[0] if acts_on_gpu else judged(name, False, f"cannot act here: {reason}")
     checked = _checked(here, workload, base, levels)
     problems = [f"{finding.subject}: {finding.text}" for finding in checked.of_levels()]
@@ -46,14 +48,42 @@ def kernel_line(
 
 
 def examine_witnesses(here: Here) -> Iterator[Line]:
-    """Ask every level that acts on CUDA devices only."""
+    """Ask every level that acts on CUDA devices only, and before them some that act on any.
+
+    Without a GPU the first run all the same, and the rest are planned for one.
+    """
+    for number, case in enumerate(cases()["anywhere"]):
+        where = replace(here, folder=here.folder / f"anywhere{number}")
+        yield kernel_line(where, case["workload"], case.get("toggles", {}), case["levels"], ())
     for number, workload in enumerate(cases()["witnesses"]):
         if here.on_gpu:
             yield witness_line(replace(here, folder=here.folder / f"{number}"), workload)
         else:
-            cls, _ = load_workload(dict(workload))
-            count = sum(map(len, only_on(cls, _gpu(), here.device).values()))
-            yield from needs_gpu(workload["name"], text=f"for {count} levels")
+            yield planned_line(workload, here.device)
+
+
+def planned_line(workload: Mapping[str, Any], here: Device) -> Line:
+    """Plan each level for CUDA alone on an assumed GPU: base, requirements, witness; the rest needs one.
+
+    A level that is a variable of the process needs no witness.
+    """
+    cls, _ = load_workload(dict(workload))
+    levels = only_on(cls, ASSUMED, here)
+    name, due = str(workload["name"]), sum(map(len, levels.values()))
+    try:
+        manifest = plan_check(RunCommand(workload=dict(workload)), ASSUMED, levels=levels)
+    except ConfigError as error:
+        return judged(name, False, f"it cannot be planned for an H100: {error}", levels=due)
+    problems = [f"{one.toggle}={one.level} cannot be planned: {one.reason}" for one in manifest.refused]
+    chosen = [(name, cls.levels_of({name: one})[name]) for name, values in levels.items() for one in values]
+    problems += [
+        f"{name}={level.value} names no witness"
+        for name, level in chosen
+        if level.witness is None and not level.env
+    ]
+    if problems:
+        return judged(name, False, "; ".join(problems), levels=due)
+    return needs_gpu(name, text=f"for {due} levels, planned for an H100 in {len(manifest.arms)} arms")[0]
 
 
 def witness_line(here: Here, workload: Mapping[str, Any], elsewhere: Device | None = None) -> Line:
@@ -89,8 +119,3 @@ def _checked(here: Here, workload: Mapping[str, Any], base: Levels, levels: Leve
     command = RunCommand(workload=dict(workload), toggles=dict(base))
     here.folder.mkdir(parents=True, exist_ok=True)
     return Checked(command, here.folder, here.device, plan_check(command, here.device, levels=levels))
-
-
-def _gpu() -> Device:
-    """A device that has what levels may ask for."""
-    return Device("cuda", 1, "", capability=(9, 0), compiler=True)

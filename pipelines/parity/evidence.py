@@ -11,6 +11,7 @@ from pipelines.config.declared import declared_by
 from pipelines.parity import comparison
 from pipelines.parity.bounds import is_own
 from pipelines.parity.comparison import ParityResult, ParityVerdict
+from pipelines.parity.seeds import judge_seeds
 from pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity, TimedTrials
 from pipelines.store.schema import Arm, DeclaredLevel, Effect, Kind, Manifest, Outcome, Pack
 from pipelines.store.trial_schema import REPEAT, TrialRecord
@@ -215,7 +216,7 @@ class Agreement:
         if loosest is not Parity.STOCHASTIC or first.verdict is ParityVerdict.DIFFERENT or len(pairs) < 2:
             return first
         theirs, ours = zip(*pairs, strict=True)
-        return comparison.judge_seeds(theirs, ours, self._declared.checks, loosest, bounds)
+        return judge_seeds(theirs, ours, self._declared.checks, loosest, bounds)
 
     def _pairs(self, arm_id: str, reference_id: str) -> list[tuple[Evidence, Evidence]]:
         """Evidence of reference and arm by seed, where both have it."""

@@ -6,23 +6,17 @@ serialiser. Imports wandb late.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-import os
-import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.wandb_settings import guarded, own_environment
 from pipelines.publish.history import plain
-from pipelines.publish.server import address, probe
+from pipelines.publish.saved_views import Identity, save_view, tracking_of
 from pipelines.store.files import write_atomically
 from pipelines.store.records import Manifest, SweepFolder
-from workloads.errors import ConfigError
 
 BARS = 25
 """Effects in one bar chart: more are spread over several, so that their names stay legible."""
@@ -69,22 +63,21 @@ def build(
     ConfigError
         The server cannot be used, or it refuses the view.
     """
-    known = {"entity": entity, "project": project}
-    tracking = dataclasses.replace(
-        manifest.sweep.tracking, **{name: value for name, value in known.items() if value}
-    )
-    view = view_of(manifest)
+    tracking, view = tracking_of(manifest, entity, project), view_of(manifest)
     if file is not None:
         write_atomically(
             file, json.dumps(specification(view, tracking.entity or "", tracking.project), indent=1).encode()
         )
         return str(file)
-    account = probe(tracking)
-    if account.problem:
-        raise ConfigError(f"{account.problem}; --file PATH writes the specification without a server")
-    server, entity = address(tracking, os.environ), account.entity or tracking.entity or ""
-    kept = _Kept(folder.wandb_dir / "dashboards.json", f"{server}/{entity}/{tracking.project}")
-    return _saved(view, entity, tracking.project, server, kept)
+
+    def save(entity: str, known: Identity | None) -> tuple[str, Identity]:
+        made = workspace(view, entity, tracking.project)
+        if known:
+            made._internal_id, made._internal_name = known["id"], known["name"]
+        saved = made.save() if known else made.save_as_new_view()
+        return saved.url, {"id": saved._internal_id, "name": saved._internal_name}
+
+    return save_view(tracking, folder.wandb_dir / "dashboards.json", "dashboard", save)
 
 
 def view_of(manifest: Manifest) -> View:
@@ -167,7 +160,7 @@ def workspace(view: View, entity: str, project: str) -> Any:
     import wandb_workspaces.workspaces as ws
 
     sections = [
-        ws.Section(name=name, panels=[_panel(panel) for panel in panels], is_open=True)
+        ws.Section(name=name, panels=[chart(panel) for panel in panels], is_open=True)
         for name, panels in view.sections
     ]
     return ws.Workspace(
@@ -184,7 +177,8 @@ def workspace(view: View, entity: str, project: str) -> Any:
     )
 
 
-def _panel(panel: Panel) -> Any:
+def chart(panel: Panel) -> Any:
+    """Make a chart of wandb-workspaces."""
     import wandb_workspaces.reports.v2 as wr
 
     match panel.kind:
@@ -245,10 +239,10 @@ def _metric(name: str) -> Any:
 def specification(view: View, entity: str, project: str) -> dict[str, Any]:
     """The view as W&B stores it, without a server; equal views give equal specifications."""
     model = workspace(view, entity, project)._to_model()
-    return _numbered(model.model_dump(mode="json", by_alias=True, exclude_none=True))
+    return numbered(model.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
-def _numbered(values: dict[str, Any]) -> dict[str, Any]:
+def numbered(values: dict[str, Any]) -> dict[str, Any]:
     """Replace the random ids of panels and sections by ones that follow from their place."""
     text = json.dumps(values)
     for place, old in enumerate(dict.fromkeys(_ids(values))):
@@ -266,49 +260,3 @@ def _ids(values: Any) -> Iterable[str]:
     elif isinstance(values, list):
         for value in values:
             yield from _ids(value)
-
-
-class _Kept:
-    """Which view a sweep has in which project: building it again replaces it instead of adding another."""
-
-    def __init__(self, file: Path, project: str) -> None:
-        self._file, self._project = file, project
-        try:
-            self._views: dict[str, dict[str, str]] = json.loads(file.read_text())
-        except (OSError, ValueError):
-            self._views = {}  # not built yet, or damaged: a view more in W&B does no harm
-
-    def view(self) -> dict[str, str] | None:
-        """`id` and `name` in W&B's database."""
-        return self._views.get(self._project)
-
-    def keep(self, made: Any) -> None:
-        """Remember a saved workspace."""
-        self._views[self._project] = {"id": made._internal_id, "name": made._internal_name}
-        write_atomically(self._file, json.dumps(self._views, indent=1).encode())
-
-
-def _saved(view: View, entity: str, project: str, server: str, kept: _Kept) -> str:
-    problems: list[str] = []
-    with tempfile.TemporaryDirectory() as aside, own_environment(Path(aside), server):
-        try:
-            if kept.view():
-                with guarded([]):  # somebody may have deleted it in W&B: then it gets a new one
-                    return _replaced(workspace(view, entity, project), kept)
-            with guarded(problems):
-                made = workspace(view, entity, project).save_as_new_view()
-                kept.keep(made)
-                return made.url
-        finally:
-            if "wandb" in sys.modules:
-                with guarded([]):
-                    sys.modules["wandb"].teardown()
-    raise ConfigError(
-        f"{server} did not take the dashboard ({problems[0]}); --file PATH writes it without a server"
-    )
-
-
-def _replaced(made: Any, kept: _Kept) -> str:
-    known = kept.view() or {}
-    made._internal_id, made._internal_name = known["id"], known["name"]
-    return made.save().url

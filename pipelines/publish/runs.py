@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from pipelines.config.wandb_settings import guarded
 from pipelines.publish.content import RunContent, check_arrays, run_content
 from pipelines.publish.history import Timing
 from pipelines.publish.profile_run import PROFILE, profile_content, profiled_arms
-from pipelines.store.files import write_once
+from pipelines.store.files import write_atomically, write_once
 from pipelines.store.progress import Progress, StoredTrial, read_progress
 from pipelines.store.records import Kind, Manifest, Outcome, Pack, SweepFolder, read_iterations
 from workloads.errors import ConfigError, RecordError
@@ -76,11 +77,35 @@ class SweepRuns:
 
 
 def identity(folder: SweepFolder) -> str:
-    """Six characters of this folder and its copies, which keep sweeps of one name apart in a project."""
+    """Six characters of this folder and its copies, which keep sweeps of one name apart in a project.
+
+    Where the file was damaged, they are taken from what was published under them: with others every row would
+    be sent once more.
+    """
     file = folder.wandb_dir / "sweep.id"
-    if not file.exists():
+    known = _identity_in(file)
+    if known is None and file.exists():
+        write_atomically(file, (_identity_of_runs(folder) or secrets.token_hex(3)).encode())
+    elif known is None:
         write_once(file, secrets.token_hex(3).encode())
-    return file.read_text().strip()
+    return known or _identity_in(file) or ""
+
+
+_IDENTITY = re.compile(r"[0-9a-f]{6}")
+
+
+def _identity_in(file: Path) -> str | None:
+    try:
+        text = file.read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return None
+    return text if _IDENTITY.fullmatch(text) else None
+
+
+def _identity_of_runs(folder: SweepFolder) -> str | None:
+    """The identity that the locks of published runs are named after."""
+    names = (path.name.partition("-")[0] for path in folder.wandb_dir.glob(".locks/*-*"))
+    return next((name for name in names if _IDENTITY.fullmatch(name)), None)
 
 
 def _chosen(manifest: Manifest, packs: Sequence[str] | None) -> list[Pack]:

@@ -88,9 +88,15 @@ def missing(content: RunContent, note: str) -> PublishedRun:
 
 
 @contextmanager
-def publisher(runs: SweepRuns, server: str | None) -> Iterator[Publisher]:
-    """A publisher with W&B's own files aside, which go when it is done."""
+def publisher(runs: SweepRuns, server: str | None, *, alone: bool = False) -> Iterator[Publisher]:
+    """A publisher with W&B's own files aside, which go when it is done.
+
+    One that has its process `alone` has all temporary files there, since W&B leaves its own where it is
+    killed. Sockets stay in TMPDIR: the way to a sweep may be too long for one.
+    """
     with staging(runs.folder.wandb_dir) as aside, own_environment(aside, server):
+        if alone:
+            tempfile.tempdir = str(aside)
         try:
             yield Publisher(runs, aside, server)
         finally:
@@ -150,7 +156,7 @@ def main(arguments: list[str]) -> int:
     os.dup2(2, 1)  # what anybody prints must not be taken for an answer
     folder = SweepFolder(arguments[0])
     runs = SweepRuns(folder, folder.read_manifest())
-    with publisher(runs, arguments[2] if arguments[1] == "online" else None) as ours:
+    with publisher(runs, arguments[2] if arguments[1] == "online" else None, alone=True) as ours:
         ours.waits = lambda: print(json.dumps(WAITING), file=answers, flush=True)
         import wandb  # noqa: F401 - a second that does not belong to the first run
 

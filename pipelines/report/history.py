@@ -1,130 +1,248 @@
-"""One arm over code versions: sweeps that were kept, or the baselines stored of them, oldest first.
-
-Versions were measured at different times, so nothing pairs them. What a reader can trust more than the times
-is the ratio to the reference, which was measured beside the arm in every round of each version.
-"""
+"""Arms over code versions: what became of each since the version before, and where its level changed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from rich.console import Console
 
-from pipelines.analysis.columns import NAME_WIDTH, Column
-from pipelines.analysis.versions import Baseline, Change, compare_baselines
+from pipelines.analysis.columns import NAME_WIDTH, Column, Where, file_column
+from pipelines.analysis.version_history import ArmHistory, History, Version
+from pipelines.report.objects import Rows, member
 from pipelines.report.tables import Table
 from pipelines.report.terminal import print_lines, print_table
+from pipelines.statistics.change_points import ALPHA
+from pipelines.statistics.clocks import Clock
+from pipelines.statistics.estimates import LEVEL
 from pipelines.units import bounds_text, duration, percent
-from workloads.errors import ConfigError
 
-SLOWER = "slower"
-
-
-@dataclass(frozen=True)
-class Version:
-    """An arm in one version: median time per unit in ns, and the change since the last version that has it.
-
-    `moved` says what else differs from that version: commit, torch, device.
-    """
-
-    sweep: str
-    commit: str
-    rounds: int
-    ns_per_unit: float
-    change: Change | None
-    other_machine: bool
-    moved: tuple[str, ...]
+SCHEMA = "perfsweep.history/1"
+CSV_SCHEMA = "perfsweep.history.csv/1"
+"""Name and version of the rows that `history --csv` prints: those of `arms[].versions`, with their arm."""
 
 
-def history(baselines: Sequence[Baseline], label: str) -> list[Version]:
-    """List the versions of the arm with this label, in the order given; those without the arm are left out.
-
-    Raises
-    ------
-    ConfigError
-        No version has the arm, or two that follow one another did other work; the message says what differs.
-    """
-    having = [one for one in baselines if label in one.rounds]
-    if not having:
-        known = sorted({name for one in baselines for name in one.rounds})
-        raise ConfigError(f"--arm {label} is in none of these sweeps; choose from: {', '.join(known)}")
-    return [_version(before, now, label) for before, now in zip([None, *having], having, strict=False)]
+def _change(one: Version) -> tuple[float | None, float | None, float | None]:
+    return (one.change.ratio, one.change.low, one.change.high) if one.change else (None, None, None)
 
 
-def _version(before: Baseline | None, now: Baseline, label: str) -> Version:
-    changes = compare_baselines(before, now) if before else None
-    times = list(now.rounds[label].values())
-    return Version(
-        sweep=now.sweep,
-        commit=now.commit,
-        rounds=len(times),
-        ns_per_unit=median(times),
-        change=next(one for one in changes.changes if one.label == label) if changes else None,
-        other_machine=changes.other_machine if changes else False,
-        moved=changes.moved if changes else (),
-    )
-
-
-def show(console: Console, baselines: Sequence[Baseline], arms: Sequence[str], margin: float) -> bool:
-    """Print one table for each arm, without `arms` for all of the newest; whether any became slower."""
-    newest = baselines[-1]
-    columns = _columns(newest, margin)
-    slower = False
-    for label in arms or newest.rounds:
-        versions = tuple(history(baselines, label))
-        print_table(console, Table(f"{label}: time per {newest.unit}", columns, versions))
-        slower |= any(_direction(one, margin) == SLOWER for one in versions)
-    lines = (
-        f"slower and faster: the interval lies wholly beyond {margin:.0%} of the version before; on another"
-        f" device only the ratio to {newest.reference} is judged",
-        "versions are not interleaved: a machine that drifted moves all arms at once",
-    )
-    print_lines(console, lines)
-    return slower
-
-
-def _columns(newest: Baseline, margin: float) -> tuple[Column[Version], ...]:
-    return (
-        Column("sweep", "sweep", text=lambda one: one.sweep, width=NAME_WIDTH),
-        Column("commit", "commit", text=lambda one: one.commit[:10]),
-        Column("rounds", "rounds", text=lambda one: str(one.rounds), kind=int, drop=1),
-        Column("time", "time", text=lambda one: duration(one.ns_per_unit), kind=float),
-        Column("change", "change", text=lambda one: percent(one.change and one.change.ratio), kind=float),
-        Column("bounds", "95 % interval", text=_bounds, kind=float),
-        Column("beside", f"beside {newest.reference}", text=_beside, kind=float, drop=2),
-        Column("words", "", text=lambda one: _words(one, margin), width=NAME_WIDTH),
-    )
-
-
-def _bounds(one: Version) -> str:
-    return bounds_text(one.change.ratio, one.change.low, one.change.high) if one.change else ""
+def _relative(one: Version) -> tuple[float | None, float | None, float | None]:
+    return (one.change.relative if one.change else None) or (None, None, None)
 
 
 def _beside(one: Version) -> str:
-    relative = one.change and one.change.relative
-    return f"{percent(relative[0])} ({bounds_text(*relative)})" if relative else ""
+    ratio, low, high = _relative(one)
+    return f"{percent(ratio)} ({bounds_text(ratio, low, high)})" if ratio is not None else ""
 
 
-def _words(one: Version, margin: float) -> str:
+def _words(one: Version) -> str:
     """What became of the arm, and what moved along."""
     if one.change is None:
         return "first"
     moved = "; ".join(text for text in one.moved if not text.startswith("commit"))
-    return ", ".join(text for text in (_direction(one, margin), moved) if text)
+    return ", ".join(text for text in (one.direction, moved) if text)
 
 
-def _direction(one: Version, margin: float) -> str:
-    """What became of an arm since the version before."""
-    return direction(one.change, margin, relative=one.other_machine) if one.change else ""
-
-
-def direction(change: Change, margin: float, *, relative: bool) -> str:
-    """slower or faster where the interval says so, else nothing."""
-    _, low, high = (
-        (change.relative or (1.0, None, None)) if relative else (change.ratio, change.low, change.high)
+def version_columns(reference: str) -> tuple[Column[Version], ...]:
+    """Declare the columns of an arm over versions: of one version each row."""
+    return (
+        Column("sweep", "sweep", lambda one: one.sweep, doc="of the version, or its name", width=NAME_WIDTH),
+        Column(
+            "commit",
+            "commit",
+            lambda one: one.commit,
+            lambda one: one.commit[:10],
+            doc="full hash, empty where none is known",
+        ),
+        Column("rounds", "rounds", lambda one: one.rounds, doc="of the arm", kind=int, drop=1),
+        Column(
+            "ns_per_unit",
+            "time",
+            lambda one: one.ns_per_unit,
+            lambda one: duration(one.ns_per_unit),
+            doc="median of them",
+            kind=float,
+        ),
+        Column(
+            "ratio",
+            "change",
+            lambda one: _change(one)[0],
+            lambda one: percent(_change(one)[0]),
+            doc="time / time of the version before; null of the first",
+            kind=float,
+        ),
+        file_column("low", lambda one: _change(one)[1], float, "lower end of its 95 % interval"),
+        file_column("high", lambda one: _change(one)[2], float, "upper end"),
+        Column(
+            "bounds",
+            "95 % interval",
+            text=lambda one: bounds_text(*_change(one)),
+            where=Where.PEOPLE,
+            kind=float,
+        ),
+        Column("beside", f"beside {reference}", text=_beside, where=Where.PEOPLE, kind=float, drop=2),
+        file_column(
+            "relative", lambda one: _relative(one)[0], float, "the same of its ratio to the reference"
+        ),
+        file_column("relative_low", lambda one: _relative(one)[1], float, "lower end of its 95 % interval"),
+        file_column("relative_high", lambda one: _relative(one)[2], float, "upper end"),
+        file_column(
+            "direction",
+            lambda one: one.direction,
+            doc="`slower` or `faster` where the interval lies wholly beyond the margin, else empty",
+        ),
+        file_column(
+            "other_machine",
+            lambda one: one.other_machine,
+            bool,
+            "whether the device is another, so that `relative` is judged in place of `ratio`",
+        ),
+        file_column(
+            "moved", lambda one: "; ".join(one.moved), doc="what else differs: commit, device, torch"
+        ),
+        Column(
+            "level",
+            "new level",
+            lambda one: one.level,
+            lambda one: percent(one.level),
+            doc="time from this version on / time before, where a change point lies; else null",
+            kind=float,
+            optional=True,
+        ),
+        Column("words", "", text=_words, where=Where.PEOPLE, width=NAME_WIDTH),
     )
-    if low is None or high is None:
-        return ""
-    return SLOWER if low > 1 + margin else "faster" if high < 1 / (1 + margin) else ""
+
+
+ARM: Column[Version] = file_column("arm", lambda one: one.arm, doc="label of the arm")
+"""Stands before the other columns where the rows of several arms stand in one table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangePointObject:
+    """A version from which on an arm has another level."""
+
+    version: int = member("its place among the versions of the arm, from 0")
+    sweep: str = member("of the version, or its name")
+    commit: str = member("full hash, empty where none is known")
+    ratio: float = member("time from there to the next change point / time from the last one to there")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmHistoryObject:
+    """One arm over the versions."""
+
+    arm: str = member("label of the arm")
+    clock: str = member("what its times are read from: `wall time` or `CPU time`")
+    beside_reference: bool = member("whether change points are those of its ratio to the reference")
+    slower: bool = member("whether it became slower from any version to the next")
+    versions: Rows[Version] = member("those that have it", columns=version_columns("reference"))
+    change_points: tuple[ChangePointObject, ...] = member("where its level changes, oldest first")
+    p: float | None = member(
+        "share of the orders of its versions that show as much change; null where none was looked for"
+    )
+    reason: str = member("why change points were not looked for; empty where they were")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryObject:
+    """What `perfsweep history SWEEP... --json` prints."""
+
+    schema: str = member(f"`{SCHEMA}`", default=SCHEMA)
+    exit: int = member("the exit status: 1 where an arm became slower from any version to the next")
+    unit: str = member("what times are per: one of these")
+    reference: str = member("label of the arm that was measured beside the others, in the newest version")
+    margin: float = member("relative change that is none")
+    level: float = member("confidence of intervals")
+    false_alarms: float = member("share of arms without a change that show a change point, at most")
+    interleaved: bool = member("whether the versions are arms of one sweep, so that changes are paired")
+    number: int = member("of versions")
+    picture: str | None = member("file that `--picture` wrote")
+    arms: tuple[ArmHistoryObject, ...] = member("every arm that was asked for")
+
+
+def history_object(found: History, status: int, picture: str | None) -> HistoryObject:
+    """Say for a program what a history found."""
+    return HistoryObject(
+        exit=status,
+        unit=found.unit,
+        reference=found.reference,
+        margin=found.margin,
+        level=LEVEL,
+        false_alarms=ALPHA,
+        interleaved=found.interleaved,
+        number=found.versions,
+        picture=picture,
+        arms=tuple(_arm_object(one, found.reference) for one in found.arms),
+    )
+
+
+def _arm_object(one: ArmHistory, reference: str) -> ArmHistoryObject:
+    marked = [(place, version) for place, version in enumerate(one.versions) if version.level is not None]
+    return ArmHistoryObject(
+        arm=one.arm,
+        clock=one.series.clock.value,
+        beside_reference=one.series.beside_reference,
+        slower=one.slower,
+        versions=Rows(version_columns(reference), one.versions),
+        change_points=tuple(
+            ChangePointObject(version=place, sweep=version.sweep, commit=version.commit, ratio=version.level)
+            for place, version in marked
+            if version.level is not None
+        ),
+        p=one.points.p if one.points else None,
+        reason=one.reason,
+    )
+
+
+def csv_rows(found: History) -> Rows[Version]:
+    """Put the versions of all arms into one table."""
+    rows = [version for one in found.arms for version in one.versions]
+    return Rows((ARM, *version_columns("reference")), rows)
+
+
+def show(console: Console, found: History) -> None:
+    """Print one table for each arm, and how to read them."""
+    columns = version_columns(found.reference)
+    for one in found.arms:
+        by = ", by CPU time" * (one.series.clock is Clock.CPU)
+        table = Table(f"{one.arm}: time per {found.unit}{by}", columns, one.versions)
+        print_table(console, table.at(Where.TERMINAL))
+    print_lines(console, [*_how_judged(found), *_about_points(found)])
+
+
+def _how_judged(found: History) -> list[str]:
+    beyond = f"slower and faster: the interval lies wholly beyond {found.margin:.0%} of the version before"
+    if found.interleaved:
+        return [f"{beyond}; the versions are arms of one sweep, and changes are paired within its rounds"]
+    return [
+        f"{beyond}; on another device only the ratio to {found.reference} is judged",
+        "versions are not interleaved: a machine that drifted moves all arms at once",
+    ]
+
+
+def _about_points(found: History) -> list[str]:
+    """Say where levels change, of how many arms by chance, and which arms were left out and why."""
+    lines = [
+        f"{one.arm}: new level from {_name(version)} on, {percent(version.level)}"
+        + " beside the reference" * one.series.beside_reference
+        for one in found.arms
+        for version in one.versions
+        if version.level is not None
+    ]
+    reasons: dict[str, list[str]] = {}
+    for one in found.arms:
+        if one.reason:
+            reasons.setdefault(one.reason, []).append(one.arm)
+    looked = len(found.arms) - sum(map(len, reasons.values()))
+    if looked:
+        lines.append(
+            f"change points were looked for in {looked} of {len(found.arms)} arms; of arms that do not"
+            f" change, {ALPHA:.0%} at most show one by chance, and more on a machine that drifts"
+        )
+    for reason, arms in reasons.items():
+        named = "" if len(arms) == len(found.arms) else f" in {', '.join(arms)}"
+        lines.append(f"no change points are looked for{named}: {reason}")
+    return lines
+
+
+def _name(version: Version) -> str:
+    return f"{version.sweep} ({version.commit[:10]})" if version.commit else version.sweep

@@ -16,8 +16,23 @@ INK, LINE, BLUE, RED, GREY = "#010101", "#010102", "#010103", "#010104", "#01010
 """Stand for colours of the page, which has others by night than by day."""
 _PAGE = {INK: "--soft", LINE: "--line", BLUE: "--blue", RED: "--red", GREY: "--grey"}
 
-_DAY = {INK: "#5c6670", LINE: "#d8dde3", BLUE: "#2a78d6", RED: "#c0392b", GREY: "#8a97a5"}
-"""The same colours in a file by itself."""
+DAY = {
+    "--page": "#ffffff",
+    "--soft": "#5c6670",
+    "--line": "#d8dde3",
+    "--blue": "#2a78d6",
+    "--red": "#c0392b",
+    "--grey": "#8a97a5",
+}
+NIGHT = {
+    "--page": "#14181c",
+    "--soft": "#9aa5b1",
+    "--line": "#363d45",
+    "--blue": "#58a0f0",
+    "--red": "#e8695c",
+}
+"""What a picture that stands alone says of the colours; in the report its page does."""
+_AT_NIGHT = "@media (prefers-color-scheme: dark)"
 
 WIDE, NARROW, CELL = 860, 360, 340
 """Pixels of a figure on a desk and on a phone, and of one among others."""
@@ -72,34 +87,37 @@ def one(
     chart: Callable[[int], Figure], name: str, label: str, width: int = CELL, screen: str = "any"
 ) -> Markup:
     """Draw a chart at one width."""
-    text, figure = _written(chart, width)
-    whole = re.search(r"<svg[^>]*>(.*)</svg>", text, re.DOTALL)
-    assert whole is not None, "matplotlib writes an svg element"
-    inside = _OURS.sub(rf"\g<1>{name}-", _LEFT_OUT.sub("", whole[1]))
-    for stand_in, variable in _PAGE.items():
-        inside = inside.replace(stand_in, f"var({variable})")
-    inside = inside.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
-    height = round(figure.get_figheight() * 72)
+    inside, height = _inside(chart, name, width)
     tall = " tall" * (height > width)
     start = (
         f'<svg class="chart {screen}{tall}" role="img" aria-label="{escape(label)}"'
         f' viewBox="0 0 {width} {height}" style="max-width: {width}px">'
     )
-    return Markup(f"{start}{inside.strip()}</svg>")
+    return Markup(f"{start}{inside}</svg>")
 
 
-def standalone(chart: Callable[[int], Figure], width: int = WIDE) -> str:
-    """Draw a chart as a file of its own, in the colours of the day on white."""
-    text, _ = _written(chart, width, facecolor="white")
-    for stand_in, colour in _DAY.items():
-        text = text.replace(stand_in, colour)
-    return text
+def alone(chart: Callable[[int], Figure], label: str, width: int = WIDE) -> str:
+    """Draw a chart as a file of its own, in the colours of the page by day and by night."""
+    inside, height = _inside(chart, "chart", width)
+    day, night = ("; ".join(f"{name}: {colour}" for name, colour in each.items()) for each in (DAY, NIGHT))
+    style = f"svg {{ {day}; background: var(--page) }} {_AT_NIGHT} {{ svg {{ {night} }} }}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img"'
+        f' aria-label="{escape(label)}" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
+        f"<style>{style}</style>{inside}</svg>\n"
+    )
 
 
-def _written(chart: Callable[[int], Figure], width: int, **how: Any) -> tuple[str, Figure]:
-    """A chart as matplotlib writes it."""
+def _inside(chart: Callable[[int], Figure], name: str, width: int) -> tuple[str, int]:
+    """Draw what stands within the svg element, in the page's colours by their names; and its height."""
     written = StringIO()
     with rc_context(_STYLE):
         figure = chart(width)
-        figure.savefig(written, format="svg", metadata={"Date": None}, **how)
-    return written.getvalue(), figure
+        figure.savefig(written, format="svg", metadata={"Date": None})
+    whole = re.search(r"<svg[^>]*>(.*)</svg>", written.getvalue(), re.DOTALL)
+    assert whole is not None, "matplotlib writes an svg element"
+    inside = _OURS.sub(rf"\g<1>{name}-", _LEFT_OUT.sub("", whole[1]))
+    for stand_in, variable in _PAGE.items():
+        inside = inside.replace(stand_in, f"var({variable})")
+    inside = inside.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
+    return inside.strip(), round(figure.get_figheight() * 72)

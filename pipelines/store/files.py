@@ -8,6 +8,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:  # trials use this module too, and need no tables
 def write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
     """Write named arrays as `.npz`."""
     temporary = _temporary(file)
-    with temporary.open("wb") as out:
+    with _whole(file, temporary), temporary.open("wb") as out:
         np.savez(out, **arrays)  # type: ignore[arg-type]
         out.flush()
         os.fsync(out.fileno())
@@ -59,8 +60,10 @@ def write_parquet(file: Path, table: pl.DataFrame) -> None:
 def append_line(file: Path, values: dict[str, Any]) -> None:
     """Append one JSON line in a single write, so that concurrent writers do not mix."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("ab") as out:
-        out.write(json_line(values))
+    with file.open("ab+") as out:
+        # A writer that was killed, or met a full disk, left half a line, to which ours must not be glued.
+        half = out.tell() and (out.seek(-1, os.SEEK_END), out.read(1))[1] != b"\n"
+        out.write(b"\n" * bool(half) + json_line(values))
 
 
 def json_line(values: dict[str, Any]) -> bytes:
@@ -83,7 +86,7 @@ def read_json_lines(file: Path, *, torn_tail: bool = False) -> Iterator[tuple[in
         raise RecordError(problem) from error
     torn = torn_tail and content and not content.endswith(b"\n")
     for number, line in enumerate(content.splitlines()[: -1 if torn else None], 1):
-        yield number, _object(line, f"{file} line {number}")
+        yield number, parsed(line, f"{file} line {number}")
 
 
 def json_object(values: dict[str, Any]) -> bytes:
@@ -105,10 +108,17 @@ def read_json(file: Path) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise RecordError(f"{file} cannot be read: {error.strerror}") from error
-    return _object(content, str(file))
+    return parsed(content, str(file))
 
 
-def _object(text: bytes, where: str) -> dict[str, Any]:
+def parsed(text: bytes, where: str) -> dict[str, Any]:
+    """Parse a JSON object that was written with its checksum; `where` names it in what is said of it.
+
+    Raises
+    ------
+    RecordError
+        It is none, or not what was written.
+    """
     try:
         values = json.loads(text)
         if not isinstance(values, dict):
@@ -155,16 +165,22 @@ def _claim(file: Path) -> bool:
 def _written(file: Path, content: bytes, *, sync: bool) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(file)
-    try:
-        with temporary.open("wb") as out:
-            out.write(content)
-            out.flush()
-            if sync:
-                os.fsync(out.fileno())
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    with _whole(file, temporary), temporary.open("wb") as out:
+        out.write(content)
+        out.flush()
+        if sync:
+            os.fsync(out.fileno())
     return temporary
+
+
+@contextmanager
+def _whole(file: Path, temporary: Path) -> Iterator[None]:
+    """Leave nothing half written; what the system refuses names the file, which writing alone does not."""
+    try:
+        yield
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(file)) from error
 
 
 def _temporary(file: Path) -> Path:

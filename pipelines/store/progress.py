@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from pipelines.store.records import Arm, Kind, Manifest, Outcome, Pack, SweepFolder, TrialRecord, read_record
 from pipelines.store.stop_rule import StopRule
@@ -75,15 +76,25 @@ class Progress:
     _timings: dict[tuple[str, str], dict[tuple[int, int], StoredTrial]] = field(
         default_factory=lambda: defaultdict(dict)
     )
+    _not_ok: dict[tuple[str, str], dict[tuple[int, int], StoredTrial]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    _attempts: dict[tuple[str, int], tuple[list[str], list[int]]] = field(default_factory=dict)
+    _environments: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, trial: StoredTrial) -> None:
         """Note one more record."""
         self._retired.clear()
+        self._share(trial.record)
         self.every.append(trial)
         record = trial.record
         if record.kind is Kind.TIMING and record.round is not None:
+            for member in self.together(record.round):
+                self._attempts.pop((record.pack, member), None)
             self.timing[record.pack, record.round][record.attempt][record.arm] = trial
             self._timings[record.pack, record.arm][record.round, record.attempt] = trial
+            if record.outcome is not Outcome.OK:
+                self._not_ok[record.pack, record.arm][record.round, record.attempt] = trial
             if record.outcome is Outcome.OK:
                 self.timed[record.arm].append(record)
         elif record.kind is Kind.COURSE:
@@ -92,6 +103,11 @@ class Progress:
             self.seeds[record.arm, trial.replicate] = trial
         else:
             self._keep_latest(trial)
+
+    def _share(self, record: TrialRecord) -> None:
+        """Keep one copy of what thousands of records say alike: where they ran."""
+        known = self._environments.setdefault(repr(record.environment), record.environment)
+        record.__dict__["environment"] = known
 
     def _keep_latest(self, trial: StoredTrial) -> None:
         """Folders are read in the order of their names, in which a10 comes before a2."""
@@ -108,7 +124,8 @@ class Progress:
 
     def _retirement(self, pack: str, arm: str) -> TrialRecord | None:
         """Find the trial after which an arm is not started again; it only ever gets more of them."""
-        records = [trial.record for trial in self.timings(pack, arm)]
+        not_ok = self._not_ok.get((pack, arm), {}).values()
+        records = sorted((one.record for one in not_ok), key=lambda record: record.ended)
         kinds = (Kind.COUNTING, Kind.EVIDENCE)
         once = [found.record for kind in kinds if (found := self.other.get((arm, kind)))]
         bad = [record for record in records if record.outcome in BAD]
@@ -123,6 +140,8 @@ class Progress:
     def finished_attempt(self, pack: str, number: int, arms: Sequence[str]) -> int | None:
         """Choose the attempt that counts for a round; None while none is finished."""
         finished = self._finished(pack, number, tuple(arms))
+        if len(finished) < 2:
+            return finished[0] if finished else None
         return min(
             finished, key=lambda attempt: (self._disturbed(pack, number, attempt), -attempt), default=None
         )
@@ -138,13 +157,29 @@ class Progress:
 
     def unfinished_rounds(self, pack: Pack, retry: frozenset[Outcome] = frozenset()) -> list[int]:
         """List unfinished rounds and those to be tried again; if none, as many disturbed ones as may be."""
+        needed = self._needed(pack.id, pack.arms)
         unfinished = [
-            number for number in range(self.rounds_wanted(pack)) if not self._satisfied(pack, number, retry)
+            number
+            for number in range(self.rounds_wanted(pack))
+            if retry or not self._settled(pack.id, number, needed)
+            if not self._satisfied(pack, number, retry)
         ]
         return unfinished or self.to_repeat(pack)
 
+    def _settled(self, pack: str, number: int, needed: list[str]) -> bool:
+        """Whether a round was found finished before, and no record of it has come since."""
+        known = self._attempts.get((pack, number))
+        return known is not None and known[0] == needed and bool(known[1])
+
+    def _needed(self, pack: str, arms: Sequence[str]) -> list[str]:
+        """List the arms without which no round of a pack is finished."""
+        retired = self.retired(pack, arms)
+        return [arm for arm in arms if arm not in retired]
+
     def to_repeat(self, pack: Pack) -> list[int]:
         """List the disturbed rounds that may be measured again; of rounds in the same processes the first."""
+        if not self.repeats:
+            return []
         finished = {
             number: self._finished(pack.id, number, pack.arms)
             for number in range(0, self.rounds_wanted(pack), self.stride)
@@ -180,14 +215,18 @@ class Progress:
 
     def _finished(self, pack: str, number: int, arms: tuple[str, ...]) -> list[int]:
         """List attempts with a record of every arm, in all rounds that share processes with this one."""
-        retired = self.retired(pack, arms)
-        needed = [arm for arm in arms if arm not in retired]
+        needed = self._needed(pack, arms)
+        known = self._attempts.get((pack, number))
+        if known and known[0] == needed:
+            return known[1]
         rounds = [self.timing.get((pack, member), {}) for member in self.together(number)]
-        return [
+        found = [
             attempt
             for attempt in self.timing.get((pack, number), {})
             if all(arm in attempts.get(attempt, {}) for attempts in rounds for arm in needed)
         ]
+        self._attempts[pack, number] = needed, found
+        return found
 
     def _disturbed(self, pack: str, number: int, attempt: int) -> int:
         rounds = [self.timing.get((pack, member), {}).get(attempt, {}) for member in self.together(number)]

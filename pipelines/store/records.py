@@ -29,7 +29,14 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from pipelines.store.files import append_line, json_line, json_object, read_json_lines, write_atomically
+from pipelines.store.files import (
+    append_line,
+    json_line,
+    json_object,
+    parsed,
+    read_json_lines,
+    write_atomically,
+)
 from pipelines.store.schema import (
     PLACEBO,
     Effect,
@@ -47,9 +54,12 @@ from pipelines.store.trial_files import (
     of_this_schema,
     read_evidence,
     read_iterations,
+    read_pid,
     read_spec,
     read_status,
     replay_dir,
+    size_of,
+    sizes_of_arrays,
     write_evidence,
     write_iterations,
     write_rank_failure,
@@ -95,6 +105,7 @@ __all__ = [
     "Version",
     "read_evidence",
     "read_iterations",
+    "read_pid",
     "read_rank_failures",
     "read_record",
     "read_row",
@@ -102,6 +113,7 @@ __all__ = [
     "read_status",
     "replay_dir",
     "row_json",
+    "sizes_of_arrays",
     "write_evidence",
     "write_iterations",
     "write_rank_failure",
@@ -210,15 +222,27 @@ class SweepFolder:
         """Name the file in which a pack notes each trial as it ends."""
         return self.pack_dir(pack) / "events.jsonl"
 
-    def read_events(self, pack: str) -> list[Event]:
-        """Read a pack's events so far; a line still being written is left for the next time."""
-        file = self.events_file(pack)
-        if not file.exists():
-            return []
-        return [
-            _validated(Event, values, f"{file} line {number}")
-            for number, values in read_json_lines(file, torn_tail=True)
-        ]
+    def read_events(self, pack: str, start: int = 0) -> tuple[list[Event], int]:
+        """Read a pack's events from a byte of its file on; those, and where the next ones begin.
+
+        A line still being written is left for the next time. Events only tell how far a pack is: one that
+        cannot be read is passed over, and nothing is lost by it.
+        """
+        try:
+            with self.events_file(pack).open("rb") as file:
+                file.seek(start)
+                content = file.read()
+        except FileNotFoundError:
+            return [], start
+        whole = content[: content.rfind(b"\n") + 1]
+        return [event for line in whole.splitlines() if (event := _event(line))], start + len(whole)
+
+
+def _event(line: bytes) -> Event | None:
+    try:
+        return _validated(Event, parsed(line, "an event"), "an event")
+    except RecordError:
+        return None
 
 
 def read_record(folder: Path) -> TrialRecord | None:
@@ -227,9 +251,14 @@ def read_record(folder: Path) -> TrialRecord | None:
     Raises
     ------
     RecordError
-        The file is corrupt or of another schema version.
+        The file is corrupt or of another schema version, or arrays that belong to it were cut off.
     """
-    return read_row(TrialRecord, folder / "record.json")
+    record = read_row(TrialRecord, folder / "record.json")
+    for name, size in record.files.items() if record else ():
+        now = size_of(folder / name)
+        if now not in (size, None):  # one that a person has deleted is missed by whoever needs it
+            raise RecordError(f"{folder / name} has {now} bytes, and its trial wrote {size}: it is damaged")
+    return record
 
 
 def read_rank_failures(folder: Path) -> list[tuple[Outcome, Failure]]:

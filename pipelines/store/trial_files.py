@@ -92,6 +92,14 @@ def read_status(folder: Path) -> str | None:
         return None
 
 
+def read_pid(folder: Path) -> int | None:
+    """Read which process ran a trial last, as far as that is known."""
+    try:
+        return int(json.loads((folder / "status.json").read_text())["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def write_iterations(folder: Path, arrays: dict[str, np.ndarray]) -> None:
     """Write the series of a timing trial, int64 [N] each unless said otherwise.
 
@@ -141,6 +149,22 @@ def read_evidence(folder: Path) -> Evidence:
     except (KeyError, ValueError) as error:
         raise RecordError(f"{folder / 'evidence.npz'} holds no evidence of ours: {error}") from error
     return Evidence(arrays, numbers, parts)
+
+
+_ARRAYS = ("iterations.npz", "evidence.npz")
+
+
+def sizes_of_arrays(folder: Path) -> dict[str, int]:
+    """Bytes of the arrays that a trial has written."""
+    return {name: size for name in _ARRAYS if (size := size_of(folder / name)) is not None}
+
+
+def size_of(file: Path) -> int | None:
+    """Bytes of a file; None where there is none."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def of_this_schema(file: Path) -> dict[str, Any] | None:

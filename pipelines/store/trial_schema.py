@@ -197,6 +197,9 @@ class TrialRecord:
     or the workload's own in a timing process. `keys` are the facts that records compared with one another
     must share.
 
+    `files` are the bytes of the arrays that the trial wrote beside its record: where one of them has another
+    length now, the record counts for nothing.
+
     `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
     tell; `displaced` says that it was too long. `alone`: one thread did all the work and waited for nothing
     but its core, so that CPU time can stand for wall time. Faults and system time are of the region too.
@@ -254,6 +257,7 @@ class TrialRecord:
     withheld: dict[str, str] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, spec: TrialSpec, started: float, **results: Any) -> TrialRecord:

@@ -158,9 +158,8 @@ def _single(hint: Any, value: Any, where: str) -> Any:
 def _member(hint: type[Enum], value: Any) -> Any:
     if isinstance(value, hint):
         return value
-    named = {one.name: one for one in hint}
-    valued = {one.value: one for one in hint}
-    return valued.get(value, named.get(str(value).rpartition(".")[2], Misfit))
+    meant = [one for one in hint if one.value == value or one.name == str(value).rpartition(".")[2]]
+    return meant[0] if meant else Misfit
 
 
 def _number(hint: type, value: Any) -> Any:

@@ -131,4 +131,5 @@ if __name__ == "__main__":
         _words = sys.argv[2:]
         _first = _words.index(LATER) if LATER in _words else len(_words)
         preload(_words[:_first])
-        serve(_requests, _words[_first + 1 :])
+        with suppress(ConnectionError):  # the pack was killed, perhaps while it waited for an answer
+            serve(_requests, _words[_first + 1 :])

@@ -24,7 +24,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipelines.store.trial_files import read_spec, write_rank_failure, write_record, write_status
+from pipelines.store.trial_files import (
+    read_spec,
+    sizes_of_arrays,
+    write_rank_failure,
+    write_record,
+    write_status,
+)
 from pipelines.store.trial_schema import Failure, Kind, Outcome, TrialRecord, TrialSpec
 from pipelines.trial import (
     calibration,
@@ -105,7 +111,7 @@ def _record(spec: TrialSpec, folder: Path, rank: int, work: Callable[[], dict[st
         outcome, failure = _outcome_of(error, folder, rank)
         print(failure.traceback, file=sys.stderr, flush=True)  # the log is where a person looks first
         found = {"outcome": outcome, "failure": failure}
-    record = TrialRecord.of(spec, started, **found)
+    record = TrialRecord.of(spec, started, files=sizes_of_arrays(folder), **found)
     if spec.world > 1 and record.failure is not None:
         # What one rank raises ends the others with errors that only say so: whoever failed first says why.
         write_rank_failure(folder, rank, record.outcome, record.failure)

@@ -12,6 +12,7 @@ import pytest
 from pipelines import cli
 from pipelines.commands.catalog import COMMANDS, Composed
 from pipelines.config import composition
+from workloads import registry
 
 HEAVY = {"torch", "wandb", "numpy", "scipy", "polars", "plotly", "matplotlib"}
 
@@ -134,6 +135,39 @@ def test_overrides_are_spelled_out_for_hydra(given: list[str], spelled: list[str
     assert not any(
         override.startswith("sweep=") for override in composition.spelled_out("run", ["workload=probe1d"])
     )
+
+
+@pytest.mark.parametrize("columns", [80, 60, 200])
+def test_the_list_has_a_line_of_words_for_each_workload_and_keeps_to_its_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit):
+        cli.main(["list"])
+    *lines, _ = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    for name in registry.names():
+        place = next(number for number, line in enumerate(lines) if line.startswith(f"{name}  "))
+        assert len(lines[place].removeprefix(name).split()) >= 4
+        below = [line for line in lines[place + 1 : place + 3] if line.lstrip().startswith("sweeps: ")]
+        assert below
+        assert columns < 80 or "sweeps: " in lines[place + 1]  # the words take one line
+
+
+def test_a_workload_of_one_s_own_is_listed_with_the_words_of_its_yaml_or_its_docstring(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for module, comment in (("mine", "# rank my pages\n"), ("other", "")):
+        Path(f"{module}.py").write_text(
+            'class Own:\n    """Sort a list."""\n    def step(self, clock): ...\n'
+        )
+        Path(f"{module}.yaml").write_text(f"{comment}workload: {{}}\n")
+    with pytest.raises(SystemExit):
+        cli.main(["list"])
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert ["mine:Own", "rank my pages"] in lines
+    assert ["other:Own", "Sort a list."] in lines
 
 
 def test_a_workload_can_be_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:

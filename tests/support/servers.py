@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipelines.execution.spawn import ForkServer
 
-TAKEN = ("pipelines.execution.servers", "pipelines.check.check", "pipelines.profiling.profile")
+TAKEN = ("pipelines.execution.servers", "pipelines.check.checked", "pipelines.profiling.profile")
 """Modules that start one."""
 
 

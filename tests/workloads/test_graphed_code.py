@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from host_syncs import HostSyncs
+from pairwise import covering
 
 from pipelines.plan.arms import Space
 from pipelines.plan.plan import load_workload
@@ -104,6 +105,24 @@ def test_graphed_code_waits_for_nothing(
 ) -> None:
     run(name, {toggle: level}, tmp_path)
     assert sorted(set(watch.found)) == []
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_no_two_levels_together_make_graphed_code_wait(watch: HostSyncs, tmp_path: Path, name: str) -> None:
+    """Every legal pair of levels stands beside a graph in one of few arms."""
+    config, small = WORKLOADS[name]
+    cls, made = load_workload({"name": name, **config})
+    space, choices = Space(cls.toggles, made, HERE), dict[str, list[LevelValue]]()
+    for _, toggle, level in (one for one in admitted() if one[0] == name):
+        choices.setdefault(toggle, []).append(level)
+    waiting = {}
+    for number, arm in enumerate(covering(space, {**small, **graphed(cls)}, choices)):
+        watch.found.clear()
+        (tmp_path / f"{number}").mkdir()
+        run(name, arm, tmp_path / f"{number}")
+        if watch.found:
+            waiting[space.label(arm)] = sorted(set(watch.found))
+    assert waiting == {}
 
 
 def test_a_planted_wait_is_found(watch: HostSyncs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from pipelines.analysis.claim_ledger import FILE, gather_rulings, ledger
-from pipelines.analysis.rulings import SCHEMA
+from pipelines.analysis.ruling_columns import SCHEMA
 from workloads.api import Claim, Device, Level, Toggle
 
 CPU = Device(compiler=True)

@@ -66,3 +66,44 @@ def test_packs_that_run_take_turns_and_what_one_wrote_last_is_heard(
     for _ in range(8):
         list(turns.new(states | {"p000": JobState.ENDED}))
     assert "p000" not in stats, "nothing more can come"
+
+
+def test_what_was_heard_is_not_read_again_however_much_it_is(
+    folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tail, read = Tail(folder, "p000"), []
+    real = SweepFolder.read_events
+
+    def counted(self: SweepFolder, pack: str, start: int = 0) -> tuple[list[Event], int]:
+        events, end = real(self, pack, start)
+        read.append(end - start)
+        return events, end
+
+    monkeypatch.setattr(SweepFolder, "read_events", counted)
+    for number in range(50):
+        folder.append_event("p000", event(str(number)))
+        assert [one.arm for one in tail.new()] == [str(number)]
+    assert sum(read) == folder.events_file("p000").stat().st_size
+
+
+def test_half_a_line_is_heard_when_it_is_whole(folder: SweepFolder) -> None:
+    tail, file = Tail(folder, "p000"), folder.events_file("p000")
+    folder.append_event("p000", event("first"))
+    line = file.read_bytes()
+    with file.open("ab") as out:
+        out.write(line[:30])
+    assert [one.arm for one in tail.new()] == ["first"]
+    with file.open("ab") as out:
+        out.write(line[30:])
+    assert [one.arm for one in tail.new()] == ["first"]
+
+
+def test_a_file_that_was_cut_off_is_followed_from_where_it_ends(folder: SweepFolder) -> None:
+    tail, file = Tail(folder, "p000"), folder.events_file("p000")
+    for arm in ("first", "second"):
+        folder.append_event("p000", event(arm))
+    assert len(tail.new()) == 2
+    file.write_bytes(file.read_bytes()[:40])
+    assert tail.new() == []
+    folder.append_event("p000", event("third"))
+    assert [one.arm for one in tail.new()] == ["third"]

@@ -1,4 +1,4 @@
-"""A pack waits for no import that its fork server could do at the same time."""
+"""A pack waits for no import that its fork server could do, and ends with a sentence where it must."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.config.types import DesignConfig
-from pipelines.execution import launch
+from pipelines.execution import launch, pack
+from pipelines.execution.pack import PackRun
+from pipelines.execution.spawn import ForkServer
 from pipelines.plan import plan
 from pipelines.store.records import SweepFolder
 from workloads.api import Device
@@ -64,3 +66,37 @@ def test_the_fork_server_and_the_first_trial_begin_without_torch_in_the_pack(com
         "as the first trial starts": False,
         "status": 0,
     }
+
+
+@pytest.fixture
+def planned(command, tmp_path: Path) -> SweepFolder:
+    manifest = plan.make_plan(command(DesignConfig("ladder", levels={"slab": [2]})), Device())
+    folder = SweepFolder(tmp_path / "runs" / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    return folder
+
+
+def test_a_plan_that_was_cut_off_ends_a_pack_with_a_sentence(
+    planned: SweepFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.truncate(planned.manifest_file, 30)
+    assert pack.main([str(planned.path), "p000"]) == pack.CANNOT_READ
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{planned.manifest_file} line 1 is damaged")
+    assert line.endswith("start the sweep again, which mends that")
+
+
+def test_a_fork_server_that_was_killed_ends_a_pack_with_a_sentence(
+    planned: SweepFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(run: PackRun) -> None:
+        server = ForkServer([])
+        server._process.kill()
+        server.call(print)
+
+    monkeypatch.setattr(PackRun, "run", lost)
+    assert pack.main([str(planned.path), "p000"]) == pack.STUCK
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(
+        "the server that forks trials ended with status -9: stopped before a round was finished"
+    )

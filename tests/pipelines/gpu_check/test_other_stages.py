@@ -10,6 +10,7 @@ import pytest
 
 from pipelines.gpu_check import headlines, levels, memory, processes
 from pipelines.gpu_check.answer import Here, Line, Verdict
+from pipelines.gpu_check.cases import cases
 from pipelines.statistics.verdicts import Verdict as Called
 from pipelines.store.records import PLACEBO, Outcome
 from pipelines.trial import environment
@@ -112,6 +113,54 @@ def test_a_kernel_must_be_counted(here: Here) -> None:
 
 def test_levels_that_act_everywhere_are_not_asked(here: Here) -> None:
     assert good(levels.witness_line(here, {"name": TOY}, here.device))
+
+
+def test_without_a_gpu_levels_for_one_are_planned_for_one(tmp_path: Path) -> None:
+    line = levels.planned_line({"name": "digits"}, Device(compiler=True))
+    assert line.verdict is Verdict.NEEDS_GPU
+    assert line.text == "for 5 levels, planned for an H100 in 7 arms"
+
+
+@pytest.mark.parametrize(
+    ("toy", "words"),
+    [
+        ("Nameless", "way=at_once names no witness"),
+        ("Contradicting", "cannot be planned for an H100: no legal arm has way=at_once"),
+    ],
+)
+def test_a_level_that_could_not_be_judged_there_fails_before_there_is_a_gpu(toy: str, words: str) -> None:
+    line = levels.planned_line({"name": f"toys.only_here:{toy}"}, NAMELESS)
+    assert not good(line)
+    assert words in line.text
+
+
+def test_a_sweep_that_a_gpu_could_not_run_fails_before_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = ["workload=digits", "sweep=gpu"]
+    assert headlines.planned_line("digits", gpu).verdict is Verdict.NEEDS_GPU
+    misspelt = headlines.planned_line("digits", [*gpu, "axes.amp=[bf61]"])
+    assert not good(misspelt)
+    assert "it cannot be planned for an H100" in misspelt.text
+    monkeypatch.setitem(cases(), "quick", ["measure.rounds=2", "measure.placebo=2"])
+    few = headlines.planned_line("digits", gpu)
+    assert not good(few)
+    assert "measure.rounds=2 decides nothing" in few.text
+
+
+@pytest.mark.slow
+def test_without_a_gpu_the_last_stages_run_what_acts_anywhere(here: Here) -> None:
+    lines = list(levels.examine_witnesses(here))
+    ran = [line for line in lines if line.verdict is not Verdict.NEEDS_GPU]
+    assert [(line.name, line.verdict) for line in ran] == [
+        ("digits zero_grad=none", Verdict.PASS),
+        ("latentwire teacher=slice", Verdict.PASS),
+    ]
+    small, *planned = headlines.examine(here)
+    assert small.name == "workload=selftest axes.delay=[10]"
+    assert small.figures["effects"] == 1
+    assert (
+        small.verdict is Verdict.PASS or "placebos were called" in small.text
+    )  # by chance, or a loaded machine
+    assert {line.verdict for line in planned} == {Verdict.NEEDS_GPU}
 
 
 def effect(design: str, verdict: Called | None, ratio: float | None = 0.5) -> Any:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +54,16 @@ def notes(built: Built) -> list[str]:
 
 def run_of(backend: Loopback, built_arm: str, suffix: str = "") -> StoredRun:
     return backend.runs()[f"{IDENTITY}-{built_arm}-p000{suffix}"]
+
+
+def test_runs_that_a_server_lists_leave_no_folders_where_temporary_files_go(
+    online: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    assert send(online).complete
+    assert send(online).complete, "the second time runs are listed"
+    assert not (tmp_path / "tmp" / "team").exists()
 
 
 def test_every_row_arrives_once_with_its_number_and_its_time(online: Built, backend: Loopback) -> None:

@@ -7,7 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from pipelines.parity.comparison import ParityVerdict, judge_seeds, tost
+from pipelines.parity.results import ParityVerdict
+from pipelines.parity.seeds import judge_seeds
+from pipelines.statistics.equivalence import tost
 from workloads.api import Check, Evidence, Parity
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from recorded import FAST, NAIVE, Built, build
 
-from pipelines.store.progress import read_progress
-from pipelines.store.records import Environment, Kind, Manifest, Version
+from pipelines.store.progress import Progress, StoredTrial, read_progress
+from pipelines.store.records import Environment, Kind, Manifest, Outcome, Pack, TrialRecord, Version
 
 
 def test_records_of_other_code_are_named_and_measured_anew(tmp_path: Path) -> None:
@@ -62,3 +63,46 @@ def test_arms_in_environments_count_beside_one_another_whatever_torch_they_have(
     machines = [progress.machine, *(one.machine for one in progress.elsewhere)]
     assert all("torch" not in machine for machine in machines), "no machine is told apart by it"
     assert all(one.record.kind is Kind.TIMING for one in progress.timing[pack.id, number][7].values())
+
+
+ARMS = (FAST.id, NAIVE.id)
+
+
+def timing(arm: str, number: int, attempt: int = 0) -> StoredTrial:
+    own = {"pack": "p000", "round": number, "attempt": attempt, "outcome": Outcome.OK}
+    record = TrialRecord(arm=arm, kind=Kind.TIMING, environment={"host": "n1", "cores": 2}, **own)
+    return StoredTrial(Path(), record)
+
+
+@pytest.mark.parametrize("stride", [1, 5])
+def test_a_round_that_was_found_finished_is_not_looked_at_again_unless_it_gets_a_record(
+    monkeypatch: pytest.MonkeyPatch, stride: int
+) -> None:
+    """Otherwise each of thousands of rounds costs a pack more than the one before."""
+    pack, progress = Pack(id="p000", orders=(ARMS,) * 40, start="fork"), Progress(stride=stride)
+    for number in range(30):
+        for arm in ARMS:
+            progress.add(timing(arm, number))
+    assert progress.unfinished_rounds(pack) == list(range(30, 40))
+    looked: list[int] = []
+    real = Progress._satisfied
+
+    def satisfied(self: Progress, pack: Pack, number: int, retry: frozenset[Outcome]) -> bool:
+        looked.append(number)
+        return real(self, pack, number, retry)
+
+    monkeypatch.setattr(Progress, "_satisfied", satisfied)
+    assert progress.unfinished_rounds(pack) == looked == list(range(30, 40))
+    looked.clear()
+    progress.add(timing(ARMS[0], 7, attempt=1))
+    assert progress.unfinished_rounds(pack) == list(range(30, 40))
+    assert {*looked} == {*progress.together(7), *range(30, 40)}
+
+
+def test_records_of_one_machine_share_what_they_say_of_it() -> None:
+    progress = Progress()
+    trials = [timing(arm, number) for number in range(3) for arm in ARMS]
+    for one in trials:
+        progress.add(one)
+    assert {id(one.record.environment) for one in trials} == {id(trials[0].record.environment)}
+    assert trials[0].record.environment == {"host": "n1", "cores": 2}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -73,6 +74,22 @@ def test_a_record_cut_off_anywhere_is_reported_by_its_path(tmp_path: Path, recor
         (tmp_path / "record.json").write_text(text[:length])
         with pytest.raises(RecordError, match=str(tmp_path / "record.json")):
             records.read_record(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["iterations.npz", "evidence.npz"])
+def test_a_record_whose_arrays_were_cut_off_is_damaged(
+    tmp_path: Path, record: TrialRecord, name: str
+) -> None:
+    """It would count with figures that nobody can look at, and its rows would never be published."""
+    files.write_arrays(tmp_path / name, {"wall_ns": np.arange(40)})
+    size = (tmp_path / name).stat().st_size
+    records.write_record(tmp_path, dataclasses.replace(record, files=records.sizes_of_arrays(tmp_path)))
+    assert records.read_record(tmp_path) is not None
+    os.truncate(tmp_path / name, size // 2)
+    with pytest.raises(RecordError, match=rf"{name} has {size // 2} bytes, and its trial wrote {size}"):
+        records.read_record(tmp_path)
+    (tmp_path / name).unlink()
+    assert records.read_record(tmp_path) is not None, "a person may delete what is large"
 
 
 def test_a_digit_that_changed_is_damage_and_no_other_time(tmp_path: Path, record: TrialRecord) -> None:

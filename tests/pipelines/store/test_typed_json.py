@@ -90,6 +90,7 @@ def test_every_workloads_configuration_is_the_plans(name: str) -> None:
         ({"on": "perhaps"}, "on='perhaps' is no bool"),
         ({"maybe": "no number"}, "maybe='no number' is no float or NoneType"),
         ({"colour": "GREEN"}, "colour='GREEN' is no Colour"),
+        ({"colour": [1]}, r"colour=\[1\] is no Colour"),
         ({"sizes": 3}, "sizes=3 is no list"),
         ({"sizes": [1, "x"]}, r"sizes\[1\]='x' is no int"),
         ({"table": {"a": "x"}}, "table.a='x' is no float"),

@@ -6,6 +6,8 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -135,3 +137,17 @@ def test_the_first_trial_waits_for_torch_alone_and_a_timed_one_for_all(first: st
     server.complete()
     assert wait([server.call(heavy, str(tmp_path / "timed"))], 120) is None
     assert (tmp_path / "timed").read_text() == "torch torch._dynamo"
+
+
+def test_a_pack_that_dies_while_it_waits_for_an_answer_makes_no_server_complain() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        command = [sys.executable, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), "json"]
+        server = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
+    ended, status = os.pipe()
+    socket.send_fds(ours, [json.dumps(["os", "getpid"]).encode()], [status])
+    ours.close()
+    _, said = server.communicate(timeout=60)
+    for descriptor in (ended, status):
+        os.close(descriptor)
+    assert (server.returncode, said) == (0, "")

@@ -125,7 +125,7 @@ class Events(FileKind):
         return self.sweep.events_file("p000")
 
     def read(self) -> Any:
-        return self.sweep.read_events("p000")
+        return self.sweep.read_events("p000")[0]
 
     def holds(self, found: Any) -> bool:
         return all(event in self.right for event in found)

@@ -356,8 +356,33 @@ def _upsert_view(server: Loopback, given: Variables) -> Any:
         "type": wanted.get("type"),
         "name": wanted.get("name"),
         "displayName": wanted.get("displayName"),
+        "description": wanted.get("description"),
+        "project": {
+            "id": "Project:1",
+            "name": wanted.get("projectName"),
+            "entityName": wanted.get("entityName"),
+        },
+        "updatedAt": "2026-01-01T00:00:00",
     }
     return {"upsertView": {"view": {**stored, "spec": wanted.get("spec")}, "inserted": True}}
+
+
+def _project(server: Loopback, given: Variables) -> Any:
+    """A project that exists, because it has runs or was made."""
+    name = given["projectName"]
+    exists = any(key[:2] == (given["entityName"], name) for key in server.store.runs)
+    return {"project": {"id": "Project:1", "internalId": "1"} if exists else None}
+
+
+def _projects(server: Loopback, given: Variables) -> Any:
+    names = {key[1] for key in server.store.runs if key[0] == given["entity"]}
+    fields = {"createdAt": "2026-01-01T00:00:00", "isBenchmark": False, "user": None}
+    edges = [
+        {"node": {**fields, "id": f"Project:{name}", "name": name, "entityName": given["entity"]}}
+        for name in names
+    ]
+    info = {"__typename": "PageInfo", "endCursor": None, "hasNextPage": False}
+    return {"models": {"pageInfo": info, "edges": edges}}
 
 
 OPERATIONS: dict[str, Callable[[Loopback, Variables], Any]] = {
@@ -386,6 +411,9 @@ OPERATIONS: dict[str, Callable[[Loopback, Variables], Any]] = {
     "UseArtifact": lambda server, given: {"useArtifact": {"artifact": {"id": "Artifact:0"}}},
     "XXHashDigestsEnabled": lambda server, given: {"entity": {"xxhashDigestsEnabled": False}},
     "FetchArtifactDigestAlgorithm": lambda server, given: {"project": {"artifactType": None}},
+    "ProjectInternalId": _project,
+    "GetProjects": _projects,
     "UpsertView": _upsert_view,
+    "upsertView": _upsert_view,
     "UpsertView2": _upsert_view,
 }

@@ -51,3 +51,28 @@ class OnlyHere(Workload):
 
     def counters(self) -> dict[str, Any]:
         return {"steps": self._steps}
+
+
+def _way(level: Level, *others: Toggle) -> tuple[Toggle, ...]:
+    return (Toggle("way", (Level("one_by_one"), level), "how", "toy"), *others)
+
+
+class Nameless(OnlyHere):
+    """Has a level whose acting nothing would show."""
+
+    toggles = _way(Level("at_once", unsupported=nameless))
+
+
+class Contradicting(OnlyHere):
+    """Has a level that needs what it refuses."""
+
+    toggles = _way(
+        Level(
+            "at_once",
+            unsupported=nameless,
+            witness="steps",
+            requires={"side": ("on",)},
+            conflicts={"side": ("on",)},
+        ),
+        Toggle("side", (Level("off"), Level("on")), "beside", "toy"),
+    )

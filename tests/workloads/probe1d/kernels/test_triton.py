@@ -101,3 +101,8 @@ def test_the_kernel_compiles_without_spilling(
     built = build(_sums, arguments, {**constants, "P": block, "K": BLOCK_K}, architecture)
     assert built.spilled == 0
     assert built.shared <= 48 * 1024
+
+
+def test_counts_of_every_kind_share_one_compiled_kernel() -> None:
+    shared = {one.name for one in _sums.params if one.do_not_specialize}
+    assert shared == {"pairs", "width"}  # a count of 1, or one that 16 divides, would have one of its own

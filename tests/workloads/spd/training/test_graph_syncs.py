@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from host_syncs import HostSyncs
+from pairwise import covering
 from torch import Tensor
 
 from pipelines.plan.arms import Space
@@ -26,6 +27,7 @@ H100 = Device("cuda", 1, "NVIDIA H100", 80 * 2**30, (9, 0), 2, True)
 HERE = Device(cores=2, compiler=True)
 QUIET = {"log_every": 1000, "eval_every": 1000, "save_every": 1000}
 GRAPH: dict[str, LevelValue] = {"cuda_graph": "on", "mask_checks": "off"}
+OUTSIDE = {*GRAPH, "profiler"}
 SMALL = {"batch_size": 2, "components": 4, **QUIET}
 TOY = {"preset": "tms_5-2_test", "batch_size": 8, **QUIET}
 PRESETS = {"lm": SMALL, "toy": TOY}
@@ -87,6 +89,23 @@ def test_a_captured_iteration_waits_for_nothing(
 ) -> None:
     run(start(config=PRESETS[preset], **{**GRAPH, toggle: level}), EAGER_ITERATIONS + 1)
     assert Watched.found == []
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_no_two_levels_together_make_a_captured_iteration_wait(start: Any, run: Any, preset: str) -> None:
+    """Every legal pair of levels stands beside a graph in one of few arms."""
+    choices: dict[str, list[LevelValue]] = {}
+    # Profilers watch from outside of what is captured, and torch has one of them in a process.
+    for _, toggle, level in (one for one in admitted() if one[0] == preset and one[1] not in OUTSIDE):
+        choices.setdefault(toggle, []).append(level)
+    space = Space(Spd.toggles, SpdConfig(**PRESETS[preset]), HERE)
+    waiting = {}
+    for arm in covering(space, GRAPH, choices):
+        Watched.found = []
+        run(start(config=PRESETS[preset], **arm), EAGER_ITERATIONS + 1)
+        if Watched.found:
+            waiting[space.label(arm)] = sorted(set(Watched.found))
+    assert waiting == {}
 
 
 @pytest.mark.parametrize(

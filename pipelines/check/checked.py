@@ -1,0 +1,314 @@
+"""One workload under the check: its trials, and what they show of its baseline and of its levels."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.check import rules, trials
+from pipelines.check.plan import ITERATIONS
+from pipelines.check.rules import Counters, Defect, Finding
+from pipelines.config.types import MeasureConfig, RunCommand
+from pipelines.execution.pack import PackRun
+from pipelines.execution.spawn import ForkServer, wait
+from pipelines.parity.evidence import Agreement
+from pipelines.plan import plan
+from pipelines.store.files import write_atomically
+from pipelines.store.progress import StoredTrial
+from pipelines.store.records import (
+    Arm,
+    Effect,
+    Kind,
+    Manifest,
+    Outcome,
+    SweepFolder,
+    TrialSpec,
+    read_evidence,
+    write_spec,
+)
+from workloads.api import Device, Evidence, Parity
+from workloads.errors import ConfigError, RecordError
+
+LATE = "did not end within"
+"""How a trial is told that needed more time than it had: somebody's compiler is slow, which is no defect."""
+
+
+@dataclass(frozen=True)
+class _Observed:
+    """What the support trials of an arm gave, None where one failed or was unsupported."""
+
+    evidence: Evidence | None
+    counters: Counters | None
+    data: str
+
+
+class Checked:
+    """One workload under the check.
+
+    Attributes
+    ----------
+    left_out : arms that cannot act here, cannot be judged by one seed, or need more time, with the reason
+    choices : levels that are as somebody chose them, and how they will be told in a sweep
+    compared : levels that were held against their base
+    trials : those that were run
+    tell : called with what is being done, for a person who waits
+    """
+
+    doing = "setting up"
+
+    def __init__(self, command: RunCommand, folder: Path, device: Device, planned: Manifest) -> None:
+        self.name = str(command.workload["name"])
+        self.manifest = planned
+        self.left_out: dict[str, str] = {}
+        self.choices: dict[str, str] = {}
+        self.compared = self.trials = 0
+        self._runs_folder, self._failed_log = Path(command.runs), ""
+        self.tell: Callable[[str], None] = lambda text: None
+        self._repeats = True
+        self._folder, self._device = folder, device
+        self._cls, _ = plan.load_workload(command.workload)
+        self._sweep = self._started(folder / "check", self.manifest)
+        self._runs = dict(self._packs())
+        self._reference = self.manifest.arm(next(iter(self.manifest.sweep.references.values())))
+        self._observed: dict[str, _Observed] = {}
+
+    @property
+    def trials_ahead(self) -> int:
+        """Trials that a sound workload takes: two of each arm, and those that ask whether it repeats."""
+        return 2 * len(self.manifest.arms) + 4 + (self._cls.shape == "steps")
+
+    def keep_log(self) -> Path | None:
+        """Keep the log of the last trial that failed, with its traceback, where a person finds it."""
+        if not self._failed_log:
+            return None
+        folder = self._runs_folder / f"check-{re.sub(r'[^A-Za-z0-9._-]+', '-', self.name)}"
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "log.txt", self._failed_log.encode())
+        return folder / "log.txt"
+
+    def findings(self) -> Iterator[Finding]:
+        """Defects, those first that make others meaningless."""
+        failed = list(self._observe(self._reference))
+        if self._observed[self._reference.id].evidence is None:
+            why = self.left_out.get(self._reference.label, "")
+            if why.startswith(LATE):
+                raise ConfigError(f"{self.name}: the baseline {why}")
+            yield from failed or [
+                Finding(Defect.FAILS, f"{self.name}, baseline", f"it cannot act here: {why}")
+            ]
+            return
+        yield from failed
+        yield from self._of_the_baseline()
+        for arm in self.manifest.arms:
+            if arm != self._reference:
+                yield from self._observe(arm)
+        for effect in self.manifest.effects:
+            yield from self._of_a_level(effect)
+        arms = [one.counters for one in self._observed.values()]
+        yield from rules.host_reads(
+            self.name, self._probed["reads"], self._observed[self._reference.id].counters, arms
+        )
+
+    def of_levels(self) -> Iterator[Finding]:
+        """Defects of the levels alone: each against its base, and nothing about the baseline itself."""
+        for arm in self.manifest.arms:
+            yield from self._observe(arm)
+        for effect in self.manifest.effects:
+            yield from self._of_a_level(effect)
+
+    def counters_of(self, toggle: str, value: Any) -> Counters:
+        """What was counted of the first arm with this level; empty where nothing could be."""
+        arms = (arm for arm in self.manifest.arms if arm.levels[toggle] == value)
+        observed = [self._observed[arm.id].counters for arm in arms if arm.id in self._observed]
+        return (observed[0] if observed else None) or {}
+
+    def _packs(self) -> Iterator[tuple[str, PackRun]]:
+        """Two packs: arms that a fork can run, and arms whose processes must be started anew."""
+        for pack in self.manifest.packs:
+            yield pack.start, PackRun(self._sweep, self.manifest, pack)
+
+    def _started(self, path: Path, manifest: Manifest) -> SweepFolder:
+        folder = SweepFolder(path)
+        path.mkdir(parents=True)
+        folder.write_manifest(manifest)
+        return folder
+
+    def _run_of(self, arm: Arm) -> PackRun:
+        return next(run for run in self._runs.values() if arm.id in run.pack.arms)
+
+    def _observe(self, arm: Arm) -> Iterator[Finding]:
+        """Evidence and counters of an arm; a finding if one of them fails."""
+        run, found = self._run_of(arm), {}
+        for kind in (Kind.EVIDENCE, Kind.COUNTING):
+            self.tell(
+                f"{arm.label}: {kind.value} trial, {len(self._observed) + 1} of {len(self.manifest.arms)}"
+                " arms"
+            )
+            found[kind] = self._tried(run, arm, kind)
+            if found[kind].record.outcome is Outcome.UNSUPPORTED:
+                self.left_out[arm.label] = _why(found[kind])
+                break
+            if found[kind].record.outcome is Outcome.TIMEOUT:
+                self.left_out[arm.label] = _late(self.manifest.sweep.measure)
+                break
+            if found[kind].record.outcome is not Outcome.OK:
+                yield self._failure(f"{arm.label}, {kind.value} trial", found[kind])
+                break
+        counting = found.get(Kind.COUNTING)
+        counters = counting.record.counters if counting and counting.record.outcome is Outcome.OK else None
+        shown = found[Kind.EVIDENCE]
+        self._observed[arm.id] = _Observed(_evidence(shown), counters, shown.record.keys.get("data", ""))
+
+    def _tried(self, run: PackRun, arm: Arm, kind: Kind) -> StoredTrial:
+        self.trials += 1
+        return run.again(arm, kind)
+
+    def _failure(self, what: str, found: StoredTrial) -> Finding:
+        """A trial that failed; its log is kept, since the folder of a check goes."""
+        self._failed_log = (found.folder / "log.txt").read_text(errors="replace")
+        return Finding(Defect.FAILS, f"{self.name}, {what}", _where(found))
+
+    def _of_the_baseline(self) -> Iterator[Finding]:
+        checks, first = self._cls.checks, self._observed[self._reference.id].evidence
+        if first is None:
+            return
+        self.tell("baseline: does it repeat, and leave nothing behind?")
+        timing = self._tried(self._run_of(self._reference), self._reference, Kind.TIMING)
+        if timing.record.outcome is not Outcome.OK:
+            yield self._failure("timing trial", timing)
+        cached = self._evidence_again(self._run_of(self._reference))
+        fresh = self._evidence_again(self._elsewhere("fresh"))
+        early = self._early(1) if self._cls.shape == "steps" else []
+        yield from rules.no_evidence(self.name, checks, first, early[0] if early else None)
+        if early and rules.difference(first, fresh, checks) is not None:
+            early += self._early(2)
+        unlike = rules.not_repeatable(self.name, checks, [first, cached, fresh], early)
+        self._repeats = not unlike  # two arms of something that does not repeat always differ
+        yield from unlike
+        leaks = [
+            leak for leak in self._probed["leaks"] if self._repeats or not leak.startswith(trials.ELSEWHERE)
+        ]
+        yield from rules.state_leaks(self.name, leaks)
+
+    def _early(self, number: int) -> list[Evidence]:
+        """Evidence after a single iteration."""
+        return [self._evidence_again(self._elsewhere(f"early{number}", iterations=1))]
+
+    def _elsewhere(self, name: str, iterations: int = ITERATIONS) -> PackRun:
+        """A pack with a cache folder of its own."""
+        measure = dataclasses.replace(self.manifest.sweep.measure, evidence_iterations=iterations)
+        sweep = self.manifest.sweep.model_copy(update={"measure": measure})
+        manifest = self.manifest.model_copy(update={"sweep": sweep})
+        return PackRun(
+            self._started(self._folder / name, manifest), manifest, self._run_of(self._reference).pack
+        )
+
+    def _evidence_again(self, run: PackRun) -> Evidence:
+        found = self._tried(run, self._reference, Kind.EVIDENCE)
+        evidence = _evidence(found)
+        if evidence is None:
+            raise RecordError(f"{self.name}: the same trial succeeded before and now fails: {_where(found)}")
+        return evidence
+
+    @property
+    def _probed(self) -> dict[str, list[str]]:
+        """What a process of its own found: leaks and reads."""
+        folder = self._folder / "probe"
+        answer = folder / "answer.json"
+        if not answer.exists():
+            _probe(self._spec(), folder, answer, self._cls.__module__)
+        return json.loads(answer.read_text())
+
+    def _spec(self) -> TrialSpec:
+        return TrialSpec.of(
+            self.manifest.sweep, self._reference, Kind.EVIDENCE, "probe", self._folder / "probe" / "cache"
+        )
+
+    def _of_a_level(self, effect: Effect) -> Iterator[Finding]:
+        arm_id, base_id = effect.pairs[0]
+        arm, base = self._observed.get(arm_id), self._observed.get(base_id)
+        if arm is None or base is None or arm.evidence is None or base.evidence is None:
+            return
+        self.compared += 1
+        subject = f"{effect.toggle}={effect.level}"
+        one, other = self.manifest.arm(arm_id), self.manifest.arm(base_id)
+        agreement = Agreement(self.manifest, self._run_of(one).progress, read_evidence)
+        level = self._cls.levels_of(one.levels)[effect.toggle]
+        same = not rules.differ(base.evidence, arm.evidence)
+        still = rules.nothing_changes(level, subject, base.counters, arm.counters, same)
+        if still and self._acts_elsewhere(effect, one, other, base.counters):
+            self.choices[subject] = (
+                "does the same as its base under this configuration, and something else as another number; a"
+                " sweep calls it inert"
+            )
+        else:
+            yield from still
+        yield from rules.data_change(subject, base.data, arm.data)
+        result = agreement.judged(base.evidence, arm.evidence, one, other)
+        if result.parity_class is Parity.STOCHASTIC:
+            self.left_out[subject] = (
+                "draws at random, so whether it is equivalent takes several seeds: a sweep runs them"
+            )
+        if other_form := rules.other_form(base.evidence, arm.evidence, self._cls.checks):
+            self.choices[subject] = other_form
+        elif self._repeats:
+            yield from rules.results_change(subject, result)
+
+    def _acts_elsewhere(self, effect: Effect, one: Arm, base: Arm, counted: Counters | None) -> bool:
+        """Whether another number of the toggle moves what this one leaves: such a level is a choice."""
+        toggle = next(toggle for toggle in self._cls.toggles if toggle.name == effect.toggle)
+        value = one.levels[effect.toggle]
+        if toggle.numbers is None or isinstance(value, str):
+            return False
+        taken = (value, base.levels[effect.toggle])
+        tries = (value // 2, value * 2, value + 1)
+        number = next((n for n in tries if n not in taken and toggle.numbers.holds(n)), None)
+        if number is None:
+            return False
+        levels = {**one.levels, effect.toggle: number}
+        arm = dataclasses.replace(one, id=f"{one.id[:-1]}x", label=f"{one.label} ({number})", levels=levels)
+        self.tell(f"{effect.toggle}={number}: counting trial")
+        found = self._tried(self._run_of(one), arm, Kind.COUNTING).record
+        level = self._cls.levels_of(levels)[effect.toggle]
+        moved = not rules.nothing_changes(level, "", counted, found.counters, True)
+        return found.outcome is Outcome.OK and moved
+
+
+def _probe(spec: TrialSpec, folder: Path, answer: Path, module: str) -> None:
+    """Look at several lives in one process; one that breaks is a leak, since fresh processes do not."""
+    file = write_spec(folder, spec)
+    child = ForkServer([module]).call(trials.forked, str(file), str(answer))
+    ending = wait([child], spec.measure.timeout_s * 3)
+    if ending is not None or not answer.exists():
+        lines = (folder / "log.txt").read_text(errors="replace").strip().splitlines() or [str(ending)]
+        answer.write_text(
+            json.dumps(
+                {"leaks": [f"a process that sets it up several times breaks: {lines[-1]}"], "reads": []}
+            )
+        )
+
+
+def _evidence(found: StoredTrial) -> Evidence | None:
+    return read_evidence(found.folder) if found.record.outcome is Outcome.OK else None
+
+
+def _late(measure: MeasureConfig) -> str:
+    longer = f"measure.timeout_s={measure.timeout_s * 5:g}"
+    return f"{LATE} {measure.timeout_s:g} s (measure.timeout_s); give it more with {longer}"
+
+
+def _why(found: StoredTrial) -> str:
+    return found.record.failure.message if found.record.failure else found.record.outcome.value
+
+
+def _where(found: StoredTrial) -> str:
+    """What a trial raised, with the last line of the user's own code that it passed."""
+    failure = found.record.failure
+    if failure is None:
+        return f"it ended as {found.record.outcome.value}"
+    return f"{failure.type}: {failure.message}" + (f" ({failure.where})" if failure.where else "")

@@ -1,0 +1,80 @@
+"""Views on a W&B server that are built from code: building one again replaces it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.wandb_settings import guarded, own_environment
+from pipelines.publish.server import address, probe
+from pipelines.store.files import write_atomically
+from pipelines.store.records import Manifest
+from workloads.errors import ConfigError
+
+Identity = dict[str, str]
+"""`id` and `name` of a view in W&B's database."""
+
+Save = Callable[[str, Identity | None], tuple[str, Identity]]
+"""Saves a view for an entity, in the place of an earlier one where there is one: its address and identity."""
+
+
+class KeptViews:
+    """Which view a sweep has on which server and in which project."""
+
+    def __init__(self, file: Path, project: str) -> None:
+        self._file, self._project = file, project
+        try:
+            self._views: dict[str, Identity] = json.loads(file.read_text())
+        except (OSError, ValueError):
+            self._views = {}  # not built yet, or damaged: a view more in W&B does no harm
+
+    def view(self) -> Identity | None:
+        """Return what W&B knows the view by."""
+        return self._views.get(self._project)
+
+    def keep(self, identity: Identity) -> None:
+        """Remember a saved view."""
+        self._views[self._project] = identity
+        write_atomically(self._file, json.dumps(self._views, indent=1).encode())
+
+
+def tracking_of(manifest: Manifest, entity: str | None, project: str | None) -> Any:
+    """Return the sweep's settings, with another entity or project where one is named."""
+    known = {"entity": entity, "project": project}
+    return replace(manifest.sweep.tracking, **{name: value for name, value in known.items() if value})
+
+
+def save_view(tracking: Any, file: Path, what: str, save: Save) -> str:
+    """Save a view on the server of `tracking` and return its address; `file` remembers it.
+
+    Raises
+    ------
+    ConfigError
+        The server cannot be used, or it refuses the view.
+    """
+    account = probe(tracking)
+    if account.problem:
+        raise ConfigError(f"{account.problem}; --file PATH writes the specification without a server")
+    server, entity = address(tracking, os.environ), account.entity or tracking.entity or ""
+    kept, problems = KeptViews(file, f"{server}/{entity}/{tracking.project}"), list[str]()
+    with tempfile.TemporaryDirectory() as aside, own_environment(Path(aside), server):
+        try:
+            for known in (kept.view(), None):
+                problems.clear()
+                with guarded(problems):  # somebody may have deleted it in W&B: then it gets a new one
+                    url, identity = save(entity, known)
+                    kept.keep(identity)
+                    return url
+        finally:
+            if "wandb" in sys.modules:
+                with guarded([]):
+                    sys.modules["wandb"].teardown()
+    raise ConfigError(
+        f"{server} did not take the {what} ({problems[0]}); --file PATH writes it without a server"
+    )

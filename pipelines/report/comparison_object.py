@@ -1,0 +1,142 @@
+"""The answer of `compare --json`: everything that its tables and sentences say, for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.analysis.arm_columns import ARMS
+from pipelines.analysis.arm_results import ArmResult
+from pipelines.analysis.compare import Comparison, Reference
+from pipelines.analysis.effect_columns import EFFECTS
+from pipelines.analysis.failures import FAILURES, FailedTrials
+from pipelines.analysis.judge import EffectResult
+from pipelines.analysis.oracles import Quality
+from pipelines.analysis.quantities.columns import arm_table, effect_table
+from pipelines.analysis.ruling_columns import RULINGS
+from pipelines.analysis.rulings import RuledClaim
+from pipelines.report.objects import Rows, member
+from pipelines.report.sentences import footnotes
+from pipelines.report.versions import Against
+from pipelines.statistics.estimates import LEVEL
+
+SCHEMA = "perfsweep.compare/1"
+CSV_SCHEMA = "perfsweep.compare.csv/1"
+"""Name and version of the rows that `compare --csv` prints: those of `effects`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceObject:
+    """The arm that the sweep's numbers are read against."""
+
+    name: str = member("of the arm")
+    ns_per_unit: float = member("median of its rounds")
+    rounds: int = member("of it that count")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElsewhereObject:
+    """Effects of packs that ran on another kind of machine."""
+
+    machine: str = member("its device, or in what it differs")
+    effects: Rows[EffectResult] = member("of packs that ran there", columns=EFFECTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviationObject:
+    """One check of one arm against the oracle."""
+
+    arm: str = member("what the sweep calls the arm")
+    check: str = member("name of the check")
+    value: float | None = member(
+        "how far the arm's results are from the oracle's; null where that is no number"
+    )
+    bound: float = member("that the value may reach")
+    holds: bool = member("whether it keeps to that")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonObject:
+    """What `perfsweep compare SWEEP --json` prints."""
+
+    schema: str = member(f"`{SCHEMA}`", default=SCHEMA)
+    sweep: str = member("its name")
+    workload: str = member("as the command line names it")
+    folder: str = member("of the sweep, as it was given")
+    report: str = member("path of the page that was written")
+    exit: int = member("the exit status, that of the command without `--json`")
+    unit: str = member("what times are per: one of these")
+    clock: str = member("what the sweep is judged by: `wall time`, or `CPU time` where others had the cores")
+    clock_reason: str = member("why; may be empty")
+    level: float = member("confidence of intervals")
+    margin: float = member("relative difference of times that is none")
+    reference: ReferenceObject | None = member("the first one; null while it has no finished round")
+    effects: Rows[EffectResult] = member(
+        "every effect of the plan, in its order, with the further columns that `report.columns` chose",
+        columns=EFFECTS,
+    )
+    elsewhere: tuple[ElsewhereObject, ...] = member("effects on other kinds of machines, a kind each")
+    arms: Rows[ArmResult] = member("every arm of the plan", columns=ARMS)
+    claims: Rows[RuledClaim] = member("claims of reports with their rulings here", columns=RULINGS)
+    oracles: tuple[DeviationObject, ...] = member("results of arms against the workload's oracles")
+    failures: Rows[FailedTrials] = member("trials that ended badly, by arm and exception", columns=FAILURES)
+    missing: tuple[str, ...] = member("rounds that are planned and not there, and why, in sentences")
+    notes: tuple[str, ...] = member("what else a reader must know, in the sentences below the tables")
+    baseline: str | None = member("file that `--store` wrote")
+    against: tuple[Against, ...] = member("other sweeps after `--against`, in their order")
+
+
+def effect_rows(comparison: Comparison, effects: Sequence[EffectResult]) -> Rows[EffectResult]:
+    """Rows of effects with the columns of the tables, those that `report.columns` chose among them."""
+    return Rows(effect_table(comparison.quantities), effects)
+
+
+def comparison_object(
+    comparison: Comparison,
+    workload: str,
+    folder: str,
+    report: Path,
+    status: int,
+    baseline: str | None,
+    against: Sequence[Against],
+) -> ComparisonObject:
+    """Say for a program what a comparison found."""
+    reference = comparison.reference
+    return ComparisonObject(
+        sweep=comparison.name,
+        workload=workload,
+        folder=folder,
+        report=str(report),
+        exit=status,
+        unit=comparison.unit,
+        clock=comparison.clock.value,
+        clock_reason=comparison.clock_reason,
+        level=LEVEL,
+        margin=comparison.margin,
+        reference=_reference(reference) if reference else None,
+        effects=effect_rows(comparison, comparison.effects),
+        elsewhere=tuple(
+            ElsewhereObject(machine=part.machine, effects=effect_rows(comparison, part.effects))
+            for part in comparison.elsewhere
+        ),
+        arms=Rows(arm_table(comparison.quantities), comparison.arms),
+        claims=Rows(RULINGS, comparison.rulings),
+        oracles=tuple(deviation for arm in comparison.quality for deviation in _deviations(arm)),
+        failures=Rows(FAILURES, comparison.failures),
+        missing=comparison.missing,
+        notes=tuple(footnotes(comparison)[len(comparison.missing) :]),
+        baseline=baseline,
+        against=tuple(against),
+    )
+
+
+def _reference(found: Reference) -> ReferenceObject:
+    return ReferenceObject(name=found.name, ns_per_unit=found.ns_per_unit, rounds=found.rounds)
+
+
+def _deviations(arm: Quality) -> list[DeviationObject]:
+    return [
+        DeviationObject(arm=arm.arm, check=one.check, value=one.value, bound=one.bound, holds=one.holds)
+        for one in arm.deviations
+    ]

@@ -1,0 +1,141 @@
+"""A disk that fills up in the middle of a sweep: one sentence, nothing measured is lost, no arm is blamed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from waiting import until
+
+from pipelines.config.types import DesignConfig
+from pipelines.execution import launch, pack
+from pipelines.execution.disk_space import refuse_full_disk
+from pipelines.plan import plan
+from pipelines.store.progress import read_progress
+from pipelines.store.records import Failure, Outcome, SweepFolder, TrialRecord
+from workloads.api import Device
+
+SIZE = 8 * 2**20
+BEFORE = 6
+"""Records that are there when the disk fills up, of the 16 that the sweep wants."""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of eight megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a small disk is root's")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
+def fill(disk: Path, left: int = 0) -> Path:
+    """Fill a disk up to its last `left` bytes."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as out:
+        for size in (2**16, 1):
+            try:
+                while True:
+                    out.write(bytes(size))
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+        out.truncate(filler.stat().st_size - left)
+    return filler
+
+
+def records(folder: SweepFolder) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in folder.path.glob("trials/*/*/record.json")}
+
+
+def outcomes(folder: SweepFolder) -> set[str]:
+    progress = read_progress(folder, folder.read_manifest())
+    timed = [one for tries in progress.timing.values() for arms in tries.values() for one in arms.values()]
+    return {one.record.outcome.value for one in [*timed, *progress.other.values()]}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk is root's")
+@pytest.mark.parametrize("left", [0, 12_288], ids=["to the last byte", "but for a few small files"])
+def test_a_disk_that_fills_up_costs_no_record_and_blames_no_arm(
+    command: Callable, small_disk: Path, capsys: pytest.CaptureFixture[str], left: int
+) -> None:
+    toy = command(
+        DesignConfig("one_at_a_time", levels={"work": ["single"]}),
+        measure={"rounds": 6},
+        runs=str(small_disk),
+    )
+    manifest = plan.make_plan(toy, Device())
+    folder = SweepFolder(small_disk / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    filler = threading.Thread(
+        target=lambda: (until(lambda: len(records(folder)) >= BEFORE), fill(small_disk, left))
+    )
+    filler.start()
+    assert pack.main([str(folder.path), "p000"]) == pack.CANNOT_WRITE
+    filler.join()
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(str(small_disk))
+    assert "No space left on device; finished rounds are kept: mend this and start the sweep again" in line
+    kept = records(folder)
+    assert len(kept) >= BEFORE
+    assert outcomes(folder) == {"ok"}
+    (small_disk / "filler").unlink()
+    assert pack.main([str(folder.path), "p000"]) == 0
+    assert kept.items() <= records(folder).items()
+    assert outcomes(folder) == {"ok"}
+    assert not read_progress(folder, manifest).unfinished_rounds(manifest.packs[0], frozenset())
+    assert not list(folder.path.rglob(".*.tmp"))
+
+
+def failed(message: str) -> TrialRecord:
+    failure = Failure(type="OSError", message=message)
+    return TrialRecord.model_construct(outcome=Outcome.FAILED, failure=failure)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_trial_that_found_its_disk_full_is_no_failure_of_its_arm(tmp_path: Path, number: int) -> None:
+    (tmp_path / "record.json").touch()
+    with pytest.raises(OSError, match=os.strerror(number)) as raised:
+        refuse_full_disk(tmp_path, failed(f"[Errno {number}] {os.strerror(number)}: '/scratch/state.pt'"))
+    assert raised.value.filename == "/scratch/state.pt"
+    assert not (tmp_path / "record.json").exists()  # or the arm would never be tried again
+
+
+@pytest.mark.parametrize(
+    "message", ["[Errno 2] No such file or directory: 'data.npz'", "no space left, I say"]
+)
+def test_any_other_failure_stays_the_arm_s_own(tmp_path: Path, message: str) -> None:
+    (tmp_path / "record.json").touch()
+    refuse_full_disk(tmp_path, failed(message))
+    refuse_full_disk(tmp_path, None)  # nor is a process that died on a disk with room
+    assert (tmp_path / "record.json").exists()
+
+
+@pytest.mark.slow
+def test_its_pack_ends_and_the_next_one_tries_the_arm_again(
+    command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 1})
+    manifest = plan.make_plan(toy, Device())
+    folder = SweepFolder(tmp_path / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            pack, "_record_of", lambda place: failed("[Errno 28] No space left on device: '/scratch/x'")
+        )
+        assert pack.main([str(folder.path), "p000"]) == pack.CANNOT_WRITE
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("/scratch/x: No space left on device; finished rounds are kept")
+    assert records(folder) == {}
+    assert pack.main([str(folder.path), "p000"]) == 0
+    assert outcomes(folder) == {"ok"}

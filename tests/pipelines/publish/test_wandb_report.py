@@ -1,0 +1,179 @@
+"""The W&B Report as code: it says what `compare` said, and is replaced when built again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback import Action, Fault, Loopback
+from recorded import Built
+
+from pipelines.cli import main
+from pipelines.publish.wandb_report import document_of, report, specification
+
+TEXT = """# demo
+
+Reference naive takes 5.0 ms per example.
+
+- faster, with the same results: amp=bf16 (-40 %)
+
+## One level at a time
+
+| toggle | change |
+|---|---|
+| amp=bf16 | **-40 %** |
+
+## Profiles
+
+| arm | files |
+|---|---|
+| baseline | [trace](profiles/a/trace.json), [page](https://ui.perfetto.dev) |
+"""
+
+
+@pytest.fixture
+def compared(sweep: Built) -> Built:
+    """A sweep of which `compare` wrote the answer."""
+    sweep.folder.markdown_file.write_text(TEXT)
+    return sweep
+
+
+@pytest.fixture
+def published(backend: Loopback) -> Loopback:
+    """A server that has the sweep's runs."""
+    for project in ("own", "speed"):
+        backend.store.upsert(("team", project, "run"))
+    return backend
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["dashboard", *arguments, "--report"])
+    return int(str(ended.value.code))
+
+
+def blocks(spec: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [block for block in spec["blocks"] if block["type"] == kind]
+
+
+def stored(backend: Loopback) -> dict[str, Any]:
+    (view,) = backend.store.views.values()
+    return view
+
+
+def test_it_says_what_was_compared_section_by_section(compared: Built) -> None:
+    document = document_of(compared.folder, compared.manifest)
+    assert document.description == "Reference naive takes 5.0 ms per example."
+    assert document.sections[:2] == (
+        ("Answer", "- faster, with the same results: amp=bf16 (-40 %)"),
+        ("One level at a time", "| toggle | change |\n|---|---|\n| amp=bf16 | **-40 %** |"),
+    )
+
+
+def test_what_stays_on_disk_is_named_and_not_linked(compared: Built) -> None:
+    profiles = dict(document_of(compared.folder, compared.manifest).sections)["Profiles"]
+    assert "| baseline | trace, [page](https://ui.perfetto.dev) |" in profiles
+
+
+def test_its_charts_show_the_runs_of_this_sweep_and_no_other(compared: Built) -> None:
+    document = document_of(compared.folder, compared.manifest)
+    spec = specification(document, "team", "speed")["spec"]
+    grids = blocks(spec, "panel-grid")
+    assert len(grids) == len(document.charts.sections) - 1  # the comparer of runs needs somebody who chooses
+    for grid in grids:
+        (runs,) = grid["metadata"]["runSets"]
+        assert runs.get("project") is None  # that which the report stands in
+        assert '"value": "demo"' in json.dumps(runs["filters"])
+        places = [
+            (panel["layout"]["x"], panel["layout"]["y"])
+            for panel in grid["metadata"]["panelBankSectionConfig"]["panels"]
+        ]
+        assert len(set(places)) == len(places)
+
+
+def test_what_it_writes_w_and_bs_own_package_reads_back_to_the_same(compared: Built) -> None:
+    from wandb_workspaces.reports.v2 import Report
+
+    made = report(document_of(compared.folder, compared.manifest), "team", "speed")._to_model()
+    again = Report._from_model(made)._to_model()
+    for block, other in zip(made.spec.blocks, again.spec.blocks, strict=True):
+        ours, theirs = (json.loads(one.model_dump_json(by_alias=True)) for one in (block, other))
+        assert ours["type"] == theirs["type"]
+        for name in ("markdown", "children"):
+            assert ours.get(name) == theirs.get(name)
+
+
+def test_equal_documents_give_equal_specifications(compared: Built) -> None:
+    document = document_of(compared.folder, compared.manifest)
+    assert specification(document, "team", "speed") == specification(document, "team", "speed")
+
+
+def test_the_command_writes_a_file_without_a_server(
+    compared: Built, tmp_path: Path, shell: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "report.json"
+    assert run(str(compared.folder.path), "--entity", "others", "--project", "own", "--file", str(file)) == 0
+    spec = json.loads(file.read_text())
+    assert (spec["project"]["entityName"], spec["project"]["name"]) == ("others", "own")
+    assert spec["displayName"] == "perfsweep demo"
+
+
+def test_the_command_saves_it_on_the_server(
+    compared: Built, published: Loopback, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(str(compared.folder.path), "--project", "own") == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"report: {published.url}/team/own/reports/perfsweep-demo--")
+    view = stored(published)
+    assert (view["entityName"], view["projectName"], view["type"]) == ("team", "own", "runs")
+    assert view["description"] == "Reference naive takes 5.0 ms per example."
+    assert "amp=bf16 (-40 %)" in view["spec"]
+    grids = blocks(json.loads(view["spec"]), "panel-grid")
+    assert {grid["metadata"]["runSets"][0]["project"]["name"] for grid in grids} == {"own"}
+
+
+def test_built_again_it_says_what_was_compared_since(compared: Built, published: Loopback) -> None:
+    assert run(str(compared.folder.path)) == 0
+    compared.folder.markdown_file.write_text(TEXT.replace("-40 %", "-41 %"))
+    assert run(str(compared.folder.path)) == 0
+    assert "-41 %" in stored(published)["spec"]
+    assert "-40 %" not in stored(published)["spec"]
+
+
+def test_one_that_was_deleted_in_w_and_b_is_made_anew(compared: Built, published: Loopback) -> None:
+    assert run(str(compared.folder.path)) == 0
+    published.store.views.clear()
+    assert run(str(compared.folder.path)) == 0
+    assert stored(published)["displayName"] == "perfsweep demo"
+
+
+def test_before_anything_is_compared_the_command_that_does_is_named(
+    sweep: Built, shell: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(str(sweep.folder.path)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (
+        f"report.md cannot be read (No such file or directory); `perfsweep compare {sweep.folder.path}`"
+        in line
+    )
+
+
+def test_a_server_that_refuses_it_is_one_line(
+    compared: Built, published: Loopback, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with published.showing(Fault("upsertView", Action.STATUS, status=403)):
+        assert run(str(compared.folder.path)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{published.url} did not take the report" in line
+    assert line.endswith("--file PATH writes it without a server")
+
+
+def test_a_project_that_nothing_was_published_to_is_said_with_the_command_that_publishes(
+    compared: Built, backend: Loopback, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(str(compared.folder.path), "--project", "empty") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "W&B has no project team/empty, whose runs the report shows" in line
+    assert line.endswith(f"`perfsweep publish {compared.folder.path}` makes it")

@@ -1,0 +1,186 @@
+"""What is printed for programs: every field as docs/json.md has it, and nothing that JSON does not know."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from object_page import PAGE, described, differences, table
+
+from pipelines.analysis.arm_columns import ARMS
+from pipelines.analysis.arm_results import ArmResult
+from pipelines.analysis.compare import Comparison, Elsewhere, Reference
+from pipelines.analysis.effect_columns import EFFECTS
+from pipelines.analysis.failures import FAILURES, FailedTrials
+from pipelines.analysis.judge import ClockResult, EffectResult
+from pipelines.analysis.oracles import OracleDeviation, Quality
+from pipelines.analysis.ruling_columns import RULINGS
+from pipelines.analysis.rulings import RuledClaim
+from pipelines.parity.comparison import ParityResult, ParityVerdict
+from pipelines.report import object_reference
+from pipelines.report.comparison_object import ComparisonObject, comparison_object
+from pipelines.report.history import version_columns
+from pipelines.report.objects import Rows, print_csv, print_json
+from pipelines.report.sweep_status import PackStatus, SweepStatus
+from pipelines.report.versions import change_columns
+from pipelines.statistics.claims import Ruling
+from pipelines.statistics.verdicts import ReasonCode, Verdict
+from pipelines.store.records import Effect, Outcome
+from workloads.api import Claim, Parity
+
+EFFECT = Effect(id="e", design="one_at_a_time", toggle="amp", level='bf16, "x"', pairs=(("a", "b"),))
+CLAIM = Claim("twice as fast", "A report", "2.1", ({"amp": "bf16"},), low=2.0)
+FOUND = EffectResult(
+    EFFECT,
+    "amp=bf16",
+    "baseline",
+    Verdict.UNDECIDED,
+    ratio=0.98,
+    low=0.9,
+    high=math.inf,
+    p=math.nan,
+    rounds=6,
+    code=ReasonCode.HOLDS_ZERO,
+    cpu=ClockResult(0.97, None, None, None),
+    parity=ParityResult(ParityVerdict.UNCHECKED, Parity.EXACT),
+    rounds_needed=40,
+)
+NOTHING = EffectResult(EFFECT, "amp=bf16", "baseline", None, outcome="unsupported")
+WHOLE = Comparison(
+    "demo",
+    "pair",
+    0.01,
+    Reference("naive", 1500.0, 6),
+    (FOUND, NOTHING),
+    (ArmResult("baseline", 6, 1500.0, None, {"ok": 6}, name="naive"), ArmResult("amp=bf16", 0, None, 7, {})),
+    ("a note",),
+    quality=(Quality("naive", (OracleDeviation("excess", math.nan, 1e-5),)),),
+    rulings=(RuledClaim(CLAIM, "amp=bf16", "one_at_a_time", Ruling.REFUTED, "", "speed", math.inf),),
+    failures=(FailedTrials("amp=bf16", "2 timing", Outcome.OOM, "", "", Path("log.txt"), True),),
+    elsewhere=(Elsewhere("another GPU", (FOUND,)),),
+    missing=("rounds are missing: 2 of 6 in p000",),
+)
+EMPTY = Comparison("demo", "pair", 0.01, None, (), (), ())
+
+
+def answered(comparison: Comparison, **more: Any) -> ComparisonObject:
+    values = {
+        "workload": "toy",
+        "folder": "runs/demo",
+        "report": Path("r.html"),
+        "status": 1,
+        "baseline": None,
+    }
+    return comparison_object(comparison, **{**values, "against": (), **more})
+
+
+def printed(value: object, capsys: pytest.CaptureFixture[str]) -> str:
+    print_json(value)
+    return capsys.readouterr().out
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text() == object_reference.page(), (
+        "python -m pipelines.report.object_reference > docs/json.md"
+    )
+
+
+@pytest.mark.parametrize("comparison", [WHOLE, EMPTY], ids=["whole", "empty"])
+def test_a_comparison_is_as_the_page_says(comparison: Comparison, capsys) -> None:
+    assert differences("compare --json", printed(answered(comparison), capsys)) == []
+
+
+def test_what_is_said_is_what_was_found_and_no_number_is_none_or_infinite(capsys) -> None:
+    found = json.loads(printed(answered(WHOLE), capsys))
+    assert (found["schema"], found["exit"], found["reference"]["ns_per_unit"]) == (
+        "perfsweep.compare/1",
+        1,
+        1500.0,
+    )
+    first, second = found["effects"]
+    assert (first["ratio"], first["low"], first["high"], first["p"]) == (0.98, 0.9, None, None)
+    assert (first["verdict"], first["reason"], first["rounds_needed"]) == ("undecided", "holds_zero", 40)
+    assert first["level"] == 'bf16, "x"'
+    assert (second["ratio"], second["verdict"], second["outcome"]) == (None, None, "unsupported")
+    assert found["oracles"] == [
+        {"arm": "naive", "check": "excess", "value": None, "bound": 1e-5, "holds": False}
+    ]
+    assert found["elsewhere"][0]["effects"] == [first]
+    assert (found["claims"][0]["ruling"], found["claims"][0]["ratio"]) == ("refuted", None)
+    assert found["failures"][0]["retired"] is True
+    assert found["missing"] == ["rounds are missing: 2 of 6 in p000"] and "a note" in found["notes"]
+
+
+@pytest.mark.parametrize("job", [None, "pending"])
+def test_a_status_is_as_the_page_says(job: str | None, capsys) -> None:
+    pack = PackStatus(pack="p000", arms=2, rounds=1, rounds_planned=2, trials=5, not_ok=0, job=job, note=job)
+    status = SweepStatus(
+        sweep="demo", workload="toy", folder="runs/demo", exit=1, packs=(pack,), skipped=("x is damaged",)
+    )
+    assert differences("status --json", printed(status, capsys)) == []
+
+
+def without(found: dict[str, Any]) -> None:
+    del found["arms"][0]["rounds"]
+
+
+def more(found: dict[str, Any]) -> None:
+    found["effects"][0]["joules"] = 1.0
+
+
+def nothing(found: dict[str, Any]) -> None:
+    found["exit"] = None
+
+
+def otherwise(found: dict[str, Any]) -> None:
+    found["reference"]["rounds"] = 6.5
+
+
+def truth(found: dict[str, Any]) -> None:
+    found["exit"] = True
+
+
+def words(found: dict[str, Any]) -> None:
+    found["notes"] = [1]
+
+
+@pytest.mark.parametrize("plant", [without, more, nothing, otherwise, truth, words])
+def test_an_object_that_is_not_as_the_page_says_is_noticed(plant, capsys) -> None:
+    found = json.loads(printed(answered(WHOLE), capsys))
+    plant(found)
+    assert len(differences("compare --json", json.dumps(found))) == 1
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_number_that_json_does_not_know_is_noticed(number: float, capsys) -> None:
+    found = json.loads(printed(answered(WHOLE), capsys))
+    found["margin"] = number
+    with pytest.raises(AssertionError, match="no JSON"):
+        differences("compare --json", json.dumps(found))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [EFFECTS, ARMS, RULINGS, FAILURES, change_columns("reference"), version_columns("reference")],
+    ids=["effects", "arms", "claims", "failures", "changes", "versions"],
+)
+def test_every_column_that_is_written_down_says_what_it_holds(columns) -> None:
+    silent = [one.key for one in columns if one.value and not one.doc]
+    assert silent == []
+
+
+def test_csv_has_the_fields_of_the_page_under_its_schema_and_leaves_cells_empty(capsys) -> None:
+    print_csv("perfsweep.compare.csv/1", Rows(EFFECTS, (FOUND, NOTHING)))
+    first, second = table(capsys.readouterr().out)
+    assert list(first) == ["schema", *described("compare --json")["effects[]"]]
+    assert first["schema"] == second["schema"] == "perfsweep.compare.csv/1"
+    assert (first["ratio"], first["high"], first["p"], first["level"]) == ("0.98", "", "", 'bf16, "x"')
+    assert (second["ratio"], second["outcome"]) == ("", "unsupported")
+
+
+def test_csv_without_a_row_still_names_its_columns(capsys) -> None:
+    print_csv("perfsweep.compare.csv/1", Rows(EFFECTS, ()))
+    assert capsys.readouterr().out.startswith("schema,design,toggle,")

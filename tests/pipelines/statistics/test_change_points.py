@@ -1,0 +1,100 @@
+"""Changes of level in short series: found where they were planted, and rarely where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from pipelines.statistics import change_points
+from pipelines.statistics.change_points import ALPHA, LEAST_VERSIONS, find_change_points
+
+Noise = Callable[[np.random.Generator, int], np.ndarray]
+
+NOISES: dict[str, Noise] = {
+    "normal": lambda rng, n: rng.standard_normal(n),
+    "heavy tails": lambda rng, n: rng.standard_t(2, n),
+    "skewed": lambda rng, n: rng.exponential(size=n) ** 2,
+}
+
+
+def planted(n: int, *steps: tuple[int, float], seed: int = 2) -> np.ndarray:
+    """Standard normal values, with steps at some places."""
+    series = np.random.default_rng(seed).standard_normal(n)
+    for place, height in steps:
+        series[place:] += height
+    return series
+
+
+def places(series: np.ndarray) -> list[int]:
+    return [point.index for point in find_change_points(series).points]
+
+
+@pytest.mark.parametrize(
+    ("n", "place", "height"), [(10, 5, 8.0), (12, 3, -8.0), (12, 10, 8.0), (20, 2, -8.0)]
+)
+def test_a_change_of_level_is_found_at_its_first_value(n: int, place: int, height: float) -> None:
+    (point,) = find_change_points(planted(n, (place, height))).points
+    assert point.index == place
+    assert point.shift == pytest.approx(height, abs=3.0)
+
+
+def test_a_level_that_comes_and_goes_is_two_changes() -> None:
+    up, down = find_change_points(planted(24, (8, 8.0), (16, -8.0))).points
+    assert (up.index, down.index) == (8, 16)
+    assert up.shift > 0 > down.shift
+
+
+@pytest.mark.parametrize("place", [0, 6])
+def test_a_value_that_lies_apart_by_itself_is_no_level(place: int) -> None:
+    series = planted(12)
+    series[place] += 50.0
+    assert places(series) == []
+
+
+def test_nothing_is_found_in_noise_or_where_all_values_are_equal() -> None:
+    assert places(planted(20)) == []
+    assert find_change_points([3.5] * 12).p == 1.0
+
+
+@pytest.mark.parametrize(("factor", "offset"), [(1e3, 0.0), (1e-3, 20.0)])
+def test_the_answer_depends_neither_on_the_unit_nor_on_the_level(factor: float, offset: float) -> None:
+    series = planted(15, (6, 3.0), seed=4)
+    here, there = find_change_points(series), find_change_points(factor * series + offset)
+    assert [one.index for one in here.points] == [one.index for one in there.points] == [6]
+    assert here.p == there.p
+
+
+@pytest.mark.parametrize("values", [[1.0] * (LEAST_VERSIONS - 1), [1.0, np.nan] * 10, [1.0, np.inf] * 10])
+def test_too_few_values_and_those_that_are_no_numbers_are_refused(values: list[float]) -> None:
+    with pytest.raises(ValueError, match=f"at least {LEAST_VERSIONS} finite values"):
+        find_change_points(values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("noise", "n"), [*((name, 10) for name in NOISES), ("normal", 20)])
+def test_a_series_without_a_change_rarely_shows_one(noise: str, n: int) -> None:
+    """Of 150 series 7.5 are expected at most; 17 are three and a half standard errors more."""
+    rng = np.random.default_rng(3)
+    alarms = sum(find_change_points(NOISES[noise](rng, n)).p <= ALPHA for _ in range(150))
+    assert 1 <= alarms <= 17
+
+
+@pytest.mark.slow
+def test_beside_a_change_that_is_there_few_others_are_shown() -> None:
+    """Of 100 series five are expected to show another one; 12 are three standard errors more."""
+    rng = np.random.default_rng(4)
+    steps = (rng.standard_normal(14) + 8.0 * (np.arange(14) >= 7) for _ in range(100))
+    assert sum(len(find_change_points(one).points) > 1 for one in steps) <= 12
+
+
+@pytest.mark.slow
+def test_a_criterion_that_nothing_calibrates_would_be_noticed() -> None:
+    """That of Bayes, which suits long series, shows a change in many short ones that have none."""
+    rng = np.random.default_rng(3)
+    alarms = 0
+    for _ in range(150):
+        series = rng.standard_normal(10)
+        alarms += change_points._fit(series - series.mean()).more_than(0)[0] > 2 * np.log(10)
+    assert alarms > 17

@@ -1,0 +1,368 @@
+"""The first list: what may befall a job from its submission to its record, each played on a sweep."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+from waiting import until
+
+from slurm.journal import Journal
+from storm import slurm_faults
+from storm.stage import ONE, TWO, Stage, case
+
+HELD = "cluster.sbatch=['--begin=now+3600']"
+"""A job that waits until somebody lets it start."""
+
+
+def let_start(stage: Stage) -> None:
+    """Let a job start that waits for its time."""
+    array = stage.array
+    until(lambda: stage.state(f"{array}_0") == "PENDING", "the pending job")
+    stage.bench.cluster.client("scontrol", "update", f"JobId={array}", "StartTime=now")
+
+
+@case("F1", "exception in the body", "failed, with type and message; the other arm is measured", status=1)
+def exception(stage: Stage) -> str:
+    text = stage.ended(stage.sweep(*ONE, "axes.trouble=[late]", "axes.work=[double]"), 1)
+    assert "ValueError: the toy failed while being timed" in text, text[-400:]
+    return "status 1, with the exception and its line"
+
+
+@case("F2", "SIGKILL of the body", "no result, one retry")
+def killed_body(stage: Stage) -> str:
+    process = stage.sweep(*ONE)
+    stage.round_done()
+    stage.strike("kill_pack")
+    text = stage.ended(process)
+    assert "submitting it again" in text, text[-400:]
+    assert stage.ends() == ["no result", "done"], stage.ends()
+    return "told, submitted once more, done"
+
+
+@case("F3", "a running job is cancelled", "cancelled, not retried; the same command goes on")
+def cancelled(stage: Stage) -> str:
+    process = stage.sweep(*ONE)
+    stage.round_done()
+    stage.strike("cancel_job")
+    stage.ended(process, 1)
+    assert stage.ends() == ["cancelled"], stage.ends()
+    return "status 1, cancelled, tried once"
+
+
+@case("F4", "one pending element is cancelled", "cancelled, no hang; the other element runs")
+def cancelled_pending(stage: Stage) -> str:
+    process = stage.sweep(*TWO, "cluster.array_parallelism=1")
+    stage.runs(stage.element())
+    stage.bench.cluster.client("scancel", stage.element(1))
+    stage.ended(process, 1)
+    assert stage.ends("p001") == ["cancelled"], stage.ends("p001")
+    return "status 1, p001 cancelled, p000 done"
+
+
+@case("F5", "the result appears 10 s after COMPLETED", "done, no second submission")
+def late_result(stage: Stage) -> str:
+    process = stage.sweep(*ONE, "cluster.fs_delay_s=40")
+    stage.round_done()
+    element = stage.element()
+    process.send_signal(signal.SIGSTOP)
+    try:
+        until(lambda: stage.state(element) == "COMPLETED", "the job's end")
+        (end,) = stage.folder.glob("submissions/*/0.end-0.json")
+        end = end.rename(end.with_suffix(".late"))
+    finally:
+        process.send_signal(signal.SIGCONT)
+    time.sleep(10)
+    assert process.poll() is None, "it ended before the result was there"
+    end.rename(end.with_suffix(".json"))
+    stage.ended(process)
+    assert len(stage.events("submitting")) == 1 and stage.ends() == ["done"]
+    return "waited for, done"
+
+
+@case("F6", "leftover temporary files", "ignored, and gone at the end")
+def leftovers(stage: Stage) -> str:
+    for place in (stage.folder / "packs" / "p000" / "attempts", stage.folder / "submissions"):
+        place.mkdir(parents=True)
+        (place / ".0.json.4711.deadbeef.tmp").write_text("{")
+    (stage.folder / "submissions" / "12_submitted.pkl.save_tmp").write_text("half")
+    stage.ended(stage.sweep(*ONE))
+    assert [one["restarts"] for one in stage.attempts()] == [0]
+    return "ignored"
+
+
+@case("F7", "scontrol requeue while it runs", "one record of each trial")
+def requeued(stage: Stage) -> str:
+    process = stage.sweep(*ONE)
+    stage.round_done()
+    stage.strike("requeue_job")
+    stage.bench.start_now(stage.element())
+    stage.ended(process)
+    assert len(stage.events("submitting")) == 1
+    return f"{len(stage.attempts())} attempts in one job, done"
+
+
+def _preempted(stage: Stage, *overrides: str) -> tuple[object, str]:
+    process = stage.sweep(*ONE, "cluster.partition=preemptible", *overrides)
+    stage.round_done(1)
+    element = stage.element()
+    node = stage.bench.show(element)["NodeList"]
+    better = ("sbatch", "--wrap=true", "-p", "gpu", "-w", node, "--exclusive", "-o", "/dev/null")
+    stage.bench.cluster.client(*better)
+    return process, element
+
+
+@case("F8", "preemption without grace, and no requeue by Slurm", "submitted again, finished rounds kept")
+def preempted(stage: Stage) -> str:
+    process, element = _preempted(stage, "cluster.requeue=false")
+    until(lambda: stage.state(element) == "PREEMPTED", "preemption")
+    stage.ended(process)  # type: ignore[arg-type]
+    assert stage.ends() == ["preempted", "done"], stage.ends()
+    return "submitted again, done"
+
+
+@case("F9", "preemption of a timing pack", "the interrupted round is repeated, finished ones are kept")
+def preempted_pack(stage: Stage) -> str:
+    process, element = _preempted(stage)
+    until(lambda: stage.bench.show(element)["Restarts"] == "1", "preemption")
+    kept = {file.parent.name for file in stage.folder.glob("trials/*/p000-r000-a0/record.json")}
+    stage.bench.start_now(element)
+    stage.ended(process)  # type: ignore[arg-type]
+    assert [one["restarts"] for one in stage.attempts()] == [0, 1], stage.attempts()
+    assert kept and not list(stage.folder.glob("trials/*/p000-r000-a1")), "a finished round was repeated"
+    return "continued in its requeue, finished rounds kept"
+
+
+@case("F10", "kill -9 slurmd while it runs", "two live copies, one record of each trial")
+def lost_daemon(stage: Stage) -> str:
+    long = ("measure.rounds=24", "measure.iterations=400")
+    process = stage.sweep(*ONE, *long)
+    stage.round_done()
+    element = stage.element()
+    node = stage.bench.show(element)["NodeList"]
+    stage.cluster.kill(f"slurmd-{node}")
+    until(lambda: stage.bench.show(element)["Restarts"] == "1", "Slurm's noticing", 120)
+    slurm_faults.start_waiting(stage.cluster)
+    until(lambda: slurm_faults.start_waiting(stage.cluster) or len(stage.attempts()) == 2, "the second copy")
+    stage.ended(process)
+    assert len(stage.events("submitting")) == 1
+    return "a second copy took over, one record of each trial"
+
+
+@case("F11", "a node is set down", "submitted again, on the other node")
+def node_set_down(stage: Stage) -> str:
+    process = stage.sweep(*ONE, "cluster.requeue=false")
+    stage.round_done()
+    node = stage.bench.show(stage.element())["NodeList"]
+    stage.bench.cluster.client("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=storm")
+    try:
+        stage.ended(process)
+        assert stage.bench.show(stage.element())["NodeList"] != node
+    finally:
+        slurm_faults.resume(stage.cluster, node)
+    assert stage.ends() == ["node failed", "done"], stage.ends()
+    return "submitted again, done on the other node"
+
+
+@case("F12", "slurmctld is down for 15 s", "nothing changes, one warning, the sweep completes")
+def controller_down(stage: Stage) -> str:
+    process = stage.sweep(*ONE, "measure.rounds=12", "measure.iterations=400")
+    stage.round_done()
+    with stage.under("slurmctld_killed"):
+        time.sleep(15)
+    text = stage.ended(process)
+    assert text.count("does not answer") <= 1, text[-400:]
+    assert len(stage.events("submitting")) == 1
+    return f"{text.count('does not answer')} warning, one submission, done"
+
+
+@case(
+    "F13",
+    "slurmctld is killed right after sbatch",
+    "looked up by its token; a duplicate records nothing twice",
+)
+def controller_killed_after_sbatch(stage: Stage) -> str:
+    process = stage.sweep(*ONE)
+    until(lambda: stage.events("submitted"), "sbatch's answer")
+    with stage.under("slurmctld_killed"):
+        time.sleep(1)
+    until(lambda: slurm_faults.start_waiting(stage.cluster) or process.poll() is not None, "its end", 300)
+    stage.ended(process, 0, 1)
+    return f"{len(stage.events('submitting'))} submission(s), {len(stage.attempts())} start(s)"
+
+
+@case("F14", "its number belongs to somebody else's job", "ours counts as gone, the other is let alone")
+def number_given_again(stage: Stage) -> str:
+    foreign = stage.bench.cluster.client(
+        "sbatch", "--parsable", "--wrap=sleep 60", "-o", "/dev/null", "-a", "0-0", "--mem=100"
+    ).strip()
+    journal = Journal(stage.folder / "submissions.jsonl")
+    lost = journal.submitting(["p000"], None)
+    journal.submitted(lost.token, foreign)
+    until(lambda: stage.state(f"{foreign}_0") == "RUNNING", "the other job")
+    stage.ended(stage.sweep(*ONE))
+    assert stage.state(f"{foreign}_0") == "RUNNING", "the other job was touched"
+    stage.bench.cluster.client("scancel", foreign)
+    assert stage.ends() == ["vanished", "done"], stage.ends()
+    return "vanished, submitted again, the other job runs"
+
+
+@case("F15", "an array larger than MaxArraySize", "cut, all run")
+def large_array(stage: Stage) -> str:
+    config = stage.cluster.client("scontrol", "show", "config")
+    largest = int(config.partition("MaxArraySize")[2].split()[1]) - 1
+    sizes = ",".join(str(2 + number) for number in range(largest + 1))
+    options = (
+        "cluster.arms_per_pack=2",
+        "axes.work=[double]",
+        "measure.rounds=3",
+        "cluster.array_parallelism=50",
+    )
+    stage.ended(stage.sweep(*ONE, f"axes.slab=[{sizes}]", *options))
+    arrays = [len(line["names"]) for line in stage.events("submitting")]
+    assert max(arrays) <= largest and sum(arrays) == largest + 1, arrays
+    return f"arrays of {arrays}"
+
+
+@case("F16", "a submit limit of 2 and 4 packs", "a window is kept, all run")
+def submit_limit(stage: Stage) -> str:
+    limit_jobs(stage, "storm", "MaxSubmitJobsPerUser=2")
+    four = ("axes.slab=[2,3,4,5]", "cluster.arms_per_pack=2", "axes.work=[double]", "measure.rounds=3")
+    text = stage.ended(stage.sweep(*ONE, *four, "cluster.qos=storm"))
+    assert stage.events("refused"), "nothing was ever refused"
+    arrays = [len(line["names"]) for line in stage.events("submitting")]
+    assert "Traceback" not in text
+    return f"arrays of {arrays}, {len(stage.events('refused'))} refused and repeated"
+
+
+def limit_jobs(stage: Stage, name: str, limit: str) -> None:
+    assert stage.cluster.settings.accounting, "this needs a cluster with accounting"
+    for words in (
+        ("add", "qos", name, limit),
+        ("modify", "account", "bench", "set", f"qos+={name}"),
+        ("modify", "user", "set", f"qos+={name}"),
+    ):
+        stage.cluster.client("sacctmgr", "-i", *words, check=False)
+
+
+@case("F17", "an invalid partition", "refused at once, naming the field")
+def wrong_partition(stage: Stage) -> str:
+    text = stage.ended(stage.sweep(*ONE, "cluster.partition=nowhere"), 2)
+    assert "Slurm refuses cluster.partition=nowhere" in text, text[-400:]
+    stage.arguments = stage.command(*ONE)
+    return "status 2 at once, the field is named"
+
+
+@case("F18", "suspended and resumed", "unfinished throughout, done at the end")
+def suspended(stage: Stage) -> str:
+    process = stage.sweep(*ONE)
+    stage.round_done()
+    with stage.under("suspend_job"):
+        time.sleep(6)
+        assert process.poll() is None, "it ended while its job was suspended"
+    stage.ended(process)
+    assert stage.ends() == ["done"]
+    return "waited, done"
+
+
+@case("F19", "SIGUSR2, then SIGTERM, through scancel", "it stops after a round, and goes on in a requeue")
+def signalled(stage: Stage) -> str:
+    process = stage.sweep(*ONE, "measure.rounds=10")
+    stage.round_done()
+    element = stage.element()
+    stage.bench.cluster.client("scancel", "--signal=USR2", element)
+    until(lambda: stage.bench.show(element)["Restarts"] == "1", "its own requeue")
+    stage.bench.start_now(element)
+    until(lambda: len(stage.attempts()) == 2, "the second start")
+    stage.round_done(4)
+    stage.bench.cluster.client("scancel", "--signal=TERM", element)
+    stage.ended(process)
+    log = (stage.folder / "packs" / "p000" / "log.txt").read_text()
+    assert "SIGUSR2: stopped after the last finished round" in log
+    return f"requeued itself; after SIGTERM: {', '.join(stage.ends())}"
+
+
+@case("F20", "the command gets SIGINT, the next one SIGKILL", "jobs go on, and `wait` follows them")
+def command_ended(stage: Stage) -> str:
+    process = stage.sweep(*ONE, "measure.rounds=12", "measure.iterations=400")
+    stage.round_done()
+    process.send_signal(signal.SIGINT)
+    stage.ended(process, 130)
+    second = stage.start("wait", str(stage.folder))
+    stage.round_done(2)
+    second.kill()
+    second.wait()
+    stage.run("wait", str(stage.folder))
+    assert len(stage.events("submitting")) == 1 and len(stage.attempts()) == 1
+    return "status 130, killed, waited for: one submission"
+
+
+@case("F21", "the same sweep again", "nothing is submitted")
+def same_again(stage: Stage) -> str:
+    stage.ended(stage.sweep(*ONE))
+    before = (stage.folder / "submissions.jsonl").read_text()
+    stage.run(*stage.arguments)
+    assert (stage.folder / "submissions.jsonl").read_text() == before
+    return "nothing submitted"
+
+
+MODULE = "from toys.spinner import Config, Spinner\n\n\nclass Mine(Spinner):\n    Config = Config\n"
+
+
+@case("F22", "the user's source changes while the job waits", "what was submitted runs")
+def changed_source(stage: Stage) -> str:
+    module = stage.world.root / "clock" / "mine.py"  # on the path of imports already
+    module.write_text(MODULE)
+    process = stage.sweep(*ONE, "workload=mine:Mine", HELD)
+    until(lambda: stage.events("submitted"), "the submission")
+    module.write_text(MODULE + "    unit = 'another'\n")
+    let_start(stage)
+    try:
+        stage.ended(process)
+    finally:
+        module.write_text(MODULE)
+    return "the snapshot ran"
+
+
+@case("F23", "sbatch prints garbage, fails, then works", "looked up first, no duplicate")
+def bad_sbatch(stage: Stage) -> str:
+    with stage.under("sbatch_talks"):
+        process = stage.sweep(*ONE)
+        until(lambda: stage.events("submitting"), "the first try")
+        time.sleep(2)
+    with stage.under("sbatch_fails"):
+        time.sleep(4)
+    stage.ended(process)
+    assert len(stage.attempts()) == 1, "more than one job ran"
+    return f"{len(stage.events('submitting'))} tries, one job"
+
+
+GROW = ("axes.trouble=[grow]", "axes.work=[single]", "cluster.memory=1200M", "measure.rounds=4")
+
+
+@case("F24", "the memory limit of the job is hit", "recorded as oom, the arm is not tried again", status=1)
+def out_of_memory(stage: Stage) -> str:
+    text = stage.ended(stage.sweep(*ONE, *GROW), 0, 1)
+    assert "memory ran out; submitting it again" in text, text[-400:]
+    assert stage.ends() == ["out of memory", "done"], stage.ends()
+    return "oom recorded, the rest measured in a second job"
+
+
+@case("F25", "a run on CPU alone", "CUDA_VISIBLE_DEVICES is empty")
+def no_gpu(stage: Stage) -> str:
+    process = stage.sweep(*ONE)
+    stage.round_done()
+    variables = Path(f"/proc/{stage.pid()}/environ").read_bytes().split(b"\0")
+    assert b"CUDA_VISIBLE_DEVICES=" in variables
+    stage.ended(process)
+    return "empty in the pack's environment"
+
+
+@case("F26", "a secret in the submitting environment", "in no file of the sweep, nor in the job")
+def secret(stage: Stage) -> str:
+    process = stage.sweep(*ONE)
+    stage.round_done()
+    assert stage.world.token.encode() not in Path(f"/proc/{stage.pid()}/environ").read_bytes()
+    stage.ended(process)
+    return "in no file, not in the job"
