@@ -12,7 +12,7 @@ from pipelines.commands.sweep import show_comparison, status_of
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.report import explanation
 from pipelines.report import versions as changes
-from pipelines.report.comparison_object import CSV_SCHEMA, EFFECTS, comparison_object
+from pipelines.report.comparison_object import CSV_SCHEMA, comparison_object, effect_rows
 from pipelines.report.objects import Rows, print_csv, print_json
 from pipelines.report.versions import change_columns, compare_with
 from pipelines.terminal import console_here, error_console
@@ -32,15 +32,15 @@ def compare(
 ) -> int:
     """Compare a sweep; where others are named, status 1 says that an arm became slower.
 
-    With `explain` only that row of its effects is derived, step by step. `columns` are names, with commas
-    between them, of what its tables show beside time. With `as_json` or `as_csv` the answer is for a
-    program, and sentences go to stderr.
+    With `explain` only that row of its effects is derived, step by step. With `as_json` or `as_csv` the
+    answer is for a program, and sentences go to stderr. `columns` are names, with commas between them, of
+    what its tables show beside time.
 
     Raises
     ------
     ConfigError
-        Others are named without ``--against``, a column is unknown, two answers are asked for, or there is
-        no such row to explain.
+        Others are named without ``--against``, two answers are asked for, a column is unknown, or there is no
+        such row to explain.
     """
     if others and not against:
         raise ConfigError(f"{others[0]}: write --against before the sweeps to compare with")
@@ -75,7 +75,7 @@ def compare(
 def _print_csv(opened: api.Sweep, every: Sequence[Changes], margin: float) -> None:
     """Print the effects, or what has changed since the others where they are named."""
     if not every:
-        print_csv(CSV_SCHEMA, Rows(EFFECTS, opened.comparison.effects))
+        print_csv(CSV_SCHEMA, effect_rows(opened.comparison, opened.comparison.effects))
         return
     rows = [row for one in every for row in changes.judged(one, margin)]
     print_csv(changes.CSV_SCHEMA, Rows((changes.THEN, *change_columns("reference")), rows))

@@ -13,6 +13,7 @@ from pipelines.analysis.effect_columns import EFFECTS
 from pipelines.analysis.failures import FAILURES, FailedTrials
 from pipelines.analysis.judge import EffectResult
 from pipelines.analysis.oracles import Quality
+from pipelines.analysis.quantities.columns import arm_table, effect_table
 from pipelines.analysis.ruling_columns import RULINGS
 from pipelines.analysis.rulings import RuledClaim
 from pipelines.report.objects import Rows, member
@@ -71,7 +72,10 @@ class ComparisonObject:
     level: float = member("confidence of intervals")
     margin: float = member("relative difference of times that is none")
     reference: ReferenceObject | None = member("the first one; null while it has no finished round")
-    effects: Rows[EffectResult] = member("every effect of the plan, in its order", columns=EFFECTS)
+    effects: Rows[EffectResult] = member(
+        "every effect of the plan, in its order, with the further columns that `report.columns` chose",
+        columns=EFFECTS,
+    )
     elsewhere: tuple[ElsewhereObject, ...] = member("effects on other kinds of machines, a kind each")
     arms: Rows[ArmResult] = member("every arm of the plan", columns=ARMS)
     claims: Rows[RuledClaim] = member("claims of reports with their rulings here", columns=RULINGS)
@@ -81,6 +85,11 @@ class ComparisonObject:
     notes: tuple[str, ...] = member("what else a reader must know, in the sentences below the tables")
     baseline: str | None = member("file that `--store` wrote")
     against: tuple[Against, ...] = member("other sweeps after `--against`, in their order")
+
+
+def effect_rows(comparison: Comparison, effects: Sequence[EffectResult]) -> Rows[EffectResult]:
+    """Rows of effects with the columns of the tables, those that `report.columns` chose among them."""
+    return Rows(effect_table(comparison.quantities), effects)
 
 
 def comparison_object(
@@ -106,12 +115,12 @@ def comparison_object(
         level=LEVEL,
         margin=comparison.margin,
         reference=_reference(reference) if reference else None,
-        effects=Rows(EFFECTS, comparison.effects),
+        effects=effect_rows(comparison, comparison.effects),
         elsewhere=tuple(
-            ElsewhereObject(machine=part.machine, effects=Rows(EFFECTS, part.effects))
+            ElsewhereObject(machine=part.machine, effects=effect_rows(comparison, part.effects))
             for part in comparison.elsewhere
         ),
-        arms=Rows(ARMS, comparison.arms),
+        arms=Rows(arm_table(comparison.quantities), comparison.arms),
         claims=Rows(RULINGS, comparison.rulings),
         oracles=tuple(deviation for arm in comparison.quality for deviation in _deviations(arm)),
         failures=Rows(FAILURES, comparison.failures),

@@ -47,7 +47,7 @@ def write_picture(kept: Kept) -> Path | None:
     if (course := read_course(kept.folder)) is None:
         return None
     file = kept.folder / PICTURE
-    write_atomically(file, svg.alone(partial(chart, course), "Memory along the iteration").encode())
+    write_atomically(file, svg.alone(partial(chart, course), f"Memory of {kept.profile.arm.label}").encode())
     return file
 
 

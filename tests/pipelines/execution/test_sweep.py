@@ -229,7 +229,8 @@ def test_tables_are_parquet_with_one_row_per_trial_and_effect(done: Done) -> Non
 def test_every_timed_region_has_its_energy_or_the_reason_and_so_has_the_machine_at_rest(done: Done) -> None:
     idle = read_idle(done.folder, "p000")
     assert idle is not None and bool(idle.watts) != bool(idle.withheld)
-    timed = [one.record for one in read_progress(done.folder, done.manifest).every if one.record.units]
+    progress = read_progress(done.folder, done.manifest)
+    timed = [record for records in progress.timed.values() for record in records]
     assert timed and all(
         ("energy_j" in record.quantities) != ("energy_j" in record.withheld) for record in timed
     )

@@ -23,6 +23,8 @@ from pipelines.analysis.quantities.registry import QUANTITIES
 from pipelines.config.types import DesignConfig
 from pipelines.publish.comparison_run import compare_content
 from pipelines.report import html, markdown, terminal
+from pipelines.report.comparison_object import effect_rows
+from pipelines.report.objects import as_json
 from pipelines.report.tables import answer_tables
 from pipelines.store.options import COLUMNS, ReportConfig
 from pipelines.store.provenance import read_provenance
@@ -85,6 +87,7 @@ def shown(folder: SweepFolder, manifest: Manifest, comparison: Comparison) -> di
         "terminal": console.file.getvalue(),  # type: ignore[attr-defined]
         "html": folder.report_file.read_text().partition("<body>")[2],
         "markdown": folder.markdown_file.read_text(),
+        "json": json.dumps(as_json(effect_rows(comparison, comparison.effects))),
         "wandb": f"{row['effects'].columns} {sorted(content.summary)}",
     }
 
@@ -117,6 +120,7 @@ def test_what_was_chosen_is_shown_by_terminal_page_markdown_and_wandb(sweep) -> 
     for place in ("terminal", "html", "markdown"):
         assert "water" in everywhere[place] and "-30" in everywhere[place], place
     assert "water per " in everywhere["html"] and " l</td>" in everywhere["html"]
+    assert '"water_ratio": 0.7' in everywhere["json"] or '"water_ratio": 0.69' in everywhere["json"]
     assert "'water_ratio'" in everywhere["wandb"] and "/water_low" in everywhere["wandb"]
 
 
