@@ -73,7 +73,7 @@ def purpose(workload: str) -> str:
     own = files("conf").joinpath("workload", f"{workload}.yaml")
     beside = Path(name if name.endswith(".yaml") else f"{module}.yaml")
     file = own if own.is_file() else beside if beside.is_file() else None
-    comment = re.match(r"#\s*(.+)", file.read_text(errors="replace")) if file else None
+    comment = re.match(r"#\s*(.+)", file.read_bytes().decode(errors="replace")) if file else None
     if comment:
         return comment[1].strip()
     node = next((one for one in _class_nodes(Path(f"{module}.py")) if one.name == name), None)
