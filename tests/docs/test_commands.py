@@ -104,7 +104,7 @@ def plan(command: str, words: list[str]) -> None:
         assert single_arm(
             SweepCommand(workload=run.workload, toggles=run.toggles, measure=run.measure), GPU
         ).arms
-        assert wanted(run.profile, GPU)[0]
+        assert wanted(run.profile)[0]
     elif command == "tune":
         tune = validation.typed(cfg, TuneCommand)
         space = space_of(tune)

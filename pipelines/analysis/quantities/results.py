@@ -49,11 +49,12 @@ class QuantityResults:
         finished rounds.
         """
         finished = list(arms)
-        return [
+        lines = (
             line
             for one in self._quantities
             for line in (*one.remarks(self._measured), *self._lacking(one, effects, finished))
-        ]
+        )
+        return list(dict.fromkeys(lines))  # two columns may come from one price
 
     def _lacking(
         self, one: Quantity, effects: Mapping[str, Mapping[str, QuantityResult]], arms: Sequence[str]
