@@ -67,6 +67,9 @@ def prepare(folder: SweepFolder, manifest: Manifest, config_text: str) -> None:
     refuse_other_workload(folder, manifest)
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
+        # In a git repository the copies of our code would else be files of the checkout that no commit has,
+        # and so be hidden from the trials of every version.
+        (folder.path / ".gitignore").write_text("*\n")
         folder.write_manifest(manifest)
         folder.config_file.write_text(config_text)
         code_snapshot.take(folder.code_dir)

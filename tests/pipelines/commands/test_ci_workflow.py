@@ -41,8 +41,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         tmp_path / "repo",
         [
             Planned(
-                "base",
-                {"train.py": TRAIN, "work.py": work(), ".gitignore": "runs/\nperfsweep*\ncalls\ncomments\n"},
+                "base", {"train.py": TRAIN, "work.py": work(), ".gitignore": "perfsweep*\ncalls\ncomments\n"}
             ),
             Planned("change", {"work.py": work(scale=1.001)}, ("base",), "topic"),
             Planned("merged", {"work.py": work(scale=1.001)}, ("base", "change")),

@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 from git_repository import begin, commit, git, state
 
-from pipelines.store.records import Version
+from pipelines.config.types import DesignConfig
+from pipelines.execution import launch
+from pipelines.plan.plan import make_plan
+from pipelines.store.records import SweepFolder, Version
 from pipelines.versions import tree
 from pipelines.versions.notices import notices
 from pipelines.versions.repository import Repository
+from workloads.api import Device
 from workloads.errors import ConfigError
 from workloads.snapshot import Snapshot
 
@@ -118,3 +122,16 @@ def test_a_branch_began_where_it_left_the_main_one(root: Path, tmp_path: Path) -
     assert clone.default_branch == "origin/main" and not clone.is_dirty and Repository(root).is_dirty
     git(clone.root, "checkout", "-q", "-b", "topic", "second")
     assert clone.merge_base("origin/main", "HEAD") == clone.commit("second")
+
+
+def test_sweeps_inside_the_repository_are_no_code_of_it(root: Path, command) -> None:
+    before = tree.read(Repository(root), "worktree").digest, tree.hidden(tree.read(Repository(root), "first"))
+    toy = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}))
+    folder = SweepFolder(root / "runs" / "toy")
+    launch.prepare(folder, make_plan(toy, Device()), "")
+    assert list(folder.code_dir.rglob("*.py")), "copies of code that must not be taken for the user's"
+    assert before == (
+        tree.read(Repository(root), "worktree").digest,
+        tree.hidden(tree.read(Repository(root), "first")),
+    )
+    assert "runs" not in git(root, "status", "--porcelain")
