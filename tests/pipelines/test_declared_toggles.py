@@ -31,6 +31,8 @@ OTHERWISE = {
     ("analysis", "compile"),  # heading of the column that says what compiling costs
     ("profiling", "tf32"),  # a type of product in workloads.peaks, as below
     ("gpu_check", "tf32"),
+    *((package, "data") for package in ("store", "trial", "analysis", "check")),  # key of the data's digest
+    *((package, "data") for package in ("config", "publish", "report")),  # words of W&B and matplotlib
 }
 """Literals that are no toggle's name, by package."""
 

@@ -78,6 +78,7 @@ def timed(manifest: Manifest, slower: dict[str, float], drift: float = 0.3) -> p
                     "keys": "device=cpu; torch=2.13; data=d",
                     "started": float(number),
                     "displaced": False,
+                    "crowded": False,
                     "alone": True,
                     "ns_per_unit": time,
                     "cpu_ns_per_unit": time,

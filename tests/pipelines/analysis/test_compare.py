@@ -71,8 +71,7 @@ def test_a_floor_is_said_in_a_note_and_calls_smaller_effects_undecided(command) 
     folder, manifest = simulated(sweep, lambda levels: 0.97 if levels["slab"] == 2 else 1.0, noise=0.001)
     again = next(arm.id for arm in manifest.arms if arm.placebo)
     for record in folder.path.glob(f"trials/{again}/p000-r*/record.json"):
-        values = json.loads(record.read_text())
-        record.write_text(json.dumps({**values, "region_ns": round(values["region_ns"] * 1.05)}))
+        change(record, region_ns=round(json.loads(record.read_text())["region_ns"] * 1.05))
     found = compared(folder, manifest)
     slab, equal = found.effects
     assert equal.verdict is Verdict.SLOWER
@@ -108,11 +107,10 @@ def test_cpu_time_is_compared_beside_wall_time(command) -> None:
         command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS), cost
     )
     for found in folder.path.glob("trials/*/*/record.json"):
-        text = found.read_text()
-        if '"kind": "timing"' in text or '"kind":"timing"' in text:
-            values = json.loads(text)
-            values["region_cpu_ns"] = 400 if "work=single" in manifest.arm(values["arm"]).label else 1000
-            found.write_text(json.dumps(values))
+        values = json.loads(found.read_text())
+        if values["kind"] == "timing":
+            fast = "work=single" in manifest.arm(values["arm"]).label
+            change(found, region_cpu_ns=400 if fast else 1000)
     (effect,) = compared(folder, manifest).effects
     assert effect.ratio == pytest.approx(0.5, rel=0.01)
     assert effect.cpu is not None and effect.cpu.ratio == pytest.approx(0.4)
@@ -176,7 +174,7 @@ def test_peak_memory_is_the_difference_of_the_medians(command) -> None:
     folder, manifest = simulated(sweep, cost)
     (effect,) = manifest.effects
     for file in folder.path.glob(f"trials/{effect.pairs[0][0]}/*-r*/record.json"):
-        file.write_text(file.read_text().replace('"peak_bytes": 1000', '"peak_bytes": 4000'))
+        change(file, peak_bytes=4000)
     assert compared(folder, manifest).effects[0].memory_bytes == 3000
 
 

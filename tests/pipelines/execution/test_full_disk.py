@@ -17,7 +17,7 @@ from pipelines.execution import launch, pack
 from pipelines.execution.disk_space import refuse_full_disk
 from pipelines.plan import plan
 from pipelines.store.progress import read_progress
-from pipelines.store.records import Failure, Outcome, SweepFolder, TrialRecord
+from pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord
 from workloads.api import Device
 
 SIZE = 8 * 2**20
@@ -99,7 +99,8 @@ def test_a_disk_that_fills_up_costs_no_record_and_blames_no_arm(
 
 def failed(message: str) -> TrialRecord:
     failure = Failure(type="OSError", message=message)
-    return TrialRecord.model_construct(outcome=Outcome.FAILED, failure=failure)
+    own = {"pack": "p000", "round": 0, "attempt": 0}
+    return TrialRecord(arm="a", kind=Kind.TIMING, outcome=Outcome.FAILED, failure=failure, **own)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

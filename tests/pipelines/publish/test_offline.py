@@ -128,7 +128,7 @@ def test_a_folder_that_cannot_be_written_is_one_warning(sweep: Built) -> None:
     sweep.folder.wandb_dir.write_text("in the way")
     done = publish(sweep.folder)
     where = sweep.folder.wandb_dir
-    what = f"File exists in {where}"
+    what = f"Not a directory in {where}"
     assert (
         done.warning
         == f"nothing was published, the records are untouched: {what}; mend this and publish again"

@@ -59,7 +59,7 @@ def test_a_report_links_each_profile_beside_its_arm(tmp_path: Path) -> None:
     text, page = built.folder.markdown_file.read_text(), built.folder.report_file.read_text()
     address = f"profiles/{place}/torch/trace.json.gz"
     assert (built.folder.path / address).exists()
-    assert f"| {FAST.label} | torch, iterations 2:5 | aten::mm 75%; aten::<copy> 25% | 1.50x |" in text
+    assert rf"| {FAST.label} | torch, iterations 2:5 | aten::mm 75%; aten::\<copy> 25% | 1.50x |" in text
     assert f"[trace.json.gz]({address})" in text
     assert f'href="{address}"' in page
     assert "aten::&lt;copy&gt; 25%" in page

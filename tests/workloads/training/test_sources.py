@@ -283,5 +283,5 @@ def test_ranks_share_every_row_of_a_batch_once(rows: int, world: int) -> None:
 
 
 def test_a_batch_with_fewer_rows_than_ranks_is_refused() -> None:
-    with pytest.raises(ConfigError, match="a batch of 1 among 2 ranks"):
+    with pytest.raises(ConfigError, match="shares a batch of 1 rows, and each rank needs one"):
         Share(0, 2).of_batch(torch.zeros(1))
