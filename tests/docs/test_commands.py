@@ -25,11 +25,13 @@ from pipelines.search import factors, ladders
 from slurm.site import Shape
 from workloads.api import Device
 
+QUICK = ("README.md", "index.md")
+
 
 def documented(program: str) -> list[ParameterSet]:
-    """Every call that the pages show, with the first page that does; those of pages of results are slow."""
+    """Every call that the pages show, with the first page that does; those of two pages are quick."""
     shown = {tuple(words): page for page in reversed(PAGES) for words in commands(page, program)}
-    slow = {page: pytest.mark.slow if page.parent.name == "results" else () for page in shown.values()}
+    slow = {page: () if page.name in QUICK else pytest.mark.slow for page in shown.values()}
     return [pytest.param(page, list(words), marks=slow[page]) for words, page in shown.items()]
 
 

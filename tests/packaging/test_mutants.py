@@ -65,6 +65,7 @@ def test_annotations_and_decorators_are_left_alone(planted) -> None:
     assert not any("->" in one.before and "skip: bool = False" in one.after for one in planted)
 
 
+@pytest.mark.slow
 def test_the_mirrored_file_and_those_that_import_a_source_are_nearest() -> None:
     tests = list((ROOT / "tests").rglob("test_*.py"))
     nearest = Nearest(ROOT, tests)

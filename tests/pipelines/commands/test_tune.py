@@ -196,6 +196,7 @@ def test_where_nothing_can_be_recommended_the_end_says_why(
     assert not list(at.folder.glob("runs/conf/**/*.yaml"))
 
 
+@pytest.mark.slow
 def test_where_everything_costs_time_the_reference_stays(at: Shell) -> None:
     status, out = at.on(simulated())(*TUNE, "tune.toggles=[extra]")
     assert status == 0, out
@@ -231,6 +232,7 @@ def test_a_mistake_is_one_sentence(at: Shell, words: list[str], said: str) -> No
     assert "Traceback" not in out and len(out.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_frontier_has_the_fastest_size_its_cliff_and_what_does_not_fit(at: Shell) -> None:
     budget = 3e8 + 300 * BYTES_EACH
     machine = simulated(noise=0.003)
@@ -266,6 +268,7 @@ def test_a_mistake_about_a_frontier_is_one_sentence(at: Shell, words: list[str],
     assert said in out and "Traceback" not in out
 
 
+@pytest.mark.slow
 def test_a_folder_of_ones_own_keeps_the_preset_in_its_configuration(at: Shell) -> None:
     (at.folder / "configs").mkdir()
     (at.folder / "perfsweep.yaml").write_text("conf: configs\n")

@@ -78,7 +78,7 @@ def test_the_yaml_of_a_workload_lists_exactly_the_fields_of_its_config(name: str
 @pytest.mark.parametrize(
     "workload",
     [
-        pytest.param(name, marks=pytest.mark.workloads if name in ("latentwire", "prover", "spd") else ())
+        pytest.param(name, marks=pytest.mark.workloads if name != "digits" else ())
         for name in sorted(registry.BUILT_IN)
         if name != "command"  # whose toggles are the user's
     ],

@@ -268,6 +268,7 @@ def test_the_command_profiles_in_processes_of_its_own_and_compares_two_arms(
     assert "aten::mm" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_an_arm_of_a_sweep_is_profiled_as_the_sweep_measured_it_and_linked_in_its_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

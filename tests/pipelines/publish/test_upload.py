@@ -56,6 +56,7 @@ def run_of(backend: Loopback, built_arm: str, suffix: str = "") -> StoredRun:
     return backend.runs()[f"{IDENTITY}-{built_arm}-p000{suffix}"]
 
 
+@pytest.mark.slow
 def test_runs_that_a_server_lists_leave_no_folders_where_temporary_files_go(
     online: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

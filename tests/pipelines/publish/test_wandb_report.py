@@ -134,6 +134,7 @@ def test_the_command_saves_it_on_the_server(
     assert {grid["metadata"]["runSets"][0]["project"]["name"] for grid in grids} == {"own"}
 
 
+@pytest.mark.slow
 def test_built_again_it_says_what_was_compared_since(compared: Built, published: Loopback) -> None:
     assert run(str(compared.folder.path)) == 0
     compared.folder.markdown_file.write_text(TEXT.replace("-40 %", "-41 %"))
@@ -142,6 +143,7 @@ def test_built_again_it_says_what_was_compared_since(compared: Built, published:
     assert "-40 %" not in stored(published)["spec"]
 
 
+@pytest.mark.slow
 def test_one_that_was_deleted_in_w_and_b_is_made_anew(compared: Built, published: Loopback) -> None:
     assert run(str(compared.folder.path)) == 0
     published.store.views.clear()
