@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,47 +44,35 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
     planned, refused = _designed(space, command, references)
     cast = Cast(provided, space, cls, command, device) if provided else None
 
-    ids: dict[str, Arm] = {}
-    known: dict[tuple[Any, ...], Arm] = {}
-
-    def arm_for(levels: Assignment) -> Arm:
-        chosen = tuple(levels.items())
-        if chosen not in known:  # one base is that of thousands of effects
-            known[chosen] = made(levels)
-        return known[chosen]
-
     def made(levels: Assignment) -> Arm:
         if cast:
-            arm = cast.arm(levels, name, config)
-        else:
-            arm = Arm(id=arm_id(name, config, levels, code), label=space.label(levels), levels=levels)
-        return ids.setdefault(arm.id, arm)
+            return cast.arm(levels, name, config)
+        return Arm(id=arm_id(name, config, levels, code), label=space.label(levels), levels=levels)
 
+    arms = _Arms(made)
     if cast:
         cast.look([*references.values(), *(levels for effect in planned for levels in effect.arms)])
-        planned, refused = cast.keep_runnable(planned, refused, lambda levels: cast.arm(levels, name, config))
-    named = {reference: arm_for(levels).id for reference, levels in references.items()}
-    unique = {effect.id: effect for effect in (_identified(effect, arm_for) for effect in planned)}
-    effects = tuple(unique.values())
+        planned, refused = cast.keep_runnable(planned, refused, made)
+    named = {reference: arms.of(levels).id for reference, levels in references.items()}
+    unique = {effect.id: effect for effect in (_identified(effect, arms.of) for effect in planned)}
     always = list(dict.fromkeys(named.values()))
-    for number in range(1, command.measure.placebo + 1):
-        copy = _placebo(ids[always[0]], number)
-        ids[copy.id] = copy
-        always.append(copy.id)
-        effects += (_placebo_effect(copy, always[0]),)
+    base = arms.by_id[always[0]]
+    placebos = [arms.add(_placebo(base, number)) for number in range(1, command.measure.placebo + 1)]
+    effects = (*unique.values(), *(_placebo_effect(copy, base.id) for copy in placebos))
     if command.measure.stall:
-        ideal = ideal_arm(cls, ids[always[0]], name, config, code)
+        ideal = ideal_arm(cls, base, name, config, code)
         if isinstance(ideal, Arm):
-            effects += (ideal_effect(ids.setdefault(ideal.id, ideal), ids[always[0]]),)
+            effects += (ideal_effect(arms.add(ideal), base),)
         else:
             refused.append(ideal)
+    always += [copy.id for copy in placebos]
     _refuse_target(command, cls)
-    packs = _packs(effects, always, ids, cls, command, by_exec=cast is not None and cast.by_exec)
-    _refuse_placement(command, max(cls.processes(arm.levels, device) for arm in ids.values()))
+    packs = _packs(effects, always, arms.by_id, cls, command, by_exec=cast is not None and cast.by_exec)
+    _refuse_placement(command, max(cls.processes(arm.levels, device) for arm in arms.by_id.values()))
     sweep = _sweep(
         cls,
         config,
-        ids.values(),
+        arms.by_id.values(),
         name=sweep_name(command, cls),
         workload=name,
         measure=_measure(command, space),
@@ -98,7 +86,26 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         **_placement(command),
     )
     rows = tuple(Refused(**dataclasses.asdict(r)) for r in refused)
-    return Manifest(sweep=sweep, arms=tuple(ids.values()), effects=effects, packs=packs, refused=rows)
+    return Manifest(sweep=sweep, arms=tuple(arms.by_id.values()), effects=effects, packs=packs, refused=rows)
+
+
+class _Arms:
+    """The arms of a plan by their identity; one base is that of thousands of effects, and is made once."""
+
+    def __init__(self, make: Callable[[Assignment], Arm]) -> None:
+        self.by_id: dict[str, Arm] = {}
+        self._make, self._known = make, dict[tuple[Any, ...], Arm]()
+
+    def of(self, levels: Assignment) -> Arm:
+        """The arm of these levels."""
+        chosen = tuple(levels.items())
+        if chosen not in self._known:
+            self._known[chosen] = self.add(self._make(levels))
+        return self._known[chosen]
+
+    def add(self, arm: Arm) -> Arm:
+        """Take an arm in, or return the one of its identity that is there."""
+        return self.by_id.setdefault(arm.id, arm)
 
 
 def single_arm(command: SweepCommand, device: Device) -> Manifest:

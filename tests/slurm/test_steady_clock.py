@@ -45,6 +45,7 @@ def test_what_sbatch_did_not_take_is_submitted_again_after_the_clock_was_set(
     program(stand_in, "sbatch", "echo Submitted batch job 57")
     submitted = ex.journal.submissions
     until(lambda: ex.poll() and "57" in [s.array for s in submitted.values()], "another sbatch")
+    assert ex.journal.open_names() == {job().name}, "it waits in the queue, and nothing else does"
 
 
 def test_it_begins_at_the_time_of_day_and_goes_on_steadily(wall: Wall) -> None:
