@@ -45,6 +45,7 @@ def test_a_sweep_that_is_there_is_opened_and_compared_without_measuring(machine:
     assert machine.launched == launched
 
 
+@pytest.mark.slow
 def test_the_same_call_measures_nothing_again(machine: SimulatedLaunch) -> None:
     api.sweep(**OPTIONS)
     launched = list(machine.launched)
@@ -52,6 +53,7 @@ def test_the_same_call_measures_nothing_again(machine: SimulatedLaunch) -> None:
     assert machine.launched == launched
 
 
+@pytest.mark.slow
 def test_a_watch_hears_of_the_plan_before_anything_is_measured(machine: SimulatedLaunch) -> None:
     class Heard(api.Watch):
         def begins(self, planned: api.Planned, unfinished: dict[str, int]) -> None:  # type: ignore[override]
@@ -89,6 +91,7 @@ def test_mappings_set_the_fields_of_a_part() -> None:
     assert {arm.levels["slab"] for arm in sweep.manifest.arms} == {2}
 
 
+@pytest.mark.slow
 def test_a_report_is_a_path_and_shows_its_tables_in_a_notebook() -> None:
     report = api.sweep(**OPTIONS).report()
     assert Path(report) == Path(str(report)) == report.path == Path("runs/spinner-ablation/report.html")

@@ -15,6 +15,8 @@ from pipelines.statistics.estimates import precise_enough
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.records import PLACEBO
 
+pytestmark = pytest.mark.slow
+
 CLAIMS = (Verdict.FASTER, Verdict.SLOWER)
 
 
@@ -39,7 +41,6 @@ def test_equal_arms_are_called_different_in_at_most_five_per_cent_of_sweeps(
     assert np.mean([not silent(times) for times in sweeps]) <= 0.06
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("servers", [2, 3, 5])
 def test_equal_arms_on_servers_are_called_different_in_at_most_five_per_cent_of_sweeps(servers: int) -> None:
     sweeps = PROCESSES.sweep(np.random.default_rng(22), 300, [0.0] * 6, rounds=5 * servers, servers=servers)
@@ -51,7 +52,6 @@ def test_mutant_turns_taken_for_fresh_processes_call_equal_arms_different() -> N
     assert np.mean([not silent(times, 0, margin=0.0) for times in sweeps]) > 0.3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("servers", [3, 5])
 def test_intervals_over_servers_cover_planted_effects(servers: int) -> None:
     planted = [-0.10, 0.0, 0.03]

@@ -15,6 +15,8 @@ from pipelines.exits import DONE, SOME_FAILED
 from pipelines.store.progress import read_progress
 from pipelines.store.records import Manifest, SweepFolder
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 8
 
 

@@ -15,6 +15,8 @@ from pipelines.store import files
 from pipelines.store.records import Manifest, SweepFolder
 from workloads.errors import RecordError
 
+pytestmark = pytest.mark.slow
+
 SINGLE = DesignConfig("one_at_a_time", levels={"work": ["single"]})
 TWO_REFERENCES = {"naive": {}, "single": {"work": "single"}}
 NUMBER = re.compile(r"\d+(\.\d+)? %|\dx (less|more)")

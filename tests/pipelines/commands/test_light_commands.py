@@ -14,6 +14,8 @@ from measured import compared, cost, simulated
 from pipelines.config.types import DesignConfig
 from pipelines.store.records import SweepFolder
 
+pytestmark = pytest.mark.slow
+
 RUN = """
 import sys
 from importlib.machinery import ModuleSpec
@@ -66,7 +68,6 @@ def test_a_dashboard_is_built_without_the_workload(measured: SweepFolder) -> Non
     assert file.stat().st_size
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("words", ["status", "compare", "publish --offline", "logs"])
 def test_a_sweep_that_was_moved_to_another_machine_reads_there(
     words: str, measured: SweepFolder, tmp_path: Path
@@ -78,7 +79,6 @@ def test_a_sweep_that_was_moved_to_another_machine_reads_there(
     assert (laptop / "report.html").exists() == (words == "compare")
 
 
-@pytest.mark.slow
 def test_what_a_sweep_is_to_be_compared_with_is_missed_before_any_table(measured: SweepFolder) -> None:
     command = [sys.executable, "-m", "pipelines.cli", "compare", str(measured.path), "--against", "nowhere"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
@@ -86,7 +86,6 @@ def test_what_a_sweep_is_to_be_compared_with_is_missed_before_any_table(measured
     assert "nowhere: No such file or directory; give a sweep's folder" in done.stderr
 
 
-@pytest.mark.slow
 def test_a_sweep_is_compared_without_the_workload_as_with_it(measured: SweepFolder) -> None:
     compared(measured, measured.read_manifest())
     tables = [measured.tables_dir / f"{name}.parquet" for name in ("effects", "arms")]

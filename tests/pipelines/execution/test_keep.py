@@ -15,6 +15,8 @@ from pipelines.store.records import Kind
 from workloads.api import Device
 from workloads.errors import ConfigError
 
+pytestmark = pytest.mark.slow
+
 COUNTDOWN = "toys.jobs:Countdown"
 HALF = DesignConfig("one_at_a_time", levels={"skip": ["half"]})
 QUICK = ("measure.iterations=2", "measure.warmup_max=5", "measure.threads=1")

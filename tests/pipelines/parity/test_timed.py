@@ -22,6 +22,8 @@ from pipelines.store.progress import read_progress
 from pipelines.store.records import Kind, Manifest, Outcome, Sweep, SweepFolder, TrialRecord
 from workloads.api import Device, Parity
 
+pytestmark = pytest.mark.slow
+
 ARMS = {"honest": ["yes"], "stale": ["yes"], "timed_half": ["stack", "prepared"]}
 
 
@@ -156,7 +158,6 @@ def test_a_sweep_that_is_finished_runs_none_of_them_again(swept) -> None:
     assert len(read_progress(run.folder, run.manifest).every) == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_arms_that_cheat_are_different_in_ten_of_ten_sweeps(tmp_path: Path, seed: int) -> None:
     swept = sweep(tmp_path, ARMS, seed=seed)

@@ -19,6 +19,8 @@ import pipelines
 from pipelines.config.wandb_settings import SETTINGS, own_environment
 from pipelines.config.wandb_settings import settings as wandb_settings
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def connections() -> Iterator[tuple[str, list[bytes]]]:
@@ -95,7 +97,6 @@ def test_the_command_ignores_what_the_shell_says_about_wandb_and_says_so(
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("module", ["publish.publish", "execution.pack", "trial.process"])
 def test_what_starts_and_measures_trials_does_not_import_wandb(module: str) -> None:
     code = f"import sys, pipelines.{module}; sys.exit('wandb' in sys.modules)"

@@ -20,6 +20,8 @@ from pipelines.statistics.arm_variance import Level
 from pipelines.statistics.estimates import precise_enough
 from pipelines.statistics.verdicts import Verdict
 
+pytestmark = pytest.mark.slow
+
 CLAIMS = (Verdict.FASTER, Verdict.SLOWER)
 EFFECTS = [-0.10, -0.03, 0.0, 0.0, 0.02, 0.10]
 UNEVEN = replace(TRIALS, process=0.02)
@@ -50,7 +52,6 @@ def test_mutant_an_estimator_that_ignores_servers_does_not_cover() -> None:
     assert coverage(UNEVEN, servers=2, counted=0, sweeps=100).mean() < 0.8
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arm", [0, 3])
 def test_an_arm_three_times_as_noisy_is_covered_and_so_are_all_where_it_is_the_base(arm: int) -> None:
     covered = coverage(TRIALS, loud={arm: 3.0})
@@ -58,7 +59,6 @@ def test_an_arm_three_times_as_noisy_is_covered_and_so_are_all_where_it_is_the_b
     assert own >= 0.92
 
 
-@pytest.mark.slow
 def test_mutant_an_estimator_that_pools_noisy_arms_does_not_cover_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -66,7 +66,6 @@ def test_mutant_an_estimator_that_pools_noisy_arms_does_not_cover_them(
     assert coverage(TRIALS, loud={3: 3.0})[2] < 0.9
 
 
-@pytest.mark.slow
 def test_speed_that_depends_on_address_bits_is_covered_over_servers() -> None:
     times = addressed(np.random.default_rng(2), 150, EFFECTS, 10, 5)
     assert 0.92 <= hits(times, EFFECTS, 5).mean() <= 0.985
@@ -81,7 +80,6 @@ def calls(machine: Machine, sweeps: int = 150) -> float:
     return float(np.mean([decided(one, 5).verdicts["1"].verdict is Verdict.SLOWER for one in times]))
 
 
-@pytest.mark.slow
 def test_four_per_cent_of_twelve_arms_is_called_with_and_without_spikes() -> None:
     # .92 and .87 in the long run; two errors of 150 sweeps are .05.
     assert calls(PAIRS) >= 0.86
@@ -105,7 +103,6 @@ def false_claims(times: np.ndarray, servers: int = 0, each_alone: bool = False) 
     return float(np.mean([called(one) for one in times]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("machine", "servers"), [(UNEVEN, 5), (SPIKY, 10)])
 def test_twelve_nulls_make_a_false_claim_in_at_most_seven_percent_of_sweeps(
     machine: Machine, servers: int
@@ -115,7 +112,6 @@ def test_twelve_nulls_make_a_false_claim_in_at_most_seven_percent_of_sweeps(
     assert false_claims(times, servers) <= 0.07
 
 
-@pytest.mark.slow
 def test_mutant_twelve_nulls_without_holm_make_a_false_claim_in_a_fifth_of_sweeps_or_more() -> None:
     times = TRIALS.sweep(np.random.default_rng(8), 120, [0.0] * 12, 10, 1)
     assert false_claims(times, each_alone=True) > 0.2
@@ -141,7 +137,6 @@ def rounds_until(d: np.ndarray, stop: Callable[[np.ndarray], bool]) -> np.ndarra
     return next((d[:n] for n in range(6, len(d)) if stop(d[:n])), d)
 
 
-@pytest.mark.slow
 def test_stopping_on_the_half_width_keeps_the_coverage() -> None:
     times = Machine(noise=0.03, spikes=0.0).sweep(np.random.default_rng(12), 150, [0.03], rounds=40)
     runs = [
@@ -154,7 +149,6 @@ def test_stopping_on_the_half_width_keeps_the_coverage() -> None:
     assert hits([np.exp([np.zeros(len(d)), d]) for d in runs], [0.03]).mean() >= 0.89
 
 
-@pytest.mark.slow
 def test_mutant_stopping_on_p_finds_differences_between_equal_arms() -> None:
     times = CALM.sweep(np.random.default_rng(13), 60, [0.0], rounds=24)
     runs = [rounds_until(np.log(arm / base), lambda d: (paired(d).p or 1) <= 0.05) for base, arm in times]
@@ -166,7 +160,6 @@ def test_mutant_arms_that_do_not_take_turns_differ_by_the_drift() -> None:
     assert false_claims(np.stack([turns[:, :10], turns[:, 10:]], axis=1)) > 0.15
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("layout", [0.0, 0.005, 0.01, 0.02, 0.05])
 @pytest.mark.parametrize(("servers", "rounds"), [(5, 10), (10, 10), (2, 10)])
 def test_every_layout_is_covered(layout: float, servers: int, rounds: int) -> None:
@@ -174,7 +167,6 @@ def test_every_layout_is_covered(layout: float, servers: int, rounds: int) -> No
     assert 0.93 <= covered.mean() <= 0.97
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("loud", [{3: 3.0}, {0: 3.0}])
 @pytest.mark.parametrize(("servers", "rounds"), [(5, 10), (10, 10), (2, 10)])
 def test_noisy_arms_are_covered(loud: dict[int, float], servers: int, rounds: int) -> None:
@@ -183,14 +175,12 @@ def test_noisy_arms_are_covered(loud: dict[int, float], servers: int, rounds: in
     assert 0.925 <= (covered[2] if 3 in loud else covered.mean()) <= 0.98
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("machine", [SPIKY, replace(TRIALS, drift=0.3), replace(TRIALS, correlation=0.9)])
 @pytest.mark.parametrize(("servers", "rounds"), [(5, 10), (10, 10), (2, 10)])
 def test_disturbed_machines_are_covered(machine: Machine, servers: int, rounds: int) -> None:
     assert 0.93 <= coverage(machine, servers, rounds, sweeps=1500).mean() <= 0.97
 
 
-@pytest.mark.slow
 def test_power_is_what_the_tables_say() -> None:
     assert calls(PAIRS, sweeps=1500) >= 0.90
     assert calls(SPIKY, sweeps=1500) >= 0.75

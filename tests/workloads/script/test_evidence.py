@@ -13,6 +13,8 @@ from scripted import Start, Write, run
 from workloads.api import Evidence
 from workloads.script.workload import Script
 
+pytestmark = pytest.mark.workloads
+
 
 def shown(script: Script, iterations: int = 5) -> Evidence:
     script.prepare_evidence()

@@ -12,6 +12,8 @@ import perfsweep
 from workloads.errors import ConfigError
 from workloads.script import explicit_marks
 
+pytestmark = pytest.mark.workloads
+
 
 def counts(script: Any, iterations: int) -> dict[str, float]:
     before = dict(script.counters())

@@ -12,6 +12,8 @@ from workloads.latentwire.arms import FAST_EXACT
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.workload import LatentWire
 
+pytestmark = pytest.mark.workloads
+
 HERE = Device(compiler=True, cores=2)
 SPACE = Space(LatentWire.toggles, LatentWireConfig(), HERE)
 # Without kernels that take seconds to build: the longer tests have them.
