@@ -105,6 +105,7 @@ def test_two_modules_that_import_each_other_end(tmp_path: Path) -> None:
     assert [path.name for path in followed([tmp_path / "a.py"], {}, tmp_path)] == ["a.py", "b.py"]
 
 
+@pytest.mark.slow
 def test_importing_workloads_runs_no_torch_operator_and_starts_no_thread() -> None:
     # A fork server imports workloads and must stay free of threads and device state.
     modules = ", ".join(f"workloads.{name}.workload" for name in registry.BUILT_IN)

@@ -114,6 +114,7 @@ def test_every_table_and_picture_of_the_sweep_is_there(report: Callable[..., Pag
     assert "work=single x sign=wrong" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "seen"),
     [
