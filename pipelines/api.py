@@ -24,7 +24,14 @@ from pipelines.config.declared import declared_by
 from pipelines.config.overrides import as_overrides
 from pipelines.config.tracking import contradictions, from_shell
 from pipelines.config.types import SweepCommand
-from pipelines.execution import arm_resources, executor_choice, launch, notebook_progress, progress_display
+from pipelines.execution import (
+    arm_resources,
+    executor_choice,
+    launch,
+    notebook_progress,
+    progress_display,
+    submitted,
+)
 from pipelines.execution.notebook_progress import Display
 from pipelines.parity.timed import TimedNumbers
 from pipelines.plan import plan as planning
@@ -263,15 +270,15 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
     watch = watch or Watch()
     folder, manifest = planned.sweep.folder, planned.sweep.manifest
     with locks.locked(folder):
-        launch.refuse_second_place(folder, planned.place.executor)
-        launch.refuse_other_plan(folder, manifest)
+        submitted.refuse_second_place(folder, planned.place.executor)
+        submitted.refuse_other_plan(folder, manifest)
         launch.prepare(folder, manifest, planned.config_text)
         unfinished = planned.unfinished()
         watch.begins(planned, unfinished)
         lacking = planned.unchecked() | planned.untrained() | planned.unkept()
         packs = [pack for pack in manifest.packs if unfinished[pack.id] or pack.id in lacking]
         broken = _launched(planned, packs, unfinished, watch) if packs else {}
-        launch.tidy(folder)
+        submitted.tidy(folder)
     return broken
 
 

@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from pipelines.config.types import ClusterConfig
-from pipelines.execution import detach, launch, progress_display, shared_job
+from pipelines.execution import detach, launch, pack_logs, progress_display, shared_job, submitted
 from pipelines.execution.events import POLL_S, Held, Tail, until_over
 from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from pipelines.report import sweep_status
@@ -81,7 +81,7 @@ def wait(sweep: str) -> int:
     try:
         with locks.locked(folder):
             broken = _follow(console, folder, manifest)
-            launch.tidy(folder)
+            submitted.tidy(folder)
     except ConfigError:
         if not _elsewhere(console, folder):
             return INTERRUPTED
@@ -90,7 +90,7 @@ def wait(sweep: str) -> int:
         console.print(f"nothing more will happen by itself: {held}", style="yellow", highlight=False)
         return ATTENTION
     except KeyboardInterrupt:
-        executor, left = _attached(folder, manifest), launch.unsubmitted(folder, manifest)
+        executor, left = _attached(folder, manifest), submitted.unsubmitted(folder, manifest)
         detach.detach(console, sweep, executor.cancel if executor else lambda: 0, len(left))
         return INTERRUPTED
     return conclude(console, Sweep(folder, manifest), broken)
@@ -129,7 +129,7 @@ def logs(sweep: str, packs: Sequence[str], follow: bool) -> int:
                 and all(s.over for job, s in states.items() if {*shared_job.packs_of(job)} & {*names})
             )
             for name in names:
-                for text in _new_text(launch.log_files(folder, name), shown):
+                for text in _new_text(pack_logs.log_files(folder, name), shown):
                     for line in text.splitlines():
                         print(f"{name}: {line}", flush=True)
             if over:
@@ -148,7 +148,7 @@ def _follow(console: Console, folder: SweepFolder, manifest: Manifest) -> dict[s
     tails = [Tail(folder, pack.id) for pack in manifest.packs]
     with progress_display.live(console, manifest, progress_display.trials_ahead(manifest, todo)) as shown:
         states = until_over(executor, tails, shown, lambda text: console.print(text, style="dim"))
-    missing = launch.unsubmitted(folder, manifest)
+    missing = submitted.unsubmitted(folder, manifest)
     if missing:
         console.print(
             f"never submitted: {', '.join(missing)}; the sweep command does that",
@@ -157,7 +157,7 @@ def _follow(console: Console, folder: SweepFolder, manifest: Manifest) -> dict[s
         )
     notes = executor.notes()
     failed = [name for name, state in states.items() if state is not JobState.ENDED]
-    return {name: launch.why(folder, name, notes) for name in failed}
+    return {name: pack_logs.why(folder, name, notes) for name in failed}
 
 
 def _elsewhere(console: Console, folder: SweepFolder) -> bool:
@@ -176,7 +176,7 @@ def _elsewhere(console: Console, folder: SweepFolder) -> bool:
 
 def _attached(folder: SweepFolder, manifest: Manifest, console: Console | None = None) -> Executor | None:
     """Follow what the sweep has elsewhere; None where nothing of it ever was."""
-    name = launch.submitted_with(folder)
+    name = submitted.executor_of(folder)
     if name is None:
         return None
 

@@ -13,7 +13,7 @@ from pipelines import api
 from pipelines.api import Planned, Sweep
 from pipelines.config import names, validation
 from pipelines.config.types import SweepCommand
-from pipelines.execution import detach, launch, progress_display
+from pipelines.execution import detach, launch, pack_jobs, progress_display, submitted
 from pipelines.execution.events import Held
 from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from pipelines.plan.cost import estimate_cost
@@ -157,7 +157,7 @@ def _show_dry_run(console: Console, planned: Planned) -> None:
 def _show_resources(console: Console, planned: Planned, unfinished: Mapping[str, int]) -> None:
     """Print what each kind of pack asks for, and what all of them cost."""
     manifest, cluster = planned.sweep.manifest, planned.command.cluster
-    shapes = launch.shapes(manifest, cluster)
+    shapes = pack_jobs.shapes(manifest, cluster)
     for shape, count in Counter(shapes[name] for name, rounds in unfinished.items() if rounds).items():
         packs = f"{count} pack{'s' if count > 1 else ''}"
         console.print(f"{packs} with {cluster.resources(shape)}", highlight=False)
@@ -174,7 +174,7 @@ def _show_stopped(console: Console, planned: Planned) -> None:
         return launch.resume(folder, planned.sweep.manifest, planned.command.cluster).cancel()
 
     if planned.place.remote and folder.submissions_file.exists():
-        left = launch.unsubmitted(folder, planned.sweep.manifest)
+        left = submitted.unsubmitted(folder, planned.sweep.manifest)
         detach.detach(console, str(folder.path), cancel, len(left))
         return
     console.print(

@@ -26,7 +26,7 @@ from pipelines.analysis.exclusions import Exclusion, Exclusions
 from pipelines.config.declared import declare
 from pipelines.config.types import SweepCommand
 from pipelines.config.validation import load_workload
-from pipelines.execution import executor_choice, launch, progress_display
+from pipelines.execution import executor_choice, launch, progress_display, submitted
 from pipelines.parity.evidence import Agreement
 from pipelines.plan import plan
 from pipelines.plan.arms import Space
@@ -119,8 +119,8 @@ class SearchSweep:
         packs = [pack for pack in self.manifest.packs if todo[pack.id]]
         if not packs:
             return
-        launch.refuse_second_place(self.folder, self.where.executor)
-        launch.refuse_other_plan(self.folder, self.manifest)
+        submitted.refuse_second_place(self.folder, self.where.executor)
+        submitted.refuse_other_plan(self.folder, self.manifest)
         launch.prepare(self.folder, self.manifest, self._config_text)
         retry = tuple(self._command.retry)
         with progress_display.live(

@@ -10,10 +10,9 @@ from typing import ClassVar
 import pytest
 from recorded import build
 
-from pipelines.config.types import ClusterConfig, DesignConfig
-from pipelines.execution import executor_choice, launch
+from pipelines.config.types import ClusterConfig
+from pipelines.execution import executor_choice, launch, submitted
 from pipelines.execution.executor_choice import Choice
-from pipelines.plan.plan import make_plan
 from slurm import executors
 from slurm.errors import ClusterError
 from slurm.jobs import Executor, ExecutorContext, Job, JobState, Refusal
@@ -73,9 +72,9 @@ def test_a_sweep_runs_where_the_entry_says_and_is_found_again(
     arms = tuple(replace(arm, levels={}) for arm in demo.manifest.arms)
     sweep = demo.manifest.sweep.model_copy(update={"config": {}})
     folder, manifest = demo.folder, demo.manifest.model_copy(update={"arms": arms, "sweep": sweep})
-    assert launch.submitted_with(folder) is None
+    assert submitted.executor_of(folder) is None
     assert launch.launch(folder, manifest, list(manifest.packs), elsewhere, Device()).complete
-    assert launch.submitted_with(folder) == "elsewhere"
+    assert submitted.executor_of(folder) == "elsewhere"
     assert launch.resume(folder, manifest, elsewhere).cancel() == len(manifest.packs)
 
 
@@ -89,19 +88,3 @@ def test_auto_takes_the_first_executor_that_does_not_refuse(
     assert not executor_choice.choose(cluster, {}).remote
     with pytest.raises(ClusterError, match="executor=elsewhere: closed today, so nothing was started"):
         executor_choice.choose(elsewhere, {})
-
-
-def test_the_shapes_of_many_packs_take_one_look_for_their_workload(
-    command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Finding a class among what is installed costs 30 ms: for a thousand packs that was half a minute."""
-    sweep = command(DesignConfig("ladder", levels={"slab": list(range(2, 60))}))
-    sweep.cluster = ClusterConfig(arms_per_pack=2)
-    manifest = make_plan(sweep, Device())
-    assert len(manifest.packs) == 58
-    looks = []
-    real = launch.load_workload
-    monkeypatch.setattr(launch, "load_workload", lambda *asked: looks.append(asked) or real(*asked))
-    launch._workload.cache_clear()
-    assert len(launch.shapes(manifest, ClusterConfig())) == 58
-    assert len(looks) == 1

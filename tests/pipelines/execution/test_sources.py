@@ -9,7 +9,7 @@ import pytest
 from loops import LOOP
 
 from pipelines.config.types import SweepCommand
-from pipelines.execution import launch
+from pipelines.execution import launch, pack_jobs
 from pipelines.execution.pack import PackRun
 from pipelines.plan import plan
 from pipelines.store import code_snapshot
@@ -54,6 +54,6 @@ def test_jobs_are_told_where_the_copies_lie(tmp_path: Path) -> None:
     manifest = plan.single_arm(command, Device())
     sweep = SweepFolder(tmp_path / "runs" / "one")
     launch.prepare(sweep, manifest, "")
-    env = launch._env(sweep, manifest, sweep.code_dir)
+    env = pack_jobs.environment(sweep, manifest, sweep.code_dir)
     copies = Path(env["PERFSWEEP_SOURCES"])
     assert [file.read_text() for file in copies.rglob("train.py")] == [LOOP]

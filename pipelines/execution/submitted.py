@@ -1,0 +1,87 @@
+"""What of a sweep was submitted to executors elsewhere, and what is refused while it may still run."""
+
+from __future__ import annotations
+
+from pipelines.execution import shared_job
+from pipelines.store import leftovers
+from pipelines.store.progress import read_progress
+from pipelines.store.records import Manifest, SweepFolder
+from slurm import executors
+from slurm.jobs import Executor
+from workloads.errors import ConfigError
+
+COLLECT = "collect"
+"""Name of the job that writes the comparison when all packs have ended."""
+
+
+def remote_executors() -> list[tuple[str, type[Executor]]]:
+    """Name the executors whose jobs outlive the command that submits them."""
+    every = [(name, executors.find(name)) for name in executors.EXECUTORS]
+    return [(name, cls) for name, cls in every if cls.remote]
+
+
+def alive(folder: SweepFolder) -> dict[str, list[str]]:
+    """Name the jobs of packs that may still run, by executor."""
+    submitted = {name: cls.submitted(folder.path) for name, cls in remote_executors()}
+    return {
+        name: sorted(job for job, on in jobs.items() if on and job != COLLECT)
+        for name, jobs in submitted.items()
+    }
+
+
+def executor_of(folder: SweepFolder) -> str | None:
+    """Name the executor that has jobs of this sweep elsewhere, or had; None where nothing ever was."""
+    return next((name for name, cls in remote_executors() if cls.submitted(folder.path)), None)
+
+
+def unsubmitted(folder: SweepFolder, manifest: Manifest) -> list[str]:
+    """Name the packs that lack rounds and that nobody has submitted since they were asked for."""
+    jobs = {name for _, cls in remote_executors() for name in cls.submitted(folder.path)}
+    submitted = {pack for job in jobs for pack in shared_job.packs_of(job)}
+    progress = read_progress(folder, manifest)
+    return [p.id for p in manifest.packs if p.id not in submitted and progress.unfinished_rounds(p)]
+
+
+def refuse_other_plan(folder: SweepFolder, manifest: Manifest) -> None:
+    """Keep jobs in the queue from finding another plan than the one they were submitted with.
+
+    Raises
+    ------
+    ConfigError
+        Jobs of the sweep may be alive, and `manifest` is not theirs.
+    """
+    jobs = sorted(name for names in alive(folder).values() for name in names)
+    if not jobs or not folder.manifest_file.exists() or folder.read_manifest().measures_the_same(manifest):
+        return
+    raise ConfigError(
+        f"{folder.path}: {_some(jobs)} of an earlier plan may still run on Slurm; wait with `perfsweep"
+        f" wait {folder.path}`, end them with `perfsweep cancel {folder.path}`, or give this sweep another"
+        " name="
+    )
+
+
+def refuse_second_place(folder: SweepFolder, place: str) -> None:
+    """Keep a sweep whose packs may run elsewhere from being measured here too.
+
+    Raises
+    ------
+    ConfigError
+        Jobs of the sweep may be alive, and `place` is not the executor that has them.
+    """
+    for executor, jobs in alive(folder).items():
+        if jobs and executor != place:
+            raise ConfigError(
+                f"{folder.path}: {_some(jobs)} may still run on Slurm, so nothing is measured here; wait"
+                f" with `perfsweep wait {folder.path}`, or end them with `perfsweep cancel {folder.path}`"
+            )
+
+
+def tidy(folder: SweepFolder) -> None:
+    """Remove what killed writers have left, unless jobs elsewhere may still write."""
+    if not any(any(cls.submitted(folder.path).values()) for _, cls in remote_executors()):
+        leftovers.remove(folder)
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
