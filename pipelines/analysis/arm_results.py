@@ -15,7 +15,7 @@ from pipelines.analysis.judge import Judge
 from pipelines.analysis.outcomes import Counts
 from pipelines.analysis.phases import PhaseShare, phases_of
 from pipelines.store.files import write_parquet
-from pipelines.store.records import Manifest, SweepFolder
+from pipelines.store.records import SweepFolder
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,6 @@ class ArmResult:
     comments: Mapping[str, str] = field(default_factory=dict)
 
 
-def short_names(manifest: Manifest) -> dict[str, str]:
-    """Arm ids with the name that a sweep gave them, else the label made of their levels."""
-    listed = {effect.pairs[0][0]: effect.toggle for effect in manifest.effects if effect.design == "arms"}
-    references = {arm: name for name, arm in manifest.sweep.references.items()}
-    return {arm.id: references.get(arm.id) or listed.get(arm.id) or arm.label for arm in manifest.arms}
-
-
 def arm_results(
     folder: SweepFolder, judge: Judge, phases: pl.DataFrame, used: pl.DataFrame, ended: Mapping[str, Counts]
 ) -> tuple[ArmResult, ...]:
@@ -69,7 +62,7 @@ def arm_results(
     write_parquet(folder.tables_dir / "phases.parquet", phases)
     counters = {arm.id: judge.records.counters(arm.id) for arm in manifest.arms}
     write_parquet(folder.tables_dir / "counters.parquet", counter_table(manifest.arms, counters))
-    first, names = counters[next(iter(manifest.sweep.references.values()))], short_names(manifest)
+    first, names = counters[next(iter(manifest.sweep.references.values()))], manifest.arm_names
     results = []
     for arm in manifest.arms:
         own = used.filter(pl.col("arm") == arm.id)

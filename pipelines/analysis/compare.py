@@ -8,7 +8,7 @@ from statistics import median
 
 import polars as pl
 
-from pipelines.analysis.arm_results import ArmResult, arm_results, short_names
+from pipelines.analysis.arm_results import ArmResult, arm_results
 from pipelines.analysis.columns import parquet_table
 from pipelines.analysis.combinations import AloneAndBeside, Corners, alone_and_beside, interaction_corners
 from pipelines.analysis.comparable import comparable_trials, machine_name
@@ -151,7 +151,7 @@ def compare(
             ),
         ),
         rulings=rulings,
-        quality=judge_quality(short_names(manifest), judge.declared.checks, judge.evidence_of),
+        quality=judge_quality(manifest.arm_names, judge.declared.checks, judge.evidence_of),
         corners=tuple(interaction_corners(manifest, by_clock)),
         alone_and_beside=tuple(alone_and_beside(effects)),
         clock=judge.clock.clock,

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.analysis.arm_results import short_names
 from pipelines.analysis.columns import NAME_WIDTH, PROSE, Column, Style, Where, file_column, soft
 from pipelines.store.progress import BAD, Progress, StoredTrial
 from pipelines.store.records import Manifest, Outcome
@@ -41,7 +40,7 @@ class FailedTrials:
 
 def failed_trials(progress: Progress, manifest: Manifest) -> tuple[FailedTrials, ...]:
     """Group the trials that ended badly and that no later attempt at the same has mended."""
-    names = short_names(manifest)
+    names = manifest.arm_names
     groups: dict[tuple[str, Outcome, str], list[StoredTrial]] = {}
     for trial in _unmended(progress):
         record = trial.record

@@ -20,20 +20,20 @@ SYSTEM = pl.col("system_ns") / (pl.col("region_s") * 1e9)
 """Share of the region."""
 
 
-def kernel_notes(used: pl.DataFrame, reference: str) -> list[str]:
-    """Name the arms whose faults or system time differ from those of the reference (its label)."""
+def kernel_notes(used: pl.DataFrame, names: Mapping[str, str], reference: str) -> list[str]:
+    """Name the arms whose faults or system time differ from those of the reference (its id)."""
     measured = used.filter((pl.col("iterations") > 0) & (pl.col("region_s") > 0))
-    arms = measured.group_by("label", maintain_order=True).agg(
+    arms = measured.group_by("arm", maintain_order=True).agg(
         faults=MINOR_FAULTS.median(), system=SYSTEM.median()
     )
-    faults, system = (dict(arms.select("label", name).iter_rows()) for name in ("faults", "system"))
+    faults, system = (dict(arms.select("arm", name).iter_rows()) for name in ("faults", "system"))
     lines = []
     if others := _apart(faults, reference, FAULTS):
-        named = ", ".join(f"{faults[arm]:,.0f} of {arm}" for arm in (reference, *others))
+        named = ", ".join(f"{faults[arm]:,.0f} of {names[arm]}" for arm in (reference, *others))
         lines.append(f"minor faults an iteration: {named}; a fault costs 0.5 to 3 us")
     if others := _apart(system, reference, SYSTEM_SHARE):
-        named = ", ".join(f"{system[arm] * 100:.0f} % of {arm}'s" for arm in others)
-        lines.append(f"system time: {system[reference] * 100:.0f} % of {reference}'s time, {named}")
+        named = ", ".join(f"{system[arm] * 100:.0f} % of {names[arm]}'s" for arm in others)
+        lines.append(f"system time: {system[reference] * 100:.0f} % of {names[reference]}'s time, {named}")
     return lines
 
 

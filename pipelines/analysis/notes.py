@@ -36,7 +36,7 @@ def comparison_notes(
         *_clock(judge),
         *_disturbance(used),
         *machine_notes(used),
-        *kernel_notes(used, manifest.arm(next(iter(manifest.sweep.references.values()))).label),
+        *kernel_notes(used, manifest.arm_names, next(iter(manifest.sweep.references.values()))),
         *_samples(judge),
         *_idle_references(judge),
         *_references_as_timed(judge),
@@ -48,8 +48,8 @@ def comparison_notes(
 
 def _bounds(judge: Judge) -> list[str]:
     """What each arm waits for, where that is known: a host-bound arm gains nothing from faster kernels."""
-    bounds = [(arm.label, judge.bound_by(arm.id)) for arm in judge.manifest.arms]
-    return [f"{label}: {words}" for label, words in bounds if words]
+    bounds = [(name, judge.bound_by(arm)) for arm, name in judge.manifest.arm_names.items()]
+    return [f"{name}: {words}" for name, words in bounds if words]
 
 
 def _power(judge: Judge) -> list[str]:
@@ -126,9 +126,9 @@ def _clock(judge: Judge) -> list[str]:
 
 def _references_as_timed(judge: Judge) -> list[str]:
     """References whose timing trials computed something else than their evidence: nothing else tells."""
-    references = [judge.manifest.arm(arm) for arm in judge.manifest.sweep.references.values()]
-    departures = [(arm.label, judge.agreement.timed(arm, arm).departure) for arm in references]
-    return [f"reference {label}: {departure.where}" for label, departure in departures if departure]
+    references = {name: judge.manifest.arm(arm) for name, arm in judge.manifest.sweep.references.items()}
+    departures = [(name, judge.agreement.timed(arm, arm).departure) for name, arm in references.items()]
+    return [f"reference {name}: {departure.where}" for name, departure in departures if departure]
 
 
 def _samples(judge: Judge) -> list[str]:

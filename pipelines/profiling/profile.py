@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.analysis.arm_results import short_names
 from pipelines.config.validation import load_workload
 from pipelines.execution.spawn import Child, Exec, ForkServer, fix_imports, wait
 from pipelines.profiling import process
@@ -77,7 +76,7 @@ def arm_called(manifest: Manifest, name: str) -> Arm:
     ConfigError
         There is none, or there are several.
     """
-    names = short_names(manifest)
+    names = manifest.arm_names
     named = manifest.sweep.references
     known = [a for a in manifest.arms if a.id == named.get(name) or name in (a.id, a.label, names.get(a.id))]
     found = known or [arm for arm in manifest.arms if len(name) >= 4 and arm.id.startswith(name)]

@@ -12,7 +12,6 @@ import polars as pl
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from pipelines.analysis.arm_results import short_names
 from pipelines.analysis.columns import Where
 from pipelines.analysis.combinations import BETWEEN, Corners
 from pipelines.analysis.compare import Comparison
@@ -102,7 +101,7 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
     yield from _effects_picture(comparison)
     if found := trade_off(comparison):
         yield Picture("Trade-off", _trade_off_caption(found), partial(trade_off_chart, found))
-    names = short_names(manifest)
+    names = manifest.arm_names
     for curve in size_curves(trials, manifest.arms, _ladders(manifest)):
         caption = "Crosses are sizes whose trials did not finish, with the reason."
         yield Picture(f"Frontier of {curve.toggle}", caption, partial(charts.size_curve, curve))

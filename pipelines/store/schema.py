@@ -266,7 +266,7 @@ class Manifest(StoredValue):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy the manifest, without what was looked up in this one."""
         copy = super().model_copy(update=update, deep=deep)
-        for found in ("_arms", "_packs"):
+        for found in ("_arms", "_packs", "arm_names"):
             vars(copy).pop(found, None)
         return copy
 
@@ -283,6 +283,13 @@ class Manifest(StoredValue):
     def pack(self, pack_id: str) -> Pack:
         """Look up a pack."""
         return self._packs[pack_id]
+
+    @cached_property
+    def arm_names(self) -> dict[str, str]:
+        """Arm ids with the name that the sweep gave them, else the label made of their levels."""
+        listed = {effect.pairs[0][0]: effect.toggle for effect in self.effects if effect.design == "arms"}
+        references = {arm: name for name, arm in self.sweep.references.items()}
+        return {arm.id: references.get(arm.id) or listed.get(arm.id) or arm.label for arm in self.arms}
 
     @cached_property
     def _arms(self) -> dict[str, Arm]:

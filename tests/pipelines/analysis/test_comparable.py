@@ -111,7 +111,7 @@ def test_an_arm_that_waits_for_its_host_is_named(sweep) -> None:
     for arm in manifest.arms:
         measured(folder, manifest, arm, None, counters={"device_busy_ns": busy[arm.label]})
     notes = compared(folder, manifest).notes
-    assert "baseline: host-bound: the device works 30% of the time" in notes
+    assert "naive: host-bound: the device works 30% of the time" in notes
     assert "work=single: device-bound: the device works 95% of the time" in notes
 
 

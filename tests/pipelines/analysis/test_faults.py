@@ -33,7 +33,7 @@ def notes(comparison: Comparison) -> list[str]:
 
 def test_arms_that_fault_more_than_the_reference_are_named(with_usage) -> None:
     (note,) = notes(with_usage({"minor_faults": 20}, {"minor_faults": 2000}))
-    assert note.startswith("minor faults an iteration: 2 of baseline, 200 of work=single")
+    assert note.startswith("minor faults an iteration: 2 of naive, 200 of work=single")
 
 
 def test_ten_faults_an_iteration_make_no_note(with_usage) -> None:
@@ -42,7 +42,7 @@ def test_ten_faults_an_iteration_make_no_note(with_usage) -> None:
 
 def test_system_time_that_differs_by_more_than_a_hundredth_of_an_arms_time_is_named(with_usage) -> None:
     (note,) = notes(with_usage({"system_ns": 0}, {"system_ns": 200_000_000}))
-    assert note.startswith("system time: 0 % of baseline's time, ") and note.endswith(" of work=single's")
+    assert note.startswith("system time: 0 % of naive's time, ") and note.endswith(" of work=single's")
     assert notes(with_usage({"system_ns": 0}, {"system_ns": 2_000_000})) == []
 
 
