@@ -9,6 +9,7 @@ from measured import compared
 
 from pipelines import api
 from pipelines.config.types import DesignConfig
+from pipelines.store.progress import read_progress
 
 SEEDS = 3
 MEASURE = {
@@ -36,5 +37,4 @@ def test_arms_are_trained_to_the_target_once_and_their_steps_stand_in_the_tables
     }
     (effect,) = comparison.effects
     assert effect.quantities["target_steps"].ratio == pytest.approx(1.0)
-    trainings = list(planned.sweep.folder.path.glob("trials/*/*-quality-*/record.json"))
-    assert len(trainings) == 2 * SEEDS
+    assert len(read_progress(planned.sweep.folder, planned.sweep.manifest).trainings) == 2 * SEEDS
