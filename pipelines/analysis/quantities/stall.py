@@ -51,11 +51,12 @@ class Stall(Paired):
 
     def of_effect(self, effect: Effect) -> QuantityResult:
         """Estimate the ratio of the shares; people read both of them."""
-        own, base = (self.of_arm(arm) for arm in effect.pairs[0])
+        arm, base_arm = effect.pairs[0]
+        own, base = self.of_arm(arm), self.of_arm(base_arm)
         result = super().of_effect(effect)
         if isinstance(own, Withheld) or isinstance(base, Withheld) or len(effect.pairs) > 1:
             return result
-        interval = STALL.interval_text(self.bounds_of(effect.pairs[0][0]))
+        interval = STALL.interval_text(self.bounds_of(arm))
         lines = (stall_text(own), interval, f"from {stall_text(base)}")
         return dataclasses.replace(result, text="\n".join(filter(None, lines)))
 
