@@ -34,8 +34,8 @@ from pipelines.execution import (
 )
 from pipelines.execution.notebook_progress import Display
 from pipelines.parity.timed import TimedNumbers
+from pipelines.plan import column_needs, power, witnesses
 from pipelines.plan import plan as planning
-from pipelines.plan import power, witnesses
 from pipelines.publish import publish as publishing
 from pipelines.report import html, markdown
 from pipelines.report.notebook import Comparison, Report
@@ -247,7 +247,7 @@ def plan(command: SweepCommand, config_text: str) -> Planned:
     notices += prepare_tracking(command)
     if place.remote and cluster.network is False and command.tracking.mode == "online":
         notices.append("cluster.network=false: nodes do not reach W&B; choose tracking=offline")
-    notices += arm_resources.unused(cluster, manifest)
+    notices += [*arm_resources.unused(cluster, manifest), *column_needs.unfilled_columns(manifest)]
     power.refuse_undecidable(manifest)
     cls, _ = planning.load_workload(command.workload)
     witnesses.refuse_unknown(cls, cls.toggles_named(manifest.arms[0].levels))

@@ -28,7 +28,8 @@ class ArmResult:
     device's peak that the workload's formula accounts for, where both are known. Faults and system time are
     medians of an iteration, `run_delay` the median share of the region for which others had its cores. Of
     several ranks `collectives` and `straggling` are medians of what `RankFigures` says. `quantities` are
-    those beside time that were chosen, by key, and `comments` words on some of these.
+    those beside time that were chosen, by key, `bounds` the 95 % intervals of those that have one of an arm
+    alone, and `comments` words on some of them.
     """
 
     label: str
@@ -51,6 +52,7 @@ class ArmResult:
     collectives: float | None = None
     straggling: float | None = None
     quantities: Mapping[str, float] = field(default_factory=dict)
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     comments: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -118,15 +118,17 @@ def compare(
     beside = _beside(folder, quantities, judge, progress)
     effects = tuple(
         replace(
-            r,
-            trials=_trials_behind(r, ended),
-            scaling=_scaling(r, judge),
-            quantities=beside.of_effect(r.effect),
+            r, trials=_trials_behind(r, ended), scaling=_scaling(r, judge), quantities=beside.of_effect(r)
         )
         for r in judge.effects()
     )
     arms = tuple(
-        replace(one, quantities=beside.of_arm(one.id), comments=beside.comments_on(one.id))
+        replace(
+            one,
+            quantities=beside.of_arm(one.id),
+            bounds=beside.bounds_of(one.id),
+            comments=beside.comments_on(one.id),
+        )
         for one in arm_results(folder, judge, series.phases, sound.trials, ended)
     )
     rulings = all_rulings(effects, judge.ruler)
@@ -188,7 +190,7 @@ def _elsewhere(
             judge = Judge(manifest, part, sound.trials, data=sound.data, left_out=sound.left_out)
             beside = _beside(folder, chosen(manifest.sweep.columns), judge, part)
             effects = tuple(
-                replace(one, rulings=(), quantities=beside.of_effect(one.effect))
+                replace(one, rulings=(), quantities=beside.of_effect(one))
                 for one in judge.effects()
                 if one.rounds
             )

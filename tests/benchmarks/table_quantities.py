@@ -1,4 +1,4 @@
-"""How often intervals of tails and of time to quality hold the truth, on simulated machines, as Markdown.
+"""How often intervals of tails, stalls and times to quality hold the truth, simulated, as Markdown.
 
 ``PYTHONPATH=tests/support python tests/benchmarks/table_quantities.py``
 
@@ -16,7 +16,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from simulated_quantities import BASE, PERCENTILES, StepTimes, Trainings, held_tails, held_time
+from simulated_quantities import (
+    BASE,
+    PERCENTILES,
+    StepTimes,
+    Trainings,
+    Waiting,
+    held_share,
+    held_tails,
+    held_time,
+)
 
 from pipelines.statistics.step_percentiles import LEAST_STEPS
 
@@ -52,6 +61,21 @@ def tails(sweeps: int) -> Table:
         yield name, *(share([np.mean(one[place]) for one in found]) for place in range(len(PERCENTILES)))
 
 
+def stalls(sweeps: int) -> Table:
+    """Coverage of the stall of one arm, by rounds and servers and by what shares do from round to round."""
+    yield "shares of a fifth", "6 rounds, six servers", "10 rounds, five servers", "10 rounds, ten servers"
+    rows = {
+        "3 % between rounds, 1 % between servers": Waiting(),
+        "15 % between rounds": Waiting(noise=0.15),
+        "3 % between servers too": Waiting(server=0.03),
+        "one round in ten waits half as long again": Waiting(spikes=0.1),
+    }
+    for name, one in rows.items():
+        rng = np.random.default_rng(13)
+        layouts = ((6, 6), (10, 5), (10, 10))
+        yield name, *(share([held_share(rng, one, *layout) for _ in range(sweeps)]) for layout in layouts)
+
+
 def quality(sweeps: int) -> Table:
     """Coverage of time to quality by seeds and by the share of runs that miss the target."""
     yield "trainings", "coverage", "sweeps with a ratio", "were missed runs dropped"
@@ -84,6 +108,7 @@ def _swept(sweeps: int, trainings: Trainings, *, dropped: bool = False) -> tuple
 
 SECTIONS: dict[str, Callable[[int], Table]] = {
     "Coverage of tails (goal .93 to .97)": tails,
+    "Coverage of the stall of an arm (goal .93 to .97)": stalls,
     "Coverage of time to quality (goal .93 to .97)": quality,
 }
 

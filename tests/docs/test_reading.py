@@ -1,26 +1,44 @@
-"""The page on reading an answer says what each column of the table of effects is."""
+"""The page on reading an answer says what each column of the tables of effects and arms is."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import pytest
 from documented import ROOT
 
-from pipelines.analysis.columns import Where
+from pipelines.analysis.arm_columns import ARMS
+from pipelines.analysis.columns import Column, Where
 from pipelines.analysis.effect_columns import EFFECTS
+from pipelines.analysis.quantities.quantity import Quantity
+from pipelines.analysis.quantities.registry import QUANTITIES
 
-TABLE = (
-    (ROOT / "docs" / "reading.md").read_text().partition("## The table of effects")[2].partition("\n## ")[0]
-)
-EXPLAINED = [
-    heading
-    for line in TABLE.splitlines()
-    if line.startswith("| ")
-    for heading in line.split("|")[1].strip().split(", ")
-]
+PAGE = (ROOT / "docs" / "reading.md").read_text()
+EFFECTS_PART, _, ARMS_PART = PAGE.partition("\n### The table of arms\n")
+ARMS_PART = ARMS_PART.partition("\n### ")[0]
 
 
-@pytest.mark.parametrize(
-    "heading", sorted({column.heading for column in EFFECTS if column.where & Where.PEOPLE})
-)
-def test_every_heading_that_people_read_is_explained(heading: str) -> None:
-    assert heading in EXPLAINED
+def explained(part: str) -> list[str]:
+    """First cells of the rows of tables, each heading of a row by itself, without its key in brackets."""
+    rows = [line.split("|")[1].strip() for line in part.splitlines() if line.startswith("| ")]
+    parts = [one.partition(" (`")[0] for row in rows for one in row.split(", ")]
+    return [*rows, *parts]
+
+
+def headings(columns: Iterable[Column]) -> list[str]:
+    return sorted({column.heading.format(unit="unit") for column in columns if column.where & Where.PEOPLE})
+
+
+@pytest.mark.parametrize("heading", headings(EFFECTS))
+def test_every_heading_of_effects_is_explained(heading: str) -> None:
+    assert heading in explained(EFFECTS_PART)
+
+
+@pytest.mark.parametrize("heading", headings(ARMS))
+def test_every_heading_of_arms_is_explained(heading: str) -> None:
+    assert heading in explained(ARMS_PART)
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda one: one.key)
+def test_every_column_that_may_be_chosen_is_explained(quantity: Quantity) -> None:
+    assert quantity.heading in explained(PAGE.partition("\n## Which clock is believed\n")[0])

@@ -1,4 +1,4 @@
-"""Simulated steps with tails, and simulated trainings to a target, judged by the shipped code."""
+"""Simulated steps with tails, stalls, and trainings to a target, judged by the shipped code."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from statistics import NormalDist
 import numpy as np
 from machines import TRIALS, effects_of, rounds_of
 
+from pipelines.analysis.quantities.stall import share_estimate
+from pipelines.statistics.log_ratios import Cell
 from pipelines.statistics.paired_steps import paired_steps
 from pipelines.statistics.step_percentiles import percentile
 from pipelines.statistics.time_to_target import time_to_target
@@ -80,6 +82,27 @@ def held_tails(
             row.append(interval is not None and interval.low <= truth <= interval.high)
         held.append(row)
     return held
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The share of a round that an arm waits, and log standard deviations of rounds and servers."""
+
+    share: float = 0.2
+    noise: float = 0.03
+    server: float = 0.01
+    spikes: float = 0.0  # rounds that wait half as long again
+
+
+def held_share(rng: np.random.Generator, one: Waiting, rounds: int, servers: int) -> bool:
+    """Whether the interval of an arm's stall holds the share that was planted."""
+    server = rng.normal(0, one.server, servers).repeat(rounds // servers)
+    spikes = math.log(1.5) * (rng.random(rounds) < one.spikes)
+    shares = one.share * np.exp(rng.normal(0, one.noise, rounds) + server + spikes)
+    draws = np.arange(servers).repeat(rounds // servers)
+    cells = [Cell("p", i, int(draws[i]), "arm", float(shares[i])) for i in range(rounds)]
+    interval = share_estimate(cells).interval
+    return interval is not None and interval.low <= math.log(one.share) <= interval.high
 
 
 @dataclass(frozen=True)

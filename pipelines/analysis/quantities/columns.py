@@ -63,11 +63,16 @@ def _of_arms(one: Quantity) -> Iterator[Column[ArmResult]]:
         return arm.quantities.get(one.key)
 
     def text(arm: ArmResult) -> str:
-        own = value(arm)
-        return "\n".join(filter(None, ["" if own is None else one.text(own), comment(arm)]))
+        own, interval = value(arm), one.interval_text(arm.bounds.get(one.key))
+        return "\n".join(filter(None, ["" if own is None else one.text(own), interval, comment(arm)]))
+
+    def bound(place: int) -> Callable[[ArmResult], float | None]:
+        return lambda arm: arm.bounds[one.key][place] if one.key in arm.bounds else None
 
     def comment(arm: ArmResult) -> str:
         return arm.comments.get(one.key, "")
 
     yield Column(one.key, one.arm_heading, value, text, doc=one.doc, kind=float, optional=True)
+    for place, end in enumerate(("low", "high")):
+        yield file_column(f"{one.key}_{end}", bound(place), float)
     yield file_column(f"{one.key}_comment", comment)

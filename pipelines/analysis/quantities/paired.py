@@ -48,7 +48,9 @@ class Paired:
             if value > 0 and record.round is not None:  # zero has no ratio
                 cells.append(Cell(record.pack, record.round, record.draw, record.arm, value))
         self._rounds = Rounds(cells, name)
-        self._compared = {cell.arm for cell in cells}
+        self._cells: dict[str, list[Cell]] = {}
+        for cell in cells:
+            self._cells.setdefault(cell.arm, []).append(cell)
         self._name = name
 
     def of_arm(self, arm: str) -> float | Withheld:
@@ -61,7 +63,7 @@ class Paired:
         value = self.of_arm(effect.pairs[0][0])
         own = None if isinstance(value, Withheld) else value
         for arm in effect.weights:
-            if arm not in self._compared:
+            if arm not in self._cells:
                 return QuantityResult(value=own, withheld=self._reason(arm))
         estimate = self._rounds.estimate(effect)
         if not estimate.n:
@@ -69,6 +71,10 @@ class Paired:
         low, high = estimate.interval.ratios if estimate.interval else (None, None)
         ratio = math.exp(estimate.log_ratio)
         return QuantityResult(ratio, low, high, estimate.p, own, estimate.rounds)
+
+    def positive_cells(self) -> dict[str, list[Cell]]:
+        """List the cells of arms that are above zero in every round."""
+        return {arm: own for arm, own in self._cells.items() if all(value > 0 for value in self._values[arm])}
 
     def _reason(self, arm: str) -> str:
         value = self.of_arm(arm)

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from pipelines.statistics.clocks import Clock
 from pipelines.statistics.log_ratios import Rounds
+from pipelines.statistics.verdicts import ReasonCode
 from pipelines.store.progress import Progress, StoredTrial
 from pipelines.store.records import Effect, Manifest, SweepFolder
 
@@ -76,6 +77,15 @@ class Commented(Protocol):
     comments: Mapping[str, str]
 
 
+@runtime_checkable
+class Bounded(Protocol):
+    """A source whose values of arms have 95 % intervals of their own."""
+
+    def bounds_of(self, arm: str) -> tuple[float, float] | None:
+        """Give the ends of the interval of an arm (id); None where there is none."""
+        ...
+
+
 @dataclass(frozen=True)
 class Quantity:
     """One quantity beside time; `pipelines.analysis.quantities.registry` lists them.
@@ -89,6 +99,8 @@ class Quantity:
     source : makes what reads the values of a sweep; see `paired.per_trial` for those of single trials
     text : a value as people read it, with its unit
     remarks : sentences on where the values come from, for the notes
+    held_back_by : reasons of the verdict on an effect's time for which its change is held back too; without a
+        time to compare (`NO_TIME`) that of every quantity is
     """
 
     key: str
@@ -98,3 +110,8 @@ class Quantity:
     source: Callable[[Measured], Source]
     text: Callable[[float], str]
     remarks: Callable[[Measured], Iterable[str]] = lambda measured: ()
+    held_back_by: frozenset[ReasonCode] = frozenset()
+
+    def interval_text(self, ends: tuple[float, float] | None) -> str:
+        """Two ends of an interval of a value, which no line breaks; empty of none."""
+        return " .. ".join(map(self.text, ends)).replace(" ", "\u00a0") if ends else ""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from pipelines.analysis.judge import EffectResult
 from pipelines.analysis.quantities.quantity import (
+    Bounded,
     Commented,
     Measured,
     Quantity,
@@ -12,7 +15,7 @@ from pipelines.analysis.quantities.quantity import (
     Source,
     Withheld,
 )
-from pipelines.store.records import Effect
+from pipelines.statistics.verdicts import ReasonCode
 
 NAMED = 5
 """Arms that a sentence names."""
@@ -26,14 +29,21 @@ class QuantityResults:
         self._quantities, self._measured = quantities, measured
         self._labels = {arm.id: arm.label for arm in measured.manifest.arms}
 
-    def of_effect(self, effect: Effect) -> dict[str, QuantityResult]:
-        """Compare the arm of an effect with its base in each quantity."""
-        return {key: source.of_effect(effect) for key, source in self._sources.items()}
+    def of_effect(self, result: EffectResult) -> dict[str, QuantityResult]:
+        """Compare the arm of an effect with its base in each quantity, as far as its verdict lets."""
+        found = {one.key: self._sources[one.key].of_effect(result.effect) for one in self._quantities}
+        barred = (one for one in self._quantities if result.code in {ReasonCode.NO_TIME, *one.held_back_by})
+        return found | {one.key: _held_back(found[one.key], result) for one in barred}
 
     def of_arm(self, arm: str) -> dict[str, float]:
         """Give those values of an arm that could be had."""
         values = {key: source.of_arm(arm) for key, source in self._sources.items()}
         return {key: value for key, value in values.items() if not isinstance(value, Withheld)}
+
+    def bounds_of(self, arm: str) -> dict[str, tuple[float, float]]:
+        """Give the intervals of those values of an arm that have one."""
+        bounds = {k: one.bounds_of(arm) for k, one in self._sources.items() if isinstance(one, Bounded)}
+        return {key: ends for key, ends in bounds.items() if ends}
 
     def comments_on(self, arm: str) -> dict[str, str]:
         """Give the words that sources have on values of an arm."""
@@ -59,17 +69,29 @@ class QuantityResults:
     def _lacking(
         self, one: Quantity, effects: Mapping[str, Mapping[str, QuantityResult]], arms: Sequence[str]
     ) -> list[str]:
-        reasons: dict[str, list[str]] = {}
+        of_arms: dict[str, list[str]] = {}
         for arm in arms:
             if isinstance(value := self._sources[one.key].of_arm(arm), Withheld):
-                reasons.setdefault(value.reason, []).append(self._labels[arm])
+                of_arms.setdefault(value.reason, []).append(self._labels[arm])
+        of_effects: dict[str, list[str]] = {}
         for name, results in effects.items():
-            if (why := results[one.key].withheld) and why not in reasons:
-                reasons[why] = [name]
+            if (why := results[one.key].withheld) and why not in of_arms:
+                of_effects.setdefault(why, []).append(name)
         return [
-            f"{one.heading}{'' if len(names) == len(arms) else f' of {_list(names)}'}: {reason}"
+            f"{one.heading}{'' if len(names) == among else f' of {_list(names)}'}: {reason}"
+            for reasons, among in ((of_arms, len(arms)), (of_effects, len(effects)))
             for reason, names in reasons.items()
         ]
+
+
+def _held_back(found: QuantityResult, result: EffectResult) -> QuantityResult:
+    """Put the verdict in the place of a change that would claim what it does not; the arm's value stays."""
+    if found.ratio is None:
+        return found
+    word = result.outcome or str(result.verdict)
+    why = result.held_back or result.note
+    withheld = f"not compared, since the verdict is {word}{f': {why}' if why else ''}"
+    return replace(found, ratio=None, low=None, high=None, p=None, text=word, withheld=withheld)
 
 
 def _list(names: Sequence[str]) -> str:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pipelines.analysis.quantities.paired import Paired
 from pipelines.analysis.quantities.quantity import Measured, Quantity, QuantityResult, Withheld
 from pipelines.analysis.quantities.steps import steps_of
 from pipelines.config.declared import declared_by
+from pipelines.statistics.estimates import Estimate
+from pipelines.statistics.log_ratios import Cell, Rounds
 from pipelines.store.progress import StoredTrial
 from pipelines.store.records import Effect, Sweep
 
@@ -30,14 +35,50 @@ class Stall(Paired):
             return float(sum(own.sum() for own in waits) / found.times_ns.sum())
 
         super().__init__(measured, "the stall", read)
+        self._estimates = {arm: share_estimate(cells) for arm, cells in self.positive_cells().items()}
+
+    def of_arm(self, arm: str) -> float | Withheld:
+        """Give the share that the interval is around; without one, the median of the rounds."""
+        return math.exp(self._estimates[arm].log_ratio) if self.bounds_of(arm) else super().of_arm(arm)
+
+    def bounds_of(self, arm: str) -> tuple[float, float] | None:
+        """Give the ends of the share's interval; None of a single round, or of one without any stall."""
+        estimate = self._estimates.get(arm)
+        if estimate is None or estimate.interval is None:
+            return None
+        low, high = estimate.interval.ratios
+        return low, min(high, 1.0)
 
     def of_effect(self, effect: Effect) -> QuantityResult:
         """Estimate the ratio of the shares; people read both of them."""
-        own, base = (self.of_arm(arm) for arm in effect.pairs[0])
+        arm, base_arm = effect.pairs[0]
+        own, base = self.of_arm(arm), self.of_arm(base_arm)
         result = super().of_effect(effect)
         if isinstance(own, Withheld) or isinstance(base, Withheld) or len(effect.pairs) > 1:
             return result
-        return dataclasses.replace(result, text=f"{stall_text(own)}\nfrom {stall_text(base)}")
+        interval = STALL.interval_text(self.bounds_of(arm))
+        lines = (stall_text(own), interval, f"from {stall_text(base)}")
+        return dataclasses.replace(result, text="\n".join(filter(None, lines)))
+
+
+@dataclass(frozen=True)
+class PartOfWhole:
+    """An arm's waiting against the whole iteration of the same round."""
+
+    weights: Mapping[str, float]
+
+
+WHOLE = "the whole iteration"
+
+
+def share_estimate(cells: Sequence[Cell]) -> Estimate:
+    """Estimate the log of an arm's share from those of its rounds, as an effect of the part on the whole.
+
+    A share is a ratio within a round, so that what slows a whole round down is not in it.
+    """
+    whole = (dataclasses.replace(cell, arm=WHOLE, value=1.0) for cell in cells)
+    rounds = Rounds([*cells, *whole], "the stall")
+    return rounds.estimate(PartOfWhole({cells[0].arm: 1.0, WHOLE: -1.0}))
 
 
 def stall_text(share: float) -> str:
@@ -49,7 +90,7 @@ STALL = Quantity(
     key="stall",
     heading="stall",
     arm_heading="stall",
-    doc="share of the iteration in which the device waits for data, its base's below",
+    doc="share of the iteration in which the device waits for data, with its interval, and its base's below",
     source=Stall,
     text=stall_text,
 )

@@ -10,6 +10,7 @@ from pipelines.analysis.quantities.quantity import Measured, Quantity, QuantityR
 from pipelines.statistics.estimates import Estimate
 from pipelines.statistics.paired_steps import LEAST_SEEDS, MOST_MISSED, PairedSteps, paired_steps
 from pipelines.statistics.time_to_target import steps_to_target, time_to_target
+from pipelines.statistics.verdicts import ReasonCode
 from pipelines.store.progress import StoredTrial
 from pipelines.store.records import Effect, Outcome, TrialRecord
 from pipelines.store.target import Target
@@ -17,6 +18,11 @@ from pipelines.store.trainings import NO_TRAINING, trained_arms
 from pipelines.units import bounds_text, duration, percent
 
 FEW_ROUNDS = "too few rounds tell how far the time of a step scatters"
+
+UNJUDGED = frozenset({ReasonCode.RESULTS_DIFFER, ReasonCode.FEWER_UNITS, ReasonCode.ONLY_A_LOOK})
+"""Nothing is called of an arm that computes something else or did less, nor in a mere look."""
+UNTIMED = frozenset({ReasonCode.ALL_DISTURBED, ReasonCode.TOO_FEW_ROUNDS})
+"""Times say nothing; steps are counted all the same."""
 
 
 class Trainings:
@@ -167,6 +173,7 @@ TARGET = Quantity(
     doc="time until a training reaches the target: steps of paired seeds times the time of a step",
     source=lambda measured: ToTarget(measured, in_time=True),
     text=duration,
+    held_back_by=UNJUDGED | UNTIMED,
 )
 
 TARGET_STEPS = Quantity(
@@ -176,4 +183,5 @@ TARGET_STEPS = Quantity(
     doc="steps until a training reaches the target, over paired seeds",
     source=lambda measured: ToTarget(measured, in_time=False),
     text=lambda steps: f"{steps:,.0f}",
+    held_back_by=UNJUDGED,
 )

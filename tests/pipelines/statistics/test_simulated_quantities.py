@@ -1,4 +1,4 @@
-"""Intervals of tails and of time to quality hold the truth; tables: benchmarks/table_quantities.py."""
+"""Intervals of tails, stalls and time to quality hold the truth; tables: benchmarks/table_quantities.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from simulated_quantities import BASE, PERCENTILES, StepTimes, Trainings, held_tails, held_time
+from simulated_quantities import (
+    BASE,
+    PERCENTILES,
+    StepTimes,
+    Trainings,
+    Waiting,
+    held_share,
+    held_tails,
+    held_time,
+)
 
 ARMS = (BASE, replace(BASE, slow=0.0005), replace(BASE, slow=0.2, level=-0.2), replace(BASE, noise=0.08))
 """A base of a tenth slow steps, and arms with fewer, with more, and with a wider body."""
@@ -39,6 +48,14 @@ def test_intervals_of_tails_hold_the_truth_in_most_of_a_few_sweeps() -> None:
 @pytest.mark.slow
 def test_intervals_of_tails_hold_the_truth_as_often_as_they_say() -> None:
     assert (np.abs(coverage(300) - 0.95) <= 0.02).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("waiting", [Waiting(), Waiting(noise=0.15, spikes=0.1)], ids=["calm", "with spikes"])
+def test_intervals_of_the_stall_of_an_arm_hold_the_truth_as_often_as_they_say(waiting: Waiting) -> None:
+    rng = np.random.default_rng(13)
+    held = [held_share(rng, waiting, 10, 5) for _ in range(500)]
+    assert abs(np.mean(held) - 0.95) <= 0.02
 
 
 @pytest.mark.slow

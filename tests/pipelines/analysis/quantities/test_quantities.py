@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from measured import change, compared, cost, simulated
+from measured import change, compared, cost, simulated, spec_of, write
 from rich.console import Console
 
 from pipelines import api
@@ -28,7 +28,7 @@ from pipelines.report.objects import as_json
 from pipelines.report.tables import answer_tables
 from pipelines.store.options import COLUMNS, ReportConfig
 from pipelines.store.provenance import read_provenance
-from pipelines.store.records import Manifest, SweepFolder
+from pipelines.store.records import Kind, Manifest, SweepFolder
 from workloads.errors import ConfigError
 
 WATER = Quantity(
@@ -151,6 +151,20 @@ def test_records_from_before_a_quantity_was_measured_say_so(sweep) -> None:
     assert "water: the trials were measured without it" in comparison.notes
 
 
+def test_a_level_that_does_nothing_changes_nothing(sweep) -> None:
+    folder, manifest = sweep()
+    pour(folder, manifest)
+    for arm in manifest.arms:
+        write(folder, spec_of(manifest, arm.id, "p000", None, Kind.COUNTING), counters={"products": 8.0})
+    comparison = compared(folder, manifest)
+    (effect,) = comparison.effects
+    found = effect.quantities["water"]
+    assert (effect.outcome, effect.ratio) == ("inert", None)
+    assert (found.ratio, found.low, found.text) == (None, None, "inert") and found.value is not None
+    why = "not compared, since the verdict is inert: products is the same with and without it"
+    assert f"water: {why}" in comparison.notes
+
+
 def test_an_arm_that_uses_none_has_a_value_and_no_ratio(sweep) -> None:
     folder, manifest = sweep()
     pour(folder, manifest, ratio=0.0)
@@ -176,9 +190,11 @@ def test_an_unknown_column_is_refused_by_name(sweep) -> None:
         api.open_sweep(folder.path, ["wine"])
 
 
-def test_plans_that_differ_in_their_columns_alone_measure_the_same(sweep) -> None:
+def test_plans_that_differ_in_their_columns_or_the_price_alone_measure_the_same(sweep) -> None:
     _, manifest = sweep()
     other = manifest.sweep.model_copy(update={"report": ReportConfig()})
     assert manifest.measures_the_same(manifest.model_copy(update={"sweep": other}))
+    priced = manifest.sweep.model_copy(update={"price": "2.5/GPU-hour"})
+    assert manifest.measures_the_same(manifest.model_copy(update={"sweep": priced}))
     renamed = manifest.sweep.model_copy(update={"name": "another"})
     assert not manifest.measures_the_same(manifest.model_copy(update={"sweep": renamed}))

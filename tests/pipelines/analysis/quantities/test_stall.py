@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from clocks import FakeClock
@@ -14,13 +17,18 @@ from measured import compared, cost, simulated
 from scripted import started
 from tiny import BASELINE, Tiny, TinyConfig, squared_error
 
+from pipelines.analysis.columns import Where, row_values
+from pipelines.analysis.compare import Comparison
+from pipelines.analysis.quantities.columns import arm_table
 from pipelines.analysis.quantities.stall import NO_LOADER
 from pipelines.analysis.quantities.steps import Steps, steps_of
 from pipelines.config.types import DesignConfig
 from pipelines.parity.comparison import ParityVerdict
 from pipelines.parity.evidence import NO_CHOICE, Agreement
 from pipelines.report.sentences import footnotes
+from pipelines.report.tables import arms_table
 from pipelines.statistics.verdicts import Verdict
+from pipelines.store.files import read_arrays, write_arrays
 from pipelines.store.options import ReportConfig
 from pipelines.store.progress import read_progress
 from pipelines.store.records import IDEAL_LOADER, read_evidence, write_iterations
@@ -28,6 +36,7 @@ from pipelines.trial.recorder import Recorder
 from pipelines.trial.regions import _arrays
 from workloads.api import Context, Device, Workload
 from workloads.errors import UnsupportedHere
+from workloads.training.kept_batches import KeptBatches
 
 LOADING_NS, COMPUTING_NS = 20_000, 80_000
 
@@ -199,6 +208,16 @@ def test_a_stream_without_an_end_cannot_be_kept_and_says_so(tmp_path: Path) -> N
         assert "data" not in script.sight().obstacles
 
 
+def test_batches_that_can_be_read_once_only_cannot_be_kept() -> None:
+    kept = KeptBatches(lambda batch: [], Counter())
+    with pytest.raises(
+        UnsupportedHere, match="can be read once only, such as a generator; let its collate_fn"
+    ):
+        kept.add({"rows": [(row for row in range(3))]})
+    kept.add({"rows": [[0, 1, 2]]})
+    assert len(kept) == 1
+
+
 def test_a_sweep_without_a_loader_says_so_and_its_other_columns_stay(command: Callable) -> None:
     planned = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 6})
     planned.report = ReportConfig(["stall"])
@@ -206,6 +225,53 @@ def test_a_sweep_without_a_loader_says_so_and_its_other_columns_stay(command: Ca
     assert f"stall: {NO_LOADER}" in comparison.notes
     (effect,) = comparison.effects
     assert effect.ratio is not None and effect.quantities["stall"].ratio is None
+
+
+PLANTED = 0.2
+
+
+@pytest.fixture
+def stalled(command: Callable) -> Callable[..., Comparison]:
+    """A sweep whose steps wait for data for a fifth of their time, or for `share` in the arm."""
+
+    def run(share: float = PLANTED, rounds: int = 6) -> Comparison:
+        measure = {"rounds": rounds, "look": True}
+        planned = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=measure)
+        planned.report = ReportConfig(["stall"])
+        folder, manifest = simulated(planned, cost, iterations=30)
+        rng, arm = np.random.default_rng(5), manifest.effects[0].pairs[0][0]
+        for file in sorted(folder.path.glob("trials/*/*-r*/iterations.npz")):
+            arrays = read_arrays(file)
+            own = (share if arm in file.parts else PLANTED) * np.exp(0.03 * rng.standard_normal())
+            write_arrays(file, {**arrays, "host_data": (own * arrays["wall_ns"]).astype(np.int64)})
+        declared = manifest.sweep.declared.model_copy(update={"data_phases": ("data",)})
+        swept = manifest.sweep.model_copy(update={"declared": declared})
+        return compared(folder, manifest.model_copy(update={"sweep": swept}))
+
+    return run
+
+
+def test_the_share_of_an_arm_has_an_interval_over_its_rounds(stalled: Callable[..., Comparison]) -> None:
+    comparison = stalled()
+    for arm in comparison.arms:
+        low, high = arm.bounds["stall"]
+        assert 0.18 <= low < arm.quantities["stall"] < high <= 0.22 and low < PLANTED < high
+    row = row_values(arm_table(comparison.quantities), comparison.arms[0])
+    assert (row["stall_low"], row["stall_high"]) == comparison.arms[0].bounds["stall"]
+    (column,) = [one for one in arms_table(comparison, Where.HTML).columns if one.key == "stall"]
+    assert re.fullmatch(
+        r"\d+\.\d %\n\d+\.\d % \.\. \d+\.\d %", column.cell(comparison.arms[0]).replace("\u00a0", " ")
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("share", "rounds"), [(0.0, 6), (PLANTED, 1)], ids=["no stall", "one round"])
+def test_without_anything_to_tell_it_from_a_share_has_no_interval(
+    stalled: Callable[..., Comparison], share: float, rounds: int
+) -> None:
+    comparison = stalled(share, rounds)
+    found = {one.label: one for one in comparison.arms}["work=single"]
+    assert "stall" not in found.bounds and found.quantities["stall"] == pytest.approx(share, abs=0.02)
 
 
 def test_shares_of_arm_and_base_stand_side_by_side(
@@ -219,7 +285,8 @@ def test_shares_of_arm_and_base_stand_side_by_side(
     comparison = compared(folder, manifest.model_copy(update={"sweep": sweep}))
     (effect,) = comparison.effects
     found = effect.quantities["stall"]
-    assert found.text == "33.3 %\nfrom 33.3 %" and found.low is not None
+    assert found.text.replace("\u00a0", " ") == "33.3 %\n33.3 % .. 33.3 %\nfrom 33.3 %"
+    assert found.low is not None
     assert found.ratio == pytest.approx(1, abs=1e-6)
     assert found.value == pytest.approx(1 / 3, abs=1e-3)
 

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from measured import compared, cost, simulated, write
+from measured import change, compared, cost, simulated, spec_of, write
 
 from pipelines.analysis.compare import Comparison
 from pipelines.config.types import DesignConfig
+from pipelines.statistics.verdicts import ReasonCode, Verdict
 from pipelines.store.progress import read_progress
-from pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialSpec
+from pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialSpec, write_evidence
 from pipelines.store.target import Target
 from pipelines.store.trainings import trained_arms, untrained
+from workloads.api import Evidence
 
 SEEDS, EVERY, CAP = 10, 5, 400
 STEPS = [95, 120, 105, 160, 140, 110, 100, 125, 150, 130]
@@ -147,6 +149,70 @@ def test_a_target_that_one_arm_never_reaches_is_said_of_it_alone(sweep) -> None:
     lines = [note for note in comparison.notes if note.startswith("to target")]
     assert len(lines) == 1 and lines[0].startswith("to target of work=single: no training reached")
     assert results(comparison)["target"].text == "missed in 10 of 10"
+
+
+def disturb(folder: SweepFolder, manifest: Manifest) -> None:
+    for record in folder.path.glob("trials/*/*-r*/record.json"):
+        change(record, disturbed=["GPU-1: power brake"])
+
+
+def compute_something_else(folder: SweepFolder, manifest: Manifest) -> None:
+    ((arm, _),) = manifest.effects[0].pairs
+    evidence = spec_of(manifest, arm, "p000", None, Kind.EVIDENCE)
+    write_evidence(folder.trial_dir(evidence), Evidence({"trace": 2 * np.ones(4)}, {"count": 4.0}))
+
+
+def count_as_before(folder: SweepFolder, manifest: Manifest) -> None:
+    """Leave the witness of the level as it is without it."""
+    for arm in manifest.arms:
+        counting = spec_of(manifest, arm.id, "p000", None, Kind.COUNTING)
+        write(folder, counting, counters={"products": 8.0})
+
+
+Damage = Callable[[SweepFolder, Manifest], None]
+
+
+def held_back(made: tuple[SweepFolder, Manifest], damage: Damage) -> Comparison:
+    """A sweep whose trainings differ clearly, in which the verdict on the time is withheld."""
+    damage(*made)
+    return with_steps(made, [one * 2 for one in STEPS], STEPS)
+
+
+def test_nothing_is_said_of_the_time_to_the_target_where_the_verdict_is_held_back(sweep) -> None:
+    comparison = held_back(sweep(), disturb)
+    (effect,) = comparison.effects
+    assert effect.verdict is Verdict.HELD_BACK
+    time, steps = effect.quantities["target"], effect.quantities["target_steps"]
+    assert (time.ratio, time.low, time.high, time.p, time.text) == (None, None, None, None, "held back")
+    assert time.value is not None  # an arm's own figure claims nothing of another
+    assert steps.ratio == pytest.approx(2, rel=0.05)  # what is counted is not disturbed
+    why = "not compared, since the verdict is held back: every trial of its arms was disturbed"
+    assert f"to target: {why}" in comparison.notes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("damage", "measure", "code", "word"),
+    [
+        (compute_something_else, {}, ReasonCode.RESULTS_DIFFER, "different"),
+        (count_as_before, {}, ReasonCode.NO_TIME, "inert"),
+        (lambda *made: None, {"look": True}, ReasonCode.ONLY_A_LOOK, "held back"),
+    ],
+    ids=["other results", "a level that does nothing", "a mere look"],
+)
+def test_neither_time_nor_steps_are_compared_where_nothing_is_called(
+    sweep, damage: Damage, measure: dict[str, Any], code: ReasonCode, word: str
+) -> None:
+    comparison = held_back(sweep(**measure), damage)
+    (effect,) = comparison.effects
+    assert effect.code is code
+    for key, heading in (("target", "to target"), ("target_steps", "steps to target")):
+        found = effect.quantities[key]
+        assert (found.ratio, found.p, found.text) == (None, None, word)
+        assert any(
+            note.startswith(f"{heading}: not compared, since the verdict is {word}: ")
+            for note in comparison.notes
+        )
 
 
 def test_trainings_that_are_missing_are_told(sweep) -> None:

@@ -1,0 +1,40 @@
+"""A sweep with a target, for real: packs train every arm with every seed, once; the tables have the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from measured import compared
+
+from pipelines import api
+from pipelines.config.types import DesignConfig
+from pipelines.store.progress import read_progress
+
+SEEDS = 3
+MEASURE = {
+    "rounds": 3,
+    "target": 10.0,
+    "target_figure": "count",  # of the toy: one more with each step
+    "target_better": "higher",
+    "target_every": 4,
+    "target_steps": 40,
+    "target_seeds": SEEDS,
+}
+
+
+@pytest.mark.slow
+def test_arms_are_trained_to_the_target_once_and_their_steps_stand_in_the_tables(command: Callable) -> None:
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+    planned = api.plan(command(design, measure=MEASURE), "")
+    assert planned.untrained() == {"p000"}
+    assert api.measure(planned) == {}
+    assert planned.untrained() == set()
+    comparison = compared(planned.sweep.folder, planned.sweep.manifest)
+    assert {arm.label: arm.quantities["target_steps"] for arm in comparison.arms} == {
+        "baseline": 12.0,  # the first look at ten or more
+        "work=single": 12.0,
+    }
+    (effect,) = comparison.effects
+    assert effect.quantities["target_steps"].ratio == pytest.approx(1.0)
+    assert len(read_progress(planned.sweep.folder, planned.sweep.manifest).trainings) == 2 * SEEDS

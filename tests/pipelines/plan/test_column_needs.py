@@ -1,0 +1,50 @@
+"""A plan says before it is measured which of the chosen columns it cannot fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pipelines import api
+from pipelines.config.types import DesignConfig
+from pipelines.plan.column_needs import PERCENTILES, unfilled_columns
+from pipelines.plan.plan import make_plan
+from pipelines.statistics.step_percentiles import LEAST_STEPS
+from pipelines.store.options import COLUMNS, ReportConfig
+from workloads.api import Device
+
+ONE = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+SAID = (
+    "report.columns=[p50,p99]: percentiles need 300 steps in each round, and measure.iterations=299 asks for"
+    " fewer, so that they will be withheld unless the workload's cadence is as long; measure.iterations=300"
+    " would do"
+)
+
+
+def test_percentiles_of_too_few_steps_are_told_before_anything_is_measured(command: Callable) -> None:
+    planned = command(ONE, measure={"iterations": 299, "rounds": 6})
+    planned.report = ReportConfig(["p50", "stall", "p99"])
+    assert SAID in api.plan(planned, "").notices
+
+
+@pytest.mark.parametrize(
+    ("columns", "iterations", "workload", "design"),
+    [
+        (["p99"], LEAST_STEPS, None, ONE),
+        (["energy", "stall"], 10, None, ONE),
+        (["p99"], 10, "toys.jobs:Countdown", DesignConfig("one_at_a_time")),
+    ],
+    ids=["enough steps", "other columns", "a job, whose length only it knows"],
+)
+def test_nothing_is_said_where_nothing_is_known_to_be_missing(
+    command: Callable, columns: list[str], iterations: int, workload: str | None, design: DesignConfig
+) -> None:
+    chosen = {"workload": workload} if workload else {}
+    planned = command(design, measure={"iterations": iterations}, **chosen)
+    planned.report = ReportConfig(columns)
+    assert unfilled_columns(make_plan(planned, Device())) == []
+
+
+def test_the_percentiles_are_those_that_a_report_may_choose() -> None:
+    assert tuple(name for name in COLUMNS if name.startswith("p")) == PERCENTILES
