@@ -26,6 +26,7 @@ from pipelines.store.files import append_line
 from pipelines.store.locks import cannot_write
 from pipelines.store.progress import read_progress
 from pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder
+from pipelines.terminal import shell_line
 from pipelines.versions import keep
 from slurm import executors
 from slurm.jobs import Executor, ExecutorContext, Job, JobState
@@ -162,9 +163,9 @@ def refuse_other_plan(folder: SweepFolder, manifest: Manifest) -> None:
     if not alive or not folder.manifest_file.exists() or folder.read_manifest().measures_the_same(manifest):
         return
     raise ConfigError(
-        f"{folder.path}: {_some(alive)} of an earlier plan may still run on Slurm; wait with `perfsweep"
-        f" wait {folder.path}`, end them with `perfsweep cancel {folder.path}`, or give this sweep another"
-        " name="
+        f"{folder.path}: {_some(alive)} of an earlier plan may still run on Slurm; wait with"
+        f" `{shell_line('wait', folder.path)}`, end them with `{shell_line('cancel', folder.path)}`, or give"
+        " this sweep another name="
     )
 
 
@@ -182,7 +183,8 @@ def refuse_second_place(folder: SweepFolder, place: str) -> None:
         if alive and name != place:
             raise ConfigError(
                 f"{folder.path}: {_some(alive)} may still run on Slurm, so nothing is measured here; wait"
-                f" with `perfsweep wait {folder.path}`, or end them with `perfsweep cancel {folder.path}`"
+                f" with `{shell_line('wait', folder.path)}`, or end them with"
+                f" `{shell_line('cancel', folder.path)}`"
             )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from pipelines.analysis.columns import Where
 from pipelines.analysis.combinations import BETWEEN, Corners
 from pipelines.analysis.compare import Comparison
 from pipelines.analysis.effect_columns import effect_name
+from pipelines.config.declared import declared_by
 from pipelines.report import charts, svg
 from pipelines.report.chart_data import last_traces, round_times, size_curves
 from pipelines.report.memory_chart import arm_courses
@@ -38,6 +38,7 @@ from pipelines.store.files import write_atomically
 from pipelines.store.profiles import kept_profiles
 from pipelines.store.provenance import Provenance
 from pipelines.store.records import Manifest, SweepFolder
+from pipelines.terminal import shell_line
 from pipelines.units import MB
 
 
@@ -80,7 +81,7 @@ def write_html(
         footnotes=footnotes(comparison),
         pictures=[*_pictures(manifest, comparison, trials), *_memory_pictures(folder)],
         provenance=provenance,
-        command=shlex.join(["perfsweep", "compare", str(folder.path)]),
+        command=shell_line("compare", folder.path),
         measure=manifest.sweep.measure,
     )
     write_atomically(folder.report_file, text.encode())
@@ -117,7 +118,8 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
         several = (
             f"the references and the fastest of {len(names)} arms" if len(names) > len(first) else "every arm"
         )
-        caption = f"The last round of {several}, iteration by iteration; warm-up is dotted."
+        before = "" if declared_by(manifest).shape == "job" else "; warm-up is dotted"
+        caption = f"The last round of {several}, iteration by iteration{before}."
         yield Picture("Iterations", caption, partial(charts.iterations, traces))
     if rounds := round_times(trials, names):
         caption = (
