@@ -137,12 +137,12 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
 
 def _trade_off_caption(found: TradeOff) -> str:
     """How to read the picture of a trade-off."""
-    cost = ", or costs more" if any(one.cost is not None for one in found.choices) else ""
     of = "draws more energy" if found.of == "energy" else "needs more memory"
+    worse = f", {of}, or costs more," if any(one.cost is not None for one in found.choices) else f" or {of}"
     different = " Crosses are arms whose results are not known to be the same: they do not count."
     return (
-        f"Medians of the rounds. Nobody would pass by the arms on the line: any other one takes longer, {of}"
-        f"{cost}, by more than the margin in something. Circles are arms that another one beats in all of it."
+        f"Medians of the rounds. Nobody would pass by the arms on the line: any other one takes longer"
+        f"{worse} by more than the margin. Circles are arms that another one beats in all of it."
         f"{different if any(not one.same for one in found.choices) else ''}"
     )
 

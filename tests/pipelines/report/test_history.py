@@ -246,7 +246,7 @@ def test_a_baseline_with_a_time_that_cannot_be_is_refused_by_its_path(time: str,
     values["rounds"]["fast"]["p000-0"] = "TIME"
     Path(file).write_text(json.dumps(values).replace('"TIME"', time))
     status, said, errors = run(capsys, file, "--json")
-    assert (status, said) == (2, "") and "is no baseline that --store wrote" in errors
+    assert (status, said) == (2, "") and "is no baseline that `perfsweep compare --store` wrote" in errors
     values["rounds"]["fast"]["p000-0"] = 500.0
     Path(file).write_text(json.dumps(values))
     assert run(capsys, file, "--json")[0] == 0
