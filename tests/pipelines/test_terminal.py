@@ -18,7 +18,7 @@ PRINT = """
 from pipelines.terminal import console_here
 console = console_here()
 console.print("my_module:Rocket: is fine", style="red")
-console.print("expected [batch, dim] and [/red]", style="red")
+console.print("expected [batch, dim] and [/red]", style="red", highlight=False)
 console.print("x" * 150)
 """
 BESIDE = PRINT.replace("console_here", "error_console")
