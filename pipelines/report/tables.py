@@ -45,7 +45,7 @@ def table_of(
     title: str, headings: Sequence[str], rows: Iterable[tuple[str, ...]], numbers: Sequence[str] = ()
 ) -> Table[tuple[str, ...]]:
     """Tabulate cells that are text already; the columns in `numbers` stand on the right and never break."""
-    columns = (
+    columns: tuple[Column[tuple[str, ...]], ...] = tuple(
         Column(
             heading,
             heading,
@@ -55,7 +55,7 @@ def table_of(
         )
         for place, heading in enumerate(headings)
     )
-    return Table(title, tuple(columns), tuple(rows))
+    return Table(title, columns, tuple(rows))
 
 
 def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:
