@@ -40,7 +40,8 @@ def _run(name: str, words: list[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.UsageError as error:
-        return _complain(f"{name}: {error.format_message()} See {name} --help.", MISTAKE)
+        said = error.format_message()
+        return _complain(f"{name}: {said}{'' if said.endswith('.') else '.'} See {name} --help.", MISTAKE)
     except (PerfsweepError, SlurmError) as error:
         return _complain(f"{name}: {error}", MISTAKE)
     except BrokenPipeError:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
-from typing import IO
+from pathlib import Path
+from typing import IO, Any
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 WIDTH = 100
 """Columns where output goes to a file or a pipe, unless ``COLUMNS`` says otherwise."""
+
+_AS_TEXT: dict[str, Any] = {"emoji": False, "markup": False}
+"""Colons and brackets are what users and their exceptions wrote: ``my_module:Rocket:``, ``[batch, dim]``."""
 
 _KERNEL = {"TERM": "xterm-color", "CLICOLOR": "1", "GIT_PAGER": "cat"}
 """What ipykernel sets for the processes that it starts, whoever has started it."""
@@ -18,24 +25,26 @@ _KERNEL = {"TERM": "xterm-color", "CLICOLOR": "1", "GIT_PAGER": "cat"}
 def console_here() -> Console:
     """The terminal as it is, or a file or a cell: 100 columns, no colours, no control characters.
 
-    ``COLUMNS`` sets another width, and ``NO_COLOR`` switches colours off on a terminal too. Emoji codes are
-    left alone: ``my_module:Rocket:`` is a name.
+    ``COLUMNS`` sets another width, and ``NO_COLOR`` switches colours off on a terminal too. What is printed
+    is text, in which neither emoji codes nor brackets mean anything.
     """
-    if in_cell(os.environ):
-        return plain_console()
-    console = Console(emoji=False)
-    return console if console.is_terminal else Console(width=_columns(os.environ), emoji=False)
+    return plain_console() if in_cell(os.environ) else _console()
 
 
 def error_console() -> Console:
     """Where a person is told something while stdout belongs to a program."""
-    return Console(stderr=True, width=WIDTH, emoji=False)
+    return _console(stderr=True)
+
+
+def _console(**where: Any) -> Console:
+    console = Console(**_AS_TEXT, **where)
+    return console if console.is_terminal else Console(width=_columns(os.environ), **_AS_TEXT, **where)
 
 
 def plain_console(file: IO[str] | None = None) -> Console:
     """A console that writes nothing but text, whatever the environment asks for."""
-    plain = {"force_terminal": False, "force_jupyter": False, "color_system": None}
-    return Console(file=file, width=_columns(os.environ), emoji=False, **plain)  # type: ignore[arg-type]
+    plain = {"force_terminal": False, "force_jupyter": False, "color_system": None, **_AS_TEXT}
+    return Console(file=file, width=_columns(os.environ), **plain)
 
 
 def _columns(environ: Mapping[str, str]) -> int:
@@ -50,3 +59,20 @@ def in_cell(environ: Mapping[str, str]) -> bool:
     It has a terminal then, and a colour is asked for, but the cell keeps every redraw of a line.
     """
     return "JPY_PARENT_PID" in environ or _KERNEL.items() <= environ.items()
+
+
+def bold(name: str, rest: str) -> Text:
+    """A line that begins with a name in bold."""
+    return Text.assemble((name, "bold"), rest)
+
+
+def shell_line(*words: str | Path) -> str:
+    """What a person types into a shell to run this command, with quotes where a word needs them."""
+    return shlex.join(["perfsweep", *map(str, words)])
+
+
+def whole_table(table: Table, *headings: str) -> Table:
+    """Give a table columns that cut no word off: it goes on in the next line where a terminal is narrow."""
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table

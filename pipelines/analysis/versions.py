@@ -189,11 +189,12 @@ def load(file: Path) -> Baseline:
         return Baseline.model_validate(unsealed(dict(json.loads(file.read_bytes()))))
     except OSError as error:
         raise ConfigError(
-            f"{file}: {error.strerror or error}; give a sweep's folder, or a file that --store wrote"
+            f"{file}: {error.strerror or error}; give a sweep's folder, or a file that `perfsweep compare"
+            " --store` wrote"
         ) from error
     except (ValidationError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(
-            f"{file} is no baseline that --store wrote: {str(error).splitlines()[0]}"
+            f"{file} is no baseline that `perfsweep compare --store` wrote: {str(error).splitlines()[0]}"
         ) from error
 
 

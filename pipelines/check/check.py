@@ -11,17 +11,43 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 from rich.console import Console
+from rich.text import Text
 
 from pipelines.check.checked import Checked
 from pipelines.check.plan import plan_check
 from pipelines.check.rules import Finding
 from pipelines.config import validation
 from pipelines.config.types import RunCommand
+from pipelines.execution.progress_display import LOG_EVERY_S
 from pipelines.terminal import console_here
 from pipelines.trial import environment
 from workloads.user_environment import changed
 
 CLEAN, DEFECTIVE = 0, 1
+
+
+class Doing:
+    """What a check is at, for a person who waits: redrawn on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, console: Console, checked: Checked) -> None:
+        self._console, self._checked, self._what = console, checked, "setting up"
+        self._started = self._last_line = time.monotonic()
+
+    def __call__(self, what: str) -> None:
+        """Take note of what comes next."""
+        self._what = what
+        if not self._console.is_terminal and time.monotonic() - self._last_line > LOG_EVERY_S:
+            self._last_line = time.monotonic()
+            self._console.print(str(self), highlight=False)
+
+    def __rich__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        done, spent_s = self._checked.trials, time.monotonic() - self._started
+        ahead = max(self._checked.trials_ahead, done + 1)
+        left = f", about {spent_s / done * (ahead - done):.0f} s left" if done else ""
+        return f"trial {done + 1} of about {ahead}, {spent_s:.0f} s{left}: {self._what}"
 
 
 def check(cfg: DictConfig, given: Container[str] = (), toggles: Sequence[str] | None = None) -> int:
@@ -39,7 +65,8 @@ def check(cfg: DictConfig, given: Container[str] = (), toggles: Sequence[str] | 
     """
     command: RunCommand = validation.typed(cfg, RunCommand)
     console, started = console_here(), time.monotonic()
-    with console.status(f"importing {command.workload['name']}") if console.is_terminal else nullcontext():
+    importing = Text(f"importing {command.workload['name']}")
+    with console.status(importing) if console.is_terminal else nullcontext():
         device = environment.device_facts()
         planned = plan_check(command, device, given, toggles)
     # Trials end without tidying up: Python's tracker would complain of torch's compiler's leftovers.
@@ -55,11 +82,13 @@ def check(cfg: DictConfig, given: Container[str] = (), toggles: Sequence[str] | 
             highlight=False,
         )
         findings = []
-        with console.status(checked.doing) if console.is_terminal else nullcontext() as shown:
-            checked.tell = shown.update if shown else checked.tell
+        checked.tell = doing = Doing(console, checked)
+        with console.status(doing) if console.is_terminal else nullcontext():
             for finding in checked.findings():
-                console.print(f"\n[bold red]{finding.defect.value}[/]: {finding.subject}", highlight=False)
-                console.print(finding.text, highlight=False, markup=False)
+                console.print(
+                    Text.assemble((f"\n{finding.defect.value}", "bold red"), f": {finding.subject}")
+                )
+                console.print(finding.text, highlight=False)
                 findings.append(finding)
         _conclude(console, checked, findings)
         if log := checked.keep_log():

@@ -59,8 +59,6 @@ class Checked:
     tell : called with what is being done, for a person who waits
     """
 
-    doing = "setting up"
-
     def __init__(self, command: RunCommand, folder: Path, device: Device, planned: Manifest) -> None:
         self.name = str(command.workload["name"])
         self.manifest = planned
@@ -145,10 +143,7 @@ class Checked:
         """Evidence and counters of an arm; a finding if one of them fails."""
         run, found = self._run_of(arm), {}
         for kind in (Kind.EVIDENCE, Kind.COUNTING):
-            self.tell(
-                f"{arm.label}: {kind.value} trial, {len(self._observed) + 1} of {len(self.manifest.arms)}"
-                " arms"
-            )
+            self.tell(f"{arm.label}: {kind.value} trial")
             found[kind] = self._tried(run, arm, kind)
             if found[kind].record.outcome is Outcome.UNSUPPORTED:
                 self.left_out[arm.label] = _why(found[kind])
@@ -165,8 +160,9 @@ class Checked:
         self._observed[arm.id] = _Observed(_evidence(shown), counters, shown.record.keys.get("data", ""))
 
     def _tried(self, run: PackRun, arm: Arm, kind: Kind) -> StoredTrial:
+        found = run.again(arm, kind)
         self.trials += 1
-        return run.again(arm, kind)
+        return found
 
     def _failure(self, what: str, found: StoredTrial) -> Finding:
         """A trial that failed; its log is kept, since the folder of a check goes."""

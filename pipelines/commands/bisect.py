@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 
 import click
-from rich.console import Console
 
 from pipelines.commands.sweep import Display
 from pipelines.commands.two_versions import PRECISE, Steps, TwoVersions
@@ -20,7 +19,7 @@ from pipelines.exits import SOME_FAILED
 from pipelines.plan.provided import CannotRun
 from pipelines.report.bisect_answer import SHORT, BisectAnswer, Find, Step, mark_of
 from pipelines.report.version_answer import Answer, Side
-from pipelines.terminal import WIDTH
+from pipelines.terminal import error_console
 from pipelines.versions import tree
 from pipelines.versions.bisection import Mark
 from pipelines.versions.repository import WORKTREE, Commit
@@ -79,7 +78,7 @@ class Walk:
         others = (one for one, before, code in zip(line, codes, codes[1:], strict=False) if before != code)
         self._candidates = tuple(others)
         self._commits = len(line)
-        self._console = Console(stderr=True, width=WIDTH, emoji=False)
+        self._console = error_console()
         self._said = Steps(Display(self._console))
 
     def answer(self) -> BisectAnswer:

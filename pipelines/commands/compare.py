@@ -55,7 +55,7 @@ def compare(
     status = show_comparison(console, opened) if for_people else status_of(opened)
     if store:
         versions.store(opened.baseline, Path(store))
-        console.print(f"baseline: {store}", highlight=False)
+        console.print(f"baseline: {store}", highlight=False, soft_wrap=True)
     every = compare_with(opened.baseline, baselines) if baselines else ()
     slower = any(one.regressions(margin) for one in every)
     status = max(status, SOME_FAILED if slower else DONE)

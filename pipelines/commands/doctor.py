@@ -14,7 +14,7 @@ from rich.table import Table
 from pipelines.config import validation
 from pipelines.config.types import DoctorCommand
 from pipelines.store import code_snapshot
-from pipelines.terminal import console_here
+from pipelines.terminal import console_here, whole_table
 from slurm.diagnosis import Diagnosis, diagnose
 from slurm.errors import ClusterError
 from slurm.probe import probe
@@ -99,9 +99,10 @@ def _show(console: Console, command: DoctorCommand, site: Diagnosis) -> None:
 
 
 def _partitions(site: Diagnosis) -> Table:
-    table = Table(title="partitions", title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("partition", "time limit", "nodes", "state", "cores", "memory", "gres", "features"):
-        table.add_column(heading)
+    table = whole_table(
+        Table(title="partitions", title_justify="left", box=box.SIMPLE_HEAD),
+        *("partition", "time limit", "nodes", "state", "cores", "memory", "gres", "features"),
+    )
     for p in site.partitions:
         name, state = f"{p.name} (default)" if p.default else p.name, p.state if p.up else "down"
         table.add_row(name, p.limit, p.nodes, state, p.cores, f"{p.memory_mb} MB", p.gres, p.features)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from omegaconf import DictConfig
 from rich.console import Console
-from rich.table import Table
 
 from pipelines import api
 from pipelines.commands.sweep import Display
@@ -15,6 +14,8 @@ from pipelines.config import validation
 from pipelines.config.types import FrontierCommand
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan import plan
+from pipelines.report.tables import Table, table_of
+from pipelines.report.terminal import print_table
 from pipelines.search import ladders
 from pipelines.search.driver import SearchDriver
 from pipelines.search.factors import Grid, ladder_factor
@@ -24,7 +25,7 @@ from pipelines.search.measurements import Limits, SearchSweep
 from pipelines.search.search import explore
 from pipelines.search.surrogate import Factor
 from pipelines.store import locks
-from pipelines.terminal import console_here
+from pipelines.terminal import bold, console_here
 from pipelines.units import percent
 from workloads.api import Toggle
 from workloads.errors import ConfigError
@@ -81,10 +82,10 @@ def chosen(toggles: Mapping[str, Toggle], name: str | None) -> Toggle:
 
 def report(console: Console, name: str, result: LadderResult, sweep: SearchSweep) -> int:
     """Print what the ladder showed."""
-    console.print(_table(name, result))
+    print_table(console, _table(name, result))
     for line in lines(name, result):
         console.print(f"- {line}", highlight=False, markup=False)
-    console.print(f"report: {sweep.folder.report_file}", highlight=False)
+    console.print(f"report: {sweep.folder.report_file}", highlight=False, soft_wrap=True)
     return DONE if result.fastest else SOME_FAILED
 
 
@@ -127,21 +128,18 @@ def _beyond(result: LadderResult) -> str:
     )
 
 
-def _table(name: str, result: LadderResult) -> Table:
-    table = Table(title=f"\nfrontier of {name}", title_justify="left")
-    for heading, justify in (
-        (name, "right"),
-        ("time per unit", "right"),
-        ("peak memory", "right"),
-        ("", "left"),
-    ):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]  # rich's own literal
-    for one in result.measured:
-        peak = f"{one.peak_bytes / 2**20:.0f} MB" if one.peak_bytes else ""
-        table.add_row(str(one.size), _time(one), peak, one.reason)
-    for size, predicted in result.skipped.items():
-        table.add_row(str(size), "", f"{predicted / 2**20:.0f} MB", "predicted, not tried", style="dim")
-    return table
+def _table(name: str, result: LadderResult) -> Table[tuple[str, ...]]:
+    rows = [(str(one.size), _time(one), _megabytes(one.peak_bytes), one.reason) for one in result.measured]
+    rows += [
+        (str(size), "", _megabytes(predicted), "predicted, not tried")
+        for size, predicted in result.skipped.items()
+    ]
+    headings = (name, "time per unit", "peak memory", "")
+    return table_of(f"frontier of {name}", headings, rows, numbers=headings[:3])
+
+
+def _megabytes(peak_bytes: float | None) -> str:
+    return f"{peak_bytes / 2**20:.0f} MB" if peak_bytes else ""
 
 
 def _time(one: SizeResult) -> str:
@@ -168,9 +166,10 @@ def _legal(sweep: SearchSweep, factor: Factor) -> Factor:
 
 def _show(console: Console, sweep: SearchSweep, factor: Factor, limit: int | None) -> None:
     sizes = ", ".join(str(value) for value in factor.values)
-    console.print(f"[bold]{sweep.manifest.sweep.name}[/]: {factor.name} in {sizes}", highlight=False)
+    console.print(bold(sweep.manifest.sweep.name, f": {factor.name} in {sizes}"))
     memory = f"{limit / 2**30:.2f} GiB" if limit else "not known"
     console.print(
         f"memory: {memory}; beside it {sweep.reference.label}\nrecords: {sweep.folder.path}\n",
         highlight=False,
+        soft_wrap=True,
     )

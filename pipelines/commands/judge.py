@@ -6,12 +6,11 @@ import json
 from collections.abc import Sequence
 
 import click
-from rich.console import Console
 
 from pipelines.commands.sweep import Display
 from pipelines.commands.two_versions import TwoVersions
 from pipelines.report.version_answer import Side
-from pipelines.terminal import WIDTH
+from pipelines.terminal import error_console
 from pipelines.versions.notices import ENVIRONMENT
 from pipelines.versions.repository import WORKTREE, Repository
 from workloads.errors import ConfigError
@@ -38,7 +37,7 @@ def judge(words: Sequence[str], as_json: bool, environment: bool = False) -> int
     base, head = _environments(names) if environment else _commits(versions, names)
     if base.name == head.name:
         raise ConfigError(f"{base.name} is named twice; name two versions")
-    answer = versions.compare(base, head, Display(Console(stderr=True, width=WIDTH, emoji=False)))
+    answer = versions.compare(base, head, Display(error_console()))
     click.echo(json.dumps(answer.as_json(), indent=2) if as_json else answer.line)
     return answer.status
 

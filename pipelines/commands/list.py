@@ -6,18 +6,18 @@ import dataclasses
 import inspect
 import textwrap
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
-from rich import box
-from rich.markup import escape
-from rich.table import Table
+from rich.console import Console
+from rich.text import Text
 
 from pipelines import units
 from pipelines.config import external_workload, names
 from pipelines.config.validation import load_workload, text_keys
 from pipelines.exits import DONE
-from pipelines.terminal import console_here
+from pipelines.terminal import bold, console_here
 from pipelines.trial import environment
 from workloads import registry
 from workloads.api import Choices, Device, Level, Toggle, Workload
@@ -41,7 +41,7 @@ def list_names() -> int:
             textwrap.fill(line, room, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
             for line in filter(None, lines)
         )
-        console.print(f"[bold]{name}[/]{escape(below[len(name) :])}", highlight=False, soft_wrap=True)
+        console.print(bold(name, below[len(name) :]), soft_wrap=True)
     more = "`perfsweep describe NAME` shows one; `perfsweep new my_workload` writes one of your own"
     console.print(more, highlight=False, soft_wrap=True)
     return DONE
@@ -51,20 +51,18 @@ def describe(workload: str) -> int:
     """Print a workload's configuration and toggles: levels, parity class, needs, what cannot act here."""
     console, started = console_here(), time.monotonic()
     outside = external_workload.read(workload)
-    with console.status(f"importing {workload}") if console.is_terminal else nullcontext():
+    with console.status(Text(f"importing {workload}")) if console.is_terminal else nullcontext():
         cls, device = registry.find(outside.name), environment.device_facts()
     outside = outside.read_as(cls)
     own = text_keys(outside.workload)
     if outside.asked:  # what it is depends on what the file says
         cls = load_workload(outside.name, own)[0]
     sweeps = ", ".join(names.sweeps(workload))
-    console.print(
-        f"[bold]{workload}[/]: unit {cls.unit}, {cls.shape}-shaped; sweeps: {sweeps}", highlight=False
-    )
+    console.print(bold(workload, f": unit {cls.unit}, {cls.shape}-shaped; sweeps: {sweeps}"))
     if purpose := _purpose(cls):
         console.print(purpose, highlight=False)
     console.print(f"workload.FIELD=VALUE: {', '.join(_fields(cls, dict(own)))}", highlight=False)
-    console.print(_toggles(cls.toggles, device))
+    _show_toggles(console, cls.toggles, device)
     for claim in cls.claims:
         console.print(f"claim ({claim.source}, {claim.section}): {claim.text}", highlight=False)
     took = units.duration((time.monotonic() - started) * 1e9)
@@ -91,21 +89,26 @@ def _fields(cls: type[Workload], own: dict[str, Any]) -> list[str]:
     return fields
 
 
-def _toggles(toggles: tuple[Toggle, ...], device: Device) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("toggle", "level", "parity"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("what it does, what it needs, why it cannot act here")
+def _show_toggles(console: Console, toggles: tuple[Toggle, ...], device: Device) -> None:
+    """Print a row for each level; its words stay whole, however narrow the terminal is."""
+    from pipelines.report.tables import table_of  # `list` needs nothing of what comes with it
+    from pipelines.report.terminal import print_table
+
+    headings = ("toggle", "level", "parity", "what it does, what it needs, why it cannot act here")
+    print_table(console, table_of("toggles", headings, _levels(toggles, device)))
+
+
+def _levels(toggles: tuple[Toggle, ...], device: Device) -> Iterator[tuple[str, ...]]:
+    """Rows of cells: a toggle's name, then each of its levels."""
     for toggle in toggles:
         for number, level in enumerate(toggle.levels):
             shown = f"{level.value} (baseline)" if number == 0 else str(level.value)
             remarks = (
                 [toggle.doc] if number == 0 else [*_needs(level), *filter(None, [level.unsupported(device)])]
             )
-            table.add_row("" if number else toggle.name, shown, level.parity.value, "; ".join(remarks))
+            yield "" if number else toggle.name, shown, level.parity.value, "; ".join(remarks)
         if toggle.numbers:
-            table.add_row("", "a number", toggle.numbers.like.parity.value, str(toggle.numbers))
-    return table
+            yield "", "a number", toggle.numbers.like.parity.value, str(toggle.numbers)
 
 
 def _needs(level: Level) -> list[str]:

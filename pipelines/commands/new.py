@@ -90,8 +90,13 @@ def _init_study(folder: str, overwrite: bool) -> int:
     texts = {**{name: _template(f"study/{name}") for name in STUDY}, "sweep.sbatch": _batch_script()}
     named = {f"{folder}/{name}" if folder != "." else name: text for name, text in texts.items()}
     _write_all(named, overwrite)
-    print("next: put your site's names into configs/cluster/site.yaml, then: perfsweep doctor cluster=site")
-    print("      perfsweep new my_workload")
+    steps = [
+        *([] if folder == "." else [f"cd {shlex.quote(folder)}"]),
+        "put your site's names into configs/cluster/site.yaml, then:",
+        "perfsweep doctor cluster=site",
+        "perfsweep new my_workload",
+    ]
+    print("next: " + "\n      ".join(steps))
     return 0
 
 

@@ -22,7 +22,7 @@ from pipelines.report import memory_chart, profile_diff, profiles
 from pipelines.store import locks, provenance
 from pipelines.store.profiles import Kept, arm_folder, kept_profiles
 from pipelines.store.records import Arm, Manifest, Outcome, SweepFolder, opened
-from pipelines.terminal import console_here
+from pipelines.terminal import console_here, shell_line
 from pipelines.trial import environment
 from workloads.errors import ConfigError
 
@@ -103,19 +103,18 @@ def show_difference(sweep: str | None, names: Sequence[str], tool: str | None) -
 def _of_arm(path: str, name: str) -> list[Kept]:
     """The profiles of an arm of a sweep."""
     folder = SweepFolder(path)
+    remedy = f"make one with `{shell_line('profile', path, '--arm', name)}`"
     found = kept_profiles(folder)
     if not found:
         opened(path)  # says so where it is no sweep at all
-        raise ConfigError(
-            f"{path} has no profiles yet; make one with `perfsweep profile {path} --arm {name}`"
-        )
+        raise ConfigError(f"{path} has no profiles yet; {remedy}")
     own = [kept for kept in found if name in (kept.profile.arm.label, kept.profile.arm.id)]
     if own:
         return own
     arm = arm_called(folder.read_manifest(), name)
     if own := [kept for kept in found if kept.profile.arm.id == arm.id]:
         return own
-    raise ConfigError(f"arm {name} has no profile yet; make one with `perfsweep profile {path} --arm {name}`")
+    raise ConfigError(f"arm {name} has no profile yet; {remedy}")
 
 
 def _profiled(

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 from omegaconf import DictConfig
 from rich.console import Console
-from rich.table import Table
 
 from pipelines import units
 from pipelines.config import validation
@@ -17,6 +16,8 @@ from pipelines.execution import launch, progress_display
 from pipelines.execution.pack import PackRun
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan import plan
+from pipelines.report.tables import Table, table_of
+from pipelines.report.terminal import print_table
 from pipelines.store import kept, locks, provenance
 from pipelines.store.iteration_times import iteration_times, phase_times
 from pipelines.store.progress import StoredTrial
@@ -59,16 +60,16 @@ def _show_trial(console: Console, manifest: Manifest, trial: StoredTrial) -> int
         what = record.failure.text if record.failure.where else record.failure.message
         console.print(f"{label}: {record.outcome.value}: {what}", style="red", highlight=False)
         if record.failure.where:
-            console.print(record.failure.where, highlight=False, markup=False)
-        console.print(f"log: {trial.folder / 'log.txt'}", highlight=False)
+            console.print(record.failure.where, highlight=False, markup=False, soft_wrap=True)
+        console.print(f"log: {trial.folder / 'log.txt'}", highlight=False, soft_wrap=True)
         return SOME_FAILED
     if record.kind is Kind.RESULT:
         console.print(_kept_line(manifest, record), highlight=False, soft_wrap=True)
         return DONE
-    console.print(_parts(f"{manifest.sweep.workload}: {label}", read_iterations(trial.folder)))
+    print_table(console, _parts(f"{manifest.sweep.workload}: {label}", read_iterations(trial.folder)))
     assert manifest.sweep.declared
     for line in _trial_lines(record, trial.folder, manifest.sweep.declared.shape):
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, soft_wrap=True)
     return DONE
 
 
@@ -80,17 +81,15 @@ def _kept_line(manifest: Manifest, record: TrialRecord) -> str:
     return f"kept in {manifest.sweep.keep.folder}: {record.units:g} {manifest.sweep.declared.unit}s{told}"
 
 
-def _parts(title: str, arrays: dict[str, np.ndarray]) -> Table:
+def _parts(title: str, arrays: dict[str, np.ndarray]) -> Table[tuple[str, ...]]:
     """How often each part of an iteration ran, how long it took, and its share of the time."""
-    table = Table(title=title, title_justify="left")
-    for heading in ("part", "in iterations", "median", "95th percentile", "share of time"):
-        table.add_column(heading, justify="left" if heading == "part" else "right")
-    total = float(arrays["wall_ns"].sum())
+    headings = ("part", "in iterations", "median", "95th percentile", "share of time")
+    total, rows = float(arrays["wall_ns"].sum()), []
     for name, values in [("iteration", iteration_times(arrays)), *_phases(arrays)]:
         ran = values[values > 0]  # periodic parts, such as evaluation, run in few iterations
         times = [units.duration(float(np.percentile(ran, q))) for q in (50, 95)] if len(ran) else ["", ""]
-        table.add_row(name, f"{len(ran)} of {len(values)}", *times, f"{values.sum() / total:.0%}")
-    return table
+        rows.append((name, f"{len(ran)} of {len(values)}", *times, f"{values.sum() / total:.0%}"))
+    return table_of(title, headings, rows, numbers=headings[1:])
 
 
 def _phases(arrays: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
@@ -99,16 +98,15 @@ def _phases(arrays: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
 
 
 def _trial_lines(record: TrialRecord, folder: Path, shape: str) -> list[str]:
-    first = "a first job was discarded:" if shape == "job" else "warm-up"
+    warm = f"warm-up {record.warmup_iterations} iterations in {record.warmup_s:.2f} s"
+    if shape == "job":
+        warm = f"a first job was discarded after {record.warmup_s:.2f} s"
     lines = [
         (
             f"{units.duration(record.ns_per_unit)} per unit: {record.iterations} iterations, {record.units:g}"
             " units"
         ),
-        (
-            f"set-up {record.setup_s:.2f} s, {first} {record.warmup_iterations} iterations in"
-            f" {record.warmup_s:.2f} s"
-        ),
+        f"set-up {record.setup_s:.2f} s, {warm}",
         f"compiling {record.compile_s:.1f} s, peak memory {record.peak_bytes / 2**20:.0f} MB",
     ]
     if record.mfu is not None:

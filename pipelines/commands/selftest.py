@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from pipelines.analysis import collect
 from pipelines.analysis.judge import EffectResult, Judge
@@ -19,6 +17,8 @@ from pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, Sw
 from pipelines.execution import launch, progress_display
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.plan import plan
+from pipelines.report.tables import table_of
+from pipelines.report.terminal import print_table
 from pipelines.statistics.clocks import Clock
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.progress import read_progress
@@ -140,14 +140,9 @@ def _resolutions(sweep: SweepFolder, manifest: Manifest, trials: pl.DataFrame) -
 
 
 def _show(console: Console, found: list[Resolution], trials: pl.DataFrame, seconds: float) -> None:
-    table = Table(title="\nself-test", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("judged by", "injected", "measured", "95 % interval", "rounds", "verdict", "resolved"):
-        table.add_column(
-            heading, justify="left" if heading in ("judged by", "verdict", "resolved") else "right"
-        )
-    for one in found:
-        table.add_row(one.figure, *_cells(one))
-    console.print(table)
+    headings = ("judged by", "injected", "measured", "95 % interval", "rounds", "verdict", "resolved")
+    rows = [(one.figure, *_cells(one)) for one in found]
+    print_table(console, table_of("self-test", headings, rows, numbers=headings[1:5]))
     timing = trials.filter(pl.col("kind") == "timing")
     disturbed = timing.filter(pl.col("disturbed") != "")
     if disturbed.height:

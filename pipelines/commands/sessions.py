@@ -110,7 +110,8 @@ def cancel(sweep: str, packs: Sequence[str]) -> int:
         raise ConfigError(f"{unknown[0]} is no pack of {sweep}; choose from: {', '.join(known)}")
     alive = [job for job, lives in executor.submitted(folder.path).items() if lives]
     cancelled = executor.cancel(_jobs_of(packs, alive) or None)
-    console_here().print(f"cancelled {cancelled} jobs; finished rounds are kept in {sweep}", highlight=False)
+    told = f"cancelled {cancelled} jobs; finished rounds are kept in {sweep}"
+    console_here().print(told, highlight=False, soft_wrap=True)
     return DONE
 
 

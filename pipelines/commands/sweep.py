@@ -65,7 +65,8 @@ def measured(console: Console, command: SweepCommand, config_text: str) -> int:
         broken = api.measure(planned, display)
     except Held as held:
         console.print(f"nothing more will happen by itself: {held}", style="yellow", highlight=False)
-        console.print(progress_display.how_to_come_back(str(planned.sweep.folder.path)), highlight=False)
+        back = progress_display.how_to_come_back(str(planned.sweep.folder.path))
+        console.print(back, highlight=False, soft_wrap=True)
         return ATTENTION
     except KeyboardInterrupt:
         _show_stopped(console, planned)
@@ -94,7 +95,7 @@ def conclude(console: Console, sweep: Sweep, broken: Mapping[str, str]) -> int:
 def show_comparison(console: Console, sweep: Sweep) -> int:
     """Print the comparison of a sweep and write its report; status 1 where an arm failed."""
     terminal.show(console, sweep.comparison)
-    console.print(f"report: {sweep.report()}", highlight=False)
+    console.print(f"report: {sweep.report()}", highlight=False, soft_wrap=True)
     return status_of(sweep)
 
 
@@ -178,5 +179,7 @@ def _show_stopped(console: Console, planned: Planned) -> None:
         detach.detach(console, str(folder.path), cancel, len(left))
         return
     console.print(
-        f"\nstopped; finished rounds are kept in {folder.path}. The same command continues where it stopped."
+        f"\nstopped; finished rounds are kept in {folder.path}. The same command continues where it stopped.",
+        highlight=False,
+        soft_wrap=True,
     )

@@ -118,6 +118,11 @@ def refuse_unknown(command: str, name: str) -> None:
     if top == "hydra" or name in known:
         return
     if top not in parts:
+        if other := next((one for one in types.COMMANDS if top in types.parts(one)), None):
+            raise ConfigError(
+                f"{name} is an option of perfsweep {other}, and not of {command}; choose from:"
+                f" {', '.join(parts)}"
+            )
         meant = _meant(command, name) if "." not in name else None
         hint = f"did you mean {meant}? " if meant else did_you_mean(top, parts)
         raise ConfigError(f"{top} is unknown; {hint}choose from: {', '.join(parts)}")

@@ -91,7 +91,7 @@ def workload_config(cls: type[Workload], values: dict[str, Any]) -> Any:
         field_name = getattr(error, "full_key", "") or "?"
         if "ListConfig" in str(error) and isinstance(value := values.get(field_name), str | int | float):
             raise ConfigError(
-                f"workload.{field_name}={value} is no list: write workload.{field_name}=[{value}]"
+                f"workload.{field_name}={value} is no list: write 'workload.{field_name}=[{value}]'"
             ) from error
         from pipelines.config import refusal
 

@@ -19,7 +19,8 @@ def detach(console: Console, folder: str, cancel: Callable[[], int], left: int =
 
     `left` packs were never submitted: nothing of them goes on.
     """
-    console.print(f"\n{_what_goes_on(left)} {progress_display.how_to_come_back(folder)}", highlight=False)
+    told = f"\n{_what_goes_on(left)} {progress_display.how_to_come_back(folder)}"
+    console.print(told, highlight=False, soft_wrap=True)
     if not (console.is_terminal and sys.stdin.isatty()):
         return
     try:

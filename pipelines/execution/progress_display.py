@@ -5,13 +5,13 @@ On a terminal one line is redrawn; in a log file, or in a cell of a notebook, th
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 from rich.console import Console
 from rich.markup import escape
@@ -30,6 +30,7 @@ from pipelines.store.options import MeasureConfig
 from pipelines.store.progress import BAD, GIVE_UP_AFTER
 from pipelines.store.records import Arm, Event, Kind, Manifest, Outcome, SweepFolder, read_status
 from pipelines.store.trainings import trained_arms
+from pipelines.terminal import bold, shell_line, whole_table
 
 LOG_EVERY_S = 10.0
 """Where output is no terminal, a line of progress at most this often."""
@@ -47,10 +48,8 @@ def show_plan(console: Console, manifest: Manifest, todo: dict[str, int], folder
     designs = Counter(effect.design for effect in manifest.effects).items()
     what = ", ".join(f"{count} by {design}" for design, count in designs)
     rounds = sum(len(pack.orders) for pack in manifest.packs)
-    console.print(
-        f"[bold]{sweep.name}[/]: workload {sweep.workload}, {len(manifest.arms)} arms,"
-        f" {len(manifest.effects)} effects ({what})"
-    )
+    arms = f"{len(manifest.arms)} arms, {len(manifest.effects)} effects ({what})"
+    console.print(bold(sweep.name, f": workload {sweep.workload}, {arms}"))
     packs = "1 pack" if len(manifest.packs) == 1 else f"{len(manifest.packs)} packs"
     done = rounds - sum(todo.values())
     already = f"; {done} of {rounds} rounds are there already" if done else ""
@@ -61,22 +60,19 @@ def show_plan(console: Console, manifest: Manifest, todo: dict[str, int], folder
             console.print(f"told together only, never one by one: {effect.toggle}", highlight=False)
     for refused in manifest.refused:
         console.print(f"left out: {refused.toggle}={refused.level}: {refused.reason}", style="yellow")
-    console.print(f"records: {folder}\n", highlight=False)
+    console.print(f"records: {folder}\n", highlight=False, soft_wrap=True)
 
 
 def how_to_come_back(folder: str) -> str:
     """What a person types to see, follow or end a sweep whose jobs go on without this command."""
-    sweep = shlex.quote(folder)
+    again = "follow it again; the same sweep command does too, and submits what is missing"
     return "\n".join(
         [
             "Come back from any shell with",
-            f"  perfsweep status {sweep}",
-            (
-                f"  perfsweep wait {sweep}      follow it again; the same sweep command does too, and"
-                " submits what is missing"
-            ),
-            f"  perfsweep logs {sweep} --follow",
-            f"  perfsweep cancel {sweep}",
+            f"  {shell_line('status', folder)}",
+            f"  {shell_line('wait', folder)}  # {again}",
+            f"  {shell_line('logs', folder)} --follow",
+            f"  {shell_line('cancel', folder)}",
         ]
     )
 
@@ -98,9 +94,10 @@ def _until(measure: MeasureConfig) -> str:
 
 def show_arms(console: Console, manifest: Manifest) -> None:
     """Print every effect of the plan with its base, for dry runs."""
-    table = Table(title="effects to be measured", title_justify="left")
-    for heading in ("design", "toggle", "level", "base", "with it move"):
-        table.add_column(heading)
+    table = whole_table(
+        Table(title="effects to be measured", title_justify="left"),
+        *("design", "toggle", "level", "base", "with it move"),
+    )
     for effect in manifest.effects:
         base = (
             manifest.arm(effect.pairs[0][1]).label if len(effect.pairs) == 1 else f"{len(effect.pairs)} pairs"
@@ -256,7 +253,13 @@ class LiveProgress:
         self._bar.update(self._task, completed=tally.done, total=tally.total, description=escape(what))
         if not self._console.is_terminal and time.monotonic() - self._last_line > LOG_EVERY_S:
             self._last_line = time.monotonic()
-            self._console.print(str(tally), highlight=False, markup=False)
+            self._console.print(f"{tally}{self._left}", highlight=False, markup=False)
+
+    @property
+    def _left(self) -> str:
+        """The time that is left, once two trials tell how long one takes."""
+        left_s = next(task.time_remaining for task in self._bar.tasks if task.id == self._task)
+        return f", about {timedelta(seconds=round(left_s))} left" if left_s else ""
 
     def close(self) -> None:
         """Say how far it came where output is no terminal, and why the total is not the planned one."""

@@ -6,6 +6,7 @@ from pipelines.execution import shared_job
 from pipelines.store import leftovers
 from pipelines.store.progress import read_progress
 from pipelines.store.records import Manifest, SweepFolder
+from pipelines.terminal import shell_line
 from slurm import executors
 from slurm.jobs import Executor
 from workloads.errors import ConfigError
@@ -54,9 +55,9 @@ def refuse_other_plan(folder: SweepFolder, manifest: Manifest) -> None:
     if not jobs or not folder.manifest_file.exists() or folder.read_manifest().measures_the_same(manifest):
         return
     raise ConfigError(
-        f"{folder.path}: {_some(jobs)} of an earlier plan may still run on Slurm; wait with `perfsweep"
-        f" wait {folder.path}`, end them with `perfsweep cancel {folder.path}`, or give this sweep another"
-        " name="
+        f"{folder.path}: {_some(jobs)} of an earlier plan may still run on Slurm; wait with"
+        f" `{shell_line('wait', folder.path)}`, end them with `{shell_line('cancel', folder.path)}`, or give"
+        " this sweep another name="
     )
 
 
@@ -72,7 +73,8 @@ def refuse_second_place(folder: SweepFolder, place: str) -> None:
         if jobs and executor != place:
             raise ConfigError(
                 f"{folder.path}: {_some(jobs)} may still run on Slurm, so nothing is measured here; wait"
-                f" with `perfsweep wait {folder.path}`, or end them with `perfsweep cancel {folder.path}`"
+                f" with `{shell_line('wait', folder.path)}`, or end them with"
+                f" `{shell_line('cancel', folder.path)}`"
             )
 
 

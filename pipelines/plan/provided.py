@@ -135,7 +135,7 @@ def commits(
         )
     if len(values) < 2:
         raise ConfigError(
-            f"axes.{name} names one version; name the base first: axes.{name}=[main,{values[0]}]"
+            f"axes.{name} names one version; name the base first: 'axes.{name}=[main,{values[0]}]'"
         )
     file = workload_file(cls)
     repository = Repository.of(file)
@@ -161,10 +161,10 @@ def installations(
 ) -> Mapping[str, Environment]:
     """The environments that trials run in."""
     if unread := [value for value in values if not isinstance(value, str)]:
-        raise ConfigError(f"axes.{name}={unread[0]}: name environments, as axes.{name}=[.venv,.venv-b]")
+        raise ConfigError(f"axes.{name}={unread[0]}: name environments, as 'axes.{name}=[.venv,.venv-b]'")
     if len(values) < 2:
         raise ConfigError(
-            f"axes.{name} names one environment; name the base first: axes.{name}=[.venv,{values[0]}]"
+            f"axes.{name} names one environment; name the base first: 'axes.{name}=[.venv,{values[0]}]'"
         )
     try:
         return {value: environments.find(value, Path(command.runs, ENVIRONMENTS)) for value in values}

@@ -18,6 +18,7 @@ import polars as pl
 from pipelines.publish.content import LONGEST_NAME, LONGEST_TAG, RunContent, Segment
 from pipelines.publish.history import plain
 from pipelines.store.records import SCHEMA, Manifest, SweepFolder
+from pipelines.terminal import shell_line
 from workloads.errors import RecordError
 
 _SPEED = {"ratio": "speedup", "high": "speedup_lo", "low": "speedup_hi"}
@@ -43,7 +44,7 @@ def compare_content(folder: SweepFolder, manifest: Manifest, identity: str) -> R
         summary = _summary(effects, manifest.sweep.columns)
     except (OSError, pl.exceptions.PolarsError, KeyError) as error:
         raise RecordError(
-            f"{file} is damaged; make it again with `perfsweep compare {folder.path}`: {error}"
+            f"{file} is damaged; make it again with `{shell_line('compare', folder.path)}`: {error}"
         ) from error
     sweep, tracking = manifest.sweep, manifest.sweep.tracking
     report = folder.report_file if folder.report_file.exists() else None

@@ -83,20 +83,21 @@ def build(
 def view_of(manifest: Manifest) -> View:
     """Choose what is worth seeing of a sweep: curves, effects, toggles, frontiers of toggles with numbers."""
     varied = _varied(manifest)
-    sections = [("iteration time", _curves()), ("effects", _effects(manifest)), ("arms", _arms())]
+    sections = [("iteration time", _curves(manifest)), ("effects", _effects(manifest)), ("arms", _arms())]
     sections.append(("toggles", _toggles(varied)))
     sections += [(f"frontier of {name}", _frontier(name)) for name in varied if _is_ladder(manifest, name)]
     sections.append(("detail", (Panel("comparer", "what differs between runs"),)))
     return View(f"perfsweep {manifest.sweep.name}", manifest.sweep.name, tuple(sections))
 
 
-def _curves() -> tuple[Panel, ...]:
-    by_arm = "config.variant"
+def _curves(manifest: Manifest) -> tuple[Panel, ...]:
+    by_arm, declared = "config.variant", manifest.sweep.declared
+    before = "discarded job, ms" if declared and declared.shape == "job" else "warm-up, ms"
     return (
         Panel("line", "time of an iteration, ms", ("iter/ms",), x="iter/index", groupby=by_arm, log_y=True),
         Panel("line", "phases of an iteration, ms", x="iter/index", groupby=by_arm, regex="iter/ms_.*"),
         Panel("line", "loss", ("iter/loss",), x="iter/index", groupby=by_arm),
-        Panel("line", "warm-up, ms", ("warmup/ms",), x="warmup/index", groupby=by_arm, log_y=True),
+        Panel("line", before, ("warmup/ms",), x="warmup/index", groupby=by_arm, log_y=True),
     )
 
 

@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 
 from pipelines.store.records import SweepFolder
+from pipelines.terminal import shell_line
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def published_line(done: Published, folder: SweepFolder) -> str:
     place = "on the server" if done.mode == "online" else f"in {folder.wandb_dir}"
     line = f"W&B: {len(done.runs)} runs, {done.new} of them new or changed, {found} of {rows} rows {place}"
     upload = (
-        f"; upload them with `perfsweep publish {folder.path}`"
+        f"; upload them with `{shell_line('publish', folder.path)}`"
         if done.mode == "offline" and not done.warning
         else ""
     )

@@ -17,6 +17,7 @@ from pipelines.publish.dashboard import View, chart, numbered, view_of
 from pipelines.publish.saved_views import Identity, save_view, tracking_of
 from pipelines.store.files import write_atomically
 from pipelines.store.records import Manifest, SweepFolder
+from pipelines.terminal import shell_line
 from workloads.errors import ConfigError, RecordError
 
 LONGEST_TITLE = 128
@@ -52,8 +53,8 @@ def document_of(folder: SweepFolder, manifest: Manifest) -> Document:
         text = folder.markdown_file.read_text()
     except OSError as error:
         raise RecordError(
-            f"{folder.markdown_file} cannot be read ({error.strerror}); `perfsweep compare {folder.path}`"
-            " writes it"
+            f"{folder.markdown_file} cannot be read ({error.strerror});"
+            f" `{shell_line('compare', folder.path)}` writes it"
         ) from error
     head, *sections = re.split(r"^## ", _LOCAL_LINK.sub(r"\1", text), flags=re.MULTILINE)
     opening, _, rest = head.partition("\n")[2].strip().partition("\n\n")
@@ -110,8 +111,8 @@ def build(
         if not missing:
             raise
         raise ConfigError(
-            f"W&B has no project {missing[0]}, whose runs the report shows; `perfsweep publish {folder.path}`"
-            " makes it"
+            f"W&B has no project {missing[0]}, whose runs the report shows;"
+            f" `{shell_line('publish', folder.path)}` makes it"
         ) from error
 
 

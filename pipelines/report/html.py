@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from pipelines.analysis.columns import Where
 from pipelines.analysis.combinations import BETWEEN, Corners
 from pipelines.analysis.compare import Comparison
 from pipelines.analysis.effect_columns import effect_name
+from pipelines.config.declared import declared_by
 from pipelines.report import charts, svg
 from pipelines.report.chart_data import last_traces, round_times, size_curves
 from pipelines.report.memory_chart import arm_courses
@@ -37,6 +37,7 @@ from pipelines.store.files import write_atomically
 from pipelines.store.profiles import kept_profiles
 from pipelines.store.provenance import Provenance
 from pipelines.store.records import Manifest, SweepFolder
+from pipelines.terminal import shell_line
 from pipelines.units import MB
 
 
@@ -79,7 +80,7 @@ def write_html(
         footnotes=footnotes(comparison),
         pictures=[*_pictures(manifest, comparison, trials), *_memory_pictures(folder)],
         provenance=provenance,
-        command=shlex.join(["perfsweep", "compare", str(folder.path)]),
+        command=shell_line("compare", folder.path),
         measure=manifest.sweep.measure,
     )
     write_atomically(folder.report_file, text.encode())
@@ -116,7 +117,8 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
         several = (
             f"the references and the fastest of {len(names)} arms" if len(names) > len(first) else "every arm"
         )
-        caption = f"The last round of {several}, iteration by iteration; warm-up is dotted."
+        before = "" if declared_by(manifest).shape == "job" else "; warm-up is dotted"
+        caption = f"The last round of {several}, iteration by iteration{before}."
         yield Picture("Iterations", caption, partial(charts.iterations, traces))
     if rounds := round_times(trials, names):
         caption = (
@@ -134,12 +136,12 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
 
 def _trade_off_caption(found: TradeOff) -> str:
     """How to read the picture of a trade-off."""
-    cost = ", or costs more" if any(one.cost is not None for one in found.choices) else ""
     of = "draws more energy" if found.of == "energy" else "needs more memory"
+    worse = f", {of}, or costs more," if any(one.cost is not None for one in found.choices) else f" or {of}"
     different = " Crosses are arms whose results are not known to be the same: they do not count."
     return (
-        f"Medians of the rounds. Nobody would pass by the arms on the line: any other one takes longer, {of}"
-        f"{cost}, by more than the margin in something. Circles are arms that another one beats in all of it."
+        f"Medians of the rounds. Nobody would pass by the arms on the line: any other one takes longer"
+        f"{worse} by more than the margin. Circles are arms that another one beats in all of it."
         f"{different if any(not one.same for one in found.choices) else ''}"
     )
 

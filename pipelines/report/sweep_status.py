@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.report.objects import member
+from pipelines.terminal import whole_table
 
 SCHEMA = "perfsweep.status/1"
 
@@ -49,10 +50,11 @@ class SweepStatus:
 
 def show(console: Console, status: SweepStatus) -> None:
     """Print a line for each pack, and what could not be read."""
-    table = Table(title=f"{status.sweep}: {status.workload}", title_justify="left")
     with_jobs = any(pack.job is not None for pack in status.packs)
-    for heading in ("pack", "arms", "rounds finished", "trials", "not ok", *(JOB if with_jobs else ())):
-        table.add_column(heading)
+    table = whole_table(
+        Table(title=f"{status.sweep}: {status.workload}", title_justify="left"),
+        *("pack", "arms", "rounds finished", "trials", "not ok", *(JOB if with_jobs else ())),
+    )
     for pack in status.packs:
         counts = (f"{pack.rounds} of {pack.rounds_planned}", str(pack.trials), str(pack.not_ok))
         job = (pack.job or "", pack.note or "") if with_jobs else ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Generic
 
 from pipelines.analysis.arm_results import ArmResult
@@ -38,6 +39,23 @@ class Table(Generic[T]):
     def at(self, where: Where) -> Table[T]:
         """The same with the columns that are for somebody."""
         return replace(self, columns=visible_columns(self.columns, self.rows, where))
+
+
+def table_of(
+    title: str, headings: Sequence[str], rows: Iterable[tuple[str, ...]], numbers: Sequence[str] = ()
+) -> Table[tuple[str, ...]]:
+    """Tabulate cells that are text already; the columns in `numbers` stand on the right and never break."""
+    columns: tuple[Column[tuple[str, ...]], ...] = tuple(
+        Column(
+            heading,
+            heading,
+            text=itemgetter(place),
+            kind=float if heading in numbers else str,
+            width=NAME_WIDTH,
+        )
+        for place, heading in enumerate(headings)
+    )
+    return Table(title, columns, tuple(rows))
 
 
 def answer_tables(comparison: Comparison, where: Where) -> Iterator[Table]:

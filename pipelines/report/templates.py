@@ -17,7 +17,18 @@ def render(template: str, **values: Any) -> str:
 
 def breakable(text: str) -> Markup:
     """Let a name or a path go on in the next line after its separators, rather than anywhere."""
-    return Markup(re.sub(r"(=(?=\w)|[_,/](?=[^\W\d]))", r"\1<wbr>", str(escape(text))))
+    return Markup(re.sub(r"(=(?=\w)|[_,/](?=[^\W\d]))", r"\1<wbr>", str(escape(unbroken(text)))))
+
+
+_UNIT = re.compile(
+    r"(?<=\d) (?=(?:%|[GM]i?B|[num]?s|J)(?!\w))|(?<=\dx) (?=(?:less|more)\b)|(?<=\d) (?=\.\. )"
+)
+_PAIR = re.compile(r"(\[[-+\d.e]+x?,) (?=[-+\d.e]+x?\])|(?<=\d\xa0\.\.) ")
+
+
+def unbroken(text: str) -> str:
+    """Keep a quantity with its unit in one line, and the two ends of an interval."""
+    return _PAIR.sub("\\1\xa0", _UNIT.sub("\xa0", text))
 
 
 @cache
@@ -30,4 +41,5 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["breakable"] = breakable
+    environment.filters["unbroken"] = unbroken
     return environment

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
@@ -17,6 +18,8 @@ from pipelines.units import MB
 
 NAMED = 8
 """Arms that are named in the picture; the table of arms has all of them."""
+LETTER, LINE, DOT = 6, 14, 4
+"""Pixels of a letter and of a line of a name, and of half a point."""
 SPAN = 5.0
 """From this ratio of the largest to the smallest on, an axis is logarithmic."""
 
@@ -37,20 +40,33 @@ def chart(found: TradeOff, width: int) -> Figure:
     )
     for choices, look in looks:
         axes.scatter([x(one) for one in choices], [y(one) for one in choices], s=50, zorder=3, **look)
-    for number, one in enumerate(best[:NAMED]):
-        _name(axes, one, (x(one), y(one)), width, above=number % 2 == 0)
     _scale(axes, "x", [x(one) for one in found.choices])
     _scale(axes, "y", [y(one) for one in found.choices])
     axes.margins(0.12, 0.18)
+    points = axes.transData.transform([(x(one), y(one)) for one in found.choices])
+    for number, one in enumerate(best[:NAMED]):
+        text, place = _text(one, width), (x(one), y(one))
+        own = axes.transData.transform(place)
+        over, under = (_covered(text, (points - own) * (1, side)) for side in (1, -1))
+        _name(axes, text, place, above=over < under or (over == under and number % 2 == 0))
     axes.set_xlabel("microseconds per unit")
     axes.set_ylabel("J per unit" if found.of == "energy" else "peak memory, MB")
     return figure
 
 
-def _name(axes: Axes, one: Choice, place: tuple[float, float], width: int, above: bool) -> None:
+def _text(one: Choice, width: int) -> str:
     text = fold(one.name, 16 if width <= NARROW else 28)
-    if one.cost is not None:
-        text += f"\n{cost_text(one.cost)} per million"
+    return text if one.cost is None else f"{text}\n{cost_text(one.cost)} per million"
+
+
+def _covered(text: str, away: np.ndarray) -> int:
+    """How many points [N, 2] a name above its own would lie over; `away` from that one, in pixels."""
+    lines = text.split("\n")
+    beside = np.abs(away[:, 0]) < LETTER * max(map(len, lines)) / 2 + DOT
+    return int(np.sum(beside & (away[:, 1] > 0) & (away[:, 1] < LINE * (len(lines) + 1))))
+
+
+def _name(axes: Axes, text: str, place: tuple[float, float], above: bool) -> None:
     offset, side = ((0, 8), "bottom") if above else ((0, -8), "top")
     axes.annotate(
         text, place, xytext=offset, textcoords="offset points", ha="center", va=side, color=INK, fontsize=10

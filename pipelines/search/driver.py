@@ -20,6 +20,7 @@ from pipelines.search.limits import limit_words
 from pipelines.search.measurements import Candidate, PackBroke, SearchSweep
 from pipelines.search.search import Observation, Proposal, exhaustive
 from pipelines.search.surrogate import Point
+from pipelines.terminal import bold
 from pipelines.units import percent
 
 DESIGNS = {"ladder": "ladder", "alone": "one_at_a_time"}
@@ -45,15 +46,14 @@ class SearchDriver:
         names = [
             f"{f.name} ({', '.join(str(v) for v in f.values if v is not None)})" for f in self.grid.factors
         ]
-        self.console.print(
-            f"[bold]{self.sweep.manifest.sweep.name}[/]: workload {self.sweep.manifest.sweep.workload}, "
-            f"{exhaustive(self.grid.factors, self.grid.legal)} arms from {self.sweep.reference.label}",
-            highlight=False,
-        )
+        sweep = self.sweep.manifest.sweep
+        number = exhaustive(self.grid.factors, self.grid.legal)
+        what = f": workload {sweep.workload}, {number} arms from {self.sweep.reference.label}"
+        self.console.print(bold(sweep.name, what))
         for name in names:
             self.console.print(f"  {name}", highlight=False, markup=False)
         self.console.print(f"limits: {'; '.join(limit_words(command))}", highlight=False)
-        self.console.print(f"records: {self.sweep.folder.path}\n", highlight=False)
+        self.console.print(f"records: {self.sweep.folder.path}\n", highlight=False, soft_wrap=True)
 
     def run(self, proposals: Any) -> int | None:
         """Measure until the search has its result; a status where it ended before.
@@ -88,12 +88,14 @@ class SearchDriver:
             return SOME_FAILED
         if isinstance(end, Held):
             self.console.print(f"nothing more will happen by itself: {end}", style="yellow", highlight=False)
-            self.console.print(progress_display.how_to_come_back(folder), highlight=False)
+            back = progress_display.how_to_come_back(folder)
+            self.console.print(back, highlight=False, soft_wrap=True)
             return ATTENTION
         if self.sweep.where.remote:
             detach.detach(self.console, folder, self.sweep.cancel_jobs)
         else:
-            self.console.print(f"\nstopped; finished rounds are kept in {folder}", highlight=False)
+            stopped = f"\nstopped; finished rounds are kept in {folder}"
+            self.console.print(stopped, highlight=False, soft_wrap=True)
         return INTERRUPTED
 
     def measure(self, proposal: Proposal) -> None:
@@ -103,9 +105,7 @@ class SearchDriver:
         beside = proposal.base if proposal.base != self.origin else None
         suffix = f", beside {self.name(beside)}" if beside else ""
         count = len(new) or len(known)
-        self.console.print(
-            f"[bold]{proposal.name}[/]: {count} {'arm' if count == 1 else 'arms'}{suffix}", highlight=False
-        )
+        self.console.print(bold(proposal.name, f": {count} {'arm' if count == 1 else 'arms'}{suffix}"))
         self.sweep.measure([self.candidate(proposal, point) for point in proposal.points])
         self._arms |= {point: self.sweep.arm(self._levels(point)) for point in proposal.points}
         self.refresh()

@@ -24,6 +24,7 @@ from pipelines.search.surrogate import Factor, Point
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.provenance import command_line
 from pipelines.store.records import Outcome, SweepFolder
+from pipelines.terminal import bold, shell_line
 from pipelines.units import bounds_text, percent
 from workloads.errors import ConfigError
 
@@ -135,7 +136,8 @@ class Verification:
             f" all of them would take {every_trial} ({trials / every_trial:.0%})",
             highlight=False,
         )
-        self.console.print(f"the search's report: {searched.folder.report_file}", highlight=False)
+        report = f"the search's report: {searched.folder.report_file}"
+        self.console.print(report, highlight=False, soft_wrap=True)
 
     def _nothing_better(self) -> int:
         observations = self.driver.observations
@@ -200,7 +202,7 @@ class Verification:
         lines = self._explained(best, effects)
         against = {effect.level: effect for effect in effects if effect.toggle == TUNED}
         tuned, everything = against[f"vs {NAIVE}"], against.get(f"vs {ALL_ON}")
-        self.console.print(f"\n[bold]tuned[/]: {self.driver.name(best)}", highlight=False)
+        self.console.print(bold("\ntuned", f": {self.driver.name(best)}"))
         self.console.print(f"against the reference: {tuned.text}", highlight=False)
         if everything:
             self.console.print(f"against everything on: {everything.text}", highlight=False)
@@ -233,8 +235,8 @@ class Verification:
             f"evidence: {Path(self.command.runs) / name}",
         ]
         presets.write(place, searched.space.choices(self._levels(best)), facts)
-        self.console.print(f"preset: {place.file}", highlight=False)
-        use = f"use it: perfsweep run workload={workload} {place.override}"
+        self.console.print(f"preset: {place.file}", highlight=False, soft_wrap=True)
+        use = f"use it: {shell_line('run', f'workload={workload}')} {place.override}"
         self.console.print(use, highlight=False, soft_wrap=True, markup=False)
 
     def _explained(self, best: Point, effects: Sequence[VerifiedEffect]) -> list[str]:

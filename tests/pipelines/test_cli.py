@@ -154,6 +154,21 @@ def test_the_list_has_a_line_of_words_for_each_workload_and_keeps_to_its_columns
         assert columns < 80 or "sweeps: " in lines[place + 1]  # the words take one line
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("workload", ["digits", pytest.param("latentwire", marks=pytest.mark.slow)])
+def test_describe_cuts_no_word_off(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, workload: str, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit):
+        cli.main(["describe", workload])
+    said = capsys.readouterr().out
+    assert "\N{HORIZONTAL ELLIPSIS}" not in said
+    assert max(map(len, said.splitlines())) <= columns
+    for toggle in registry.find(workload).toggles:
+        assert any(line.split()[:1] == [toggle.name] for line in said.splitlines()), toggle.name
+
+
 def test_a_workload_of_one_s_own_is_listed_with_the_words_of_its_yaml_or_its_docstring(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

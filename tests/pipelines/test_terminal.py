@@ -5,18 +5,24 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from tempfile import TemporaryFile
 
 import pytest
 
+from pipelines.terminal import shell_line
+
 PRINT = """
 from pipelines.terminal import console_here
 console = console_here()
 console.print("my_module:Rocket: is fine", style="red")
+console.print("expected [batch, dim] and [/red]", style="red", highlight=False)
 console.print("x" * 150)
 """
+BESIDE = PRINT.replace("console_here", "error_console")
+"""What a person is told while stdout belongs to a program."""
 MEASURE = """
 import time
 from collections import Counter
@@ -74,10 +80,11 @@ def on_a_terminal(code: str = PRINT, **extra: str) -> bytes:
     return said
 
 
-def in_a_pipe(**extra: str) -> bytes:
-    return subprocess.run(
-        [sys.executable, "-c", PRINT], stdout=subprocess.PIPE, env=environment(**extra), check=True
-    ).stdout
+def in_a_pipe(code: str = PRINT, **extra: str) -> bytes:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env=environment(**extra), check=True
+    )
+    return done.stdout + done.stderr
 
 
 def test_a_terminal_has_colours() -> None:
@@ -107,9 +114,20 @@ def test_columns_sets_the_width_of_a_pipe(asked: str, width: int) -> None:
     assert max(map(len, in_a_pipe(COLUMNS=asked).decode().splitlines())) == width
 
 
+def test_columns_sets_the_width_beside_a_program_too() -> None:
+    assert max(map(len, in_a_pipe(BESIDE, COLUMNS="60").decode().splitlines())) == 60
+
+
 @pytest.mark.parametrize("say", [on_a_terminal, in_a_pipe])
-def test_a_name_between_colons_is_no_picture(say) -> None:
-    assert b"my_module:Rocket: is fine" in say()
+def test_what_users_and_exceptions_write_is_no_picture_and_no_style(say) -> None:
+    said = say()
+    assert b"my_module:Rocket: is fine" in said
+    assert b"expected [batch, dim] and [/red]" in said
+
+
+@pytest.mark.parametrize("folder", ["runs/digits-demo", "my runs/it's $HOME"])
+def test_a_line_for_a_shell_reads_there_as_it_was_meant(folder: str) -> None:
+    assert shlex.split(shell_line("compare", folder)) == ["perfsweep", "compare", folder]
 
 
 def test_a_terminal_redraws_progress() -> None:

@@ -127,7 +127,7 @@ def test_a_crash_is_told_with_its_line_and_its_traceback_is_kept(
     monkeypatch.chdir(tmp_path)
     status, out = check("Raises", capsys)
     assert status == 1
-    assert "ValueError: the toy was told to break" in out
+    assert "ValueError: the toy was told to break: [batch, dim] is no shape [/batch]" in out
     assert f"{Path(defective.__file__).name}:" in out
     assert "log: runs/check-toys.defective-Raises/log.txt" in out
     log = Path("runs/check-toys.defective-Raises/log.txt").read_text()

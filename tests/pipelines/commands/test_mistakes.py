@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 
 from pipelines import cli
@@ -124,6 +123,25 @@ BEFORE_HYDRA = [
     ("describe nothing", "workload=nothing is unknown"),
     ("completion tcsh", "tcsh"),
     ("new 9lives", "9lives"),
+    ("new slurm", "slurm is a package of perfsweep: choose another name"),
+    ("run digits sweep=demo", "sweep is an option of perfsweep sweep, and not of run; choose from: workload"),
+    ("run digits axes.amp=[off]", "axes.amp is an option of perfsweep sweep, and not of run; choose from"),
+    ("sweep digits profile.tool=torch", "profile.tool is an option of perfsweep profile, and not of sweep;"),
+    ("check digits --toggles ,", "--toggles holds no name; write those of toggles, as --toggles amp,compile"),
+    ("selftest --budget soon", "soon is no positive number of seconds. See perfsweep selftest --help."),
+    ("list digits", "Got unexpected extra argument (digits). See perfsweep list --help."),
+    (
+        "history nowhere",
+        "nowhere: No such file or directory; give a sweep's folder, or a file that `perfsweep",
+    ),
+    ("compare nowhere --json --csv", "--json and --csv are different answers; ask for one at a time"),
+    (
+        "comment nothing.json",
+        "nothing.json cannot be read (No such file or directory); write it by: perfsweep",
+    ),
+    ("judge a b c -- workload=digits", "judge takes at most BASE and HEAD, and then the options of a sweep"),
+    ("bisect a -- workload=digits", "bisect takes two commits, GOOD and BAD, and then the options of a"),
+    ("init a b", "init takes one folder, and a and b are named"),
 ]
 """Told before Hydra or torch is imported; ``folder$`` stands in front of what is typed in a folder below."""
 
@@ -195,6 +213,15 @@ PLANNED = [
         "has the name of a package of perfsweep, which is imported in its place",
     ),
     ("check digits --toggles ampp", "toggles.ampp is unknown; did you mean amp?"),
+    ("tune digits tune.toggles=[ampp]", "toggles.ampp is unknown; did you mean amp?"),
+    (
+        "frontier digits",
+        "frontier.toggle says which ladder to climb; this workload has: num_workers, micro_batch",
+    ),
+    ("profile digits profile.slice=banana", "profile.slice=banana is unknown; choose from: auto, step, job"),
+    (DIGITS + "axes.num_workers=[-1]", "choose from: 0, 2, or any integer from 0 to 64"),
+    (DIGITS + "axes.environment=[.venv,.venv-b]", ".venv does not exist; name an interpreter, the folder of"),
+    ("script nothing.py", "nothing.py does not exist; did you mean train.py?"),
     ("check digits measure.timeot_s=3", "measure.timeot_s is unknown; did you mean timeout_s?"),
 ]
 
@@ -229,15 +256,15 @@ def told(typed: str, folder: Path, patch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 def _names_what_exists(name: str, text: str) -> None:
-    """Advice names only options that the command has."""
-    command = COMMANDS.commands.get(name)
-    if command is None:
-        return
-    own = {option for param in command.params if isinstance(param, click.Option) for option in param.opts}
-    known = {*own, "--help", *spelling.FLAGS}
+    """Advice names only options that the command has, or the one that is named in front of them."""
     refused = {"--rounds", "--batch-size", "--iterations", "--agianst"}
-    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)) <= known | refused, text
-    if isinstance(command, Composed):
+    named = re.split(r"perfsweep (\w+)", text)
+    for other, said in [(name, named[0]), *zip(named[1::2], named[2::2], strict=True)]:
+        command = COMMANDS.commands.get(other)
+        own = {option for param in command.params for option in param.opts} if command else set()
+        known = {*own, "--help", *spelling.FLAGS}
+        assert not command or set(re.findall(r"(?<![\w-])--[a-z][\w-]*", said)) <= known | refused, text
+    if isinstance(COMMANDS.commands.get(name), Composed):
         options = spelling.options(name)
         advised = re.findall(r"(?:write|with|mean) '?((?:measure|cluster|tracking|runs|name)[\w.]*)=", text)
         assert set(advised) <= set(options) | {"name" if "name" in options else "runs"}, text

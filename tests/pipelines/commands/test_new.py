@@ -156,3 +156,9 @@ def test_what_init_cannot_mean_is_one_sentence(
 ) -> None:
     assert perfsweep("init", *words) == 2
     assert sentence in capsys.readouterr().err and list(folder.iterdir()) == []
+
+
+def test_what_comes_next_can_be_typed_line_by_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert perfsweep("init", "my study") == 0
+    lines = [line.removeprefix("next:").strip() for line in capsys.readouterr().out.splitlines()]
+    assert [lines[-4], lines[-2]] == ["cd 'my study'", "perfsweep doctor cluster=site"]

@@ -100,6 +100,6 @@ def test_every_named_sweep_of_a_workload_can_be_planned(workload: str, tmp_path:
 
 def test_one_word_where_a_list_belongs_is_answered_with_the_list() -> None:
     with pytest.raises(
-        ConfigError, match=r"^workload\.lora_targets=q is no list: write workload\.lora_targets=\[q\]$"
+        ConfigError, match=r"^workload\.lora_targets=q is no list: write 'workload\.lora_targets=\[q\]'$"
     ):
         validation.workload_config(registry.find("latentwire"), {"lora_targets": "q"})

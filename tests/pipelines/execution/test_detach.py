@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 
 import pytest
 from rich.console import Console
@@ -23,3 +24,10 @@ def test_packs_that_were_never_submitted_do_not_go_on(left: int, sentence: str) 
     detach(Console(file=text, width=300), "runs/toy", lambda: 0, left)
     assert sentence in " ".join(text.getvalue().split())
     assert "perfsweep wait runs/toy" in text.getvalue()
+
+
+def test_a_command_to_come_back_with_is_one_line_however_narrow_the_terminal_is() -> None:
+    text, folder = io.StringIO(), "/scratch/somebody/a long name/" + "runs/" * 12
+    detach(Console(file=text, width=60), folder, lambda: 0)
+    typed = [shlex.split(line) for line in text.getvalue().splitlines() if "perfsweep status" in line]
+    assert typed == [["perfsweep", "status", folder]]

@@ -93,6 +93,21 @@ def test_a_log_file_gets_a_line_at_most_every_ten_seconds(
     assert [int(line.split()[0]) for line in out.getvalue().splitlines()] == [4, 8, 12, 13]
 
 
+def test_a_line_of_a_log_file_says_how_long_it_will_take(
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial in ten seconds by rich's clock, and 17 to come after the fourth."""
+    now = 0.0
+    monkeypatch.setattr(progress_display, "LOG_EVERY_S", -1.0)
+    out = StringIO()
+    console = Console(file=out, width=100, get_time=lambda: now)
+    with progress_display.live(console, manifest, ahead(manifest)) as progress:
+        for number in range(4):
+            now += 10.0
+            progress(event(manifest, 0, Outcome.OK, number=number))
+    assert out.getvalue().splitlines()[3] == "4 of 21 trials, round 4: baseline, about 0:02:50 left"
+
+
 def test_the_last_line_of_a_log_file_has_the_whole_count(manifest: Manifest) -> None:
     """Lines come at most every ten seconds, and the last one may be far from the end."""
     text = shown(manifest, [event(manifest, 0, Outcome.OK) for _ in range(3)])
@@ -142,9 +157,20 @@ def test_a_terminal_has_counts_and_the_time_that_is_left_at_any_width(manifest: 
 def test_commands_to_come_back_with_can_be_copied_into_a_shell() -> None:
     folder = "my runs/it's"
     lines = progress_display.how_to_come_back(folder).splitlines()[1:]
-    assert [shlex.split(line)[:3] for line in lines] == [
-        ["perfsweep", command, folder] for command in ("status", "wait", "logs", "cancel")
+    assert [shlex.split(line, comments=True) for line in lines] == [
+        ["perfsweep", "status", folder],
+        ["perfsweep", "wait", folder],
+        ["perfsweep", "logs", folder, "--follow"],
+        ["perfsweep", "cancel", folder],
     ]
+
+
+def test_a_dry_run_cuts_no_word_of_a_name_where_the_terminal_is_narrow(manifest: Manifest) -> None:
+    out = StringIO()
+    progress_display.show_arms(Console(file=out, width=40), manifest)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in out.getvalue()
+    (shown, names) = (Counter("".join(text.split())) for text in (out.getvalue(), "one_at_a_time baseline"))
+    assert not names - shown
 
 
 def test_the_stage_of_the_newest_trial_is_read_when_drawn(manifest: Manifest, tmp_path: Path) -> None:

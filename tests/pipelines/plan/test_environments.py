@@ -45,8 +45,8 @@ def twins(folder: Path) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("environments", "sentence"),
     [
-        ((".venv",), r"names one environment; name the base first: axes.environment=\[.venv,.venv\]"),
-        ((3.12, ".venv"), r"axes.environment=3.12: name environments, as axes"),
+        ((".venv",), r"names one environment; name the base first: 'axes.environment=\[.venv,.venv\]'"),
+        ((3.12, ".venv"), r"axes.environment=3.12: name environments, as 'axes"),
         (("nowhere", ".venv"), "axes.environment: nowhere does not exist"),
     ],
 )

@@ -73,7 +73,7 @@ def test_a_sweep_that_names_no_version_has_no_such_toggle(asked) -> None:
     ("versions", "sentence"),
     [
         (("base", "nowhere"), r"axes.commit: nowhere is no commit of .*repo$"),
-        (("base",), r"names one version; name the base first: axes.commit=\[main,base\]"),
+        (("base",), r"names one version; name the base first: 'axes.commit=\[main,base\]'"),
         (("base", 1234567), r"axes.commit=1234567: a hash that reads as a number must be quoted"),
         (("empty", "base"), r"axes.commit: empty has no train.py"),
     ],

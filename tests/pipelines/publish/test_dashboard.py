@@ -15,6 +15,7 @@ from recorded import Built, build
 from pipelines.cli import main
 from pipelines.publish.dashboard import View, specification, view_of, workspace
 from pipelines.store.records import Effect, Manifest
+from pipelines.store.schema import Declared
 
 
 @pytest.fixture
@@ -44,6 +45,14 @@ def test_it_shows_curves_effects_toggles_frontiers_and_a_comparer(manifest: Mani
         "frontier of slab_size": ["scatter", "scatter"],
         "detail": ["comparer"],
     }
+
+
+@pytest.mark.parametrize(("shape", "title"), [("steps", "warm-up, ms"), ("job", "discarded job, ms")])
+def test_a_discarded_job_is_not_called_warm_up(manifest: Manifest, shape: str, title: str) -> None:
+    declared = Declared(unit="pair", shape=shape, checks=(), levels={}, loosened={}, claims=False)
+    sweep = manifest.sweep.model_copy(update={"declared": declared})
+    curves = dict(view_of(manifest.model_copy(update={"sweep": sweep})).sections)["iteration time"]
+    assert [panel.title for panel in curves if panel.metrics == ("warmup/ms",)] == [title]
 
 
 def test_many_effects_are_spread_over_charts_whose_names_stay_legible(manifest: Manifest) -> None:

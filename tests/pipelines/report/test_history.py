@@ -19,8 +19,10 @@ from pipelines.analysis.version_history import arm_history, direction, history
 from pipelines.analysis.versions import Baseline, store
 from pipelines.config.types import DesignConfig
 from pipelines.report import history as reporting
+from pipelines.report import versions
 from pipelines.statistics.change_points import ALPHA
 from pipelines.statistics.clocks import Clock
+from pipelines.units import bounds_text, percent
 from workloads.errors import ConfigError
 
 
@@ -169,6 +171,21 @@ def test_the_table_names_the_new_level_and_how_often_one_is_shown_by_chance() ->
     assert "no change points are looked for: fewer than 10 versions (3)" in console.export_text()
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_changes_intervals_and_words_stay_whole_at_eighty_columns(width: int) -> None:
+    long = {"sweep": "tuned-probe1d-of-somebody-with-a-name"}
+    then, now = version("a" * 40, 1, **long), version("b" * 40, 2, fast=0.6, **long)
+    console = Console(file=io.StringIO(), width=width)
+    reporting.show(console, history([then, now], ["fast"]))
+    versions.show(console, versions.compare_with(now, [then]), 0.05)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= width
+    change = history([then, now], ["fast"]).arms[0].versions[1].change
+    assert change is not None
+    for whole in (percent(change.ratio), bounds_text(change.ratio, change.low, change.high), "slower"):
+        assert sum(whole in line for line in lines) >= 2, whole
+
+
 def test_the_object_is_as_the_page_says_and_so_is_the_status(tmp_path, capsys) -> None:
     files = stored(twelve({7: 0.6}), tmp_path)
     plain, words, _ = run(capsys, *files)
@@ -229,7 +246,7 @@ def test_a_baseline_with_a_time_that_cannot_be_is_refused_by_its_path(time: str,
     values["rounds"]["fast"]["p000-0"] = "TIME"
     Path(file).write_text(json.dumps(values).replace('"TIME"', time))
     status, said, errors = run(capsys, file, "--json")
-    assert (status, said) == (2, "") and "is no baseline that --store wrote" in errors
+    assert (status, said) == (2, "") and "is no baseline that `perfsweep compare --store` wrote" in errors
     values["rounds"]["fast"]["p000-0"] = 500.0
     Path(file).write_text(json.dumps(values))
     assert run(capsys, file, "--json")[0] == 0

@@ -13,7 +13,9 @@ from pipelines.analysis.columns import Column, Where
 from pipelines.analysis.effect_columns import EFFECTS
 from pipelines.analysis.judge import ClockResult, EffectResult
 from pipelines.parity.comparison import ParityResult, ParityVerdict
-from pipelines.report.tables import Table
+from pipelines.report import sweep_status
+from pipelines.report.sweep_status import PackStatus, SweepStatus
+from pipelines.report.tables import Table, table_of
 from pipelines.report.terminal import fitting_columns, print_table
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.records import Effect
@@ -81,6 +83,33 @@ def test_what_a_workload_calls_its_levels_is_no_markup() -> None:
 def test_a_word_wider_than_its_column_asks_for_stays_whole() -> None:
     verdict: Column[str] = Column("verdict", "verdict", text=lambda row: "unsupported here", width=10)
     assert "unsupported" in printed(50, (*COLUMNS, verdict))
+
+
+@pytest.mark.parametrize("room", [44, 60, 80])
+def test_a_table_of_text_breaks_words_and_no_quantity(room: int) -> None:
+    headings = ("judged by", "95 % interval", "resolved")
+    rows = [("wall time", "+9.12 % .. +10.31 %", "no, interval misses it")]
+    console = Console(file=io.StringIO(), width=room)
+    print_table(console, table_of("self-test", headings, rows, numbers=headings[1:2]))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, text.splitlines())) <= room
+    assert "+9.12 % .. +10.31 %" in text
+    assert {"wall", "time", "no,", "interval", "misses", "it"} <= set(text.split())
+
+
+@pytest.mark.parametrize("width", [30, 40, 80])
+def test_a_status_cuts_nothing_off_why_a_job_waits(width: int) -> None:
+    reason = "QOSMaxJobsPerUserLimit: waits until others of yours have ended"
+    pack = PackStatus(
+        pack="p000", arms=12, rounds=3, rounds_planned=10, trials=99, not_ok=1, job="pending", note=reason
+    )
+    console = Console(file=io.StringIO(), width=width)
+    sweep_status.show(
+        console, SweepStatus(sweep="demo", workload="digits", folder="x", exit=1, packs=(pack,), skipped=())
+    )
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert not Counter("".join(reason.split())) - Counter(text)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
 
 
 LONG = EffectResult(

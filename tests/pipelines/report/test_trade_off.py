@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from measured import change, compared, with_everything
 
 from pipelines.report import svg
@@ -91,3 +92,22 @@ def test_arms_far_apart_stand_on_logarithmic_axes() -> None:
     wide = TradeOff("memory", judged([choice("a", 1e3, 2**20), choice("b", 1e6, 2**10)], MARGIN))
     figure = chart(wide, svg.WIDE)
     assert (figure.axes[0].get_xscale(), figure.axes[0].get_yscale()) == ("log", "log")
+
+
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+def test_no_name_lies_over_a_point_where_its_other_side_is_free(width: int) -> None:
+    """The place of names is chosen before the layout is, so they are drawn once more to be looked at."""
+    near = [choice("zero_grad=none", 65_200, 295 * 2**20), choice("baseline", 66_400, 299 * 2**20)]
+    best = [
+        choice("gc=frozen", 42_000, 296 * 2**20),
+        choice("amp=bf16", 61_900, 290 * 2**20),
+        choice("optimizer=fused", 64_200, 289.5 * 2**20),
+        choice("micro_batch=32", 79_700, 289 * 2**20),
+    ]
+    figure = chart(TradeOff("memory", judged([*best, *near], 0.0005)), width)
+    (axes,), canvas = figure.axes, FigureCanvasAgg(figure)
+    canvas.draw()
+    points = [axes.transData.transform((one.ns_per_unit / 1e3, one.value / 2**20)) for one in [*best, *near]]
+    boxes = {text.get_text(): text.get_window_extent() for text in axes.texts}
+    assert set(boxes) == {one.name for one in best}
+    assert [name for name, box in boxes.items() if any(box.contains(*point) for point in points)] == []

@@ -240,7 +240,7 @@ class Raises(Sound):
     def step(self, clock: Clock) -> None:
         super().step(clock)
         if self.steps == 3:
-            raise ValueError("the toy was told to break")
+            raise ValueError("the toy was told to break: [batch, dim] is no shape [/batch]")
 
 
 class Stands(Sound):
