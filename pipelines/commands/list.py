@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import textwrap
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,6 +17,7 @@ from rich.table import Table
 from pipelines import units
 from pipelines.config import external_workload, names
 from pipelines.config.validation import load_workload, text_keys
+from pipelines.execution import executor_choice
 from pipelines.exits import DONE
 from pipelines.terminal import console_here
 from pipelines.trial import environment
@@ -52,7 +54,8 @@ def describe(workload: str) -> int:
     console, started = console_here(), time.monotonic()
     outside = external_workload.read(workload)
     with console.status(f"importing {workload}") if console.is_terminal else nullcontext():
-        cls, device = registry.find(outside.name), environment.device_facts()
+        cls = registry.find(outside.name)
+        devices = executor_choice.devices_in_reach(environment.device_facts())
     outside = outside.read_as(cls)
     own = text_keys(outside.workload)
     if outside.asked:  # what it is depends on what the file says
@@ -64,7 +67,7 @@ def describe(workload: str) -> int:
     if purpose := _purpose(cls):
         console.print(purpose, highlight=False)
     console.print(f"workload.FIELD=VALUE: {', '.join(_fields(cls, dict(own)))}", highlight=False)
-    console.print(_toggles(cls.toggles, device))
+    console.print(_toggles(cls.toggles, devices))
     for claim in cls.claims:
         console.print(f"claim ({claim.source}, {claim.section}): {claim.text}", highlight=False)
     took = units.duration((time.monotonic() - started) * 1e9)
@@ -91,7 +94,7 @@ def _fields(cls: type[Workload], own: dict[str, Any]) -> list[str]:
     return fields
 
 
-def _toggles(toggles: tuple[Toggle, ...], device: Device) -> Table:
+def _toggles(toggles: tuple[Toggle, ...], devices: Sequence[Device]) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("toggle", "level", "parity"):
         table.add_column(heading, no_wrap=True)
@@ -99,13 +102,19 @@ def _toggles(toggles: tuple[Toggle, ...], device: Device) -> Table:
     for toggle in toggles:
         for number, level in enumerate(toggle.levels):
             shown = f"{level.value} (baseline)" if number == 0 else str(level.value)
-            remarks = (
-                [toggle.doc] if number == 0 else [*_needs(level), *filter(None, [level.unsupported(device)])]
-            )
+            remarks = [toggle.doc] if number == 0 else [*_needs(level), *_refusal(level, devices)]
             table.add_row("" if number else toggle.name, shown, level.parity.value, "; ".join(remarks))
         if toggle.numbers:
             table.add_row("", "a number", toggle.numbers.like.parity.value, str(toggle.numbers))
     return table
+
+
+def _refusal(level: Level, devices: Sequence[Device]) -> list[str]:
+    """Why a level cannot act on this machine, and whether it may on what jobs get."""
+    here, *elsewhere = (level.unsupported(device) for device in devices)
+    if here is None:
+        return []
+    return [f"{here}; where jobs run it may act" if None in elsewhere else here]
 
 
 def _needs(level: Level) -> list[str]:
