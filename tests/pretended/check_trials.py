@@ -81,7 +81,7 @@ CASES = {
         more=({"solver": "newton", "label_free": "on", "csc_layout": "on", "slab_size": "all"},),
     ),
     "spd": Case(
-        {"preset": "tms_5-2_test", "batch_size": 8, "log_every": 4, "eval_every": 8, "save_every": 8},
+        {"preset": "tms_5-2_test", "batch_size": 64, "log_every": 4, "eval_every": 4, "save_every": 4},
         {"metrics": "deferred", "mask_checks": "off", "optimizer": "fused"},
         {"cuda_graph": "on"},
     ),
