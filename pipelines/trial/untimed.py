@@ -26,7 +26,7 @@ from workloads.errors import ConfigError
 def counting_trial(
     workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
 ) -> dict[str, Any]:
-    """Count, in passes: undisturbed, for compile and workload counters; on a device; then under dispatch modes.
+    """Count, in passes: undisturbed, for compile and workload counters; by a device; under dispatch modes.
 
     Dispatch modes force compiled code to run eagerly, and captured code as it is written: they count the
     arm's arithmetic, not its kernels. Nothing comes after them, since code may have to be captured anew.

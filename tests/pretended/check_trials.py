@@ -188,6 +188,9 @@ def test_a_graph_counts_what_its_replays_compute(
         for level in ("off", "on")
     )
     assert graph["graph_replays"] > 0 == eager["graph_replays"]
-    same = ("flops", "saved_bytes", "masked_passes", "masked_modules", "softmax_rows", "iterations")
+    same = ("flops", "masked_passes", "masked_modules", "pgd_passes", "iterations")
     assert {name: graph[name] for name in same} == {name: eager[name] for name in same}
-    assert eager["flops"] > 0 and graph["ops"] >= eager["ops"]
+    assert all(eager[name] > 0 for name in same)
+    # A graph reads the exponent from a tensor, which takes some operators more.
+    for name in ("ops", "saved_bytes"):
+        assert graph[name] == pytest.approx(eager[name], rel=0.05)
