@@ -37,7 +37,8 @@ class Job:
     """A command to run once, its additional environment, and the file that takes its output.
 
     `ranks` is the largest number of processes it runs side by side, each of which wants a GPU of its own.
-    `resources` are fields of the site profile that are different for this job.
+    `resources` are fields of the site profile that are different for this job. `gpus` is how many it needs
+    at least on this machine, where one process uses several; 0: as many as it has ranks.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)
     ranks: int = 1
     resources: Mapping[str, Any] = field(default_factory=dict)
+    gpus: int = 0
 
 
 @dataclass(frozen=True)

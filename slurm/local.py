@@ -33,8 +33,8 @@ class LocalExecutor(Executor):
     Parameters
     ----------
     slots : jobs at once; without GPUs one of several ranks takes a slot for each of them, as far as there are
-    gpus : names of ours, as ``CUDA_VISIBLE_DEVICES`` takes them; a job gets one for each of its ranks, and
-        all of them where it has more
+    gpus : names of ours, as ``CUDA_VISIBLE_DEVICES`` takes them; a job gets one for each of its ranks, or
+        as many as it needs, and all of them where that is more than there are
     """
 
     def __init__(self, slots: int = 1, gpus: Sequence[str] = ()) -> None:
@@ -100,7 +100,8 @@ class LocalExecutor(Executor):
     def _start_waiting(self) -> None:
         while self._waiting:
             ranks = max(1, self._waiting[0].ranks)
-            wanted, slots = min(ranks, len(self._gpus)), 1 if self._gpus else min(ranks, self._slots)
+            wanted = min(max(ranks, self._waiting[0].gpus), len(self._gpus))
+            slots = 1 if self._gpus else min(ranks, self._slots)
             left = self._slots - sum(job.slots for job in self._running.values())
             if slots > left or wanted > len(self._free):
                 return  # in order: one that fits might else keep a larger job waiting for ever

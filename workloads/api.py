@@ -285,6 +285,14 @@ class Workload:
         """
         return {}
 
+    def uncaptured(self) -> AbstractContextManager[Any]:
+        """While entered, iterations run as they are written where graphs of them would be replayed.
+
+        Of counting trials, which see operators and no replays. For a workload that captures graphs itself;
+        what `torch.compile` captures is seen without it.
+        """
+        return nullcontext()
+
     def work(self) -> Work:
         """Formula cost of one unit, where a formula exists."""
         return Work()

@@ -85,9 +85,12 @@ _PUBLISHED = re.compile(
 
 
 def ledger(
-    workload: str, claims: Iterable[Claim], toggles: Sequence[Toggle], rulings: pl.DataFrame, device: Device
+    workload: str, claims: Iterable[Claim], toggles: Sequence[Toggle], rulings: pl.DataFrame, *devices: Device
 ) -> list[Entry]:
-    """List the claims of a workload, an entry each, in the order of the report."""
+    """List the claims of a workload, an entry each, in the order of the report.
+
+    Not measurable is what none of the `devices` can measure; of those, the first one's reasons are given.
+    """
     own = rulings.filter(pl.col("workload") == workload)
     return [
         _entry(
@@ -95,14 +98,14 @@ def ledger(
             claim,
             toggles,
             own.filter((pl.col("claim") == claim.text) & (pl.col("section") == claim.section)),
-            device,
+            devices,
         )
         for claim in claims
     ]
 
 
 def _entry(
-    workload: str, claim: Claim, toggles: Sequence[Toggle], rulings: pl.DataFrame, device: Device
+    workload: str, claim: Claim, toggles: Sequence[Toggle], rulings: pl.DataFrame, devices: Sequence[Device]
 ) -> Entry:
     if rulings.height:
         rows = sorted(rulings.iter_rows(named=True), key=_rank, reverse=True)
@@ -110,9 +113,10 @@ def _entry(
         against.pop(rows[0]["ruling"], None)
         also = [f"but {ruling}: {_evidence(row)}" for ruling, row in against.items()]
         return Entry(workload, claim, rows[0]["ruling"], "; ".join([_evidence(rows[0]), *also]))
-    if standing := claim_refusals.obstacles(claim, toggles, device):
-        refusal = claim_refusals.refusal(claim, toggles, device)
-        words = [claim_refusals.obstacle_text(standing), *([f"({refusal})"] if refusal else [])]
+    standing = [claim_refusals.obstacles(claim, toggles, device) for device in devices]
+    if all(standing):
+        refusal = claim_refusals.refusal(claim, toggles, devices[0])
+        words = [claim_refusals.obstacle_text(standing[0]), *([f"({refusal})"] if refusal else [])]
         return Entry(workload, claim, Ruling.NOT_MEASURABLE.value, " ".join(words))
     where = [
         f"workload.{name}={'|'.join('null' if one is None else str(one) for one in values)}"

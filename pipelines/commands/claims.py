@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from pipelines.execution import executor_choice
 from pipelines.exits import DONE
 from pipelines.report import ledger
 from pipelines.terminal import console_here
+from pipelines.trial import environment
 
 RESULTS = Path("docs") / "results"
 """Committed result pages, from the repository root."""
@@ -18,5 +20,6 @@ def claims(workload: str | None, runs: str, markdown: bool) -> int:
     if markdown:
         sys.stdout.write(ledger.page(workload, RESULTS))
     else:
-        ledger.show(console_here(), workload, Path(runs))
+        devices = executor_choice.devices_in_reach(environment.device_facts())
+        ledger.show(console_here(), workload, Path(runs), devices)
     return DONE

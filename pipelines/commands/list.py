@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,6 +16,7 @@ from rich.text import Text
 from pipelines import units
 from pipelines.config import external_workload, names
 from pipelines.config.validation import load_workload, text_keys
+from pipelines.execution import executor_choice
 from pipelines.exits import DONE
 from pipelines.terminal import bold, console_here
 from pipelines.trial import environment
@@ -52,7 +53,8 @@ def describe(workload: str) -> int:
     console, started = console_here(), time.monotonic()
     outside = external_workload.read(workload)
     with console.status(Text(f"importing {workload}")) if console.is_terminal else nullcontext():
-        cls, device = registry.find(outside.name), environment.device_facts()
+        cls = registry.find(outside.name)
+        devices = executor_choice.devices_in_reach(environment.device_facts())
     outside = outside.read_as(cls)
     own = text_keys(outside.workload)
     if outside.asked:  # what it is depends on what the file says
@@ -62,7 +64,7 @@ def describe(workload: str) -> int:
     if purpose := _purpose(cls):
         console.print(purpose, highlight=False)
     console.print(f"workload.FIELD=VALUE: {', '.join(_fields(cls, dict(own)))}", highlight=False)
-    _show_toggles(console, cls.toggles, device)
+    _show_toggles(console, cls.toggles, devices)
     for claim in cls.claims:
         console.print(f"claim ({claim.source}, {claim.section}): {claim.text}", highlight=False)
     took = units.duration((time.monotonic() - started) * 1e9)
@@ -89,26 +91,32 @@ def _fields(cls: type[Workload], own: dict[str, Any]) -> list[str]:
     return fields
 
 
-def _show_toggles(console: Console, toggles: tuple[Toggle, ...], device: Device) -> None:
+def _show_toggles(console: Console, toggles: tuple[Toggle, ...], devices: Sequence[Device]) -> None:
     """Print a row for each level; its words stay whole, however narrow the terminal is."""
     from pipelines.report.tables import table_of  # `list` needs nothing of what comes with it
     from pipelines.report.terminal import print_table
 
     headings = ("toggle", "level", "parity", "what it does, what it needs, why it cannot act here")
-    print_table(console, table_of("toggles", headings, _levels(toggles, device)))
+    print_table(console, table_of("toggles", headings, _levels(toggles, devices)))
 
 
-def _levels(toggles: tuple[Toggle, ...], device: Device) -> Iterator[tuple[str, ...]]:
+def _levels(toggles: tuple[Toggle, ...], devices: Sequence[Device]) -> Iterator[tuple[str, ...]]:
     """Rows of cells: a toggle's name, then each of its levels."""
     for toggle in toggles:
         for number, level in enumerate(toggle.levels):
             shown = f"{level.value} (baseline)" if number == 0 else str(level.value)
-            remarks = (
-                [toggle.doc] if number == 0 else [*_needs(level), *filter(None, [level.unsupported(device)])]
-            )
+            remarks = [toggle.doc] if number == 0 else [*_needs(level), *_refusal(level, devices)]
             yield "" if number else toggle.name, shown, level.parity.value, "; ".join(remarks)
         if toggle.numbers:
             yield "", "a number", toggle.numbers.like.parity.value, str(toggle.numbers)
+
+
+def _refusal(level: Level, devices: Sequence[Device]) -> list[str]:
+    """Why a level cannot act on this machine, and whether it may on what jobs get."""
+    here, *elsewhere = (level.unsupported(device) for device in devices)
+    if here is None:
+        return []
+    return [f"{here}; where jobs run it may act" if None in elsewhere else here]
 
 
 def _needs(level: Level) -> list[str]:

@@ -151,14 +151,14 @@ def _show_dry_run(console: Console, planned: Planned) -> None:
     if planned.place.remote:
         _show_resources(console, planned, every)
         packs, retry = list(manifest.packs), tuple(command.retry)
-        for text in launch.batch_texts(folder, manifest, packs, command.cluster, retry):
+        for text in launch.batch_texts(folder, manifest, packs, command.cluster, planned.device, retry):
             console.out(text, highlight=False)
 
 
 def _show_resources(console: Console, planned: Planned, unfinished: Mapping[str, int]) -> None:
     """Print what each kind of pack asks for, and what all of them cost."""
     manifest, cluster = planned.sweep.manifest, planned.command.cluster
-    shapes = pack_jobs.shapes(manifest, cluster)
+    shapes = pack_jobs.shapes(manifest, cluster, planned.device)
     for shape, count in Counter(shapes[name] for name, rounds in unfinished.items() if rounds).items():
         packs = f"{count} pack{'s' if count > 1 else ''}"
         console.print(f"{packs} with {cluster.resources(shape)}", highlight=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pipelines.config.types import ClusterConfig
 from slurm import executors
@@ -70,11 +70,19 @@ def crowded(cluster: ClusterConfig, threads: int) -> str | None:
 
 
 def planning_device(cluster: ClusterConfig, choice: Choice, here: Device) -> Device:
-    """The device to plan for: a login node without a GPU may submit to nodes that have some."""
+    """The device to plan for: of the GPUs of a queue, a login node knows number and maybe type.
+
+    It may have a GPU itself, which says nothing about theirs.
+    """
     if not choice.remote or not cluster.gpus:
         return here
-    if here.type == "cuda":
-        return replace(here, count=cluster.gpus)
     return Device(
         "cuda", cluster.gpus, cluster.gpu_type or "", cores=cluster.cpus_per_task, compiler=here.compiler
     )
+
+
+def devices_in_reach(here: Device) -> tuple[Device, ...]:
+    """Devices that sweeps can be measured on from here: this machine's, and what jobs of a Slurm may get."""
+    anywhere = ClusterConfig(executor="auto")
+    choice = choose(anywhere)
+    return (here, planning_device(anywhere, choice, here)) if choice.remote else (here,)

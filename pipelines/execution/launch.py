@@ -97,7 +97,7 @@ def launch(
     """
     code = code_snapshot.take(folder.code_dir)
     executor = _executor(folder, manifest, cluster, code, say, device, retry)
-    jobs = jobs_of(folder, manifest, packs, cluster, retry, code)
+    jobs = jobs_of(folder, manifest, packs, cluster, device, retry, code)
     tails = [Tail(folder, pack.id) for pack in packs]
     if executor.remote:
         executor.submit(jobs)
@@ -190,12 +190,17 @@ def _executor(
 
 
 def batch_texts(
-    folder: SweepFolder, manifest: Manifest, packs: list[Pack], cluster: ClusterConfig, retry: tuple[str, ...]
+    folder: SweepFolder,
+    manifest: Manifest,
+    packs: list[Pack],
+    cluster: ClusterConfig,
+    device: Device,
+    retry: tuple[str, ...],
 ) -> list[str]:
     """The batch scripts that `launch` would submit."""
     code = folder.code_dir / "DIGEST"
     executor = _executor(folder, manifest, cluster, code)
-    return executor.texts(jobs_of(folder, manifest, packs, cluster, retry, code))
+    return executor.texts(jobs_of(folder, manifest, packs, cluster, device, retry, code))
 
 
 def _run_here(

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from pipelines.store.records import Manifest, Pack, SweepFolder
 from slurm import executors
 from slurm.jobs import Job
 from slurm.site import Shape
-from workloads.api import Workload
+from workloads.api import Device, Workload
 from workloads.user_environment import changed
 
 
@@ -36,6 +37,7 @@ def jobs_of(
     manifest: Manifest,
     packs: list[Pack],
     cluster: ClusterConfig,
+    device: Device,
     retry: tuple[str, ...],
     code: Path,
 ) -> list[Job]:
@@ -45,7 +47,7 @@ def jobs_of(
     alive = [job for jobs in submitted.alive(folder).values() for job in jobs]
     sharing = shared_job.jobs_for(asked, per_job, alive)
     env = environment(folder, manifest, code)
-    return [_job(folder, manifest, names, cluster, asked, retry, env) for names in sharing]
+    return [_job(folder, manifest, names, cluster, device, asked, retry, env) for names in sharing]
 
 
 def _job(
@@ -53,6 +55,7 @@ def _job(
     manifest: Manifest,
     packs: tuple[str, ...],
     cluster: ClusterConfig,
+    device: Device,
     asked: Mapping[str, Mapping[str, Any]],
     retry: tuple[str, ...],
     env: dict[str, str],
@@ -61,9 +64,10 @@ def _job(
     module = "pipelines.execution.pack" if len(packs) == 1 else "pipelines.execution.shared_job"
     command = (sys.executable, "-m", module, str(folder.path.absolute()), name, *retry)
     log, own = folder.pack_dir(name) / "log.txt", dict(next((asked[p] for p in packs if p in asked), {}))
-    ranks = [_ranks(manifest, manifest.pack(pack)) for pack in packs]
+    ranks = [_ranks(manifest, manifest.pack(pack), _seen(device, asked.get(pack, {}))) for pack in packs]
     if len(packs) == 1:
-        return Job(name, command, log, env, ranks[0], own)
+        gpus = _least_gpus(manifest, manifest.pack(packs[0]), device)
+        return Job(name, command, log, env, ranks[0], own, gpus)
     # Packs get equal shares, so each is given what the largest needs.
     largest = Shape.of(cluster, max(ranks), own)
     own |= {"gpus": largest.gpus * len(packs), "cpus_per_task": largest.cpus * len(packs)}
@@ -82,20 +86,42 @@ def environment(folder: SweepFolder, manifest: Manifest, code: Path) -> dict[str
     return changed(os.environ, own)
 
 
-def shapes(manifest: Manifest, cluster: ClusterConfig) -> dict[str, Shape]:
-    """Resources each pack asks for."""
+def shapes(manifest: Manifest, cluster: ClusterConfig, device: Device) -> dict[str, Shape]:
+    """Resources each pack asks for; `device` is the one that was planned for."""
+    asked = {pack.id: resources_of(manifest, pack, cluster) for pack in manifest.packs}
     return {
-        pack.id: Shape.of(cluster, _ranks(manifest, pack), resources_of(manifest, pack, cluster))
+        pack.id: Shape.of(cluster, _ranks(manifest, pack, _seen(device, asked[pack.id])), asked[pack.id])
         for pack in manifest.packs
     }
 
 
-def _ranks(manifest: Manifest, pack: Pack) -> int:
+def _seen(device: Device, asked: Mapping[str, Any]) -> Device:
+    """The device as a pack sees it: with the GPUs that its own resources ask for, where they do."""
+    return replace(device, count=asked.get("gpus", device.count)) if device.type == "cuda" else device
+
+
+def _ranks(manifest: Manifest, pack: Pack, device: Device) -> int:
     """Processes that the largest trial of a pack runs side by side, one GPU each."""
+    cls, arms = _arms_of(manifest, pack)
+    everywhere = replace(device, count=device.count * manifest.sweep.nodes)
+    return max(cls.processes(levels, everywhere) for levels in arms)
+
+
+def _least_gpus(manifest: Manifest, pack: Pack, device: Device) -> int:
+    """GPUs without which a level of a pack's arms cannot act, as one that splits a model over two."""
+    if device.count < 2:
+        return device.count
+    cls, arms = _arms_of(manifest, pack)
+    levels = [level for one in arms for level in cls.levels_of(one).values()]
+    fewer = (replace(device, count=count) for count in range(1, device.count))
+    enough = (here.count for here in fewer if not any(level.unsupported(here) for level in levels))
+    return next(enough, device.count)
+
+
+def _arms_of(manifest: Manifest, pack: Pack) -> tuple[type[Workload], list[Mapping[str, Any]]]:
+    """The workload of a pack, and its own levels of each arm."""
     cls = _workload(manifest.sweep.workload, json.dumps(manifest.sweep.config, sort_keys=True))
-    own = [manifest.sweep.workload_levels(manifest.arm(arm)) for arm in pack.arms]
-    levels = [cls.levels_of(one).values() for one in own]
-    return max([cls.ranks, *(level.ranks for some in levels for level in some)])
+    return cls, [manifest.sweep.workload_levels(manifest.arm(arm)) for arm in pack.arms]
 
 
 @functools.lru_cache(maxsize=1)

@@ -68,7 +68,8 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
     always += [copy.id for copy in placebos]
     _refuse_target(command, cls)
     packs = _packs(effects, always, arms.by_id, cls, command, by_exec=cast is not None and cast.by_exec)
-    _refuse_placement(command, max(cls.processes(arm.levels, device) for arm in arms.by_id.values()))
+    everywhere = dataclasses.replace(device, count=device.count * command.cluster.nodes)
+    _refuse_placement(command, max(cls.processes(arm.levels, everywhere) for arm in arms.by_id.values()))
     sweep = _sweep(
         cls,
         config,

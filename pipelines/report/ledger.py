@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -14,7 +14,6 @@ from pipelines.analysis.columns import NAME_WIDTH, Column, Where
 from pipelines.report.markdown import markdown_table
 from pipelines.report.tables import Table
 from pipelines.report.terminal import print_table
-from pipelines.trial import environment
 from workloads import registry
 from workloads.api import Device
 
@@ -41,8 +40,10 @@ HERE = Device(compiler=True)
 """Where the committed results were measured."""
 
 
-def show(console: Console, workload: str | None, runs: Path) -> None:
+def show(console: Console, workload: str | None, runs: Path, devices: Sequence[Device]) -> None:
     """Print every claim of one workload's reports, or of all, with its ruling in the sweeps under `runs`.
+
+    `devices` are those that sweeps can be measured on from here, this machine's first.
 
     Raises
     ------
@@ -50,7 +51,7 @@ def show(console: Console, workload: str | None, runs: Path) -> None:
         The workload is unknown.
     """
     rulings, damaged = gather_rulings(runs)
-    for table in _tables(workload, rulings, environment.device_facts()):
+    for table in _tables(workload, rulings, devices):
         print_table(console, table)
         console.print(table.caption, highlight=False)
     for message in damaged:
@@ -60,7 +61,7 @@ def show(console: Console, workload: str | None, runs: Path) -> None:
 def page(workload: str | None, results: Path) -> str:
     """Write the same as a page of Markdown, ruled on by the result pages under `results`."""
     parts = [PAGE]
-    for table in _tables(workload, published_rulings(results), HERE):
+    for table in _tables(workload, published_rulings(results), [HERE]):
         parts += [
             f"## {table.title}\n",
             f"{table.caption}.\n",
@@ -69,11 +70,11 @@ def page(workload: str | None, results: Path) -> str:
     return "\n".join(parts)
 
 
-def _tables(workload: str | None, rulings: pl.DataFrame, device: Device) -> Iterator[Table[Entry]]:
+def _tables(workload: str | None, rulings: pl.DataFrame, devices: Sequence[Device]) -> Iterator[Table[Entry]]:
     """One table for each report; its caption counts how many claims met which fate."""
     for name in [workload] if workload else sorted(registry.names()):
         cls = registry.find(name)
-        entries = ledger(name, cls.claims, cls.toggles, rulings, device)
+        entries = ledger(name, cls.claims, cls.toggles, rulings, *devices)
         for source in dict.fromkeys(entry.claim.source for entry in entries):
             own = tuple(entry for entry in entries if entry.claim.source == source)
             counts = Counter(entry.ruling for entry in own).most_common()

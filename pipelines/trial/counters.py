@@ -1,8 +1,8 @@
 """Counts that do not depend on the machine: operations, reads, FLOPs, saved bytes, compiles, collections.
 
-A counting trial runs in two passes. The first is undisturbed and counts compiles (`CompileCounting`) and
-collections (`CountingGc`), both cheap enough for timing trials too. The second runs a few iterations under
-`Counting`, whose dispatch mode sees every operator call and costs several times the iteration.
+A counting trial begins undisturbed and counts compiles (`CompileCounting`) and collections (`CountingGc`),
+both cheap enough for timing trials too. Its last pass runs a few iterations under `Counting`, whose dispatch
+mode sees every operator call and costs several times the iteration.
 
 Compiled code and dispatch modes do not mix: torch.compile skips a frame that starts under a mode, and *keeps
 skipping it* after the mode is gone, so that the arm silently stays eager. `Counting` therefore switches
@@ -19,7 +19,8 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from pipelines.trial.compiles import CompileCounting
@@ -40,20 +41,23 @@ class Counting:
 
     Notes
     -----
-    Graph replays, other processes, and the bodies of higher order operators (`torch.cond` and the like) are
-    not seen; `notes` says so for the last.
+    Other processes and the bodies of higher order operators (`torch.cond` and the like) are not seen; `notes`
+    says so for the last. Where a CUDA graph was replayed nothing is known, and every count is None: its
+    operators ran when it was captured.
     """
 
     def __init__(self, iterations: int = 1, saved_tensors: bool = True) -> None:
         self.iterations = iterations
         self._calls = OperatorCalls()
         self._saved = _SavedBytes() if saved_tensors else None
+        self._replays = 0
         self._stack = ExitStack()
 
     def __enter__(self) -> Counting:
         import torch
 
         with ExitStack() as stack:
+            stack.enter_context(self._seeing_replays(torch.cuda.CUDAGraph))
             stack.enter_context(torch.compiler.set_stance("force_eager"))
             if self._saved:
                 stack.enter_context(
@@ -66,10 +70,25 @@ class Counting:
     def __exit__(self, *exception: Any) -> None:
         self._stack.__exit__(*exception)
 
+    @contextmanager
+    def _seeing_replays(self, graphs: Any) -> Iterator[None]:
+        replay = graphs.replay
+
+        def counted(graph: Any) -> None:
+            self._replays += 1
+            replay(graph)
+
+        graphs.replay = counted
+        try:
+            yield
+        finally:
+            graphs.replay = replay
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What could not be counted, as phrases."""
-        return self._calls.notes
+        replays = ("operators of replayed CUDA graphs are not counted",) if self._replays else ()
+        return (*self._calls.notes, *replays)
 
     def result(self) -> dict[str, float | None]:
         """Per iteration: ops, host_reads, flops, saved_bytes, low_precision_ops."""
@@ -80,6 +99,8 @@ class Counting:
             "saved_bytes": self._saved.total if self._saved else None,
             "low_precision_ops": self._calls.low_precision_ops,
         }
+        if self._replays:
+            return dict.fromkeys(totals)
         return {
             name: total / self.iterations if total is not None else None for name, total in totals.items()
         }

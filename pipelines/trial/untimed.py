@@ -26,9 +26,10 @@ from workloads.errors import ConfigError
 def counting_trial(
     workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
 ) -> dict[str, Any]:
-    """Count, in two passes: first undisturbed, for compile and workload counters; then under dispatch modes.
+    """Count, in passes: undisturbed, for compile and workload counters; by a device; under dispatch modes.
 
-    Dispatch modes force compiled code to run eagerly: they count the arm's arithmetic, not its kernels.
+    Dispatch modes force compiled code to run eagerly, and captured code as it is written: they count the
+    arm's arithmetic, not its kernels. Nothing comes after them, since code may have to be captured anew.
     """
     write_status(folder, "counting")
     clock = NullClock()
@@ -39,17 +40,17 @@ def counting_trial(
     if workload.shape == "steps":  # cadences differ between arms, so totals would not compare
         own = {name: value / iterations for name, value in own.items()}
     units = workload.progress()
+    active = _device_activity(workload, spec, device) if device.type != "cpu" else {}
     if workload.shape == "job":
         workload.reset()
-    with Counting() as counting:
+    with workload.uncaptured(), Counting() as counting:
         counting.iterations = _some_iterations(workload, clock, spec.measure.counting_iterations)
-    active = _device_activity(workload, spec, device) if device.type != "cpu" else {}
     counters = {**counting.result(), **compiling.result(), **collecting.result(), **active, **own}
     return {"counters": counters, "units": units}
 
 
 def _device_activity(workload: Workload, spec: TrialSpec, device: Device) -> dict[str, float | None]:
-    """A third pass, under the profiler, for what only the device can tell, of this process alone."""
+    """A pass under the profiler, for what only the device can tell, of this process alone."""
     if workload.child_usage() is not None:
         return {}
     if workload.shape == "job":

@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from pretend_cuda.graphs import compiled
 from pretend_cuda.tensors import waits
 from torch import Tensor, nn
+
+from pipelines.trial.counters import Counting
 
 X = torch.linspace(-1.0, 1.0, 12).reshape(3, 4)
 
@@ -79,6 +82,15 @@ def test_what_waits_is_counted_and_refused_where_it_may_not(work: Callable, what
         work(x)
 
 
+def test_a_tensor_may_be_given_the_values_of_another() -> None:
+    parameter, other = nn.Parameter(X.cuda()), (2 * X).cuda()
+    kept = parameter.data
+    parameter.data = other
+    assert torch.equal(parameter.detach().cpu(), 2 * X) and parameter.data_ptr() == other.data_ptr()
+    parameter.data = kept
+    assert torch.equal(parameter.detach().cpu(), X)
+
+
 def test_its_generator_gives_the_numbers_of_the_host_s() -> None:
     there, here = torch.Generator(device="cuda").manual_seed(3), torch.Generator().manual_seed(3)
     for _ in range(2):
@@ -132,3 +144,39 @@ def test_waiting_ends_a_capture() -> None:
         torch.cuda.graph(torch.cuda.CUDAGraph()),
     ):
         x.sum().item()
+
+
+def test_what_a_replay_computes_is_not_called_nothing() -> None:
+    """Operators ran when the graph was captured: of its replays nothing is known."""
+    x = X.cuda()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        x @ x.T
+    with Counting() as replayed:
+        graph.replay()
+    assert set(replayed.result().values()) == {None}
+    assert "operators of replayed CUDA graphs are not counted" in replayed.notes
+    with Counting() as eager:
+        x @ x.T
+    assert eager.result()["ops"] == 1
+    assert eager.notes == ()
+
+
+def test_results_of_graphed_code_last_until_the_next_step_overwrites_them() -> None:
+    double = compiled(lambda x: (2 * x, x), mode="reduce-overhead")
+    x = X.cuda()
+    (first, same), (second, _) = double(x), double(x)
+    assert torch.equal(first.cpu(), 2 * X) and torch.equal(second.cpu(), 2 * X)
+    torch.compiler.cudagraph_mark_step_begin()
+    assert torch.equal(first.cpu(), 2 * X)
+    double(x)
+    assert first.isnan().all() and second.isnan().all()
+    assert torch.equal(same.cpu(), X), "what it was given is not in memory of its graph"
+
+
+def test_graphed_code_may_not_wait_and_makes_constants_of_what_the_host_gives() -> None:
+    with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
+        compiled(lambda x: x.sum().item(), mode="reduce-overhead")(X.cuda())
+    added = compiled(lambda x: x + torch.tensor([1.0], device="cuda"), mode="reduce-overhead")(X.cuda())
+    assert torch.equal(added.cpu(), X + 1)
+    assert compiled(lambda x: x.sum().item())(X.cuda()) == pytest.approx(0.0, abs=1e-5)

@@ -69,6 +69,19 @@ def test_a_graph_that_goes_on_from_a_saved_state_keeps_to_the_schedule(tmp_path:
     assert totals(graph, 4) == pytest.approx(totals(eager, 4), rel=1e-5)
 
 
-@pytest.mark.parametrize("levels", [{"pin_memory": "on"}, {"non_blocking": "on"}, {"prefetch": "stream"}])
-def test_how_rows_travel_changes_no_loss(tmp_path: Path, levels: dict[str, Any]) -> None:
-    assert totals(started(tmp_path, **levels), 3) == totals(started(tmp_path), 3)
+@pytest.mark.parametrize(
+    ("levels", "witness"),
+    [
+        ({"pin_memory": "on"}, "pinned_batches"),
+        ({"non_blocking": "on"}, "unwaited_copies"),
+        ({"prefetch": "stream"}, "prefetched_batches"),
+        ({"loader": "gpu_resident"}, "row_fetches"),
+        ({"profiler": "events"}, "recorded_events"),
+    ],
+)
+def test_how_rows_travel_and_who_looks_change_no_loss(
+    tmp_path: Path, levels: dict[str, Any], witness: str
+) -> None:
+    base, arm = started(tmp_path), started(tmp_path, **levels)
+    assert totals(arm, 3) == totals(base, 3)
+    assert arm.counters()[witness] != base.counters()[witness]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,14 @@ def test_jobs_on_cpu_are_given_no_gpu(tmp_path: Path) -> None:
 
 def test_a_job_has_a_gpu_for_each_of_its_ranks(tmp_path: Path) -> None:
     assert shown(of(tmp_path, 1, 4), tmp_path, 1, 2, 4) == ["0", "1,2", "3,0,1,2"]
+
+
+def test_one_process_that_uses_several_gpus_has_them(tmp_path: Path) -> None:
+    executor = of(tmp_path, None, 4)
+    code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    executor.submit([replace(python("j0", code, tmp_path), gpus=2)])
+    until(executor, ended)
+    assert (tmp_path / "j0" / "log.txt").read_text().strip() == "0,1"
 
 
 def test_a_job_with_more_ranks_than_gpus_has_all_and_says_itself_what_it_lacks(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from tables import latentwire, probe1d, prover, spd
 
+from workloads import registry
 from workloads import toggles as shared
 from workloads.api import Device, Level, Numbers, Parity, Toggle
 from workloads.digits.toggles import TOGGLES as DIGITS
@@ -192,6 +193,15 @@ def test_tf32_needs_the_capability_not_only_a_gpu() -> None:
     old = Device(type="cuda", count=1, name="V100", capability=(7, 0))
     reason = shared.tf32().level("on").unsupported(old)
     assert reason is not None and "8.0" in reason and "V100" in reason
+
+
+@pytest.mark.parametrize("workload", sorted(registry.names()))
+def test_a_gpu_of_which_nothing_is_known_can_what_one_that_has_all_can(workload: str) -> None:
+    """A login node cannot ask the GPUs of its queues; what it does not know is no reason to refuse."""
+    best = Device("cuda", 8, "NVIDIA H100", 80 * 2**30, (9, 0), 16, True)
+    unknown = Device("cuda", 8, cores=16, compiler=True)
+    levels = [level for toggle in registry.find(workload).toggles for level in toggle.levels]
+    assert [level.unsupported(unknown) for level in levels] == [level.unsupported(best) for level in levels]
 
 
 def test_a_capability_that_is_not_known_refuses_nothing() -> None:

@@ -156,7 +156,8 @@ class Builder:
         if self.on("cuda_graph"):
             from workloads.spd.training.cuda_graph import Replay
 
-            training.replace_advance(Replay(training, self.counts))
+            replay = Replay(training, self.counts)
+            training.replace_advance(replay, replay.suspended)
 
     def _first_values(self, target: Target) -> Mapping[str, Tensor] | None:
         path, values = self.config.values_path, self.given.values if self.given else None

@@ -145,6 +145,10 @@ class Spd(Workload):
             **{name: float(value) for name, value in parts.profiler.counters().items()},
         }
 
+    def uncaptured(self) -> contextlib.AbstractContextManager[None]:
+        """Iterations are done eagerly meanwhile, whatever level `cuda_graph` has."""
+        return self.training.uncaptured()
+
     def work(self) -> Work:
         """Products of one position by the formula of `cost`."""
         if self.builder.spec.own:

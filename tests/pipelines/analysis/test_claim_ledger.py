@@ -74,6 +74,14 @@ def test_without_a_ruling_an_entry_says_what_would_bring_one_or_why_nothing_can(
     assert entry.ruling == ruling and word in entry.evidence
 
 
+def test_what_jobs_may_measure_is_not_called_not_measurable():
+    unknown = Device("cuda", 1)
+    (entry,) = ledger("w", [ON_GPU], TOGGLES, table(), CPU, unknown)
+    assert (entry.ruling, entry.evidence) == ("not measured yet", "tests it: pin=on")
+    (entry,) = ledger("w", [ON_GPU], TOGGLES, table(), CPU, CPU)
+    assert entry.ruling == "not measurable here"
+
+
 def test_a_damaged_table_is_named_and_the_others_count(tmp_path):
     for name, content in (("a", None), ("b", b"not parquet")):
         file = tmp_path / name / FILE

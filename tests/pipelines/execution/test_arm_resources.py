@@ -60,9 +60,9 @@ def test_a_shared_job_asks_for_the_gpus_and_cores_of_all_its_packs(
 ) -> None:
     cluster = ClusterConfig(executor="slurm", gpus=2, cpus_per_task=3, packs_per_job=3, exclusive=True)
     packs = list(manifest.packs)[:3]
-    (script,) = launch.batch_texts(SweepFolder(tmp_path), manifest, packs, cluster, ())
+    (script,) = launch.batch_texts(SweepFolder(tmp_path), manifest, packs, cluster, Device(), ())
     for line in ("--gres=gpu:6", "--cpus-per-task=9", "--array=0-0%1", "--exclusive"):
         assert f"#SBATCH {line}" in script
     cluster.arm_resources = [LARGE]
-    scripts = launch.batch_texts(SweepFolder(tmp_path), manifest, packs, cluster, ())
+    scripts = launch.batch_texts(SweepFolder(tmp_path), manifest, packs, cluster, Device(), ())
     assert sorted("--mem=100G" in script for script in scripts) == [False, True]

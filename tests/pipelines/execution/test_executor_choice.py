@@ -12,6 +12,7 @@ from pipelines.execution.executor_choice import Choice, choose, crowded, plannin
 from slurm.client import SlurmClient
 from slurm.errors import ClusterError
 from workloads.api import Device
+from workloads.toggles import needs_tensor_cores
 
 SILENT = "/nowhere/slurm.conf"
 
@@ -91,6 +92,13 @@ def test_a_login_node_without_a_gpu_plans_for_the_nodes_that_have_some() -> None
     assert planning_device(cluster, Choice("slurm"), Device()).type == "cuda"
     assert planning_device(cluster, Choice("local"), Device()) == Device()
     assert planning_device(ClusterConfig(gpus=0), Choice("slurm"), Device()) == Device()
+
+
+def test_a_gpu_of_the_login_node_says_nothing_about_those_of_the_queue() -> None:
+    small = Device("cuda", 1, "Tesla T4", 16 * 2**30, (7, 5))
+    found = planning_device(ClusterConfig(gpu_type="h100"), Choice("slurm"), small)
+    assert (found.name, found.capability, found.memory_bytes) == ("h100", None, 0)
+    assert needs_tensor_cores(small) and needs_tensor_cores(found) is None
 
 
 def test_a_pack_without_a_core_of_its_own_is_said_and_the_remedy_named() -> None:

@@ -10,14 +10,18 @@ from typing import ClassVar
 import pytest
 from recorded import build
 
-from pipelines.config.types import ClusterConfig
-from pipelines.execution import executor_choice, launch, submitted
+from pipelines.commands.list import describe
+from pipelines.config.types import ArmResources, ClusterConfig, DesignConfig, SweepCommand
+from pipelines.execution import executor_choice, launch, pack_jobs, submitted
 from pipelines.execution.executor_choice import Choice
+from pipelines.plan.plan import make_plan, single_arm
+from pipelines.store.records import Manifest, SweepFolder
 from slurm import executors
 from slurm.errors import ClusterError
 from slurm.jobs import Executor, ExecutorContext, Job, JobState, Refusal
 from slurm.site import SiteProfile
 from workloads.api import Device
+from workloads.errors import ConfigError
 
 
 class Elsewhere(Executor):
@@ -25,6 +29,7 @@ class Elsewhere(Executor):
 
     remote = True
     closed: ClassVar[str | None] = None
+    jobs: ClassVar[list[Job]] = []
 
     def __init__(self, file: Path) -> None:
         self.file, self.names = file, list[str]()
@@ -43,6 +48,7 @@ class Elsewhere(Executor):
         return dict.fromkeys(file.read_text().split(), False) if file.exists() else {}
 
     def submit(self, jobs: Sequence[Job]) -> None:
+        self.jobs[:] = jobs
         self.file.write_text(" ".join(job.name for job in jobs))
         self.follow([job.name for job in jobs])
 
@@ -88,3 +94,68 @@ def test_auto_takes_the_first_executor_that_does_not_refuse(
     assert not executor_choice.choose(cluster, {}).remote
     with pytest.raises(ClusterError, match="executor=elsewhere: closed today, so nothing was started"):
         executor_choice.choose(elsewhere, {})
+
+
+FOUR_GPUS = Device("cuda", 4, "NVIDIA H100", capability=(9, 0))
+
+
+def arm_of(level: str, device: Device, cluster: ClusterConfig | None = None) -> Manifest:
+    workload, toggles = {"name": "toys.devices:Devices"}, {"parallel": level}
+    return single_arm(SweepCommand(workload, toggles, cluster=cluster or ClusterConfig()), device)
+
+
+@pytest.mark.parametrize(
+    ("level", "ranks", "gpus"), [("single", 1, 1), ("split", 1, 2), ("pair", 2, 2), ("replicas", 4, 2)]
+)
+def test_a_pack_is_given_the_gpus_that_its_ranks_and_its_levels_use(
+    elsewhere: ClusterConfig, tmp_path: Path, level: str, ranks: int, gpus: int
+) -> None:
+    """One rank for each GPU that it was planned for, and not for the fewest that would do."""
+    manifest = arm_of(level, FOUR_GPUS)
+    launch.launch(SweepFolder(tmp_path), manifest, list(manifest.packs), elsewhere, FOUR_GPUS)
+    (job,) = Elsewhere.jobs
+    assert (job.ranks, job.gpus) == (ranks, gpus)
+
+
+@pytest.mark.parametrize(("nodes", "shape"), [(1, (4, 12)), (2, (4, 12))])
+def test_a_job_has_cores_for_a_rank_on_each_of_its_gpus(nodes: int, shape: tuple[int, int]) -> None:
+    cluster = ClusterConfig(gpus=4, cpus_per_task=3, nodes=nodes)
+    manifest = arm_of("replicas", FOUR_GPUS, cluster)
+    (found,) = pack_jobs.shapes(manifest, cluster, FOUR_GPUS).values()
+    assert (found.gpus, found.cpus) == shape
+
+
+def test_ranks_follow_the_gpus_that_a_rule_asks_for() -> None:
+    rule = ArmResources(levels={"parallel": "replicas"}, gpus=2)
+    cluster = ClusterConfig(gpus=4, cpus_per_task=3, arm_resources=[rule])
+    manifest = arm_of("replicas", FOUR_GPUS, cluster)
+    (found,) = pack_jobs.shapes(manifest, cluster, FOUR_GPUS).values()
+    assert (found.gpus, found.cpus) == (2, 6)
+
+
+def test_ranks_for_the_gpus_of_all_nodes_must_find_room_at_plan_time(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time"), workload="toys.devices:Devices")
+    sweep.cluster = ClusterConfig(gpus=4, nodes=2, ntasks_per_node=2)
+    with pytest.raises(ConfigError, match="room for 4 ranks on 2 nodes, and an arm has 8"):
+        make_plan(sweep, FOUR_GPUS)
+
+
+def test_what_jobs_may_get_is_in_reach_where_they_can_be_submitted(
+    elsewhere: ClusterConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = Device("cuda", 1, cores=ClusterConfig().cpus_per_task)
+    assert executor_choice.devices_in_reach(Device()) == (Device(), unknown)
+    monkeypatch.setattr(Elsewhere, "closed", "closed today")
+    monkeypatch.setenv("PATH", "/nowhere")  # nor is Slurm there
+    assert executor_choice.devices_in_reach(Device()) == (Device(),)
+
+
+def test_describe_says_what_a_level_may_do_where_jobs_run(
+    elsewhere: ClusterConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    describe("toys.devices:Devices")
+    here = "needs two GPUs"
+    assert here in capsys.readouterr().out  # jobs get one, too, unless more are asked for
+    describe("digits")
+    assert "where jobs run it may act" in capsys.readouterr().out

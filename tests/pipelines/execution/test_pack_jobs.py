@@ -22,5 +22,5 @@ def test_the_shapes_of_many_packs_take_one_look_for_their_workload(
     real = pack_jobs.load_workload
     monkeypatch.setattr(pack_jobs, "load_workload", lambda *asked: looks.append(asked) or real(*asked))
     pack_jobs._workload.cache_clear()
-    assert len(pack_jobs.shapes(manifest, ClusterConfig())) == 58
+    assert len(pack_jobs.shapes(manifest, ClusterConfig(), Device())) == 58
     assert len(looks) == 1

@@ -60,6 +60,93 @@ class CUDAGraph:
                     kept.host.copy_(new.host)
 
 
+class GraphedSteps:
+    """The life of results of graphed code: until the first call after the next step has begun.
+
+    Overwriting them is what a graph's replay does to whatever still looks at them.
+    """
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._results: list[Tensor] = []
+
+    def begin(self) -> None:
+        """What was returned before may be overwritten from here on."""
+        self._begun = True
+
+    def called(self) -> None:
+        """Graphed code is about to run."""
+        if self._begun:
+            for host in self._results:
+                _spoil(host)
+            self._results.clear()
+            self._begun = False
+
+    def returned(self, results: list[Tensor]) -> None:
+        """Results in memory of the graphs."""
+        self._results += results
+
+
+graphed_steps = GraphedSteps()
+
+
+def _spoil(host: Tensor) -> None:
+    with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
+        whole = torch.empty(0, dtype=host.dtype).set_(host.untyped_storage())
+        if host.is_floating_point():
+            whole.fill_(float("nan"))
+        else:
+            whole.fill_(host.dtype == torch.bool or torch.iinfo(host.dtype).max)
+
+
+class _Memory:
+    """Hears which storages operators make."""
+
+    def __init__(self) -> None:
+        self.made: set[int] = set()
+
+    def before(self, func: Any, args: Any, kwargs: Any) -> None:
+        """Nothing is made yet."""
+
+    def after(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """What an operator returns, and was not given, is new."""
+        given = {_storage(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, OnDevice)}
+        results = (leaf for leaf in tree_leaves(result) if isinstance(leaf, OnDevice))
+        self.made |= {_storage(leaf) for leaf in results} - given
+
+
+def _storage(tensor: OnDevice) -> int:
+    return tensor.host.untyped_storage().data_ptr()
+
+
+def compiled(function: Any = None, *, mode: str | None = None, **_: Any) -> Any:
+    """In the place of `torch.compile`: code as it is written, and with graphs what these ask of it.
+
+    Inside nothing may wait, and results last as `GraphedSteps` says. What is compiled of a backward pass is
+    not looked at.
+    """
+    if function is None:
+        return lambda inner: compiled(inner, mode=mode)
+    if mode != "reduce-overhead":
+        return function
+
+    def graphed(*args: Any, **kwargs: Any) -> Any:
+        graphed_steps.called()
+        memory = _Memory()
+        listeners.append(memory)
+        waits.capturing = waits.makes_constants = True
+        try:
+            found = function(*args, **kwargs)
+        finally:
+            waits.capturing = waits.makes_constants = False
+            listeners.remove(memory)
+        leaves = (leaf for leaf in tree_leaves(found) if isinstance(leaf, OnDevice))
+        graphed_steps.returned([leaf.host for leaf in leaves if _storage(leaf) in memory.made])
+        return found
+
+    return graphed
+
+
 def _written(func: Any, args: Any, kwargs: Any) -> Iterator[OnDevice]:
     """Tensors of the device that an operator changes in place."""
     for place, argument in enumerate(func._schema.arguments):

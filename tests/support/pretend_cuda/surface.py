@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from pretend_cuda.graphs import CUDAGraph, captured
+from pretend_cuda.graphs import CUDAGraph, captured, graphed_steps
 from pretend_cuda.tensors import Pretending, waits
 
 NAME = "NVIDIA H100 80GB HBM3"
@@ -57,6 +57,13 @@ class Event:
     def elapsed_time(self, end: Event) -> float:
         """Milliseconds between two marks."""
         return 1e3 * (end._at - self._at)
+
+
+_OF_ANY_ACCELERATOR = (
+    *("synchronize", "device_count", "memory_allocated", "max_memory_allocated", "max_memory_reserved"),
+    *("reset_peak_memory_stats", "memory_stats"),
+)
+"""Questions that `torch.accelerator` answers as `torch.cuda` does."""
 
 
 @contextlib.contextmanager
@@ -109,6 +116,12 @@ def install() -> None:
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
+    for name in _OF_ANY_ACCELERATOR:
+        setattr(torch.accelerator, name, answers[name])
+    torch.accelerator.current_accelerator = lambda *_, **__: torch.device("cuda")
+    torch.accelerator.current_device_index = lambda: 0
+    torch.Event = Event  # type: ignore[misc,assignment]
+    torch.compiler.cudagraph_mark_step_begin = graphed_steps.begin
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
     # A parameter that is moved stays the same parameter, as on a real device.
     torch.__future__.set_swap_module_params_on_conversion(True)

@@ -48,6 +48,21 @@ class OnDevice(Tensor):
     def __repr__(self, *args: Any, **kwargs: Any) -> str:
         return f"OnDevice({self.host!r})"
 
+    @property
+    def data(self) -> Tensor:
+        """The same values without a history."""
+        return Tensor.data.__get__(self)  # type: ignore[attr-defined]
+
+    @data.setter
+    def data(self, values: OnDevice) -> None:
+        """Hold other values from now on."""
+        Tensor.data.__set__(self, values)  # type: ignore[attr-defined]
+        self.host = values.host
+
+    def data_ptr(self) -> int:
+        """Where it lies."""
+        return self.host.data_ptr()
+
     def record_stream(self, stream: Any) -> None:
         """Memory is not reused while it is read: there is one stream."""
 
@@ -82,6 +97,7 @@ class Waits:
         self.counts: Counter[str] = Counter()
         self.mode = "default"
         self.capturing = False
+        self.makes_constants = False  # as a compiler does of what is made from values of the host
 
     def note(self, what: str) -> None:
         """Count a wait.
@@ -234,7 +250,7 @@ def _crossing(name: str, args: Any, kwargs: Any) -> None:
         source, free = args[0], bool(kwargs.get("non_blocking"))
         from_gpu, asked = isinstance(source, OnDevice), kwargs.get("device")
         to_gpu = from_gpu if asked is None else torch.device(asked).type == "cuda"
-    if to_gpu == from_gpu:
+    if to_gpu == from_gpu or (to_gpu and waits.makes_constants):
         return
     if not free or (to_gpu and not is_pinned(source) and waits.capturing):
         waits.note("copy to the device" if to_gpu else "copy to the host")

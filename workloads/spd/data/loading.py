@@ -21,7 +21,7 @@ from workloads.training.loading import data_loader, endless_batches
 
 
 class Loaded(NamedTuple):
-    """A batch on the host, [B, S] int64 or [B, f] float32, who fetched it, and in how many pieces."""
+    """A batch [B, S] int64 or [B, f] float32, who fetched it, and in how many pieces from host memory."""
 
     values: Tensor
     loaded_by: int
@@ -149,7 +149,7 @@ def on_device(rows: Rows, plan: Plan, device: torch.device) -> Iterator[Loaded]:
             epoch = number // len(plan)
             order = plan.order(epoch).to(device)
         first = number % len(plan) * plan.batch
-        yield Loaded(values[order[first : first + plan.batch]], os.getpid(), 1)
+        yield Loaded(values[order[first : first + plan.batch]], os.getpid(), 0)
         number += 1
 
 

@@ -8,6 +8,8 @@ registered with the graph, so that each replay goes on where the last one stoppe
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -21,6 +23,10 @@ EAGER_ITERATIONS = (
 )
 
 
+OF_THE_HOST = ("hook_registrations", "weight_fetches")
+"""Counts of what only the host does, when it captures: a replay does none of it."""
+
+
 class Replay:
     """Does an iteration's arithmetic: the first eagerly on a side stream, then by replaying their graph.
 
@@ -30,6 +36,8 @@ class Replay:
     def __init__(self, training: Training, counts: Counter[str]) -> None:
         self._training, self._counts = training, counts
         self._done = 0
+        self._suspended = False
+        self._counted: Counter[str] = Counter()
         self._stream = torch.cuda.Stream()
         self._graph: torch.cuda.CUDAGraph | None = None
         self._batch = torch.empty(0)
@@ -37,7 +45,7 @@ class Replay:
 
     def __call__(self, batch: Tensor, clock: Clock) -> tuple[dict[str, Tensor], Stacks]:
         """Terms and importances of an iteration; the next replay overwrites them."""
-        if self._done < EAGER_ITERATIONS:
+        if self._suspended or self._done < EAGER_ITERATIONS:
             self._done += 1
             return self._eager(batch)
         if self._graph is None:
@@ -47,8 +55,18 @@ class Replay:
             self._batch.copy_(batch)
         with clock.phase("replay"):
             self._graph.replay()
+        self._counts.update(self._counted)
         self._counts["graph_replays"] += 1
         return self._found
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Iterations are eager meanwhile; the next one captures anew, since theirs are other gradients."""
+        self._suspended = True
+        try:
+            yield
+        finally:
+            self._suspended, self._graph = False, None
 
     def _eager(self, batch: Tensor) -> tuple[dict[str, Tensor], Stacks]:
         self._stream.wait_stream(torch.cuda.current_stream())
@@ -58,8 +76,9 @@ class Replay:
         return found
 
     def _capture(self, batch: Tensor) -> None:
-        """Record the iteration; nothing runs."""
+        """Record the iteration, and what it counts; nothing runs."""
         self._batch = batch.clone()
+        before = Counter(self._counts)
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self._training.parts.objective.reconstruction.draws.generator)
         self._training.parts.updates.zero()  # gradients of the capture must come from the graph's own memory
@@ -67,3 +86,6 @@ class Replay:
         with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
             self._found = self._training.advance(self._batch, NullClock())
         self._graph = graph
+        counted = self._counts - before
+        self._counted = Counter({name: counted[name] for name in counted if name not in OF_THE_HOST})
+        self._counts.subtract(self._counted)

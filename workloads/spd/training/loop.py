@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,10 @@ class Parts:
     frees_early: bool = False
 
 
+Advance = Callable[[Tensor, Clock], tuple[dict[str, Tensor], Stacks]]
+"""Does the arithmetic of an iteration; see `Training.advance`."""
+
+
 class Training:
     """The loop around the objective."""
 
@@ -70,15 +75,18 @@ class Training:
         self.step = 0
         self.total = torch.zeros(())
         self._held: Moment | None = None
-        self._advance: Callable[[Tensor, Clock], tuple[dict[str, Tensor], Stacks]] = self.advance
+        self._advance: Advance = self.advance
+        self.uncaptured: Callable[[], AbstractContextManager[None]] = nullcontext
         self._needs_deltas = parts.multiplies_deltas or any(
             loss.kind == "faithfulness" for loss in parts.recipe.losses
         )
         self._logged_at, self._logged_step = time.perf_counter(), 0
 
-    def replace_advance(self, advance: Callable[[Tensor, Clock], tuple[dict[str, Tensor], Stacks]]) -> None:
-        """Have the arithmetic of an iteration done by something else: a captured graph of it."""
-        self._advance = advance
+    def replace_advance(
+        self, advance: Advance, uncaptured: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        """Have the arithmetic of an iteration done by a captured graph of it, but for while `uncaptured`."""
+        self._advance, self.uncaptured = advance, uncaptured
 
     def iterate(self, clock: Clock) -> None:
         """One iteration, and the periodic work that is due after it."""
