@@ -66,7 +66,7 @@ class Inquiry:
                 answer.setdefault(
                     (submission.token, index), Missing.ELSEWHERE if foreign else Missing.UNPROVEN
                 )
-        settled = [s for s in ours if s.array and abs(self._clock() - s.time) > SETTLE_S]
+        settled = [s for s in ours if s.array is not None and abs(self._clock() - s.time) > SETTLE_S]
         if missing := [s for s in settled if _missing(s, answer)]:
             self._account_for(missing, answer)
         return answer
@@ -94,8 +94,9 @@ class Inquiry:
     def _account_for(self, missing: list[Submission], answer: Answer) -> None:
         """Ask sacct for ends, and then the controller for what it still knows."""
         since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(min(s.time for s in missing) - 60))
+        arrays = [s.array for s in missing if s.array]
         try:
-            accounted = self._client.accounted([s.array for s in missing if s.array], since)
+            accounted = self._client.accounted(arrays, since) if arrays else []
         except NoAccounting:
             accounted = []
         except ClusterError as error:
@@ -121,7 +122,7 @@ class Inquiry:
 
     def _ask_controller(self, submission: Submission, answer: Answer) -> None:
         try:
-            shown = self._client.shown(submission.array)
+            shown = self._client.shown(submission.array or None)
         except Unreachable:
             return  # no proof, and the next squeue says so
         except ClusterError as error:
@@ -129,7 +130,9 @@ class Inquiry:
             return
         known = self._by_key(shown)
         others = any(token == submission.token for token, _ in known)
-        absent = Missing.TAKEN_OUT if others else Missing.REISSUED if shown else Missing.FORGOTTEN
+        # Of an array whose number nobody was told all jobs are shown, which say nothing about that number.
+        reissued = bool(shown and submission.array)
+        absent = Missing.TAKEN_OUT if others else Missing.REISSUED if reissued else Missing.FORGOTTEN
         for index in _missing(submission, answer):
             key = submission.token, index
             answer[key] = known.get(key, absent)

@@ -21,9 +21,10 @@ from slurm.states import End
 class Submission:
     """One array: `names[i]` is the job of element i.
 
-    `array` is None while its fate is unknown: sbatch did not answer, or the submitter died. `ended` holds how
-    elements ended that need no more watching, `cancelled` those that a person wants to end. `cluster` is
-    Slurm's name of it: another cluster's answers say nothing about this array.
+    `array` is None while its fate is unknown: sbatch did not answer, or the submitter died; it is empty where
+    an element has started all the same, and nobody was told the number. `ended` holds how elements ended that
+    need no more watching, `cancelled` those that a person wants to end. `cluster` is Slurm's name of it:
+    another cluster's answers say nothing about this array.
     """
 
     token: str

@@ -62,6 +62,11 @@ class ElementRecords:
         return self.exits.get(max(self.starts - 1, 0))
 
     @property
+    def begun(self) -> bool:
+        """Whether a start has not said yet how it ended."""
+        return self.starts > len(self.exits)
+
+    @property
     def oom(self) -> bool:
         """Whether Slurm's output mentions memory."""
         return any(sign in (self.output or "") for sign in _OOM_SIGNS)
@@ -169,7 +174,8 @@ def _missing(
     if why in (Missing.UNPROVEN, Missing.ELSEWHERE) or early:
         held = why is Missing.ELSEWHERE and not fresh
         todo = ": follow it from a machine of that cluster" if held else ""
-        return Standing(None, why.value + todo, running=fresh, held=held)
+        running = own.begun if why is Missing.UNPROVEN else fresh
+        return Standing(None, why.value + todo, running=running, held=held)
     if own.last is not None or cancelled:
         standing = _by_its_records(own, silence, "", patience)
         unclear = standing.end is End.STOPPED and why is not Missing.REISSUED

@@ -43,10 +43,12 @@ class Observer:
     def _completed(
         self, own: ElementRecords, submission: Submission, index: int, seen: Sighting | Missing
     ) -> ElementRecords:
-        """Look at the files that only matter where Slurm calls it over, or says nothing."""
+        """Look at the files that only matter where Slurm calls it over, or does not know it."""
+        if seen is Missing.UNPROVEN:
+            return own  # so it is of every pack while Slurm is silent
         if own.starts:
             own = replace(own, alive_at=last_beat(self._folder / submission.token, index))
-        if seen in (Missing.UNPROVEN, Missing.ELSEWHERE):
+        if seen is Missing.ELSEWHERE:
             return own
         return replace(own, output=tail_of(output_file(self._folder, submission, index)))
 

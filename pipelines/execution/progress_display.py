@@ -23,14 +23,14 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Column, Table
+from rich.table import Column
 
 from pipelines.plan.power import power
 from pipelines.store.options import MeasureConfig
 from pipelines.store.progress import BAD, GIVE_UP_AFTER
 from pipelines.store.records import Arm, Event, Kind, Manifest, Outcome, SweepFolder, read_status
 from pipelines.store.trainings import trained_arms
-from pipelines.terminal import bold, shell_line, whole_table
+from pipelines.terminal import bold, shell_line
 
 LOG_EVERY_S = 10.0
 """Where output is no terminal, a line of progress at most this often."""
@@ -93,18 +93,18 @@ def _until(measure: MeasureConfig) -> str:
 
 
 def show_arms(console: Console, manifest: Manifest) -> None:
-    """Print every effect of the plan with its base, for dry runs."""
-    table = whole_table(
-        Table(title="effects to be measured", title_justify="left"),
-        *("design", "toggle", "level", "base", "with it move"),
-    )
+    """Print every effect of the plan with its base, for dry runs: a line each, as there may be thousands."""
+    rows = [("design", "toggle", "level", "base", "with it move")]
     for effect in manifest.effects:
         base = (
             manifest.arm(effect.pairs[0][1]).label if len(effect.pairs) == 1 else f"{len(effect.pairs)} pairs"
         )
         base = f"a contrast of {len(effect.contrast)} arms" if effect.contrast else base
-        table.add_row(effect.design, effect.toggle, effect.level, base, ", ".join(effect.also))
-    console.print(table)
+        rows.append((effect.design, effect.toggle, effect.level, base, ", ".join(effect.also)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    console.print("effects to be measured", style="italic")
+    console.out("\n".join(lines), highlight=False)
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import getpass
+import shutil
 import subprocess
 from collections.abc import Mapping
 
 from slurm.dev.daemons import binary, daemonise, pid_in, spawn, until
 from slurm.dev.settings import Settings
 
-FIRST_START_S = 60.0
+FIRST_START_S, INSTALL_S = 60.0, 300.0
 
 
 def start(settings: Settings, env: Mapping[str, str]) -> None:
@@ -39,10 +40,12 @@ def _start_database(settings: Settings, env: Mapping[str, str]) -> None:
     data, log = settings.root / "mysql", settings.root / "log" / "mariadb.log"
     user = getpass.getuser()
     if not data.exists():
+        fresh = data.with_name("mysql.new")  # one that was left half made would never start
+        shutil.rmtree(fresh, ignore_errors=True)
         install = [
             binary("mariadb-install-db"),
             "--no-defaults",
-            f"--datadir={data}",
+            f"--datadir={fresh}",
             f"--user={user}",
             "--skip-test-db",
         ]
@@ -50,8 +53,9 @@ def _start_database(settings: Settings, env: Mapping[str, str]) -> None:
             [*install, "--auth-root-authentication-method=socket", f"--auth-root-socket-user={user}"],
             env,
             log,
-            FIRST_START_S,
+            INSTALL_S,
         )
+        fresh.rename(data)
     if not pid_in(settings.pid_file("mariadbd")):
         command = [
             *(binary("mariadbd"), "--no-defaults", "--skip-networking", f"--user={user}"),

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import resource
+import subprocess
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from stand_ins import Clock, calls, job, on_stand_ins, program
+from bench import command as console
+from measured import spec_of
+from measured import write as write_trial
+from stand_ins import Clock, calls, executor_on, job, on_stand_ins, program
 
+from pipelines.config.types import DesignConfig, SweepCommand
+from pipelines.plan import plan
+from pipelines.store.records import Kind, SweepFolder
 from slurm.executor import SlurmExecutor
 from slurm.jobs import JobState
+from slurm.site import SiteProfile
+from workloads.api import Device
 
 pytestmark = pytest.mark.slow
 
 PACKS = 1000
+STATUS_S = 5.0
+"""Processor time that a look at so many packs, or their end, may take, imports and clients included."""
 
 
 @pytest.fixture
@@ -94,15 +107,15 @@ def test_what_a_pack_wrote_at_its_end_is_read_once(
     assert asked["read_text"] == PACKS
 
 
-def test_a_silent_slurm_costs_a_look_at_each_running_packs_sign_of_life_and_no_more(
+def test_a_silent_slurm_makes_no_questions_to_the_file_system_of_it(
     followed: tuple[SlurmExecutor, Clock, Path], asked: Counter[str], stand_in: Path
 ) -> None:
     ex, _, _ = followed
     write(ex, "start")
     program(stand_in, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
     asked.clear()
-    ex.poll()
-    assert asked["stat"] <= PACKS + 10
+    assert set(ex.poll().values()) == {JobState.RUNNING}, "as their own records say"
+    assert asked["stat"] <= 10
 
 
 def test_once_nothing_changes_slurm_is_asked_twice_a_minute_whatever_packs_wait_for(
@@ -126,3 +139,50 @@ def test_once_nothing_changes_slurm_is_asked_twice_a_minute_whatever_packs_wait_
     clock.now += 6
     ex.poll()
     assert calls(stand_in, "squeue") == before + 1, "a change makes the next question urgent"
+
+
+@pytest.fixture
+def submitted(
+    command: Callable[..., SweepCommand], stand_in: Path, tmp_path: Path
+) -> tuple[SlurmExecutor, SweepFolder]:
+    """A sweep of a thousand packs that run, the first round of each measured."""
+    ladder = DesignConfig("ladder", levels={"size": list(range(2, PACKS + 2))})
+    asked = command(ladder, workload="toys.ladder:Ladder")
+    asked.cluster.arms_per_pack = 2
+    manifest = plan.make_plan(asked, Device())
+    folder = SweepFolder(Path(asked.runs) / manifest.sweep.name)
+    folder.write_manifest(manifest)
+    folder.code_dir.mkdir()
+    folder.config_file.write_text("configuration:\n  cluster:\n    executor: slurm\n")
+    for pack in manifest.packs:
+        for arm in pack.orders[0]:
+            write_trial(folder, spec_of(manifest, arm, pack.id, 0, Kind.TIMING), region_ns=10**9)
+    program(stand_in, "sbatch", "echo Submitted batch job $$")
+    ex = executor_on(SiteProfile(max_array=200), folder.path)
+    ex.submit([job(pack.id) for pack in manifest.packs])
+    say(ex, stand_in / "rows", "RUNNING")
+    program(stand_in, "squeue", f"cat {stand_in / 'rows'}")
+    write(ex, "start")
+    return ex, folder
+
+
+def spent_on(*arguments: str) -> tuple[float, str]:
+    """Processor time of a command and of all that it starts, and what it printed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(console(*arguments), capture_output=True, text=True, timeout=300, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode in (0, 1) and not done.stderr, done.stderr
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
+
+
+def test_status_and_cancel_of_a_thousand_packs_take_five_seconds_of_a_processor_each(
+    submitted: tuple[SlurmExecutor, SweepFolder], stand_in: Path
+) -> None:
+    ex, folder = submitted
+    assert len(ex.journal.open_names()) == PACKS
+    looking, shown = spent_on("status", str(folder.path))
+    assert shown.count("1 of 2") == PACKS and shown.count("running") >= PACKS
+    ending, said = spent_on("cancel", str(folder.path))
+    assert f"cancelled {PACKS} jobs" in said and calls(stand_in, "scancel") == 1
+    print(f"\nstatus {looking:.1f} s, cancel {ending:.1f} s of a processor")
+    assert looking < STATUS_S and ending < STATUS_S

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -83,6 +88,53 @@ def test_the_time_from_submission_to_first_iteration_can_be_told(bench: Bench) -
             f"\nsubmission to start of the pack {to_pack:.2f} s, to the first iteration {to_iteration:.2f} s"
         )
     assert all(to_pack <= to_iteration for to_pack, to_iteration in waits)
+
+
+@pytest.mark.slow
+def test_to_its_first_iteration_a_pack_spends_one_import_of_torch_and_a_second(bench: Bench) -> None:
+    """Processor time, as of a machine with two cores: the pack and its server import side by side.
+
+    The first step hangs, so that all of them stand still while they are asked.
+    """
+    torch = _spent_on_importing_torch()
+    sweep = bench.start(*bench.sweep("toggles.trouble=hang"))
+    runs = bench.folder / "runs" / "toy"
+    until(lambda: any(map(_begun, runs.glob("trials/*/p000-counting-a0/status.json"))), "the first iteration")
+    pack = int(json.loads((runs / "packs/p000/attempts/0.json").read_text())["pid"])
+    element = _parent(pack)
+    (server,) = _children(pack)
+    (trial,) = _children(server)
+    ours = _spent(element) + max(_spent(pack), _spent(server) + _spent(trial))
+    sweep.send_signal(signal.SIGINT)
+    sweep.communicate(timeout=120)
+    bench.perfsweep("cancel", "runs/toy")
+    print(f"\nto the first iteration {ours:.2f} s of a processor, import torch {torch:.2f} s")
+    assert ours < torch + 1.0
+
+
+def _spent_on_importing_torch() -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", "import torch"], check=True, timeout=120)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of a process from its state on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def _parent(pid: int) -> int:
+    return int(_stat(pid)[1])
+
+
+def _children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _spent(pid: int) -> float:
+    """Processor time of a process and of those of its children that have ended, in seconds."""
+    return sum(map(int, _stat(pid)[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _wait(bench: Bench, name: str) -> tuple[float, float]:

@@ -231,3 +231,21 @@ def test_a_job_whose_number_nobody_was_told_runs_when_its_records_say_so(
     program(stand_in, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
     clock.now = time.time() + 1
     assert ex.look() == {"p000": JobState.RUNNING}
+
+
+def test_a_job_whose_number_nobody_was_told_and_that_a_controller_forgot_ends(
+    stand_in: Path, tmp_path: Path
+) -> None:
+    program(stand_in, "sbatch", "echo 'Socket timed out on send/recv operation' >&2; exit 1")
+    ex, clock = on_stand_ins(tmp_path)
+    ex.submit([job()])
+    (token,) = ex.journal.submissions
+    own = tmp_path / "sweep" / "submissions" / token
+    own.mkdir(parents=True)
+    (own / "0.start-0.json").write_text("{}")
+    (own / "0.end-0.json").write_text('{"status": 75, "signals": ["SIGTERM"]}')  # its node asked for it
+    for _ in range(10):
+        clock.now += 10
+        ex.poll()
+    assert ex.poll() == {"p000": JobState.FAILED}
+    assert "Slurm has forgotten it" in ex.notes()["p000"]

@@ -108,3 +108,26 @@ def test_a_class_that_no_other_process_could_import_is_refused() -> None:
 )
 def test_a_level_that_hydra_cannot_read_is_quoted(typed: str, spelled: str) -> None:
     assert composition.spelled_out("sweep", ["workload=digits", "sweep=demo", typed])[-1] == spelled
+
+
+@pytest.mark.parametrize("count", [3, 10_000])
+def test_an_axis_of_many_numbers_arrives_and_hydras_grammar_is_spared_of_it(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the square of a list's length: of ten thousand numbers half a minute."""
+    read, parse = list[str](), OverridesParser.parse_rule
+
+    def noted(self: OverridesParser, text: str, rule: str) -> Any:
+        read.append(text)
+        return parse(self, text, rule)
+
+    monkeypatch.setattr(OverridesParser, "parse_rule", noted)
+    numbers = list(range(2, count + 2))
+    assert composed(workload="digits", axes={"micro_batch": numbers}).axes == {"micro_batch": numbers}
+    assert max(map(len, read)) < 1000
+
+
+def test_of_two_axes_of_one_name_the_later_wins_however_long_the_first() -> None:
+    long = f"axes.micro_batch=[{','.join(map(str, range(2, 300)))}]"
+    cfg = composition.compose("sweep", ["workload=digits", long, "axes.micro_batch=[5]"])
+    assert validation.typed(cfg, SweepCommand).axes == {"micro_batch": [5]}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from subprocess import Popen
 
-from waiting import until
+from bench import alive
 
+from slurm.dev.daemons import pid_in
 from slurm.journal import Journal
-from storm import slurm_faults
-from storm.stage import ONE, TWO, Stage, case
+from storm import invariants, slurm_faults
+from storm.stage import LONG, ONE, TWO, Stage, case, until
 
 HELD = "cluster.sbatch=['--begin=now+3600']"
 """A job that waits until somebody lets it start."""
@@ -27,18 +32,25 @@ def let_start(stage: Stage) -> None:
 def exception(stage: Stage) -> str:
     text = stage.ended(stage.sweep(*ONE, "axes.trouble=[late]", "axes.work=[double]"), 1)
     assert "ValueError: the toy failed while being timed" in text, text[-400:]
-    return "status 1, with the exception and its line"
+    failures = [one.values["failure"] for one in invariants.trials(stage.folder) if not one.ok]
+    told = {(one["type"], one["message"]) for one in failures}
+    assert told == {("ValueError", "the toy failed while being timed")}, told
+    assert stage.ends() == ["done"] and len(stage.events("submitting")) == 1
+    return f"status 1; type and message in {len(failures)} records and on the terminal"
 
 
-@case("F2", "SIGKILL of the body", "no result, one retry")
+@case("F2", "SIGKILL of the body, SIGSEGV of its retry", "no result, one retry, then final")
 def killed_body(stage: Stage) -> str:
     process = stage.sweep(*ONE)
     stage.round_done()
     stage.strike("kill_pack")
-    text = stage.ended(process)
+    until(lambda: len(stage.attempts()) == 2, "the retry")
+    os.kill(stage.pid(), signal.SIGSEGV)
+    text = stage.ended(process, 1)
     assert "submitting it again" in text, text[-400:]
-    assert stage.ends() == ["no result", "done"], stage.ends()
-    return "told, submitted once more, done"
+    assert "its process was ended by signal 11" in text, text[-400:]
+    assert stage.ends() == ["no result", "no result"], stage.ends()
+    return "told, submitted once more, then final; the same command finishes it"
 
 
 @case("F3", "a running job is cancelled", "cancelled, not retried; the same command goes on")
@@ -47,7 +59,7 @@ def cancelled(stage: Stage) -> str:
     stage.round_done()
     stage.strike("cancel_job")
     stage.ended(process, 1)
-    assert stage.ends() == ["cancelled"], stage.ends()
+    assert stage.ends() == ["cancelled"] and len(stage.events("submitting")) == 1, stage.ends()
     return "status 1, cancelled, tried once"
 
 
@@ -55,9 +67,11 @@ def cancelled(stage: Stage) -> str:
 def cancelled_pending(stage: Stage) -> str:
     process = stage.sweep(*TWO, "cluster.array_parallelism=1")
     stage.runs(stage.element())
+    assert stage.state(stage.element(1)) == "PENDING"
     stage.bench.cluster.client("scancel", stage.element(1))
     stage.ended(process, 1)
-    assert stage.ends("p001") == ["cancelled"], stage.ends("p001")
+    assert (stage.ends(), stage.ends("p001")) == (["done"], ["cancelled"]), stage.ends("p001")
+    assert len(stage.events("submitting")) == 1
     return "status 1, p001 cancelled, p000 done"
 
 
@@ -92,18 +106,27 @@ def leftovers(stage: Stage) -> str:
     return "ignored"
 
 
-@case("F7", "scontrol requeue while it runs", "one record of each trial")
+@case("F7", "scontrol requeue while it runs", "one record of each trial; what the first start finished stays")
 def requeued(stage: Stage) -> str:
     process = stage.sweep(*ONE)
     stage.round_done()
     stage.strike("requeue_job")
     stage.bench.start_now(stage.element())
     stage.ended(process)
-    assert len(stage.events("submitting")) == 1
-    return f"{len(stage.attempts())} attempts in one job, done"
+    assert len(stage.events("submitting")) == 1 and stage.ends() == ["done"], stage.ends()
+    _first_round_kept(stage)
+    return "continued in its requeue, one result"
 
 
-def _preempted(stage: Stage, *overrides: str) -> tuple[object, str]:
+def _first_round_kept(stage: Stage) -> None:
+    """The second start of the job went on where the first had stopped."""
+    assert [one["restarts"] for one in stage.attempts()] == [0, 1], stage.attempts()
+    assert len(list(stage.folder.glob("trials/*/p000-r000-a0/record.json"))) == 2
+    assert not list(stage.folder.glob("trials/*/p000-r000-a1")), "a finished round was repeated"
+    assert list(stage.folder.glob("trials/*/p000-r005-a1/record.json")), "the second start measured nothing"
+
+
+def _preempted(stage: Stage, *overrides: str) -> tuple[Popen[bytes], str]:
     process = stage.sweep(*ONE, "cluster.partition=preemptible", *overrides)
     stage.round_done(1)
     element = stage.element()
@@ -117,85 +140,130 @@ def _preempted(stage: Stage, *overrides: str) -> tuple[object, str]:
 def preempted(stage: Stage) -> str:
     process, element = _preempted(stage, "cluster.requeue=false")
     until(lambda: stage.state(element) == "PREEMPTED", "preemption")
-    stage.ended(process)  # type: ignore[arg-type]
+    stage.ended(process)
     assert stage.ends() == ["preempted", "done"], stage.ends()
-    return "submitted again, done"
+    assert not list(stage.folder.glob("trials/*/p000-r000-a1")), "a finished round was repeated"
+    return "submitted again, finished rounds kept"
 
 
 @case("F9", "preemption of a timing pack", "the interrupted round is repeated, finished ones are kept")
 def preempted_pack(stage: Stage) -> str:
     process, element = _preempted(stage)
     until(lambda: stage.bench.show(element)["Restarts"] == "1", "preemption")
-    kept = {file.parent.name for file in stage.folder.glob("trials/*/p000-r000-a0/record.json")}
     stage.bench.start_now(element)
-    stage.ended(process)  # type: ignore[arg-type]
-    assert [one["restarts"] for one in stage.attempts()] == [0, 1], stage.attempts()
-    assert kept and not list(stage.folder.glob("trials/*/p000-r000-a1")), "a finished round was repeated"
+    stage.ended(process)
+    _first_round_kept(stage)
+    assert len(stage.events("submitting")) == 1
     return "continued in its requeue, finished rounds kept"
 
 
 @case("F10", "kill -9 slurmd while it runs", "two live copies, one record of each trial")
 def lost_daemon(stage: Stage) -> str:
-    long = ("measure.rounds=24", "measure.iterations=400")
-    process = stage.sweep(*ONE, *long)
+    process = stage.sweep(*LONG, "measure.rounds=24")
     stage.round_done()
     element = stage.element()
-    node = stage.bench.show(element)["NodeList"]
+    node, first = stage.bench.show(element)["NodeList"], stage.pid()
     stage.cluster.kill(f"slurmd-{node}")
     until(lambda: stage.bench.show(element)["Restarts"] == "1", "Slurm's noticing", 120)
-    slurm_faults.start_waiting(stage.cluster)
-    until(lambda: slurm_faults.start_waiting(stage.cluster) or len(stage.attempts()) == 2, "the second copy")
+    assert alive(first), "the first copy ended with its daemon: there never were two"
+    stage.requeues_until(lambda: len(stage.attempts()) == 2, "the second copy")
     stage.ended(process)
-    assert len(stage.events("submitting")) == 1
-    return "a second copy took over, one record of each trial"
+    assert len(stage.events("submitting")) == 1 and stage.ends() == ["done"], stage.ends()
+    return "a second copy took over from the first, which lived; one record of each trial"
 
 
-@case("F11", "a node is set down", "submitted again, on the other node")
+@case("F11", "a node is set down", "Slurm's own requeue goes on, on the other node")
 def node_set_down(stage: Stage) -> str:
+    process = stage.sweep(*ONE)
+    stage.round_done()
+    element = stage.element()
+    with _down(stage) as node:
+        until(lambda: stage.bench.show(element)["Restarts"] == "1", "the requeue")
+        stage.requeues_until(lambda: len(stage.attempts()) == 2, "the second start")
+        stage.ended(process)
+        assert stage.bench.show(element)["NodeList"] != node
+    assert len(stage.events("submitting")) == 1
+    _first_round_kept(stage)
+    return "continued in its requeue, on the other node"
+
+
+@case("F11b", "a node is set down, and Slurm must not requeue", "submitted again, on the other node")
+def node_set_down_for_good(stage: Stage) -> str:
     process = stage.sweep(*ONE, "cluster.requeue=false")
     stage.round_done()
-    node = stage.bench.show(stage.element())["NodeList"]
-    stage.bench.cluster.client("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=storm")
-    try:
+    with _down(stage) as node:
         stage.ended(process)
         assert stage.bench.show(stage.element())["NodeList"] != node
-    finally:
-        slurm_faults.resume(stage.cluster, node)
     assert stage.ends() == ["node failed", "done"], stage.ends()
     return "submitted again, done on the other node"
 
 
+@contextmanager
+def _down(stage: Stage) -> Iterator[str]:
+    """Set the node of the running job down for as long as the block lasts."""
+    node = stage.bench.show(stage.element())["NodeList"]
+    for state in ("DOWN", "DRAIN"):  # drained too, as it would come back by itself when its daemon reports
+        stage.bench.cluster.client("scontrol", "update", f"NodeName={node}", f"State={state}", "Reason=storm")
+    try:
+        yield node
+    finally:
+        slurm_faults.resume(stage.cluster, node)
+
+
 @case("F12", "slurmctld is down for 15 s", "nothing changes, one warning, the sweep completes")
 def controller_down(stage: Stage) -> str:
-    process = stage.sweep(*ONE, "measure.rounds=12", "measure.iterations=400")
+    process = stage.sweep(*LONG)
     stage.round_done()
     with stage.under("slurmctld_killed"):
         time.sleep(15)
+        assert process.poll() is None and not stage.ends(), "something followed from silence"
     text = stage.ended(process)
-    assert text.count("does not answer") <= 1, text[-400:]
-    assert len(stage.events("submitting")) == 1
-    return f"{text.count('does not answer')} warning, one submission, done"
+    assert text.count("does not answer") == text.count("Slurm answers again") == 1, text[-400:]
+    assert len(stage.events("submitting")) == len(stage.attempts()) == 1 and stage.ends() == ["done"]
+    return "one warning, one submission, done"
 
 
 @case(
     "F13",
-    "slurmctld is killed right after sbatch",
-    "looked up by its token; a duplicate records nothing twice",
+    "slurmctld is killed right after sbatch has answered",
+    "followed by its token or its own records; a duplicate records nothing twice",
 )
 def controller_killed_after_sbatch(stage: Stage) -> str:
     process = stage.sweep(*ONE)
     until(lambda: stage.events("submitted"), "sbatch's answer")
     with stage.under("slurmctld_killed"):
         time.sleep(1)
-    until(lambda: slurm_faults.start_waiting(stage.cluster) or process.poll() is not None, "its end", 300)
+    stage.requeues_until(lambda: process.poll() is not None, "its end")
     stage.ended(process, 0, 1)
-    return f"{len(stage.events('submitting'))} submission(s), {len(stage.attempts())} start(s)"
+    ends = stage.ends()
+    # Known after all; lost before it began; or forgotten while it ran, which a person may have meant.
+    known = (["done"], ["vanished", "done"], ["unclear"], ["no result", "done"])
+    assert ends in known, ends
+    return f"{', '.join(ends)}: {len(ends)} submission{'s' if len(ends) > 1 else ''}"
+
+
+@case(
+    "F13b",
+    "slurmctld is killed between sbatch's submission and its answer",
+    "looked up by its token, no second copy",
+)
+def controller_killed_before_the_answer(stage: Stage) -> str:
+    pid_file = stage.cluster.settings.pid_file("slurmctld")
+    lost = f'$real "$@" > /dev/null; kill -9 $(cat {pid_file}); {slurm_faults.TIMED_OUT}'
+    with contextmanager(slurm_faults.stand_in)(stage.world.programs, "sbatch", lost):
+        process = stage.sweep(*ONE)
+        until(lambda: pid_in(pid_file) is None, "the controller's end")
+    slurm_faults.start_controller(stage.cluster)
+    text = stage.ended(process)
+    assert len(stage.events("submitted")) == 1, stage.events("submitted")
+    assert len(stage.attempts()) == 1, f"{len(stage.attempts())} copies: {text[-300:]}"
+    return f"{len(stage.events('submitting'))} submission(s), one copy"
 
 
 @case("F14", "its number belongs to somebody else's job", "ours counts as gone, the other is let alone")
 def number_given_again(stage: Stage) -> str:
     foreign = stage.bench.cluster.client(
-        "sbatch", "--parsable", "--wrap=sleep 60", "-o", "/dev/null", "-a", "0-0", "--mem=100"
+        "sbatch", "--parsable", "--wrap=sleep 900", "-o", "/dev/null", "-a", "0-0", "--mem=100"
     ).strip()
     journal = Journal(stage.folder / "submissions.jsonl")
     lost = journal.submitting(["p000"], None)
@@ -211,7 +279,7 @@ def number_given_again(stage: Stage) -> str:
 @case("F15", "an array larger than MaxArraySize", "cut, all run")
 def large_array(stage: Stage) -> str:
     config = stage.cluster.client("scontrol", "show", "config")
-    largest = int(config.partition("MaxArraySize")[2].split()[1]) - 1
+    largest = int(config.partition("MaxArraySize")[2].split()[1])  # its elements are 0 to one less
     sizes = ",".join(str(2 + number) for number in range(largest + 1))
     options = (
         "cluster.arms_per_pack=2",
@@ -222,6 +290,7 @@ def large_array(stage: Stage) -> str:
     stage.ended(stage.sweep(*ONE, f"axes.slab=[{sizes}]", *options))
     arrays = [len(line["names"]) for line in stage.events("submitting")]
     assert max(arrays) <= largest and sum(arrays) == largest + 1, arrays
+    assert not stage.events("refused"), "Slurm had to say so"
     return f"arrays of {arrays}"
 
 
@@ -250,6 +319,7 @@ def limit_jobs(stage: Stage, name: str, limit: str) -> None:
 def wrong_partition(stage: Stage) -> str:
     text = stage.ended(stage.sweep(*ONE, "cluster.partition=nowhere"), 2)
     assert "Slurm refuses cluster.partition=nowhere" in text, text[-400:]
+    assert len(stage.events("submitting")) == len(stage.events("refused")) == 1
     stage.arguments = stage.command(*ONE)
     return "status 2 at once, the field is named"
 
@@ -260,9 +330,10 @@ def suspended(stage: Stage) -> str:
     stage.round_done()
     with stage.under("suspend_job"):
         time.sleep(6)
-        assert process.poll() is None, "it ended while its job was suspended"
+        assert stage.state(stage.element()) == "SUSPENDED"
+        assert process.poll() is None and not stage.ends(), "it ended while its job was suspended"
     stage.ended(process)
-    assert stage.ends() == ["done"]
+    assert stage.ends() == ["done"] and len(stage.attempts()) == 1
     return "waited, done"
 
 
@@ -279,18 +350,21 @@ def signalled(stage: Stage) -> str:
     stage.bench.cluster.client("scancel", "--signal=TERM", element)
     stage.ended(process)
     log = (stage.folder / "packs" / "p000" / "log.txt").read_text()
-    assert "SIGUSR2: stopped after the last finished round" in log
-    return f"requeued itself; after SIGTERM: {', '.join(stage.ends())}"
+    for name in ("SIGUSR2", "SIGTERM"):
+        assert f"{name}: stopped after the last finished round" in log, name
+    assert stage.ends() == ["stopped", "done"], stage.ends()
+    assert len(stage.attempts()) == 3
+    return "requeued itself after SIGUSR2; submitted again after SIGTERM"
 
 
 @case("F20", "the command gets SIGINT, the next one SIGKILL", "jobs go on, and `wait` follows them")
 def command_ended(stage: Stage) -> str:
-    process = stage.sweep(*ONE, "measure.rounds=12", "measure.iterations=400")
+    process = stage.sweep(*LONG)
     stage.round_done()
     process.send_signal(signal.SIGINT)
     stage.ended(process, 130)
     second = stage.start("wait", str(stage.folder))
-    stage.round_done(2)
+    until(lambda: "1 running" in stage.said[second.pid].read_text(), "its following")
     second.kill()
     second.wait()
     stage.run("wait", str(stage.folder))
@@ -308,6 +382,7 @@ def same_again(stage: Stage) -> str:
 
 
 MODULE = "from toys.spinner import Config, Spinner\n\n\nclass Mine(Spinner):\n    Config = Config\n"
+CHANGED = MODULE + "\n    def setup(self, *_):\n        raise ValueError('what was not submitted ran')\n"
 
 
 @case("F22", "the user's source changes while the job waits", "what was submitted runs")
@@ -316,7 +391,7 @@ def changed_source(stage: Stage) -> str:
     module.write_text(MODULE)
     process = stage.sweep(*ONE, "workload=mine:Mine", HELD)
     until(lambda: stage.events("submitted"), "the submission")
-    module.write_text(MODULE + "    unit = 'another'\n")
+    module.write_text(CHANGED)
     let_start(stage)
     try:
         stage.ended(process)
@@ -325,18 +400,24 @@ def changed_source(stage: Stage) -> str:
     return "the snapshot ran"
 
 
-@case("F23", "sbatch prints garbage, fails, then works", "looked up first, no duplicate")
+@case("F23", "sbatch hangs, prints garbage, fails, then works", "given up in time, looked up, no duplicate")
 def bad_sbatch(stage: Stage) -> str:
-    with stage.under("sbatch_talks"):
+    with stage.under("sbatch_hangs"):
         process = stage.sweep(*ONE)
         until(lambda: stage.events("submitting"), "the first try")
-        time.sleep(2)
-    with stage.under("sbatch_fails"):
-        time.sleep(4)
+        until(lambda: stage.events("refused"), "its being given up")
+    for name in ("sbatch_talks", "sbatch_fails"):
+        with stage.under(name):
+            tries = len(stage.events("submitting"))
+            until(lambda tries=tries: len(stage.events("submitting")) > tries, f"a try under {name}")
+            time.sleep(2)
     stage.ended(process)
-    assert len(stage.attempts()) == 1, "more than one job ran"
+    assert len(stage.events("submitted")) == len(stage.attempts()) == 1, "more than one job was there"
     return f"{len(stage.events('submitting'))} tries, one job"
 
+
+MORE = "1300M"
+"""Memory beyond that of GROW."""
 
 GROW = ("axes.trouble=[grow]", "axes.work=[single]", "cluster.memory=1200M", "measure.rounds=4")
 
@@ -346,6 +427,8 @@ def out_of_memory(stage: Stage) -> str:
     text = stage.ended(stage.sweep(*ONE, *GROW), 0, 1)
     assert "memory ran out; submitting it again" in text, text[-400:]
     assert stage.ends() == ["out of memory", "done"], stage.ends()
+    outcomes = [one.values["outcome"] for one in invariants.trials(stage.folder) if not one.ok]
+    assert outcomes == ["oom"], outcomes
     return "oom recorded, the rest measured in a second job"
 
 

@@ -20,13 +20,17 @@ from storm.fault import FAULTS, Fault, NoTarget, fault
 if TYPE_CHECKING:
     from storm.world import World
 
+TIMED_OUT = (
+    'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1'
+)
+
 LIES: dict[str, tuple[str, str, str]] = {
     "sbatch_submits_and_denies": (
         "sbatch",
         "sbatch submits and says that it timed out",
-        '$real "$@" > /dev/null; echo "sbatch: error: Batch job submission failed: Socket timed out on'
-        ' send/recv operation" >&2; exit 1',
+        f'$real "$@" > /dev/null; {TIMED_OUT}',
     ),
+    "sbatch_hangs": ("sbatch", "sbatch does not come back", "exec sleep 300"),
     "sbatch_fails": (
         "sbatch",
         "sbatch does not reach the controller",
@@ -121,10 +125,15 @@ def start_waiting(cluster: DevCluster) -> None:
                 told(cluster, "scontrol", "update", f"JobId={job.id}", "StartTime=now")
 
 
-def lies(cluster_programs: Path, name: str) -> Iterator[str]:
-    """Put a stand-in before a client."""
+def lies(programs: Path, name: str) -> Iterator[str]:
+    """Put a stand-in of `LIES` before a client."""
     client, _, body = LIES[name]
-    file = cluster_programs / client
+    yield from stand_in(programs, client, body)
+
+
+def stand_in(programs: Path, client: str, body: str) -> Iterator[str]:
+    """Put lines of shell before a client."""
+    file = programs / client
     if file.exists():
         raise NoTarget
     real = shutil.which(client)

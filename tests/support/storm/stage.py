@@ -12,26 +12,45 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import waiting
 from bench import Bench
-from waiting import until
 
 from slurm.dev.cluster import DevCluster
+from slurm.errors import ClusterError
 from storm import invariants, slurm_faults, sweeps, traces
 from storm.fault import FAULTS, NoTarget
 from storm.invariants import Tally, Violation
 from storm.world import World
 
-ONE = ("axes.work=[single]", "workload.products=250", "measure.iterations=120", "measure.rounds=6")
-"""Two arms, six rounds: one job of some ten seconds."""
+ONE = (
+    *("axes.work=[single]", "workload.products=10", "workload.pause_s=0.005"),
+    *("measure.iterations=120", "measure.rounds=6"),
+)
+"""Two arms, six rounds: one job of some ten seconds, of which it sleeps most."""
 
-TWO = (*ONE, "axes.slab=[2,3]", "cluster.arms_per_pack=3", "axes.work=[single]", "measure.rounds=4")
-"""As above, in two jobs."""
+TWO = (*ONE, "axes.slab=[2,3]", "cluster.arms_per_pack=3", "measure.rounds=4")
+"""Four arms, in two jobs."""
+
+THREE = (*TWO, "cluster.arms_per_pack=2")
+"""As above, in three jobs."""
+
+LONG = (*ONE, "measure.rounds=12", "measure.iterations=400")
+"""As ONE, for half a minute and more."""
 
 LATEST_S = 900.0
 """A command that has not ended by then hangs, on the slowest machine."""
 
+STEP_S = 400.0
+"""As above, of a step within a command."""
+
+SELDOM_S = 1.0
+"""Time between two looks where a minute or more may pass."""
+
 AGAIN = 4
 """How often the same command may be needed after a fault."""
+
+_BREAKS_OFF = (AssertionError, ClusterError, NoTarget, LookupError, OSError, ValueError)
+"""What ends a case before its time: it alone went wrong, and the next one is played."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +106,7 @@ class Stage:
     arguments: tuple[str, ...] = ()
     said: dict[int, Path] = field(default_factory=dict)
     started: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     last: tuple[tuple[str, ...], int] | None = None
 
     @property
@@ -122,6 +142,7 @@ class Stage:
         output = self.world.root / "outputs" / f"{self.world.sweep}-{len(self.said):02d}.txt"
         process = self.world.start(arguments, output)
         self.said[process.pid], self.started[process.pid] = output, arguments
+        self.processes.append(process)
         return process
 
     def ended(self, process: subprocess.Popen[bytes], *statuses: int) -> str:
@@ -179,6 +200,10 @@ class Stage:
         """Wait until Slurm calls a job running."""
         until(lambda: self.state(job) == "RUNNING", f"the start of {job}")
 
+    def requeues_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until something holds; requeued jobs do not wait their two minutes meanwhile."""
+        patiently(lambda: slurm_faults.start_waiting(self.cluster) or condition(), what)
+
     def attempts(self) -> list[dict[str, Any]]:
         """Facts of each start of the first pack."""
         files = sorted(self.folder.glob("packs/p000/attempts/*.json"), key=lambda file: int(file.stem))
@@ -214,27 +239,69 @@ class Stage:
         return int(self.attempts()[-1]["pid"])
 
 
+def until(condition: Callable[[], object], what: str, deadline_s: float = STEP_S) -> None:
+    """Wait for a step of a case."""
+    waiting.until(condition, what, deadline_s)
+
+
+def patiently(condition: Callable[[], object], what: str) -> None:
+    """Wait long for what asks Slurm at each look."""
+
+    def holds() -> object:
+        time.sleep(SELDOM_S)
+        return condition()
+
+    until(holds, what, LATEST_S)
+
+
 def played(world: World, one: Case) -> Played:
     """Play a case, finish its sweep by the same command, and hold all of it against what must be."""
     began = time.monotonic()
     world.sweep = f"{one.id.lower()}-{len(list(world.runs.iterdir()))}"
-    stage, problems, outcome = Stage(world), [], ""
-    try:
-        outcome = one.play(stage)
-        _finish(stage, one.status)
-    except AssertionError as error:
-        problems.append(" ".join(str(error).split())[:400])
-    finally:
-        slurm_faults.mended(world.cluster) if world.cluster else None
+    stage, problems = Stage(world), list[str]()
+    outcome = tried(problems, lambda: _whole(stage, one)) or ""
+    tried(problems, lambda: _clear(stage))
     tally = invariants.tally(world.folder) if (world.folder / "manifest.jsonl").exists() else Tally(0, 0)
-    problems += [str(found) for found in _violations(stage)] if not problems else []
     if tally.wanted != tally.found or not tally.wanted:
         problems.append(f"{tally} trials")
     if problems:
         world.held[one.id] = problems[0]
+    return Played(one, outcome, tally, problems, time.monotonic() - began)
+
+
+def tried(problems: list[str], step: Callable[[], str | None]) -> str | None:
+    """Do a step; what breaks it off is a problem of the case."""
+    try:
+        return step()
+    except _BREAKS_OFF as error:
+        problems.append(" ".join(f"{type(error).__name__}: {error}".split())[:400])
+        return None
+
+
+def _whole(stage: Stage, one: Case) -> str:
+    """The outcome of a case whose sweep could be finished, and has nothing against it.
+
+    Raises
+    ------
+    AssertionError
+        Something is not as it must be.
+    """
+    outcome = one.play(stage)
+    _finish(stage, one.status)
+    found = [str(violation) for violation in _violations(stage)]
+    assert not found, "; ".join(found)
+    return outcome
+
+
+def _clear(stage: Stage) -> None:
+    """End what a case has left behind: the next one meets an idle cluster."""
+    for process in stage.processes:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    slurm_faults.mended(stage.cluster)
     stage.cluster.client("scancel", "--me", check=False)
     until(lambda: not slurm_faults.jobs(stage.cluster), "an empty queue")
-    return Played(one, outcome, tally, problems, time.monotonic() - began)
 
 
 def _finish(stage: Stage, status: int) -> None:

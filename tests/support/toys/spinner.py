@@ -37,10 +37,11 @@ GATE = os.environ.get("PERFSWEEP_TOY_GATE", "")
 
 @dataclass
 class Config:
-    """Size of one product, and how many products make one iteration."""
+    """Size of one product, how many make one iteration, and seconds that it sleeps besides, so as to last."""
 
     size: int = 48
     products: int = 40
+    pause_s: float = 0.0
 
 
 def no_gpu(device: Any) -> str | None:
@@ -121,6 +122,7 @@ class Spinner(Workload):
         self.context, self.levels = context, levels
         self.matrix = np.random.default_rng(context.seed).standard_normal((config.size, config.size))
         self.repeats = 2 if levels["work"] == "double" else 1
+        self.pause_s = config.pause_s
         self.products, self.steps, self.flips, self.trace = config.products, 0, 0, []
         self.ranks = float(context.world)
         if GATE and is_timed():
@@ -129,6 +131,8 @@ class Spinner(Workload):
             raise RuntimeError("the toy was told to raise")
 
     def step(self, clock: Clock) -> None:
+        if self.pause_s:
+            time.sleep(self.pause_s)
         with clock.phase("multiply"):
             for _ in range(self.products * self.repeats):
                 result = self.matrix @ self.matrix

@@ -2,9 +2,13 @@
 
 The seconds that it is off stand in the file `offset` beside it, and are read anew at each call. Only
 `time.time` and `time.time_ns` move: the times of files are the kernel's, as on a node whose clock disagrees
-with the file server's.
+with the file server's. Beside a file `no_locks` there are neither locks nor hard links either, as on some
+file systems of clusters.
 """
 
+import errno
+import fcntl
+import os
 import time
 from pathlib import Path
 
@@ -21,3 +25,11 @@ def _off() -> float:
 
 time.time = lambda: _time() + _off()
 time.time_ns = lambda: _time_ns() + int(_off() * 1e9)
+
+
+def _refuse(*_: object, **__: object) -> None:
+    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+
+if Path(__file__).with_name("no_locks").exists():
+    fcntl.flock = os.link = _refuse
