@@ -199,7 +199,7 @@ class Agreement:
         return self._evidence[key]
 
     def _class(self, arm: Arm, reference: Arm) -> tuple[Parity, dict[str, float]]:
-        """The loosest class of what sets two arms apart; where the reference rounds, as bf16 does, its own too.
+        """The loosest class of what sets two arms apart; where the reference rounds, as bf16 does, its own.
 
         However exact the arm, it comes no closer to such a reference than that one's rounding: sums that are
         taken in another order round elsewhere.

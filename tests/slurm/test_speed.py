@@ -76,21 +76,6 @@ def test_a_thousand_arms_are_planned_and_submitted_in_two_seconds(
 
 
 @pytest.mark.slow
-def test_the_time_from_submission_to_first_iteration_can_be_told(bench: Bench) -> None:
-    """From sbatch's answer to the first trial past its set-up, on an idle cluster; three sweeps.
-
-    Printed, not bounded: a loaded machine's times say nothing about ours.
-    """
-    _wait(bench, "first")  # a new controller takes seconds to begin
-    waits = [_wait(bench, f"toy{number}") for number in range(3)]
-    for to_pack, to_iteration in waits:
-        print(
-            f"\nsubmission to start of the pack {to_pack:.2f} s, to the first iteration {to_iteration:.2f} s"
-        )
-    assert all(to_pack <= to_iteration for to_pack, to_iteration in waits)
-
-
-@pytest.mark.slow
 def test_to_its_first_iteration_a_pack_spends_one_import_of_torch_and_a_second(bench: Bench) -> None:
     """Processor time, as of a machine with two cores: the pack and its server import side by side.
 
@@ -135,23 +120,6 @@ def _children(pid: int) -> list[int]:
 def _spent(pid: int) -> float:
     """Processor time of a process and of those of its children that have ended, in seconds."""
     return sum(map(int, _stat(pid)[11:15])) / os.sysconf("SC_CLK_TCK")
-
-
-def _wait(bench: Bench, name: str) -> tuple[float, float]:
-    """Seconds from the submission of a sweep to the start of its pack, and to its first iteration."""
-    runs = bench.folder / "runs" / name
-    sweep = bench.start(*bench.sweep("measure.rounds=2", "measure.look=true", f"name={name}"))
-    until(
-        lambda: any(_begun(file) for file in runs.glob("trials/*/p000-counting-a0/status.json")),
-        "the first iteration",
-    )
-    (status,) = (file for file in runs.glob("trials/*/p000-counting-a0/status.json") if _begun(file))
-    iteration = status.stat().st_mtime  # written as the stage changed
-    lines = [json.loads(line) for line in (runs / "submissions.jsonl").read_text().splitlines()]
-    submitted = next(line["time"] for line in lines if line["event"] == "submitted")
-    started = json.loads(next(runs.glob("submissions/*/0.start-0.json")).read_text())["time"]
-    sweep.communicate(timeout=120)
-    return started - submitted, iteration - submitted
 
 
 def _begun(status: Path) -> bool:

@@ -1,5 +1,7 @@
 """Sweeps on a real Slurm that publish while they run, and what may befall jobs and the server meanwhile.
 
+What may befall any pack, such as other outages, SIGTERM, and a second publisher, is tested without Slurm in
+tests/pipelines/publish/test_packs_online.py, where a pack is the same.
 Each case prints rows produced, rows in W&B when the sweep had ended, and rows after `publish`.
 """
 
@@ -86,21 +88,12 @@ def test_rounds_are_fed_from_the_job_while_it_runs(tracked: Tracked) -> None:
     assert rows.before > 0
 
 
-@pytest.mark.parametrize(
-    ("case", "fault"),
-    [
-        ("server down in the middle", Fault("", Action.DROP)),
-        ("401 in the middle", Fault("file_stream", Action.STATUS, status=401)),
-        ("409 in the middle", Fault("file_stream", Action.STATUS, status=409)),
-        ("hangs in the middle", Fault("", Action.HANG)),
-    ],
-)
-def test_an_outage_costs_no_job_and_no_row(tracked: Tracked, case: str, fault: Fault) -> None:
+def test_an_outage_costs_no_job_and_no_row(tracked: Tracked) -> None:
     tracked.fed()
-    with tracked.backend.showing(fault):
+    with tracked.backend.showing(Fault("", Action.DROP)):
         tracked.ended()
     assert tracked.endings() == [End.DONE]
-    rows = concluded(f"{case}, on Slurm", tracked.folder, tracked.backend)
+    rows = concluded("server down in the middle, on Slurm", tracked.folder, tracked.backend)
     assert rows.complete, rows
 
 
@@ -108,11 +101,6 @@ def killed(tracked: Tracked) -> list[End]:
     step = f"{tracked.bench.show(tracked.element())['JobId']}.0"
     tracked.bench.cluster.client("scancel", "--signal=KILL", step)
     return [End.NO_RESULT, End.DONE]
-
-
-def ended_by_sigterm(tracked: Tracked) -> list[End]:
-    tracked.bench.cluster.client("scancel", "--signal=TERM", tracked.element())
-    return [End.STOPPED, End.DONE]
 
 
 def cancelled_and_asked_for_again(tracked: Tracked) -> list[End]:
@@ -131,7 +119,7 @@ def requeued(tracked: Tracked) -> list[End]:
     return [End.DONE]
 
 
-@pytest.mark.parametrize("strike", [killed, ended_by_sigterm, cancelled_and_asked_for_again, requeued])
+@pytest.mark.parametrize("strike", [killed, cancelled_and_asked_for_again, requeued])
 def test_what_happens_to_the_job_costs_no_row(
     tracked: Tracked, strike: Callable[[Tracked], list[End]]
 ) -> None:
@@ -140,16 +128,4 @@ def test_what_happens_to_the_job_costs_no_row(
     tracked.ended()
     assert tracked.endings() == expected
     rows = concluded(f"{strike.__name__.replace('_', ' ')}, on Slurm", tracked.folder, tracked.backend)
-    assert rows.complete, rows
-
-
-def test_publishing_from_the_login_node_while_the_job_feeds_doubles_nothing(tracked: Tracked) -> None:
-    tracked.fed()
-    while tracked.command.poll() is None:
-        assert tracked.bench.perfsweep("publish", "runs/toy").returncode in (
-            0,
-            1,
-        )  # 1: rows are still to come
-    tracked.ended()
-    rows = concluded("published from elsewhere while it runs, on Slurm", tracked.folder, tracked.backend)
     assert rows.complete, rows

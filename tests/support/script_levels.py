@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from scripted import context, run, running
 
 from pipelines.parity import comparison
@@ -63,9 +62,3 @@ def witness(name: str, value: Any) -> str:
     counter = next(toggle for toggle in EVERY if toggle.name == name).level(value).witness
     assert counter is not None
     return counter
-
-
-def compiled_by(backend: str) -> Callable[..., Any]:
-    """`torch.compile` that generates no code, which takes ten seconds, and does everything before it."""
-    fully = torch.compile
-    return lambda call, **options: fully(call, **{**options, "backend": backend, "mode": None})

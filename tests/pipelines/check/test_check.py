@@ -11,7 +11,7 @@ from pipelines.check.rules import Defect
 
 pytestmark = pytest.mark.slow
 
-SOUND = ["Sound", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Job", "ReadsSwitched", "Quiet"))]
+SOUND = ["Sound", "Job", "ReadsSwitched", "Quiet"]
 DEFECTS = [
     ("Unseeded", Defect.NOT_REPEATABLE, "already after one iteration, so look at setup()"),
     ("UnseededStep", Defect.NOT_REPEATABLE, "after some iterations, so look at step()"),
@@ -45,14 +45,7 @@ def test_a_sound_workload_passes(name: str, capsys: pytest.CaptureFixture[str]) 
     assert (status, "no defects" in out) == (0, True), out
 
 
-# A check of any workload takes a second or two.
-QUICK = {"Unseeded", "Wrong", "Reads"}
-CASES = [
-    pytest.param(*case, id=case[0], marks=[] if case[0] in QUICK else [pytest.mark.slow]) for case in DEFECTS
-]
-
-
-@pytest.mark.parametrize(("name", "defect", "words"), CASES)
+@pytest.mark.parametrize(("name", "defect", "words"), DEFECTS, ids=[case[0] for case in DEFECTS])
 def test_a_planted_defect_is_named_and_no_other(
     name: str, defect: Defect, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

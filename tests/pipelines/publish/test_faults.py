@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from loopback import Action, Fault, Loopback
-from recorded import Built, build, snapshot
+from recorded import Built, build, publish_here, snapshot
 from waiting import until
 
 from pipelines.publish.publish import publish
@@ -89,12 +89,11 @@ def test_every_row_is_there_after_publishing_again(
         before = backend.rows()
     assert reason in says(done)
     assert "\n" not in says(done)
-    again = publish(online.folder)
+    again = publish_here(online, server=backend.url)
     assert again.complete, again
-    assert again.mode == "online"
     show(case, online, before, backend.rows())
     assert backend.rows() == online.produced
-    assert publish(online.folder).new == 0
+    assert publish_here(online, server=backend.url).new == 0
     now = {name: time for name, time in snapshot(online.folder.path).items() if not name.startswith("wandb")}
     assert now == records
 
@@ -109,7 +108,7 @@ def test_a_server_that_is_down_at_the_start_costs_two_seconds(
     assert says(done).startswith("http://127.0.0.1:9 cannot be reached (Connection refused)")
     before = backend.rows()
     shell.setenv("WANDB_BASE_URL", backend.url)
-    assert publish(online.folder).complete
+    assert publish_here(online, server=backend.url).complete
     show("down at the start", online, before, backend.rows())
     assert backend.rows() == online.produced
 
@@ -164,7 +163,7 @@ def test_two_copies_with_one_id_are_one_run_in_the_end(
     assert publish(online.folder).complete
     show("two copies with one id", online, before, backend.rows())
     assert backend.rows() == online.produced
-    assert publish(other.folder).new == 0
+    assert publish_here(other, server=backend.url).new == 0
 
 
 @pytest.mark.slow
@@ -195,9 +194,9 @@ def test_a_full_disk_is_said_and_mended_later(online: Built, backend: Loopback, 
     if mode == "offline":
         assert done.returncode == 1
         assert "the records are untouched, mend this and publish again" in done.stdout.splitlines()[-1]
-        assert publish(online.folder, mode="offline").complete
+        assert publish_here(online).complete
     assert "Traceback" not in done.stdout + done.stderr
-    assert publish(online.folder).complete
+    assert publish_here(online, server=backend.url).complete
     show(f"full disk, {mode}", online, before, backend.rows())
     assert backend.rows() == online.produced
 

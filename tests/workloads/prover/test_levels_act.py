@@ -52,7 +52,9 @@ def counters_of_bases():
 
 
 @pytest.mark.parametrize(("name", "level"), tiered(LEVELS, QUICK))
-def test_every_level_moves_its_witness_against_its_base(solve, counters_of_bases, name, level):
+def test_every_level_moves_its_witness_against_its_base(
+    solve, counters_of_bases, no_generated_code, name, level
+):
     witness = GENERIC.get(level.witness, level.witness)
     if witness is None:
         pytest.skip("counted by the pipelines, and tested there")

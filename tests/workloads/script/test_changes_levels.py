@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from loops import ADVERSARIES, ATTENTION, IMAGES
-from script_levels import compiled_by, counters, evidence, verdict, witness
+from script_levels import counters, evidence, verdict, witness
 
 from pipelines.parity.comparison import ParityVerdict
 from workloads.api import LevelValue
@@ -45,9 +45,8 @@ BLOCKS: dict[str, Any] = {"blocks": "Block"}
 
 
 @pytest.fixture(autouse=True)
-def compiles_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+def compiles_quickly(no_generated_code: None) -> None:
     torch._dynamo.reset()
-    monkeypatch.setattr(torch, "compile", compiled_by("aot_eager"))
 
 
 @each_level

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from loops import ATTENTION, IMAGES
-from script_levels import compiled_by, driven
+from script_levels import driven
 
 from workloads.api import Device
 from workloads.errors import UnsupportedHere
@@ -87,14 +87,8 @@ OWN: list[tuple[str, str, dict[str, Any], str]] = [
     ("line", "instead", "chosen", "reason"), OWN, ids=[f"{one[2]} {one[3]}" for one in OWN]
 )
 def test_what_a_script_does_itself_or_cannot_have_is_refused_with_the_reason(
-    line: str,
-    instead: str,
-    chosen: dict[str, Any],
-    reason: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    line: str, instead: str, chosen: dict[str, Any], reason: str, tmp_path: Path, no_generated_code: None
 ) -> None:
-    monkeypatch.setattr(torch, "compile", compiled_by("aot_eager"))
     script = ATTENTION.replace(line, instead) if line else ATTENTION
     with pytest.raises(UnsupportedHere, match=r"train\.py") as refused, driven(script, tmp_path, 1, **chosen):
         pass
@@ -104,9 +98,8 @@ def test_what_a_script_does_itself_or_cannot_have_is_refused_with_the_reason(
 @pytest.mark.workloads
 @pytest.mark.parametrize("line", ["model = torch.compile(model)", "model.compile()"])
 def test_a_script_that_compiles_is_not_compiled_again(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    line: str, tmp_path: Path, no_generated_code: None
 ) -> None:
-    monkeypatch.setattr(torch, "compile", compiled_by("aot_eager"))
     script = ATTENTION.replace(MODEL, f"{MODEL}\n{line}")
     with pytest.raises(UnsupportedHere, match=r"calls torch\.compile itself"):  # noqa: SIM117
         with driven(script, tmp_path, compile="default"):

@@ -134,12 +134,8 @@ def test_a_level_moves_its_witness_and_keeps_to_its_class(start: Start, levels: 
 
 
 def test_a_compiled_model_is_compiled_once_and_computes_the_same(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    start: Start, no_generated_code: None
 ) -> None:
-    fully = torch.compile  # generating code is not what is tested, and takes ten seconds
-    monkeypatch.setattr(
-        torch, "compile", lambda model, **options: fully(model, backend="aot_eager", **options)
-    )
     reference = start(steps=3).evidence()
     with CompileCounting() as compiling:
         arm = start(steps=3, compile="default").evidence()

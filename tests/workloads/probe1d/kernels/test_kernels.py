@@ -66,22 +66,28 @@ def kernel_of(name, precision):
     return {"eager": EagerKernel, "compiled": CompiledKernel}[name](PRECISIONS[precision], Counts())
 
 
-KERNELS = [
-    pytest.param("eager", id="eager"),
-    pytest.param("native", id="native", marks=NATIVE),
-    pytest.param("compiled", id="compiled", marks=[NATIVE, pytest.mark.slow]),
-]
-
-
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("precision", ["f32", "f64", "block"])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_kernel_gives_the_sums_of_the_definition(name, precision, weighted, shape):
+def assert_sums_are_those_of_the_definition(name, precision, weighted, shape):
     kernel = kernel_of(name, precision)
     bucket, row, b, w, expected = bucket_and_pairs(*shape, weighted, PRECISIONS[precision].compute)
     assert worst(kernel(bucket, row, b, w, "loss"), expected) < BOUND[precision]
     assert worst(kernel(bucket, row, b, w, "hessian"), expected[:5]) < BOUND[precision]
+
+
+@pytest.mark.parametrize("name", ["eager", pytest.param("native", marks=NATIVE)])
+@pytest.mark.parametrize("precision", ["f32", "f64", "block"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_kernel_gives_the_sums_of_the_definition(name, precision, weighted, shape):
+    assert_sums_are_those_of_the_definition(name, precision, weighted, shape)
+
+
+@NATIVE
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["f32", "f64", "block"])
+@pytest.mark.parametrize(("weighted", "shape"), [(False, SHAPES[0]), (True, SHAPES[2])])
+def test_generated_code_gives_the_sums_of_the_definition(precision, weighted, shape):
+    """Of a bucket as short as they come, and of one that is longer than a block of events."""
+    assert_sums_are_those_of_the_definition("compiled", precision, weighted, shape)
 
 
 @NATIVE

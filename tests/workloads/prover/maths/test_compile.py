@@ -33,6 +33,12 @@ def uncompiled():
     torch._dynamo.reset()
 
 
+@pytest.fixture
+def naive_choices(solve):
+    """What the path chooses from which nothing was left out."""
+    return solve({}, **SMALL).evidence()
+
+
 def same(one, other):
     return all(
         np.array_equal(one.tensors[name], other.tensors[name])
@@ -40,37 +46,38 @@ def same(one, other):
     )
 
 
-def test_slabs_of_one_size_compile_once_and_choose_the_same(solve):
+def test_slabs_of_one_size_compile_once_and_generated_code_chooses_the_same(solve, naive_choices):
     padded = solve({**SLAB, "pad_to_slab": "done_row"}, **SMALL)
     assert padded.counters()["recompiles_after_warmup"] == 0
-    assert same(padded.evidence(), solve({}, **SMALL).evidence())
+    assert same(padded.evidence(), naive_choices)
 
 
-def test_without_padding_the_last_slab_compiles_again(solve):
+def test_without_padding_the_last_slab_compiles_again(solve, no_generated_code):
     workload = solve({**SLAB, "slab_size": 7}, **SMALL)
     assert workload.counters()["recompiles_after_warmup"] >= 1
 
 
-def test_two_rows_of_warm_up_leave_the_compiling_to_the_first_slab(solve):
+def test_two_rows_of_warm_up_leave_the_compiling_to_the_first_slab(solve, no_generated_code):
     workload = solve({**SLAB, "warmup": "tiny", "pad_to_slab": "done_row"}, **SMALL)
     assert workload.counters()["recompiles_after_warmup"] >= 1
 
 
-LEAVING_OUT = pytest.mark.parametrize(
-    "more", [{"refill": "queue"}, {"skip_done": "compact"}], ids=["refill", "buckets"]
-)
+LEFT_OUT = {**STATIC, **SLAB, "slab_size": 32, "pad_to_slab": "done_row"}
 
 
-@LEAVING_OUT
-def test_finished_rows_are_left_out_without_a_new_shape(solve, more):
-    workload = solve({**STATIC, **SLAB, "slab_size": 32, "pad_to_slab": "done_row", **more}, **SMALL)
-    assert workload.counters()["recompiles_after_warmup"] == 0
+def leaves_finished_rows_out(workload, choices) -> bool:
+    """Without a new shape, and without another rank."""
+    return workload.counters()["recompiles_after_warmup"] == 0 and same(workload.evidence(), choices)
 
 
-@LEAVING_OUT
-def test_leaving_finished_rows_out_of_compiled_steps_changes_no_rank(solve, more):
-    workload = solve({**STATIC, **SLAB, "slab_size": 32, "pad_to_slab": "done_row", **more}, **SMALL)
-    assert same(workload.evidence(), solve({}, **SMALL).evidence())
+def test_generated_code_of_the_static_step_is_refilled_and_changes_no_rank(solve, naive_choices):
+    assert leaves_finished_rows_out(solve({**LEFT_OUT, "refill": "queue"}, **SMALL), naive_choices)
+
+
+def test_buckets_of_compiled_steps_need_no_new_shape_and_change_no_rank(
+    solve, naive_choices, no_generated_code
+):
+    assert leaves_finished_rows_out(solve({**LEFT_OUT, "skip_done": "compact"}, **SMALL), naive_choices)
 
 
 def test_compiled_hashes_of_narrow_states_are_the_eager_ones():

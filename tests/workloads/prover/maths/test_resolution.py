@@ -163,16 +163,16 @@ def test_lists_are_the_oracles_on_states_of_random_episodes(episodes, data, path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "path", [PATHS["naive"], PATHS["all"], PATHS["native"]], ids=["naive", "all", "native"]
-)
 @pytest.mark.parametrize("name", ["family", "countries_s3"])
-def test_lists_are_the_oracles_on_two_hundred_episodes_of_real_data(set_up, real_data, name, path):
+def test_lists_are_the_oracles_on_two_hundred_episodes_of_real_data(set_up, real_data, name):
     kb = set_up({}, data=real_data(name)).kb
     resolver = resolver_of(kb)
     cases = walks(resolver, [tuple(fact) for fact in kb.facts.tolist()], 200, seed=2)
-    for start in range(0, len(cases), 64):
-        assert against_oracle(kb, cases[start : start + 64], path, resolver) == []
+    expected = [resolver.successors(*case) for case in cases]
+    for path in ("naive", "all", "native"):
+        for start in range(0, len(cases), 64):
+            piece = slice(start, start + 64)
+            assert unlike(kb, cases[piece], PATHS[path], expected[piece]) == [], path
 
 
 def _mutants(resolver: Resolver) -> dict[str, Resolver]:

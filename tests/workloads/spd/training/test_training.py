@@ -233,13 +233,12 @@ def test_the_synchronous_writer_has_written_when_it_returns(tmp_path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(
-    "levels",
+    ("seed", "levels"),
     [
-        {},
-        {"delta": "folded", "stack_modules": "stacked", "optimizer": "fused"},
-        {"gradients": "native", "optimizer": "fused"},
+        (0, {}),
+        (1, {"delta": "folded", "stack_modules": "stacked", "optimizer": "fused"}),
+        (0, {"gradients": "native", "optimizer": "fused"}),
     ],
     ids=["naive", "fast", "formulas"],
 )
