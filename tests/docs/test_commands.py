@@ -181,7 +181,10 @@ SESSIONS = ["tutorial.md", "extending.md", "command.md"]
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SESSIONS)
 def test_a_page_can_be_followed_from_top_to_bottom_in_an_empty_folder(name: str, tmp_path: Path) -> None:
-    """Files are written and commands run in the order in which they stand on the page."""
+    """Files are written and commands run in the order in which they stand on the page.
+
+    Sweeps measure no more rounds than decide anything, by one server: what they answer is not looked at.
+    """
     ran = 0
     for block in blocks(ROOT / "docs" / name):
         if block.file:
@@ -189,9 +192,16 @@ def test_a_page_can_be_followed_from_top_to_bottom_in_an_empty_folder(name: str,
             (tmp_path / block.file).write_text(block.text)
         for words in block.commands if block.language == "sh" else ():
             assert words[0] == "perfsweep"
-            perfsweep(words[1:], tmp_path)
+            perfsweep(shorter(words[1:]), tmp_path)
             ran += 1
     assert ran >= 2
+
+
+FEW_ROUNDS = ["measure.rounds=3", "measure.servers=1"]
+
+
+def shorter(words: list[str]) -> list[str]:
+    return [*words, *FEW_ROUNDS] if words[0] == "sweep" and "dry_run=true" not in words else words
 
 
 READ_ONLY = [
@@ -212,7 +222,7 @@ def test_the_commands_of_the_readme_do_what_they_say(tmp_path: Path) -> None:
     for words in READ_ONLY:
         assert words in known, f"{words} is documented no more"
         perfsweep(words, tmp_path)
-    perfsweep(["sweep", "workload=digits", "sweep=demo", "measure.rounds=6", "axes.gc=[frozen]"], tmp_path)
+    perfsweep(["sweep", "workload=digits", "sweep=demo", "axes.gc=[frozen]", *FEW_ROUNDS], tmp_path)
     for words in (
         ["status", "runs/digits-demo"],
         ["compare", "runs/digits-demo"],

@@ -144,8 +144,7 @@ def test_an_own_workload_is_written_planned_measured_and_compared_from_an_empty_
         "sweep",
         "workload=my_workload:MyWorkload",
         "axes.prepare=[once]",
-        "measure=quick",
-        "workload.rows=512",
+        *("measure=quick", "measure.rounds=3", "measure.servers=1", "workload.rows=512"),
     ]
     assert "prepare=once" in run(installed, *sweep, "tracking=disabled", cwd=empty)
     folder = empty / "runs/myworkload-quick"

@@ -40,7 +40,10 @@ def test_a_sweep_whose_trials_raise_ends_with_status_1_and_the_users_own_excepti
 ) -> None:
     done = bench.perfsweep(*bench.sweep(f"toggles.trouble={trouble}"))
     assert done.returncode == 1, done.stdout + done.stderr
-    assert exception in words(done.stdout)
+    assert f"failed: {exception}" in words(done.stdout)
+    assert "spinner.py:" in "".join(done.stdout.split()), "the line that raised"
+    logs = [file.read_text() for file in toy(bench).glob("trials/*/*/log.txt")]
+    assert any("Traceback (most recent call last)" in text and exception in text for text in logs)
     assert "rounds are missing: 4 of 6 in p000, since every arm failed" in words(done.stdout)
     report = bench.text("runs/toy/report.html")
     assert exception in report and "rounds are missing: 4 of 6 in p000" in report

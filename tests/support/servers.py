@@ -11,6 +11,8 @@ from pipelines.execution.spawn import ForkServer
 
 TAKEN = ("pipelines.execution.servers", "pipelines.check.checked", "pipelines.profiling.profile")
 """Modules that start one."""
+FEW_KERNELS = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
+"""Arms that compile begin with an empty cache, where precompiled headers take longer than a few kernels."""
 
 
 def shared_server(
@@ -27,4 +29,4 @@ def shared_server(
 
 @functools.lru_cache(maxsize=2)
 def _server(env: tuple[tuple[str, str], ...], path: str, folder: Path) -> ForkServer:
-    return ForkServer([], {**dict(env), "PYTHONHASHSEED": "0"})
+    return ForkServer([], {**dict(env), "PYTHONHASHSEED": "0", **FEW_KERNELS})

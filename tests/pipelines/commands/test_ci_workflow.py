@@ -21,7 +21,7 @@ from pipelines.commands.new import WORKFLOW
 
 OPTIONS = (
     *("workload=script", "workload.path=train.py", "measure.iterations=10", "measure.warmup_max=10"),
-    *("measure.evidence_iterations=4", "measure.budget_s=1", "measure.servers=2", "measure.repeats=0"),
+    *("measure.evidence_iterations=4", "measure.budget_s=1", "measure.servers=1", "measure.repeats=0"),
     "measure.timed_parity=false",
 )
 

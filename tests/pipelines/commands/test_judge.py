@@ -22,7 +22,7 @@ SMALL = (
 
 # A machine with others on it scatters by half; ten times the counted work is beyond that. Where they disturb
 # every trial, no verdict is called.
-DECIDING = ("measure.servers=6", "measure.budget_s=90", "measure.precision=0.3", "measure.margin=0.2")
+DECIDING = ("measure.servers=4", "measure.budget_s=90", "measure.precision=0.3", "measure.margin=0.2")
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ SMALL = (
     "workload=script",
     "workload.path=train.py",
     *("measure.iterations=10", "measure.warmup_max=10", "measure.evidence_iterations=4"),
-    *("measure.budget_s=1", "measure.servers=2", "measure.repeats=0", "measure.timed_parity=false"),
+    *("measure.budget_s=1", "measure.servers=1", "measure.repeats=0", "measure.timed_parity=false"),
 )
 
 

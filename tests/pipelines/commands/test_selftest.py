@@ -88,7 +88,7 @@ def test_doubled_work_is_resolved_anywhere_and_no_delay_is_called_faster(
     """Which small delays a machine resolves, and how far placebos lie apart, is the self-test's to say."""
     monkeypatch.setattr(selftest, "DELAYS", (10, 100))
     out = StringIO()
-    selftest.run(Console(file=out, width=100), budget_s=40.0)
+    selftest.run(Console(file=out, width=100), budget_s=20.0)
     text = out.getvalue()
     rows = {
         tuple(line.split()[0:3:2]): line

@@ -127,7 +127,6 @@ def test_publishing_from_elsewhere_while_it_runs_doubles_nothing(
 OUTAGES = [
     ("down in the middle", Fault("", Action.DROP)),
     ("401 in the middle", Fault("file_stream", Action.STATUS, status=401)),
-    ("409 in the middle", Fault("file_stream", Action.STATUS, status=409)),
     ("hangs in the middle", Fault("", Action.HANG)),
 ]
 
@@ -216,7 +215,8 @@ COMMAND = [
         "name=toy",
         "axes.work=[single]",
     ),
-    *("tracking=online", "measure.rounds=6", "measure.iterations=10"),
+    *("tracking=online", "measure.rounds=6", "measure.iterations=10", "measure.servers=1"),
+    *("measure.evidence_iterations=2", "measure.counting_iterations=2", "measure.timed_parity=false"),
 ]
 
 

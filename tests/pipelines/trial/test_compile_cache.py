@@ -123,7 +123,13 @@ def test_a_compiled_arm_is_counted_cold_and_timed_warm(tmp_path: Path) -> None:
     command = SweepCommand(
         workload={"name": "digits", "model": "mlp", "eval_every": 1, "checkpoint_every": 1},
         measure=MeasureConfig(
-            rounds=2, iterations=8, warmup_max=40, evidence_iterations=2, counting_iterations=2, repeats=0
+            rounds=2,
+            iterations=8,
+            warmup_max=40,
+            evidence_iterations=2,
+            counting_iterations=2,
+            repeats=0,
+            timed_parity=False,
         ),
         sweep=SweepConfig(
             name="compiled", designs=[DesignConfig("one_at_a_time", levels={"compile": ["default"]})]
@@ -151,7 +157,13 @@ def test_a_cache_on_disk_acts_where_its_arm_is_timed(tmp_path: Path) -> None:
     command = SweepCommand(
         workload={"name": "toys.compiled:Compiled"},
         measure=MeasureConfig(
-            rounds=2, iterations=5, warmup_max=5, evidence_iterations=2, counting_iterations=1, repeats=0
+            rounds=2,
+            iterations=5,
+            warmup_max=5,
+            evidence_iterations=2,
+            counting_iterations=1,
+            repeats=0,
+            timed_parity=False,
         ),
         sweep=SweepConfig(
             name="cached", designs=[DesignConfig("one_at_a_time", levels={"compile_cache": ["shared"]})]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -240,12 +241,19 @@ def test_polling_costs_microseconds() -> None:
         assert (time.process_time() - start) / 10_000 < 10e-6
 
 
-@pytest.mark.slow
-def test_inductor_tells_of_caches_and_lazy_backward_passes(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two compiles into one folder, of the kind that takes ten seconds."""
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder of compiled code in which there is none."""
+    from torch._inductor import config
+
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    with config.patch(cpp_cache_precompile_headers=False):  # which takes longer than a few kernels
+        yield
+
+
+@pytest.mark.slow
+def test_inductor_tells_of_caches_and_lazy_backward_passes(empty_cache: None) -> None:
+    """Two compiles into one folder, of the kind that takes ten seconds."""
     results = []
     for _ in range(2):
         torch._dynamo.reset()
@@ -260,10 +268,7 @@ def test_inductor_tells_of_caches_and_lazy_backward_passes(
 
 
 @pytest.mark.slow
-def test_reduce_overhead_without_a_gpu_is_flagged_as_skipped(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+def test_reduce_overhead_without_a_gpu_is_flagged_as_skipped(empty_cache: None) -> None:
     torch._dynamo.reset()
     with torch.no_grad(), CompileCounting() as compiling:
         torch.compile(network(), mode="reduce-overhead")(rows())
