@@ -10,6 +10,7 @@ import pytest
 from pipelines.analysis.judge import EffectResult
 from pipelines.analysis.scaling import Scaling, Work
 from pipelines.report import charts, svg
+from pipelines.report.chart_data import Trace
 from pipelines.report.charts import factor_ticks, fold
 from pipelines.store.records import Effect
 
@@ -76,3 +77,8 @@ def test_strong_and_weak_scaling_are_lines_of_their_own_with_their_efficiency_be
     heights = {text.get_text(): text.get_position()[1] for text in axes.texts}
     assert heights.keys() == {"80%", "50%", "95%", "90%"}
     assert heights["80%"] < 0 < heights["95%"], "names of strong scaling stand below their points"
+
+
+def test_a_discarded_job_does_not_stretch_the_axis_of_iterations() -> None:
+    trace = Trace("a", "a", (0.0,), (600.0,), (1.0, 2.0), (4.0, 5.0))
+    assert charts.iterations([trace], svg.WIDE).axes[0].get_ylim()[1] < 10
