@@ -3,8 +3,9 @@
 The unit of progress is the round, or the rounds of one process generation where processes stay. It is
 finished when every arm has a record of one attempt: pairs never mix attempts, so what was interrupted is
 measured again whole. A finished round that something disturbed may be measured again, within
-`measure.repeats`; of several finished attempts the one with the fewest disturbed trials is used, of equal
-ones the latest. An arm that keeps failing is retired for good: a round without it is finished.
+`measure.repeats`; of several finished attempts the one with the fewest failed trials is used, of equal ones
+that with the fewest disturbed trials, then the latest. An arm that keeps failing is retired for good: a round
+without it is finished.
 """
 
 from __future__ import annotations
@@ -151,9 +152,7 @@ class Progress:
         finished = self._finished(pack, number, tuple(arms))
         if len(finished) < 2:
             return finished[0] if finished else None
-        return min(
-            finished, key=lambda attempt: (self._disturbed(pack, number, attempt), -attempt), default=None
-        )
+        return min(finished, key=lambda attempt: (*self._flaws(pack, number, attempt), -attempt))
 
     def used(self, pack: Pack, number: int) -> list[StoredTrial]:
         """List the trials that count for a round."""
@@ -236,6 +235,11 @@ class Progress:
         ]
         self._attempts[pack, number] = needed, found
         return found
+
+    def _flaws(self, pack: str, number: int, attempt: int) -> tuple[int, int]:
+        """Count an attempt's trials that did not end well, and those that something disturbed."""
+        trials = self.timing[pack, number][attempt].values()
+        return sum(one.record.outcome in BAD for one in trials), self._disturbed(pack, number, attempt)
 
     def _disturbed(self, pack: str, number: int, attempt: int) -> int:
         rounds = [self.timing.get((pack, member), {}).get(attempt, {}) for member in self.together(number)]

@@ -106,3 +106,13 @@ def test_records_of_one_machine_share_what_they_say_of_it() -> None:
         progress.add(one)
     assert {id(one.record.environment) for one in trials} == {id(trials[0].record.environment)}
     assert trials[0].record.environment == {"host": "n1", "cores": 2}
+
+
+def test_a_failed_round_that_was_measured_again_counts_though_something_disturbed_it() -> None:
+    progress, pack = Progress(), Pack(id="p000", orders=(ARMS,), start="fork")
+    for attempt, outcome, disturbed in ((0, Outcome.FAILED, ()), (1, Outcome.OK, ("a neighbour",))):
+        for arm in ARMS:
+            record = replace(timing(arm, 0, attempt).record, outcome=outcome, disturbed=disturbed)
+            progress.add(StoredTrial(Path(), record))
+    assert progress.finished_attempt("p000", 0, ARMS) == 1
+    assert progress.unfinished_rounds(pack, frozenset({Outcome.FAILED})) == [], "it was tried again for ever"
