@@ -29,6 +29,11 @@ class Trace:
     timed_x: tuple[float, ...]
     timed_ms: tuple[float, ...]
 
+    @property
+    def has_warm_up(self) -> bool:
+        """Whether a line leads up to the timed part; a discarded job is one time, which is none."""
+        return len(self.warm_x) > 1
+
 
 def thin(values: np.ndarray, first: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Give positions from `first` on and values [N], or medians of bins where N is above POINTS."""

@@ -114,7 +114,7 @@ def iterations(traces: Sequence[Trace], width: int) -> Figure:
     """Iteration times of at most `FEW_ARMS` arms, warm-up dotted."""
     figure, axes = canvas(width, 420)
     for trace, colour in zip(traces, LINES, strict=False):
-        if len(trace.warm_x) > 1:  # a discarded job is one time, which is no line and stretches the axis
+        if trace.has_warm_up:
             axes.plot(trace.warm_x, trace.warm_ms, color=colour, linewidth=1, ls=":")
         axes.plot(trace.timed_x, trace.timed_ms, color=colour, linewidth=1.5, label=trace.label)
     axes.set_xlabel("iteration, from the start of the trial")

@@ -15,7 +15,6 @@ from pipelines.analysis.columns import Where
 from pipelines.analysis.combinations import BETWEEN, Corners
 from pipelines.analysis.compare import Comparison
 from pipelines.analysis.effect_columns import effect_name
-from pipelines.config.declared import declared_by
 from pipelines.report import charts, svg
 from pipelines.report.chart_data import last_traces, round_times, size_curves
 from pipelines.report.memory_chart import arm_courses
@@ -117,7 +116,7 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
         several = (
             f"the references and the fastest of {len(names)} arms" if len(names) > len(first) else "every arm"
         )
-        before = "" if declared_by(manifest).shape == "job" else "; warm-up is dotted"
+        before = "; warm-up is dotted" if any(trace.has_warm_up for trace in traces) else ""
         caption = f"The last round of {several}, iteration by iteration{before}."
         yield Picture("Iterations", caption, partial(charts.iterations, traces))
     if rounds := round_times(trials, names):
