@@ -97,6 +97,12 @@ def interaction_title(tables: list[Table]) -> str:
     return next(titles, "")
 
 
+def _discarded(manifest: Manifest) -> str:
+    """What a trial does before its timed part; plans of old declare nothing."""
+    declared = manifest.sweep.declared
+    return "the discarded job" if declared and declared.shape == "job" else "warm-up"
+
+
 def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) -> Iterator[Picture]:
     yield from _effects_picture(comparison)
     if found := trade_off(comparison):
@@ -116,7 +122,7 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
         several = (
             f"the references and the fastest of {len(names)} arms" if len(names) > len(first) else "every arm"
         )
-        before = "; warm-up is dotted" if any(trace.has_warm_up for trace in traces) else ""
+        before = f"; {_discarded(manifest)} is dotted" if any(trace.has_warm_up for trace in traces) else ""
         caption = f"The last round of {several}, iteration by iteration{before}."
         yield Picture("Iterations", caption, partial(charts.iterations, traces))
     if rounds := round_times(trials, names):

@@ -14,7 +14,7 @@ WORKLOADS = {
     "toys.jobs:Countdown": (
         {"pause_ms": [1]},
         lambda levels: float(levels["pause_ms"]),
-        "iteration by iteration.",
+        "iteration by iteration; the discarded job is dotted.",
     ),
     "toys.spinner:Spinner": (
         {"work": ["single"]},
