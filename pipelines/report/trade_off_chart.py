@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ from pipelines.report.trade_off import Choice, TradeOff
 from pipelines.units import MB
 
 NAMED = 8
-"""Arms that are named in the picture; the table of arms has all of them."""
-LETTER, LINE, DOT = 6, 14, 4
-"""Pixels of a letter and of a line of a name, and of half a point."""
+"""Most arms that are named in the picture, as far as there is room; the table of arms has all of them."""
+LETTER, LINE, AWAY = 6.5, 14, 8
+"""Pixels of a letter and of a line of a name, and from its point to it."""
 SPAN = 5.0
 """From this ratio of the largest to the smallest on, an axis is logarithmic."""
 
@@ -44,11 +45,14 @@ def chart(found: TradeOff, width: int) -> Figure:
     _scale(axes, "y", [y(one) for one in found.choices])
     axes.margins(0.12, 0.18)
     points = axes.transData.transform([(x(one), y(one)) for one in found.choices])
+    taken: list[Box] = []
     for number, one in enumerate(best[:NAMED]):
         text, place = _text(one, width), (x(one), y(one))
         own = axes.transData.transform(place)
-        over, under = (_covered(text, (points - own) * (1, side)) for side in (1, -1))
-        _name(axes, text, place, above=over < under or (over == under and number % 2 == 0))
+        free = [box for box in _boxes(text, *own, above=number % 2 == 0) if not any(map(box.meets, taken))]
+        if free:
+            taken.append(min(free, key=lambda box: box.count(points)))
+            _name(axes, text, place, above=taken[-1].bottom > own[1])
     axes.set_xlabel("microseconds per unit")
     axes.set_ylabel("J per unit" if found.of == "energy" else "peak memory, MB")
     return figure
@@ -59,15 +63,38 @@ def _text(one: Choice, width: int) -> str:
     return text if one.cost is None else f"{text}\n{cost_text(one.cost)} per million"
 
 
-def _covered(text: str, away: np.ndarray) -> int:
-    """How many points [N, 2] a name above its own would lie over; `away` from that one, in pixels."""
+@dataclass(frozen=True)
+class Box:
+    """What a name takes of the picture, in pixels."""
+
+    left: float
+    right: float
+    bottom: float
+    top: float
+
+    def meets(self, other: Box) -> bool:
+        """Whether two names would lie over each other."""
+        beside = self.left < other.right and other.left < self.right
+        return beside and self.bottom < other.top and other.bottom < self.top
+
+    def count(self, points: np.ndarray) -> int:
+        """Count the points [N, 2] that the name would lie over."""
+        x, y = points.T
+        return int(np.sum((self.left < x) & (x < self.right) & (self.bottom < y) & (y < self.top)))
+
+
+def _boxes(text: str, x: float, y: float, above: bool) -> list[Box]:
+    """The places of a name over and under its point, first the one that is preferred."""
     lines = text.split("\n")
-    beside = np.abs(away[:, 0]) < LETTER * max(map(len, lines)) / 2 + DOT
-    return int(np.sum(beside & (away[:, 1] > 0) & (away[:, 1] < LINE * (len(lines) + 1))))
+    left, right = (x + side * LETTER * max(map(len, lines)) / 2 for side in (-1, 1))
+    height = LINE * len(lines)
+    over = Box(left, right, y + AWAY, y + AWAY + height)
+    under = Box(left, right, y - AWAY - height, y - AWAY)
+    return [over, under] if above else [under, over]
 
 
 def _name(axes: Axes, text: str, place: tuple[float, float], above: bool) -> None:
-    offset, side = ((0, 8), "bottom") if above else ((0, -8), "top")
+    offset, side = ((0, AWAY), "bottom") if above else ((0, -AWAY), "top")
     axes.annotate(
         text, place, xytext=offset, textcoords="offset points", ha="center", va=side, color=INK, fontsize=10
     )
