@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -70,6 +71,8 @@ class Watched:
             result = self._training.advance(batch, NullClock())
         Watched.found += watch.found
         return result
+
+    suspended = staticmethod(nullcontext)
 
 
 @pytest.fixture(autouse=True)
