@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +10,8 @@ from pipelines.config.types import DesignConfig, SweepConfig
 from pipelines.parity.comparison import ParityVerdict
 from pipelines.parity.evidence import Agreement
 from pipelines.plan.plan import make_plan
+from pipelines.store.progress import read_progress
+from pipelines.store.records import SweepFolder
 from workloads.api import Device, Evidence
 
 EXACT, ROUNDED = {"fuse": "on"}, {"narrow": "on"}
@@ -17,14 +19,14 @@ EXACT, ROUNDED = {"fuse": "on"}, {"narrow": "on"}
 
 
 @pytest.fixture
-def judged(command):
+def judged(command, tmp_path: Path):
     """The verdict on an arm whose sum departs by so much from the one of a reference."""
     arms = {"arm": EXACT, "both": EXACT | ROUNDED}
     designs = [DesignConfig("arms", arms=arms, reference=name) for name in ("naive", "rounded")]
     sweep = command(designs[0], workload="toys.tunable:Tunable")
     sweep.sweep = SweepConfig("references", designs, {"naive": {}, "rounded": ROUNDED})
     manifest = make_plan(sweep, Device())
-    nothing = SimpleNamespace(timing={}, courses={}, other={}, seeds={})
+    nothing = read_progress(SweepFolder(tmp_path / "nothing"), manifest)
     agreement = Agreement(manifest, nothing, lambda folder: Evidence())
 
     def judge(levels: dict[str, str], reference: dict[str, str], departs: float) -> ParityVerdict:
