@@ -92,10 +92,11 @@ class Comparison:
 
     @property
     def failed(self) -> bool:
-        """Whether any trial failed, a round is missing, or an arm that could have run has no time."""
+        """Whether any trial failed, a round is missing, an arm that could have run has no time, or none has."""
         no_time = (r.outcome.removeprefix(BASE) for r in self.effects if r.ratio is None)
         mistakes = any(one.is_mistake for one in self.failures)
-        return mistakes or bool(self.missing) or any(why in (OTHER_DATA, "") for why in no_time)
+        nothing = bool(self.failures) and all(arm.ns_per_unit is None for arm in self.arms)
+        return mistakes or bool(self.missing) or nothing or any(why in (OTHER_DATA, "") for why in no_time)
 
 
 def compare(

@@ -88,6 +88,13 @@ def test_too_little_memory_is_an_answer_and_no_failure_of_the_sweep(measured) ->
     assert "MemoryError: no memory" in text
 
 
+def test_too_little_memory_for_every_arm_answers_nothing(measured) -> None:
+    folder, manifest = measured
+    for record in records(folder, "*-r*-a0"):
+        change(record, outcome="oom", failure={"type": "MemoryError", "message": "no memory"})
+    assert shown(folder, manifest)[0] == SOME_FAILED
+
+
 def test_status_counts_trials_of_all_kinds(measured, capsys, monkeypatch) -> None:
     folder, _ = measured
     monkeypatch.setenv("COLUMNS", "120")

@@ -37,7 +37,6 @@ THREE_GROW = (
     "D1",
     "a job is killed for memory as a whole, by one arm after the other",
     "a cap, kept in the journal; then a remedy, which helps",
-    status=1,
 )
 def memory_for_ever(stage: Stage) -> str:
     text = stage.ended(stage.sweep(*ONE, *THREE_GROW), 1)
