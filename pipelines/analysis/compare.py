@@ -92,7 +92,7 @@ class Comparison:
 
     @property
     def failed(self) -> bool:
-        """Whether any trial failed, a round is missing, an arm that could have run has no time, or none has."""
+        """Whether any trial failed, a round is missing, or a time: of one that could run, or of all."""
         no_time = (r.outcome.removeprefix(BASE) for r in self.effects if r.ratio is None)
         mistakes = any(one.is_mistake for one in self.failures)
         nothing = bool(self.failures) and all(arm.ns_per_unit is None for arm in self.arms)

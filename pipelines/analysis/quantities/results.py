@@ -27,7 +27,7 @@ class QuantityResults:
     def __init__(self, quantities: Sequence[Quantity], measured: Measured) -> None:
         self._sources: dict[str, Source] = {one.key: one.source(measured) for one in quantities}
         self._quantities, self._measured = quantities, measured
-        self._labels = {arm.id: arm.label for arm in measured.manifest.arms}
+        self._names = measured.manifest.arm_names
 
     def of_effect(self, result: EffectResult) -> dict[str, QuantityResult]:
         """Compare the arm of an effect with its base in each quantity, as far as its verdict lets."""
@@ -72,7 +72,7 @@ class QuantityResults:
         of_arms: dict[str, list[str]] = {}
         for arm in arms:
             if isinstance(value := self._sources[one.key].of_arm(arm), Withheld):
-                of_arms.setdefault(value.reason, []).append(self._labels[arm])
+                of_arms.setdefault(value.reason, []).append(self._names[arm])
         of_effects: dict[str, list[str]] = {}
         for name, results in effects.items():
             if (why := results[one.key].withheld) and why not in of_arms:

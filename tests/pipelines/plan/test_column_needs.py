@@ -29,6 +29,30 @@ def test_percentiles_of_too_few_steps_are_told_before_anything_is_measured(comma
 
 
 @pytest.mark.parametrize(
+    ("columns", "missing"),
+    [
+        (["target", "stall"], "report.columns=[target]: no target is named"),
+        (["target_steps", "target"], "report.columns=[target,target_steps]: no target is named"),
+        (["cost", "job_cost"], "report.columns=[cost,job_cost]: no price is given; give cluster.price"),
+    ],
+)
+def test_columns_whose_setting_is_not_given_are_told_with_the_setting(
+    command: Callable, columns: list[str], missing: str
+) -> None:
+    planned = command(ONE)
+    planned.report = ReportConfig(columns)
+    (told,) = unfilled_columns(make_plan(planned, Device()))
+    assert told.startswith(missing)
+
+
+def test_a_column_whose_setting_is_given_is_not_told(command: Callable) -> None:
+    planned = command(ONE, measure={"target": 0.5})
+    planned.cluster.price = "2 EUR/node-hour"
+    planned.report = ReportConfig(["target", "target_steps", "cost", "job_cost"])
+    assert unfilled_columns(make_plan(planned, Device())) == []
+
+
+@pytest.mark.parametrize(
     ("columns", "iterations", "workload", "design"),
     [
         (["p99"], LEAST_STEPS, None, ONE),
