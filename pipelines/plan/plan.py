@@ -231,8 +231,17 @@ def load_workload(given: Mapping[str, Any]) -> tuple[type[Workload], Any]:
 
 
 def sweep_name(command: SweepCommand, cls: type[Workload]) -> str:
-    """The folder of a sweep under `runs`."""
-    return command.name or f"{folder_name(cls, str(command.workload['name']))}-{command.sweep.name}"
+    """The folder of a sweep under `runs`.
+
+    Raises
+    ------
+    ConfigError
+        It would lie elsewhere, or several folders deep, where no other command looks for it.
+    """
+    given, field = (command.sweep.name, "sweep.name") if command.name is None else (command.name, "name")
+    if Path(given).name != given or given in ("", ".."):
+        raise ConfigError(f"{field}={given!r} is no name of one folder; runs=FOLDER says where sweeps lie")
+    return command.name or f"{folder_name(cls, str(command.workload['name']))}-{given}"
 
 
 def folder_name(cls: type[Workload], workload: str) -> str:

@@ -86,6 +86,14 @@ def test_nodes_that_ranks_do_not_fit_are_refused(command, toggle: str, cluster: 
         plan.make_plan(given, CPU)
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../elsewhere", "/tmp/elsewhere"])
+def test_a_name_that_is_not_one_folder_is_refused_with_the_flag_that_moves_sweeps(command, name: str) -> None:
+    given = command(DesignConfig("one_at_a_time", toggles=["work"]))
+    given.name = name
+    with pytest.raises(ConfigError, match=r"name='.*' is no name of one folder; runs=FOLDER says"):
+        plan.make_plan(given, CPU)
+
+
 def test_processes_that_stay_keep_to_one_node(command) -> None:
     given = command(DesignConfig("one_at_a_time", toggles=["group"]))
     given.cluster.nodes = 2
