@@ -336,6 +336,7 @@ class PackRun:
             outcome=record.outcome,
             seconds=record.ended - record.started,
             reason=reason,
+            final=record.failure is not None and record.failure.is_final,
         )
         self.folder.append_event(self.pack.id, event)
 

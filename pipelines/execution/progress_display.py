@@ -192,6 +192,8 @@ class Tally:
         """Whether no further trial of an arm will come: it cannot run, or its only pack retires it."""
         if event.outcome is Outcome.UNSUPPORTED:
             return event.kind is not Kind.COUNTING
+        if event.final:
+            return self._packs[event.arm] == 1
         self._bad[event.arm] += event.kind is Kind.TIMING and event.outcome in BAD
         return self._bad[event.arm] == GIVE_UP_AFTER and self._packs[event.arm] == 1
 

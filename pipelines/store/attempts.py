@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from pipelines.store.files import write_once
-from pipelines.store.progress import JOB_OOM, read_progress
+from pipelines.store.progress import read_progress
 from pipelines.store.records import (
     Failure,
     Manifest,
@@ -25,6 +25,7 @@ from pipelines.store.records import (
     read_spec,
     write_record,
 )
+from pipelines.store.trial_schema import JOB_OOM
 
 
 class Superseded(BaseException):

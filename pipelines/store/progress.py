@@ -24,10 +24,6 @@ from workloads.errors import RecordError
 GIVE_UP_AFTER = 2
 """An arm of which this many timing trials of a pack failed, whatever the round and attempt, is retired."""
 
-JOB_OOM = "JobOutOfMemory"
-"""Type of failure of the trial that ran when memory ended its whole pack: once is enough to retire its arm,
-since every further time costs a job."""
-
 BAD = frozenset({Outcome.FAILED, Outcome.OOM, Outcome.TIMEOUT})
 
 
@@ -144,8 +140,8 @@ class Progress:
             for record in (*records, *once)
             if record.outcome is Outcome.UNSUPPORTED and record.kind is not Kind.COUNTING
         ]
-        deadly = [one for one in (*records, *once) if one.failure and one.failure.type == JOB_OOM]
-        return next(iter([*unsupported, *deadly, *bad[GIVE_UP_AFTER - 1 :]]), None)
+        final = [one for one in (*records, *once) if one.failure and one.failure.is_final]
+        return next(iter([*unsupported, *final, *bad[GIVE_UP_AFTER - 1 :]]), None)
 
     def finished_attempt(self, pack: str, number: int, arms: Sequence[str]) -> int | None:
         """Choose the attempt that counts for a round; None while none is finished."""

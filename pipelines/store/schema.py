@@ -301,7 +301,7 @@ class Manifest(StoredValue):
 
 
 class Event(StoredValue):
-    """One line of a pack's progress."""
+    """One line of a pack's progress; a `final` outcome is the last that is heard of its arm."""
 
     time: float
     arm: str
@@ -310,3 +310,4 @@ class Event(StoredValue):
     outcome: Outcome
     seconds: float
     reason: str = ""
+    final: bool = False

@@ -147,6 +147,12 @@ class TrialSpec:
         return cls(**{**shared, **own})
 
 
+JOB_OOM = "JobOutOfMemory"
+"""Type of failure of the trial that ran when memory ended its whole pack."""
+
+_FINAL = (JOB_OOM, "ConfigError")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Failure:
     """Why a trial has no result; `where` is the line that raised, with its file and number."""
@@ -162,6 +168,11 @@ class Failure:
     def text(self) -> str:
         """The exception in one line."""
         return f"{self.type}: {self.message.partition(chr(10))[0]}"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether once is enough: a mistake is made again by every trial, and memory ends a job each time."""
+        return self.type in _FINAL
 
 
 @dataclass(frozen=True, kw_only=True)

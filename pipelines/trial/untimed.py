@@ -69,7 +69,14 @@ def _device_activity(workload: Workload, spec: TrialSpec, device: Device) -> dic
 def evidence_trial(
     workload: Workload, spec: TrialSpec, folder: Path, device: Device, log: MetricLog
 ) -> dict[str, Any]:
-    """Run a fixed number of iterations, or one job, deterministically, and keep what was computed."""
+    """Run a fixed number of iterations, or one job, deterministically, and keep what was computed.
+
+    Raises
+    ------
+    ConfigError
+        A target is asked for, and the workload has no number of its figure's name: better said now than by
+        trainings, when all else is measured.
+    """
     write_status(folder, "computing evidence")
     begin_evidence(workload)
     training, states = workload.replayable(), Path(spec.replay) if spec.replay else None
@@ -86,6 +93,8 @@ def evidence_trial(
         iterate(workload, NullClock(), spec.measure.evidence_iterations)
     units = workload.progress()
     numbers = numbers_of(workload)
+    if target := Target.of(spec.measure):
+        _figure(numbers, target.figure)
     evidence = workload.evidence()
     evidence.numbers = {**workload.numbers(), **evidence.numbers}
     if training is not None and states is not None and not own:

@@ -134,6 +134,12 @@ def test_an_arm_that_is_retired_says_so_and_leaves_the_count(manifest: Manifest)
     assert "work=single: not started again; 5 trials fewer\n" in text
 
 
+def test_an_arm_that_a_mistake_ends_leaves_the_count_at_once(manifest: Manifest) -> None:
+    mistake = event(manifest, 1, Outcome.FAILED, "ConfigError: no such figure", None)
+    text = shown(manifest, [mistake.model_copy(update={"final": True})])
+    assert "work=single: failed: ConfigError: no such figure; 6 trials fewer\n" in text
+
+
 def test_rounds_that_are_repeated_make_the_count_longer_and_are_named_once(manifest: Manifest) -> None:
     rounds = [event(manifest, 0, Outcome.OK, number=number) for number in range(5)]
     text = shown(manifest, [*rounds, *rounds[:3]])

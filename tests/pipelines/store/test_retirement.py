@@ -87,3 +87,17 @@ def test_the_record_that_retires_an_arm_says_which_exception_it_was() -> None:
     assert last.round == 1
     assert last.failure is not None
     assert last.failure.type == "MemoryError"
+
+
+@pytest.mark.parametrize("kind", [Kind.COUNTING, Kind.EVIDENCE])
+def test_a_mistake_that_one_trial_names_is_not_made_by_all_the_others(kind: Kind) -> None:
+    progress = Progress()
+    pack = Pack(id="p000", orders=(("arm0", "arm1"),) * 3, start="fork")
+    mistake = Failure(type="ConfigError", message="measure.target_figure=beauty: no such number")
+    bug = Failure(type="ValueError", message="no such file")
+    for arm, failure in (("arm0", mistake), ("arm1", bug)):
+        record = TrialRecord(
+            arm=arm, kind=kind, pack="p000", round=None, attempt=0, outcome=Outcome.FAILED, failure=failure
+        )
+        progress.add(StoredTrial(Path(), record))
+    assert progress.retired(pack.id, pack.arms).keys() == {"arm0"}

@@ -13,14 +13,14 @@ from pipelines.store.options import MeasureConfig
 from pipelines.store.schema import Arm, Kind
 from pipelines.store.trial_schema import TrialSpec
 from pipelines.trial.step_logging import BufferedLog
-from pipelines.trial.untimed import quality_trial
+from pipelines.trial.untimed import evidence_trial, quality_trial
 from workloads.api import Context, Device
 from workloads.errors import ConfigError
 
 MEASURE = MeasureConfig(target=0.5, target_every=4, target_steps=60)
 
 
-def train(folder: Path, measure: MeasureConfig) -> dict[str, Any]:
+def train(folder: Path, measure: MeasureConfig, kind: Kind = Kind.QUALITY) -> dict[str, Any]:
     workload = Tiny({})
     workload.setup(TinyConfig(24), BASELINE, Context(Device(), scratch_dir=folder, cache_dir=folder))
     arm = Arm(id="a", label="baseline", levels=BASELINE)
@@ -29,7 +29,7 @@ def train(folder: Path, measure: MeasureConfig) -> dict[str, Any]:
         workload="tiny:Tiny",
         config={},
         arm=arm,
-        kind=Kind.QUALITY,
+        kind=kind,
         pack="p000",
         round=None,
         attempt=0,
@@ -38,7 +38,8 @@ def train(folder: Path, measure: MeasureConfig) -> dict[str, Any]:
         cache_dir="",
     )
     try:
-        return quality_trial(workload, spec, folder, Device(), BufferedLog())
+        body = {Kind.QUALITY: quality_trial, Kind.EVIDENCE: evidence_trial}[kind]
+        return body(workload, spec, folder, Device(), BufferedLog())
     finally:
         workload.close()
 
@@ -56,6 +57,9 @@ def test_it_gives_up_at_the_last_look(tmp_path: Path) -> None:
     assert sorted(found["course"]) == [4, 8, 12, 16]
 
 
-def test_a_figure_that_the_workload_lacks_is_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [Kind.EVIDENCE, Kind.QUALITY])
+def test_a_figure_that_the_workload_lacks_is_refused_by_name_before_anything_is_timed(
+    tmp_path: Path, kind: Kind
+) -> None:
     with pytest.raises(ConfigError, match=r"measure\.target_figure=beauty: .*choose from: last_loss, units"):
-        train(tmp_path, dataclasses.replace(MEASURE, target_figure="beauty"))
+        train(tmp_path, dataclasses.replace(MEASURE, target_figure="beauty"), kind)
