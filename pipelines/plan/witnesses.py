@@ -37,7 +37,9 @@ def refuse_unknown(cls: type[Workload], toggles: Iterable[Toggle]) -> None:
     }
     if not named or registry.import_root(cls) is None:
         return
-    files = [*registry.sources(cls), *(Path(str(module.__file__)) for module in _GENERAL)]
+    bases = [base for base in cls.__mro__ if issubclass(base, Workload) and base is not Workload]
+    own = {file for base in bases for file in registry.sources(base)}  # those elsewhere may be installed
+    files = [*own, *(Path(str(module.__file__)) for module in _GENERAL)]
     words = {word for file in files if file.suffix == ".py" for word in _words(file)}
     patterns = [re.compile(word) for word in words if "*" in word]
     for witness, level in named.items():

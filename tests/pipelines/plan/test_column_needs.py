@@ -41,8 +41,8 @@ def test_columns_whose_setting_is_not_given_are_told_with_the_setting(
 ) -> None:
     planned = command(ONE)
     planned.report = ReportConfig(columns)
-    (told,) = unfilled_columns(make_plan(planned, Device()))
-    assert told.startswith(missing)
+    (notice,) = unfilled_columns(make_plan(planned, Device()))
+    assert notice.startswith(missing)
 
 
 def test_a_column_whose_setting_is_given_is_not_told(command: Callable) -> None:
