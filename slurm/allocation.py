@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from slurm.client import SlurmClient
 from slurm.errors import ClusterError
 
+NO_GPU = ("env", "CUDA_VISIBLE_DEVICES=")
+"""What a step of a job without GPUs begins with: without device cgroups it would see all of them, and srun
+takes the variable from a step's environment if the job was given none."""
+
 
 @dataclass(frozen=True)
 class Allocation:
@@ -21,11 +25,13 @@ class Allocation:
     nodes : names, as Slurm gives them
     address : where processes on the other nodes find the first one
     cpus : cores of a task, None where the job does not say
+    hides_gpus : whether those of the nodes are not to be seen
     """
 
     nodes: tuple[str, ...]
     address: str
     cpus: str | None = None
+    hides_gpus: bool = False
 
     @classmethod
     def of(cls, nodes: int, environ: Mapping[str, str] = os.environ) -> Allocation:
@@ -42,14 +48,19 @@ class Allocation:
         facts = client.run("scontrol", "--oneliner", "show", "node", names[0])
         # A name of Slurm's own may be none that the network knows.
         found = re.search(r"\bNodeAddr=(\S+)", facts)
-        return cls(tuple(names), found[1] if found else names[0], environ.get("SLURM_CPUS_PER_TASK"))
+        return cls(
+            tuple(names),
+            found[1] if found else names[0],
+            environ.get("SLURM_CPUS_PER_TASK"),
+            environ.get("CUDA_VISIBLE_DEVICES") == "",
+        )
 
     def command(self, node: str, program: Sequence[str]) -> list[str]:
         """Put the command line that runs a program beside what else this job does on a node."""
         # Since Slurm 20.11 a step has its resources to itself unless it says that it overlaps.
         cpus = [f"--cpus-per-task={self.cpus}"] if self.cpus else []
         one = ["--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", *cpus]
-        return ["srun", *one, "--export=ALL", *program]
+        return ["srun", *one, "--export=ALL", *(NO_GPU if self.hides_gpus else ()), *program]
 
 
 def refuse_missing_nodes(nodes: int, environ: Mapping[str, str]) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
+from slurm.allocation import NO_GPU
 from slurm.client import SlurmClient
 from slurm.element import REQUEUE_ME
 from slurm.errors import ClusterError
@@ -148,10 +149,12 @@ def _first_node(shape: Shape) -> list[str]:
     return ["--nodes=1", "--ntasks=1", "--relative=0"] if shape.nodes > 1 else []
 
 
-def command(site: SiteProfile, interpreter: str, element: Path, jobs_file: Path) -> str:
+def command(site: SiteProfile, shape: Shape, interpreter: str, element: Path, jobs_file: Path) -> str:
     """The last line of the batch script; without srun the shell becomes the job, so warnings reach it."""
     run = shlex.join(["-P", str(element), str(jobs_file)])
     start = site.python or shlex.quote(interpreter)
+    if not shape.gpus:
+        start = f"{shlex.join(NO_GPU)} {start}"
     replaced = "" if site.srun or site.teardown else "exec "
     return f"{replaced}{start} {run}"
 
@@ -167,10 +170,6 @@ def _setup(site: SiteProfile, shape: Shape, environ: Mapping[str, str], env_file
         "unset SLURM_EXPORT_ENV  # srun would drop what the lines below set",
         f"export SRUN_CPUS_PER_TASK={shape.cpus}  # srun does not take it from sbatch since Slurm 22.05",
     ]
-    if not shape.gpus:
-        lines.append(
-            "export CUDA_VISIBLE_DEVICES=  # without device cgroups a job without GPUs would see all of them"
-        )
     if site.env_set:
         lines.append(f". {shlex.quote(str(env_file))}  # cluster.env_set")
     must = [(f"line {number}", text) for number, text in enumerate(site.setup, 1)]

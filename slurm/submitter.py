@@ -89,7 +89,7 @@ class Submitter:
 
     def text(self, shape: Shape, count: int = 1) -> str:
         """The batch script of an array of `count` jobs of this shape, to be read or tried."""
-        return self._executor().text(self._command("TOKEN"), count, self._parameters(shape, "TOKEN"))
+        return self._executor().text(self._command(shape, "TOKEN"), count, self._parameters(shape, "TOKEN"))
 
     def texts(self, jobs: Sequence[Job]) -> list[str]:
         """The batch scripts that these jobs would be submitted with, one for each shape and chunk."""
@@ -114,13 +114,14 @@ class Submitter:
         # It counts and draws: it needs no GPU, and must not wait for one.
         site = replace(self._site, gpus=0, cpus_per_task=1, sbatch=[])
         dependency = "afterany:" + ":".join(after)
+        shape = Shape(0, 1)
         return self._sbatch(
-            [job], self._parameters(Shape(0, 1), "{token}", site) | {"dependency": dependency}
+            [job], shape, self._parameters(shape, "{token}", site) | {"dependency": dependency}
         )
 
     def _hand_over(self, chunk: list[Job], shape: Shape, queued: int) -> Submission | None:
         try:
-            submission = self._sbatch(chunk, self._parameters(shape, "{token}"))
+            submission = self._sbatch(chunk, shape, self._parameters(shape, "{token}"))
         except batch.SubmissionFailed as error:
             if self._excluding and self._journal.bad_nodes and batch.no_such_nodes(str(error)):
                 # They are down, or mended by now: Slurm knows better than we which of the two.
@@ -132,7 +133,7 @@ class Submitter:
             self._delay_s, self._refusals = 0.0, 0
         return submission
 
-    def _sbatch(self, jobs: Sequence[Job], parameters: dict[str, Any]) -> Submission:
+    def _sbatch(self, jobs: Sequence[Job], shape: Shape, parameters: dict[str, Any]) -> Submission:
         """One sbatch. Of unknown fate, it counts as submitted until the queue was asked for its token."""
         names, cluster = [job.name for job in jobs], self._client.cluster()
         limits = self.limits(jobs[0].resources)
@@ -141,7 +142,7 @@ class Submitter:
         self._write_jobs(token, jobs)
         filled = {k: v.replace("{token}", token) if isinstance(v, str) else v for k, v in parameters.items()}
         try:
-            array = self._executor().submit_array(self._command(token), len(jobs), filled)
+            array = self._executor().submit_array(self._command(shape, token), len(jobs), filled)
         except batch.SubmissionFailed as error:
             if error.unknown or out_of_reach(str(error)):
                 self._last_words = str(error)
@@ -282,9 +283,9 @@ class Submitter:
         names = [*filter(None, [self._site.exclude]), *failed]
         return ",".join(names) or None
 
-    def _command(self, token: str) -> str:
+    def _command(self, shape: Shape, token: str) -> str:
         script = self._code.absolute() / "slurm" / Path(str(element.__file__)).name
-        return batch.command(self._site, sys.executable, script, self.jobs_file(token))
+        return batch.command(self._site, shape, sys.executable, script, self.jobs_file(token))
 
     def _executor(self) -> batch.ArrayExecutor:
         if self._arrays is None:

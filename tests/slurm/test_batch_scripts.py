@@ -41,7 +41,7 @@ def text(site: SiteProfile, folder: Path, *jobs: Job) -> str:
         ({"setup": ["module load cuda/12"]}, "module load cuda/12"),
         ({"teardown": ["rm -rf $TMPDIR"]}, "rm -rf $TMPDIR"),
         ({"env_set": {"A": "it's"}}, "/submissions/env_set.sh  # cluster.env_set"),
-        ({"gpus": 0}, "export CUDA_VISIBLE_DEVICES="),
+        ({"gpus": 0}, " env CUDA_VISIBLE_DEVICES= "),
         ({"wckey": "w1"}, "#SBATCH --wckey=w1"),
         ({"python": "apptainer exec --nv image.sif python"}, " apptainer exec --nv image.sif python -P "),
     ],

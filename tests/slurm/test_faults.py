@@ -230,7 +230,8 @@ def test_a_node_set_down_moves_its_job_to_the_other_node(bench: Bench) -> None:
 
 
 def test_without_gpus_none_is_visible_and_with_one_it_is_ours(bench: Bench) -> None:
-    show = 'echo "[$CUDA_VISIBLE_DEVICES]"'
+    """Unset is not empty: then CUDA shows all GPUs of the node."""
+    show = 'echo "[${CUDA_VISIBLE_DEVICES-all}]"'
     without, with_one = bench.executor(), bench.executor(gpus=1)
     without.submit([bench.job("cpu", show)])
     with_one.submit([bench.job("gpu", show)])
