@@ -191,6 +191,10 @@ class Judge:
             return Judgement(Verdict.FEWER_UNITS, None, code=ReasonCode.FEWER_UNITS)
         return self.holding_back[clock].of(effect, self.clocks[clock].estimate(effect).n)
 
+    def _base_name(self, base: Arm) -> str:
+        """What a base is called: the sweep's name of it, which is shorter than its levels."""
+        return self.manifest.arm_names[base.id] if "=" in base.label else base.label
+
     def _result(
         self,
         effect: Effect,
@@ -204,7 +208,7 @@ class Judge:
         result = EffectResult(
             effect=effect,
             arm_label=arm.label,
-            base_label=base.label,
+            base_label=self._base_name(base),
             verdict=judgement.verdict if judgement else None,
             code=_code(excluded, judgement),
             clock=self.clock.clock,

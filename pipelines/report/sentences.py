@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Container
+
 from pipelines.analysis.combinations import BETWEEN
 from pipelines.analysis.compare import Comparison
 from pipelines.analysis.effect_columns import effect_name
@@ -50,7 +53,9 @@ def answer(comparison: Comparison) -> list[str]:
     for result in fastest_first(comparison.effects):
         kinds.setdefault(_kind(result), []).append(result)
     several = has_several_designs(comparison)
-    return [f"{kind}: {_list(kinds[kind], several)}" for kind in _KINDS if kind in kinds]
+    shared = Counter((r.effect.design, effect_name(r)) for r in comparison.effects)
+    ambiguous = {name for (_, name), count in shared.items() if count > 1}
+    return [f"{kind}: {_list(kinds[kind], several, ambiguous)}" for kind in _KINDS if kind in kinds]
 
 
 def _kind(result: EffectResult) -> str:
@@ -72,12 +77,15 @@ def _kind(result: EffectResult) -> str:
     return _OPEN
 
 
-def _list(results: list[EffectResult], several: bool) -> str:
+def _list(results: list[EffectResult], several: bool, ambiguous: Container[str]) -> str:
+    """Name effects with their sizes, those that share a name with their bases too."""
     named = []
     for result in results[:NAMED]:
         size = percent(result.ratio) if result.verdict and not result.outcome else result.word
         design = f", {design_title(result.effect.design)}" if several else ""
-        named.append(f"{effect_name(result)} ({size}{design})")
+        name = effect_name(result)
+        base = f" against {result.base_label}" if name in ambiguous else ""
+        named.append(f"{name}{base} ({size}{design})")
     more = f", and {len(results) - NAMED} more" if len(results) > NAMED else ""
     return ", ".join(named) + more
 

@@ -20,6 +20,7 @@ from pipelines.config.types import DesignConfig
 from pipelines.plan import plan
 from pipelines.report import terminal
 from pipelines.report.markdown import write_markdown
+from pipelines.report.sentences import answer
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.provenance import read_provenance
 from pipelines.store.records import Kind, SweepFolder, write_evidence
@@ -100,6 +101,18 @@ def test_every_reference_has_a_row_of_its_own(command) -> None:
         ("vs single", 1.0),
     ]
     assert found.reference is not None and found.reference.name == "naive"
+
+
+def test_effects_that_share_a_name_are_told_apart_by_what_their_bases_are_called(command) -> None:
+    design = {"kind": "one_at_a_time", "levels": {"sign": ["wrong"]}}
+    sweep = command(
+        *(DesignConfig(**design, reference=name) for name in ("naive", "small")),
+        references={"naive": {}, "small": {"work": "single", "slab": 8}},
+        measure=ROUNDS,
+    )
+    (said,) = answer(compared(*simulated(sweep, cost)))
+    assert "sign=wrong against baseline (" in said
+    assert "sign=wrong against small (" in said
 
 
 def test_cpu_time_is_compared_beside_wall_time(command) -> None:
