@@ -18,6 +18,27 @@ def sources(root: Path) -> list[Path]:
     return [path for path in found if path.read_text().strip() and path.name != "__init__.py"]
 
 
+def quick_files(root: Path) -> list[Path]:
+    """Test files that hold a quick test, by what stands in them: to collect all takes half a minute."""
+    return [path for path in sorted((root / "tests").rglob("test_*.py")) if holds_quick(path)]
+
+
+def holds_quick(path: Path) -> bool:
+    """Whether neither the module nor each of its tests is marked for a longer tier."""
+    body = ast.parse(path.read_text()).body
+    if any(isinstance(node, ast.Assign) and is_longer(node.value) for node in body):  # pytestmark
+        return False
+    tests = [node for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    return any(not any(map(is_longer, test.decorator_list)) for test in tests)
+
+
+def is_longer(mark: ast.expr) -> bool:
+    """Whether it puts a test as a whole, not one of its parameters, into a longer tier."""
+    return bool(re.match(r"\[?(.*, )?pytest\.mark\.(slow|workloads)\b", ast.unparse(mark))) and (
+        "parametrize" not in ast.unparse(mark)
+    )
+
+
 class Nearest:
     """Test files by their distance in imports from a source.
 
