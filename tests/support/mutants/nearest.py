@@ -57,7 +57,8 @@ class Nearest:
         self.users: dict[Path, set[Path]] = {}
         for path in (*self.names.values(), *self.tests):
             brought = self.brought(path) if path in self.tests else []
-            for name in frozenset().union(imported(path), *map(imported, brought)) & set(self.names):
+            said = [dotted_words(path)] if path in self.tests else []  # code that a test runs in a process
+            for name in frozenset().union(*said, *map(imported, [path, *brought])) & set(self.names):
                 if self.names[name] != path:
                     self.users.setdefault(self.names[name], set()).add(path)
 
@@ -103,6 +104,12 @@ def defined(path: Path) -> set[str]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             found |= {target.id for target in targets if isinstance(target, ast.Name)}
     return found
+
+
+@cache
+def dotted_words(path: Path) -> frozenset[str]:
+    """Every dotted word of a file, in texts too."""
+    return frozenset(re.findall(r"\w+(?:\.\w+)+", path.read_text()))
 
 
 @cache
