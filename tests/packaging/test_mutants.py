@@ -123,7 +123,7 @@ def test_a_mistake_is_killed_by_a_test_that_passes_without_it(tmp_path: Path) ->
     copy = Copy(project, tmp_path / "judged", patience_s=60)
     try:
 
-        def outcome(number: int, *tests: str) -> tuple[str, str]:
+        def outcome(number: int | str, *tests: str) -> tuple[str, str]:
             text = f"def two():\n    return {number}\n"
             tried = copy.tried(Mutant("own.py", 2, "return 2", f"return {number}", "", text), tests)
             return tried.outcome, tried.by
@@ -131,6 +131,9 @@ def test_a_mistake_is_killed_by_a_test_that_passes_without_it(tmp_path: Path) ->
         assert outcome(3, "tests/test_own.py") == (KILLED, "tests/test_own.py::test_two")
         assert outcome(1, "tests/test_own.py") == (SURVIVED, "tests/test_own.py")
         assert outcome(3) == (UNTESTED, "")
+        assert outcome("2\nimport nowhere", "tests/test_own.py")[0] == KILLED
+        (copy.root / "tests/conftest.py").write_text("import own\n")  # before any test can begin
+        assert outcome("2\nimport nowhere", "tests/test_own.py") == (KILLED, "what the tests import")
         assert copy.broken == {"tests/test_own.py::test_broken"}
     finally:
         copy.close()
