@@ -53,13 +53,13 @@ def _refusal(name: str, value: str | None) -> str | None:
 
 
 def _url_refusal(url: str) -> str | None:
+    if "@" in url:  # before it is parsed: what is no address may hold a password all the same
+        return "tracking.base_url holds a user name or password; put credentials into ~/.netrc instead"
     try:
         parts = urlsplit(url)
         port_is_bad = parts.port == 0
     except ValueError:
         return f"tracking.base_url={url} is no address; write it as https://HOST"
-    if parts.username or parts.password:
-        return "tracking.base_url holds a user name or password; put credentials into ~/.netrc instead"
     if parts.scheme not in ("http", "https") or not parts.hostname or port_is_bad:
         return f"tracking.base_url={url} is no address; write it as https://HOST"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -48,6 +49,23 @@ def test_jobs_end_with_a_state_and_their_output_in_their_log(tmp_path: Path) -> 
     )
     assert until(executor, ended) == {"good": JobState.ENDED, "bad": JobState.FAILED}
     assert (tmp_path / "good" / "log.txt").read_text() == "I am good\n"
+
+
+def test_jobs_do_not_read_what_is_typed_into_the_launchers_terminal(tmp_path: Path) -> None:
+    typed, keyboard = os.pipe()
+    before = os.dup(0)
+    try:
+        os.dup2(typed, 0)
+        executor = LocalExecutor()
+        executor.submit([python("job", "import sys; raise SystemExit(bool(sys.stdin.read()))", tmp_path)])
+        os.write(keyboard, b"yes")
+        os.close(keyboard)
+        assert until(executor, ended) == {"job": JobState.ENDED}
+        assert os.read(typed, 9) == b"yes"
+    finally:
+        os.dup2(before, 0)
+        for descriptor in (typed, before):
+            os.close(descriptor)
 
 
 def test_no_more_jobs_run_at_once_than_there_are_slots(tmp_path: Path) -> None:

@@ -7,6 +7,9 @@ from typing import Any
 
 from pipelines.trial.clock import EventClock
 
+SPENT_BEFORE_NS = 7_777
+"""CPU time of a process before anybody looks: what begins at zero hides a difference that is not taken."""
+
 
 class FakeEvent:
     """A mark on the time line of a `FakeClock`."""
@@ -61,7 +64,7 @@ class FakeClock(EventClock):
 
     def cpu_ns(self) -> int:  # type: ignore[override]
         """CPU time of the process."""
-        return int(self.time_ns * self.cpu_share)
+        return SPENT_BEFORE_NS + int(self.time_ns * self.cpu_share)
 
     def thread_cpu_ns(self) -> int:  # type: ignore[override]
         """CPU time of the thread: here the only one."""

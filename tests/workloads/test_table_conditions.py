@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -35,6 +36,61 @@ def test_every_device_gets_a_sentence_or_a_level_that_acts(table: str) -> None:
                 reason = level.unsupported(device)
                 assert reason is None or len(reason) > 10
                 assert level.processes(device) >= 1
+
+
+WHERE: dict[str, Device] = {
+    "a host without a compiler": Device(cores=2),
+    "a host with one": CPU,
+    "any GPU": Device(type="cuda", count=1, name="V100", capability=(7, 0), cores=8, compiler=True),
+    "a GPU with bf16": Device(type="cuda", count=1, name="A100", capability=(8, 0), cores=8, compiler=True),
+    "a GPU with fp8": dataclasses.replace(GPU, compiler=True),
+    "several": dataclasses.replace(FOUR_GPUS, compiler=True),
+}
+"""Devices by what a level may need; all that need no GPU act on hosts too."""
+GPUS = ("any GPU", "a GPU with bf16", "a GPU with fp8", "several")
+HOSTS = ("a host without a compiler", "a host with one")
+COMPILED, NATIVE = ("a host with one", *GPUS), ("a host with one",)
+ACTS: dict[str, dict[tuple[str, ...], str]] = {
+    "probe1d": {COMPILED: "compile=on fused_kernel=on", GPUS: "caching_allocator=off"},
+    "spd": {
+        COMPILED: "compile=ci_fns compile=target compile=losses compile=breaks compile=masked_pass"
+        " compile=full",
+        NATIVE: "draws=native products=native gradients=native",
+        HOSTS: "routed_rows=gathered",
+        GPUS: "pin_memory=on non_blocking=on prefetch=stream profiler=events cuda_graph=on"
+        " loader=gpu_resident",
+        GPUS[1:]: "tf32=on",
+    },
+    "prover": {
+        COMPILED: "compile=default compile=max_autotune fused_trunk=on",
+        NATIVE: "expand_kernel=native select_kernel=native",
+        GPUS: "compile=reduce_overhead expand_kernel=triton",
+        GPUS[1:]: "tf32=on",
+    },
+    "latentwire": {
+        COMPILED: "compile=block",
+        NATIVE: "encoder_attn=native lm_layers=native products=native",
+        GPUS: "pin_memory=on non_blocking=on prefetch=stream attn=flash attn=varlen lm_dtype=int8_wo amp=fp16"
+        " compile=reduce_overhead empty_cache=epoch empty_cache=step",
+        GPUS[2:]: "lm_dtype=fp8",
+        GPUS[3:]: "parallel=layer_split",
+        (*HOSTS, GPUS[3]): "parallel=ddp parallel=model_per_gpu parallel=fsdp",
+    },
+}
+"""Levels that do not act everywhere, by where they do."""
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_level_acts_where_what_it_needs_is_and_nowhere_else(table: str) -> None:
+    found = {
+        f"{toggle.name}={level.value}": tuple(
+            name for name, device in WHERE.items() if level.unsupported(device) is None
+        )
+        for toggle in TABLES[table].TOGGLES
+        for level in toggle.levels
+    }
+    expected = {level: where for where, levels in ACTS[table].items() for level in levels.split()}
+    assert {level: where for level, where in found.items() if where != tuple(WHERE)} == expected
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
 
 from pipelines import cli
@@ -70,6 +71,27 @@ OFFERED = [
 @pytest.mark.parametrize(("line", "offered"), OFFERED, ids=[line for line, _ in OFFERED])
 def test_what_is_offered(line: str, offered: list[str]) -> None:
     assert completion.candidates(line) == offered
+
+
+def test_values_of_options_are_files_sweeps_or_words() -> None:
+    offers = {
+        f"{name} {option.opts[0]}": completion.candidates(f"perfsweep {name} {option.opts[0]}=")
+        for name, command in COMMANDS.commands.items()
+        for option in command.params
+        if isinstance(option, click.Option) and not option.is_flag
+    }
+    offered = {
+        option: {word.partition("=")[2] for word in words} for option, words in offers.items() if words
+    }
+    here = {"baseline.json", "mine.py", "mine.yaml", "runs/"}
+    files = ("profile --diff", "comment --output", "compare --store", "history --picture", "claims --runs")
+    assert offered == {
+        **dict.fromkeys((*files, "dashboard --file"), here),
+        "compare --against": {"baseline.json", "runs/", *SWEEPS},
+        "bisect --find": {"slower", "faster", "different"},
+        "script --writes": {"refuse", "allow"},
+        "init --ci": {"github"},
+    }
 
 
 def test_a_half_written_module_offers_nothing_and_breaks_nothing(folder: Path) -> None:

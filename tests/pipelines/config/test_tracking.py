@@ -27,10 +27,23 @@ def test_a_value_that_w_and_b_would_refuse_is_refused_before_anything_is_measure
         check(TrackingConfig(**values))  # type: ignore[arg-type]
 
 
-def test_an_address_with_a_password_is_refused_without_showing_it() -> None:
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://me:hidden@w.example",
+        "https://hidden@w.example",
+        "https://:hidden@w.example",
+        "https://me:hidden@w.example:port",  # no address anyway, but for that reason no less a secret
+        "https://me:hidden@[w.example",
+        "me:hidden@w.example",
+    ],
+)
+def test_an_address_with_credentials_is_refused_without_showing_them(address: str) -> None:
     with pytest.raises(ConfigError, match=r"put credentials into ~/\.netrc") as refused:
-        check(TrackingConfig(base_url="https://me:hidden@w.example"))
+        check(TrackingConfig(base_url=address))
     assert "hidden" not in str(refused.value)
+    (line,) = contradictions(TrackingConfig(), {"WANDB_BASE_URL": address})
+    assert "hidden" not in line
 
 
 def test_the_defaults_are_fine() -> None:

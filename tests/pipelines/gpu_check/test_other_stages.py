@@ -111,6 +111,56 @@ def test_a_kernel_must_be_counted(here: Here) -> None:
     assert line.text == "recordings is 0"
 
 
+def as_checked(*findings: str, left_out: str = "", counters: dict | None = None, compared: int = 1) -> Any:
+    """What checking a level found, each finding as `subject: text`."""
+    parts = [finding.partition(": ") for finding in findings]
+    return lambda *_: SimpleNamespace(
+        of_levels=lambda: [SimpleNamespace(subject=subject, text=text) for subject, _, text in parts],
+        left_out={"way=at_once": left_out} if left_out else {},
+        counters_of=lambda toggle, value: counters or {},
+        compared=compared,
+    )
+
+
+@pytest.mark.parametrize(
+    ("checked", "passes", "text", "figures"),
+    [
+        (as_checked(counters={"steps": 3}), True, "acts, results as without it, steps 3", {"steps": 3}),
+        (as_checked(counters={"steps": None}), False, "steps is 0", {"steps": 0}),
+        (
+            as_checked("way: idle", "way: wrong", left_out="out of memory", counters={"steps": 3}),
+            False,
+            "way: idle; way: wrong; way=at_once: out of memory",
+            {"steps": 3},
+        ),
+    ],
+)
+def test_the_line_of_a_kernel_says_that_it_acts_or_all_that_is_wrong(
+    checked: Any, passes: bool, text: str, figures: dict, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(levels, "_checked", checked)
+    line = levels.kernel_line(here, {"name": TOY}, {}, {"way": ["at_once"]}, ["steps"])
+    assert (line.name, good(line), line.text) == (f"{TOY} way=at_once", passes, text)
+    assert line.figures == figures
+
+
+@pytest.mark.parametrize(
+    ("checked", "passes", "text"),
+    [
+        (as_checked(), True, "1 of 1 levels act and keep to their class"),
+        (as_checked(left_out="draws at random"), True, "1 of 1 levels act and keep to their class"),
+        (as_checked(compared=0), False, "only 0 of 1 levels could be planned"),
+        (as_checked(left_out="it failed", compared=0), False, "way=at_once: it failed"),
+    ],
+)
+def test_the_line_of_a_workload_counts_the_levels_that_could_be_asked(
+    checked: Any, passes: bool, text: str, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(levels, "_checked", checked)
+    line = levels.witness_line(here, {"name": TOY}, NAMELESS)
+    assert (good(line), line.text, line.figures) == (passes, text, {"levels": 1})
+
+
 def test_levels_that_act_everywhere_are_not_asked(here: Here) -> None:
     assert good(levels.witness_line(here, {"name": TOY}, here.device))
 

@@ -40,6 +40,19 @@ def test_a_stage_that_breaks_takes_no_other_along(tmp_path: Path, monkeypatch: p
     assert answer.read(tmp_path / answer.FILE) == found
 
 
+def test_what_a_broken_stage_printed_last_is_quoted_whatever_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(arguments: list[str], log: Path, limit_s: float) -> str:
+        log.write_bytes(b"first\nCUDA error: \xff\n\n")
+        return "with status 1"
+
+    monkeypatch.setattr(stages, "_run", run)
+    (line,) = stages.check(tmp_path, Device(), lambda line: None, {"0 raises": of("raises")}).lines
+    log = tmp_path / "0-raises" / "log.txt"
+    assert line.text == f"it ended with status 1: CUDA error: \N{REPLACEMENT CHARACTER} (see {log})"
+
+
 def test_a_file_of_another_version_is_refused_by_its_field(tmp_path: Path) -> None:
     file = tmp_path / answer.FILE
     with pytest.raises(RecordError, match="wrote no answer"):

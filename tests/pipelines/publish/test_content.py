@@ -75,37 +75,35 @@ def test_warm_up_stands_apart_and_ends_where_the_region_starts(published: Built)
     )  # a double of now resolves 0.24 us
 
 
-def test_the_configuration_names_every_level_also_baselines(published: Built) -> None:
-    config = published.run_file(NAIVE).config
-    assert (config["toggles.amp"], config["toggles.slab_size"]) == (
-        "off",
-        "1",
-    )  # text, because another arm has `all`
-    assert (config["variant"], config["baseline"], config["seed"], config["sweep_id"]) == (
-        "baseline",
-        True,
-        5,
-        "demo",
-    )
-    assert (config["workload"], config["workload_config.width"], config["workload_config.sizes"]) == (
-        "toys.spinner:Spinner",
-        8,
-        "[1, 2]",
-    )
-    assert config["environment.cpu_features"] == '["avx2", "amx"]'
-    assert config["schema_version"] == 1
-    assert published.run_file(FAST).config["baseline"] is False
-
-
-def test_the_configuration_names_the_machine_and_versions_of_the_measurement(published: Built) -> None:
-    config = published.run_file(NAIVE).config
-    assert (config["hw.gpu"], config["hw.count"], config["hw.driver"]) == ("H200", 1, "570")
-    assert (config["sw.torch"], config["sw.cuda"], config["slurm.job_id"], config["environment.host"]) == (
-        "2.13.0",
-        None,
-        "7",
-        "n1",
-    )
+def test_the_configuration_names_every_level_the_machine_and_nothing_else(published: Built) -> None:
+    config = {
+        "workload": "toys.spinner:Spinner",
+        "workload_config.width": 8,
+        "workload_config.sizes": "[1, 2]",
+        "variant": "baseline",
+        "baseline": True,
+        "toggles.amp": "off",
+        "toggles.slab_size": "1",  # text, because another arm has `all`
+        "arm": NAIVE.id,
+        "pack": PACK.id,
+        "seed": 5,
+        "sweep_id": "demo",
+        "code": "c0de",
+        "schema_version": 1,
+        "hw.gpu": "H200",
+        "hw.count": 1,
+        "hw.driver": "570",
+        "sw.torch": "2.13.0",
+        "sw.cuda": None,
+        "slurm.job_id": "7",
+        "environment.host": "n1",
+        "environment.cpu_features": '["avx2", "amx"]',
+        "environment.gpus": '[{"name": "H200", "uuid": "GPU-1"}]',
+    }
+    assert published.run_file(NAIVE).config == config
+    own = {"variant": FAST.label, "baseline": False, "arm": FAST.id}
+    levels = {"toggles.amp": "bf16", "toggles.slab_size": "all"}
+    assert published.run_file(FAST).config == {**config, **own, **levels}
 
 
 def test_a_run_is_found_by_group_project_name_and_tags(published: Built) -> None:
@@ -142,6 +140,8 @@ def test_the_summary_holds_the_headline_numbers_under_two_names(published: Built
             found[f"bench/{name}"] == found[f"bench_{name}"] == pytest.approx(value, rel=1e-12)
         )  # order of operations
     assert found["outcome"] == "ok"
+    bench = {name for name in found if name.startswith(("bench", "counters"))}
+    assert bench == {f"bench{mark}{name}" for mark in "/_" for name in wanted}
 
 
 def test_a_trial_that_failed_leaves_its_mark_and_no_rows(published: Built) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded import IDENTITY, NAIVE, Built, build, publish_here, timed_rows
 
-from pipelines.publish.history import HEAD, HISTORY_LIMIT, WARMUP_LIMIT, kept, quota
+from pipelines.publish.history import HEAD, HISTORY_LIMIT, WARMUP_LIMIT, Timing, iteration_rows, kept, quota
 from pipelines.store.files import write_arrays
 
 series = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=3000).map(np.array)
@@ -28,6 +31,15 @@ def test_a_thinned_series_fits_and_keeps_its_extremes_and_order(values: np.ndarr
 @given(values=series)
 def test_a_series_that_fits_is_kept_whole(values: np.ndarray) -> None:
     assert kept(values, len(values)).tolist() == list(range(len(values)))
+
+
+def test_what_was_not_logged_in_an_iteration_is_missing_in_its_row_and_no_nan() -> None:
+    record: Any = SimpleNamespace(round=2)
+    whole = {name: np.arange(1, 4) * 10**6 for name in ("start_ns", "wall_ns")}
+    arrays = {**whole, "epoch_ns": np.array([0]), "log_loss": np.array([0.5, np.nan, 0.25])}
+    rows = list(iteration_rows(Timing(record, arrays), 7, 1))
+    assert [(row["iter/index"], row.get("iter/loss")) for row in rows] == [(7, 0.5), (8, None), (9, 0.25)]
+    assert "iter/loss" not in rows[1] and {row["iter/round"] for row in rows} == {2}
 
 
 def test_the_first_iterations_are_all_kept() -> None:

@@ -6,6 +6,7 @@ import os
 import py_compile
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,34 @@ def test_the_same_code_is_copied_once(place: Path):
     assert code_snapshot.take(place.parent) == place
     assert place.stat().st_mtime_ns == before
     assert not list(place.parent.glob(".*")), "no half copy is left"
+
+
+def test_libraries_are_carried_to_environments_that_can_import_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    site, code = tmp_path / "site", tmp_path / "code"
+    (site / "compiled" / "tests").mkdir(parents=True)
+    (site / "compiled" / "__init__.py").write_text("")
+    (site / "single.py").write_text("")
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setattr(code_snapshot, "_CARRIED", {"compiled": True, "single": False, "absent": False})
+    own = sysconfig.get_config_var("SOABI")
+    for _ in range(2):  # the second time they are there
+        code_snapshot.take_libraries(code)
+    here, elsewhere = code_snapshot.libraries(code, own), code_snapshot.libraries(code, "cpython-399")
+    assert [place.name for place in here] == [f"libraries-compiled-{own}", "libraries-single-any"]
+    assert [place.name for place in elsewhere] == ["libraries-single-any"]
+    found = {str(file.relative_to(code)) for file in code.rglob("*.py")}
+    assert found == {f"{here[0].name}/compiled/__init__.py", "libraries-single-any/single.py"}
+    assert not (here[0] / "compiled" / "tests").exists()
+    assert len(list(code.iterdir())) == 2, "no half copy is left"
+    assert code_snapshot.latest(code) == code, "a library is no copy of the packages"
+
+
+def test_the_newest_copy_of_the_packages_is_the_latest(tmp_path: Path):
+    for number, name in enumerate(["b" * 12, "a" * 12, "sources-0", "libraries-x-any", ".half.1"]):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (number, number))
+    assert code_snapshot.latest(tmp_path).name == "a" * 12
+    named = [code_snapshot.digest(tmp_path / name) for name in ("a" * 12, "sources-0", "a" * 11, "G" * 12)]
+    assert named == ["a" * 12, None, None, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,48 @@ def test_a_diff_may_hold_what_looks_like_an_interpolation(
     file.write_text(provenance.sweep_yaml(OmegaConf.create({"runs": "runs"})))
     assert OmegaConf.load(file).provenance.git_diff == text
     assert provenance.read_provenance(file, []).commit.endswith("with uncommitted changes")
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        ("cluster.env_set.TOKEN=hidden=1", "cluster.env_set.TOKEN=***"),
+        ("+cluster.env_set.TOKEN=hidden", "+cluster.env_set.TOKEN=***"),
+        ("++cluster.env_set={TOKEN: hidden}", "++cluster.env_set=***"),
+        ("cluster.env_set={TOKEN: a,\n B: hidden}", "cluster.env_set=***"),
+    ],
+)
+def test_values_of_env_set_stand_nowhere_and_their_names_do(
+    typed: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/bin/perfsweep", "sweep", typed, "measure.rounds=2"])
+    monkeypatch.setattr(provenance, "_git", lambda *arguments: None)
+    cfg = OmegaConf.create({"cluster": {"env_set": {"TOKEN": "hidden"}, "nodes": 1}})
+    text = provenance.sweep_yaml(cfg)
+    assert "hidden" not in text
+    kept = OmegaConf.create(text)
+    assert kept.configuration.cluster == {"env_set": {"TOKEN": "***"}, "nodes": 1}
+    assert kept.provenance.command == f"perfsweep sweep '{named}' measure.rounds=2"
+    assert cfg.cluster.env_set.TOKEN == "hidden"  # the jobs still get it
+
+
+def test_what_a_table_was_measured_with_is_said_in_words(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    found: dict = {"command": "perfsweep sweep", "python": "3.11.7", "git_commit": "abc", "git_diff": ""}
+    found["versions"] = {"torch": "2.13.0", "wandb": "1"}
+    file.write_text(OmegaConf.to_yaml({"provenance": found}))
+    node = {"cpu_model": "EPYC", "cpu_features": ["avx2", "sve"], "cores": 1, "host": "a", "load": 1.0}
+    gpus = [{"name": "H100"}, {}]
+    read = provenance.read_provenance(file, [{**node, "gpus": gpus}, {**node, "host": "b", "load": 2.0}])
+    assert read == provenance.Provenance(
+        "perfsweep sweep",
+        "abc",
+        "Python 3.11.7, torch 2.13.0, wandb 1",
+        "EPYC (avx2, sve), 1 core; GPU: H100, unknown",
+        ("host: a; b",),
+    )
+    bare = provenance.read_provenance(tmp_path / "none.yaml", [{"host": str(n)} for n in range(5)])
+    assert (bare.command, bare.commit, bare.versions) == ("unknown", "unknown", "Python unknown")
+    assert bare.machine == "unknown, ? cores; GPU: none"
+    assert bare.differing == ("host: 0; 1; 2; 3 ...",)
+    assert provenance.read_provenance(file, []).machine == "unknown"

@@ -58,6 +58,20 @@ def test_the_peak_of_host_memory_follows_what_was_used_since_the_reset() -> None
     assert current < peak - 32 * MIB
 
 
+@pytest.mark.parametrize(("system", "unit"), [("linux", 1024), ("darwin", 1)])
+def test_without_proc_the_peak_is_that_of_the_whole_process_and_says_so(
+    system: str, unit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_STATUS", "_CLEAR_REFS"):
+        monkeypatch.setattr(clock_module, name, tmp_path / "none" / name)
+    monkeypatch.setattr(sys, "platform", system)
+    clock, before = HostClock(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    clock.reset_peak()
+    stats, after = clock.memory_stats(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert stats["peak_since_start"] == 1
+    assert before * unit <= stats["resident_bytes.peak"] == stats["resident_bytes.current"] <= after * unit
+
+
 PEAKS = """
 import json
 from pipelines.trial.clock import HostClock

@@ -170,9 +170,10 @@ def test_a_counter_that_breaks_down_in_the_region_withholds_it(powercap: FakePow
     assert spent.joules == {} and "holds '?' and no number" in spent.reason
 
 
-def test_a_zone_without_a_counter_is_named(powercap: FakePowercap) -> None:
-    (powercap.zones["package-1"] / "energy_uj").unlink()
-    assert "intel-rapl:1/energy_uj cannot be read (No such file" in metered(lambda: None).reason
+@pytest.mark.parametrize("file", ["energy_uj", "name", "max_energy_range_uj"])
+def test_a_zone_without_one_of_its_files_is_named(powercap: FakePowercap, file: str) -> None:
+    (powercap.zones["package-1"] / file).unlink()
+    assert f"intel-rapl:1/{file} cannot be read (No such file" in metered(lambda: None).reason
 
 
 def test_counters_that_stand_still_say_nothing(powercap: FakePowercap) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,18 @@ MEASURE = MeasureConfig(
 )
 
 Timed = Callable[..., dict[str, Any]]
+
+
+class Brief(Endless):
+    """Jobs of two iterations."""
+
+    shape = "job"
+
+    def done(self) -> bool:
+        return self.steps == 2
+
+    def reset(self) -> None:
+        self.steps = 0
 
 
 class Backwards(FakeClock):
@@ -106,6 +120,83 @@ def test_iterations_that_do_no_units_are_refused(timed: Timed) -> None:
 def test_a_job_that_is_over_before_it_begins_is_refused(timed: Timed) -> None:
     with pytest.raises(RecordError, match="ended before an iteration could be timed"):
         timed(NoJob, FakeClock(tick_ns=1000))
+
+
+class Journal(FakeClock):
+    """A clock without a device that notes, with others, what is done in which order."""
+
+    def __init__(self) -> None:
+        super().__init__(time_ns=10**12, tick_ns=1000)
+        self.done: list[str] = []
+
+    def reset_peak(self) -> None:
+        self.done.append("peak")
+
+    def synchronize(self) -> None:
+        self.done.append("wait")
+
+    def noting(self, what: str, of: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, noted."""
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            self.done.append(what)
+            return of(*args, **kwargs)
+
+        return noted
+
+    def told(self) -> str:
+        """What was done, repetitions once."""
+        return " ".join(what for what, _ in itertools.groupby(self.done))
+
+
+@pytest.fixture
+def journal(monkeypatch: pytest.MonkeyPatch) -> Journal:
+    journal = Journal()
+    for owner, name, what in (
+        (Endless, "step", "step"),
+        (Brief, "reset", "reset"),
+        (ranks, "barrier", "meet"),
+        (regions.gc, "collect", "collect"),
+        (regions.gc, "freeze", "freeze"),
+        (regions.Meter, "begin", "meter"),
+        (regions.Meter, "end", "metered"),
+        (BufferedLog, "clear", "forget"),
+    ):
+        monkeypatch.setattr(owner, name, journal.noting(what, getattr(owner, name)))
+    return journal
+
+
+SETTLED = "collect freeze peak forget"
+"""Between warm-up and the region: garbage is gone, and neither memory nor metrics of the warm-up count."""
+REGION = "wait meter meet wait step wait metered"
+"""The device has done all it was given, the meter is read, the ranks have met; and then nothing but steps."""
+
+
+def test_all_is_settled_before_a_region_and_nothing_done_inside_it(timed: Timed, journal: Journal) -> None:
+    timed(Endless, journal)
+    warm, _, rest = journal.told().partition(" collect ")
+    assert set(warm.removeprefix("peak ").split()) == {"step", "wait"}
+    assert warm.startswith("peak step wait step") and warm.endswith("wait")
+    assert f"collect {rest}" == f"{SETTLED} {REGION}"
+
+
+def test_jobs_are_regions_of_their_own_and_begin_outside_them(
+    timed: Timed, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "MEASURE", dataclasses.replace(MEASURE, jobs=3))
+    found = timed(Brief, journal)
+    discarded = "peak step wait reset"
+    assert journal.told() == f"{discarded} {SETTLED} {REGION} reset {REGION} reset {REGION}"
+    # Four looks in each job: at its ends and after each of its two iterations, of which the last is an end.
+    assert (found["units"], found["iterations"], found["region_ns"]) == (6.0, 6, 9000)
+
+
+def test_what_warm_up_did_stands_in_the_record_beside_the_region(timed: Timed) -> None:
+    found = timed(Endless, FakeClock(time_ns=10**12, tick_ns=10**6))
+    assert 1 <= found["warmup_iterations"] <= MEASURE.warmup_max
+    assert found["first_iteration_s"] == pytest.approx(1e-3)
+    assert found["warmup_s"] == pytest.approx(1e-3 * found["warmup_iterations"])
+    assert found["reached"] == found["warmup_iterations"] + found["iterations"]
 
 
 @pytest.mark.parametrize("rank", [0, 1])

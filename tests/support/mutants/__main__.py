@@ -12,50 +12,24 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 
 import yaml
 
-from mutants.nearest import Nearest, sources
+from mutants.copies import SURVIVED, UNTESTED, Copy, Tried
+from mutants.nearest import Nearest, quick_files, sources
 from mutants.positions import Mutant, sample
 
 ROOT = Path(__file__).resolve().parents[3]
 EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
-COPIED = ("perfsweep", "pipelines", "workloads", "slurm", "conf", "tests", "docs")
-QUICK = "not slow and not workloads"
-KILLED, SURVIVED, SLOW, UNTESTED, BROKEN = (
-    "killed",
-    "survived",
-    "killed by time",
-    "no test",
-    "tests fail without it",
-)
-
-
-@dataclass(frozen=True)
-class Tried:
-    """What became of a mutant.
-
-    Args:
-        outcome: One of the words above.
-        by: Test that noticed it, or the files that did not.
-        seconds: How long it took.
-    """
-
-    outcome: str
-    by: str
-    seconds: float
+ALIVE = (SURVIVED, UNTESTED)
 
 
 def main() -> int:
@@ -67,6 +41,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="sources whose path begins with this")
     parser.add_argument("--whole", action="store_true", help="all quick tests instead of the nearest files")
     parser.add_argument("--records", type=Path, help="default: build/mutants/SEED.jsonl")
+    parser.add_argument("--again", action="store_true", help="judge what survived once more")
+    parser.add_argument("--patience", type=float, default=180.0, help="seconds that one test may take")
     options = parser.parse_args()
     chosen = [path for path in sources(ROOT) if str(path.relative_to(ROOT)).startswith(options.only)]
     if not chosen:
@@ -74,31 +50,40 @@ def main() -> int:
     mutants = sample(ROOT, chosen, options.count, options.seed)
     records = options.records or ROOT / f"build/mutants/{options.seed}{'-whole' * options.whole}.jsonl"
     records.parent.mkdir(parents=True, exist_ok=True)
-    outcomes = judge(mutants, records, options.workers, options.whole)
+    outcomes = judge(mutants, records, options)
     return report(mutants, outcomes)
 
 
-def judge(mutants: list[Mutant], records: Path, workers: int, whole: bool) -> dict[str, Tried]:
+def judge(mutants: list[Mutant], records: Path, options: argparse.Namespace) -> dict[str, Tried]:
     """Tries every mutant that the file of records does not know yet, and adds it there."""
     known = read(records)
-    with copies(workers) as free, ThreadPoolExecutor(workers) as pool, records.open("a") as file:
-        nearest = Nearest(ROOT, quick_files())
+    if options.again:
+        known = {key: one for key, one in known.items() if one.outcome not in ALIVE}
+    left = [mutant for mutant in mutants if mutant.key not in known]
+    workers = max(1, min(options.workers, len(left)))
+    nearest = Nearest(ROOT, quick_files(ROOT))
+    with (
+        copies(workers, options.patience) as free,
+        ThreadPoolExecutor(workers) as pool,
+        records.open("a") as file,
+    ):
 
         def one(mutant: Mutant) -> tuple[Mutant, Tried]:
+            tests = [ROOT / "tests"] if options.whole else nearest.of(ROOT / mutant.path)
             copy = free.get()
             try:
-                return mutant, tried(
-                    copy, mutant, [Path("tests")] if whole else nearest.of(ROOT / mutant.path)
-                )
+                return mutant, copy.tried(mutant, [str(path.relative_to(ROOT)) for path in tests])
             finally:
                 free.put(copy)
 
-        left = [mutant for mutant in mutants if mutant.key not in known]
         for number, (mutant, outcome) in enumerate(pool.map(one, left), 1):
             known[mutant.key] = outcome
             file.write(json.dumps({"key": mutant.key, **vars(outcome)}) + "\n")
             file.flush()
-            print(f"{number} of {len(left)}: {outcome.outcome}: {mutant.path}:{mutant.line}", file=sys.stderr)
+            where = f"{mutant.path}:{mutant.line}"
+            print(f"{number} of {len(left)}: {outcome.outcome}: {where}", file=sys.stderr)
+            if outcome.outcome in ALIVE:
+                print(f"  - {mutant.before}\n  + {mutant.after}", file=sys.stderr)
     return known
 
 
@@ -111,107 +96,15 @@ def read(records: Path) -> dict[str, Tried]:
 
 
 @contextmanager
-def copies(count: int) -> Iterator[SimpleQueue[Path]]:
-    """Copies of the project, one for each worker: the checkout is never touched."""
-    free: SimpleQueue[Path] = SimpleQueue()
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+def copies(count: int, patience_s: float) -> Iterator[SimpleQueue[Copy]]:
+    """Copies of the project, one for each worker."""
+    free: SimpleQueue[Copy] = SimpleQueue()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ExitStack() as ends:
         for number in range(count):
-            copy = Path(folder) / str(number)
-            for name in COPIED:
-                shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-            for path in ROOT.iterdir():
-                if path.is_file():
-                    shutil.copy2(path, copy)
+            copy = Copy(ROOT, Path(folder) / str(number), patience_s)
+            ends.callback(copy.close)
             free.put(copy)
         yield free
-
-
-def quick_files() -> list[Path]:
-    """Test files that hold a quick test."""
-    words = [
-        "-m",
-        "pytest",
-        "--collect-only",
-        "-q",
-        "-n0",
-        "-m",
-        QUICK,
-        "tests",
-    ]  # with addopts, a line a file
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
-    names = {line.rpartition(": ")[0] for line in done.stdout.splitlines() if line.startswith("tests/")}
-    if not names:
-        raise SystemExit(f"no test could be collected: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return [ROOT / name for name in sorted(names)]
-
-
-def tried(copy: Path, mutant: Mutant, files: list[Path]) -> Tried:
-    """Runs the tests over the copy with the mistake in it, and takes it out again."""
-    if not files:
-        return Tried(UNTESTED, "", 0.0)
-    names = [str(path.relative_to(ROOT) if path.is_absolute() else path) for path in files]
-    usual = without(copy, tuple(names))
-    if usual is None:
-        return Tried(BROKEN, " ".join(names), 0.0)
-    source = copy / mutant.path
-    right = source.read_text()
-    began = time.monotonic()
-    try:
-        source.write_text(mutant.text)
-        status, output = pytest(copy, names, limit=60 + 10 * usual)
-    finally:
-        source.write_text(right)
-    seconds = round(time.monotonic() - began, 1)
-    if status is None:
-        return Tried(SLOW, " ".join(names), seconds)
-    if status == 0:
-        return Tried(SURVIVED, " ".join(names), seconds)
-    return Tried(KILLED, first_failure(output), seconds)
-
-
-_usual: dict[tuple[str, ...], float | None] = {}
-
-
-def without(copy: Path, names: tuple[str, ...]) -> float | None:
-    """Seconds that the files take without a mistake; None if they do not pass."""
-    if names not in _usual:
-        began = time.monotonic()
-        status, output = pytest(copy, list(names), limit=1200)
-        _usual[names] = time.monotonic() - began if status == 0 else None
-        if status:
-            print(f"without any mistake: {first_failure(output)}", file=sys.stderr)
-    return _usual[names]
-
-
-def pytest(copy: Path, names: list[str], limit: float) -> tuple[int | None, str]:
-    """Exit status and output of the quick tests in the files, up to a failure; None past the limit."""
-    words = ["-m", "pytest", "-n0", "-x", "-q", "-p", "no:cacheprovider", "-m", QUICK]
-    command = [sys.executable, *words, *names]
-    env = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    process = subprocess.Popen(
-        command,
-        cwd=copy,
-        env=env,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
-        process.communicate()
-        return None, ""
-    return process.returncode, output
-
-
-def first_failure(output: str) -> str:
-    """The line that names the test which failed, else the last line."""
-    lines = [
-        line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))
-    ] or output.splitlines()
-    return lines[-1][:300] if lines else ""
 
 
 def report(mutants: list[Mutant], outcomes: dict[str, Tried]) -> int:
@@ -221,9 +114,8 @@ def report(mutants: list[Mutant], outcomes: dict[str, Tried]) -> int:
     left: list[Mutant] = []
     for mutant in mutants:
         outcome = outcomes[mutant.key].outcome
-        alive = outcome in (SURVIVED, UNTESTED)
+        alive = outcome in ALIVE
         word = "equivalent" if alive and mutant.key in reasons else "survived" if alive else "killed"
-        word = outcome if outcome == BROKEN else word
         rows.setdefault(package(mutant.path), Counter())[word] += 1
         if word == "survived":
             left.append(mutant)

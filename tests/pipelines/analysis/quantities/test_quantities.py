@@ -17,6 +17,7 @@ from pipelines import api
 from pipelines.analysis.columns import Where
 from pipelines.analysis.compare import Comparison
 from pipelines.analysis.quantities import registry
+from pipelines.analysis.quantities.columns import arm_table, effect_table
 from pipelines.analysis.quantities.paired import per_trial, recorded
 from pipelines.analysis.quantities.quantity import Quantity
 from pipelines.analysis.quantities.registry import QUANTITIES
@@ -198,3 +199,27 @@ def test_plans_that_differ_in_their_columns_or_the_price_alone_measure_the_same(
     assert manifest.measures_the_same(manifest.model_copy(update={"sweep": priced}))
     renamed = manifest.sweep.model_copy(update={"name": "another"})
     assert not manifest.measures_the_same(manifest.model_copy(update={"sweep": renamed}))
+
+
+def test_columns_of_a_quantity_have_the_type_that_files_give_them() -> None:
+    def added(table: Callable) -> dict[str, tuple[type, bool]]:
+        usual = {column.key for column in table(())}
+        return {
+            column.key: (column.kind, column.optional)
+            for column in table((WATER,))
+            if column.key not in usual
+        }
+
+    number, shown = (float, False), (float, True)
+    assert added(arm_table) == {
+        "water": shown,
+        "water_low": number,
+        "water_high": number,
+        "water_comment": (str, False),
+    }
+    assert added(effect_table) == {
+        "water": (str, True),
+        **{f"water_{name}": number for name in ("value", "ratio", "low", "high", "p")},
+        "water_rounds": (int, False),
+        "water_withheld": (str, False),
+    }

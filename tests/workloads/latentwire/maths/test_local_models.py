@@ -171,6 +171,15 @@ def test_a_field_off_its_default_is_computed_as_transformers_does(kind, name, tm
 
 
 @pytest.mark.parametrize("kind", CLASSES)
+def test_a_field_that_is_left_out_means_what_it_means_in_transformers(kind, tmp_path) -> None:
+    needed = {name: size for name, size in SIZES.items() if name != "max_position_embeddings"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, **needed}))
+    short = read_shape(tmp_path)
+    CLASSES[kind][0](**needed).to_json_file(tmp_path / "config.json", use_diff=False)
+    assert read_shape(tmp_path) == short
+
+
+@pytest.mark.parametrize("kind", CLASSES)
 def test_every_field_that_transformers_knows_has_a_case(kind) -> None:
     make_config, _ = CLASSES[kind]
     # Of these there is no other value for a causal language model, or none that reaches the model.

@@ -11,8 +11,8 @@ from workloads.probe1d.counters import Counts
 from workloads.probe1d.maths import compress
 from workloads.probe1d.maths.buckets import Bucket, Layout
 from workloads.probe1d.maths.derivatives import EventSums
-from workloads.probe1d.maths.event_sums import EagerKernel
-from workloads.probe1d.maths.precision import PRECISIONS
+from workloads.probe1d.maths.event_sums import EagerKernel, reduce_blocks
+from workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS
 from workloads.probe1d.maths.sum_errors import SumErrors
 
 BINS = 8
@@ -104,3 +104,20 @@ def test_most_pairs_are_certified_on_nodes_and_all_hold_on_their_events(solve):
     counters = certified.counters()
     assert counters["pairs_certified_by_bound"] > 0.5 * certified.progress()
     assert certified.evidence().numbers["max_gradient"] <= 1.01e-6
+
+
+@pytest.mark.parametrize("pairs", [2, BLOCK_EVENTS + 1])
+def test_long_sums_join_short_ones_of_float32_in_float64(pairs):
+    # Whole numbers whose sums over 128 events float32 can hold, and over all of them it cannot.
+    events = torch.randint(2**16, (1, pairs, 2**12), generator=torch.Generator().manual_seed(1)).float() + 1
+    events[..., 0] += 1 - events.double().sum(-1) % 2
+    right = events.double().sum(-1)
+    assert torch.equal(reduce_blocks(events, torch.float64), right)
+    assert not torch.equal(events.sum(-1).double(), right)
+
+
+def test_a_sum_of_one_block_is_that_of_float32():
+    events = torch.rand(1, 2, BLOCK_EVENTS, generator=torch.Generator().manual_seed(1))
+    found = reduce_blocks(events, torch.float64)
+    assert found.dtype == torch.float64
+    assert torch.equal(found, events.sum(-1).double())

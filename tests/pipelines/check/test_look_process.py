@@ -1,0 +1,116 @@
+"""The process that looks at a script: what it answers, and whom it tells how far it is."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipelines.check import look_process
+from pipelines.store.trial_files import read_evidence, read_status
+from workloads.api import Evidence
+from workloads.errors import UnsupportedHere
+
+
+@dataclass
+class Sight:
+    loaders: int
+
+
+class Script:
+    """Counts four batches for each iteration, the first of them in set-up."""
+
+    def __init__(self, folder: Path, error: Exception | None = None) -> None:
+        self.folder, self.error, self.done, self.stages = folder, error, 1, list[str | None]()
+
+    def step(self, clock: object) -> None:
+        self.stages.append(read_status(self.folder))
+        if self.error is not None:
+            raise self.error
+        self.done += 1
+
+    def counters(self) -> dict[str, float]:
+        return {"batches": 4.0 * self.done}
+
+    def progress(self) -> float:
+        return 32.0 * self.done
+
+    def data_digest(self) -> str:
+        return "da7a"
+
+    def sight(self) -> Sight:
+        return Sight(2)
+
+    def evidence(self) -> Evidence:
+        return Evidence({}, {"loss": 0.5})
+
+
+@pytest.fixture
+def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(look_process, "begin_evidence", lambda workload: None)
+
+    def run(rank: int = 0, error: Exception | None = None) -> Script:
+        script = Script(tmp_path, error)
+
+        @contextmanager
+        def set_up(*_: object) -> Iterator[Any]:
+            yield SimpleNamespace(workload=script, setup_s=1.5)
+
+        monkeypatch.setattr(look_process.process, "set_up", set_up)
+        look_process.run(None, tmp_path, rank)  # type: ignore[arg-type]
+        return script
+
+    return run
+
+
+def test_what_was_seen_is_told_for_each_iteration(look: Any, tmp_path: Path) -> None:
+    script = look()
+    answer = json.loads((tmp_path / look_process.ANSWER).read_text())
+    assert len(answer.pop("times_ns")) == look_process.ITERATIONS
+    assert answer == {
+        "setup_s": 1.5,
+        "units": 32.0,
+        "counts": {"batches": 4.0},
+        "data": "da7a",
+        "sight": {"loaders": 2},
+        "threads": [],
+    }
+    assert script.stages == ["iteration 1 of 3", "iteration 2 of 3", "iteration 3 of 3"]
+    assert read_evidence(tmp_path).numbers == {"loss": 0.5}
+
+
+def test_other_ranks_leave_the_answer_to_the_first(look: Any, tmp_path: Path) -> None:
+    look(rank=1)
+    assert {path.name for path in tmp_path.iterdir()} == {"status.json"}
+
+
+def test_what_the_script_raises_is_the_answer(
+    look: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    look(error=UnsupportedHere("needs a GPU"))
+    answer = json.loads((tmp_path / look_process.ANSWER).read_text())
+    assert answer["failure"]["message"] == "needs a GPU"
+    look(error=ValueError("no such file"))
+    answer = json.loads((tmp_path / look_process.ANSWER).read_text())
+    assert answer["failure"]["type"] == "ValueError"
+    assert "ValueError: no such file" in capsys.readouterr().err
+
+
+def test_threads_that_would_hold_up_the_end_are_named() -> None:
+    done = threading.Event()
+    threads = [
+        threading.Thread(target=done.wait, name=name, daemon=name == "idle") for name in ("saver", "idle")
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        assert "saver" in look_process._left_over() and "idle" not in look_process._left_over()
+    finally:
+        done.set()

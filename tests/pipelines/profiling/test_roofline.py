@@ -1,0 +1,71 @@
+"""The roofline's figures: what each phase took itself, and the ceiling that it is held against."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from clocks import FakeClock
+
+from pipelines.profiling import roofline
+from pipelines.profiling.roofline import OUTSIDE, Ceiling, PhaseCalls
+from pipelines.trial import environment
+from workloads.api import Device
+from workloads.peaks import PEAKS
+
+MEASURED: Any = SimpleNamespace(
+    iteration_ns=100.0, iterations=3, phases={"forward": 60.0, "forward/attention": 20.0, "update": 10.0}
+)
+
+
+def test_a_phase_is_billed_without_those_inside_it_and_the_rest_is_outside() -> None:
+    own = {"forward": 40.0, "forward/attention": 20.0, "update": 10.0, OUTSIDE: 30.0}
+    assert roofline.own_times(MEASURED) == own
+
+
+def test_phases_come_by_their_time_with_what_was_counted_in_them() -> None:
+    calls = PhaseCalls()
+    x = torch.ones(4, 8)
+    with calls.mode(), calls.phase("forward"), calls.phase("attention"):
+        x @ x.T
+    costs = list(roofline.phase_costs(calls.phases, MEASURED))
+    assert [(cost.name, cost.self_ns) for cost in costs] == [
+        ("forward", 120.0), (OUTSIDE, 90.0), ("forward/attention", 60.0), ("update", 30.0)
+    ]  # fmt: skip
+    attention = costs[2]
+    assert (attention.calls, attention.flops) == (1, 2 * 4 * 8 * 4)
+    assert attention.bytes == 4 * (2 * 4 * 8 + 4 * 4)
+    assert costs[0].flops == costs[0].bytes == 0
+    assert dict(calls.dtypes) == {"float32": 256}
+
+
+def test_a_ceiling_is_the_shortest_run_with_what_the_device_still_had_to_do() -> None:
+    clock, durations = FakeClock(time_ns=10**12, events=1), iter([5, 3, 7, 4, 9])
+    found = roofline._shortest_s(lambda: clock.launch(next(durations) * 1000), clock)
+    assert found == pytest.approx(3e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [(torch.bfloat16, "half"), (torch.float64, "float64"), (torch.float32, "float32")]
+)
+def test_products_are_named_as_peaks_are_listed(dtype: torch.dtype, kind: str) -> None:
+    bias, matrix = torch.ones(3), torch.ones(3, 3, dtype=dtype)
+    assert roofline.product_type((bias, matrix, matrix)) == kind
+
+
+def test_a_known_device_has_its_makers_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "device_facts", lambda: Device("cuda", 1, "NVIDIA H200"))
+    found = roofline.ceiling_here("half")
+    known = PEAKS["H200"]
+    assert found == Ceiling("half", known.half, known.bytes_per_s, "peak of NVIDIA H200")
+    assert found.ridge == known.half / known.bytes_per_s
+
+
+def test_of_an_unknown_one_a_product_and_a_copy_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "device_facts", lambda: Device())
+    monkeypatch.setattr(roofline, "_shortest_s", lambda work, clock: 0.5 + 0.0 * work().numel())
+    clock: Any = None
+    assert roofline._product_rate("half", "cpu", clock, size=4) == 2 * 4**3 / 0.5
+    assert roofline._copy_rate("cpu", clock, elements=8) == 2 * 8 * 4 / 0.5

@@ -1,0 +1,178 @@
+"""One trial of a process: the same start for every arm, and one record however many ranks it has."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pipelines.store.options import MeasureConfig
+from pipelines.store.records import Arm, Failure, Kind, Outcome, TrialSpec, read_rank_failures, read_record
+from pipelines.trial import process
+from pipelines.trial.step_logging import BufferedLog
+from workloads.api import Device, Level
+from workloads.errors import UnsupportedHere
+
+GIB = 2**30
+
+
+def spec_of(folder: Path, **own: Any) -> TrialSpec:
+    values: dict[str, Any] = {
+        "sweep": "s",
+        "workload": "w",
+        "config": {},
+        "arm": Arm(id="a" * 16, label="arm", levels={}),
+        "kind": Kind.COUNTING,
+        "pack": "p000",
+        "round": None,
+        "attempt": 0,
+        "measure": MeasureConfig(threads=1, seed=5, timeout_s=60),
+        "code": "",
+        "cache_dir": str(folder / "cache"),
+    }
+    return TrialSpec(**{**values, **own})
+
+
+def fails() -> dict[str, Any]:
+    raise ValueError("the loss is nan")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_fails_says_why_beside_the_record_which_the_pack_writes(
+    rank: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = process._record(spec_of(tmp_path, world=2), tmp_path, rank, fails)
+    assert found.outcome is Outcome.FAILED
+    assert "ValueError: the loss is nan" in capsys.readouterr().err
+    assert read_record(tmp_path) is None
+    ((outcome, failure),) = read_rank_failures(tmp_path)
+    assert (outcome, failure.message) == (Outcome.FAILED, "the loss is nan")
+    assert failure.where.startswith(f"{__file__}:")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_ranks_that_finish_the_first_writes_the_record(rank: int, tmp_path: Path) -> None:
+    process._record(spec_of(tmp_path, world=2), tmp_path, rank, lambda: {"outcome": Outcome.OK})
+    assert read_rank_failures(tmp_path) == []
+    assert (read_record(tmp_path) is not None) == (rank == 0)
+
+
+def test_a_process_alone_writes_its_failure_into_the_record(tmp_path: Path) -> None:
+    process._record(spec_of(tmp_path), tmp_path, 0, fails)
+    record = read_record(tmp_path)
+    assert record is not None and record.failure is not None
+    assert (record.outcome, record.failure.type) == (Outcome.FAILED, "ValueError")
+    assert read_rank_failures(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (UnsupportedHere("needs a GPU"), Outcome.UNSUPPORTED),
+        (MemoryError(), Outcome.OOM),
+        (torch.OutOfMemoryError("CUDA out of memory"), Outcome.OOM),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), Outcome.OOM),
+        (ValueError("can't allocate memory"), Outcome.FAILED),
+        (RuntimeError("device-side assert"), Outcome.FAILED),
+    ],
+    ids=repr,
+)
+def test_what_is_raised_is_one_outcome(error: Exception, outcome: Outcome) -> None:
+    found, failure = process.classify(error)
+    assert (found, failure.message) == (outcome, str(error))
+    assert bool(failure.traceback) == (outcome is not Outcome.UNSUPPORTED)  # which is no mistake
+
+
+def test_an_arm_may_take_its_budget_and_no_more() -> None:
+    assert process._over_budget(3 * GIB, None) == process._over_budget(3 * GIB, 3 * GIB) == {}
+    over = process._over_budget(3 * GIB + 1, 3 * GIB)
+    text = "peak memory of 3.00 GiB is over the 3.00 GiB of measure.memory_gib"
+    assert over == {"outcome": Outcome.OOM, "failure": Failure(type="MemoryBudget", message=text)}
+
+
+@pytest.fixture
+def put_back() -> Iterator[None]:
+    threads, python, numpy = torch.get_num_threads(), random.getstate(), np.random.get_state()
+    with torch.random.fork_rng([]):
+        yield
+    torch.set_num_threads(threads)
+    random.setstate(python)
+    np.random.set_state(numpy)
+
+
+@pytest.mark.usefixtures("put_back")
+def test_every_arm_starts_from_the_same_draws_and_threads(tmp_path: Path) -> None:
+    def start(**own: Any) -> list[float]:
+        process._prepare_process(spec_of(tmp_path, **own), Device(), 0, tmp_path)
+        return [random.random(), float(np.random.rand()), float(torch.rand(()))]
+
+    first = start()
+    assert start(kind=Kind.TIMING, arm=Arm(id="b" * 16, label="other", levels={})) == first
+    assert torch.get_num_threads() == 1
+    others = start(replicate=1, measure=MeasureConfig(threads=2, seed=5))
+    assert torch.get_num_threads() == 2
+    assert all(other != one for other, one in zip(others, first, strict=True))
+    assert start(measure=MeasureConfig(seed=6)) == others
+    start(measure=MeasureConfig(seed=2**32 + 5))  # which NumPy alone would not take
+
+
+def test_a_workload_is_told_where_it_runs_and_until_when(tmp_path: Path) -> None:
+    measure = MeasureConfig(seed=5, timeout_s=60, memory_gib=2)
+    spec = spec_of(tmp_path, world=4, ranks_per_node=2, meet="node7:29500", measure=measure, replicate=2)
+    before_s = time.monotonic()
+    told = process._context(spec, tmp_path, Device(), 3, BufferedLog())
+    assert 60 <= told.deadline - before_s <= 60 + time.monotonic() - before_s
+    assert told.scratch_dir.is_dir() and told.scratch_dir.name == "rank3"
+    assert told.cache_dir == tmp_path / "cache" and told.cache_dir.is_dir()
+    assert (told.rank, told.world, told.node, told.local_rank, told.local_world) == (3, 4, 1, 1, 2)
+    assert (told.master, told.seed, told.memory_budget) == ("node7", 7, 2 * GIB)
+    alone = process._context(spec_of(tmp_path), tmp_path, Device(), 0, BufferedLog())
+    assert (alone.master, alone.world, alone.memory_budget) == ("127.0.0.1", 1, None)
+
+
+def test_levels_that_cannot_act_are_named_together_and_ranks_may_use_all_nodes() -> None:
+    def two(device: Device) -> str | None:
+        return None if device.count >= 2 else f"needs two GPUs and sees {device.count}"
+
+    alone, spread = Level("graph", unsupported=two), Level("ddp", unsupported=two, ranks=2)
+    gpu = Device("cuda", 1)
+    with pytest.raises(UnsupportedHere, match=r"^a=graph: needs two GPUs and sees 1; b=ddp: needs two GPUs"):
+        process._refuse_unsupported({"a": alone, "b": spread}, gpu, 1)
+    with pytest.raises(UnsupportedHere, match=r"^a=graph: needs two GPUs and sees 1$"):
+        process._refuse_unsupported({"a": alone, "b": spread}, gpu, 2)
+    process._refuse_unsupported({"a": alone}, dataclasses.replace(gpu, count=2), 1)
+
+
+LIVE = {"wandb_logging": Level("each", commit_every=4), "other": Level("on", commit_every=2)}
+
+
+@pytest.mark.parametrize(
+    ("levels", "kind", "rank", "every"),
+    [
+        (LIVE, Kind.TIMING, 0, 2),
+        (LIVE, Kind.COUNTING, 0, 2),
+        (LIVE, Kind.TIMING, 1, None),
+        (LIVE, Kind.EVIDENCE, 0, None),
+        (LIVE, Kind.COURSE, 0, None),
+        (LIVE, Kind.QUALITY, 0, None),
+        ({"wandb_logging": Level("buffered")}, Kind.TIMING, 0, None),
+    ],
+)
+def test_rows_leave_the_process_only_where_that_is_what_an_arm_measures(
+    levels: dict[str, Level],
+    kind: Kind,
+    rank: int,
+    every: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "LiveLog", lambda every, folder: (every, folder.name))
+    found = process.log_of(levels, spec_of(tmp_path, kind=kind), tmp_path, rank)
+    assert isinstance(found, BufferedLog) if every is None else found == (every, "scratch")

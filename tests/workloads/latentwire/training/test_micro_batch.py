@@ -1,0 +1,102 @@
+"""Rows at a time where memory decides: measured on real windows, within the tighter of two limits."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from workloads.errors import ConfigError
+from workloads.latentwire import workload as latentwire
+from workloads.latentwire.training.micro_batch import HEADROOM, choose_rows
+
+MIB = 2**20
+CPU = torch.device("cpu")
+
+
+def kept(rows: int) -> None:
+    """A backward pass that holds one MiB of each row."""
+    x = torch.ones(rows, MIB // 4, requires_grad=True)
+    (x * x).sum().backward()
+
+
+def limit(rows: float) -> int:
+    """Bytes of which so many rows fill what may be filled."""
+    return round(rows * MIB / HEADROOM)
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "most", "rows"),
+    [(limit(1.01), 16, 1), (limit(1.99), 16, 1), (limit(2.01), 16, 2), (limit(7.9), 16, 4), (10**9, 8, 8)],
+)
+def test_the_largest_power_of_two_that_fits_is_taken(bytes_: int, most: int, rows: int) -> None:
+    assert choose_rows(kept, most, CPU, bytes_) == rows
+
+
+def test_without_a_limit_the_memory_of_the_host_is_one() -> None:
+    assert choose_rows(kept, 2, CPU, None) == 2
+
+
+def test_an_attempt_that_runs_out_of_memory_does_not_fit() -> None:
+    def attempt(rows: int) -> None:
+        if rows > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        kept(rows)
+
+    assert choose_rows(attempt, 16, CPU, 10**9) == 2
+
+
+def test_where_not_even_one_row_fits_the_remedy_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"not even one row fits into 1 MiB; raise workload\.memory_mb"):
+        choose_rows(kept, 16, CPU, MIB)
+
+
+@pytest.mark.parametrize(
+    ("own_mb", "budget", "tighter"),
+    [
+        (None, None, None),
+        (40, None, 40 * MIB),
+        (None, 9 * MIB, 9 * MIB),
+        (40, 9 * MIB, 9 * MIB),
+        (8, 9 * MIB, 8 * MIB),
+    ],
+)
+def test_the_tighter_of_two_limits_holds_and_ranks_agree(
+    own_mb: int | None, budget: int | None, tighter: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(latentwire, "rows_that_fit", lambda *given: asked.append(given[-1]) or 8)
+    training: Any = SimpleNamespace(
+        _levels={"micro_batch": "auto"},
+        _config=SimpleNamespace(memory_mb=own_mb),
+        _context=SimpleNamespace(memory_budget=budget),
+        _ranks=SimpleNamespace(least=lambda rows: rows // 2),
+        **dict.fromkeys(("_corpus", "_attempt", "_device")),
+    )
+    assert latentwire.LatentWire._rows_at_a_time(training, None) == 4  # type: ignore[arg-type]
+    assert asked == [tighter]
+    training._levels = {"micro_batch": 16}
+    assert latentwire.LatentWire._rows_at_a_time(training, None) == 16  # type: ignore[arg-type]
+
+
+def test_an_attempt_computes_gradients_and_leaves_no_trace(start, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[int] = []
+
+    def noted(attempt: Any, most: int, device: torch.device, limit: int | None) -> int:
+        measured.append(choose_rows(attempt, 1, device, limit))
+        held: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda one: held.append(one.numel()) or one, lambda one: one
+        ):
+            attempt(1)
+        measured.append(sum(held))
+        return 2
+
+    monkeypatch.setattr("workloads.latentwire.training.micro_batch.choose_rows", noted)
+    workload = start({"micro_batch": "auto", "passes": "merged", "teacher": "slice"})
+    assert measured[0] == 1 and measured[1] > 0
+    assert workload._shape.micro == 2
+    assert not workload._counts
+    assert all(parameter.grad is None for one in workload._trained for parameter in one.parameters())

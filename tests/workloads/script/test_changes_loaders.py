@@ -1,0 +1,101 @@
+"""Options of data loaders: what a script asks for, what it is given instead, and where that cannot act."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+from workloads.script.changes import loaders
+from workloads.script.changes.loader_options import LoaderOptions
+from workloads.script.watched import Watched
+
+DATA = list(range(8))
+
+
+class Seen:
+    """Loaders that a script has made, under given options."""
+
+    def __init__(self, *asked: dict[str, Any], **given: Any) -> None:
+        self.options = LoaderOptions()
+        self.options.given = given
+        self.scene: Any = SimpleNamespace(loaders=self.options, undo=ExitStack())
+        with ExitStack() as undo:
+            self.watched = Watched(undo)
+            self.options.watch(self.watched, undo)
+            self.made = [DataLoader(DATA, **one) for one in asked]  # type: ignore[arg-type]
+            self.batches = [batch for loader in self.made if not loader.num_workers for batch in loader]
+
+
+def test_loaders_are_given_what_the_levels_say_and_keep_the_rest() -> None:
+    seen = Seen({"batch_size": 4, "pin_memory": False}, num_workers=2, prefetch_factor=3)
+    (loader,) = seen.made
+    assert (loader.batch_size, loader.num_workers, loader.prefetch_factor) == (4, 2, 3)
+    assert seen.options.asked[0]["num_workers"] == 0
+    assert seen.options.asked[0]["dataset"] is None, "a script's data are not kept alive"
+
+
+def test_without_workers_a_loader_is_not_given_what_only_workers_have() -> None:
+    asked = {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 4, "timeout": 5}
+    (loader,) = Seen(asked, num_workers=0).made
+    assert (loader.num_workers, loader.persistent_workers, loader.timeout) == (0, False, 0)
+    (plain,) = Seen({}, persistent_workers=True).made
+    assert plain.persistent_workers is False
+
+
+def test_afterwards_loaders_are_made_as_ever() -> None:
+    making = DataLoader.__init__
+    seen = Seen({}, batch_size=2)
+    assert seen.made[0].batch_size == 2
+    assert DataLoader.__init__ is making and DataLoader(DATA).batch_size == 1
+
+
+def test_batches_of_loaders_without_workers_are_counted_as_such() -> None:
+    counts = Seen({"batch_size": 4}).watched.counts
+    assert (counts["batches"], counts["loader_workers"], counts["batches_ahead"]) == (2, 0, 0)
+
+
+WORKERS = {"num_workers": 2}
+NO_WORKERS = "has loaders without workers; combine it with toggles.num_workers"
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "name", "level", "words"),
+    [
+        ([], {}, "num_workers", 2, "makes no DataLoader before its first iteration ends"),
+        ([{}], {}, "num_workers", 2, None),
+        ([WORKERS, WORKERS], {}, "num_workers", 2, "has loaders with num_workers=2 already"),
+        ([WORKERS, {}], {}, "num_workers", 2, None),
+        ([{}], {}, "persistent_workers", "on", NO_WORKERS),
+        ([{}], {"num_workers": 1}, "persistent_workers", "on", None),
+        ([WORKERS], {"num_workers": 0}, "persistent_workers", "on", NO_WORKERS),
+        ([WORKERS, {}], {}, "persistent_workers", "on", None),
+        (
+            [{**WORKERS, "persistent_workers": True}, {}],
+            {},
+            "persistent_workers",
+            "on",
+            "has loaders with persistent_workers=True already",
+        ),
+        ([{**WORKERS, "persistent_workers": True}, {}], {"num_workers": 1}, "persistent_workers", "on", None),
+        ([{**WORKERS, "prefetch_factor": 4}], {}, "prefetch_factor", 4, "has loaders with prefetch_factor=4"),
+        ([{**WORKERS, "prefetch_factor": 2}], {}, "prefetch_factor", 4, None),
+        ([{"pin_memory": True}], {}, "pin_memory", "on", "has loaders with pin_memory=True already"),
+    ],
+)
+def test_a_level_that_cannot_act_says_why(
+    asked: list, given: dict, name: str, level: Any, words: str | None
+) -> None:
+    seen = Seen(*asked, **given)
+    found = loaders.obstacle(name, seen.scene, level)
+    assert found is None if words is None else found is not None and found.startswith(words)
+
+
+def test_a_level_is_given_as_the_value_that_loaders_take() -> None:
+    seen = Seen()
+    loaders.give("pin_memory", seen.scene, "on")
+    loaders.give("num_workers", seen.scene, "2")
+    assert seen.options.given == {"pin_memory": True, "num_workers": 2}

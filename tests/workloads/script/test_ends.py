@@ -1,0 +1,91 @@
+"""Where iterations end, by the order of what a script does."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from workloads.script import explicit_marks, marks
+from workloads.script.config import LOADER, MARKS, OPTIMIZER
+
+
+def ends(order: str, made: str = "") -> list[int]:
+    """Numbers of the updates that end an iteration, where optimisers of these names exist."""
+    watched: Any = SimpleNamespace(made=set(made or order))
+    found: list[int] = []
+    optimisers = {name: object() for name in order}
+    cycle = marks.UpdateCycle(watched, lambda: found.append(number))
+    for number, name in enumerate(order, 1):  # noqa: B007 - the mark reads it
+        cycle(optimisers[name])  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("order", "found"),
+    [
+        ("AAAA", [1, 2, 3, 4]),
+        ("ABABABAB", [4, 6, 8]),
+        ("AABAABAABAAB", [6, 9, 12]),
+        ("AABBAABBAABB", [8, 12]),
+        ("AAAAABAAAAABAAAAAB", [12, 18]),
+        ("CABABABAB", []),
+        ("ABCABCABC", [6, 9]),
+    ],
+)
+def test_a_cycle_of_updates_ends_an_iteration_once_it_has_been_seen_twice(order: str, found: list) -> None:
+    assert ends(order) == found
+
+
+def test_an_optimiser_that_goes_on_alone_is_taken_at_its_word() -> None:
+    assert ends("A" * 34, made="AB") == [32, 33, 34]
+
+
+def test_an_order_without_a_cycle_is_given_up() -> None:
+    order = "".join("AB"[bit] for bit in map(int, "".join(f"{n:b}" for n in range(40))))
+    without = "C" + order[:129]
+    assert ends(without) == [128, 129, 130]
+
+
+def test_the_first_batch_begins_an_iteration_and_every_other_ends_one() -> None:
+    found: list[str] = []
+    batch = marks.NextBatch(lambda: found.append("end"))
+    for name in "abc":
+        batch()
+        found.append(name)
+    with torch.no_grad():  # an evaluation
+        batch()
+    assert found == ["a", "end", "b", "end", "c"]
+
+
+def test_of_several_marks_every_nth_counts() -> None:
+    found: list[int] = []
+    every = marks.Every(3, lambda: found.append(number))
+    for number in range(1, 8):  # noqa: B007 - the mark reads it
+        every()
+    assert found == [3, 6]
+
+
+def test_a_function_ends_an_iteration_when_it_has_returned() -> None:
+    found: list[str] = []
+    assert marks.after(lambda: found.append("work") or 3, lambda: found.append("end"))() == 3
+    assert found == ["work", "end"]
+
+
+def test_each_kind_of_end_is_looked_for_in_its_place() -> None:
+    def installed(kind: str) -> tuple[int, int, bool]:
+        watched: Any = SimpleNamespace(after_update=[], before_batch=[], made=set())
+        with ExitStack() as undo:
+            marks.install(kind, watched, lambda: None, undo)
+            return len(watched.after_update), len(watched.before_batch), explicit_marks.arrived is not None
+
+    assert installed(OPTIMIZER) == (1, 0, False)
+    assert installed(LOADER) == (0, 1, False)
+    assert installed(MARKS) == (0, 0, True)
+    assert explicit_marks.arrived is None
+    assert [marks.ends_of(kind) for kind in (OPTIMIZER, MARKS, "own.py:step")] == [
+        *("an optimiser's step", "perfsweep.mark()", "own.py:step")
+    ]

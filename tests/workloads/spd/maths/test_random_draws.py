@@ -1,0 +1,110 @@
+"""Draws of an iteration: in one order, frozen where asked, and cut into the rows of microbatches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from workloads.spd.maths.random_draws import Draws
+from workloads.spd.maths.sites import Names, Site
+from workloads.spd.presets import LossSpec
+
+SITES = tuple(Site(name, "linear", 4, 4, 3, None) for name in "abc")
+ALONE: tuple[Names, ...] = (("a",), ("b",), ("c",))
+STACKED: tuple[Names, ...] = (("a", "c"), ("b",))
+WHOLE = torch.Size([6, 2])
+SEARCH = LossSpec("pgd", 1.0, scope="datapoint")
+
+
+def draws(groups: tuple[Names, ...] = ALONE, **own: Any) -> Draws:
+    return Draws(SITES, "abc", groups, torch.Generator().manual_seed(0), **own)
+
+
+def modules(stacks: dict[Names, Tensor]) -> dict[str, Tensor]:
+    """What each module has, stacked or not."""
+    return {
+        name: one
+        for names, tensor in stacks.items()
+        for name, one in zip(names, tensor if len(names) > 1 else [tensor], strict=True)
+    }
+
+
+def iteration(made: Draws, lead: torch.Size, rows: slice = slice(None)) -> list[dict[str, Tensor]]:
+    """All draws of an iteration, by module."""
+    made.begin(rows)
+    noise = modules(made.noise(lead))
+    sources = made.stochastic(lead, routed=True)
+    assert sources.routes is not None
+    search = modules(made.adversarial(lead, SEARCH))
+    return [
+        noise,
+        modules(sources.components),
+        modules(sources.deltas),
+        sources.routes,
+        made.routes(lead),
+        search,
+    ]
+
+
+def equal(ours: list[dict[str, Tensor]], theirs: list[dict[str, Tensor]]) -> list[bool]:
+    return [
+        all(torch.equal(one[name], other[name]) for name in "abc")
+        for one, other in zip(ours, theirs, strict=True)
+    ]
+
+
+def test_stacking_changes_no_number() -> None:
+    assert all(equal(iteration(draws(), WHOLE), iteration(draws(STACKED), WHOLE)))
+    other = iteration(draws(STACKED, canonical=False), WHOLE)
+    assert not any(equal(iteration(draws(), WHOLE), other)[:3])
+
+
+def test_every_iteration_draws_anew_and_a_frozen_one_gets_the_first_again() -> None:
+    made = draws()
+    assert not any(equal(iteration(made, WHOLE), iteration(made, WHOLE)))
+    frozen = draws(frozen=True, batch=6)
+    first = iteration(frozen, WHOLE)
+    assert all(equal(first, iteration(draws(), WHOLE)))
+    assert all(equal(iteration(frozen, WHOLE), first))
+
+
+@pytest.mark.parametrize("groups", [ALONE, STACKED])
+def test_frozen_microbatches_get_their_rows_of_the_whole(groups: tuple[Names, ...]) -> None:
+    whole = iteration(draws(groups, frozen=True, batch=6), WHOLE)
+    frozen = draws(groups, frozen=True, batch=6)
+    for rows in (slice(0, 2), slice(2, 6)):
+        own = iteration(frozen, torch.Size([rows.stop - rows.start, 2]), rows)
+        assert all(equal(own, [{name: one[rows] for name, one in part.items()} for part in whole]))
+
+
+def test_shapes_are_those_of_positions_and_components() -> None:
+    noise, components, deltas, routes, _, search = iteration(draws(STACKED), WHOLE)
+    assert noise["a"].shape == components["b"].shape == (6, 2, 3)
+    assert deltas["c"].shape == routes["c"].shape == (6, 2)
+    assert search["a"].shape == (6, 2, 4), "a component more: the delta"
+    shared = modules(draws(STACKED).adversarial(WHOLE, LossSpec("pgd", 1.0)))
+    assert shared["a"].shape == (1, 1, 4)
+
+
+@pytest.mark.parametrize(("init", "value"), [("ones", 1.0), ("zeros", 0.0)])
+def test_a_search_may_begin_at_a_constant(init: str, value: float) -> None:
+    found = modules(draws().adversarial(WHOLE, LossSpec("pgd", 1.0, init=init)))
+    assert all(bool((one == value).all()) for one in found.values())
+
+
+def test_routes_take_one_to_all_modules_with_equal_chances() -> None:
+    routes = draws().routes(torch.Size([3000]))
+    taken = torch.stack([routes[name] for name in "abc"]).sum(0)
+    assert sorted(set(taken.tolist())) == [1, 2, 3]
+    assert all(abs((taken == count).float().mean() - 1 / 3) < 0.03 for count in (1, 2, 3))
+    assert all(abs(routes[name].float().mean() - 2 / 3) < 0.03 for name in "abc")
+
+
+def test_binomial_sources_are_zero_or_one_half_the_time() -> None:
+    found = modules(draws().stochastic(torch.Size([1000]), routed=False, binomial=True).components)
+    assert all(set(one.unique().tolist()) == {0.0, 1.0} for one in found.values())
+    assert all(abs(float(one.mean()) - 0.5) < 0.05 for one in found.values())
+    assert draws().stochastic(WHOLE, routed=False).routes is None
