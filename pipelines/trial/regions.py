@@ -141,7 +141,7 @@ class Timing:
         else:
             self._steps += self._look_under_load()
             clock.forget_warm_up()
-            slices = _Slices(workload, spec, others, discarded)
+            slices = Slices(workload, spec, others, discarded)
             series, units, alarm, steps = _timed_steps(*timed, self._log, slices)
             self._steps += steps
         peak = clock.peak_bytes()
@@ -306,7 +306,7 @@ class _Warm:
         self.loaded = loaded
 
 
-class _Slices:
+class Slices:
     """The parts of a region: how many iterations each has, and what comes before it."""
 
     def __init__(
@@ -314,8 +314,13 @@ class _Slices:
     ) -> None:
         self._workload, self._others, self._discarded = workload, others, discarded
         iterations = whole_cadences(workload, spec.timed_iterations)
-        parts = min(spec.measure.slices, iterations) if others else 1
-        self.sizes = [iterations * (part + 1) // parts - iterations * part // parts for part in range(parts)]
+        self.sizes = self.cut(iterations, spec.measure.slices if others else 1)
+
+    @staticmethod
+    def cut(iterations: int, parts: int) -> list[int]:
+        """Iterations of each part, as equal as they can be, and none without one."""
+        parts = min(parts, iterations)
+        return [iterations * (part + 1) // parts - iterations * part // parts for part in range(parts)]
 
     @property
     def shared(self) -> bool:
@@ -342,7 +347,7 @@ def _timed_steps(
     spec: TrialSpec,
     meter: Meter,
     log: MetricLog,
-    slices: _Slices,
+    slices: Slices,
 ) -> tuple[list[Series], float, str | None, int]:
     """One region of whole cadences, again where it does not look steady; last, the iterations it took.
 
