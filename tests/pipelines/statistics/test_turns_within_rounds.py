@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pipelines.statistics.log_ratios import Cell, Rounds
+from pipelines.store.records import Effect
 from pipelines.trial.regions import Slices
 
 ROUNDS, ITERATIONS, SLICES = 6, 300, 100
 MARGIN = math.log1p(0.05)
-EFFECT = SimpleNamespace(weights={"head": 1.0, "base": -1.0})
+EFFECT = Effect(id="e", design="one_at_a_time", toggle="commit", level="head", pairs=(("head", "base"),))
 
 
 def crowded_times(rng: np.random.Generator, count: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import multiprocessing
 import os
@@ -105,9 +106,8 @@ def test_a_child_keeps_the_server_that_nobody_else_holds() -> None:
 
 def of_version(file: str) -> None:
     """First function of a child: write down what it has of its version, and what it shares."""
-    import version_of_a_test
-
-    names = {"version": version_of_a_test.NAME, "torch": "torch" in sys.modules, "parent": os.getppid()}
+    version = importlib.import_module("version_of_a_test").NAME
+    names = {"version": version, "torch": "torch" in sys.modules, "parent": os.getppid()}
     Path(file).write_text(json.dumps({**names, "signal": signal.getsignal(signal.SIGTERM) == signal.SIG_DFL}))
 
 
