@@ -62,9 +62,12 @@ def test_versions_of_short_steps_take_turns_in_regions_of_the_same_iterations(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     few = [word for word in SMALL if not word.startswith("measure.iterations=")]
+    options = (*few, "measure.region_s=0.2", f"runs={tmp_path / 'runs'}")
     with pytest.raises(SystemExit):
-        main(["judge", "base", "comment", "--json", "--", *few, "measure.region_s=0.2", f"runs={tmp_path}"])
-    found = json.loads(capsys.readouterr().out)
+        main(["judge", "base", "comment", "--json", "--", *options])
+    said = capsys.readouterr()
+    assert said.out, said.err
+    found = json.loads(said.out)
     assert (found["results"], found["rounds"]) == ("identical", 6), found
     folder = SweepFolder(Path(found["sweep"]))
     trials = [
