@@ -98,7 +98,8 @@ class PackRun:
         self.advanced = False  # whether this attempt finished a round, or a trial that is needed once
         self._reference = next(iter(manifest.sweep.references.values()))
         self._stays = manifest.sweep.measure.isolation == "resident"
-        self._in_turns = self._stays or manifest.sweep.measure.slices > 1
+        self._sliced = manifest.sweep.measure.slices > 1 and self._device.type == "cpu"
+        self._in_turns = self._stays or self._sliced
         self._idle: IdlePower | None = None
 
     def run(self) -> None:
@@ -226,7 +227,7 @@ class PackRun:
             self._servers.begin_round()
         try:
             with Generation(
-                self._servers.starter, self._device.memory_bytes, measure.timeout_s, measure.slices > 1
+                self._servers.starter, self._device.memory_bytes, measure.timeout_s, self._sliced
             ) as generation:
                 for arm_id in self.pack.orders[number]:
                     if arm_id not in retired or self.retry:

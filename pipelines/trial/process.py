@@ -154,7 +154,7 @@ def _turn(
 ) -> TrialRecord:
     # The first iteration meets caches full of other arms' data; a turn of one iteration has none to spare.
     discarded = int(spec.timed_iterations > 1)
-    if spec.measure.slices == 1:
+    if spec.measure.slices == 1 or not timing.rests:
         return _record(
             spec, folder, rank, lambda: scene.measure(spec, lambda: timing.turn(folder, discarded))
         )
