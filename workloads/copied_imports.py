@@ -37,6 +37,17 @@ def install_current() -> None:
         sys.meta_path.insert(0, _Finder(kept))
 
 
+def forget_originals() -> None:
+    """Have what was imported from the originals of this process's copies imported again, from the copies."""
+    kept = current()
+    originals = {*kept.copies, *kept.hidden} if kept else set()
+    names = {original.name for original in originals}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and Path(file).name in names and Path(file).resolve() in originals:
+            del sys.modules[name]
+
+
 def show_lines(original: Path, text: bytes) -> None:
     """Have tracebacks and `inspect` show the lines that run, and not those that an editor wrote since."""
     lines = text.decode(errors="replace").splitlines(keepends=True)

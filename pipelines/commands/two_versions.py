@@ -26,12 +26,22 @@ DEFAULTS = (
     "sweep=ablation",
     "tracking=disabled",
     "measure.rounds=6",
-    "measure.servers=3",
+    "measure.servers=6",
     "measure.rounds_max=200",
+    "measure.repeats=0",
+    "measure.slices=100",
     "measure.margin=0.025",
     "measure.budget_s=300",
 )
-"""What is asked of a sweep of two versions; whatever is typed comes after it, and wins."""
+"""What is asked of a sweep of two versions; whatever is typed comes after it, and wins.
+
+A round costs a server to import for, two processes to set up and their regions: regions as long as that leave
+half of the time to what is measured. A server for each round counts most replications, and slices of some 20
+ms let both versions meet the same neighbours, so that no round need be repeated because of them.
+"""
+
+REGION_S = 2.0
+"""Seconds of a timed region, unless iterations are typed."""
 
 PRECISE = 0.5
 """Half-width at which rounds end, as a share of the margin: a difference of twice the margin is then as sure
@@ -104,9 +114,11 @@ class TwoVersions:
         )
         workload = planning.load_workload(typed.workload)[0]
         margin = typed.measure.margin
+        counted = any(word.startswith("measure.iterations=") for word in words)
+        region = () if counted else (f"measure.region_s={REGION_S:g}",)
         precision = f"measure.precision={margin * PRECISE:g}"
         return cls(
-            overrides=(*DEFAULTS, precision, *words),
+            overrides=(*DEFAULTS, *region, precision, *words),
             repository=Repository.of(workload_file(workload)) if commits else None,
             title=planning.folder_name(workload, str(typed.workload["name"])),
             margin=margin,

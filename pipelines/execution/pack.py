@@ -7,6 +7,7 @@ unfinished one, as an attempt with a number of its own.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -21,7 +22,7 @@ from pipelines.execution.disk_space import refuse_full_disk
 from pipelines.execution.idle import idle_power
 from pipelines.execution.interruption import Interrupted, stop_if_interrupted
 from pipelines.execution.nodes import OtherNodes
-from pipelines.execution.resident import Generation, TooLarge, Turn
+from pipelines.execution.resident import CannotStay, Generation, Turn
 from pipelines.execution.servers import Servers
 from pipelines.execution.spawn import ServerLost, failure_of, fix_imports, wait
 from pipelines.parity.evidence import Agreement
@@ -62,6 +63,9 @@ cannot be written (see sysexits), of one whose place a later attempt has taken, 
 allocation, and of one whose plan cannot be read."""
 
 
+LEAST_ITERATIONS, MOST_ITERATIONS = 5, 20_000
+"""Of a region whose length is asked for in seconds: fewer are chance, and more are hardly kept one by one."""
+
 RESULT_S = 7 * 86400.0
 """What is run to its end may take long: the limit of timed trials is none of it, and Slurm has its own."""
 
@@ -94,6 +98,8 @@ class PackRun:
         self.advanced = False  # whether this attempt finished a round, or a trial that is needed once
         self._reference = next(iter(manifest.sweep.references.values()))
         self._stays = manifest.sweep.measure.isolation == "resident"
+        self._sliced = manifest.sweep.measure.slices > 1 and self._device.type == "cpu"
+        self._in_turns = self._stays or self._sliced
         self._idle: IdlePower | None = None
 
     def run(self) -> None:
@@ -109,7 +115,7 @@ class PackRun:
         while (number := self._next(tried)) is not None:
             self._rest()
             tried.update(self.progress.together(number))
-            if self._stays:
+            if self._in_turns:
                 self._generation(number)
             else:
                 self._rounds(number)
@@ -213,35 +219,38 @@ class PackRun:
         return [n for n in self.progress.together(number) if n < len(self.pack.orders)]
 
     def _generation(self, number: int) -> None:
-        """Rounds whose processes stay: start every arm, then let them take turns."""
+        """Rounds whose processes stay, or one: start every arm, then let them take turns."""
+        measure = self.manifest.sweep.measure
         self._renew_attempt(number)
         retired = self.progress.retired(self.pack.id, self.pack.arms)
         for _ in self._together(number):
             self._servers.begin_round()
         try:
             with Generation(
-                self._servers.starter, self._device.memory_bytes, self.manifest.sweep.measure.timeout_s
+                self._servers.starter, self._device.memory_bytes, measure.timeout_s, self._sliced
             ) as generation:
                 for arm_id in self.pack.orders[number]:
                     if arm_id not in retired or self.retry:
                         generation.start(self._turn_of(arm_id, number))
                 for n in self._together(number):
-                    for arm_id in self.pack.orders[n]:
-                        if arm_id not in retired or self.retry:
-                            self._stop_if_asked()
-                            turn = self._turn_of(arm_id, n)
-                            record = generation.run(turn)
-                            refuse_full_disk(turn.folder, record)
-                            self._note(StoredTrial(turn.folder, record))
+                    self._stop_if_asked()
+                    arms = [arm for arm in self.pack.orders[n] if arm not in retired or self.retry]
+                    turns = {arm: self._turn_of(arm, n) for arm in arms}
+                    for record in generation.run(list(turns.values())):
+                        folder = turns[record.arm].folder
+                        refuse_full_disk(folder, record)
+                        self._note(StoredTrial(folder, record))
+                        self._stop_if_asked()
             self.advanced = True
-        except TooLarge as reason:
-            print(f"{reason}: every arm runs in a fresh process instead", flush=True)
-            self._stays = False
+        except CannotStay as reason:
+            print(f"{reason}: every arm runs in a fresh process instead, one after the other", flush=True)
+            self._in_turns = False
             self._rounds(number)
 
     def _turn_of(self, arm_id: str, number: int) -> Turn:
         spec, env = self._spec(self.manifest.arm(arm_id), Kind.TIMING, number)
-        spec = replace(spec, generation=number // self.progress.stride)
+        if self._stays:
+            spec = replace(spec, generation=number // self.progress.stride)
         return Turn(spec, self.folder.trial_dir(spec), env)
 
     @cached_property
@@ -259,6 +268,7 @@ class PackRun:
             own["measure"] = replace(self.manifest.sweep.measure, timeout_s=RESULT_S)
         if kind is Kind.TIMING:
             own["server"] = self._servers.seed
+            own["iterations"] = self._iterations
             own["counter_s"] = self._idle.step_s if self._idle else None
         world, env = self._process_of(arm)
         if world > 1 and self._nodes is not None:
@@ -268,6 +278,16 @@ class PackRun:
             self.manifest.sweep, arm, kind, self.pack.id, self.folder.cache_dir, world=world, **own
         )
         return spec, env
+
+    @property
+    def _iterations(self) -> int | None:
+        """Iterations that last `measure.region_s` by the reference's evidence; None where it is not asked."""
+        region_s = self.manifest.sweep.measure.region_s
+        evidence = self.progress.other.get((self._reference, Kind.EVIDENCE))
+        if region_s is None or evidence is None or not evidence.record.iteration_ns:
+            return None
+        wanted = math.ceil(region_s * 1e9 / evidence.record.iteration_ns)
+        return min(max(wanted, LEAST_ITERATIONS), MOST_ITERATIONS)
 
     def _process_of(self, arm: Arm) -> tuple[int, dict[str, str]]:
         """Number of an arm's processes, and the variables they start with."""

@@ -3,12 +3,15 @@
 Where set-up or compilation dwarfs the timed part, a process for each arm and round would spend the allocation
 on starting. Arms then stay in their processes and take turns in short blocks; such a generation of processes,
 not a turn, is what an interval may count.
+
+Where the machine is a crowd's, arms that stay for one round alone may take turns within it, slice by slice of
+their timed regions: what troubles a core for seconds then troubles all of them alike.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +29,9 @@ from pipelines.store.records import (
 from pipelines.trial.parent import Reply
 from workloads.errors import RecordError
 
+GO_ON = ""
+"""What is said to a process that waits in the middle of its turn."""
+
 MEMORY_SHARE = 0.9
 """Share of memory that the arms of a pack may take together."""
 
@@ -38,8 +44,8 @@ class Starter(Protocol):
         ...
 
 
-class TooLarge(Exception):
-    """The arms do not fit into memory together."""
+class CannotStay(Exception):
+    """The arms cannot take turns: they do not fit into memory together, or one works on while it waits."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +64,14 @@ class Generation:
     ----------
     starter : how processes start
     memory_bytes : memory of the device, 0 where it is unknown
-    timeout_s : of set-up and warm-up together, and of each turn
+    timeout_s : of set-up and warm-up together, and of each turn, or slice of one
+    must_rest : whether arms wait in the middle of a turn, where none may work on
     """
 
-    def __init__(self, starter: Starter, memory_bytes: int, timeout_s: float) -> None:
+    def __init__(
+        self, starter: Starter, memory_bytes: int, timeout_s: float, must_rest: bool = False
+    ) -> None:
+        self._must_rest = must_rest
         self._starter = starter
         self._memory_bytes = memory_bytes
         self._timeout_s = timeout_s
@@ -82,32 +92,53 @@ class Generation:
 
         Raises
         ------
-        TooLarge
-            With this arm the generation takes more than 0.9 of the memory.
+        CannotStay
+            With this arm the generation takes more than 0.9 of the memory, or it must rest and does not.
         """
         arm = turn.spec.arm.id
         children = self._starter.start(
             write_spec(turn.folder, turn.spec), turn.spec.world, turn.env, stay=True
         )
         self._alive[arm] = children
-        self._taken_bytes += sum(reply.taken_bytes for reply in self._replies(arm))
+        replies = self._replies(arm)
+        self._taken_bytes += sum(reply.taken_bytes for reply in replies)
+        if self._must_rest and not all(reply.rests for reply in replies):
+            raise CannotStay(
+                f"{turn.spec.arm.label} cannot wait in the middle of a turn, as jobs cannot, nor what has"
+                " threads, workers or ranks that work on meanwhile, or a device"
+            )
         if self._memory_bytes and self._taken_bytes > MEMORY_SHARE * self._memory_bytes:
-            raise TooLarge(
+            raise CannotStay(
                 f"the arms take {self._taken_bytes / 2**30:.1f} GiB together, more than {MEMORY_SHARE:g} "
                 f"of {self._memory_bytes / 2**30:.1f} GiB"
             )
 
-    def run(self, turn: Turn) -> TrialRecord:
-        """Let one arm work while all others wait; its record, written here where the process could not."""
-        arm, started = turn.spec.arm.id, time.time()
-        children = self._alive.get(arm, ())
-        if children:
-            file = write_spec(turn.folder, turn.spec)
-            self._tell(arm, lambda child: child.pipe.send(str(file)) if child.pipe else None)
-            self._replies(arm)
+    def run(self, turns: Sequence[Turn]) -> Iterator[TrialRecord]:
+        """Let one arm work while all others wait, slice by slice of their turns; records as they end.
+
+        A record that its process could not write is written here.
+        """
+        begun, started = list(turns), time.time()
+        words = {turn.spec.arm.id: str(write_spec(turn.folder, turn.spec)) for turn in turns}
+        while begun:
+            for turn in tuple(begun):
+                if self._works_on(turn.spec.arm.id, words):
+                    continue
+                begun.remove(turn)
+                yield self._record(turn, started)
+
+    def _works_on(self, arm: str, words: dict[str, str]) -> bool:
+        """Let an arm work until it waits or ends its turn; whether it waits."""
+        if arm not in self._alive:
+            return False
+        self._tell(arm, words[arm])
+        words[arm] = GO_ON
+        return any(reply.waits for reply in self._replies(arm))
+
+    def _record(self, turn: Turn, started: float) -> TrialRecord:
         record = _record_of(turn.folder)
         if record is None:
-            termination = self._ended[arm]
+            termination = self._ended[turn.spec.arm.id]
             record = TrialRecord.of(
                 turn.spec, started, outcome=termination.outcome, failure=termination.failure
             )
@@ -115,10 +146,11 @@ class Generation:
             write_record(turn.folder, record)
         return record
 
-    def _tell(self, arm: str, say: Callable[[Child], None]) -> None:
+    def _tell(self, arm: str, word: str) -> None:
         for child in self._alive[arm]:
             try:
-                say(child)
+                if child.pipe:
+                    child.pipe.send(word)
             except OSError:
                 return  # it has died; `receive` says how
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pipelines.execution.resident import Starter
-from pipelines.execution.spawn import START_S, Child, Elsewhere, Exec, ForkServer, wait
+from pipelines.execution.spawn import START_S, Child, Elsewhere, Exec, Forks, ForkServer, wait
 from pipelines.store.records import Pack, Sweep
 from pipelines.trial import layout
 from workloads import registry
+from workloads.snapshot import VARIABLE
 
 
 class Servers:
@@ -22,7 +23,7 @@ class Servers:
     The first server begins at once and hashes strings the same in every sweep: counting and evidence trials
     come from it, before the rounds. Each later one is a fresh draw; it imports between two rounds, so that no
     trial is timed beside it. Trials by exec draw anew with every round. Where trials start with different
-    variables, as those of several versions of the code do, a draw is a server for each.
+    variables, a draw is a server for each; those of versions of the code share one's imports.
 
     Attributes
     ----------
@@ -75,11 +76,25 @@ class Servers:
             server = ForkServer([module], env, early=not self._draws)
             self._early = server
             return server
-        servers = {key: ForkServer([module], {**env, **own}) for key, own in self._different.items()}
+        servers: dict[_Key, Forks] = {}
+        for at_start, versions in self._by_start():
+            if len(versions) == 1:
+                servers |= {key: ForkServer([module], {**env, **own}) for key, own in versions.items()}
+                continue
+            shared = ForkServer([], {**env, **at_start})
+            servers |= {key: shared.branch([module], own) for key, own in versions.items()}
         # What starts a trial waits for its own server only: none may be timed beside others that import.
         for server in servers.values():
             wait([server.call(importlib.invalidate_caches)], START_S)
         return _Chosen(servers)
+
+    def _by_start(self) -> list[tuple[Mapping[str, str], dict[_Key, Mapping[str, str]]]]:
+        """Variables that an interpreter must start with, and the trials' that share them."""
+        groups: dict[_Key, dict[_Key, Mapping[str, str]]] = {}
+        for key, variables in self._different.items():
+            at_start = {name: text for name, text in variables.items() if name != VARIABLE}
+            groups.setdefault(_key(at_start), {})[key] = variables
+        return [(dict(at_start), versions) for at_start, versions in groups.items()]
 
 
 _Key = frozenset[tuple[str, str]]
@@ -92,7 +107,7 @@ def _key(variables: Mapping[str, str]) -> _Key:
 class _Chosen:
     """Starts each trial from the server that has its variables."""
 
-    def __init__(self, servers: Mapping[_Key, ForkServer]) -> None:
+    def __init__(self, servers: Mapping[_Key, Forks]) -> None:
         self._servers = servers
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:

@@ -23,6 +23,7 @@ from typing import Protocol
 
 from pipelines.execution.interruption import Interrupted
 from pipelines.store.records import Failure, Outcome, read_rank_failures
+from pipelines.trial import fork_server
 from pipelines.trial.fork_server import LATER, STATUS
 from pipelines.trial.parent import Reply, forked
 from workloads.user_environment import INTERPRETER, changed
@@ -94,36 +95,11 @@ def fix_imports(import_paths: Sequence[str]) -> None:
     os.environ.update(changed(os.environ, {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}))
 
 
-class ForkServer:
-    """Forks trials from a server that has imported torch and the workload, and never ran a torch operator.
+class Forks:
+    """Forks trials from a process that listens on a socket."""
 
-    A fork costs milliseconds where an import costs seconds; a server that touched CUDA or started threads
-    could not be forked safely. It begins to import at once, so that whoever makes it early waits for it less.
-
-    Parameters
-    ----------
-    modules : what to import beside torch
-    env : variables that it, and so every trial of it, starts with; one names its interpreter
-    early : whether the first trial, which is none that is timed, starts before all is imported
-    """
-
-    def __init__(
-        self, modules: Sequence[str], env: Mapping[str, str] | None = None, early: bool = False
-    ) -> None:
-        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._waits_for_first = early
-        # A process's first optimiser imports torch._dynamo, which takes a second: the server does it once.
-        own = ["pipelines.trial.process", *modules]
-        imports = ["torch", *own, LATER, _DYNAMO] if early else ["torch", _DYNAMO, *own]
-        python = _interpreter(env or {})
-        with theirs:
-            self._process = subprocess.Popen(
-                [python, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), *imports],
-                env={**os.environ, **changed(os.environ, env or {})},
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                pass_fds=[theirs.fileno()],
-            )
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
         """Fork one trial; `env` and process groups need exec. With `stay` it takes turns from a pipe."""
@@ -137,21 +113,9 @@ class ForkServer:
         with theirs:  # closed here, else the pipe would not break when the child dies
             return [self._fork(forked, str(spec_file), pipe=theirs.fileno(), ours=ours)]
 
-    def complete(self) -> None:
-        """Have everything imported before the next trial starts, and nothing beside it."""
-        if self._waits_for_first:
-            wait([self.call(importlib.invalidate_caches)], START_S)
-            self._waits_for_first = False
-
     def call(self, function: Callable[..., None], *arguments: str) -> Child:
         """Fork a process that calls a function of a module."""
         return self._fork(function, *arguments)
-
-    def __del__(self) -> None:
-        """End the server, and with it every process that it forked and that still runs."""
-        self._requests.close()
-        with suppress(Interrupted):  # it is heard all the same: see `stop_if_interrupted`
-            self._process.wait()
 
     def _fork(
         self,
@@ -170,9 +134,82 @@ class ForkServer:
         finally:
             os.close(status)
         if not answer:
-            code = self._process.wait()
-            raise ServerLost(f"the server that forks trials ended with status {code}")
+            raise ServerLost(f"the server that forks trials ended with status {self._status()}")
         return _Forked(self, STATUS.unpack(answer)[0], ended, ours)
+
+    def _status(self) -> int | None:
+        """Wait for the end of the process that listens; its exit status."""
+        raise NotImplementedError
+
+
+class ForkServer(Forks):
+    """Forks trials from a server that has imported torch and the workload, and never ran a torch operator.
+
+    A fork costs milliseconds where an import costs seconds; a server that touched CUDA or started threads
+    could not be forked safely. It begins to import at once, so that whoever makes it early waits for it less.
+
+    Parameters
+    ----------
+    modules : what to import beside torch
+    env : variables that it, and so every trial of it, starts with; one names its interpreter
+    early : whether the first trial, which is none that is timed, starts before all is imported
+    """
+
+    def __init__(
+        self, modules: Sequence[str], env: Mapping[str, str] | None = None, early: bool = False
+    ) -> None:
+        requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        super().__init__(requests)
+        self._waits_for_first = early
+        # A process's first optimiser imports torch._dynamo, which takes a second: the server does it once.
+        own = ["pipelines.trial.process", *modules]
+        imports = ["torch", *own, LATER, _DYNAMO] if early else ["torch", _DYNAMO, *own]
+        python = _interpreter(env or {})
+        with theirs:
+            self._process = subprocess.Popen(
+                [python, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), *imports],
+                env={**os.environ, **changed(os.environ, env or {})},
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=[theirs.fileno()],
+            )
+
+    def branch(self, modules: Sequence[str], variables: Mapping[str, str]) -> Forks:
+        """Fork a server that shares what this one has imported, with variables and modules of its own."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            words = json.dumps(dict(variables)), json.dumps(list(modules))
+            return _Branch(ours, self._fork(fork_server.branch, *words, pipe=theirs.fileno()))
+
+    def complete(self) -> None:
+        """Have everything imported before the next trial starts, and nothing beside it."""
+        if self._waits_for_first:
+            wait([self.call(importlib.invalidate_caches)], START_S)
+            self._waits_for_first = False
+
+    def _status(self) -> int | None:
+        return self._process.wait()
+
+    def __del__(self) -> None:
+        """End the server, and with it every process that it forked and that still runs."""
+        self._requests.close()
+        with suppress(Interrupted):  # it is heard all the same: see `stop_if_interrupted`
+            self._process.wait()
+
+
+class _Branch(Forks):
+    """A server that another has forked, which ends with it."""
+
+    def __init__(self, requests: socket.socket, process: Child) -> None:
+        super().__init__(requests)
+        self._process = process  # which keeps the other server
+
+    def _status(self) -> int | None:
+        connection.wait([self._process.handle], timeout=10)
+        return self._process.code()
+
+    def __del__(self) -> None:
+        self._requests.close()
 
 
 def _interpreter(variables: Mapping[str, str]) -> str:
@@ -369,7 +406,7 @@ class _Process(ABC):
 
 
 class _Forked(_Process):
-    def __init__(self, server: ForkServer, pid: int, ended: int, pipe: Connection | None = None) -> None:
+    def __init__(self, server: Forks, pid: int, ended: int, pipe: Connection | None = None) -> None:
         self._server = server  # which takes its children along when nobody holds it any more
         self.pid = pid
         self.pipe = pipe

@@ -53,6 +53,18 @@ class MeasureConfig:
     iterations: int = option(
         60, "Timed iterations of a step-shaped workload, rounded up to its cadence.", least=1
     )
+    region_s: float | None = option(
+        None,
+        "Seconds that a step-shaped workload's timed region lasts where nothing is in its way, whatever"
+        " `iterations` says: as many as the reference's evidence does in them, the same for all arms.",
+        above=0,
+    )
+    slices: int = option(
+        1,
+        "Parts of a timed region between which the arms of a round take turns, on CPU, where each computes in"
+        " one thread and in steps; elsewhere one region follows the other.",
+        least=1,
+    )
     jobs: int = option(1, "Timed jobs of a job-shaped workload, after one discarded job.", least=1)
     discard_s: float | None = option(
         None, "Seconds after which the discarded job is cut off; null: it runs whole.", above=0

@@ -104,6 +104,7 @@ class TrialSpec:
     ranks_per_node: int | None = None  # None: all on this node
     meet: str | None = None  # HOST:PORT where ranks of several nodes meet; None: in the trial's folder
     generation: int | None = None  # of a process that stays for several rounds
+    iterations: int | None = None  # timing trials: of the region; None: as `measure` says
     server: int | None = None  # timing trials: seed of the draw that they share
     replicate: int = 0  # evidence and course trials: the seed's offset from `measure.seed`, or `REPEAT`
     numbers_at: tuple[int, ...] = ()  # course trials: iterations at which numbers are asked
@@ -111,6 +112,11 @@ class TrialSpec:
     replay: str | None = None  # evidence trials: folder with states of the reference
     counter_s: float | None = None  # timing trials: between two changes of the energy counters, as seen here
     installed: str = ""  # digest of the environment's packages; empty: whatever this one has
+
+    @property
+    def timed_iterations(self) -> int:
+        """Iterations of the timed region of a step-shaped workload, before they are rounded to cadences."""
+        return self.iterations or self.measure.iterations
 
     @property
     def seed(self) -> int:
@@ -219,7 +225,9 @@ class TrialRecord:
     `run_delay_ns` is how long others had the cores of the region's threads, None where the kernel does not
     tell; `displaced` says that it was too long. `alone`: one thread did all the work and waited for nothing
     but its core, so that CPU time can stand for wall time. Faults and system time are of the region too.
-    `calibration_ns` is the CPU time of a fixed piece of work before set-up. `quantities` are further ones of
+    `calibration_ns` is the CPU time of a fixed piece of work before set-up, and `iteration_ns` what one
+    iteration of an evidence trial took while it had a core. A process that waits while others take their
+    turns has `started` as if it had not waited. `quantities` are further ones of
     the region, such as joules, and `withheld` says in one sentence each why others could not be had.
     """
 
@@ -252,6 +260,7 @@ class TrialRecord:
     major_faults: int = 0
     system_ns: int = 0
     calibration_ns: int | None = None
+    iteration_ns: int | None = None
     setup_s: float = 0.0
     first_iteration_s: float = 0.0
     warmup_iterations: int = 0

@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +167,22 @@ def host_usage(children: resource.struct_rusage | None = None) -> HostUsage:
         own_s=sum(own[:4]) + (children.ru_utime + children.ru_stime if children else 0.0),
         at_s=time.monotonic(),
     )
+
+
+def without_waits(before: HostUsage, waits: Iterable[tuple[HostUsage, HostUsage]]) -> HostUsage:
+    """The moment before a trial, as if the trial's waits, from one moment to another, had come before it."""
+    for begun, ended in waits:
+        busy_s = None
+        if None not in (before.busy_s, begun.busy_s, ended.busy_s):
+            busy_s = (before.busy_s or 0.0) + (ended.busy_s or 0.0) - (begun.busy_s or 0.0)
+        before = replace(
+            before,
+            cpu_s=before.cpu_s + ended.cpu_s - begun.cpu_s,
+            steal_s=before.steal_s + ended.steal_s - begun.steal_s,
+            busy_s=busy_s,
+            at_s=before.at_s + ended.at_s - begun.at_s,
+        )
+    return before
 
 
 def disturbance(

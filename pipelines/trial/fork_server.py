@@ -85,6 +85,32 @@ def serve(requests: socket.socket, later: Sequence[str] = ()) -> None:
                 later = ()
 
 
+def branch(variables: str, modules: str, requests: int) -> None:
+    """First function of a child that becomes a server itself, of trials that share what its parent imported.
+
+    Parameters
+    ----------
+    variables : those that it and its trials have beside the parent's, as a JSON object
+    modules : what else it imports, as a JSON list
+    requests : descriptor of its socket
+    """
+    from pipelines.trial.parent import die_with_parent
+
+    _leave_signals_to_pack()
+    die_with_parent()
+    os.environ.update(json.loads(variables))
+    copied_imports.forget_originals()
+    preload(json.loads(modules))
+    with socket.socket(fileno=requests) as own, suppress(ConnectionError):
+        serve(own)
+
+
+def _leave_signals_to_pack() -> None:
+    """Slurm signals every process of a job: the pack decides what ends."""
+    for number in _OF_THE_PACK:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _report(children: dict[int, int]) -> None:
     """Write how each child that has ended did so."""
     while children:
@@ -126,8 +152,7 @@ def _run(request: bytes, pipes: list[int]) -> None:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as _requests:
-        for _number in _OF_THE_PACK:  # Slurm signals every process of a job: the pack decides what ends
-            signal.signal(_number, signal.SIG_IGN)
+        _leave_signals_to_pack()
         _words = sys.argv[2:]
         _first = _words.index(LATER) if LATER in _words else len(_words)
         preload(_words[:_first])

@@ -14,11 +14,13 @@ from pipelines.store.trial_schema import Failure, Outcome
 
 @dataclass(frozen=True)
 class Reply:
-    """What a process that stays says when it has warmed up, and after each turn."""
+    """What a process that stays says when it has warmed up, and after each turn, or slice of one."""
 
     outcome: Outcome = Outcome.OK
     failure: Failure | None = None
     taken_bytes: int = 0
+    rests: bool = True  # between its turns nothing of it works
+    waits: bool = False  # in the middle of a turn, to be told to go on
 
 
 def node_name() -> str:

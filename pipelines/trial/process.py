@@ -15,7 +15,7 @@ import sysconfig
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -69,18 +69,20 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
     """Warm up once, then take a turn for each path of a spec.json from `pipe`, until it is closed.
 
     Waiting for a turn is a blocking read: it costs the other arms nothing. Each turn is a record of its own
-    and answered by a `Reply`; after one that is not ok the process ends: its state is unknown.
+    and answered by a `Reply`, and so is each slice of one but the last; after a turn that is not ok the
+    process ends: its state is unknown.
     """
+    turns = Turns(pipe, time.time())
     try:
         with (
             set_up(spec, folder, rank) as scene,
             Timing(scene.workload, spec, scene.device, scene.log) as timing,
         ):
             timing.warm_up(folder)
-            pipe.send(Reply(taken_bytes=timing.taken_bytes))
-            while (file := _next_turn(pipe)) is not None:
-                record = _turn(scene, timing, read_spec(file), file.parent, rank)
-                pipe.send(Reply(record.outcome, record.failure))
+            turns.reply(Reply(taken_bytes=timing.taken_bytes, rests=timing.rests))
+            while (file := turns.next()) is not None:
+                record = _turn(scene, timing, read_spec(file), file.parent, rank, turns)
+                turns.reply(Reply(record.outcome, record.failure))
                 if record.outcome is not Outcome.OK:
                     return
     except Exception as error:  # noqa: BLE001 - see `_record`
@@ -90,20 +92,86 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
             scratch.remove(folder)
 
 
-def _next_turn(pipe: Connection) -> Path | None:
-    try:
-        return Path(pipe.recv())
-    except EOFError:
-        return None
+class Turns:
+    """The waits of a process between its turns, and between the slices of one.
+
+    Parameters
+    ----------
+    began : when the process began, in seconds since the epoch
+    """
+
+    def __init__(self, pipe: Connection, began: float) -> None:
+        self._pipe = pipe
+        self._working_since, self._worked_s = began, 0.0
+        self.waits: list[tuple[HostUsage, HostUsage]] = []
+
+    def next(self) -> Path | None:
+        """Wait for the next turn; None where there is none."""
+        self.waits.clear()
+        try:
+            file = Path(self._pipe.recv())
+        except EOFError:
+            return None
+        self._working_since = time.time()
+        return file
+
+    def reply(self, reply: Reply) -> None:
+        """Say how a turn ended."""
+        self._rest()
+        self._pipe.send(reply)
+
+    def others(self) -> None:
+        """Let others work in the middle of a turn, until they have.
+
+        Raises
+        ------
+        SystemExit
+            The pack is gone, or needs this process no more.
+        """
+        before = environment.host_usage()
+        self._rest()
+        self._pipe.send(Reply(waits=True))
+        try:
+            self._pipe.recv()
+        except EOFError as error:
+            raise SystemExit(1) from error
+        self._working_since = time.time()
+        self.waits.append((before, environment.host_usage()))
+
+    def worked_s(self) -> float:
+        """Seconds since this was asked last, or since the process began, without the waits."""
+        now = time.time()
+        worked_s, self._worked_s = self._worked_s + now - self._working_since, 0.0
+        self._working_since = now
+        return worked_s
+
+    def _rest(self) -> None:
+        self._worked_s += time.time() - self._working_since
 
 
-def _turn(scene: Scene, timing: Timing, spec: TrialSpec, folder: Path, rank: int) -> TrialRecord:
+def _turn(
+    scene: Scene, timing: Timing, spec: TrialSpec, folder: Path, rank: int, turns: Turns
+) -> TrialRecord:
     # The first iteration meets caches full of other arms' data; a turn of one iteration has none to spare.
-    discarded = int(spec.measure.iterations > 1)
-    return _record(spec, folder, rank, lambda: scene.measure(spec, lambda: timing.turn(folder, discarded)))
+    discarded = int(spec.timed_iterations > 1)
+    if spec.measure.slices == 1 or not timing.rests:
+        return _record(
+            spec, folder, rank, lambda: scene.measure(spec, lambda: timing.turn(folder, discarded))
+        )
+
+    def measured() -> dict[str, Any]:
+        return scene.measure(spec, lambda: timing.turn(folder, discarded, turns.others), turns.waits)
+
+    return _record(spec, folder, rank, measured, turns.worked_s)
 
 
-def _record(spec: TrialSpec, folder: Path, rank: int, work: Callable[[], dict[str, Any]]) -> TrialRecord:
+def _record(
+    spec: TrialSpec,
+    folder: Path,
+    rank: int,
+    work: Callable[[], dict[str, Any]],
+    worked_s: Callable[[], float] | None = None,
+) -> TrialRecord:
     started = time.time()
     try:
         found = work()
@@ -111,6 +179,8 @@ def _record(spec: TrialSpec, folder: Path, rank: int, work: Callable[[], dict[st
         outcome, failure = _outcome_of(error, folder, rank)
         print(failure.traceback, file=sys.stderr, flush=True)  # the log is where a person looks first
         found = {"outcome": outcome, "failure": failure}
+    if worked_s:
+        started = time.time() - worked_s()
     record = TrialRecord.of(spec, started, files=sizes_of_arrays(folder), **found)
     if spec.world > 1 and record.failure is not None:
         # What one rank raises ends the others with errors that only say so: whoever failed first says why.
@@ -176,11 +246,17 @@ class Scene:
     setup_s: float
     calibration_ns: int | None = None
 
-    def measure(self, spec: TrialSpec, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What `measure` found, with the facts around it."""
+    def measure(
+        self,
+        spec: TrialSpec,
+        measure: Callable[[], dict[str, Any]],
+        waits: Sequence[tuple[HostUsage, HostUsage]] = (),
+    ) -> dict[str, Any]:
+        """What `measure` found, with the facts around it; what others do in its `waits` disturbs nothing."""
         before = environment.host_usage(self.workload.child_usage())
         found = measure()
         after = environment.host_usage(self.workload.child_usage())
+        before = environment.without_waits(before, waits)
         if spec.kind is Kind.TIMING:
             found |= self._usage_fields(spec, found, before, after)
             found |= _over_budget(found["peak_bytes"], spec.measure.memory_bytes)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import gc
 import math
+import multiprocessing
 import operator
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,9 +25,12 @@ from pipelines.trial.gpus import Gpu
 from pipelines.trial.mfu import share_of_peak
 from pipelines.trial.recorder import Recorder, Series
 from pipelines.trial.steady import WarmUp, region_alarm
+from pipelines.trial.usage import Usage
 from workloads.api import Device, Levels, NullClock, Workload
 from workloads.errors import ContractError, RecordError
 
+SHORT_SLICE = 5
+"""Iterations up to which a slice begins with a timed one, whatever others have left in the caches."""
 DEVICE_WARM_NS = 1_000_000_000
 """A device's clocks rise under load: a warm-up on one lasts a second, however many iterations that takes."""
 
@@ -75,6 +79,7 @@ class Timing:
         self._job_waits = True
         self._loaded: tuple[Gpu, ...] = ()
         self._meter: Meter | None = None
+        self._others_rest = True
 
     def __enter__(self) -> Timing:
         self._compiling.__enter__()
@@ -89,9 +94,12 @@ class Timing:
         """Iterate until times rest, or run the discarded job; then bring Python's collector to rest."""
         write_status(folder, "warming up")
         self._clock.reset_peak()
+        before, cpu_ns = self._clock.usage(), self._clock.cpu_ns()
         self._warm = _warm_up(self._workload, self._clock, self._compiling, self._spec)
         self._steps = len(self._warm.walls_ns)
         self._loaded = self._warm.loaded
+        usage = Usage.between(before, self._clock.usage())
+        self._others_rest = usage.others_rest(self._clock.cpu_ns() - cpu_ns)
         _settle_collector(type(self._workload), self._spec.arm.levels)
 
     @property
@@ -99,10 +107,25 @@ class Timing:
         """Memory that the process keeps from those of other arms."""
         return self._clock.taken_bytes()
 
-    def turn(self, folder: Path, discarded: int = 0) -> dict[str, Any]:
+    @property
+    def rests(self) -> bool:
+        """Whether nothing of this arm works on while it waits in the middle of a region."""
+        return (
+            self._workload.shape == "steps"
+            and self._device.type == "cpu"
+            and self._spec.world == 1
+            and self._others_rest
+            and self._workload.child_usage() is None
+            and not multiprocessing.active_children()
+        )
+
+    def turn(
+        self, folder: Path, discarded: int = 0, others: Callable[[], None] | None = None
+    ) -> dict[str, Any]:
         """One timed region, after iterations that are not; returns fields of the record, and its `usage`.
 
-        Warm-up and compilations in it are those of the process, the same in all of its turns.
+        Warm-up and compilations in it are those of the process, the same in all of its turns. With `others`
+        the region is cut into `measure.slices`, and between two of them `others` lets other arms work.
         """
         workload, spec, clock, warm = self._workload, self._spec, self._clock, self._warm
         write_status(folder, "timing")
@@ -116,11 +139,11 @@ class Timing:
             self._steps = 0
             self._job_waits = False
         else:
-            iterate(workload, NullClock(), discarded)
             self._steps += self._look_under_load()
             clock.forget_warm_up()
-            series, units, alarm, steps = _timed_steps(*timed, self._log)
-            self._steps += discarded + steps
+            slices = Slices(workload, spec, others, discarded)
+            series, units, alarm, steps = _timed_steps(*timed, self._log, slices)
+            self._steps += steps
         peak = clock.peak_bytes()
         together = self._together(series)
         region_ns = ranks.slowest_ns(together)
@@ -283,6 +306,40 @@ class _Warm:
         self.loaded = loaded
 
 
+class Slices:
+    """The parts of a region: how many iterations each has, and what comes before it."""
+
+    def __init__(
+        self, workload: Workload, spec: TrialSpec, others: Callable[[], None] | None, discarded: int
+    ) -> None:
+        self._workload, self._others, self._discarded = workload, others, discarded
+        iterations = whole_cadences(workload, spec.timed_iterations)
+        self.sizes = self.cut(iterations, spec.measure.slices if others else 1)
+
+    @staticmethod
+    def cut(iterations: int, parts: int) -> list[int]:
+        """Iterations of each part, as equal as they can be, and none without one."""
+        parts = min(parts, iterations)
+        return [iterations * (part + 1) // parts - iterations * part // parts for part in range(parts)]
+
+    @property
+    def shared(self) -> bool:
+        """Whether other arms take turns with this region."""
+        return self._others is not None
+
+    def begin(self, part: int) -> int:
+        """Let others work, and then meet what they left in the caches; the iterations that this took.
+
+        A short slice has none to spare.
+        """
+        if part and self._others is not None:
+            self._others()
+        if self.sizes[part] <= SHORT_SLICE * self._discarded and self.shared:
+            return 0
+        iterate(self._workload, NullClock(), self._discarded)
+        return self._discarded
+
+
 def _timed_steps(
     workload: Workload,
     clock: HostClock,
@@ -290,31 +347,45 @@ def _timed_steps(
     spec: TrialSpec,
     meter: Meter,
     log: MetricLog,
+    slices: Slices,
 ) -> tuple[list[Series], float, str | None, int]:
-    """One region of whole cadences, again where it does not look steady; last, the iterations it took."""
-    iterations = whole_cadences(workload, spec.measure.iterations)
-    alarm = None
-    for tries in (1, 2):
+    """One region of whole cadences, again where it does not look steady; last, the iterations it took.
+
+    Where other arms take turns with it, what only the times say is no reason to measure it again: they share
+    what troubled it.
+    """
+    steps = 0
+    for _ in (1, 2):
         log.clear()
-        units_before = workload.progress()
-        recorder = Recorder(clock)
-        compiling.poll()
         meter.forget()
-        clock.synchronize()
-        meter.begin()
-        ranks.barrier(spec.world)
-        recorder.start()
-        for _ in range(iterations):
-            _endless_step(workload, recorder)
-            recorder.lap()
-        recorder.stop()
-        meter.end()
-        series, units = recorder.series(), workload.progress() - units_before
-        alarm = "compiled inside the timed region" if compiling.poll() else None
-        alarm = alarm or region_alarm(series.judged_ns(workload.cadence), series.flags, workload.cadence)
-        if not process_group.agree(alarm is not None, spec.world):
-            return [series], units, None, tries * iterations
-    return [series], units, alarm or "another rank was not steady", tries * iterations
+        series, units, alarm = [], 0.0, None
+        recorder = Recorder(clock)
+        for part, iterations in enumerate(slices.sizes):
+            steps += slices.begin(part) + iterations
+            compiling.poll()
+            units_before = workload.progress()
+            clock.synchronize()
+            meter.begin()
+            ranks.barrier(spec.world)
+            recorder.start()
+            for _ in range(iterations):
+                _endless_step(workload, recorder)
+                recorder.lap()
+            recorder.stop()
+            meter.end()
+            series.append(recorder.series())
+            units += workload.progress() - units_before
+            alarm = alarm or ("compiled inside the timed region" if compiling.poll() else None)
+        again = alarm is not None or not slices.shared
+        alarm = alarm or _unsteady(series, workload.cadence)
+        if not process_group.agree(again and alarm is not None, spec.world):
+            return series, units, alarm, steps
+    return series, units, alarm or "another rank was not steady", steps
+
+
+def _unsteady(series: Sequence[Series], cadence: int) -> str | None:
+    times_ns = np.concatenate([part.judged_ns(cadence) for part in series])
+    return region_alarm(times_ns, np.concatenate([part.flags for part in series]), cadence)
 
 
 def _timed_jobs(
@@ -382,7 +453,13 @@ def _write_iterations(
 ) -> None:
     """All series of the region, regions one after the other, and those of `every` rank."""
     parts = [_arrays(part) for part in series]
-    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    # A phase that no iteration of a part entered is unknown there.
+    names = dict.fromkeys(name for part in parts for name in part)
+    lacking = [np.zeros(part.iterations, np.int64) for part in series]
+    arrays = {
+        name: np.concatenate([part.get(name, none) for part, none in zip(parts, lacking, strict=True)])
+        for name in names
+    }
     arrays["warmup_wall_ns"] = np.asarray(warmup_ns, dtype=np.int64)
     offset = time.time_ns() - time.perf_counter_ns()
     arrays["epoch_ns"] = np.asarray(

@@ -11,6 +11,8 @@ from versioned import TRAIN, scripted, work
 
 from pipelines.cli import main
 from pipelines.exits import DONE, MISTAKE, SOME_FAILED
+from pipelines.store.records import SweepFolder, read_record
+from pipelines.store.trial_files import read_iterations
 
 SMALL = (
     "workload=script",
@@ -53,6 +55,30 @@ def test_more_counted_work_is_slower_and_nothing_of_the_users_is_touched(root: P
     assert (status, found["verdict"]) == (SOME_FAILED, "slower") or "disturbed" in found["reason"], found
     assert found["base"]["commit"] == git(root, "rev-parse", "base")
     assert state(root) == before
+
+
+@pytest.mark.slow
+def test_versions_of_short_steps_take_turns_in_regions_of_the_same_iterations(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = [word for word in SMALL if not word.startswith("measure.iterations=")]
+    options = (*few, "measure.region_s=0.2", f"runs={tmp_path / 'runs'}")
+    with pytest.raises(SystemExit):
+        main(["judge", "base", "comment", "--json", "--", *options])
+    said = capsys.readouterr()
+    assert said.out, said.err
+    found = json.loads(said.out)
+    assert (found["results"], found["rounds"]) == ("identical", 6), found
+    folder = SweepFolder(Path(found["sweep"]))
+    trials = [
+        (read_record(path), read_iterations(path)["start_ns"])
+        for arm in folder.read_manifest().arms
+        for path, _, stage, _ in folder.trial_dirs(arm.id)
+        if stage == "r000"
+    ]
+    (one, starts), (other, others) = trials
+    assert one is not None and other is not None and one.iterations == other.iterations > 60
+    assert starts[0] < others[-1] and others[0] < starts[-1], "their regions overlap: they took turns"
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import multiprocessing
 import os
@@ -14,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.execution.spawn import ForkServer, wait
+from pipelines.execution.spawn import ForkServer, ServerLost, wait
 from pipelines.store.records import Outcome
+from workloads.snapshot import VARIABLE, Snapshot
 
 pytestmark = pytest.mark.slow
 
@@ -100,6 +102,48 @@ def test_a_child_that_hangs_is_given_up_at_its_deadline(server: ForkServer, tmp_
 
 def test_a_child_keeps_the_server_that_nobody_else_holds() -> None:
     assert wait([ForkServer([]).call(leave, "0")], 60) is None
+
+
+def of_version(file: str) -> None:
+    """First function of a child: write down what it has of its version, and what it shares."""
+    version = importlib.import_module("version_of_a_test").NAME
+    names = {"version": version, "torch": "torch" in sys.modules, "parent": os.getppid()}
+    Path(file).write_text(json.dumps({**names, "signal": signal.getsignal(signal.SIGTERM) == signal.SIG_DFL}))
+
+
+def test_branches_of_a_server_have_a_version_each_and_share_what_it_imported(tmp_path: Path) -> None:
+    """The checkout's module is imported before the server branches: as if torch had needed its name."""
+    checkout, told = tmp_path / "checkout", {}
+    for place, name in (("checkout", "checkout"), ("one", "one"), ("other", "other")):
+        folder = checkout if place == "checkout" else Snapshot(tmp_path / place).copy_of(checkout)
+        folder.mkdir(parents=True)
+        (folder / "version_of_a_test.py").write_text(f"NAME = {name!r}\n")
+    here = str(Path(__file__).parent)
+    path = os.pathsep.join([here, str(checkout), os.environ.get("PYTHONPATH", "")])
+    server = ForkServer(["version_of_a_test"], {"PYTHONPATH": path})
+    branches = {name: server.branch([], {VARIABLE: str(tmp_path / name)}) for name in ("one", "other")}
+    for name, branch in branches.items():
+        file = tmp_path / f"{name}.json"
+        assert wait([branch.call(of_version, str(file))], 120) is None
+        told[name] = json.loads(file.read_text())
+    parents = {name: facts.pop("parent") for name, facts in told.items()}
+    assert told == {name: {"version": name, "torch": True, "signal": True} for name in ("one", "other")}
+    assert len(set(parents.values())) == 2
+    child = branches["one"].call(leave, "3")
+    assert wait([child], 60) is not None and child.code() == 3
+
+
+def test_no_branch_outlives_its_server(tmp_path: Path) -> None:
+    server, file = ForkServer([]), tmp_path / "pid"
+    branch = server.branch([], {})
+    child = branch.call(stay, str(file))
+    while not file.exists():
+        time.sleep(0.01)
+    server._requests.close()
+    ending = wait([child], 60)
+    assert ending is not None and child.code() == -signal.SIGKILL
+    with pytest.raises(ServerLost, match="the server that forks trials ended"):
+        branch.call(leave, "0")
 
 
 def test_no_child_outlives_its_server(tmp_path: Path) -> None:
