@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pipelines.trial import compile_cache, compiles, counters, operators
+from pipelines.trial import compile_cache, compiles, counters, operators, untimed
 from workloads import registry
 from workloads.api import Toggle, Workload
 from workloads.errors import ConfigError, did_you_mean
 
-_GENERAL = (compile_cache, compiles, counters, operators)
+_GENERAL = (compile_cache, compiles, counters, operators, untimed)
 """Modules that name the counters which every workload has."""
 
 
