@@ -54,9 +54,15 @@ def _build(command: list[str], path: Path, toggle: str) -> None:
     built = subprocess.run([*command, "-o", str(part)], capture_output=True, text=True, check=False)
     if built.returncode:
         raise UnsupportedHere(
-            f"toggles.{toggle}: {command[0]} cannot build the kernel: {built.stderr[-300:]}"
+            f"toggles.{toggle}: {command[0]} cannot build the kernel: {_first_error(built.stderr)}"
         )
     part.replace(path)  # whoever comes second finds a whole file
+
+
+def _first_error(text: str) -> str:
+    """The line of a compiler's output that says what is wrong: the others follow from it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line), " ".join(lines[-1:]))
 
 
 def compiler_here() -> str | None:
