@@ -46,7 +46,7 @@ from pipelines.store.options import ReportConfig
 from pipelines.store.progress import Progress
 from pipelines.store.provenance import Provenance
 from pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder, opened
-from pipelines.trial import environment
+from pipelines.trial.machine import environment
 from pipelines.versions.notices import notices as version_notices
 from slurm import executors
 from slurm.fields import refusals

@@ -20,7 +20,7 @@ from pipelines.config import validation
 from pipelines.config.types import RunCommand
 from pipelines.execution.progress_display import LOG_EVERY_S
 from pipelines.terminal import console_here
-from pipelines.trial import environment
+from pipelines.trial.machine import environment
 from workloads.user_environment import changed
 
 CLEAN, DEFECTIVE = 0, 1

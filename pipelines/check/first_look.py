@@ -22,7 +22,8 @@ from pipelines.execution.spawn import Exec, Termination, fix_imports, wait
 from pipelines.parity import comparison
 from pipelines.plan import plan
 from pipelines.store.records import Failure, Kind, Manifest, TrialSpec, read_evidence, read_status, write_spec
-from pipelines.trial import environment, layout
+from pipelines.trial import layout
+from pipelines.trial.machine import environment
 from workloads.api import Evidence, Parity, Workload
 
 HASH_SEEDS = ("0", "1", "0")

@@ -17,8 +17,9 @@ from typing import Any
 
 from pipelines.store.files import write_atomically
 from pipelines.store.records import TrialSpec, read_spec, write_evidence, write_status
-from pipelines.trial import process
+from pipelines.trial.failures import classify
 from pipelines.trial.parent import die_with_parent
+from pipelines.trial.scene import set_up
 from pipelines.trial.untimed import begin_evidence
 from workloads.api import NullClock
 
@@ -33,7 +34,7 @@ def run(spec: TrialSpec, folder: Path, rank: int) -> None:
     try:
         answer = _looked(spec, folder, rank)
     except Exception as error:  # noqa: BLE001 - the script is not ours: whatever it raises is the answer
-        _, failure = process.classify(error)
+        _, failure = classify(error)
         print(failure.traceback, file=sys.stderr, flush=True)
         answer = {"failure": dataclasses.asdict(failure)}
     if rank == 0:
@@ -41,7 +42,7 @@ def run(spec: TrialSpec, folder: Path, rank: int) -> None:
 
 
 def _looked(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
-    with process.set_up(spec, folder, rank) as scene:
+    with set_up(spec, folder, rank) as scene:
         workload: Any = scene.workload
         begin_evidence(workload)
         before, units, times_ns = Counter(workload.counters()), workload.progress(), []

@@ -17,8 +17,9 @@ from pipelines.check.host_reads import ReadWatch
 from pipelines.check.rules import difference
 from pipelines.config.validation import load_workload
 from pipelines.store.records import Outcome, TrialRecord, TrialSpec, read_evidence, read_spec
-from pipelines.trial import process
 from pipelines.trial.parent import detach
+from pipelines.trial.process import run
+from pipelines.trial.scene import set_up
 from workloads.api import NullClock, Workload
 
 ELSEWHERE = "a second set-up in the same process ends elsewhere"
@@ -44,7 +45,7 @@ def leaks(spec: TrialSpec, folder: Path) -> list[str]:
         life: dataclasses.replace(spec, cache_dir=str(folder / life / "cache"))
         for life in ("first", "second")
     }
-    records = [process.run(own, _made(folder / life)) for life, own in specs.items()]
+    records = [run(own, _made(folder / life)) for life, own in specs.items()]
     if reason := _failed(records):
         return [reason]
     found = [
@@ -69,7 +70,7 @@ def _failed(records: list[TrialRecord]) -> str | None:
 
 def _restarts(spec: TrialSpec, folder: Path) -> list[str]:
     """Whether `reset` starts a job from where the first one started."""
-    with process.set_up(spec, folder, 0) as scene:
+    with set_up(spec, folder, 0) as scene:
         workload = scene.workload
         if workload.shape != "job":
             return []
@@ -90,7 +91,7 @@ def _restarts(spec: TrialSpec, folder: Path) -> list[str]:
 
 def reads(spec: TrialSpec, folder: Path) -> list[str]:
     """Lines that read what the same iteration computed, in each of some iterations."""
-    with process.set_up(spec, _made(folder), 0) as scene:
+    with set_up(spec, _made(folder), 0) as scene:
         workload = scene.workload
         _step(workload, 2)  # the first iterations build what is built lazily
         watch = ReadWatch()

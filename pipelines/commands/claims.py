@@ -9,7 +9,7 @@ from pipelines.execution import executor_choice
 from pipelines.exits import DONE
 from pipelines.report import ledger
 from pipelines.terminal import console_here
-from pipelines.trial import environment
+from pipelines.trial.machine import environment
 
 RESULTS = Path("docs") / "results"
 """Committed result pages, from the repository root."""

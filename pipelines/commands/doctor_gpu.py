@@ -16,7 +16,7 @@ from pipelines.exits import DONE, SOME_FAILED
 from pipelines.gpu_check import answer, stages
 from pipelines.gpu_check.answer import Answer, Line, Verdict
 from pipelines.store import code_snapshot
-from pipelines.trial import environment
+from pipelines.trial.machine import environment
 from slurm import executors
 from slurm.jobs import ExecutorContext, Job, JobState
 from workloads.errors import RecordError

@@ -19,7 +19,7 @@ from pipelines.config.validation import load_workload, text_keys
 from pipelines.execution import executor_choice
 from pipelines.exits import DONE
 from pipelines.terminal import bold, console_here
-from pipelines.trial import environment
+from pipelines.trial.machine import environment
 from workloads import registry
 from workloads.api import Choices, Device, Level, Toggle, Workload
 

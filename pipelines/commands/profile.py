@@ -23,7 +23,7 @@ from pipelines.store import locks, provenance
 from pipelines.store.profiles import Kept, arm_folder, kept_profiles
 from pipelines.store.records import Arm, Manifest, Outcome, SweepFolder, opened
 from pipelines.terminal import console_here, shell_line
-from pipelines.trial import environment
+from pipelines.trial.machine import environment
 from workloads.errors import ConfigError
 
 TOP = 20

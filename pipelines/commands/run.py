@@ -23,8 +23,8 @@ from pipelines.store.iteration_times import iteration_times, phase_times
 from pipelines.store.progress import StoredTrial
 from pipelines.store.records import Kind, Manifest, SweepFolder, TrialRecord, read_iterations
 from pipelines.terminal import console_here
-from pipelines.trial import environment
-from pipelines.trial.regions import UNITS
+from pipelines.trial.machine import environment
+from pipelines.trial.timing.iterations import UNITS
 
 
 def run(cfg: DictConfig) -> int:

@@ -24,7 +24,7 @@ from pipelines.statistics.verdicts import Verdict
 from pipelines.store.progress import read_progress
 from pipelines.store.records import PLACEBO, Manifest, SweepFolder
 from pipelines.terminal import console_here
-from pipelines.trial import environment
+from pipelines.trial.machine import environment
 from workloads.api import Device
 
 DELAYS = (1, 3, 10)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from pipelines.store.idle import IdlePower
-from pipelines.trial import environment
-from pipelines.trial.energy import shared_by
-from pipelines.trial.energy_counters import (
+from pipelines.trial.machine import environment
+from pipelines.trial.machine.energy import shared_by
+from pipelines.trial.machine.energy_counters import (
     Unreadable,
     gpu_counters,
     grown_j,

@@ -50,7 +50,7 @@ from pipelines.store.records import (
     write_spec,
 )
 from pipelines.store.trainings import untrained
-from pipelines.trial import environment
+from pipelines.trial.machine import environment
 from pipelines.versions import activation
 from slurm.allocation import Allocation
 from slurm.errors import ClusterError

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from pipelines.gpu_check import stages
-from pipelines.trial import environment
+from pipelines.trial.machine import environment
 
 
 def main(arguments: list[str]) -> int:

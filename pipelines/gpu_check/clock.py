@@ -10,9 +10,9 @@ from pipelines.analysis.counters import bound_by
 from pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
 from pipelines.gpu_check.rates import rate_lines
 from pipelines.store.iteration_times import iteration_times
-from pipelines.trial.clock import EventClock
-from pipelines.trial.recorder import Recorder, Series
-from pipelines.trial.steady import region_alarm
+from pipelines.trial.timing.clock import EventClock
+from pipelines.trial.timing.recorder import Recorder, Series
+from pipelines.trial.timing.steady import region_alarm
 
 SLEEPS, SLEEP_NS = 10, 20_000_000
 AGREEMENT = 0.02

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from pipelines.trial.clock import DeviceClock
-from pipelines.trial.device_activity import DeviceActivity
+from pipelines.trial.counting.device_activity import DeviceActivity
+from pipelines.trial.timing.clock import DeviceClock
 
 SIDE = 8192
 """Of the square matrices."""

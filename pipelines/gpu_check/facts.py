@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
-from pipelines.trial import gpus, torch_version
-from pipelines.trial.gpus import Gpu
-from pipelines.trial.torch_version import TorchBuild, driver_refusal
+from pipelines.trial.machine import gpus, torch_version
+from pipelines.trial.machine.gpus import Gpu
+from pipelines.trial.machine.torch_version import TorchBuild, driver_refusal
 
 NAMES = ("driver", "settings", "neighbours", "order", "architecture")
 

@@ -98,7 +98,8 @@ def meet(folder: Path, rank: int) -> str:
     import torch
     import torch.distributed as dist
 
-    from pipelines.trial import environment, process_group
+    from pipelines.trial import process_group
+    from pipelines.trial.machine import environment
 
     device = environment.device_facts()
     process_group.join(device, process_group.Place(rank, RANKS, 0, rank, RANKS), folder)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pipelines.gpu_check.answer import Answer, Here, Line, judged, write
 from pipelines.store.files import append_line, read_json_lines
-from pipelines.trial import environment, gpus
+from pipelines.trial.machine import environment, gpus
 from workloads.api import Device
 from workloads.errors import ConfigError
 

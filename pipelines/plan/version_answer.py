@@ -10,10 +10,10 @@ from typing import Any
 
 from pipelines.plan.arms import Space
 from pipelines.plan.version_look import Answer, Question, start_of
-from pipelines.trial import installed
 from pipelines.trial.identity import code_digest
+from pipelines.trial.machine import installed
+from pipelines.trial.machine.torch_version import torch_build
 from pipelines.trial.planned import typed_config
-from pipelines.trial.torch_version import torch_build
 from workloads import copied_imports, registry, snapshot
 from workloads.api import Device, Workload
 from workloads.errors import ConfigError, PerfsweepError

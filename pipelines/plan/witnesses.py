@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pipelines.trial import compile_cache, compiles, counters, operators, untimed
+from pipelines.trial import compile_cache, untimed
+from pipelines.trial.counting import compiles, counters, operators
 from workloads import registry
 from workloads.api import Toggle, Workload
 from workloads.errors import ConfigError, did_you_mean

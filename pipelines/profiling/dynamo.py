@@ -12,7 +12,7 @@ from typing import Any
 from pipelines.profiling.tool import Findings, Measured, Tick, Tool
 from pipelines.store.options import ProfileConfig
 from pipelines.store.profiles import Cost
-from pipelines.trial.counters import CompileCounting
+from pipelines.trial.counting.counters import CompileCounting
 
 EXPLANATION = "explanation.txt"
 NOTHING = "nothing was compiled: this arm runs eagerly, so that there are no graphs to explain"

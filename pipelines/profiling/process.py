@@ -22,11 +22,12 @@ from pipelines.profiling.tool import Findings, Measured, Tick, Tool
 from pipelines.store.profiles import Profile, ProfileSpec, read_spec, write_profile
 from pipelines.store.records import Outcome, TrialRecord, write_record, write_status
 from pipelines.trial import scratch
-from pipelines.trial.clock import HostClock, clock_for
+from pipelines.trial.failures import classify
 from pipelines.trial.parent import detach, die_with_parent
-from pipelines.trial.process import Scene, classify, set_up
-from pipelines.trial.recorder import NO_TIME, Recorder, Series
-from pipelines.trial.regions import Timing
+from pipelines.trial.scene import Scene, set_up
+from pipelines.trial.timing.clock import HostClock, clock_for
+from pipelines.trial.timing.recorder import NO_TIME, Recorder, Series
+from pipelines.trial.timing.regions import Timing
 from workloads.api import NullClock, Workload
 from workloads.errors import ConfigError, UnsupportedHere
 

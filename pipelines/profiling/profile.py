@@ -40,8 +40,8 @@ from pipelines.store.records import (
     TrialSpec,
     read_record,
 )
-from pipelines.trial import environment
 from pipelines.trial.identity import code_digest
+from pipelines.trial.machine import environment
 from workloads.errors import ConfigError, UnsupportedHere
 
 CHANGED = (

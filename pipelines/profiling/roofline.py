@@ -19,9 +19,9 @@ from pipelines.profiling.bytes_moved import moved
 from pipelines.profiling.tool import Findings, Measured, Tick, Tool, nothing
 from pipelines.store.options import ProfileConfig
 from pipelines.store.profiles import Cost
-from pipelines.trial import environment
-from pipelines.trial.clock import HostClock, clock_for
-from pipelines.trial.operators import OperatorCalls
+from pipelines.trial.counting.operators import OperatorCalls
+from pipelines.trial.machine import environment
+from pipelines.trial.timing.clock import HostClock, clock_for
 from workloads.peaks import peak
 
 OUTSIDE = "(outside phases)"

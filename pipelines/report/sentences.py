@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Container
 
@@ -99,9 +100,9 @@ def footnotes(comparison: Comparison) -> list[str]:
             noted.setdefault(result.note.removeprefix(f"{name}: "), []).append(name)
     lines = [f"{', '.join(dict.fromkeys(names))}: {note}" for note, names in noted.items()]
     lines += [
-        f"{effect_name(r)}: its one-off cost is repaid after {r.break_even:,.0f} iterations"
+        f"{effect_name(r)}: its one-off cost is repaid after {math.ceil(r.break_even):,} iterations"
         for r in comparison.effects
-        if r.break_even
+        if r.break_even and r.break_even > 1
     ]
     lost = [arm for arm in comparison.arms if set(arm.outcomes) - {"ok", "unsupported"}]
     lines += [f"{arm.label}: {outcome_text(arm.outcomes)} trials" for arm in lost]

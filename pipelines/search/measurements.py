@@ -37,8 +37,8 @@ from pipelines.statistics.log_ratios import Cell
 from pipelines.store import provenance
 from pipelines.store.progress import read_progress
 from pipelines.store.records import Arm, Effect, Manifest, Outcome, Pack, SweepFolder, read_evidence
-from pipelines.trial import environment
 from pipelines.trial.identity import arm_id
+from pipelines.trial.machine import environment
 from workloads.errors import PerfsweepError
 
 

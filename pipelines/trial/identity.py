@@ -15,8 +15,8 @@ from workloads.api import Workload
 
 
 def code_digest(cls: type[Workload]) -> str:
-    """Digest of the workload's sources, the contract, shared toggles and this folder: what trials run."""
-    return registry.digest([*registry.sources(cls), *sorted(Path(__file__).parent.glob("*.py"))])
+    """Digest of the workload's sources, the contract, shared toggles and all of this folder."""
+    return registry.digest([*registry.sources(cls), *sorted(Path(__file__).parent.rglob("*.py"))])
 
 
 def arm_id(workload: str, config: Any, levels: Mapping[str, Any], code: str) -> str:

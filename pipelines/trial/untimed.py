@@ -15,12 +15,12 @@ from pipelines.store.target import Target
 from pipelines.store.trial_files import write_evidence, write_status
 from pipelines.store.trial_schema import TrialSpec
 from pipelines.trial import process_group, replay
-from pipelines.trial.clock import HostClock
-from pipelines.trial.counters import CompileCounting, Counting, CountingGc
-from pipelines.trial.device_activity import DeviceActivity
+from pipelines.trial.counting.counters import CompileCounting, Counting, CountingGc
+from pipelines.trial.counting.device_activity import DeviceActivity
 from pipelines.trial.process_group import leads
-from pipelines.trial.regions import MetricLog, clock_of, iterate, numbers_of, whole_cadences
-from pipelines.trial.usage import Usage
+from pipelines.trial.timing.iteration_time import Duration
+from pipelines.trial.timing.iterations import iterate, numbers_of, whole_cadences
+from pipelines.trial.timing.regions import MetricLog, clock_of
 from workloads.api import Device, Evidence, NullClock, Workload
 from workloads.errors import ConfigError
 
@@ -115,38 +115,6 @@ def evidence_trial(
         write_evidence(folder, evidence)
     reached = 0 if workload.shape == "job" else spec.measure.evidence_iterations
     return {"units": units, "numbers": numbers, "reached": reached, "iteration_ns": iteration_ns}
-
-
-class Duration:
-    """How long an iteration takes while nothing keeps it from a core: what others do does not count.
-
-    The first `skipped` iterations warm up.
-    """
-
-    def __init__(self, clock: HostClock, skipped: int) -> None:
-        self._clock, self._skipped = clock, skipped
-        self._done = self._total_ns = 0
-
-    def __enter__(self) -> None:
-        self._clock.synchronize()
-        self._usage, self._cpu_ns = self._clock.usage(), self._clock.cpu_ns()
-        self._begun = self._clock.now_ns()
-
-    def __exit__(self, *exception: object) -> None:
-        self._clock.synchronize()
-        wall_ns = self._clock.now_ns() - self._begun
-        delay_ns = Usage.between(self._usage, self._clock.usage()).run_delay_ns or 0
-        self._done += 1
-        if self._done > self._skipped:
-            # Several threads may wait for a core at once, longer together than the iteration lasts.
-            busy_ns = (self._clock.cpu_ns() - self._cpu_ns) / max(1, torch.get_num_threads())
-            self._total_ns += max(wall_ns - delay_ns, min(wall_ns, busy_ns))
-
-    @property
-    def mean_ns(self) -> int | None:
-        """Mean of the iterations so far, whole ns; None without one."""
-        counted = self._done - self._skipped
-        return max(1, round(self._total_ns / counted)) if counted > 0 else None
 
 
 def course_trial(

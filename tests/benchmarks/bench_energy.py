@@ -21,11 +21,11 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from powercap import FakePowercap
 
-from pipelines.trial import energy_counters
-from pipelines.trial.clock import HostClock
-from pipelines.trial.energy import WORST_SHARE, Meter
-from pipelines.trial.energy_counters import RAPL_STEP_S, Unreadable, processor_counters
-from pipelines.trial.recorder import Recorder
+from pipelines.trial.machine import energy_counters
+from pipelines.trial.machine.energy import WORST_SHARE, Meter
+from pipelines.trial.machine.energy_counters import RAPL_STEP_S, Unreadable, processor_counters
+from pipelines.trial.timing.clock import HostClock
+from pipelines.trial.timing.recorder import Recorder
 
 PAIRS = 40
 ITERATIONS = 8

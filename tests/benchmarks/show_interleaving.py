@@ -25,7 +25,7 @@ from pipelines.execution import launch
 from pipelines.execution.pack import PackRun
 from pipelines.plan import plan
 from pipelines.store.records import Kind, SweepFolder
-from pipelines.trial import environment
+from pipelines.trial.machine import environment
 
 ROUNDS = 16
 DELAY = 10

@@ -17,7 +17,7 @@ import pipelines
 from pipelines.publish.dashboard import view_of
 from pipelines.store.options import MeasureConfig
 from pipelines.store.records import Arm, Kind, Manifest, TrialSpec
-from pipelines.trial import process, regions, step_logging
+from pipelines.trial import collector, scene, step_logging
 from workloads import toggles as shared
 from workloads.api import Level, Levels, Toggle, Workload
 
@@ -71,7 +71,7 @@ def frozen() -> Iterator[None]:
 def test_the_collector_is_left_to_a_toggle_that_owns_it(
     cls: type[Workload], left_alone: bool, frozen: None
 ) -> None:
-    regions.prepare_collector(cls, {})
+    collector.prepare_collector(cls, {})
     assert (gc.get_freeze_count() == 0) == left_alone
 
 
@@ -120,8 +120,8 @@ def test_rows_go_to_w_and_b_where_a_level_declares_it(
     cls: type[Workload], chosen: Levels, commits: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[int] = []
-    monkeypatch.setattr(process, "LiveLog", lambda commit_every, folder: opened.append(commit_every))
-    log = process.log_of(levels_of(cls, chosen), timing(tmp_path, chosen), tmp_path, rank=0)
+    monkeypatch.setattr(scene, "LiveLog", lambda commit_every, folder: opened.append(commit_every))
+    log = scene.log_of(levels_of(cls, chosen), timing(tmp_path, chosen), tmp_path, rank=0)
     assert opened == commits
     assert isinstance(log, step_logging.BufferedLog) == (not commits)
 

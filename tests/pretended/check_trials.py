@@ -19,9 +19,10 @@ from pipelines.plan.plan import load_workload
 from pipelines.store.options import MeasureConfig
 from pipelines.store.records import read_evidence, read_iterations
 from pipelines.store.trial_schema import Arm, Kind, TrialSpec
-from pipelines.trial import regions, untimed
+from pipelines.trial import untimed
 from pipelines.trial.process import MEASURE
 from pipelines.trial.step_logging import BufferedLog
+from pipelines.trial.timing import warm_up
 from workloads import registry
 from workloads.api import Context, Device, Evidence, LevelValue
 from workloads.probe1d.data import generator
@@ -103,7 +104,7 @@ MORE = [
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short warm-ups, few rows, and compiled code as it is written."""
     torch.set_num_threads(1)
-    monkeypatch.setattr(regions, "DEVICE_WARM_NS", 0)
+    monkeypatch.setattr(warm_up, "DEVICE_WARM_NS", 0)
     monkeypatch.setattr(torch, "compile", compiled)
     # Data are drawn by the generator of their device: the host's are to be those of the pretended one.
     monkeypatch.setattr(generator, "_sample_numpy", generator._sample_torch)

@@ -28,7 +28,7 @@ from pipelines.store.records import (
     write_iterations,
     write_record,
 )
-from pipelines.trial import environment
+from pipelines.trial.machine import environment
 from workloads.api import Device, Evidence, Levels
 
 TimeOf = Callable[[Levels], float]

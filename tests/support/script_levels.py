@@ -10,7 +10,7 @@ from typing import Any
 from scripted import context, run, running
 
 from pipelines.parity import comparison
-from pipelines.trial.counters import CompileCounting, Counting
+from pipelines.trial.counting.counters import CompileCounting, Counting
 from workloads.api import Device, Evidence
 from workloads.script.config import ScriptConfig
 from workloads.script.toggles import CHECKS, EVERY

@@ -68,7 +68,7 @@ def problems(claim: Claim, cls: type[Workload], counted: str) -> list[str]:
 @functools.cache
 def counting_sources(cls: type[Workload]) -> str:
     """Sources that count: the workload's own but for its claims, and the generic counters."""
-    files = [*registry.sources(cls), *Path(str(trial.__file__)).parent.glob("*.py")]
+    files = [*registry.sources(cls), *Path(str(trial.__file__)).parent.rglob("*.py")]
     return "".join(file.read_text() for file in files if file.name != "claims.py")
 
 

@@ -11,7 +11,7 @@ from pipelines.store.idle import read_idle
 from workloads.errors import RecordError
 
 ENERGY_J = "energy_j"
-"""What records call the joules of a region, see `pipelines.trial.energy`."""
+"""What records call the joules of a region, see `pipelines.trial.machine.energy`."""
 
 
 def energy_text(joules: float) -> str:

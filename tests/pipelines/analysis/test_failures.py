@@ -15,7 +15,7 @@ from pipelines.commands.sweep import show_comparison
 from pipelines.config.types import DesignConfig
 from pipelines.exits import DONE, SOME_FAILED
 from pipelines.store.records import Manifest, SweepFolder
-from pipelines.trial.process import as_failure
+from pipelines.trial.failures import as_failure
 
 RAISED = {"type": "ValueError", "message": "no such file", "where": "mine.py:7, in step: raise ValueError"}
 

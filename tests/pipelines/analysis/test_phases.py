@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.analysis.phases import phases_of, read_series
 from pipelines.store.records import write_iterations
-from pipelines.trial.series import NO_TIME
+from pipelines.trial.timing.series import NO_TIME
 
 
 def trials(tmp_path, **series) -> pl.DataFrame:

@@ -63,7 +63,7 @@ def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         def set_up(*_: object) -> Iterator[Any]:
             yield SimpleNamespace(workload=script, setup_s=1.5)
 
-        monkeypatch.setattr(look_process.process, "set_up", set_up)
+        monkeypatch.setattr(look_process, "set_up", set_up)
         look_process.run(None, tmp_path, rank)  # type: ignore[arg-type]
         return script
 

@@ -9,7 +9,7 @@ from powercap import FakePowercap
 
 from pipelines.execution import idle
 from pipelines.execution.idle import REST_S, idle_power
-from pipelines.trial import energy_counters
+from pipelines.trial.machine import energy_counters
 from workloads.api import Device
 
 

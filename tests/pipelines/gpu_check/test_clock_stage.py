@@ -8,7 +8,7 @@ from fake_bench import FakeBench
 from pipelines.gpu_check.answer import Here, Verdict
 from pipelines.gpu_check.clock import examine, lines_of
 from pipelines.gpu_check.rates import rate_lines
-from pipelines.trial.recorder import Series
+from pipelines.trial.timing.recorder import Series
 from workloads.api import Device
 
 GOOD = {"half": 650e12, "tf32": 380e12, "float32": 50e12, "device": 2.8e12, "pinned": 50e9, "pageable": 9e9}

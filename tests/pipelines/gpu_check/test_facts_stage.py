@@ -8,8 +8,8 @@ import pytest
 
 from pipelines.gpu_check import facts
 from pipelines.gpu_check.answer import Line, Verdict
-from pipelines.trial.gpus import Gpu
-from pipelines.trial.torch_version import TorchBuild
+from pipelines.trial.machine.gpus import Gpu
+from pipelines.trial.machine.torch_version import TorchBuild
 
 H100 = Gpu(
     *("NVIDIA H100 80GB HBM3", "GPU-1a", 80 * 2**30, (9, 0)),

@@ -13,7 +13,7 @@ from pipelines.gpu_check.answer import Here, Line, Verdict
 from pipelines.gpu_check.cases import cases
 from pipelines.statistics.verdicts import Verdict as Called
 from pipelines.store.records import PLACEBO, Outcome
-from pipelines.trial import environment
+from pipelines.trial.machine import environment
 from pipelines.trial.memory_snapshot import ON_OOM
 from workloads.api import Device
 

@@ -11,7 +11,7 @@ from clocks import FakeClock
 
 from pipelines.profiling import roofline
 from pipelines.profiling.roofline import OUTSIDE, Ceiling, PhaseCalls
-from pipelines.trial import environment
+from pipelines.trial.machine import environment
 from workloads.api import Device
 from workloads.peaks import PEAKS
 

@@ -14,7 +14,7 @@ import pytest
 
 from pipelines.statistics.log_ratios import Cell, Rounds
 from pipelines.store.records import Effect
-from pipelines.trial.regions import Slices
+from pipelines.trial.timing.slices import Slices
 
 ROUNDS, ITERATIONS, SLICES = 6, 300, 100
 MARGIN = math.log1p(0.05)

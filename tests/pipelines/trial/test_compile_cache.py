@@ -14,7 +14,7 @@ from pipelines.execution.pack import PackRun
 from pipelines.plan import plan
 from pipelines.store.records import Kind, Manifest, SweepFolder, read_record
 from pipelines.trial.compile_cache import VARIABLES, compile_cache, link_files, shared_folder
-from pipelines.trial.environment import can_compile
+from pipelines.trial.machine.environment import can_compile
 from workloads.api import Device
 
 

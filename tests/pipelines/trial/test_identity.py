@@ -61,7 +61,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bool]:
         (copy / name).write_text(text)
     packages = [one for one in (copy / "pipelines").iterdir() if one.is_dir()]
     files = [sorted(one.glob("[a-z]*.py"))[0] for one in packages if list(one.glob("[a-z]*.py"))]
-    files += [*(copy / "pipelines" / "trial").glob("*.py"), *(copy / "workloads").glob("*.py")]
+    files += [*(copy / "pipelines" / "trial").rglob("*.py"), *(copy / "workloads").glob("*.py")]
     files += [copy / name for name in STUDY] + [*(copy / "slurm").glob("*.py")][:1]
     names = [str(file.relative_to(copy)) for file in dict.fromkeys(files)]
     env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -79,7 +79,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bool]:
 
 def test_a_line_in_any_file_of_the_measured_process_changes_every_arm(moved: dict[str, bool]) -> None:
     trial = {name: changes for name, changes in moved.items() if name.startswith("pipelines/trial/")}
-    assert len(trial) == len(list((ROOT / "pipelines" / "trial").glob("*.py")))
+    assert len(trial) == len(list((ROOT / "pipelines" / "trial").rglob("*.py")))
     assert set(trial.values()) == {True}
 
 

@@ -39,7 +39,9 @@ def test_every_module_of_a_trial_imports_without_other_packages() -> None:
     there = {*needed(), "perfsweep"}
     absent = [top for top, owners in packages_distributions().items() if not there & set(owners)]
     assert {"pydantic", "omegaconf", "greenlet", "wandb", "pynvml"} < set(absent)
-    trial = [f"pipelines.trial.{file.stem}" for file in sorted((ROOT / "pipelines/trial").glob("[!_]*.py"))]
+    files = sorted((ROOT / "pipelines/trial").rglob("[!_]*.py"))
+    trial = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
+    assert "pipelines.trial.process" in trial and "pipelines.trial.timing.clock" in trial
     looked = ["pipelines.plan.version_process", "pipelines.plan.version_answer", "workloads.command.workload"]
     planted = ["pipelines.store.schema", "pipelines.config.validation"]
     done = subprocess.run(

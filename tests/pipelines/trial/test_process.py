@@ -15,7 +15,7 @@ import torch
 
 from pipelines.store.options import MeasureConfig
 from pipelines.store.records import Arm, Failure, Kind, Outcome, TrialSpec, read_rank_failures, read_record
-from pipelines.trial import process
+from pipelines.trial import failures, process, scene
 from pipelines.trial.step_logging import BufferedLog
 from workloads.api import Device, Level
 from workloads.errors import UnsupportedHere
@@ -85,14 +85,14 @@ def test_a_process_alone_writes_its_failure_into_the_record(tmp_path: Path) -> N
     ids=repr,
 )
 def test_what_is_raised_is_one_outcome(error: Exception, outcome: Outcome) -> None:
-    found, failure = process.classify(error)
+    found, failure = failures.classify(error)
     assert (found, failure.message) == (outcome, str(error))
     assert bool(failure.traceback) == (outcome is not Outcome.UNSUPPORTED)  # which is no mistake
 
 
 def test_an_arm_may_take_its_budget_and_no_more() -> None:
-    assert process._over_budget(3 * GIB, None) == process._over_budget(3 * GIB, 3 * GIB) == {}
-    over = process._over_budget(3 * GIB + 1, 3 * GIB)
+    assert scene._over_budget(3 * GIB, None) == scene._over_budget(3 * GIB, 3 * GIB) == {}
+    over = scene._over_budget(3 * GIB + 1, 3 * GIB)
     text = "peak memory of 3.00 GiB is over the 3.00 GiB of measure.memory_gib"
     assert over == {"outcome": Outcome.OOM, "failure": Failure(type="MemoryBudget", message=text)}
 
@@ -110,7 +110,7 @@ def put_back() -> Iterator[None]:
 @pytest.mark.usefixtures("put_back")
 def test_every_arm_starts_from_the_same_draws_and_threads(tmp_path: Path) -> None:
     def start(**own: Any) -> list[float]:
-        process._prepare_process(spec_of(tmp_path, **own), Device(), 0, tmp_path)
+        scene._prepare_process(spec_of(tmp_path, **own), Device(), 0, tmp_path)
         return [random.random(), float(np.random.rand()), float(torch.rand(()))]
 
     first = start()
@@ -127,13 +127,13 @@ def test_a_workload_is_told_where_it_runs_and_until_when(tmp_path: Path) -> None
     measure = MeasureConfig(seed=5, timeout_s=60, memory_gib=2)
     spec = spec_of(tmp_path, world=4, ranks_per_node=2, meet="node7:29500", measure=measure, replicate=2)
     before_s = time.monotonic()
-    told = process._context(spec, tmp_path, Device(), 3, BufferedLog())
+    told = scene._context(spec, tmp_path, Device(), 3, BufferedLog())
     assert 60 <= told.deadline - before_s <= 60 + time.monotonic() - before_s
     assert told.scratch_dir.is_dir() and told.scratch_dir.name == "rank3"
     assert told.cache_dir == tmp_path / "cache" and told.cache_dir.is_dir()
     assert (told.rank, told.world, told.node, told.local_rank, told.local_world) == (3, 4, 1, 1, 2)
     assert (told.master, told.seed, told.memory_budget) == ("node7", 7, 2 * GIB)
-    alone = process._context(spec_of(tmp_path), tmp_path, Device(), 0, BufferedLog())
+    alone = scene._context(spec_of(tmp_path), tmp_path, Device(), 0, BufferedLog())
     assert (alone.master, alone.world, alone.memory_budget) == ("127.0.0.1", 1, None)
 
 
@@ -144,10 +144,10 @@ def test_levels_that_cannot_act_are_named_together_and_ranks_may_use_all_nodes()
     alone, spread = Level("graph", unsupported=two), Level("ddp", unsupported=two, ranks=2)
     gpu = Device("cuda", 1)
     with pytest.raises(UnsupportedHere, match=r"^a=graph: needs two GPUs and sees 1; b=ddp: needs two GPUs"):
-        process._refuse_unsupported({"a": alone, "b": spread}, gpu, 1)
+        scene._refuse_unsupported({"a": alone, "b": spread}, gpu, 1)
     with pytest.raises(UnsupportedHere, match=r"^a=graph: needs two GPUs and sees 1$"):
-        process._refuse_unsupported({"a": alone, "b": spread}, gpu, 2)
-    process._refuse_unsupported({"a": alone}, dataclasses.replace(gpu, count=2), 1)
+        scene._refuse_unsupported({"a": alone, "b": spread}, gpu, 2)
+    scene._refuse_unsupported({"a": alone}, dataclasses.replace(gpu, count=2), 1)
 
 
 LIVE = {"wandb_logging": Level("each", commit_every=4), "other": Level("on", commit_every=2)}
@@ -173,6 +173,6 @@ def test_rows_leave_the_process_only_where_that_is_what_an_arm_measures(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process, "LiveLog", lambda every, folder: (every, folder.name))
-    found = process.log_of(levels, spec_of(tmp_path, kind=kind), tmp_path, rank)
+    monkeypatch.setattr(scene, "LiveLog", lambda every, folder: (every, folder.name))
+    found = scene.log_of(levels, spec_of(tmp_path, kind=kind), tmp_path, rank)
     assert isinstance(found, BufferedLog) if every is None else found == (every, "scratch")

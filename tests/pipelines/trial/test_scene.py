@@ -13,9 +13,9 @@ import pytest
 
 from pipelines.store.records import Arm, Kind, TrialSpec
 from pipelines.store.schema import MeasureConfig
-from pipelines.trial.process import Scene
+from pipelines.trial.machine.usage import Usage
+from pipelines.trial.scene import Scene
 from pipelines.trial.step_logging import BufferedLog
-from pipelines.trial.usage import Usage
 from workloads.api import Device
 
 WALL_NS = 1_000_000_000

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.trial import process
-from pipelines.trial.environment import HostUsage, foreign_cores, without_waits
-from pipelines.trial.process import Turns
+from pipelines.trial import turns
+from pipelines.trial.machine.environment import HostUsage, foreign_cores, without_waits
+from pipelines.trial.parent import Reply
+from pipelines.trial.turns import Turns
 
 AT_FIRST = HostUsage(
     cpu_s=100.0, steal_s=1.0, load=1.0, node_cores=2, gpus=(), busy_s=50.0, own_s=1.0, at_s=10.0
@@ -61,19 +62,19 @@ class Elsewhere:
 
 def test_a_turn_lasts_as_long_as_its_process_works_from_its_set_up_on(monkeypatch) -> None:
     elsewhere = Elsewhere(waits_s=100.0)
-    monkeypatch.setattr(process, "time", elsewhere)
-    turns = Turns(elsewhere, began=elsewhere.now_s)  # type: ignore[arg-type]
+    monkeypatch.setattr(turns, "time", elsewhere)
+    process = Turns(elsewhere, began=elsewhere.now_s)  # type: ignore[arg-type]
     elsewhere.now_s += 3  # set-up
-    turns.reply(process.Reply())
-    turns.next()
+    process.reply(Reply())
+    process.next()
     for _ in range(4):  # slices
         elsewhere.now_s += 1
-        turns.others()
+        process.others()
     elsewhere.now_s += 1
-    assert turns.worked_s() == pytest.approx(8.0)
+    assert process.worked_s() == pytest.approx(8.0)
     assert [reply.waits for reply in elsewhere.said] == [False, True, True, True, True]
-    assert len(turns.waits) == 4
-    turns.reply(process.Reply())
-    turns.next()
+    assert len(process.waits) == 4
+    process.reply(Reply())
+    process.next()
     elsewhere.now_s += 2
-    assert turns.worked_s() == pytest.approx(2.0) and not turns.waits
+    assert process.worked_s() == pytest.approx(2.0) and not process.waits

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.trial.counters import Counting
+from pipelines.trial.counting.counters import Counting
 from workloads.latentwire.arms import FAST_EXACT
 from workloads.latentwire.data.tokens import bpe_available
 

@@ -10,7 +10,7 @@ import torch
 from tiers import tiered
 
 from pipelines.plan.arms import Space
-from pipelines.trial.counters import Counting
+from pipelines.trial.counting.counters import Counting
 from workloads.api import Device, contract_problems
 from workloads.latentwire.config import LatentWireConfig
 from workloads.latentwire.workload import LatentWire

@@ -9,7 +9,7 @@ import torch
 from phase_times import PhaseTimes
 from tables.prover import BEST
 
-from pipelines.trial.process import is_oom
+from pipelines.trial.memory_snapshot import is_oom
 from workloads.prover.evidence import step_slope
 from workloads.prover.maths.results import ranked
 

@@ -88,7 +88,7 @@ def test_what_a_script_has_set_of_the_thread_stays_with_it(
 
 
 def test_a_mode_of_the_trial_sees_what_the_script_calls(start: Start, write: Write) -> None:
-    from pipelines.trial.counters import Counting
+    from pipelines.trial.counting.counters import Counting
 
     script = start(write(loop()))
     with Counting(iterations=3) as counting:

@@ -82,7 +82,7 @@ def test_declarations_are_read_without_torch() -> None:
 
 
 def test_the_formula_of_work_follows_the_counted_products(start) -> None:
-    from pipelines.trial.counters import Counting
+    from pipelines.trial.counting.counters import Counting
     from workloads.api import NullClock
 
     quiet = {"log_every": 1000, "eval_every": 0, "save_every": 0, "pgd_steps": 1}

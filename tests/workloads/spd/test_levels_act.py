@@ -13,7 +13,7 @@ import torch
 from tiers import tiered
 
 from pipelines.plan.arms import Space
-from pipelines.trial.counters import Counting
+from pipelines.trial.counting.counters import Counting
 from workloads.api import Device, NullClock
 from workloads.spd.config import SpdConfig
 from workloads.spd.toggles import TOGGLES

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from pipelines.parity import comparison
-from pipelines.trial.counters import CompileCounting, Counting
+from pipelines.trial.counting.counters import CompileCounting, Counting
 from workloads.api import Context, Device, Evidence, Level, Levels, NullClock, Toggle
 from workloads.errors import ConfigError, ContractError
 from workloads.training import Parts, Training, shared_toggles

@@ -32,8 +32,8 @@ from pipelines.store.files import read_arrays, write_arrays
 from pipelines.store.options import ReportConfig
 from pipelines.store.progress import read_progress
 from pipelines.store.records import IDEAL_LOADER, read_evidence, write_iterations
-from pipelines.trial.recorder import Recorder
-from pipelines.trial.regions import _arrays
+from pipelines.trial.timing.recorder import Recorder
+from pipelines.trial.timing.regions import _arrays
 from workloads.api import Context, Device, Workload
 from workloads.errors import UnsupportedHere
 from workloads.training.kept_batches import KeptBatches

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipelines.plan.arms import Space
-from pipelines.trial.counters import Counting
+from pipelines.trial.counting.counters import Counting
 from workloads.api import Device, NullClock
 from workloads.errors import ConfigError
 from workloads.spd.config import SpdConfig

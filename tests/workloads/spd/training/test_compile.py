@@ -60,7 +60,7 @@ def test_importance_functions_are_compiled_in_place(start, gradients_of) -> None
 
 @pytest.mark.workloads
 def test_annealing_the_exponent_compiles_once(start, run) -> None:
-    from pipelines.trial.counters import CompileCounting
+    from pipelines.trial.counting.counters import CompileCounting
 
     workload = start(config={**TOY, "steps": 10}, compile="losses")
     run(workload, 1)

@@ -1,0 +1,222 @@
+"""An arm that is set up: seeds, threads, ranks, caches, workload, and the facts around what is measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipelines.store.trial_files import write_status
+from pipelines.store.trial_schema import Failure, Kind, Outcome, TrialSpec
+from pipelines.trial import compile_cache, layout, process_group, scratch
+from pipelines.trial.collector import prepare_collector
+from pipelines.trial.identity import code_digest
+from pipelines.trial.machine import calibration, energy, environment, installed
+from pipelines.trial.machine.environment import HostUsage
+from pipelines.trial.planned import load_workload
+from pipelines.trial.step_logging import BufferedLog, LiveLog
+from workloads.api import Context, Device, Level, Workload
+from workloads.errors import ConfigError, UnsupportedHere
+
+
+@dataclasses.dataclass(frozen=True)
+class Scene:
+    """A workload that is set up, and what belongs into each of its records."""
+
+    workload: Workload
+    device: Device
+    log: BufferedLog | LiveLog
+    setup_s: float
+    calibration_ns: int | None = None
+
+    def measure(
+        self,
+        spec: TrialSpec,
+        measure: Callable[[], dict[str, Any]],
+        waits: Sequence[tuple[HostUsage, HostUsage]] = (),
+    ) -> dict[str, Any]:
+        """What `measure` found, with the facts around it; what others do in its `waits` disturbs nothing."""
+        before = environment.host_usage(self.workload.child_usage())
+        found = measure()
+        after = environment.host_usage(self.workload.child_usage())
+        before = environment.without_waits(before, waits)
+        if spec.kind is Kind.TIMING:
+            found |= self._usage_fields(spec, found, before, after)
+            found |= _over_budget(found["peak_bytes"], spec.measure.memory_bytes)
+            found |= self._energy_alone(spec, found, before, after)
+        keys = {**environment.comparison_keys(self.device), "data": self.workload.data_digest()}
+        loaded = {"gpus_under_load": list(map(dataclasses.asdict, found.pop("loaded", ())))}
+        loaded["energy"] = found.pop("energy", {})
+        facts = {**environment.facts(), "device": dataclasses.asdict(self.device), **loaded}
+        return {"outcome": Outcome.OK, "setup_s": self.setup_s, "keys": keys, "environment": facts, **found}
+
+    def _energy_alone(
+        self, spec: TrialSpec, found: dict[str, Any], before: HostUsage, after: HostUsage
+    ) -> dict[str, Any]:
+        """What replaces an energy that others drew too."""
+        if not (counted := found.get("energy")):
+            return {}
+        beside = (spec.beside - 1) * spec.measure.threads
+        reason = energy.shared_by(before, after, counted["counters"], counted["source"], beside)
+        return energy.shared(found["quantities"], reason) if reason else {}
+
+    def _usage_fields(
+        self, spec: TrialSpec, found: dict[str, Any], before: HostUsage, after: HostUsage
+    ) -> dict[str, Any]:
+        """What disturbed a timed region, and whether its CPU time tells what its wall time does."""
+        usage, wall_ns, cpu_ns = found.pop("usage"), found["region_ns"], found["region_cpu_ns"]
+        # Own workers and writers contend with it too, and no figure of the kernel tells them from others.
+        # Threads that rest, such as those of a compiler, do not.
+        resting = threading.active_count() == 1 or usage.others_rest(cpu_ns)
+        elsewhere = self.workload.child_usage() is not None
+        single = resting and not elsewhere and not multiprocessing.active_children()
+        region = usage if single else None
+        threads = spec.measure.threads if single and self.device.type == "cpu" else None
+        if elsewhere:
+            threads = max(1, round(cpu_ns / wall_ns))
+        return {
+            "disturbed": environment.disturbance(
+                before, after, wall_ns, region, threads, found.get("loaded", ())
+            ),
+            "displaced": single and usage.displaced(wall_ns),
+            "alone": not elsewhere and threads == 1 and spec.world == 1 and usage.alone(wall_ns, cpu_ns),
+            "calibration_ns": self.calibration_ns,
+            "run_delay_ns": usage.run_delay_ns,
+            "minor_faults": usage.minor_faults,
+            "major_faults": usage.major_faults,
+            "system_ns": usage.system_ns,
+        }
+
+
+def _over_budget(peak_bytes: int, budget: int | None) -> dict[str, Any]:
+    """What a trial that needed more memory than it may ends as; nothing where it kept to it.
+
+    A GPU's allocator refuses by itself. Elsewhere the peak is looked at afterwards, so that the rehearsal of
+    a small device works on any.
+    """
+    if budget is None or peak_bytes <= budget:
+        return {}
+    text = (
+        f"peak memory of {peak_bytes / 2**30:.2f} GiB is over the {budget / 2**30:.2f} GiB of"
+        " measure.memory_gib"
+    )
+    return {"outcome": Outcome.OOM, "failure": Failure(type="MemoryBudget", message=text)}
+
+
+def _planned_workload(spec: TrialSpec) -> tuple[type[Workload], Any]:
+    installed.refuse_others(spec.installed)
+    cls, config = load_workload(spec.workload, spec.config)
+    if code_digest(cls) != spec.code:
+        raise ConfigError(
+            "code_changed: the sources are not those the sweep was planned with; start the same command again"
+        )
+    return cls, config
+
+
+@contextmanager
+def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
+    """The workload of a trial, ready for its first iteration, and closed afterwards whatever happens."""
+    write_status(folder, "setting up")
+    scratch.make(folder)
+    cls, config = _planned_workload(spec)
+    levels = cls.levels_of(spec.arm.levels)
+    device = environment.device_facts()
+    _refuse_unsupported(levels, device, spec.world // spec.beside)
+    if spec.kind is Kind.TIMING:
+        layout.shift_addresses(_layout_seed(spec))
+        layout.keep_junk(spec.arm.placebo)
+    _prepare_process(spec, device, rank, folder)
+    calibration_ns = calibration.work_ns() if spec.kind is Kind.TIMING else None
+    log = log_of(levels, spec, folder, rank)
+    context = _context(spec, folder, device, rank, log)
+    prepare_collector(cls, spec.arm.levels)
+    workload = cls()
+    shared = compile_cache.shared_folder(
+        Path(spec.cache_dir), str(torch.__version__), device.name, spec.code + spec.installed
+    )
+    anew = any(level.compiles_anew for level in levels.values())
+    draw = spec.server if any(level.autotunes for level in levels.values()) else None
+    own = folder / "scratch" / f"compiled{rank}"
+    with compile_cache.compile_cache(spec.kind, shared, own, anew, draw):
+        start = time.perf_counter()
+        try:
+            workload.setup(config, spec.arm.levels, context)
+            yield Scene(workload, device, log, time.perf_counter() - start, calibration_ns)
+        finally:
+            workload.close()
+            log.close()
+
+
+def _layout_seed(spec: TrialSpec) -> int:
+    return layout.draw(spec.sweep, spec.pack, spec.server, spec.arm.id, spec.round, spec.attempt)
+
+
+def _refuse_unsupported(levels: dict[str, Level], device: Device, nodes: int) -> None:
+    everywhere = dataclasses.replace(device, count=device.count * nodes)
+    reasons = [
+        f"{name}={level.value}: {reason}"
+        for name, level in levels.items()
+        if (reason := level.unsupported(everywhere if level.ranks > 1 else device))
+    ]
+    if reasons:
+        raise UnsupportedHere("; ".join(reasons))
+
+
+def _prepare_process(spec: TrialSpec, device: Device, rank: int, folder: Path) -> None:
+    """Seeds, threads and process group: the same start for every arm."""
+    if device.type == "cpu":
+        torch.set_num_threads(spec.measure.threads)
+    elif (budget := spec.measure.memory_bytes) is not None and device.memory_bytes:
+        share = min(1.0, budget / device.memory_bytes)
+        # When CUDA is first used, and no sooner: a loader's workers may be forked before.
+        torch.cuda._lazy_call(lambda: _limit_memory(share, device.count))
+    random.seed(spec.seed)
+    np.random.seed(spec.seed % 2**32)
+    torch.manual_seed(spec.seed)
+    process_group.join(device, process_group.Place.of(spec, rank), folder, spec.meet)
+
+
+def _limit_memory(share: float, count: int) -> None:
+    """Let this process have no more of each GPU: which of them a rank will use is the workload's choice."""
+    for index in range(count):
+        torch.cuda.set_per_process_memory_fraction(share, index)
+
+
+def log_of(levels: dict[str, Level], spec: TrialSpec, folder: Path, rank: int) -> BufferedLog | LiveLog:
+    """Choose where rows of metrics go: into memory, unless a level sends them from inside the loop."""
+    intervals = [level.commit_every for level in levels.values() if level.commit_every]
+    if not intervals or spec.kind in (Kind.EVIDENCE, Kind.COURSE, Kind.QUALITY) or rank > 0:
+        return BufferedLog()
+    return LiveLog(min(intervals), folder / "scratch")
+
+
+def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: BufferedLog | LiveLog) -> Context:
+    own = folder / "scratch" / f"rank{rank}"
+    own.mkdir(parents=True, exist_ok=True)
+    cache = Path(spec.cache_dir)
+    cache.mkdir(parents=True, exist_ok=True)
+    place = process_group.Place.of(spec, rank)
+    return Context(
+        device=device,
+        scratch_dir=own,
+        cache_dir=cache,
+        seed=spec.seed,
+        rank=rank,
+        world=spec.world,
+        node=place.node,
+        local_rank=place.local_rank,
+        local_world=place.local_world,
+        master=spec.meet.rpartition(":")[0] if spec.meet else "127.0.0.1",
+        memory_budget=spec.measure.memory_bytes,
+        log=log,
+        deadline=time.monotonic() + spec.measure.timeout_s,
+    )

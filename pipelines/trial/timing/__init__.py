@@ -1,0 +1,1 @@
+"""What is timed: clocks, the recorder of iterations, warm-up, regions and their figures."""

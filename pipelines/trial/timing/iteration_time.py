@@ -1,0 +1,40 @@
+"""How long an iteration takes, whatever keeps it from a core."""
+
+from __future__ import annotations
+
+import torch
+
+from pipelines.trial.machine.usage import Usage
+from pipelines.trial.timing.clock import HostClock
+
+
+class Duration:
+    """How long an iteration takes while nothing keeps it from a core: what others do does not count.
+
+    The first `skipped` iterations warm up.
+    """
+
+    def __init__(self, clock: HostClock, skipped: int) -> None:
+        self._clock, self._skipped = clock, skipped
+        self._done = self._total_ns = 0
+
+    def __enter__(self) -> None:
+        self._clock.synchronize()
+        self._usage, self._cpu_ns = self._clock.usage(), self._clock.cpu_ns()
+        self._begun = self._clock.now_ns()
+
+    def __exit__(self, *exception: object) -> None:
+        self._clock.synchronize()
+        wall_ns = self._clock.now_ns() - self._begun
+        delay_ns = Usage.between(self._usage, self._clock.usage()).run_delay_ns or 0
+        self._done += 1
+        if self._done > self._skipped:
+            # Several threads may wait for a core at once, longer together than the iteration lasts.
+            busy_ns = (self._clock.cpu_ns() - self._cpu_ns) / max(1, torch.get_num_threads())
+            self._total_ns += max(wall_ns - delay_ns, min(wall_ns, busy_ns))
+
+    @property
+    def mean_ns(self) -> int | None:
+        """Mean of the iterations so far, whole ns; None without one."""
+        counted = self._done - self._skipped
+        return max(1, round(self._total_ns / counted)) if counted > 0 else None

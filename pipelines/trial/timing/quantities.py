@@ -1,0 +1,37 @@
+"""Quantities of a timed region beside its time, as the record keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pipelines.trial.machine import energy
+from pipelines.trial.machine.energy import Spent
+from pipelines.trial.timing.ranks import Region
+from workloads.api import Workload
+
+
+def record_fields(
+    workload: Workload,
+    ranks: Sequence[Region],
+    spent: Sequence[Spent],
+    units: float,
+    iterations: int,
+    jobs: int,
+) -> dict[str, Any]:
+    """Fields of the record: energy, or why there is none, devices in use, and the units of a whole job."""
+    found = energy.record_fields(spent, iterations, workload.shape == "job")
+    more = {"devices": float(sum(rank.devices for rank in ranks))}
+    if (whole := job_units(workload, units, iterations, jobs)) is not None:
+        more["job_units"] = whole
+    return {**found, "quantities": {**found["quantities"], **more}}
+
+
+def job_units(workload: Workload, units: float, iterations: int, jobs: int) -> float | None:
+    """Count the units of a whole job, or of a whole training; None where its configuration has no length.
+
+    Of a job that does a sample of its work they are those of all of it.
+    """
+    if workload.shape == "job":
+        return units / jobs / (workload.counters().get("sampled_share") or 1.0)
+    return None if workload.length is None else units / iterations * workload.length

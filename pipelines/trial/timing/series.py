@@ -1,0 +1,206 @@
+"""What a recorder found in a region, and how its marks become times of iterations and phases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+
+import numpy as np
+
+from pipelines.trial.machine.usage import Usage
+
+NO_TIME = -1
+"""Stands in a device series for an iteration whose events could not all be had."""
+
+BOUNDARY = 0
+"""Code of a mark between two iterations; +c opens the phase with code c and -c closes it."""
+
+
+class Flag(IntFlag):
+    """What happened in an iteration that makes its time say less about the others."""
+
+    COMPILE = 1
+    RECOMPILE = 2
+    LIMIT = 4
+    GRAPH_SKIP = 8
+    GC = 16
+    FLUSH = 128
+
+
+@dataclass(frozen=True)
+class Series:
+    """What was recorded of a region of N iterations; all times are int64 nanoseconds.
+
+    Attributes
+    ----------
+    start_ns, wall_ns : [N] start of each iteration, and the time to the next start; the last ends when the
+        region does, so the walls add up to `region_ns`
+    cpu_ns : [N] CPU time of the thread, where it was asked for
+    device_ns : [N] between the device's marks at the ends of each iteration, `NO_TIME` where one is missing;
+        None without a device
+    flags : [N] uint32 of `Flag`
+    host_phases, device_phases : [N] for each phase; a phase inside another is named ``outer/inner`` and its
+        time is part of the outer one's. On an asynchronous device the host is billed in the phase that blocks
+        next, so the device's times are the ones to report.
+    region_ns, region_cpu_ns : wall time, and CPU time of the process, between the two synchronisations
+    usage : what the kernel counted meanwhile
+    dropped : iterations without device time
+    """
+
+    start_ns: np.ndarray
+    wall_ns: np.ndarray
+    cpu_ns: np.ndarray | None
+    device_ns: np.ndarray | None
+    flags: np.ndarray
+    host_phases: dict[str, np.ndarray]
+    device_phases: dict[str, np.ndarray]
+    region_ns: int
+    region_cpu_ns: int
+    usage: Usage
+    dropped: int
+
+    @property
+    def iterations(self) -> int:
+        """N."""
+        return len(self.wall_ns)
+
+    def judged_ns(self, cadence: int) -> np.ndarray:
+        """Times by which a region may be judged steady: the device's that could be had, else the host's.
+
+        A host that never waits runs ahead until the device's queue is full, and only then at its speed. With
+        gaps in the device's times nothing is known of whole cadences.
+        """
+        if self.device_ns is None:
+            return self.wall_ns
+        if self.dropped and cadence > 1:
+            return self.device_ns[:0]
+        return np.maximum(self.device_ns[self.device_ns != NO_TIME], 1)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The raw marks of a region that began with a boundary, had one after each iteration and one at its end.
+
+    Attributes
+    ----------
+    marks : [M, 2] int64 time and code
+    device_ns : [M] device time of each mark, `NO_TIME` where it has none; None without a device
+    flagged : index of the mark that came next, and the flags
+    thread_ns : CPU time of the thread at each boundary, or nothing
+    cpu_ns, usage : CPU time of the process over the region, and what the kernel counted
+    names : name of the phase with code 1, 2, ...
+    """
+
+    marks: np.ndarray
+    device_ns: np.ndarray | None
+    flagged: Sequence[tuple[int, int]]
+    thread_ns: Sequence[int]
+    cpu_ns: int
+    usage: Usage
+    names: Sequence[str]
+
+    def series(self) -> Series:
+        """Times of iterations and phases."""
+        times, codes = self.marks[:, 0], self.marks[:, 1]
+        ends = _iteration_ends(np.flatnonzero(codes == BOUNDARY))
+        cpu = np.array(self.thread_ns, np.int64)
+        cpu_ns = np.diff(_iteration_ends(cpu)) if len(cpu) else None
+        device_ns, device_phases, dropped = None, {}, 0
+        if self.device_ns is not None:
+            complete = _complete(self.device_ns != NO_TIME, ends)
+            device_ns = np.where(complete, np.diff(self.device_ns[ends]), NO_TIME)
+            phases = _phase_times(self.device_ns, codes, ends, self.names)
+            device_phases = {name: np.where(complete, phase, NO_TIME) for name, phase in phases.items()}
+            dropped = int(np.sum(~complete))
+        return Series(
+            start_ns=times[ends[:-1]],
+            wall_ns=np.diff(times[ends]),
+            cpu_ns=cpu_ns,
+            device_ns=device_ns,
+            flags=_flag_series(self.flagged, ends),
+            host_phases=_phase_times(times, codes, ends, self.names),
+            device_phases=device_phases,
+            region_ns=int(times[-1] - times[0]),
+            region_cpu_ns=self.cpu_ns,
+            usage=self.usage,
+            dropped=dropped,
+        )
+
+
+def _iteration_ends(boundaries: np.ndarray) -> np.ndarray:
+    """[N + 1] of the N + 2 boundaries: the last iteration ends with the region, so its lap is no end."""
+    return np.delete(boundaries, -2) if len(boundaries) > 2 else boundaries[:1]
+
+
+def _complete(present: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """[N] whether an iteration has all of its marks, those at both ends included."""
+    missing = np.concatenate([[0], np.cumsum(~present)])
+    return missing[ends[1:] + 1] == missing[ends[:-1]]
+
+
+def _flag_series(flagged: Sequence[tuple[int, int]], ends: np.ndarray) -> np.ndarray:
+    """[N] flags; what came after the last lap belongs to the last iteration."""
+    flags = np.zeros(len(ends) - 1, np.uint32)
+    for index, bits in flagged if len(flags) else ():
+        flags[min(np.searchsorted(ends, index) - 1, len(flags) - 1)] |= bits
+    return flags
+
+
+def _phase_times(
+    times: np.ndarray, codes: np.ndarray, ends: np.ndarray, names: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """[N] time of each phase, by replaying the marks on a stack.
+
+    A phase that is open across the end of an iteration is billed to both, each for its part.
+    """
+    kept = codes != BOUNDARY
+    if not kept.any():
+        return {}
+    kept[ends] = True
+    replay = _Replay(len(ends) - 1, names)
+    for time_ns, code in zip(times[kept].tolist(), codes[kept].tolist(), strict=True):
+        if code == BOUNDARY:
+            replay.boundary(time_ns)
+        elif code > 0:
+            replay.open(code, time_ns)
+        else:
+            replay.close(-code, time_ns)
+    return {path: np.array(total, np.int64) for path, total in replay.totals.items()}
+
+
+class _Replay:
+    """The stack of open phases, and the time billed to each in each iteration."""
+
+    def __init__(self, iterations: int, names: Sequence[str]) -> None:
+        self.totals: dict[str, list[int]] = {}
+        self._names = names
+        self._iterations = iterations
+        self._iteration = -1
+        self._stack: list[tuple[int, str]] = []
+        self._since: list[int] = []
+
+    def open(self, code: int, time_ns: int) -> None:
+        name = self._names[code - 1]
+        self._stack.append((code, f"{self._stack[-1][1]}/{name}" if self._stack else name))
+        self._since.append(time_ns)
+
+    def close(self, code: int, time_ns: int) -> None:
+        for depth in range(len(self._stack) - 1, -1, -1):
+            if self._stack[depth][0] == code:
+                self._bill(depth, time_ns)
+                del self._stack[depth], self._since[depth]
+                return
+        # No match: the phase was opened before the region began and is no part of it.
+
+    def boundary(self, time_ns: int) -> None:
+        for depth in range(len(self._stack)):
+            self._bill(depth, time_ns)
+        self._iteration += 1
+
+    def _bill(self, depth: int, time_ns: int) -> None:
+        path = self._stack[depth][1]
+        if path not in self.totals:
+            self.totals[path] = [0] * self._iterations
+        self.totals[path][self._iteration] += time_ns - self._since[depth]
+        self._since[depth] = time_ns

@@ -1,0 +1,175 @@
+"""When a process has become steady, and whether a timed region was.
+
+Works on log times, so that one compilation 200 times as long as an iteration does not drown everything else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pipelines.trial.timing.series import Flag
+
+BATCH = 5
+SHORTEST_WARMUP = 5
+UNFLAGGED = 3
+"""Iterations without a flag, one after another, that end the search for compilations."""
+LARGEST_CUT = 0.25
+"""Share of a region that may look like warm-up before the region is doubted."""
+STANDARD_ERRORS = 3.0
+SHORTEST_REGION = 20
+"""Iterations, or cadences, below which only a compilation raises an alarm: of three batches MSER nearly
+always cuts one."""
+BLOCKS = 10
+"""Blocks per half of a region, from which the standard error of its median is taken."""
+
+_COMPILED = Flag.COMPILE | Flag.RECOMPILE
+
+
+def mser5(times_ns: ArrayLike) -> int:
+    """Iterations at a series' start that differ from the rest, a multiple of 5 and at most half of them.
+
+    MSER-5 (White 1997; White, Cobb and Spratt 2000) on the logarithms of the times [N]: of all cuts, the one
+    with the smallest squared standard error of the mean of what remains.
+
+    Raises
+    ------
+    ValueError
+        A time is not positive and finite.
+    """
+    means = _batch_means(_log_times(times_ns), BATCH)
+    return BATCH * _best_cut(means, len(means) // 2)
+
+
+def _log_times(times_ns: ArrayLike) -> np.ndarray:
+    times = np.asarray(times_ns, float)
+    if not (np.isfinite(times) & (times > 0)).all():
+        raise ValueError(
+            "iteration times must be positive and finite; a clock that stood still or ran backwards cannot be"
+            " judged"
+        )
+    return np.log(times)
+
+
+def _batch_means(values: np.ndarray, batch: int) -> np.ndarray:
+    """Means of consecutive batches; an incomplete batch at the end is left out."""
+    count = len(values) // batch
+    return values[: count * batch].reshape(count, batch).mean(axis=1)
+
+
+def _best_cut(means: np.ndarray, largest: int) -> int:
+    """The cut d <= `largest` that minimises sum over i >= d of (z_i - mean)^2 / (m - d)^2."""
+    count = len(means)
+    if count < 2:
+        return 0
+    centred = (means - means.mean())[::-1]  # the sums of squares below would lose digits far from zero
+    left = np.arange(1, count + 1)
+    squares = np.cumsum(centred**2) - np.cumsum(centred) ** 2 / left
+    errors = (squares / left**2)[::-1]
+    return int(np.argmin(errors[: largest + 1]))
+
+
+class WarmUp:
+    """Watches the iterations of a warm-up and says when it may end.
+
+    It lasts at least 5 iterations and until 3 in a row carry no flag; then until the later half of it looks
+    steady: until MSER, free to cut as much as it likes, cuts no more than half. Fewer than 25 iterations are
+    looked at in shorter batches, of which there are always five or more: five batches of 5 would let no
+    warm-up end before 25.
+
+    Parameters
+    ----------
+    warmup_max : iterations after which it ends in any case
+    """
+
+    def __init__(self, warmup_max: int) -> None:
+        self.warmup_max = warmup_max
+        self.wall_ns: list[int] = []
+        self._unflagged = 0
+        self._steady = False
+
+    def observe(self, wall_ns: int, flags: int = 0) -> None:
+        """Take in one iteration."""
+        self.wall_ns.append(wall_ns)
+        self._unflagged = 0 if flags else self._unflagged + 1
+        long_enough = len(self.wall_ns) >= SHORTEST_WARMUP and self._unflagged >= UNFLAGGED
+        self._steady = long_enough and 2 * _warmup_cut(self.wall_ns) <= len(self.wall_ns)
+
+    @property
+    def iterations(self) -> int:
+        """How many were observed."""
+        return len(self.wall_ns)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the warm-up may end."""
+        return self._steady or self.exhausted
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether it ends only because `warmup_max` was reached."""
+        return not self._steady and self.iterations >= self.warmup_max
+
+
+def _warmup_cut(wall_ns: Sequence[int]) -> int:
+    batch = max(1, min(BATCH, len(wall_ns) // BATCH))
+    means = _batch_means(_log_times(wall_ns), batch)
+    # Two batches must remain: of a single one the squared error is zero, and it would always be the best.
+    return batch * _best_cut(means, max(0, len(means) - 2))
+
+
+def region_alarm(times_ns: ArrayLike, flags: ArrayLike, cadence: int = 1, foreseen: int = 0) -> str | None:
+    """Why a timed region of step-shaped work is not steady, or None.
+
+    Two independent doubts must agree before a region is doubted, because MSER alone cuts up to 90 of 200
+    clean iterations one time in twenty: it cuts more than 25 %, and the medians of the two halves differ by
+    more than 3 standard errors, taken from the means of blocks so that neighbouring iterations may resemble
+    one another. A compilation inside the region is enough by itself. Never for jobs, whose iterations change
+    by design.
+
+    Parameters
+    ----------
+    times_ns : [N] time of each iteration, of those that have one
+    flags : [N] of `Flag`
+    cadence : iterations after which periodic work repeats; the means over it are looked at instead
+    foreseen : flags that belong to what is measured, such as the recompilations of a naive path
+
+    Raises
+    ------
+    ValueError
+        A time is not positive and finite.
+    """
+    unforeseen = np.asarray(flags, np.int64) & int(_COMPILED) & ~int(foreseen)
+    if unforeseen.any():
+        return (
+            f"{np.count_nonzero(unforeseen)} iterations of the region compiled, the first at"
+            f" {int(np.argmax(unforeseen != 0))}"
+        )
+    times = np.asarray(times_ns, float)
+    if cadence > 1:
+        times = _batch_means(times, cadence)
+    cut = mser5(times) if len(times) >= SHORTEST_REGION else 0
+    if cut <= LARGEST_CUT * len(times):
+        return None
+    shift, error = _halves(np.log(times))
+    if abs(shift) <= STANDARD_ERRORS * error:
+        return None
+    return (
+        f"the first {cut * cadence} of {len(times) * cadence} iterations differ from the rest: "
+        f"the later half is {abs(math.expm1(shift)):.1%} {'slower' if shift > 0 else 'faster'}"
+    )
+
+
+def _halves(log_times: np.ndarray) -> tuple[float, float]:
+    """Difference of the medians of the later and earlier half, and its standard error from block means."""
+    half = len(log_times) // 2
+    earlier, later = log_times[:half], log_times[half : 2 * half]
+    block = max(1, half // BLOCKS)
+    variances = [
+        np.var(means, ddof=1) / len(means)
+        for means in (_batch_means(earlier, block), _batch_means(later, block))
+    ]
+    return float(np.median(later) - np.median(earlier)), math.sqrt(sum(variances))

@@ -1,0 +1,276 @@
+"""What compiling costs a run: graphs, recompiles, breaks and caches, counted without disturbing code."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from counted import BATCH, INPUT, count, network, rows, train
+
+from pipelines.trial.counting.counters import CompileCounting, Flag
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class Compiled:
+    """A compiled network whose backend counts how often compiled code ran."""
+
+    def __init__(self, **options: Any) -> None:
+        self.runs = 0
+        self.model = torch.compile(network(), backend=self._backend, **{"dynamic": False, **options})
+
+    def _backend(self, graph: Any, inputs: Any) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            self.runs += 1
+            return graph.forward(*arguments)
+
+        return run
+
+
+@pytest.fixture
+def compiled() -> Iterator[Compiled]:
+    torch._dynamo.reset()
+    yield Compiled()
+    torch._dynamo.reset()
+
+
+def test_a_mode_alone_would_make_a_compiled_arm_eager_for_good(compiled: Compiled) -> None:
+    """Why `Counting` switches compilation off; when this fails, torch has changed and the stance may go."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Bystander(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    compiled.model(rows())
+    with Bystander():
+        compiled.model(rows())
+    compiled.model(rows())
+    assert compiled.runs == 1
+
+
+def test_compiled_code_is_still_used_after_counting(compiled: Compiled) -> None:
+    compiled.model(rows())
+    with CompileCounting() as compiling:
+        count(lambda: compiled.model(rows()))
+        assert compiled.runs == 1  # counting ran eagerly
+        compiled.model(rows())
+    assert compiled.runs == 2
+    assert compiling.result()["recompiles"] == 0
+
+
+def test_what_is_first_called_while_counting_can_still_be_compiled(compiled: Compiled) -> None:
+    count(lambda: compiled.model(rows()))
+    compiled.model(rows())
+    assert compiled.runs == 1
+
+
+def test_a_compiled_arm_counts_the_arithmetic_that_was_compiled(compiled: Compiled) -> None:
+    plain = network()
+    for model in (compiled.model, plain):
+        train(model, rows())  # compiles, and makes the gradients that later steps add to
+    assert count(lambda: train(compiled.model, rows())) == count(lambda: train(plain, rows()))
+
+
+def test_counting_works_where_recompiling_is_an_error(compiled: Compiled) -> None:
+    compiled.model(rows())
+    with torch.compiler.set_stance("fail_on_recompile"):
+        count(lambda: compiled.model(rows(5)))
+        with pytest.raises(RuntimeError, match="recompile"):
+            compiled.model(rows(5))
+
+
+def test_a_nested_compile_region_can_be_counted() -> None:
+    region = torch.compiler.nested_compile_region(lambda x: x @ x.t())
+    assert count(lambda: region(rows()))["flops"] == 2 * BATCH * INPUT * BATCH
+
+
+def test_polling_tells_of_compiles_and_recompiles(compiled: Compiled) -> None:
+    with CompileCounting() as compiling:
+        polled = []
+        for size in (4, 4, 5, 5, 4):
+            compiled.model(rows(size))
+            polled.append(compiling.poll())
+    assert polled == [Flag.COMPILE, 0, Flag.COMPILE | Flag.RECOMPILE, 0, 0]
+    found = compiling.result()
+    assert (found["compiled_graphs"], found["recompiles"]) == (2, 1)
+    assert found["compile_s"] and 0 < found["compile_s"] < 60
+    assert "size mismatch" in compiling.recompile_reasons[0]
+
+
+def test_compiles_before_entering_do_not_count(compiled: Compiled) -> None:
+    compiled.model(rows())
+    with CompileCounting() as compiling:
+        compiled.model(rows())
+        assert compiling.poll() == 0
+    assert (compiling.result()["compiled_graphs"], compiling.result()["compile_s"]) == (0, 0)
+
+
+def test_a_reset_of_dynamo_between_polls_hides_nothing(compiled: Compiled) -> None:
+    with CompileCounting() as compiling:
+        compiled.model(rows())
+        torch._dynamo.reset()  # forgets callbacks and compiled code
+        compiled.model(rows())
+        assert compiling.poll() == Flag.COMPILE
+        torch._dynamo.reset()
+        compiling.poll()
+        compiled.model(rows())
+        assert compiling.poll() == Flag.COMPILE
+    assert compiling.result()["compiled_graphs"] == 3
+
+
+def test_hitting_the_recompile_limit_is_flagged(compiled: Compiled) -> None:
+    with torch._dynamo.config.patch(recompile_limit=2), CompileCounting() as compiling:
+        polled = []
+        for size in (2, 3, 4, 5):
+            compiled.model(rows(size))
+            polled.append(compiling.poll() & Flag.LIMIT)
+    assert polled == [0, 0, Flag.LIMIT, 0]
+    found = compiling.result()
+    assert (found["recompile_limit_hit"], found["compiled_graphs"], found["recompiles"]) == (1, 2, 1)
+
+
+def test_graph_breaks_are_counted(compiled: Compiled) -> None:
+    def broken(data: torch.Tensor) -> torch.Tensor:
+        data = data + 1
+        torch._dynamo.graph_break()
+        return data * 2
+
+    with CompileCounting() as compiling:
+        torch.compile(broken, backend="eager")(rows())
+    found = compiling.result()
+    assert (found["graph_breaks"], found["compiled_graphs"], found["recompiles"]) == (1, 2, 0)
+
+
+def test_graph_recordings_are_counted_and_flagged() -> None:
+    from torch._dynamo.callback import CallbackTrigger, callback_handler
+
+    with CompileCounting() as compiling:
+        torch._dynamo.reset()  # forgets the callback, which the next poll registers again
+        assert compiling.poll() == 0
+        with callback_handler.install_callbacks(CallbackTrigger.CUDAGRAPH_RECORDING, "0/0"):
+            pass  # what Inductor does around a recording, of which no counter tells
+        assert compiling.poll() == Flag.COMPILE
+    assert compiling.result()["cudagraph_recordings"] == 1
+
+
+def test_skipped_graphs_are_flagged() -> None:
+    from torch._dynamo.utils import counters
+
+    with CompileCounting() as compiling:
+        counters["inductor"]["cudagraph_skips"] += 1  # all that reduce-overhead does on CPU
+        assert compiling.poll() == Flag.GRAPH_SKIP
+    assert compiling.result()["cudagraph_skips"] == 1
+
+
+def test_counters_that_somebody_clears_start_at_zero(compiled: Compiled) -> None:
+    from torch._dynamo.utils import counters
+
+    compiled.model(rows())
+    with CompileCounting() as compiling:
+        counters.clear()
+        compiled.model(rows(5))
+    assert compiling.result()["compiled_graphs"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"),
+    [
+        (
+            "counters",
+            {
+                "compiled_graphs",
+                "graph_breaks",
+                "cudagraph_skips",
+                "cache_hits",
+                "cache_misses",
+                "recompile_limit_hit",
+            },
+        ),
+        ("get_compilation_metrics", {"recompiles", "compile_s"}),
+    ],
+)
+def test_what_a_release_of_torch_lacks_is_none_and_noted(
+    monkeypatch: pytest.MonkeyPatch, name: str, lost: set[str]
+) -> None:
+    import torch._dynamo.utils
+
+    monkeypatch.delattr(torch._dynamo.utils, name)
+    with CompileCounting() as compiling:
+        assert compiling.poll() == 0
+        found = compiling.result()
+        assert any(name in note for note in compiling.notes)
+    assert {key for key, value in found.items() if value is None} == lost
+
+
+def test_a_missing_callback_handler_is_noted_and_the_counters_still_tell(
+    monkeypatch: pytest.MonkeyPatch, compiled: Compiled
+) -> None:
+    import torch._dynamo.callback
+
+    monkeypatch.delattr(torch._dynamo.callback, "callback_handler")
+    with CompileCounting() as compiling:
+        compiled.model(rows())
+        assert compiling.poll() == Flag.COMPILE
+        assert any("callback_handler" in note for note in compiling.notes)
+    assert compiling.result()["cudagraph_recordings"] is None
+
+
+def test_leaving_removes_the_callback() -> None:
+    from torch._dynamo.callback import callback_handler
+
+    before = list(callback_handler.start_callbacks)
+    with CompileCounting():
+        assert len(callback_handler.start_callbacks) == len(before) + 1
+    assert callback_handler.start_callbacks == before
+
+
+def test_polling_costs_microseconds() -> None:
+    import torch._dynamo  # noqa: F401  the dearer case
+
+    with CompileCounting() as compiling:
+        compiling.poll()
+        start = time.process_time()
+        for _ in range(10_000):
+            compiling.poll()
+        # 1 us measured; ten times that burdens no iteration, and CPU time ignores neighbours.
+        assert (time.process_time() - start) / 10_000 < 10e-6
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder of compiled code in which there is none."""
+    from torch._inductor import config
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    with config.patch(cpp_cache_precompile_headers=False):  # which takes longer than a few kernels
+        yield
+
+
+@pytest.mark.slow
+def test_inductor_tells_of_caches_and_lazy_backward_passes(empty_cache: None) -> None:
+    """Two compiles into one folder, of the kind that takes ten seconds."""
+    results = []
+    for _ in range(2):
+        torch._dynamo.reset()
+        with CompileCounting() as compiling:
+            train(torch.compile(network()), rows())
+            assert compiling.poll() == Flag.COMPILE
+        results.append(compiling.result())
+    cold, warm = results
+    assert cold["cache_hits"] == 0 and (cold["cache_misses"] or 0) >= 1
+    assert (warm["cache_hits"] or 0) >= 1 and warm["cache_misses"] == 0
+    assert (warm["compile_s"] or 0) < (cold["compile_s"] or 0)
+
+
+@pytest.mark.slow
+def test_reduce_overhead_without_a_gpu_is_flagged_as_skipped(empty_cache: None) -> None:
+    torch._dynamo.reset()
+    with torch.no_grad(), CompileCounting() as compiling:
+        torch.compile(network(), mode="reduce-overhead")(rows())
+        assert compiling.poll() & Flag.GRAPH_SKIP
+    assert (compiling.result()["cudagraph_skips"] or 0) >= 1

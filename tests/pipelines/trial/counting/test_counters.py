@@ -1,0 +1,282 @@
+"""Counters: what they count, that they change nothing, and how they live with torch.compile."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+import torch
+import torch.nn.functional as F
+from counted import BATCH, FLOAT, HIDDEN, INPUT, OUTPUT, count, network, rows, train
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from pipelines.trial.counting.counters import Counting, CountingGc, Flag
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_importing_and_polling_imports_neither_torch_nor_its_compiler() -> None:
+    code = """
+import sys
+from pipelines.parity import comparison as parity
+from pipelines.trial.machine import environment
+from pipelines.trial.counting.counters import CompileCounting
+assert not {"torch", "scipy", "pynvml"} & set(sys.modules), "at import"
+import torch
+with CompileCounting() as compiling:
+    assert compiling.poll() == 0
+assert compiling.result()["compiled_graphs"] == 0
+assert "torch._dynamo" not in sys.modules, "while polling"
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_flops_of_a_training_step_are_those_of_its_products() -> None:
+    model = network()
+    first, second = 2 * BATCH * INPUT * HIDDEN, 2 * BATCH * HIDDEN * OUTPUT
+    # Forward once; backward for weights in both layers, for inputs in the second: data needs no gradient.
+    assert count(lambda: train(model, rows()))["flops"] == 2 * first + 3 * second
+
+
+def test_operations_are_counted_without_views() -> None:
+    data = rows()
+    assert (
+        count(lambda: (data.t().reshape(-1)[3:].view(5, 25), data + 1, data.mul_(2)))["ops"] == 3
+    )  # the clone in reshape
+
+
+def test_a_list_operation_counts_once() -> None:
+    tensors = [torch.ones(3) for _ in range(10)]
+    assert count(lambda: torch._foreach_add_(tensors, 1.0))["ops"] == 1
+    assert count(lambda: [tensor.add_(1.0) for tensor in tensors])["ops"] == 10
+
+
+@pytest.mark.parametrize(
+    ("read", "reads"),
+    [
+        (lambda x: x.sum().item(), 1),
+        (lambda x: bool(x.sum() > 0), 1),
+        (lambda x: [float(entry) for entry in x], BATCH),
+        (lambda x: torch.equal(x, x), 1),
+        (lambda x: torch.allclose(x, x), 1),
+        (lambda x: x.sum(), 0),
+        (lambda x: x[x > 0], 0),  # waits on a device only
+    ],
+)
+def test_host_reads_are_reads_of_values(read: Callable[[torch.Tensor], object], reads: int) -> None:
+    assert count(lambda: read(torch.arange(BATCH)))["host_reads"] == reads
+
+
+@pytest.mark.parametrize(
+    ("work", "reads"),
+    [
+        (lambda x, mask: x.cpu(), 1),
+        (lambda x, mask: x.to("cpu", non_blocking=True), 1),
+        (lambda x, mask: torch.empty(4, 4).copy_(x), 1),
+        (lambda x, mask: x.index_put_((mask,), torch.zeros((), device="cuda")), 1),
+        (lambda x, mask: x + 1, 0),
+        (lambda x, mask: x.double(), 0),
+    ],
+)
+def test_copies_off_a_device_and_masks_on_it_are_host_reads(work: Callable[..., object], reads: int) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode  # stands in for a GPU: tensors without memory
+
+    with FakeTensorMode():
+        x, mask = torch.empty(4, 4, device="cuda"), torch.empty(4, dtype=torch.bool, device="cuda")
+        assert count(lambda: work(x, mask), saved_tensors=False)["host_reads"] == reads
+
+
+def test_counts_are_per_iteration() -> None:
+    model, data = network(), rows()  # the same storage is saved, let go and saved again
+    once, often = count(lambda: train(model, data)), count(lambda: train(model, data), iterations=4)
+    assert often["flops"] == once["flops"] and often["saved_bytes"] == once["saved_bytes"]
+    assert often["host_reads"] == 1
+
+
+def test_inference_mode_counts_like_no_grad() -> None:
+    model, data = network(), rows()
+
+    def forward() -> None:
+        F.scaled_dot_product_attention(*[model(data)[None, None]] * 3)
+        torch.einsum("ab,cb->ac", data, data)
+
+    with torch.no_grad():
+        expected = count(forward)
+    with torch.inference_mode():
+        assert count(forward) == expected
+
+
+def test_products_in_16_bit_are_counted() -> None:
+    model = network()
+
+    def half() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(rows()).float().square().mean()
+        loss.backward()
+
+    assert count(lambda: train(model, rows()))["low_precision_ops"] == 0
+    assert count(half)["low_precision_ops"] == 5  # every product that has FLOPs above
+
+
+def attention_inputs() -> list[torch.Tensor]:
+    """Query [2, 3, 10, 8], key [2, 3, 12, 8], value [2, 3, 12, 8]."""
+    return [torch.randn(2, 3, length, 8, requires_grad=True) for length in (10, 12, 12)]
+
+
+def test_attention_on_cpu_counts_the_flops_of_its_fused_kernel() -> None:
+    from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
+
+    inputs = attention_inputs()
+    shapes = [tensor.shape for tensor in inputs]
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+        found = count(lambda: F.scaled_dot_product_attention(*inputs).sum().backward())["flops"]
+    output = torch.Size([2, 3, 10, 8])
+    assert found == sdpa_flop_count(*shapes) + sdpa_backward_flop_count(
+        output, *shapes
+    )  # torch's own, for CUDA kernels
+
+
+def test_saved_bytes_are_those_autograd_keeps() -> None:
+    data, hidden, output = BATCH * INPUT, BATCH * HIDDEN, BATCH * OUTPUT
+    # The first layer and the square keep their inputs; ReLU and the second layer keep the same storage.
+    assert count(lambda: train(network(), rows()))["saved_bytes"] == FLOAT * (data + hidden + output)
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_parameters_and_their_views_are_not_saved_bytes(trainable: bool) -> None:
+    weight = nn.Parameter(torch.randn(INPUT, INPUT), requires_grad=trainable)
+    data = rows().requires_grad_()
+    # An own leaf, a parameter and views of it are held by somebody else already.
+    assert count(lambda: (data @ weight.t()).sum().backward())["saved_bytes"] == 0
+
+
+def test_what_is_saved_twice_counts_once_while_it_is_kept() -> None:
+    data = torch.ones(10, requires_grad=True)
+
+    def product() -> None:
+        middle = data + 1
+        (middle * middle.view(2, 5).view(10)).sum().backward()
+
+    assert count(product)["saved_bytes"] == 10 * FLOAT
+
+
+def test_checkpointing_saves_less_and_computes_more() -> None:
+    blocks = nn.ModuleList(
+        nn.Sequential(nn.Linear(INPUT, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, INPUT)) for _ in range(3)
+    )
+
+    def forward(data: torch.Tensor, recompute: bool) -> torch.Tensor:
+        for block in blocks:
+            out = checkpoint(block, data, use_reentrant=False) if recompute else block(data)
+            assert isinstance(out, torch.Tensor)
+            data = out
+        return data
+
+    kept, recomputed = (count(lambda r=r: train(lambda x: forward(x, r), rows())) for r in (False, True))
+    assert (recomputed["saved_bytes"] or 0) < (kept["saved_bytes"] or 0) / 2
+    assert (recomputed["flops"] or 0) > (kept["flops"] or 0)
+
+
+class Varied(nn.Module):
+    """Layers whose kernels, random draws or decompositions could be changed by a mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(20, 8)
+        self.convolve = nn.Conv1d(8, 8, 3, padding=1)
+        self.norm = nn.LayerNorm(8)
+        self.recur = nn.LSTM(8, 8, batch_first=True)
+        self.attend = nn.MultiheadAttention(8, 2, dropout=0.1, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens)
+        x = self.convolve(x.transpose(1, 2)).transpose(1, 2)
+        x = F.dropout(self.norm(x), 0.2, self.training)
+        x, _ = self.recur(x)
+        x, _ = self.attend(x, x, x)
+        return torch.einsum("bsd,cd->bc", x, self.head.weight) + self.head.bias
+
+
+def trained(counting: Counting | None) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    model = Varied()
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    tokens = torch.randint(0, 20, (4, 6))
+    with counting or nullcontext():
+        for _ in range(3):
+            optimizer.zero_grad()
+            F.cross_entropy(model(tokens), torch.tensor([0, 1, 2, 0])).backward()
+            optimizer.step()
+    with torch.inference_mode(), Counting() if counting else nullcontext():
+        scores = model.eval()(tokens)
+    return [*(parameter.detach() for parameter in model.parameters()), scores]
+
+
+def test_counting_changes_no_bit_of_the_results() -> None:
+    plain, counted = trained(None), trained(Counting(3))
+    assert all(torch.equal(a, b) for a, b in zip(plain, counted, strict=True))
+
+
+def test_code_under_torch_func_can_be_counted_without_saved_tensors() -> None:
+    gradient = torch.func.grad(lambda x: (x**3).sum())
+    with pytest.raises(RuntimeError, match="saved tensor hooks"):
+        count(lambda: gradient(rows()))
+    assert (count(lambda: gradient(rows()), saved_tensors=False)["ops"] or 0) > 0
+
+
+def test_higher_order_operators_work_and_are_noted() -> None:
+    data = rows()
+    with Counting() as counting:
+        out = torch.cond(data.sum() > 1e9, lambda x: x - 1, lambda x: x + 1, (data,))
+    assert torch.equal(out, data + 1)
+    assert any("cond" in note for note in counting.notes)
+
+
+def test_a_leaving_exception_leaves_no_mode_behind() -> None:
+    with pytest.raises(ZeroDivisionError), Counting():
+        _ = 1 / 0
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert count(lambda: torch.ones(2) + 1)["ops"] == 2
+
+
+def test_collections_are_counted_with_their_time() -> None:
+    with CountingGc() as collecting:
+        assert collecting.poll() == 0
+        gc.collect(0)
+        assert collecting.poll() == 0  # a young generation takes microseconds
+        gc.collect()
+        assert collecting.poll() == Flag.GC
+        assert collecting.poll() == 0
+    found = collecting.result()
+    assert (found["gc_collections"] or 0) >= 2 and (found["gc_full_collections"] or 0) >= 1
+    assert found["gc_ns"] == sum(collecting.ns_by_generation) > 0
+
+
+def test_collections_outside_do_not_count() -> None:
+    collecting = CountingGc()
+    with collecting:
+        pass
+    before = collecting.result()
+    gc.collect()
+    assert collecting.result() == before
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_counts_the_same_arithmetic_and_its_transfers() -> None:
+    model, data = network(), rows()
+    expected = count(lambda: train(model, data))
+    found = count(lambda: train(model.cuda(), data.cuda()))
+    assert (found["flops"], found["host_reads"]) == (expected["flops"], 1)
+    on_device = data.cuda()
+    assert count(lambda: on_device.cpu())["host_reads"] == 1
+    assert count(lambda: on_device[on_device > 0])["host_reads"] == 1
+    assert count(lambda: on_device.nonzero())["host_reads"] == 1
+    assert count(lambda: on_device[torch.tensor([0, 1], device="cuda")])["host_reads"] == 0

@@ -1,0 +1,85 @@
+"""Kernels written by hand are compiled outside of torch.compile: their seconds count all the same."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from pipelines.trial.counting.counters import CompileCounting, Flag
+
+
+@triton.jit
+def double(x_ptr, COUNT: tl.constexpr):
+    place = tl.arange(0, COUNT)
+    tl.store(x_ptr + place, 2 * tl.load(x_ptr + place))
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    before = triton.knobs.compilation.listener
+    yield
+    assert triton.knobs.compilation.listener is before  # as it was found
+
+
+def compile_for_h100(count: int) -> None:
+    source = ASTSource(double, {"x_ptr": "*fp32", "COUNT": "constexpr"}, {"COUNT": count})
+    triton.compile(source, target=GPUTarget("cuda", 90, 32))
+
+
+@pytest.mark.workloads
+def test_a_kernel_counts_once_with_its_seconds_and_flags_the_iteration() -> None:
+    with CompileCounting() as compiling:
+        assert compiling.poll() == 0
+        compile_for_h100(64)
+        assert compiling.poll() == Flag.COMPILE
+        compile_for_h100(64)  # found on disk
+        assert compiling.poll() == 0
+        compile_for_h100(128)
+        assert compiling.poll() == Flag.COMPILE
+    found = compiling.result()
+    assert found["compiled_kernels"] == 2
+    assert 0.01 < (found["compile_s"] or 0) < 100
+
+
+def tell(module: str, cache_hit: bool = False) -> None:
+    listener: Any = triton.knobs.compilation.listener
+    source = SimpleNamespace(fn=SimpleNamespace(__module__=module))
+    times = SimpleNamespace(total=2_500_000)
+    listener(src=source, metadata={}, metadata_group={}, times=times, cache_hit=cache_hit)
+
+
+def test_kernels_of_inductor_are_part_of_its_graphs_and_none_of_ours() -> None:
+    with CompileCounting() as compiling:
+        tell("torch._inductor.runtime.compile_tasks.abc")
+        tell("workloads.prover.kernels.triton_expand", cache_hit=True)
+        assert compiling.result()["compiled_kernels"] == 0
+        tell("workloads.prover.kernels.triton_expand")
+        assert compiling.result()["compiled_kernels"] == 1
+        assert compiling.result()["compile_s"] == 2.5
+
+
+def test_whoever_listened_before_still_hears(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[bool] = []
+    monkeypatch.setattr(triton.knobs.compilation, "listener", lambda **told: heard.append(told["cache_hit"]))
+    with CompileCounting():
+        tell("mine", cache_hit=True)
+    assert heard == [True]
+    monkeypatch.undo()
+
+
+def test_without_triton_nothing_is_counted_or_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "triton.knobs")
+    with CompileCounting() as compiling:
+        assert compiling.poll() == 0
+    assert compiling.result()["compiled_kernels"] == 0
+    assert "triton.knobs" not in sys.modules

@@ -1,0 +1,23 @@
+"""A fixed piece of work before each timing trial, by which a slow machine is told from slow code."""
+
+from __future__ import annotations
+
+import torch
+
+from pipelines.trial.machine import calibration
+
+
+def test_the_work_takes_time_and_leaves_random_numbers_and_default_types_alone() -> None:
+    state = torch.random.get_rng_state()
+    assert calibration.work_ns() > 0
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_the_work_is_the_same_each_time(monkeypatch) -> None:
+    products = []
+    multiply = torch.mm
+    monkeypatch.setattr(torch, "mm", lambda *a, **k: products.append(a[0].shape) or multiply(*a, **k))
+    calibration.work_ns()
+    first = list(products)
+    calibration.work_ns()
+    assert products == [*first, *first]

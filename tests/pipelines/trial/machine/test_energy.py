@@ -1,0 +1,317 @@
+"""Energy of a region: which counters are read, what wraps, and when nothing is said and why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clocks import FakeClock
+from fake_nvml import H100, FakeNvml
+from powercap import RANGE_UJ, FakePowercap
+
+from pipelines.trial.machine import energy_counters
+from pipelines.trial.machine.energy import ENERGY_J, Meter, Spent, least_s, record_fields, shared_by
+from pipelines.trial.machine.energy_counters import (
+    Counter,
+    Counters,
+    Unreadable,
+    gpu_counters,
+    processor_counters,
+    seconds_between_changes,
+)
+from pipelines.trial.machine.environment import HostUsage
+from pipelines.trial.machine.gpus import Gpu
+
+STEP_S = 0.001
+
+
+class OnGpus(FakeClock):
+    """The clock of a process with tensors on some GPUs."""
+
+    def __init__(self, *used: int) -> None:
+        super().__init__()
+        self._used = list(used)
+
+    def used_devices(self) -> list[int]:
+        return self._used
+
+
+class Seconds:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def powercap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePowercap:
+    root = tmp_path / "powercap"
+    root.mkdir()
+    monkeypatch.setattr(energy_counters, "POWERCAP", root)
+    return FakePowercap(root, packages=2)
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeNvml]]:
+    """Installs fake GPUs; checks at the end that NVML was closed as often as it was opened."""
+    installed: list[FakeNvml] = []
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def install(*devices: dict[str, Any]) -> FakeNvml:
+        installed.append(FakeNvml(*devices))
+        monkeypatch.setitem(sys.modules, "pynvml", installed[-1])
+        return installed[-1]
+
+    yield install
+    assert all(fake.open == 0 for fake in installed)
+
+
+def gpu(number: int, **facts: Any) -> dict[str, Any]:
+    return H100 | {"uuid": f"GPU-{number}", "energy_mj": 10**9, **facts}
+
+
+def metered(spend: Callable[[], None], clock: Any = None, seconds: float = 10.0, **options: Any) -> Spent:
+    """What a meter says of one region of some seconds in which `spend` moves the counters."""
+    now = Seconds()
+    meter = Meter(clock or FakeClock(), now=now, **options)
+    try:
+        meter.begin()
+        spend()
+        now.now += seconds
+        meter.end()
+        return meter.spent()
+    finally:
+        meter.close()
+
+
+def test_packages_and_their_memory_add_up_and_what_is_part_of_them_does_not(powercap: FakePowercap) -> None:
+    spent = metered(lambda: powercap.count_all(5.0))
+    assert spent.source == "RAPL" and spent.reason == ""
+    assert spent.joules == pytest.approx(
+        dict.fromkeys(["package-0", "dram of package-0", "package-1", "dram of package-1"], 5.0)
+    )
+    assert record_fields([spent], 60, job=False)["quantities"][ENERGY_J] == pytest.approx(20.0)
+
+
+def test_a_counter_that_begins_anew_inside_the_region_is_read_over_its_range(powercap: FakePowercap) -> None:
+    powercap.count(package_0=RANGE_UJ / 1e6 - 3.0)
+    spent = metered(lambda: powercap.count(package_0=10.0))
+    assert spent.joules["package-0"] == pytest.approx(10.0)
+
+
+def test_where_it_may_have_begun_anew_twice_the_reason_says_how_long_one_may_be(
+    powercap: FakePowercap,
+) -> None:
+    spent = metered(lambda: powercap.count(package_0=10.0), seconds=3600.0)
+    assert spent.joules == {} and "more than once in 3600 s; a region under 82 s would do" in spent.reason
+
+
+def test_the_next_region_is_not_blamed_for_that(powercap: FakePowercap) -> None:
+    now = Seconds()
+    meter = Meter(FakeClock(), now=now)
+    for seconds in (3600.0, 5.0):
+        meter.forget()
+        meter.begin()
+        powercap.count(package_0=10.0)
+        now.now += seconds
+        meter.end()
+    assert meter.spent().joules["package-0"] == pytest.approx(10.0)
+
+
+def test_several_regions_add_up_and_what_lies_between_them_does_not_count(powercap: FakePowercap) -> None:
+    now = Seconds()
+    meter = Meter(FakeClock(), now=now)
+    for _ in range(3):
+        meter.begin()
+        powercap.count(package_1=2.0)
+        now.now += 1.0
+        meter.end()
+        powercap.count(package_1=100.0)
+    spent = meter.spent()
+    assert (spent.joules["package-1"], spent.regions, spent.seconds) == (pytest.approx(6.0), 3, 3.0)
+
+
+def test_without_powercap_the_reason_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy_counters, "POWERCAP", tmp_path / "none")
+    spent = metered(lambda: None)
+    assert spent.reason.startswith("this machine has no RAPL counters")
+    assert record_fields([spent], 60, job=False)["withheld"] == {ENERGY_J: spent.reason}
+
+
+def test_counters_for_root_alone_say_how_to_open_them(
+    powercap: FakePowercap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: Path) -> FileIO:
+        if file.name == "energy_uj":
+            raise PermissionError(13, "Permission denied")
+        return FileIO(file)
+
+    monkeypatch.setattr(energy_counters, "FileIO", refuse)  # root may read anything, whatever its mode
+    reason = metered(lambda: None).reason
+    assert "energy_uj may be read by root alone; an administrator can allow it with chmod a+r" in reason
+
+
+@pytest.mark.parametrize("text", ["", "a lot\n"])
+def test_a_counter_that_holds_no_number_is_named(powercap: FakePowercap, text: str) -> None:
+    (powercap.zones["package-1"] / "energy_uj").write_text(text)
+    assert "intel-rapl:1/energy_uj holds" in metered(lambda: None).reason
+
+
+def test_a_counter_that_breaks_down_in_the_region_withholds_it(powercap: FakePowercap) -> None:
+    spent = metered(lambda: (powercap.zones["package-0"] / "energy_uj").write_text("?") and None)
+    assert spent.joules == {} and "holds '?' and no number" in spent.reason
+
+
+@pytest.mark.parametrize("file", ["energy_uj", "name", "max_energy_range_uj"])
+def test_a_zone_without_one_of_its_files_is_named(powercap: FakePowercap, file: str) -> None:
+    (powercap.zones["package-1"] / file).unlink()
+    assert f"intel-rapl:1/{file} cannot be read (No such file" in metered(lambda: None).reason
+
+
+def test_counters_that_stand_still_say_nothing(powercap: FakePowercap) -> None:
+    fields = record_fields([metered(lambda: None)], 60, job=False)
+    assert fields["withheld"][ENERGY_J] == "the counters did not move in the whole region"
+
+
+def test_the_gpus_that_hold_tensors_are_counted_each_by_itself(nvml: Callable[..., FakeNvml]) -> None:
+    fake = nvml(gpu(0), gpu(1), gpu(2))
+
+    def spend() -> None:
+        for number, device in enumerate(fake.devices):
+            device["energy_mj"] += (number + 1) * 1000_000
+
+    fields = record_fields([metered(spend, OnGpus(0, 2))], 60, job=False)
+    each = {f"{ENERGY_J} GPU-0": 1000.0, f"{ENERGY_J} GPU-2": 3000.0}
+    assert fields["quantities"] == {ENERGY_J: 4000.0, **each}
+    assert fields["energy"] == {"source": "NVML", "counters": ["GPU-0", "GPU-2"]}
+
+
+@pytest.mark.parametrize(
+    ("device", "reason"),
+    [
+        (gpu(0, whole=gpu(9)), "GPU-0 is a slice of a GPU, and NVML counts the energy of the whole"),
+        (H100 | {"uuid": "GPU-0"}, "NVML keeps no total energy of GPU-0 (not supported); GPUs since Volta"),
+    ],
+    ids=["slice", "before Volta"],
+)
+def test_a_gpu_without_a_counter_of_its_own_says_why(
+    nvml: Callable[..., FakeNvml], device: dict[str, Any], reason: str
+) -> None:
+    nvml(device)
+    assert reason in metered(lambda: None, OnGpus(0)).reason
+
+
+def test_a_driver_that_was_loaded_anew_is_no_negative_energy(nvml: Callable[..., FakeNvml]) -> None:
+    fake = nvml(gpu(0))
+    spent = metered(lambda: fake.devices[0].update(energy_mj=5), OnGpus(0))
+    assert spent.joules == {} and "GPU-0 went back: its driver was loaded anew" in spent.reason
+
+
+def test_a_gpu_that_nvml_does_not_list_is_said_to_be(nvml: Callable[..., FakeNvml]) -> None:
+    nvml(gpu(0))
+    with pytest.raises(Unreadable, match="does not tell of the GPU"), gpu_counters([1]):
+        pass
+
+
+def test_a_short_region_is_refused_with_the_length_and_the_iterations_that_would_do() -> None:
+    short = Spent({"GPU-0": 9.0}, regions=1, seconds=0.8, step_s=0.1, source="NVML")
+    reason = record_fields([short], iterations=60, job=False)["withheld"][ENERGY_J]
+    assert reason == (
+        "NVML's counters change every 100 ms, and a region took 800 ms; one of 5 s would do:"
+        " measure.iterations=380"
+    )
+
+
+def test_the_iterations_that_it_names_do_suffice() -> None:
+    short = Spent({"GPU-0": 9.0}, regions=1, seconds=0.8, step_s=0.1, source="NVML")
+    longer = replace(short, seconds=0.8 / 60 * 380)
+    assert record_fields([longer], iterations=380, job=False)["quantities"] == {ENERGY_J: 9.0}
+
+
+def test_short_jobs_are_refused_however_many_there_are_since_each_end_is_uncertain() -> None:
+    short = Spent({"GPU-0": 9.0}, regions=100, seconds=80.0, step_s=0.1, source="NVML")
+    assert least_s(short) == pytest.approx(5.0)
+    reason = record_fields([short], iterations=900, job=True)["withheld"][ENERGY_J]
+    assert reason.endswith("a region took 800 ms; one of 5 s would do")
+
+
+def test_ranks_add_up_and_one_without_a_counter_withholds_the_sum() -> None:
+    ranks = [Spent({f"GPU-{n}": 10.0}, 1, 9.0, 0.1, "NVML") for n in range(2)]
+    assert record_fields(ranks, 60, job=False)["quantities"][ENERGY_J] == 20.0
+    lost = record_fields([ranks[0], Spent(reason="gone")], 60, job=False)
+    assert (lost["quantities"], lost["withheld"]) == ({}, {ENERGY_J: "gone"})
+
+
+def test_of_ranks_on_one_machine_only_the_first_reads_its_packages(powercap: FakePowercap) -> None:
+    other = metered(lambda: powercap.count(package_0=7.0), counts=False)
+    first = metered(lambda: powercap.count(package_0=7.0))
+    assert record_fields([first, other], 60, job=False)["quantities"][ENERGY_J] == pytest.approx(7.0)
+
+
+def usage(at_s: float, busy_s: float, *gpus: Gpu) -> HostUsage:
+    return HostUsage(cpu_s=0.0, steal_s=0.0, load=0.0, node_cores=4, gpus=gpus, busy_s=busy_s, at_s=at_s)
+
+
+@pytest.mark.parametrize(
+    ("busy_s", "beside", "said"),
+    [(0.2, 0.0, ""), (8.0, 0.0, "other processes used 0.8 cores"), (8.0, 1.0, "")],
+    ids=["quiet", "others", "own ranks"],
+)
+def test_a_package_that_others_use_too_says_so(busy_s: float, beside: float, said: str) -> None:
+    reason = shared_by(usage(0.0, 0.0), usage(10.0, busy_s), ["package-0"], "RAPL", beside)
+    assert reason.startswith(said) and bool(reason) == bool(said)
+
+
+def test_a_gpu_with_other_processes_says_so_and_another_gpu_does_not_matter() -> None:
+    alone, crowded = (Gpu("H100", f"GPU-{n}", 0, None, foreign=n) for n in range(2))
+    ends = (usage(0.0, 0.0, alone, crowded), usage(9.0, 0.0, alone, crowded))
+    assert shared_by(*ends, ["GPU-0"], "NVML", 0.0) == ""
+    assert "GPU-1 had other processes" in shared_by(*ends, ["GPU-0", "GPU-1"], "NVML", 0.0)
+
+
+def test_how_often_counters_change_is_that_of_the_slowest() -> None:
+    now = Seconds()
+
+    def every(step_s: float) -> Callable[[], float]:
+        return lambda: (now.now // step_s) * step_s
+
+    def tick() -> float:
+        now.now += 1e-4
+        return now.now
+
+    both = Counters("NVML", (Counter("fast", every(0.001)), Counter("slow", every(0.02))), 0.1)
+    assert seconds_between_changes(both, tick) == pytest.approx(0.02, rel=0.05)
+
+
+def test_counters_that_do_not_change_are_not_watched_for_ever() -> None:
+    now = Seconds()
+
+    def tick() -> float:
+        now.now += 0.01
+        return now.now
+
+    assert seconds_between_changes(Counters("RAPL", (Counter("dead", lambda: 1.0),), 0.1), tick) is None
+
+
+def test_the_steps_that_a_pack_saw_replace_those_of_the_book(powercap: FakePowercap) -> None:
+    assert metered(lambda: None).step_s == STEP_S
+    assert metered(lambda: None, step_s=0.5).step_s == 0.5
+
+
+def test_nothing_is_counted_twice_where_zones_stand_beside_their_control_type(powercap: FakePowercap) -> None:
+    with processor_counters() as counters:
+        assert [one.name for one in counters.each] == [
+            "package-0",
+            "dram of package-0",
+            "package-1",
+            "dram of package-1",
+        ]
+        assert all(one.range_j == RANGE_UJ / 1e6 for one in counters.each)

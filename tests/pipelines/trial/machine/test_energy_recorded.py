@@ -1,0 +1,118 @@
+"""Energy from a timing trial's region to its record, through the shipped trial, on planted counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from clocks import FakeClock
+from powercap import FakePowercap
+from toys.odd import Endless
+
+from pipelines.store.options import MeasureConfig
+from pipelines.store.records import Arm, Kind, TrialSpec
+from pipelines.trial.machine import energy, energy_counters, environment
+from pipelines.trial.machine.energy import ENERGY_J
+from pipelines.trial.scene import Scene
+from pipelines.trial.step_logging import BufferedLog
+from pipelines.trial.timing import regions
+from workloads.api import Context, Device, NullClock
+
+ITERATIONS = 8
+JOULES_EACH = 0.5
+Recorded = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def powercap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePowercap:
+    root = tmp_path / "powercap"
+    root.mkdir()
+    monkeypatch.setattr(energy_counters, "POWERCAP", root)
+    return FakePowercap(root)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, powercap: FakePowercap, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    """A timing trial each of whose iterations draws half a joule, as fields of its record."""
+
+    def run(counter_s: float = 1e-9) -> dict[str, Any]:
+        class Drawing(Endless):
+            def step(self, clock: Any) -> None:
+                powercap.count(package_0=JOULES_EACH)
+                super().step(clock)
+
+        levels = {"units": "one"}
+        spec = TrialSpec(
+            sweep="s",
+            workload="w",
+            config={},
+            arm=Arm(id="a" * 16, label="arm", levels=levels),
+            kind=Kind.TIMING,
+            pack="p000",
+            round=0,
+            attempt=0,
+            measure=MeasureConfig(iterations=ITERATIONS, warmup_max=8),
+            code="",
+            cache_dir=str(tmp_path),
+            counter_s=counter_s,
+        )
+        workload = Drawing()
+        workload.setup(Drawing.Config(), levels, Context(Device(), tmp_path, tmp_path))
+        workload.step(NullClock())
+        monkeypatch.setattr(regions, "clock_for", lambda device: FakeClock(tick_ns=1000))
+        log = BufferedLog()
+        scene = Scene(workload, Device(), log, 0.0)
+        return scene.measure(spec, lambda: regions.timing_trial(workload, spec, tmp_path, Device(), log))
+
+    return run
+
+
+def test_only_what_the_region_draws_is_recorded_with_its_source(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "foreign_cores", lambda *ends: None)
+    monkeypatch.setattr(energy, "foreign_cores", lambda *ends: None)
+    found = recorded()
+    assert found["quantities"][ENERGY_J] == pytest.approx(ITERATIONS * JOULES_EACH)
+    assert found["withheld"] == {}
+    assert found["environment"]["energy"]["source"] == "RAPL"
+
+
+def test_what_others_drew_too_is_withheld(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "foreign_cores", lambda *ends: 1.5)
+    found = recorded()
+    assert "other processes used 1.5 cores" in found["withheld"][ENERGY_J]
+    assert ENERGY_J not in found["quantities"] and found["quantities"]["devices"] == 0.0
+
+
+def test_a_region_too_short_for_its_counters_names_iterations_that_would_do(recorded: Recorded) -> None:
+    assert "measure.iterations=" in recorded(counter_s=10.0)["withheld"][ENERGY_J]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_real_gpu_draws_what_zeus_says() -> None:
+    """Both read the same counter of NVML over the same work: they may differ by its changes at the ends."""
+    monitoring = pytest.importorskip("zeus.monitor", reason="needs zeus-ml")
+    from pipelines.trial.timing.clock import DeviceClock
+
+    index = torch.cuda.current_device()
+    work = torch.rand(4096, 4096, device="cuda")
+    theirs = monitoring.ZeusMonitor(gpu_indices=[index])
+    ours = energy.Meter(DeviceClock("cuda"))
+    theirs.begin_window("work")
+    ours.begin()
+    for _ in range(3000):
+        work @ work
+    torch.cuda.synchronize()
+    ours.end()
+    measured = theirs.end_window("work")
+    spent = ours.spent()
+    ours.close()
+    assert spent.reason == ""
+    watts = measured.total_energy / measured.time
+    ours_j = sum(spent.joules.values())
+    assert abs(ours_j - measured.total_energy) <= 2 * spent.step_s * watts + 0.01 * measured.total_energy

@@ -1,0 +1,286 @@
+"""Facts about the node, what they must not hold, and what counts as a disturbance."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.trial.machine import environment
+from pipelines.trial.machine.environment import (
+    HostUsage,
+    comparison_keys,
+    device_facts,
+    disturbance,
+    facts,
+    foreign_cores,
+    host_usage,
+)
+from pipelines.trial.machine.gpus import Gpu
+from pipelines.trial.machine.usage import Usage
+from workloads.api import Device
+
+GIB = 2**30
+
+
+def test_facts_are_json_and_name_what_results_depend_on() -> None:
+    found = json.loads(json.dumps(facts()))
+    assert {
+        "host",
+        "cpu_model",
+        "cores",
+        "affinity",
+        "load",
+        "memory_bytes",
+        "python",
+        "torch",
+        "cuda",
+        "driver",
+        "gpus",
+    } <= set(found)
+    assert found["cpu_model"] and found["memory_bytes"] > GIB / 4
+    assert found["cores"] == len(os.sched_getaffinity(0))
+
+
+def test_facts_hold_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WANDB_API_KEY", "HF_TOKEN", "SLURM_JWT", "AWS_SECRET_ACCESS_KEY", "SLURM_SPANK_PASSWORD"):
+        monkeypatch.setenv(name, "correct-horse-battery")
+    assert "correct-horse" not in json.dumps(facts())
+
+
+def test_the_job_and_settings_that_change_timings_are_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    monkeypatch.setenv("OMP_PROC_BIND", "close")
+    found = facts()
+    assert found["slurm"]["job_id"] == "4711" and found["slurm"]["array_task_id"] == "3"
+    assert found["settings"]["OMP_PROC_BIND"] == "close"
+
+
+def test_affinity_counts_not_the_cores_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 5})
+    assert (facts()["affinity"], device_facts("cpu").cores) == ("0-2,5", 4)
+
+
+def fake_files(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> None:
+    monkeypatch.setattr(environment, "_read", lambda file: files.get(str(file), ""))
+
+
+def test_the_tightest_limit_of_the_control_groups_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        "/proc/self/cgroup": "0::/slurm/job_1/step_0\n",
+        "/sys/fs/cgroup/slurm/job_1/step_0/memory.max": "max\n",
+        "/sys/fs/cgroup/slurm/job_1/memory.max": "4096\n",
+        "/sys/fs/cgroup/slurm/memory.max": "8192\n",
+        "/sys/fs/cgroup/slurm/job_1/cpu.max": "150000 100000\n",
+        "/sys/fs/cgroup/slurm/cpu.max": "max 100000\n",
+        "/proc/stat": "cpu 1 2 3 4 5 6 7 8 9 10\n",
+        "/proc/meminfo": "MemTotal: 16 kB\nMemAvailable: 8 kB\n",
+    }
+    fake_files(monkeypatch, files)
+    found = facts()
+    assert (found["memory_limit_bytes"], found["cpu_limit"], found["memory_bytes"]) == (4096, 1.5, 16384)
+    assert device_facts("cpu").memory_bytes == 4096
+
+
+def test_a_node_that_tells_nothing_has_facts_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_files(monkeypatch, {})
+    assert facts()["memory_bytes"] is None
+    assert device_facts("cpu").name  # the architecture, at least
+
+
+@given(st.sets(st.integers(0, 40), min_size=1))
+def test_ranges_of_cores_lose_none(cores: set[int]) -> None:
+    parts = [part.split("-") for part in environment._ranges(sorted(cores)).split(",")]
+    assert {core for part in parts for core in range(int(part[0]), int(part[-1]) + 1)} == cores
+
+
+TEN_S = 10_000_000_000
+
+QUIET = HostUsage(cpu_s=1000.0, steal_s=1.0, load=1.0, node_cores=4, gpus=())
+
+
+LATER = replace(QUIET, cpu_s=1040.0)
+
+
+GPU = Gpu("NVIDIA H100", "GPU-1", 80 * GIB, (9, 0), thermal_ns=0)
+
+
+def test_a_quiet_trial_is_not_disturbed() -> None:
+    assert disturbance(QUIET, LATER, TEN_S, Usage(run_delay_ns=0), threads=1) == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (replace(QUIET, load=4.5), LATER, "load 4.5 on 4 cores"),
+        (QUIET, replace(LATER, load=9.0), "load 9.0 on 4 cores"),
+        (QUIET, replace(LATER, steal_s=3.0), "5.0% of CPU time went to other virtual machines"),
+        (
+            replace(QUIET, gpus=(replace(GPU, throttle=("idle", "power brake")),)),
+            replace(LATER, gpus=(GPU,)),
+            "GPU-1: power brake",
+        ),
+        (
+            replace(QUIET, gpus=(GPU,)),
+            replace(LATER, gpus=(replace(GPU, thermal_ns=10**9),)),
+            "lowered by heat for 1.00 s",
+        ),
+        (
+            replace(QUIET, gpus=(GPU,)),
+            replace(LATER, gpus=(replace(GPU, foreign=2),)),
+            "GPU-1: 2 other processes",
+        ),
+        (
+            replace(QUIET, gpus=(replace(GPU, foreign=1),)),
+            replace(LATER, gpus=(GPU,)),
+            "GPU-1: 1 other process",
+        ),
+    ],
+)
+def test_each_disturbance_is_named(before: HostUsage, after: HostUsage, words: str) -> None:
+    (reason,) = disturbance(before, after, TEN_S, Usage(run_delay_ns=0), threads=1)
+    assert words in reason
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        replace(LATER, load=4.0),
+        replace(LATER, steal_s=1.7),  # 1.75 % of 40 s
+        replace(LATER, cpu_s=1000.1, steal_s=1.01),  # one tick of a short trial
+        replace(
+            LATER,
+            gpus=(
+                replace(
+                    GPU, throttle=("idle", "application clocks", "power cap"), thermal_ns=10**7, processes=3
+                ),
+            ),
+        ),
+    ],
+)
+def test_what_a_trial_does_to_itself_is_no_disturbance(after: HostUsage) -> None:
+    before = replace(QUIET, gpus=(GPU,))
+    assert disturbance(before, after, TEN_S, Usage(run_delay_ns=0), threads=1) == ()
+
+
+def test_a_core_that_others_had_is_a_disturbance_from_two_per_cent_on() -> None:
+    (reason,) = disturbance(QUIET, LATER, TEN_S, Usage(run_delay_ns=TEN_S // 40), threads=1)
+    assert reason == "others had its core for 2.5% of the time"
+    assert disturbance(QUIET, LATER, TEN_S, Usage(run_delay_ns=TEN_S // 60), threads=1) == ()
+
+
+def test_a_node_without_run_delays_counts_displacements() -> None:
+    (reason,) = disturbance(QUIET, LATER, TEN_S, Usage(displacements=400), threads=1)
+    assert reason == "others took its core 400 times"
+
+
+@pytest.mark.parametrize("region", [Usage(run_delay_ns=0, waits=1000), None])
+def test_a_thread_that_waits_by_itself_is_not_disturbed(region: Usage | None) -> None:
+    """Wall time may be any multiple of CPU time: nobody asks for it."""
+    assert disturbance(QUIET, LATER, TEN_S, region, threads=None) == ()
+
+
+def test_usage_grows() -> None:
+    before = host_usage()
+    total = sum(number * number for number in range(3_000_000))  # some tenths of a second of CPU time
+    after = host_usage()
+    assert total and after.cpu_s > before.cpu_s and after.steal_s >= before.steal_s
+
+
+@pytest.mark.parametrize(
+    ("path_holds", "variable", "compiles"),
+    [
+        (("g++",), None, True),
+        (("my-cxx",), "my-cxx", True),
+        (("g++",), "missing-cxx", False),  # torch asks $CXX alone where it is set
+        (("clang++", "c++"), None, False),  # torch never looks for these by itself on Linux
+        ((), None, False),
+    ],
+)
+def test_the_compiler_is_the_one_torch_would_call(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    path_holds: tuple[str, ...],
+    variable: str | None,
+    compiles: bool,
+) -> None:
+    for name in path_holds:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "Python.h").touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(environment.sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setenv("CXX", variable) if variable else monkeypatch.delenv("CXX", raising=False)
+    assert device_facts("cpu").compiler is compiles
+
+
+def test_a_compiler_without_pythons_headers_cannot_build_what_torch_generates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment.shutil, "which", lambda name: "/usr/bin/g++")
+    monkeypatch.setattr(environment.sysconfig, "get_path", lambda name: str(tmp_path))
+    assert device_facts("cpu").compiler is False
+
+
+def test_comparison_keys_tell_torch_and_device_apart() -> None:
+    keys = comparison_keys(Device(name="some CPU"))
+    assert keys["device"] == "some CPU" and keys["torch"] and keys["driver"] == ""
+
+
+WATCHED = replace(QUIET, busy_s=500.0, own_s=0.0, at_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("busy_s", "own_s", "threads", "reason"),
+    [
+        (10.0, 10.0, 1, None),  # ten seconds of its own
+        (38.0, 10.0, 1, None),  # others used 2.8 of 4 cores, and one was left for it
+        (44.0, 10.0, 1, "other processes used 3.4 of 4 cores"),
+        (20.0, 20.0, 2, None),
+        (44.0, 20.0, 2, "other processes used 2.4 of 4 cores"),
+    ],
+)
+def test_neighbours_disturb_once_they_leave_too_few_cores(
+    busy_s: float, own_s: float, threads: int, reason: str | None
+) -> None:
+    after = replace(LATER, busy_s=500.0 + busy_s, own_s=own_s, at_s=10.0, load=9.0)
+    found = disturbance(WATCHED, after, TEN_S, Usage(run_delay_ns=0), threads=threads)
+    assert found == ((reason,) if reason else ()), (
+        "the load average tells of the minute before the trial as well"
+    )
+
+
+def test_of_a_look_shorter_than_a_few_ticks_the_load_average_is_taken() -> None:
+    after = replace(LATER, busy_s=501.0, own_s=0.0, at_s=0.1, load=9.0)
+    assert disturbance(WATCHED, after, TEN_S // 100, Usage(run_delay_ns=0), threads=1) == (
+        "load 9.0 on 4 cores",
+    )
+
+
+def test_an_arm_that_waits_for_other_processes_is_judged_by_the_load_average() -> None:
+    after = replace(LATER, busy_s=560.0, own_s=0.0, at_s=10.0, load=1.0)
+    assert disturbance(WATCHED, after, TEN_S, None, threads=None) == ()
+
+
+def test_a_busy_neighbour_is_seen_on_this_machine() -> None:
+    before = host_usage()
+    burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        deadline, seen = time.monotonic() + 120, 0.0
+        while seen < 0.05 and time.monotonic() < deadline:
+            time.sleep(0.3)
+            seen = foreign_cores(before, host_usage()) or 0.0
+    finally:
+        burner.kill()
+        burner.wait()
+    assert seen >= 0.05

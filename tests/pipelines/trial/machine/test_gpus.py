@@ -1,0 +1,230 @@
+"""GPUs as NVML tells of them: which are ours, what they are, and who else uses them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_nvml import A100, GIB, H100, FakeNvml
+
+from pipelines.trial.machine import environment, gpus
+from pipelines.trial.machine.environment import comparison_keys, device_facts, facts, host_usage
+from pipelines.trial.machine.torch_version import TorchBuild
+from workloads.errors import ConfigError, UnsupportedHere
+from workloads.peaks import peak
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Installs fake GPUs; checks at the end that NVML was closed as often as it was opened."""
+    installed: list[FakeNvml] = []
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def install(*devices: dict[str, Any], broken: bool = False) -> None:
+        installed.append(FakeNvml(*devices, broken=broken))
+        monkeypatch.setitem(sys.modules, "pynvml", installed[-1])
+
+    yield install
+    assert all(fake.open == 0 for fake in installed)
+
+
+def built_with(monkeypatch: pytest.MonkeyPatch, cuda: str | None) -> None:
+    """Another build of torch than the one installed."""
+    monkeypatch.setattr(environment, "torch_build", lambda: TorchBuild("2.13.0", cuda))
+
+
+@pytest.fixture
+def cuda_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    built_with(monkeypatch, "13.0")
+
+
+@pytest.mark.parametrize("call", ["_lazy_init", "is_available", "device_count", "get_device_properties"])
+def test_nothing_here_asks_cuda(
+    nvml: Any, cuda_build: None, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    import torch
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError(f"torch.cuda.{call} may start CUDA in a process that is going to be forked")
+
+    monkeypatch.setattr(torch.cuda, call, refuse)
+    nvml(H100)
+    assert facts()["gpus"] and host_usage().gpus
+    assert comparison_keys(device_facts())["device"] == "NVIDIA H100"
+
+
+def test_without_nvml_there_are_no_gpus(nvml: Any, cuda_build: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml(H100, broken=True)
+    assert (facts()["gpus"], facts()["driver"], device_facts().type) == ([], None, "cpu")
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # what an import finds where the package is missing
+    assert (facts()["gpus"], device_facts().type) == ([], "cpu")
+
+
+def test_the_first_visible_gpu_is_the_device(nvml: Any, cuda_build: None) -> None:
+    nvml(H100, H100 | {"uuid": "GPU-aaaa-2"})
+    device = device_facts()
+    assert (device.type, device.count, device.name, device.capability, device.memory_bytes) == (
+        "cuda",
+        2,
+        "NVIDIA H100",
+        (9, 0),
+        80 * GIB,
+    )
+    assert comparison_keys(device)["driver"] == "580.1"
+
+
+def test_a_torch_without_cuda_uses_no_gpu(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml(H100)
+    built_with(monkeypatch, None)
+    assert device_facts().type == "cpu"
+    with pytest.raises(UnsupportedHere, match="built without CUDA"):
+        device_facts("cuda")
+
+
+def test_cuda_that_is_asked_for_and_hidden_is_an_error(
+    nvml: Any, cuda_build: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml(H100)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(UnsupportedHere, match="CUDA_VISIBLE_DEVICES"):
+        device_facts("cuda")
+
+
+def test_an_unknown_kind_of_device_names_the_valid_ones() -> None:
+    with pytest.raises(ConfigError, match="auto, cpu, cuda"):
+        device_facts("gpu")
+
+
+@pytest.mark.parametrize(
+    ("variable", "names"),
+    [
+        (None, ["NVIDIA H100", "NVIDIA A100"]),
+        ("1,0", ["NVIDIA A100", "NVIDIA H100"]),
+        ("1", ["NVIDIA A100"]),
+        ("0,7,1", ["NVIDIA H100"]),  # nothing counts from the first invalid number on
+        ("-1", []),
+        ("", []),
+        ("GPU-abbb-2", ["NVIDIA A100"]),
+        ("GPU-ab", ["NVIDIA A100"]),
+        ("GPU-a", []),  # ambiguous
+    ],
+)
+def test_visible_gpus_are_those_cuda_would_see(
+    nvml: Any, monkeypatch: pytest.MonkeyPatch, variable: str | None, names: list[str]
+) -> None:
+    nvml(H100, A100)
+    if variable is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    assert [gpu.name for gpu in gpus.visible()] == names
+
+
+def test_a_mig_instance_has_its_own_memory_and_the_clocks_of_its_gpu(
+    nvml: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = H100 | {"sm_clock": 1980}
+    nvml(
+        whole
+        | {
+            "mig": "MIG-1",
+            "instance": {"name": "H100 1g.10gb", "uuid": "MIG-1", "memory": 10 * GIB, "whole": whole},
+        }
+    )
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1")
+    (gpu,) = gpus.visible()
+    assert (gpu.memory_bytes, gpu.sm_clock_mhz, gpu.capability) == (10 * GIB, 1980, (9, 0))
+
+
+@pytest.mark.parametrize("visible", [None, "0"])
+def test_of_a_split_gpu_its_first_instance_is_seen_and_has_no_known_peak(
+    nvml: Any, monkeypatch: pytest.MonkeyPatch, visible: str | None
+) -> None:
+    instance = {"name": "NVIDIA H100", "uuid": "MIG-1", "memory": 10 * GIB, "whole": H100}
+    nvml(H100 | {"mig_mode": 1, "instance": instance})
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    (gpu,) = gpus.visible()
+    assert (gpu.name, gpu.uuid, gpu.memory_bytes) == ("NVIDIA H100 MIG", "MIG-1", 10 * GIB)
+    assert peak(gpu.name) is None
+
+
+def test_a_lost_gpu_ends_no_trial_and_keeps_its_number(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml(H100 | {"lost": True}, A100)
+    assert [gpu.name for gpu in gpus.visible()] == ["a GPU that does not answer", "NVIDIA A100"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [gpu.name for gpu in gpus.visible()] == ["NVIDIA A100"]
+    assert host_usage().gpus[0].name == "NVIDIA A100"
+
+
+@pytest.mark.parametrize("question", ["reasons", "older_reasons"])
+def test_throttle_reasons_are_named_by_drivers_old_and_new(nvml: Any, question: str) -> None:
+    nvml(H100 | {question: 0x1 | 0x40, "heat": 5, "power": 350_500})
+    (gpu,) = gpus.visible()
+    assert (gpu.throttle, gpu.thermal_ns, gpu.power_w) == (("idle", "hardware thermal slowdown"), 5, 350.5)
+
+
+def test_settings_of_the_administrator_are_told(nvml: Any) -> None:
+    nvml(H100 | {"ecc": [1, 0], "persistence": 0, "compute_mode": 3})
+    (gpu,) = gpus.visible()
+    assert (gpu.ecc, gpu.persistence, gpu.compute_mode) == (True, False, "one process")
+
+
+def test_boards_of_one_name_with_other_power_limits_are_two_devices(nvml: Any, cuda_build: None) -> None:
+    limits = []
+    for milliwatts in (500_000, 700_000):
+        nvml(H100 | {"power_limit": milliwatts})
+        limits.append(comparison_keys(device_facts())["power_limit"])
+    assert limits == ["500 W", "700 W"]
+
+
+def test_what_a_gpu_does_not_answer_is_none(nvml: Any) -> None:
+    nvml({"name": "old", "uuid": "GPU-1"})
+    (gpu,) = gpus.visible()
+    assert (gpu.sm_clock_mhz, gpu.power_w, gpu.thermal_ns, gpu.capability) == (None,) * 4
+    assert (gpu.throttle, gpu.memory_bytes) == ((), 0)
+
+
+def test_own_relatives_on_a_gpu_are_not_foreign() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert gpus.foreign_processes([os.getpid(), os.getppid(), child.pid, 2**22 + 1]) == []
+    finally:
+        child.communicate(b"\n")
+
+
+def test_the_parent_of_a_process_with_an_odd_name_is_found(tmp_path: Path) -> None:
+    odd = tmp_path / "odd) 1 (name"
+    odd.symlink_to(sys.executable)
+    child = subprocess.Popen([odd, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert gpus._parent(child.pid) == os.getpid()
+    finally:
+        child.communicate(b"\n")
+
+
+def test_a_process_of_somebody_else_is_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = {os.getpid(): 50, 50: 40, 40: 1, 60: 50, 70: 60, 80: 40, 90: 1}  # 50 is our parent, 80 our uncle
+    monkeypatch.setattr(gpus, "_parent", lambda pid: tree.get(pid, 0))
+    monkeypatch.setattr(os, "getppid", lambda: 50)
+    monkeypatch.setattr(Path, "exists", lambda path: True)
+    assert gpus.foreign_processes([os.getpid(), 40, 50, 60, 70, 80, 90]) == [80, 90]
+
+
+@pytest.mark.gpu
+def test_nvml_and_cuda_agree_on_the_gpu() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    device = device_facts("cuda")
+    properties = torch.cuda.get_device_properties(0)
+    assert (device.count, device.name) == (torch.cuda.device_count(), properties.name)
+    assert device.capability == (properties.major, properties.minor)
+    # CUDA reports what is left beside the driver's own part.
+    assert 0.95 * device.memory_bytes < properties.total_memory <= device.memory_bytes
+    torch.ones(1, device="cuda")
+    assert gpus.visible()[0].foreign == 0

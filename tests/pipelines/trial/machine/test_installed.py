@@ -1,0 +1,66 @@
+"""What is installed where a trial runs, as far as it decides what is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.store.options import MeasureConfig
+from pipelines.store.trial_schema import Arm, Kind, Outcome, TrialSpec
+from pipelines.trial import process
+from pipelines.trial.machine import installed
+from workloads.errors import ConfigError
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    for name in ("My.Package-1.2+cpu.dist-info", "old-0.9-py3.11.egg-info", "perfsweep-0.1.0.dist-info"):
+        (tmp_path / "site" / name).mkdir(parents=True)
+    return tmp_path / "site"
+
+
+def test_packages_are_listed_by_name_without_what_measures(site: Path) -> None:
+    found = installed.packages([str(site)])
+    assert found.pop("torch")
+    assert found == {"my-package": "1.2+cpu", "old": "0.9"}
+
+
+def test_of_two_of_a_name_the_one_that_is_imported_counts(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "first" / "my_package-2.0.dist-info").mkdir(parents=True)
+    assert installed.packages([str(tmp_path / "first"), str(site)])["my-package"] == "2.0"
+
+
+def test_what_the_path_of_modules_adds_is_no_part_of_it(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    assert set(installed.packages([str(site)])) == {"torch"}
+
+
+def test_a_trial_refuses_an_environment_that_was_changed_since_the_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installed.refuse_others("")
+    installed.refuse_others(planned := installed.digest())
+    monkeypatch.setattr(installed, "packages", lambda: {"torch": "1.0"})
+    with pytest.raises(ConfigError, match="are not those that the sweep was planned with; start the same"):
+        installed.refuse_others(planned)
+
+
+def test_a_trial_that_finds_other_packages_than_planned_ends_before_its_workload(tmp_path: Path) -> None:
+    spec = TrialSpec(
+        sweep="s",
+        workload="nobody:Asks",
+        config={},
+        arm=Arm(id="a", label="a", levels={}),
+        kind=Kind.TIMING,
+        pack="p000",
+        round=0,
+        attempt=0,
+        measure=MeasureConfig(),
+        code="",
+        cache_dir=str(tmp_path),
+        installed="of another time",
+    )
+    record = process.run(spec, tmp_path)
+    assert record.outcome is Outcome.FAILED and record.failure is not None
+    assert "are not those that the sweep was planned with" in record.failure.message

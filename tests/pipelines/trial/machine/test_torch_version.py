@@ -1,0 +1,44 @@
+"""What is read from torch's own file is what torch says when it is imported."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from pipelines.trial.machine.torch_version import torch_build
+from workloads.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch_build.cache_clear()
+    yield
+    torch_build.cache_clear()
+
+
+def test_it_says_what_torch_says():
+    assert torch_build().version == str(torch.__version__)
+    assert torch_build().cuda == torch.version.cuda
+
+
+def test_it_imports_no_torch():
+    code = (
+        "import sys; from pipelines.trial.machine.torch_version import torch_build; torch_build();"
+        " print('torch' in sys.modules)"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "False"
+    )
+
+
+def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="pip install torch"):
+        torch_build()

@@ -1,0 +1,87 @@
+"""Clocks, power and throttle reasons are those of a device at work, and cost the timed region nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from clocks import FakeClock
+
+from pipelines.trial.machine import environment, gpus
+from pipelines.trial.machine.environment import HostUsage
+from pipelines.trial.machine.gpus import Gpu
+from pipelines.trial.timing import regions
+from pipelines.trial.timing.regions import Timing
+
+RESTING = Gpu("NVIDIA H100", "GPU-1", 80, (9, 0), sm_clock_mhz=210, power_w=70.0, throttle=("idle",))
+WORKING = replace(RESTING, sm_clock_mhz=1755, power_w=690.0, throttle=("power cap",))
+ASKING_NS = 3_000_000
+
+
+class Training:
+    """Keeps a device busy for 10 ms with each iteration."""
+
+    shape, cadence = "steps", 5
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock, self.steps = clock, 0
+
+    def child_usage(self) -> None:
+        return None
+
+    def step(self, marks: Any) -> None:
+        self.steps += 1
+        self.clock.advance(1_000)
+        self.clock.launch(10_000_000)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """A device that NVML can be asked about, which takes a while."""
+    clock = FakeClock(events=16)
+
+    def visible() -> tuple[Gpu, ...]:
+        clock.advance(ASKING_NS)
+        return (WORKING,) if clock._device_free_ns > clock.time_ns else (RESTING,)
+
+    monkeypatch.setattr(gpus, "visible", visible)
+    monkeypatch.setattr(regions, "clock_of", lambda workload, device: clock)
+    return clock
+
+
+def test_a_device_is_asked_while_it_works_and_done_before_the_region(clock: FakeClock) -> None:
+    training = Training(clock)
+    timing = Timing(training, None, None, None)  # type: ignore[arg-type]
+    assert timing._look_under_load() == training.steps == 5
+    assert timing._loaded == (WORKING,)
+    assert clock._device_free_ns <= clock.time_ns  # nothing is left for the region
+
+
+def test_asked_when_it_has_waited_it_would_have_told_of_rest(clock: FakeClock) -> None:
+    training = Training(clock)
+    training.step(None)
+    clock.synchronize()
+    assert gpus.visible() == (RESTING,)
+
+
+def test_without_a_device_nobody_is_asked_and_nothing_runs(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, training = FakeClock(), Training(clock)
+    monkeypatch.setattr(regions, "clock_of", lambda workload, device: host)
+    assert Timing(training, None, None, None)._look_under_load() == training.steps == 0  # type: ignore[arg-type]
+
+
+def reasons(loaded: Gpu) -> tuple[str, ...]:
+    usage = HostUsage(0.0, 0.0, 0.0, 8, (RESTING,))
+    return environment.disturbance(usage, usage, 10**9, None, None, (loaded,))
+
+
+@pytest.mark.parametrize("reason", sorted(gpus.DISTURBING))
+def test_what_holds_a_working_gpu_down_disturbs_though_it_rests_before_and_after(reason: str) -> None:
+    assert reasons(replace(WORKING, throttle=(reason,))) == (f"GPU-1: {reason}",)
+
+
+def test_its_own_heavy_kernels_do_not() -> None:
+    assert reasons(WORKING) == ()

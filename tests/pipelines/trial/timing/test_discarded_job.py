@@ -1,0 +1,39 @@
+"""The discarded job: whole by default, cut off where it would take minutes."""
+
+from __future__ import annotations
+
+import pytest
+from toys.jobs import Config, Countdown
+
+from pipelines.trial.timing.clock import clock_for
+from pipelines.trial.timing.warm_up import discard_job
+from workloads.api import Device
+
+
+@pytest.fixture
+def job() -> Countdown:
+    countdown = Countdown()
+    countdown.setup(Config(length=200), {"pause_ms": 1, "skip": "none"}, None)  # type: ignore[arg-type]
+    steps = countdown.step
+    countdown.steps = 0  # type: ignore[attr-defined]
+
+    def counting(clock):
+        countdown.steps += 1  # type: ignore[attr-defined]
+        steps(clock)
+
+    countdown.step = counting  # type: ignore[method-assign]
+    return countdown
+
+
+def test_the_discarded_job_runs_whole_and_the_next_one_starts_from_its_beginning(job):
+    spent_ns, loaded = discard_job(job, clock_for(Device()), None)
+    assert job.steps == 200
+    assert spent_ns >= 200e6
+    assert loaded == ()  # without a GPU there is none to ask
+    assert (job.ticks, job.jobs) == (0, 2)
+
+
+def test_a_limit_cuts_it_off_after_whole_iterations(job):
+    discard_job(job, clock_for(Device()), 0.02)
+    assert 1 <= job.steps < 200
+    assert (job.ticks, job.jobs) == (0, 2)

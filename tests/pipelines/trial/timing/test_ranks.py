@@ -1,0 +1,54 @@
+"""The figure of several ranks is the slowest one's, and who waits for whom shows in collectives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipelines.trial.timing import ranks
+from pipelines.trial.timing.ranks import Profiled, Region
+
+
+def region(node: str, *parts: int) -> Region:
+    return Region(node, parts, np.asarray(parts))
+
+
+def test_the_slowest_rank_of_each_part_counts_since_all_begin_it_together() -> None:
+    together = [region("n1", 5, 9), region("n2", 7, 4)]
+    assert ranks.slowest_ns(together) == 7 + 9
+    assert ranks.figures(together).region_ns == (14, 11)
+    assert ranks.figures(together).nodes == ("n1", "n2")
+    assert {name: list(times) for name, times in ranks.iteration_arrays(together).items()} == {
+        "rank0_wall_ns": [5, 9],
+        "rank1_wall_ns": [7, 4],
+    }
+
+
+def shares(*profiled: Profiled) -> tuple[float | None, float | None]:
+    found = ranks.with_shares(ranks.figures([region("n1", 1)] * len(profiled)), profiled)
+    return found.collectives, found.straggling
+
+
+def test_a_rank_that_comes_first_waits_for_the_last() -> None:
+    """Of 100 us the first rank is inside for 40, and the one that comes 30 later for 10 of them."""
+    early, late = Profiled(100, ((10, 50),)), Profiled(100, ((940, 950),))  # clocks need not agree
+    assert shares(early, late) == (pytest.approx(0.25), pytest.approx(0.15))
+    assert shares(late, late) == (pytest.approx(0.1), pytest.approx(0.0))
+
+
+def test_each_collective_has_its_own_last_rank() -> None:
+    """Sums over the iteration would hide that the ranks take turns in being late."""
+    one, other = Profiled(100, ((0, 20), (50, 55))), Profiled(100, ((0, 5), (50, 70)))
+    assert sum(end - start for start, end in one.spans) == sum(end - start for start, end in other.spans)
+    assert shares(one, other)[1] == pytest.approx(0.15)
+
+
+def test_waiting_for_several_collectives_at_once_is_waiting_once() -> None:
+    early, late = Profiled(100, ((0, 50), (0, 50))), Profiled(100, ((40, 50), (40, 50)))
+    assert shares(early, late)[1] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("other", [(), ((0, 1), (2, 3))])
+def test_nothing_is_said_where_ranks_took_part_in_different_collectives_or_none(other) -> None:
+    assert shares(Profiled(10, ((0, 1),)), Profiled(10, other)) == (None, None)
+    assert shares(Profiled(10, ()), Profiled(10, ())) == (None, None)

@@ -1,0 +1,325 @@
+"""The recorder against a simulated machine that knows what every iteration and phase really took."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from clocks import FakeClock
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.trial.timing import recorder as recorder_module
+from pipelines.trial.timing.clock import EventClock, HostClock
+from pipelines.trial.timing.recorder import NO_TIME, Flag, Recorder, Series
+
+
+@dataclass(frozen=True)
+class Part:
+    """A phase: work on host and device, then its own phases, then the same work again."""
+
+    name: str
+    host_ns: int
+    device_ns: int
+    parts: tuple[Part, ...] = ()
+
+
+Iteration = tuple[Part, ...]
+
+
+def parts(depth: int) -> st.SearchStrategy[Part]:
+    inner = st.lists(parts(depth - 1), max_size=2).map(tuple) if depth else st.just(())
+    return st.builds(Part, st.sampled_from("abc"), st.integers(0, 50), st.integers(0, 80), inner)
+
+
+PROGRAMS = st.lists(st.lists(parts(2), max_size=3).map(tuple), min_size=1, max_size=8)
+
+
+def perform(part: Part, clock: FakeClock, recorder: Recorder) -> None:
+    with recorder.phase(part.name):
+        clock.advance(part.host_ns)
+        clock.launch(part.device_ns)
+        for inner in part.parts:
+            perform(inner, clock, recorder)
+        clock.advance(part.host_ns)
+
+
+def record(program: list[Iteration], clock: FakeClock, recorder: Recorder) -> Series:
+    recorder.start()
+    for iteration in program:
+        for part in iteration:
+            perform(part, clock, recorder)
+        recorder.lap()
+    recorder.stop()
+    return recorder.series()
+
+
+@dataclass
+class Truth:
+    """What a program takes on a machine whose device starts idle, worked out without recorder or clock."""
+
+    host_ns: int = 0
+    device_free_ns: int = 0
+    host: list[dict[str, int]] = field(default_factory=list)
+    device: list[dict[str, int]] = field(default_factory=list)
+    wall: list[int] = field(default_factory=list)
+
+    @property
+    def device_now(self) -> int:
+        return max(self.host_ns, self.device_free_ns)
+
+    def run(self, program: list[Iteration]) -> Truth:
+        for iteration in program:
+            start = self.host_ns
+            self.host.append({})
+            self.device.append({})
+            for part in iteration:
+                self._run(part, "")
+            self.wall.append(self.host_ns - start)
+        self.wall[-1] += self.device_now - self.host_ns
+        return self
+
+    def _run(self, part: Part, path: str) -> None:
+        path += part.name
+        host, device = self.host_ns, self.device_now
+        self.host_ns += part.host_ns
+        self.device_free_ns = self.device_now + part.device_ns
+        for inner in part.parts:
+            self._run(inner, f"{path}/")
+        self.host_ns += part.host_ns
+        self.host[-1][path] = self.host[-1].get(path, 0) + self.host_ns - host
+        self.device[-1][path] = self.device[-1].get(path, 0) + self.device_now - device
+
+
+def by_iteration(phases: dict[str, np.ndarray], count: int) -> list[dict[str, int]]:
+    """Phases of each iteration that took any time."""
+    return [{name: int(times[i]) for name, times in phases.items() if times[i]} for i in range(count)]
+
+
+def check_recording(
+    program: list[Iteration], clock: FakeClock, capacity: int, kind: type[Recorder] = Recorder
+) -> None:
+    """Hold a recording against the truth, on whatever device the clock has."""
+    pool = len(clock._pool)
+    series = record(program, clock, kind(clock, capacity))
+    truth = Truth().run(program)
+    positive = [{name: time for name, time in phases.items() if time} for phases in truth.host]
+    assert by_iteration(series.host_phases, len(program)) == positive
+    assert clock.synchronisations == 2, "the recorder waited for the device inside the region"
+    assert series.region_ns == series.region_cpu_ns == series.wall_ns.sum()  # this host works all the time
+    # The last synchronisation also awaits late reports: only walls before it are the program's alone.
+    assert series.wall_ns[:-1].tolist() == truth.wall[:-1]
+    assert len(clock._pool) == pool, "events were lost"
+    assert series.device_ns is not None
+    missing = series.device_ns == NO_TIME
+    assert series.dropped == missing.sum()
+    for i in np.flatnonzero(~missing):
+        found = {name: int(times[i]) for name, times in series.device_phases.items() if times[i]}
+        assert found == {name: time for name, time in truth.device[i].items() if time}
+    for times in series.device_phases.values():
+        assert (times[missing] == NO_TIME).all()
+
+
+LAGS = st.sampled_from([0, 7, 400, math.inf])
+
+
+@settings(max_examples=120, deadline=None)
+@given(PROGRAMS, st.sampled_from([0, 1, 3, 10, 1000]), LAGS, st.integers(1, 40))
+def test_whatever_the_device_does_no_host_mark_is_lost_and_nothing_waits(
+    program, events, lag_ns, capacity
+) -> None:
+    check_recording(program, FakeClock(events=events, lag_ns=lag_ns), capacity)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PROGRAMS, st.sampled_from([0, 7, 400]), st.integers(1, 40))
+def test_with_events_enough_every_device_time_is_found_however_late_it_reports(
+    program, lag_ns, capacity
+) -> None:
+    clock = FakeClock(events=1000, lag_ns=lag_ns)
+    series = record(program, clock, Recorder(clock, capacity))
+    assert series.device_ns is not None
+    assert series.dropped == 0
+    assert int(series.device_ns.sum()) == Truth().run(program).device_now
+
+
+@pytest.mark.parametrize("lag_ns", [0, math.inf])
+def test_events_that_never_report_cost_device_times_only(lag_ns: float) -> None:
+    program: list[Iteration] = [(Part("a", 5, 3),)] * 6
+    clock = FakeClock(events=1000, lag_ns=lag_ns)
+    series = record(program, clock, Recorder(clock))
+    assert series.dropped == (6 if lag_ns else 0)
+    assert series.host_phases["a"].tolist() == [10] * 6
+
+
+def test_a_dry_pool_drops_the_iterations_it_concerns_and_recovers() -> None:
+    # Iterations mark three events on a device 1000 ns behind; eight last for two iterations and a boundary.
+    burst: list[Iteration] = [(Part("a", 10, 1000),)] * 5
+    calm: list[Iteration] = [(Part("a", 3000, 0),)] * 4
+    clock = FakeClock(events=8)
+    series = record(burst + calm, clock, Recorder(clock))
+    assert series.device_ns is not None
+    missing = series.device_ns == NO_TIME
+    assert missing[2:5].all()
+    assert not missing[:2].any()
+    assert not missing[6:].any()
+    assert series.dropped == missing.sum()
+
+
+class ForgetsOnFlush(Recorder):
+    """Mutant: packs the marks and throws them away."""
+
+    def _pack(self) -> None:
+        super()._pack()
+        if len(self._region.chunks) > 1:
+            self._region.chunks[-2] = self._region.chunks[-2][:-1]
+
+
+class WaitsWhenDry(Recorder):
+    """Mutant: synchronises when the pool is empty, so that events come back."""
+
+    def lap(self, flags: int = 0) -> None:
+        if isinstance(self._clock, EventClock) and not self._clock._pool:
+            self._clock.synchronize()
+        super().lap(flags)
+
+
+class KeepsEvents(Recorder):
+    """Mutant: does not give the last events back."""
+
+    def stop(self) -> None:
+        assert self._device is not None
+        self._device.give_back = lambda: None
+        super().stop()
+
+
+class TimesUnreadyEvents(Recorder):
+    """Mutant: reads events without asking whether they are ready, and calls a mark without event punctual."""
+
+    def series(self) -> Series:
+        assert self._device is not None
+        self._device.times = lambda marks: np.zeros(marks, np.int64)
+        return super().series()
+
+
+@pytest.mark.parametrize("mutant", [ForgetsOnFlush, WaitsWhenDry, KeepsEvents, TimesUnreadyEvents])
+def test_the_check_of_recordings_rejects_broken_recorders(mutant: type[Recorder]) -> None:
+    program: list[Iteration] = [(Part("a", 5, 60, (Part("b", 2, 40),)),)] * 6
+    check_recording(program, FakeClock(events=7, lag_ns=50), capacity=4)
+    with pytest.raises((AssertionError, ValueError, IndexError)):
+        check_recording(program, FakeClock(events=7, lag_ns=50), capacity=4, kind=mutant)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def run_iterations(recorder: Recorder, clock: FakeClock, count: int, each_ns: int = 10) -> None:
+    for _ in range(count):
+        clock.advance(each_ns)
+        recorder.lap()
+
+
+def test_packing_happens_between_iterations_and_flags_the_one_that_pays(clock: FakeClock) -> None:
+    recorder = Recorder(clock, capacity=7)
+    recorder.start()
+    for _ in range(4):
+        with recorder.phase("a"), recorder.phase("b"):
+            clock.advance(1)
+        recorder.lap()
+    recorder.stop()
+    # Marks: 1 at the start, 5 per iteration; 7 are passed after the second iteration, and the fourth.
+    assert recorder.series().flags.tolist() == [0, 0, Flag.FLUSH, Flag.FLUSH]
+
+
+def test_starting_again_forgets_the_region_before(clock: FakeClock) -> None:
+    recorder = Recorder(clock, capacity=2, thread_cpu=True)
+    for count in (5, 2):
+        recorder.start()
+        recorder.flag(Flag.GC)
+        run_iterations(recorder, clock, count)
+        recorder.stop()
+    series = recorder.series()
+    assert series.iterations == 2
+    assert series.region_ns == 20
+    assert series.flags[0] & Flag.GC
+
+
+def test_a_region_that_failed_midway_leaves_the_pool_whole_for_the_next() -> None:
+    clock = FakeClock(events=16, lag_ns=math.inf)
+    recorder = Recorder(clock)
+    recorder.start()
+    with recorder.phase("a"):
+        recorder.lap()
+    clock.lag_ns = 0
+    series = record([(Part("a", 1, 1),)] * 2, clock, recorder)
+    assert series.dropped == 0
+    assert len(clock._pool) == 16
+
+
+def test_phases_outside_a_region_take_no_events() -> None:
+    clock = FakeClock(events=8)
+    recorder = Recorder(clock)
+    for _ in range(20):
+        perform(Part("a", 1, 1), clock, recorder)
+    series = record([(Part("a", 1, 1),)], clock, recorder)
+    assert series.dropped == 0
+    perform(Part("a", 1, 1), clock, recorder)
+    assert len(clock._pool) == 8
+
+
+def test_a_series_of_an_unfinished_region_is_refused(clock: FakeClock) -> None:
+    recorder = Recorder(clock)
+    recorder.start()
+    recorder.lap()
+    with pytest.raises(RuntimeError, match="no finished region"):
+        recorder.series()
+
+
+def test_a_capacity_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="capacity is 0"):
+        Recorder(HostClock(), 0)
+
+
+def test_phases_are_made_once_per_name() -> None:
+    recorder = Recorder(HostClock())
+    assert recorder.phase("a") is recorder.phase("a")
+    assert recorder.phase("a") is not recorder.phase("b")
+
+
+def test_marking_does_not_wake_the_garbage_collector() -> None:
+    recorder = Recorder(HostClock())
+    recorder.start()
+    phase: Callable[[str], object] = recorder.phase
+    phase("a")
+    gc.collect()
+    before = gc.get_count()[0]
+    for _ in range(100):
+        with recorder.phase("a"):
+            pass
+        recorder.lap()
+    # Objects that the collector follows would have added 100 or more; a few belong to the test itself.
+    assert gc.get_count()[0] - before < 20
+
+
+def test_the_recorder_gives_what_the_contract_asks_of_a_clock() -> None:
+    from workloads.api import Clock
+
+    recorder = Recorder(HostClock())
+    marks: Clock = recorder
+    recorder.start()
+    with marks.phase("a"):
+        pass
+    recorder.lap()
+    recorder.stop()
+    assert list(recorder.series().host_phases) == ["a"]
+
+
+def test_the_default_capacity_is_some_thousand_iterations() -> None:
+    # Seven spans are fifteen marks: packing, a millisecond or two, then falls on one iteration in a thousand.
+    assert recorder_module.CAPACITY / 15 > 1000

@@ -1,0 +1,205 @@
+"""When a warm-up may end, when a region is doubted, and what a one-off cost means."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.trial.timing import steady
+from pipelines.trial.timing.recorder import Flag
+from pipelines.trial.timing.steady import WarmUp, mser5, region_alarm
+
+MS = 1_000_000
+COMPILING = [200.0, 80.0, 3.0, 2.0, 1.5, 1.25, 1.1, 1.05, 1.02, 1.01]
+
+
+def noisy(count: int, seed: int = 0, sd: float = 0.04, correlation: float = 0.5) -> np.ndarray:
+    """[count] iteration times of a steady machine, neighbours alike, in nanoseconds."""
+    rng = np.random.default_rng(seed)
+    log_times = np.zeros(count)
+    shocks = rng.normal(0, sd * math.sqrt(1 - correlation**2), count)
+    for i in range(count):
+        log_times[i] = (correlation * log_times[i - 1] if i else 0.0) + shocks[i]
+    return np.exp(log_times) * MS
+
+
+def spiky(count: int, seed: int) -> np.ndarray:
+    """A steady machine on which one iteration in fifty takes 1.5 to 4 times as long."""
+    rng = np.random.default_rng(seed)
+    return noisy(count, seed) * np.where(rng.random(count) < 0.02, rng.uniform(1.5, 4, count), 1.0)
+
+
+def slow_start(count: int, factors: list[float], seed: int = 0) -> np.ndarray:
+    """A steady machine whose first iterations take a multiple."""
+    times = noisy(count, seed)
+    times[: len(factors)] *= factors
+    return times
+
+
+def mser5_by_its_definition(times: np.ndarray) -> int:
+    """The formula, one cut at a time."""
+    z = [np.mean(np.log(times[i : i + 5])) for i in range(0, len(times) - 4, 5)]
+    m = len(z)
+    errors = (
+        [sum((v - np.mean(z[d:])) ** 2 for v in z[d:]) / (m - d) ** 2 for d in range(m // 2 + 1)]
+        if m > 1
+        else [0.0]
+    )
+    # Sums in another order differ in the last digits; a cut counts as better only beyond them.
+    best = min(errors)
+    return 5 * next(d for d, error in enumerate(errors) if error <= best * (1 + 1e-9) + 1e-18)
+
+
+@given(st.lists(st.floats(1.0, 1e9), max_size=80))
+def test_mser_is_its_definition(times: list[float]) -> None:
+    cut = mser5(times)
+    expected = mser5_by_its_definition(np.array(times))
+    if cut != expected:  # two cuts may be equally good to the last digits
+        z = np.log(np.array(times)[: len(times) // 5 * 5]).reshape(-1, 5).mean(axis=1)
+        errors = [np.var(z[d // 5 :]) / len(z[d // 5 :]) for d in (cut, expected)]
+        assert errors[0] == pytest.approx(errors[1], rel=1e-6, abs=1e-12)
+
+
+def test_mser_cuts_the_compiling_start_of_a_series() -> None:
+    cuts = [mser5(slow_start(200, COMPILING, seed)) for seed in range(40)]
+    # The first batch always stands out; what noise makes it cut beyond that varies, and not beyond half.
+    assert min(cuts) >= 5
+    assert np.median(cuts) <= 15
+
+
+def test_mser_cuts_what_lies_before_a_step_of_the_clock() -> None:
+    cuts = [mser5(slow_start(200, [1.2] * 80, seed)) for seed in range(40)]
+    # A batch more or less where the step falls into noise of 4 %, never most of the slower part left in.
+    assert min(cuts) >= 75
+    assert np.median(cuts) <= 90
+
+
+def test_mser_never_cuts_more_than_half() -> None:
+    assert mser5(np.linspace(5, 1, 100) * MS) == 50
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 9])
+def test_a_series_too_short_for_two_batches_is_not_cut(count: int) -> None:
+    assert mser5([100.0] + [1.0] * (count - 1) if count else []) == 0
+
+
+def test_a_constant_series_is_not_cut() -> None:
+    assert mser5([7.0] * 50) == 0
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_times_that_are_none_are_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="positive and finite"):
+        mser5([1.0] * 9 + [bad])
+
+
+def observe(times: np.ndarray, flags: dict[int, Flag] | None = None, warmup_max: int = 150) -> WarmUp:
+    """A warm-up that saw iterations until it settled."""
+    warm = WarmUp(warmup_max)
+    for i, time in enumerate(times):
+        warm.observe(int(time), (flags or {}).get(i, Flag(0)))
+        if warm.settled:
+            break
+    return warm
+
+
+def test_a_warm_up_of_equal_iterations_ends_after_five() -> None:
+    warm = observe(np.full(50, MS))
+    assert (warm.iterations, warm.settled, warm.exhausted) == (5, True, False)
+
+
+def test_a_warm_up_waits_for_three_iterations_without_a_flag() -> None:
+    flags = {4: Flag.COMPILE, 6: Flag.RECOMPILE, 8: Flag.FLUSH}
+    assert observe(np.full(50, MS), flags).iterations == 12
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_warm_up_outlasts_a_start_that_no_flag_announced(seed: int) -> None:
+    # Iterations after the fourth take 50 % down to 2 % more than later ones: noise of 4 % hides the last.
+    assert observe(slow_start(150, COMPILING, seed)).iterations > 5
+
+
+def test_a_warm_up_of_a_long_compilation_ends_three_iterations_after_its_last_flag() -> None:
+    times = np.where(np.arange(150) < 30, 50.0, 1.0) * MS
+    assert observe(times, dict.fromkeys(range(30), Flag.COMPILE)).iterations == 33
+
+
+def test_steady_noise_does_not_prolong_a_warm_up_much() -> None:
+    lengths = [observe(noisy(150, seed)).iterations for seed in range(200)]
+    # Five would do; a chance pattern of the noise costs a few more.
+    assert np.mean(lengths) < 7
+    assert np.quantile(lengths, 0.95) <= 12
+
+
+def test_a_warm_up_ends_at_its_limit_and_says_that_it_did_not_settle() -> None:
+    warm = observe(np.geomspace(100, 1, 40) * MS, warmup_max=20)
+    assert (warm.iterations, warm.settled, warm.exhausted) == (20, True, True)
+
+
+def test_without_mser_a_warm_up_would_end_inside_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steady, "_best_cut", lambda means, largest: 0)
+    assert {observe(slow_start(150, COMPILING, seed)).iterations for seed in range(8)} == {5}
+
+
+QUIET = np.zeros(200, np.uint32)
+
+
+def test_a_steady_region_raises_no_alarm() -> None:
+    alarms = [region_alarm(spiky(200, seed), QUIET) for seed in range(200)]
+    # Two conditions must agree: one region in a hundred may be doubted by chance.
+    assert sum(alarm is not None for alarm in alarms) <= 4
+
+
+def test_mser_alone_would_doubt_many_steady_regions() -> None:
+    cuts = [mser5(spiky(200, seed)) for seed in range(200)]
+    assert np.mean(np.array(cuts) > 50) > 0.08
+
+
+def test_a_region_whose_first_half_was_slower_is_doubted_in_words() -> None:
+    alarm = region_alarm(slow_start(200, [1.12] * 100), QUIET)
+    assert alarm is not None
+    assert "the first 100 of 200 iterations differ from the rest: the later half is" in alarm
+    assert alarm.endswith("faster")
+
+
+def test_without_mser_a_drifting_region_would_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steady, "_best_cut", lambda means, largest: 0)
+    assert region_alarm(slow_start(200, [1.12] * 100), QUIET) is None
+
+
+def test_one_spike_is_no_alarm() -> None:
+    assert region_alarm(slow_start(200, [40.0]), QUIET) is None
+
+
+def test_a_compilation_inside_the_region_is_an_alarm_by_itself() -> None:
+    flags = QUIET.copy()
+    flags[[7, 90]] = [Flag.COMPILE, Flag.RECOMPILE | Flag.GC]
+    alarm = region_alarm(np.full(200, MS), flags)
+    assert alarm == "2 iterations of the region compiled, the first at 7"
+
+
+def test_other_flags_and_foreseen_recompilations_are_no_alarm() -> None:
+    flags = QUIET.copy()
+    flags[[3, 4]] = [Flag.GC | Flag.FLUSH, Flag.RECOMPILE]
+    assert region_alarm(np.full(200, MS), flags, foreseen=Flag.RECOMPILE) is None
+
+
+def test_periodic_work_is_judged_over_whole_periods() -> None:
+    times = noisy(400, 3)
+    times[::10] *= 30
+    assert region_alarm(times, np.zeros(400), cadence=10) is None
+    times[:200] *= 1.15
+    alarm = region_alarm(times, np.zeros(400), cadence=10)
+    assert alarm is not None
+    assert "of 400 iterations" in alarm
+
+
+def test_a_region_of_fewer_than_twenty_iterations_is_only_doubted_for_compiling() -> None:
+    times = slow_start(19, [3.0] * 9)
+    assert region_alarm(times, np.zeros(19)) is None
+    assert region_alarm(times, np.full(19, Flag.COMPILE)) is not None
+    assert region_alarm(slow_start(20, [3.0] * 10), np.zeros(20)) is not None
