@@ -133,22 +133,11 @@ def test_branches_of_a_server_have_a_version_each_and_share_what_it_imported(tmp
     assert wait([child], 60) is not None and child.code() == 3
 
 
-def test_no_branch_outlives_its_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("branched", [False, True], ids=["of the server", "of a branch"])
+def test_no_child_outlives_its_server(branched: bool, tmp_path: Path) -> None:
     server, file = ForkServer([]), tmp_path / "pid"
-    branch = server.branch([], {})
-    child = branch.call(stay, str(file))
-    while not file.exists():
-        time.sleep(0.01)
-    server._requests.close()
-    ending = wait([child], 60)
-    assert ending is not None and child.code() == -signal.SIGKILL
-    with pytest.raises(ServerLost, match="the server that forks trials ended"):
-        branch.call(leave, "0")
-
-
-def test_no_child_outlives_its_server(tmp_path: Path) -> None:
-    server, file = ForkServer([]), tmp_path / "pid"
-    child = server.call(stay, str(file))
+    forks = server.branch([], {}) if branched else server
+    child = forks.call(stay, str(file))
     while not file.exists():
         time.sleep(0.01)
     server._requests.close()
@@ -156,6 +145,8 @@ def test_no_child_outlives_its_server(tmp_path: Path) -> None:
     assert ending is not None and child.code() == -signal.SIGKILL
     while Path(f"/proc/{file.read_text()}").exists():  # the kernel's signal comes after the pipe's end
         time.sleep(0.01)
+    with pytest.raises(ServerLost, match="the server that forks trials ended"):
+        forks.call(leave, "0")
 
 
 def test_a_server_that_has_died_is_named() -> None:

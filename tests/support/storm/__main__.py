@@ -19,6 +19,7 @@ from slurm.errors import ClusterError
 from storm import (
     cases_decisions,
     cases_jobs,
+    cases_submissions,
     file_faults,
     process_faults,
     slurm_faults,
@@ -31,7 +32,15 @@ from storm.fault import FAULTS, Fault
 from storm.stage import CASES, Case, played
 from storm.world import world
 
-_REGISTERED = (cases_jobs, cases_decisions, file_faults, process_faults, slurm_faults, tracking_faults)
+_REGISTERED = (
+    cases_jobs,
+    cases_submissions,
+    cases_decisions,
+    file_faults,
+    process_faults,
+    slurm_faults,
+    tracking_faults,
+)
 GROWN = 0.01
 """Growth that a soak may show."""
 

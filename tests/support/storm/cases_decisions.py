@@ -13,7 +13,8 @@ from pathlib import Path
 from slurm.dev.cluster import DevCluster, free_port, remove
 from slurm.dev.settings import Settings
 from storm import invariants, slurm_faults
-from storm.cases_jobs import HELD, MORE, let_start, limit_jobs
+from storm.cases_jobs import HELD, let_start
+from storm.cases_submissions import MORE, limit_jobs
 from storm.stage import LONG, ONE, THREE, TWO, Stage, case, patiently, until
 
 
