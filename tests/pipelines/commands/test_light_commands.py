@@ -14,9 +14,7 @@ from measured import compared, cost, simulated
 from pipelines.config.types import DesignConfig
 from pipelines.store.records import SweepFolder
 
-pytestmark = pytest.mark.slow
-
-RUN = """
+ABSENT = """
 import sys
 from importlib.machinery import ModuleSpec
 from pipelines.cli import main
@@ -29,7 +27,6 @@ class Absent:
     def exec_module(self, module): ...
 
 sys.meta_path.insert(0, Absent())
-main(sys.argv[1:])
 """
 """A process on a machine that has neither torch nor the module that was measured."""
 
@@ -41,14 +38,21 @@ def measured(command) -> SweepFolder:
     return simulated(command(design, measure={"rounds": 4}), cost, iterations=10)[0]
 
 
-def elsewhere(*arguments: str) -> str:
+def elsewhere(*arguments: str, does: str = "main(sys.argv[1:])") -> str:
+    code = ABSENT + does
     said = subprocess.run(
-        [sys.executable, "-c", RUN, *arguments], capture_output=True, text=True, timeout=200
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=200
     )
     assert said.returncode == 0, said.stderr
     return said.stdout
 
 
+@pytest.mark.parametrize("command", ["compare", "publish", "sessions"])
+def test_these_commands_are_imported_without_torch(command: str) -> None:
+    assert elsewhere(does=f"import pipelines.commands.{command}; print('imported')") == "imported\n"
+
+
+@pytest.mark.slow
 def test_a_dashboard_is_built_without_the_workload(measured: SweepFolder) -> None:
     file = measured.path / "dashboard.json"
     elsewhere("dashboard", "--file", str(file), str(measured.path))
@@ -58,11 +62,11 @@ def test_a_dashboard_is_built_without_the_workload(measured: SweepFolder) -> Non
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("status", "rounds finished"),
-        ("compare", "work=single"),
-        ("publish --offline", "rows in"),
-        ("logs", ""),
-        ("status --help", "Usage"),
+        pytest.param("compare", "work=single", marks=pytest.mark.slow),
+        pytest.param("status", "rounds finished", marks=pytest.mark.slow),
+        pytest.param("publish --offline", "rows in", marks=pytest.mark.slow),
+        pytest.param("logs", "", marks=pytest.mark.slow),
+        pytest.param("status --help", "Usage", marks=pytest.mark.slow),
     ],
 )
 def test_a_sweep_that_was_moved_to_another_machine_reads_there(
@@ -75,6 +79,7 @@ def test_a_sweep_that_was_moved_to_another_machine_reads_there(
     assert (laptop / "report.html").exists() == (words == "compare")
 
 
+@pytest.mark.slow
 def test_what_a_sweep_is_to_be_compared_with_is_missed_before_any_table(measured: SweepFolder) -> None:
     command = [sys.executable, "-m", "pipelines.cli", "compare", str(measured.path), "--against", "nowhere"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
@@ -82,6 +87,7 @@ def test_what_a_sweep_is_to_be_compared_with_is_missed_before_any_table(measured
     assert "nowhere: No such file or directory; give a sweep's folder" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_sweep_is_compared_without_the_workload_as_with_it(measured: SweepFolder) -> None:
     compared(measured, measured.read_manifest())
     tables = [measured.tables_dir / f"{name}.parquet" for name in ("effects", "arms")]
