@@ -131,11 +131,18 @@ class Planned:
 
         On another machine records of any device count, as only the nodes know theirs.
         """
-        keys = None if self.place.remote else environment.comparison_keys(self.device)
-        progress = stored.read_progress(self.sweep.folder, self.sweep.manifest, keys)
-        outcomes = frozenset(map(Outcome, self.command.retry))
+        progress, outcomes = self._progress_here(), frozenset(map(Outcome, self.command.retry))
         packs = self.sweep.manifest.packs
         return {pack.id: len(progress.unfinished_rounds(pack, outcomes)) for pack in packs}
+
+    def finished(self) -> int:
+        """Count the rounds that are there already, on the same terms."""
+        progress = self._progress_here()
+        return sum(progress.finished_rounds(pack) for pack in self.sweep.manifest.packs)
+
+    def _progress_here(self) -> stored.Progress:
+        keys = None if self.place.remote else environment.comparison_keys(self.device)
+        return stored.read_progress(self.sweep.folder, self.sweep.manifest, keys)
 
     def unchecked(self) -> set[str]:
         """Name the packs that lack trials which the numbers of their timing trials are held against."""

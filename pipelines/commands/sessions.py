@@ -20,8 +20,8 @@ from pipelines.report import sweep_status
 from pipelines.report.objects import print_json
 from pipelines.report.sweep_status import PackStatus, SweepStatus
 from pipelines.store import locks
-from pipelines.store.progress import Progress, StoredTrial, read_progress
-from pipelines.store.records import Manifest, Outcome, Pack, SweepFolder, opened
+from pipelines.store.progress import StoredTrial, read_progress
+from pipelines.store.records import Manifest, Outcome, SweepFolder, opened
 from pipelines.terminal import console_here
 from slurm.jobs import Executor, JobState
 from workloads.errors import ConfigError
@@ -46,14 +46,13 @@ def _status(path: str, folder: SweepFolder, manifest: Manifest, executor: Execut
     bad = _counts(t for t in progress.every if t.record.outcome is not Outcome.OK)
     packs = []
     for pack in manifest.packs:
-        done, planned = _rounds(progress, pack)
         job, note = jobs.get(pack.id, (None, None))
         packs.append(
             PackStatus(
                 pack=pack.id,
                 arms=len(pack.arms),
-                rounds=done,
-                rounds_planned=planned,
+                rounds=progress.finished_rounds(pack),
+                rounds_planned=progress.rounds_wanted(pack),
                 trials=every[pack.id],
                 not_ok=bad[pack.id],
                 job=job,
@@ -230,12 +229,6 @@ def _jobs_of(packs: Sequence[str], alive: Sequence[str]) -> list[str]:
             together = " ".join(shared_job.packs_of(job))
             raise ConfigError(f"{together} share one job, which ends as a whole: name all of them")
     return list(dict.fromkeys(jobs))
-
-
-def _rounds(progress: Progress, pack: Pack) -> tuple[int, int]:
-    """Rounds of a pack that are finished, and that it is to have."""
-    planned = progress.rounds_wanted(pack)
-    return sum(progress.finished_attempt(pack.id, n, pack.arms) is not None for n in range(planned)), planned
 
 
 def _counts(trials: Iterable[StoredTrial]) -> Counter[str]:

@@ -112,7 +112,7 @@ class Display(api.Watch):
 
     def begins(self, planned: Planned, unfinished: Mapping[str, int]) -> None:
         """Print what will be measured and, where that is elsewhere, what it asks for."""
-        _show_plan(self._console, planned, unfinished)
+        _show_plan(self._console, planned, planned.finished())
         if planned.place.remote and any(unfinished.values()):
             _show_resources(self._console, planned, unfinished)
 
@@ -138,15 +138,15 @@ class Display(api.Watch):
         self._console.print(text, style="yellow", highlight=False, soft_wrap=True)
 
 
-def _show_plan(console: Console, planned: Planned, unfinished: Mapping[str, int]) -> None:
+def _show_plan(console: Console, planned: Planned, finished: int) -> None:
     folder, manifest = planned.sweep.folder, planned.sweep.manifest
-    progress_display.show_plan(console, manifest, dict(unfinished), str(folder.path))
+    progress_display.show_plan(console, manifest, finished, str(folder.path))
 
 
 def _show_dry_run(console: Console, planned: Planned) -> None:
     folder, manifest, command = planned.sweep.folder, planned.sweep.manifest, planned.command
     every = {pack.id: len(pack.orders) for pack in manifest.packs}
-    _show_plan(console, planned, every)
+    _show_plan(console, planned, finished=0)
     progress_display.show_arms(console, manifest)
     if planned.place.remote:
         _show_resources(console, planned, every)

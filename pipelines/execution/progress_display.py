@@ -42,7 +42,7 @@ LABEL_WIDTH = 60
 """Arms with many levels are cut at this width in progress lines; the report has them whole."""
 
 
-def show_plan(console: Console, manifest: Manifest, todo: dict[str, int], folder: str) -> None:
+def show_plan(console: Console, manifest: Manifest, finished: int, folder: str) -> None:
     """Print what will be measured, what is there already, and how small an effect the rounds can show."""
     sweep, measure = manifest.sweep, manifest.sweep.measure
     designs = Counter(effect.design for effect in manifest.effects).items()
@@ -51,8 +51,8 @@ def show_plan(console: Console, manifest: Manifest, todo: dict[str, int], folder
     arms = f"{len(manifest.arms)} arms, {len(manifest.effects)} effects ({what})"
     console.print(bold(sweep.name, f": workload {sweep.workload}, {arms}"))
     packs = "1 pack" if len(manifest.packs) == 1 else f"{len(manifest.packs)} packs"
-    done = rounds - sum(todo.values())
-    already = f"; {done} of {rounds} rounds are there already" if done else ""
+    of = "" if measure.budget_s or measure.precision else f" of {rounds}"  # as many as a rule wants
+    already = f"; {finished}{of} rounds are there already" if finished else ""
     console.print(f"{packs} of {measure.rounds} rounds, every arm once a round {_where(measure)}{already}")
     console.print(f"{power(manifest)}{_until(measure)}", highlight=False)
     for effect in manifest.effects:

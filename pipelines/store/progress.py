@@ -159,6 +159,11 @@ class Progress:
         """Count the rounds that a pack needs; the number grows while an adaptive sweep runs."""
         return self.rule.rounds(pack, self) if self.rule else len(pack.orders)
 
+    def finished_rounds(self, pack: Pack) -> int:
+        """Count the rounds of a pack that are finished, of those that it is to have."""
+        wanted = range(self.rounds_wanted(pack))
+        return sum(self.finished_attempt(pack.id, number, pack.arms) is not None for number in wanted)
+
     def unfinished_rounds(self, pack: Pack, retry: frozenset[Outcome] = frozenset()) -> list[int]:
         """List unfinished rounds and those to be tried again; if none, as many disturbed ones as may be."""
         needed = self._needed(pack.id, pack.arms)

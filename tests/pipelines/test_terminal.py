@@ -38,7 +38,7 @@ with TemporaryDirectory() as place:
 ahead = Counter({(NAIVE.id, Kind.TIMING): 200})
 event = Event(time=0, arm=NAIVE.id, kind=Kind.TIMING, round=0, outcome=Outcome.OK, seconds=1)
 console = console_here()
-progress_display.show_plan(console, manifest, {"p000": 3}, "runs/demo")
+progress_display.show_plan(console, manifest, 0, "runs/demo")
 with progress_display.live(console, manifest, ahead) as progress:
     for _ in range(200):
         progress(event)

@@ -56,10 +56,20 @@ def event(manifest: Manifest, arm: int, outcome: Outcome, reason: str = "", numb
 
 def test_the_plan_says_what_is_measured_and_what_is_there_already(manifest: Manifest) -> None:
     out = StringIO()
-    progress_display.show_plan(Console(file=out, width=100), manifest, {"p000": 1}, "runs/toy")
+    progress_display.show_plan(Console(file=out, width=100), manifest, 1, "runs/toy")
     text = out.getvalue()
     assert f"{len(manifest.arms)} arms, {len(manifest.effects)} effects" in text
     assert "1 of 2 rounds are there already" in text
+
+
+@pytest.mark.parametrize(("finished", "told"), [(0, []), (3, ["3 rounds are there already"])])
+def test_rounds_that_a_budget_may_allow_are_not_there_before_they_are_measured(
+    command, finished: int, told: list[str]
+) -> None:
+    out, design = StringIO(), DesignConfig("one_at_a_time", toggles=["work"])
+    judged = plan.make_plan(command(design, measure={"budget_s": 60.0, "rounds": 3}), Device())
+    progress_display.show_plan(Console(file=out, width=100), judged, finished, "runs/toy")
+    assert re.findall(r"\S+ rounds are there already", out.getvalue().replace("\n", " ")) == told
 
 
 def test_the_first_failure_of_an_arm_is_shown_once_with_its_reason(manifest: Manifest) -> None:
