@@ -192,6 +192,8 @@ class ForkServer(Forks):
 
     def __del__(self) -> None:
         """End the server, and with it every process that it forked and that still runs."""
+        if not hasattr(self, "_process"):
+            return  # a signal came before it was there; what was opened for it closes itself
         self._requests.close()
         with suppress(Interrupted):  # it is heard all the same: see `stop_if_interrupted`
             self._process.wait()

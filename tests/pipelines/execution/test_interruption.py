@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
+import sys
 import warnings
 from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 
-from pipelines.execution import interruption
+from pipelines.execution import interruption, spawn
 from pipelines.execution.interruption import SIGNALS, Interrupted
 from pipelines.execution.spawn import ForkServer
 
@@ -43,6 +45,20 @@ def test_one_that_comes_while_a_server_is_taken_down_is_heard_before_the_next_tr
         del server
     with pytest.raises(Interrupted, match=signal.Signals(number).name):
         interruption.stop_if_interrupted()
+
+
+def test_one_that_comes_while_a_server_is_started_says_no_more_than_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spawn.subprocess, "Popen", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: told.append(raised.exc_value))
+    with pytest.raises(Interrupted, match="SIGTERM") as heard:
+        ForkServer([])
+    heard.value.__traceback__ = None  # which keeps the server
+    del heard
+    gc.collect()
+    assert told == []
 
 
 def test_without_a_signal_everything_goes_on() -> None:
