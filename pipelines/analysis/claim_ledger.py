@@ -108,7 +108,7 @@ def _entry(
     workload: str, claim: Claim, toggles: Sequence[Toggle], rulings: pl.DataFrame, devices: Sequence[Device]
 ) -> Entry:
     if rulings.height:
-        rows = sorted(rulings.iter_rows(named=True), key=_rank, reverse=True)
+        rows = _first_say(sorted(rulings.iter_rows(named=True), key=_rank, reverse=True))
         against = {row["ruling"]: row for row in reversed(rows) if _WEIGHT.get(row["ruling"]) == DECIDED}
         against.pop(rows[0]["ruling"], None)
         also = [f"but {ruling}: {_evidence(row)}" for ruling, row in against.items()]
@@ -124,6 +124,15 @@ def _entry(
     ]
     tests = " or ".join(_levels(levels) for levels in claim.arms)
     return Entry(workload, claim, "not measured yet", f"tests it: {' '.join([tests, *where])}")
+
+
+def _first_say(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put what is still open before a refutation: one way to do it may fail while another is undecided."""
+    best = {row["subject"]: row for row in reversed(rows)}.values()
+    open_ways = [row for row in best if row["ruling"] == Ruling.UNDECIDED]
+    if rows[0]["ruling"] != Ruling.REFUTED or not open_ways:
+        return rows
+    return [open_ways[-1], *rows]
 
 
 def _rank(row: dict[str, Any]) -> tuple[int, int]:

@@ -57,6 +57,14 @@ def test_a_decided_sweep_counts_more_than_an_undecided_one_and_another_workloads
     assert ledger("w", [FASTER], TOGGLES, table(*rows), CPU)[0].ruling == "refuted"
 
 
+@pytest.mark.parametrize("other", ["undecided", "refuted", "confirmed"])
+def test_what_one_way_refutes_stays_open_while_another_way_is_undecided(other):
+    rows = [ruled(ruling="refuted"), ruled(ruling=other, subject="pin=on", design="arms")]
+    (entry,) = ledger("w", [FASTER], TOGGLES, table(*rows), CPU)
+    expected = "undecided" if other == "undecided" else "refuted"
+    assert (entry.ruling, "but " in entry.evidence) == (expected, other != "refuted")
+
+
 @pytest.mark.parametrize(
     ("claim", "device", "ruling", "word"),
     [
