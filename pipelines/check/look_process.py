@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def run(spec: TrialSpec, folder: Path, rank: int) -> None:
 
 
 def _looked(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
+    there = threading.enumerate()
     with set_up(spec, folder, rank) as scene:
         workload: Any = scene.workload
         begin_evidence(workload)
@@ -64,13 +66,13 @@ def _looked(spec: TrialSpec, folder: Path, rank: int) -> dict[str, Any]:
         evidence = workload.evidence()
         if rank == 0:
             write_evidence(folder, evidence)
-    return {**answer, "threads": _left_over()}
+    return {**answer, "threads": _left_over(there)}
 
 
-def _left_over() -> list[str]:
-    """Threads that the script left, and for which a process would wait at its end."""
-    own = threading.current_thread()
-    return [thread.name for thread in threading.enumerate() if thread is not own and not thread.daemon]
+def _left_over(there: Collection[threading.Thread]) -> list[str]:
+    """Threads beside those that were there, for which a process would wait at its end."""
+    alive = threading.enumerate()
+    return [thread.name for thread in alive if thread not in there and not thread.daemon]
 
 
 if __name__ == "__main__":

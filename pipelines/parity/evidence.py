@@ -154,7 +154,7 @@ class Agreement:
     def seeds_wanted(self, arm_id: str, reference_id: str) -> int:
         """How many paired seeds an arm and its reference should have: one, unless a level draws at random.
 
-        Then as many as planned, and three more where those leave equivalence open.
+        Then as many as planned, and three more where tests of those leave equivalence open.
         """
         arm, reference = self._manifest.arm(arm_id), self._manifest.arm(reference_id)
         if arm_id == reference_id or self._class(arm, reference)[0] is not Parity.STOCHASTIC:
@@ -163,8 +163,9 @@ class Agreement:
         if len(self._pairs(arm_id, reference_id)) < planned:
             return planned
         self._results.pop((arm_id, reference_id), None)
-        unclear = self.between(arm_id, reference_id).verdict is ParityVerdict.UNCHECKED
-        return planned + MORE_SEEDS if unclear else planned
+        result = self.between(arm_id, reference_id)
+        tested_in_vain = result.verdict is ParityVerdict.UNCHECKED and result.deviations
+        return planned + MORE_SEEDS if tested_in_vain else planned
 
     def repeats_wanted(self, pack: Pack) -> list[str]:
         """List references that a second run would tell something of: the evidence of an arm is different."""

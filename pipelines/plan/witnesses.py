@@ -10,21 +10,21 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
+from pipelines import trial
 from workloads import registry
 from workloads.api import Toggle, Workload
 from workloads.errors import ConfigError, did_you_mean
 
 _GENERAL = (
-    "pipelines.trial.compile_cache",
-    "pipelines.trial.counting.compiles",
-    "pipelines.trial.counting.counters",
-    "pipelines.trial.counting.operators",
-    "pipelines.trial.untimed",
+    "compile_cache.py",
+    "counting/compiles.py",
+    "counting/counters.py",
+    "counting/operators.py",
+    "untimed.py",
 )
-"""Modules that name the counters which every workload has; read, not imported: some of them need torch."""
+"""Sources of trials that name the counters which every workload has; read, not imported: some need torch."""
 
 
 def refuse_unknown(cls: type[Workload], toggles: Iterable[Toggle]) -> None:
@@ -45,8 +45,8 @@ def refuse_unknown(cls: type[Workload], toggles: Iterable[Toggle]) -> None:
         return
     bases = [base for base in cls.__mro__ if issubclass(base, Workload) and base is not Workload]
     own = {file for base in bases for file in registry.sources(base)}  # those elsewhere may be installed
-    general = (find_spec(module) for module in _GENERAL)
-    files = [*own, *(Path(str(spec.origin)) for spec in general if spec)]
+    trials = Path(str(trial.__file__)).parent
+    files = [*own, *(trials / name for name in _GENERAL)]
     words = {word for file in files if file.suffix == ".py" for word in _words(file)}
     patterns = [re.compile(word) for word in words if "*" in word]
     for witness, level in named.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,11 +56,13 @@ class Script:
 def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(look_process, "begin_evidence", lambda workload: None)
 
-    def run(rank: int = 0, error: Exception | None = None) -> Script:
+    def run(rank: int = 0, error: Exception | None = None, starts: Iterable[threading.Thread] = ()) -> Script:
         script = Script(tmp_path, error)
 
         @contextmanager
         def set_up(*_: object) -> Iterator[Any]:
+            for thread in starts:
+                thread.start()
             yield SimpleNamespace(workload=script, setup_s=1.5)
 
         monkeypatch.setattr(look_process, "set_up", set_up)
@@ -103,14 +105,15 @@ def test_what_the_script_raises_is_the_answer(
     assert "ValueError: no such file" in capsys.readouterr().err
 
 
-def test_threads_that_would_hold_up_the_end_are_named() -> None:
+def test_threads_of_the_script_that_would_hold_up_the_end_are_named(look: Any, tmp_path: Path) -> None:
     done = threading.Event()
-    threads = [
-        threading.Thread(target=done.wait, name=name, daemon=name == "idle") for name in ("saver", "idle")
-    ]
+    before, saver, idle = (
+        threading.Thread(target=done.wait, name=name, daemon=name == "idle")
+        for name in ("before", "saver", "idle")
+    )
+    before.start()
     try:
-        for thread in threads:
-            thread.start()
-        assert "saver" in look_process._left_over() and "idle" not in look_process._left_over()
+        look(starts=[saver, idle])
+        assert json.loads((tmp_path / look_process.ANSWER).read_text())["threads"] == ["saver"]
     finally:
         done.set()

@@ -59,14 +59,15 @@ def test_a_dashboard_is_built_without_the_workload(measured: SweepFolder) -> Non
     assert file.stat().st_size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        pytest.param("compare", "work=single", marks=pytest.mark.slow),
-        pytest.param("status", "rounds finished", marks=pytest.mark.slow),
-        pytest.param("publish --offline", "rows in", marks=pytest.mark.slow),
-        pytest.param("logs", "", marks=pytest.mark.slow),
-        pytest.param("status --help", "Usage", marks=pytest.mark.slow),
+        ("compare", "work=single"),
+        ("status", "rounds finished"),
+        ("publish --offline", "rows in"),
+        ("logs", ""),
+        ("status --help", "Usage"),
     ],
 )
 def test_a_sweep_that_was_moved_to_another_machine_reads_there(

@@ -18,13 +18,12 @@ from pipelines.store.records import SweepFolder
 from workloads.api import Device
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[EffectResult, int]]:
+def measured(workload: str, runs: Path) -> dict[str, tuple[EffectResult, int]]:
     """By level of the dice: the effect, and with how many seeds its evidence was computed."""
     from pipelines.config.types import ClusterConfig, MeasureConfig, SweepCommand, SweepConfig
 
     command = SweepCommand(
-        workload={"name": "toys.dice:Dice"},
+        workload={"name": workload},
         measure=MeasureConfig(
             rounds=2,
             iterations=4,
@@ -36,7 +35,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[EffectR
         ),
         cluster=ClusterConfig(executor="inprocess"),
         sweep=SweepConfig(name="dice", designs=[DesignConfig("one_at_a_time")]),
-        runs=str(tmp_path_factory.mktemp("runs")),
+        runs=str(runs),
     )
     manifest = plan.make_plan(command, Device())
     folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
@@ -50,6 +49,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[EffectR
     found = {one.effect.level: (one, seeds(one.effect.pairs[0][0])) for one in effects}
     found["own"] = (effects[0], seeds(effects[0].effect.pairs[0][1]))
     return found
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[EffectResult, int]]:
+    return measured("toys.dice:Dice", tmp_path_factory.mktemp("runs"))
 
 
 def parity_of(results: dict, level: str) -> ParityVerdict:
@@ -77,6 +81,14 @@ def test_noise_above_the_margin_gets_three_more_seeds_and_then_stays_unchecked(r
     assert parity_of(results, "wide") is ParityVerdict.UNCHECKED
     assert results["wide"][1] == 8
     assert "pairs would decide" in results["wide"][0].note
+
+
+@pytest.mark.slow
+def test_no_more_seeds_are_drawn_than_planned_where_none_could_tell(tmp_path: Path) -> None:
+    found = measured("toys.dice:Rolls", tmp_path)
+    assert parity_of(found, "wide") is ParityVerdict.UNCHECKED
+    assert "no check is on a number that seeds could be compared by" in found["wide"][0].note
+    assert found["wide"][1] == 5
 
 
 @pytest.mark.slow
