@@ -13,6 +13,7 @@ from workloads.api import Device
 from workloads.errors import UnsupportedHere
 
 RANK = """
+import os
 import sys
 from pathlib import Path
 import torch.distributed as dist
@@ -21,7 +22,8 @@ from workloads.api import Device
 rank, backends, folder = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 process_group.BACKENDS["cpu"] = backends
 process_group.join(Device(), process_group.Place(rank, 2, 0, rank, 2), folder)
-print(process_group.agree(rank == 0, 2), process_group.leads(2))
+print(process_group.agree(rank == 0, 2), process_group.leads(2), flush=True)
+os._exit(0)  # as trials do: threads of the process group may abort while the interpreter is torn down
 """
 
 
