@@ -3,7 +3,6 @@ written."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 from documented import PAGES, ROOT, blocks, commands
+from installed_wheel import python, run
 
 from pipelines import cli
 from pipelines.commands.catalog import COMMANDS, Composed
@@ -233,9 +233,5 @@ def test_the_commands_of_the_readme_do_what_they_say(tmp_path: Path) -> None:
 
 
 def perfsweep(words: list[str], folder: Path) -> str:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
-    env |= {"PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
-    command = [sys.executable, "-P", "-m", "pipelines.cli", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=400, env=env)
-    assert done.returncode == 0, f"perfsweep {' '.join(words)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
-    return done.stdout
+    """What a command of the wheel prints."""
+    return run(python().with_name("perfsweep"), *words, cwd=folder, NO_COLOR="1")

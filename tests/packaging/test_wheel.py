@@ -2,83 +2,35 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import sysconfig
 import tarfile
 import tomllib
-import venv
 import zipfile
 from pathlib import Path
 
+import installed_wheel
 import pytest
+from installed_wheel import run
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("conf", "perfsweep", "pipelines", "slurm", "workloads")
 
 pytestmark = pytest.mark.slow
 
-LEFT_OUT = {"__pycache__", ".venv", ".git", "runs", "build", "dist"}
 
-
-def run(*command: str | Path, cwd: Path, **env: str) -> str:
-    """Output of a command that succeeds, in an environment that knows nothing of the checkout."""
-    clean = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PYTHON", "WANDB", "VIRTUAL"))
-    }
-    done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env={**clean, **env}, capture_output=True, text=True, timeout=400
-    )
-    assert done.returncode == 0, f"{command}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
-    return done.stdout
-
-
-def build(kind: str, source: Path, out: Path) -> Path:
-    """An sdist or a wheel, by the backend itself: no index is asked for it."""
-    code = f"from setuptools import build_meta as b; print(b.build_{kind}({str(out)!r}))"
-    return out / run(sys.executable, "-c", code, cwd=source).split()[-1]
+@pytest.fixture(scope="module")
+def sdist() -> Path:
+    return installed_wheel.sdist()
 
 
 @pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import shutil
-
-    source, out = tmp_path_factory.mktemp("source") / "perfsweep", tmp_path_factory.mktemp("sdist")
-    shutil.copytree(
-        ROOT,
-        source,
-        ignore=lambda folder, names: [n for n in names if n in LEFT_OUT or n.endswith(".egg-info")],
-    )
-    return build("sdist", source, out)
+def wheel() -> Path:
+    return installed_wheel.wheel()
 
 
 @pytest.fixture(scope="module")
-def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    unpacked, out = tmp_path_factory.mktemp("unpacked"), tmp_path_factory.mktemp("wheel")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(unpacked, filter="data")
-    (folder,) = unpacked.iterdir()
-    return build("wheel", folder, out)
-
-
-@pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The console script in a virtual environment of its own, which sees the dependencies that are installed
-    here."""
-    place = tmp_path_factory.mktemp("installed") / "venv"
-    venv.create(place, with_pip=False, symlinks=True)
-    python = place / "bin/python"
-    folder = Path(
-        run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=place).strip()
-    )
-    # A line in a .pth makes packages visible, but not the finders of editable installs beside them.
-    (folder / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-    pip = ["-m", "pip", "--disable-pip-version-check", "--python", str(python)]
-    run(sys.executable, *pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel), cwd=place)
-    return place / "bin/perfsweep"
+def installed() -> Path:
+    """The console script of the wheel."""
+    return installed_wheel.python().with_name("perfsweep")
 
 
 @pytest.fixture

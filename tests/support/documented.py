@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from installed_wheel import python, run
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md")))
@@ -43,20 +42,8 @@ def blocks(page: Path) -> list[Block]:
 
 
 def execute(words: Sequence[str], folder: Path, *more: str) -> str:
-    """Run `python ...` or `perfsweep ...` in a folder, with `more` behind it; what it prints."""
-    program = {"python": [], "perfsweep": ["-m", "pipelines.cli"]}[words[0]]
-    shell = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    done = subprocess.run(
-        [sys.executable, *program, *words[1:], *more],
-        cwd=folder,
-        env={**shell, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    """Run `python ...` or `perfsweep ...` of the wheel in a folder, with `more` behind it; what it prints."""
+    return run(python().with_name(words[0]), *words[1:], *more, cwd=folder, OMP_NUM_THREADS="1")
 
 
 def commands(page: Path, program: str) -> list[list[str]]:

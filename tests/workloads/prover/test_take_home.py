@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -186,7 +188,8 @@ def test_a_query_that_cannot_be_asked_is_named(problem, query, says):
 
 def test_toggles_are_read_without_torch_though_the_package_offers_evaluate():
     code = "import sys, workloads.prover.toggles; print('torch' in sys.modules)"
-    assert execute(["python", "-c", code], ROOT) == "False\n"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.workloads
