@@ -6,6 +6,9 @@ import sys
 
 from perfsweep.neighbours import refuse_shadows
 
+INTERRUPTED = 130
+"""As `pipelines.exits` says, which may not be imported before it is known to be ours."""
+
 
 def main() -> None:
     """Run a command, unless something else would be imported in the place of what runs it."""
@@ -14,9 +17,13 @@ def main() -> None:
     except ImportError as error:
         print(f"perfsweep: {error}", file=sys.stderr)
         sys.exit(2)
-    from pipelines.cli import main as run
+    try:
+        from pipelines.cli import main as run
 
-    run()
+        run()
+    except KeyboardInterrupt:  # that came while the command line was imported
+        print("perfsweep: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 
 from pipelines.config.validation import load_workload
 from pipelines.execution import interruption
-from pipelines.execution.disk_space import refuse_full_disk
+from pipelines.execution.disk import refuse_disk
 from pipelines.execution.idle import idle_power
 from pipelines.execution.interruption import Interrupted, stop_if_interrupted
 from pipelines.execution.nodes import OtherNodes
@@ -50,6 +50,7 @@ from pipelines.store.records import (
     write_spec,
 )
 from pipelines.store.trainings import untrained
+from pipelines.trial import scratch
 from pipelines.trial.machine import environment
 from pipelines.versions import activation
 from slurm.allocation import Allocation
@@ -238,7 +239,7 @@ class PackRun:
                     turns = {arm: self._turn_of(arm, n) for arm in arms}
                     for record in generation.run(list(turns.values())):
                         folder = turns[record.arm].folder
-                        refuse_full_disk(folder, record)
+                        refuse_disk(folder, record)
                         self._note(StoredTrial(folder, record))
                         self._stop_if_asked()
             self.advanced = True
@@ -323,8 +324,9 @@ class PackRun:
             self._servers.starter.start(write_spec(folder, spec), spec.world, env), spec.measure.timeout_s
         )
         record = _record_of(folder)
-        refuse_full_disk(folder, record)
+        refuse_disk(folder, record)
         if record is None:
+            scratch.remove(folder)
             ended = failure_of(folder, termination)
             record = TrialRecord.of(spec, started, outcome=ended.outcome, failure=ended.failure)
             write_record(folder, record)

@@ -26,6 +26,7 @@ from pipelines.store.records import (
     write_record,
     write_spec,
 )
+from pipelines.trial import scratch
 from pipelines.trial.parent import Reply
 from workloads.errors import RecordError
 
@@ -77,6 +78,7 @@ class Generation:
         self._timeout_s = timeout_s
         self._alive: dict[str, list[Child]] = {}
         self._ended: dict[str, Termination] = {}
+        self._folders: list[Path] = []
         self._taken_bytes = 0
 
     def __enter__(self) -> Generation:
@@ -86,6 +88,8 @@ class Generation:
         for children in self._alive.values():
             end(children)
         self._alive.clear()
+        for folder in self._folders:  # those that were killed could not
+            scratch.remove(folder)
 
     def start(self, turn: Turn) -> None:
         """Start an arm and wait until it is warm; a failure is kept for its turns.
@@ -96,6 +100,7 @@ class Generation:
             With this arm the generation takes more than 0.9 of the memory, or it must rest and does not.
         """
         arm = turn.spec.arm.id
+        self._folders.append(turn.folder)
         children = self._starter.start(
             write_spec(turn.folder, turn.spec), turn.spec.world, turn.env, stay=True
         )

@@ -3,7 +3,7 @@
 The unit of progress is the round, or the rounds of one process generation where processes stay. It is
 finished when every arm has a record of one attempt: pairs never mix attempts, so what was interrupted is
 measured again whole. A finished round that something disturbed may be measured again, within
-`measure.repeats`; of several finished attempts the one with the fewest failed trials is used, of equal ones
+`measure.repeats`; of several finished attempts the one in which most arms ended well is used, of equal ones
 that with the fewest disturbed trials, then the latest. An arm that keeps failing is retired for good: a round
 without it is finished.
 """
@@ -148,7 +148,7 @@ class Progress:
         finished = self._finished(pack, number, tuple(arms))
         if len(finished) < 2:
             return finished[0] if finished else None
-        return min(finished, key=lambda attempt: (*self._flaws(pack, number, attempt), -attempt))
+        return min(finished, key=lambda attempt: (*self._flaws(pack, number, attempt, arms), -attempt))
 
     def used(self, pack: Pack, number: int) -> list[StoredTrial]:
         """List the trials that count for a round."""
@@ -237,10 +237,15 @@ class Progress:
         self._attempts[pack, number] = needed, found
         return found
 
-    def _flaws(self, pack: str, number: int, attempt: int) -> tuple[int, int]:
-        """Count an attempt's trials that did not end well, and those that something disturbed."""
-        trials = self.timing[pack, number][attempt].values()
-        return sum(one.record.outcome in BAD for one in trials), self._disturbed(pack, number, attempt)
+    def _flaws(self, pack: str, number: int, attempt: int, arms: Sequence[str]) -> tuple[int, int]:
+        """Count the arms that an attempt has no good trial of, and its trials that something disturbed.
+
+        An arm that it lacks weighs as one that failed: where arms were retired, attempts that broke off are
+        finished too, and the fewer trials they have, the fewer are disturbed.
+        """
+        trials = self.timing[pack, number][attempt]
+        good = {arm for arm, one in trials.items() if one.record.outcome is Outcome.OK}
+        return len({*arms} - good), self._disturbed(pack, number, attempt)
 
     def _disturbed(self, pack: str, number: int, attempt: int) -> int:
         rounds = [self.timing.get((pack, member), {}).get(attempt, {}) for member in self.together(number)]

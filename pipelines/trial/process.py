@@ -58,7 +58,7 @@ def serve(spec: TrialSpec, folder: Path, rank: int, pipe: Connection) -> None:
                 if record.outcome is not Outcome.OK:
                     return
     except Exception as error:  # noqa: BLE001 - see `_record`
-        pipe.send(Reply(*_outcome_of(error, folder, rank)))
+        turns.reply(Reply(*_outcome_of(error, folder, rank)))
     finally:
         if rank == 0:
             scratch.remove(folder)

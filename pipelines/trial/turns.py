@@ -35,9 +35,18 @@ class Turns:
         return file
 
     def reply(self, reply: Reply) -> None:
-        """Say how a turn ended."""
+        """Say how a turn ended.
+
+        Raises
+        ------
+        SystemExit
+            The pack is gone: nobody is told anything any more, and there is nothing to be told.
+        """
         self._rest()
-        self._pipe.send(reply)
+        try:
+            self._pipe.send(reply)
+        except BrokenPipeError as error:
+            raise SystemExit(1) from error
 
     def others(self) -> None:
         """Let others work in the middle of a turn, until they have.
@@ -48,8 +57,7 @@ class Turns:
             The pack is gone, or needs this process no more.
         """
         before = environment.host_usage()
-        self._rest()
-        self._pipe.send(Reply(waits=True))
+        self.reply(Reply(waits=True))
         try:
             self._pipe.recv()
         except EOFError as error:

@@ -172,7 +172,7 @@ class Bench:
 
 def command(*arguments: str) -> list[str]:
     """The console script, as a module of this interpreter."""
-    return [sys.executable, "-m", "pipelines.cli", *arguments]
+    return [sys.executable, "-m", "perfsweep", *arguments]
 
 
 def over(ex: SlurmExecutor, deadline_s: float = DEADLINE_S) -> dict[str, JobState]:

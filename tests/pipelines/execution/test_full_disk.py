@@ -14,7 +14,7 @@ from waiting import until
 
 from pipelines.config.types import DesignConfig
 from pipelines.execution import launch, pack
-from pipelines.execution.disk_space import refuse_full_disk
+from pipelines.execution.disk import refuse_disk
 from pipelines.plan import plan
 from pipelines.store.progress import read_progress
 from pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord
@@ -107,19 +107,36 @@ def failed(message: str) -> TrialRecord:
 def test_a_trial_that_found_its_disk_full_is_no_failure_of_its_arm(tmp_path: Path, number: int) -> None:
     (tmp_path / "record.json").touch()
     with pytest.raises(OSError, match=os.strerror(number)) as raised:
-        refuse_full_disk(tmp_path, failed(f"[Errno {number}] {os.strerror(number)}: '/scratch/state.pt'"))
+        refuse_disk(tmp_path, failed(f"[Errno {number}] {os.strerror(number)}: '/scratch/state.pt'"))
     assert raised.value.filename == "/scratch/state.pt"
     assert not (tmp_path / "record.json").exists()  # or the arm would never be tried again
 
 
+def test_a_trial_that_may_not_write_into_its_sweep_is_no_failure_of_its_arm(tmp_path: Path) -> None:
+    trial = tmp_path / "trials/arm/p000-r000-a0"
+    trial.mkdir(parents=True)
+    (trial / "record.json").touch()
+    with pytest.raises(PermissionError) as raised:
+        refuse_disk(trial, failed(f"[Errno 13] Permission denied: '{tmp_path / 'cache'}'"))
+    assert raised.value.filename == str(tmp_path / "cache")
+    assert not (trial / "record.json").exists()
+
+
 @pytest.mark.parametrize(
-    "message", ["[Errno 2] No such file or directory: 'data.npz'", "no space left, I say"]
+    "message",
+    [
+        "[Errno 2] No such file or directory: 'data.npz'",
+        "no space left, I say",
+        "[Errno 13] Permission denied: '/their/data.npz'",
+    ],
 )
 def test_any_other_failure_stays_the_arm_s_own(tmp_path: Path, message: str) -> None:
-    (tmp_path / "record.json").touch()
-    refuse_full_disk(tmp_path, failed(message))
-    refuse_full_disk(tmp_path, None)  # nor is a process that died on a disk with room
-    assert (tmp_path / "record.json").exists()
+    trial = tmp_path / "trials/arm/p000-r000-a0"
+    trial.mkdir(parents=True)
+    (trial / "record.json").touch()
+    refuse_disk(trial, failed(message))
+    refuse_disk(trial, None)  # nor is a process that died on a disk with room
+    assert (trial / "record.json").exists()
 
 
 @pytest.mark.slow

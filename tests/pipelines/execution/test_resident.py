@@ -95,6 +95,9 @@ def test_a_process_killed_between_its_turns_fails_the_rest_of_its_generation_and
     failure = victim[3].failure
     assert failure is not None and "SIGKILL" in failure.message
     assert [neighbour[n].outcome for n in range(4)] == [Outcome.OK] * 4
+    assert not list(run.folder.path.glob("trials/*/*/scratch")), (
+        "the pack removes what a killed process cannot"
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from recorded import FAST, NAIVE, Built, build
@@ -115,4 +116,23 @@ def test_a_failed_round_that_was_measured_again_counts_though_something_disturbe
             record = replace(timing(arm, 0, attempt).record, outcome=outcome, disturbed=disturbed)
             progress.add(StoredTrial(Path(), record))
     assert progress.finished_attempt("p000", 0, ARMS) == 1
+    assert progress.unfinished_rounds(pack, frozenset({Outcome.FAILED})) == [], "it was tried again for ever"
+
+
+def test_an_attempt_that_broke_off_does_not_count_before_a_whole_one_though_every_arm_was_retired() -> None:
+    progress, pack = Progress(), Pack(id="p000", orders=(ARMS, ARMS), start="fork")
+
+    def add(arm: str, number: int, attempt: int, **own: Any) -> None:
+        record = replace(timing(arm, number, attempt).record, **own)
+        progress.add(StoredTrial(Path(), record))
+
+    for number in range(2):
+        for arm in ARMS:
+            add(arm, number, 0, outcome=Outcome.FAILED)
+    assert set(progress.retired("p000", ARMS)) == {*ARMS}
+    add(ARMS[0], 0, 1, disturbed=("a neighbour",))
+    for number in range(2):
+        for arm in ARMS:
+            add(arm, number, 2, disturbed=("a neighbour",))
+    assert progress.finished_attempt("p000", 0, ARMS) == 2
     assert progress.unfinished_rounds(pack, frozenset({Outcome.FAILED})) == [], "it was tried again for ever"

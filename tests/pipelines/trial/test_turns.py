@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from multiprocessing import Pipe
 from typing import Any
 
 import pytest
@@ -78,3 +79,12 @@ def test_a_turn_lasts_as_long_as_its_process_works_from_its_set_up_on(monkeypatc
     process.next()
     elsewhere.now_s += 2
     assert process.worked_s() == pytest.approx(2.0) and not process.waits
+
+
+def test_a_process_whose_pack_is_gone_ends_without_a_word() -> None:
+    pack, own = Pipe()
+    pack.close()
+    process = Turns(own, began=0.0)
+    for speak in (lambda: process.reply(Reply()), process.others):
+        with pytest.raises(SystemExit):
+            speak()

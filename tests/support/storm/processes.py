@@ -41,7 +41,7 @@ class Process:
 
 
 _SIGNS = (
-    (Role.COMMAND, "pipelines.cli"),
+    (Role.COMMAND, "perfsweep"),
     (Role.PACK, "pipelines.execution.pack"),
     (Role.PACK, "pipelines.execution.shared_job"),
     (Role.SERVER, "pipelines.trial.fork_server"),

@@ -76,10 +76,14 @@ def words(text: str, where: str) -> Iterator[Violation]:
         yield Violation("words", f"{where} speaks as an exception: {text[match.start() :].splitlines()[0]}")
 
 
+DISK = re.compile(r"^(PermissionError|OSError): \[Errno (13|28|122)\]")
+"""What ends a trial's process where a fault has closed or filled its disk; the pack says it in a sentence."""
+
+
 def trial_words(text: str, users: str, where: str) -> Iterator[Violation]:
     """A trial's log in which something of ours raised; that of a user's module belongs there."""
     for part in text.split(NOT_OURS[0])[1:]:
-        if f"{users}/" not in part:
+        if f"{users}/" not in part and not DISK.match(_last(part)):
             yield Violation("words", f"{where}: {_last(part)}")
 
 

@@ -1,0 +1,45 @@
+"""A trial that a full or closed disk ended says nothing of its arm: its pack ends, and tries it again later."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+
+from pipelines.store.records import TrialRecord
+
+LEAST_BYTES = 2**16
+"""Free space below which a trial that left no record could not write it."""
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+"""What says something of the machine where the folder is the sweep's own, and of the arm where it is not."""
+
+
+def refuse_disk(folder: Path, record: TrialRecord | None) -> None:
+    """Raise where a trial ended since it could not write, and take back the record that blames its arm.
+
+    Parameters
+    ----------
+    folder : the trial's
+    record : what the trial wrote; None where it wrote nothing
+
+    Raises
+    ------
+    OSError
+        The disk of the sweep, or one that the trial wrote to, is full; or a folder of the sweep is closed.
+    """
+    if record is None:
+        disk = os.statvfs(folder)
+        if disk.f_bavail * disk.f_frsize < LEAST_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+        return
+    found = re.match(r"\[Errno (\d+)\][^']*(?:'(.*)')?", record.failure.message) if record.failure else None
+    if found is None:
+        return
+    number, place = int(found[1]), found[2] or str(folder)
+    ours = Path(place).is_relative_to(folder.parents[2])
+    if number in _FULL or (number in _FORBIDDEN and ours):
+        (folder / "record.json").unlink(missing_ok=True)
+        raise OSError(number, os.strerror(number), place)
