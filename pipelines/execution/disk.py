@@ -1,4 +1,4 @@
-"""A trial that a full or closed disk ended says nothing of its arm: its pack ends, and tries it again later."""
+"""A trial that a full or closed disk ended says nothing of its arm: its pack ends, to try it again later."""
 
 from __future__ import annotations
 
