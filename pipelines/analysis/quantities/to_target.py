@@ -88,7 +88,7 @@ class Trainings:
         assert self.target is not None
         seeds = range(self._seeds)
         ours, theirs = ([self.steps[name][seed] for seed in seeds] for name in (arm, base))
-        return paired_steps(ours, theirs, self.target.last_look)
+        return paired_steps(ours, theirs, self.target.last_look, self.target.every)
 
     def refusal(self, arm: str, base: str) -> QuantityResult:
         """What stands where too many runs missed the target for a ratio."""
