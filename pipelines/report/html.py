@@ -141,13 +141,20 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
 
 def _trade_off_caption(found: TradeOff) -> str:
     """How to read the picture of a trade-off."""
+    if not any(one.timed for one in found.choices):
+        return (
+            "Medians of the rounds. Every comparison of times here is held back, so the picture says where"
+            " arms lie, and not which of them to choose."
+        )
     of = "draws more energy" if found.of == "energy" else "needs more memory"
     worse = f", {of}, or costs more," if any(one.cost is not None for one in found.choices) else f" or {of}"
     different = " Crosses are arms whose results are not known to be the same: they do not count."
+    untimed = " Squares are arms whose times are held back: they beat nobody, and nobody beats them."
     return (
-        f"Medians of the rounds. Nobody would pass by the arms on the line: any other one takes longer"
-        f"{worse} by more than the margin. Circles are arms that another one beats in all of it."
-        f"{different if any(not one.same for one in found.choices) else ''}"
+        f"Medians of the rounds. Nobody would pass by the filled points, which a dashed line joins: any other"
+        f" arm takes longer{worse} by more than the margin. Circles are arms that another one beats in all of"
+        f" it.{different if any(not one.same for one in found.choices) else ''}"
+        f"{untimed if any(one.same and not one.timed for one in found.choices) else ''}"
     )
 
 
