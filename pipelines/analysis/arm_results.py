@@ -14,6 +14,7 @@ from pipelines.analysis.counters import CounterChange, counter_changes, counter_
 from pipelines.analysis.judge import Judge
 from pipelines.analysis.outcomes import Counts
 from pipelines.analysis.phases import PhaseShare, phases_of
+from pipelines.statistics.clocks import Clock
 from pipelines.store.files import write_parquet
 from pipelines.store.records import SweepFolder
 
@@ -54,6 +55,11 @@ class ArmResult:
     quantities: Mapping[str, float] = field(default_factory=dict)
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     comments: Mapping[str, str] = field(default_factory=dict)
+    cpu_ns_per_unit: float | None = None
+
+    def time_by(self, clock: Clock) -> float | None:
+        """Give the median time per unit in ns by a clock."""
+        return self.ns_per_unit if clock is Clock.WALL else self.cpu_ns_per_unit
 
 
 def arm_results(
@@ -74,6 +80,7 @@ def arm_results(
                 label=arm.label,
                 rounds=own.height,
                 ns_per_unit=_median(own["ns_per_unit"]),
+                cpu_ns_per_unit=_median(own["cpu_ns_per_unit"]),
                 peak_bytes=max(own["peak_bytes"].to_list(), default=None),
                 outcomes=ended.get(arm.id, {}),
                 iteration_ns=iteration_ns,

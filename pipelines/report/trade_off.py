@@ -9,6 +9,7 @@ from pipelines.analysis.arm_results import ArmResult
 from pipelines.analysis.compare import Comparison
 from pipelines.analysis.quantities.cost import COST
 from pipelines.analysis.quantities.energy import ENERGY
+from pipelines.statistics.clocks import Clock
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.schema import PLACEBO, Effect
 
@@ -45,10 +46,17 @@ class Choice:
 
 @dataclass(frozen=True)
 class TradeOff:
-    """The arms of a sweep, the fastest first; `of` is what time is weighed against: energy or memory."""
+    """The arms of a sweep, the fastest first.
+
+    Attributes
+    ----------
+    of : what time is weighed against: energy or memory
+    clock : the one that judges the sweep; the other one's times may be held back
+    """
 
     of: str
     choices: tuple[Choice, ...]
+    clock: Clock = Clock.WALL
 
 
 def trade_off(comparison: Comparison) -> TradeOff | None:
@@ -56,7 +64,7 @@ def trade_off(comparison: Comparison) -> TradeOff | None:
     for of, value in (("energy", _energy), ("memory", _memory)):
         found = _choices(comparison, value)
         if len(found) > 1:
-            return TradeOff(of, judged(found, comparison.margin))
+            return TradeOff(of, judged(found, comparison.margin), comparison.clock)
     return None
 
 
@@ -73,12 +81,14 @@ def _choices(comparison: Comparison, value: Callable[[ArmResult], float | None])
     doubtful = [r for r in comparison.effects if not r.parity_ok or r.verdict is Verdict.FEWER_UNITS]
     others = {arm for r in doubtful for arm in _arms_of(r.effect)}
     untimed = _untimed(comparison)
-    arms = [arm for arm in comparison.arms if arm.ns_per_unit and value(arm) and arm.id not in copies]
-    priced = all(COST.key in arm.quantities for arm in arms)
+    times = {arm.id: arm.time_by(comparison.clock) or 0.0 for arm in comparison.arms}
+    arms = [arm for arm in comparison.arms if times[arm.id] and value(arm) and arm.id not in copies]
+    # Wall time is paid for, which counts for nothing where CPU time had to be asked.
+    priced = comparison.clock is Clock.WALL and all(COST.key in arm.quantities for arm in arms)
     return [
         Choice(
             arm.name or arm.label,
-            arm.ns_per_unit or 0.0,
+            times[arm.id],
             value(arm) or 0.0,
             arm.quantities[COST.key] if priced else None,
             arm.id not in others,

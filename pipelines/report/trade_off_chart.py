@@ -15,6 +15,7 @@ from pipelines.analysis.quantities.cost import cost_text
 from pipelines.report.charts import fold
 from pipelines.report.svg import BLUE, GREY, INK, NARROW, RED, canvas
 from pipelines.report.trade_off import Choice, TradeOff
+from pipelines.statistics.clocks import Clock
 from pipelines.units import MB
 
 NAMED = 8
@@ -56,7 +57,7 @@ def chart(found: TradeOff, width: int) -> Figure:
         if free:
             taken.append(min(free, key=lambda box: box.count(points)))
             _name(axes, text, place, above=taken[-1].bottom > own[1])
-    axes.set_xlabel("microseconds per unit")
+    axes.set_xlabel(f"microseconds {'' if found.clock is Clock.WALL else 'of CPU time '}per unit")
     axes.set_ylabel("J per unit" if found.of == "energy" else "peak memory, MB")
     return figure
 

@@ -93,4 +93,5 @@ STALL = Quantity(
     doc="share of the iteration in which the device waits for data, with its interval, and its base's below",
     source=Stall,
     text=stall_text,
+    of_wall_time=True,
 )
