@@ -142,10 +142,11 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
 
 def _trade_off_caption(found: TradeOff) -> str:
     """How to read the picture of a trade-off."""
-    medians = f"Medians of the rounds{'' if found.clock is Clock.WALL else ', by CPU time'}."
+    by = "" if found.clock is Clock.WALL else " by CPU time"
+    paired = f"Times{by} as paired rounds have them; whether two neighbours differ says the table of effects."
     if not any(one.timed for one in found.choices):
         return (
-            f"{medians} Every comparison of times here is held back, so the picture says where"
+            f"{paired} Every comparison of times here is held back, so the picture says where"
             " arms lie, and not which of them to choose."
         )
     of = "draws more energy" if found.of == "energy" else "needs more memory"
@@ -153,7 +154,7 @@ def _trade_off_caption(found: TradeOff) -> str:
     different = " Crosses are arms whose results are not known to be the same: they do not count."
     untimed = " Squares are arms whose times are held back: they beat nobody, and nobody beats them."
     return (
-        f"{medians} Nobody would pass by the filled points, which a dashed line joins: any other"
+        f"{paired} Nobody would pass by the filled points, which a dashed line joins: any other"
         f" arm takes longer{worse} by more than the margin. Circles are arms that another one beats in all of"
         f" it.{different if any(not one.same for one in found.choices) else ''}"
         f"{untimed if any(one.same and not one.timed for one in found.choices) else ''}"

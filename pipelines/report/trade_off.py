@@ -81,14 +81,13 @@ def _choices(comparison: Comparison, value: Callable[[ArmResult], float | None])
     doubtful = [r for r in comparison.effects if not r.parity_ok or r.verdict is Verdict.FEWER_UNITS]
     others = {arm for r in doubtful for arm in _arms_of(r.effect)}
     untimed = _untimed(comparison)
-    times = {arm.id: arm.time_by(comparison.clock) or 0.0 for arm in comparison.arms}
-    arms = [arm for arm in comparison.arms if times[arm.id] and value(arm) and arm.id not in copies]
+    arms = [arm for arm in comparison.arms if arm.paired_ns and value(arm) and arm.id not in copies]
     # Wall time is paid for, which counts for nothing where CPU time had to be asked.
     priced = comparison.clock is Clock.WALL and all(COST.key in arm.quantities for arm in arms)
     return [
         Choice(
             arm.name or arm.label,
-            times[arm.id],
+            arm.paired_ns or 0.0,
             value(arm) or 0.0,
             arm.quantities[COST.key] if priced else None,
             arm.id not in others,

@@ -72,6 +72,24 @@ def test_of_a_sweep_that_is_held_back_the_picture_chooses_nothing(command: Calla
     assert choice_made not in held and none_made in held
 
 
+def test_rounds_that_drift_do_not_order_arms_otherwise_than_their_pairs(command: Callable) -> None:
+    """The arm takes a tenth less in all rounds but the middling one, so that its median is the higher one."""
+    made = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 5})
+    folder, manifest = simulated(made, cost)
+    ((arm, base),) = manifest.effects[0].pairs
+    for number, speed in enumerate((1, 2, 4, 8, 16)):
+        for name, ratio in ((base, 1.0), (arm, 1.3 if number == 2 else 0.9)):
+            (record,) = folder.path.glob(f"trials/{name}/*-r{number:03d}-*/record.json")
+            change(record, region_ns=round(speed * ratio * 1e9))
+    comparison = compared(folder, manifest)
+    medians = {one.id: one.ns_per_unit for one in comparison.arms}
+    assert medians[arm] > medians[base]  # type: ignore[operator]
+    found = trade_off(comparison)
+    assert found is not None
+    assert [one.dominated for one in found.choices] == [False, True]
+    assert found.choices[0].ns_per_unit < found.choices[1].ns_per_unit == medians[base]
+
+
 def page(folder: SweepFolder, manifest: Manifest) -> str:
     provenance = read_provenance(folder.config_file, [])
     comparison = compared(folder, manifest)
