@@ -142,8 +142,8 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
 
 def _trade_off_caption(found: TradeOff) -> str:
     """How to read the picture of a trade-off."""
-    by = "" if found.clock is Clock.WALL else " by CPU time"
-    paired = f"Times{by} as paired rounds have them; whether two neighbours differ says the table of effects."
+    times = "Times" if found.clock is Clock.WALL else "CPU times"
+    paired = f"{times} as paired rounds have them; whether two neighbours differ says the table of effects."
     if not any(one.timed for one in found.choices):
         return (
             f"{paired} Every comparison of times here is held back, so the picture says where"
