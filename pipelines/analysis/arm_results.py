@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -14,6 +15,7 @@ from pipelines.analysis.counters import CounterChange, counter_changes, counter_
 from pipelines.analysis.judge import Judge
 from pipelines.analysis.outcomes import Counts
 from pipelines.analysis.phases import PhaseShare, phases_of
+from pipelines.statistics.log_ratios import Weighted
 from pipelines.store.files import write_parquet
 from pipelines.store.records import SweepFolder
 
@@ -29,7 +31,9 @@ class ArmResult:
     medians of an iteration, `run_delay` the median share of the region for which others had its cores. Of
     several ranks `collectives` and `straggling` are medians of what `RankFigures` says. `quantities` are
     those beside time that were chosen, by key, `bounds` the 95 % intervals of those that have one of an arm
-    alone, and `comments` words on some of them.
+    alone, and `comments` words on some of them. `paired_ns` is the time per unit by the clock that judges,
+    from the rounds that the arm shares with the first reference: medians of rounds that drift may order arms
+    otherwise than effects do.
     """
 
     label: str
@@ -54,6 +58,7 @@ class ArmResult:
     quantities: Mapping[str, float] = field(default_factory=dict)
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     comments: Mapping[str, str] = field(default_factory=dict)
+    paired_ns: float | None = None
 
 
 def arm_results(
@@ -65,6 +70,7 @@ def arm_results(
     counters = {arm.id: judge.records.counters(arm.id) for arm in manifest.arms}
     write_parquet(folder.tables_dir / "counters.parquet", counter_table(manifest.arms, counters))
     first, names = counters[next(iter(manifest.sweep.references.values()))], manifest.arm_names
+    paired_ns = _paired_times(judge, used)
     results = []
     for arm in manifest.arms:
         own = used.filter(pl.col("arm") == arm.id)
@@ -74,6 +80,7 @@ def arm_results(
                 label=arm.label,
                 rounds=own.height,
                 ns_per_unit=_median(own["ns_per_unit"]),
+                paired_ns=paired_ns(arm.id),
                 peak_bytes=max(own["peak_bytes"].to_list(), default=None),
                 outcomes=ended.get(arm.id, {}),
                 iteration_ns=iteration_ns,
@@ -87,6 +94,25 @@ def arm_results(
             )
         )
     return tuple(results)
+
+
+def _paired_times(judge: Judge, used: pl.DataFrame) -> Callable[[str], float | None]:
+    """Estimate times of arms (ids): the first reference's median, times what shared rounds say of the arm."""
+    figure = judge.clock.clock.figure
+    first = next(iter(judge.manifest.sweep.references.values()))
+
+    def median_of(arm: str) -> float | None:
+        return _median(used.filter(pl.col("arm") == arm)[figure])
+
+    base_ns = median_of(first)
+
+    def time_of(arm: str) -> float | None:
+        if arm == first or base_ns is None:
+            return median_of(arm)
+        estimate = judge.times.estimate(Weighted({arm: 1.0, first: -1.0}))
+        return base_ns * math.exp(estimate.log_ratio) if estimate.n else median_of(arm)
+
+    return time_of
 
 
 def _kernel_counts(own: pl.DataFrame) -> dict[str, float | None]:

@@ -32,6 +32,7 @@ from pipelines.report.tables import (
 from pipelines.report.templates import render
 from pipelines.report.trade_off import TradeOff, trade_off
 from pipelines.report.trade_off_chart import chart as trade_off_chart
+from pipelines.statistics.clocks import Clock
 from pipelines.store.files import write_atomically
 from pipelines.store.profiles import kept_profiles
 from pipelines.store.provenance import Provenance
@@ -141,13 +142,22 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
 
 def _trade_off_caption(found: TradeOff) -> str:
     """How to read the picture of a trade-off."""
+    times = "Times" if found.clock is Clock.WALL else "CPU times"
+    paired = f"{times} as paired rounds have them; whether two neighbours differ says the table of effects."
+    if not any(one.timed for one in found.choices):
+        return (
+            f"{paired} Every comparison of times here is held back, so the picture says where"
+            " arms lie, and not which of them to choose."
+        )
     of = "draws more energy" if found.of == "energy" else "needs more memory"
     worse = f", {of}, or costs more," if any(one.cost is not None for one in found.choices) else f" or {of}"
     different = " Crosses are arms whose results are not known to be the same: they do not count."
+    untimed = " Squares are arms whose times are held back: they beat nobody, and nobody beats them."
     return (
-        f"Medians of the rounds. Nobody would pass by the arms on the line: any other one takes longer"
-        f"{worse} by more than the margin. Circles are arms that another one beats in all of it."
-        f"{different if any(not one.same for one in found.choices) else ''}"
+        f"{paired} Nobody would pass by the filled points, which a dashed line joins: any other"
+        f" arm takes longer{worse} by more than the margin. Circles are arms that another one beats in all of"
+        f" it.{different if any(not one.same for one in found.choices) else ''}"
+        f"{untimed if any(one.same and not one.timed for one in found.choices) else ''}"
     )
 
 

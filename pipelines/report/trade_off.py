@@ -9,8 +9,12 @@ from pipelines.analysis.arm_results import ArmResult
 from pipelines.analysis.compare import Comparison
 from pipelines.analysis.quantities.cost import COST
 from pipelines.analysis.quantities.energy import ENERGY
+from pipelines.statistics.clocks import Clock
 from pipelines.statistics.verdicts import Verdict
 from pipelines.store.schema import PLACEBO, Effect
+
+TOLD = (Verdict.FASTER, Verdict.SLOWER, Verdict.NO_DIFFERENCE, Verdict.UNDECIDED)
+"""Verdicts on times that count, whatever they say."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class Choice:
     value : energy per unit in J, or peak memory in bytes
     cost : of a million units; None where it is not known of all arms
     same : whether its results are known to be the same
+    timed : whether its time says anything; it does not where all that is known of it is *held back*
     dominated : whether another arm with the same results is no worse in anything, and better in something
     """
 
@@ -30,6 +35,7 @@ class Choice:
     value: float
     cost: float | None = None
     same: bool = True
+    timed: bool = True
     dominated: bool = False
 
     @property
@@ -40,10 +46,17 @@ class Choice:
 
 @dataclass(frozen=True)
 class TradeOff:
-    """The arms of a sweep, the fastest first; `of` is what time is weighed against: energy or memory."""
+    """The arms of a sweep, the fastest first.
+
+    Attributes
+    ----------
+    of : what time is weighed against: energy or memory
+    clock : the one that judges the sweep; the other one's times may be held back
+    """
 
     of: str
     choices: tuple[Choice, ...]
+    clock: Clock = Clock.WALL
 
 
 def trade_off(comparison: Comparison) -> TradeOff | None:
@@ -51,7 +64,7 @@ def trade_off(comparison: Comparison) -> TradeOff | None:
     for of, value in (("energy", _energy), ("memory", _memory)):
         found = _choices(comparison, value)
         if len(found) > 1:
-            return TradeOff(of, judged(found, comparison.margin))
+            return TradeOff(of, judged(found, comparison.margin), comparison.clock)
     return None
 
 
@@ -67,18 +80,28 @@ def _choices(comparison: Comparison, value: Callable[[ArmResult], float | None])
     copies = {r.effect.pairs[0][0] for r in comparison.effects if r.effect.design == PLACEBO}
     doubtful = [r for r in comparison.effects if not r.parity_ok or r.verdict is Verdict.FEWER_UNITS]
     others = {arm for r in doubtful for arm in _arms_of(r.effect)}
-    arms = [arm for arm in comparison.arms if arm.ns_per_unit and value(arm) and arm.id not in copies]
-    priced = all(COST.key in arm.quantities for arm in arms)
+    untimed = _untimed(comparison)
+    arms = [arm for arm in comparison.arms if arm.paired_ns and value(arm) and arm.id not in copies]
+    # Wall time is paid for, which counts for nothing where CPU time had to be asked.
+    priced = comparison.clock is Clock.WALL and all(COST.key in arm.quantities for arm in arms)
     return [
         Choice(
             arm.name or arm.label,
-            arm.ns_per_unit or 0.0,
+            arm.paired_ns or 0.0,
             value(arm) or 0.0,
             arm.quantities[COST.key] if priced else None,
             arm.id not in others,
+            arm.id not in untimed,
         )
         for arm in arms
     ]
+
+
+def _untimed(comparison: Comparison) -> set[str]:
+    """Find the arms (ids) whose times were compared, and always held back."""
+    held = [r for r in comparison.effects if r.verdict is Verdict.HELD_BACK]
+    heard = [r for r in comparison.effects if r.verdict in TOLD]
+    return {arm for r in held for arm in r.effect.weights} - {arm for r in heard for arm in r.effect.weights}
 
 
 def _arms_of(effect: Effect) -> list[str]:
@@ -93,10 +116,14 @@ def _arms_of(effect: Effect) -> list[str]:
 def judged(choices: Sequence[Choice], margin: float) -> tuple[Choice, ...]:
     """Mark the arms that another one dominates, and put the fastest first.
 
-    What is better by less than `margin` is no reason to leave an arm out.
+    What is better by less than `margin` is no reason to leave an arm out, and neither is a time that says
+    nothing.
     """
-    sound = [one for one in choices if one.same]
-    marked = [replace(one, dominated=any(_dominates(by, one, margin) for by in sound)) for one in choices]
+    sound = [one for one in choices if one.same and one.timed]
+    marked = [
+        replace(one, dominated=one.timed and any(_dominates(by, one, margin) for by in sound))
+        for one in choices
+    ]
     return tuple(sorted(marked, key=lambda one: one.ns_per_unit))
 
 

@@ -15,6 +15,7 @@ from pipelines.analysis.quantities.cost import cost_text
 from pipelines.report.charts import fold
 from pipelines.report.svg import BLUE, GREY, INK, NARROW, RED, canvas
 from pipelines.report.trade_off import Choice, TradeOff
+from pipelines.statistics.clocks import Clock
 from pipelines.units import MB
 
 NAMED = 8
@@ -30,12 +31,15 @@ def chart(found: TradeOff, width: int) -> Figure:
     figure, axes = canvas(width, 400)
     size = 1.0 if found.of == "energy" else MB
     x, y = (lambda one: one.ns_per_unit / 1e3), (lambda one: one.value / size)
-    best = [one for one in found.choices if one.same and not one.dominated]
-    beside = [one for one in found.choices if one.dominated and one.same]
+    sound = [one for one in found.choices if one.same and one.timed]
+    best = [one for one in sound if not one.dominated]
+    beside = [one for one in sound if one.dominated]
     different = [one for one in found.choices if not one.same]
+    untimed = [one for one in found.choices if one.same and not one.timed]
     axes.plot([x(one) for one in best], [y(one) for one in best], color=BLUE, linewidth=1, linestyle="--")
     looks: tuple[tuple[list[Choice], dict[str, Any]], ...] = (
         (beside, {"facecolors": "none", "edgecolors": GREY}),
+        (untimed, {"facecolors": "none", "edgecolors": BLUE, "marker": "s"}),
         (different, {"c": RED, "marker": "x"}),
         (best, {"c": BLUE}),
     )
@@ -46,14 +50,14 @@ def chart(found: TradeOff, width: int) -> Figure:
     axes.margins(0.12, 0.18)
     points = axes.transData.transform([(x(one), y(one)) for one in found.choices])
     taken: list[Box] = []
-    for number, one in enumerate(best[:NAMED]):
+    for number, one in enumerate([*best, *untimed][:NAMED]):
         text, place = _text(one, width), (x(one), y(one))
         own = axes.transData.transform(place)
         free = [box for box in _boxes(text, *own, above=number % 2 == 0) if not any(map(box.meets, taken))]
         if free:
             taken.append(min(free, key=lambda box: box.count(points)))
             _name(axes, text, place, above=taken[-1].bottom > own[1])
-    axes.set_xlabel("microseconds per unit")
+    axes.set_xlabel(f"microseconds {'' if found.clock is Clock.WALL else 'of CPU time '}per unit")
     axes.set_ylabel("J per unit" if found.of == "energy" else "peak memory, MB")
     return figure
 

@@ -50,6 +50,13 @@ class Contrast(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Weighted:
+    """A contrast of some arms, by weights that add up to zero."""
+
+    weights: Mapping[str, float]
+
+
 class Rounds:
     """A figure by pack, round and arm, and the effects that it shows.
 

@@ -3,14 +3,15 @@
 Log steps of an arm and of its base with one seed are taken as normal with one variance, and as correlated,
 since they share data and initial values. A run that missed the target within the cap took more steps than
 that, which is all that is known of it: such runs are censored, not dropped (Tobin 1958, for pairs). Without
-any the estimate is the mean of the paired differences, and its error theirs.
+any the estimate is the mean of the paired differences, and its error theirs, but never less than what lies
+between two looks at a training leaves open.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss
@@ -36,11 +37,32 @@ class PairedSteps:
     seeds: int
 
 
-def paired_steps(arm: Sequence[float], base: Sequence[float], cap: float) -> PairedSteps | None:
+def paired_steps(
+    arm: Sequence[float], base: Sequence[float], cap: float, every: float = 0.0
+) -> PairedSteps | None:
     """Estimate the log ratio of steps to the target, by seed; infinite where a run missed it within `cap`.
 
-    None where too few pairs reached it, or more than `MOST_MISSED` of the runs of either missed it.
+    None where too few pairs reached it, or more than `MOST_MISSED` of the runs of either missed it. Trainings
+    were looked at `every` so many steps; 0: after each one, and between two.
     """
+    found = _estimate(arm, base, cap)
+    return found and replace(found, error=max(found.error, _rounding(arm, base, every)))
+
+
+def _rounding(arm: Sequence[float], base: Sequence[float], every: float) -> float:
+    """Find the standard error that steps have which only looks tell, each uniform between two of them.
+
+    Pairs that reached the target at the same two looks may all be rounded alike, so that they count as one.
+    """
+    pairs = [(a, b) for a, b in zip(arm, base, strict=True) if math.isfinite(a + b)]
+    if not every or not pairs:
+        return 0.0
+    variance = every**2 / 12 * np.mean([a**-2 + b**-2 for a, b in pairs])
+    return math.sqrt(variance / len(set(pairs)))
+
+
+def _estimate(arm: Sequence[float], base: Sequence[float], cap: float) -> PairedSteps | None:
+    """Estimate from the steps as they are."""
     logs = np.log(np.minimum(np.array([arm, base], float), cap))
     missed = np.isinf(np.array([arm, base], float))
     pairs = ~missed.any(axis=0)

@@ -85,6 +85,7 @@ def quality(sweeps: int) -> Table:
         for missed in (0.0, 0.05, 0.1, 0.15)
     }
     ten = Trainings(10, 0.1)
+    alike = Trainings(10, 0.0, log_ratio=0.01, own=(0.005, 0.005))
     rows |= {
         "10 seeds, 10 %: equal arms": replace(ten, log_ratio=0.0),
         "10 seeds, 10 %: an arm of a third more steps": replace(ten, log_ratio=0.3),
@@ -92,6 +93,9 @@ def quality(sweeps: int) -> Table:
         "10 seeds, 10 %: seeds share nearly all": replace(ten, shared=0.3, own=(0.05, 0.05)),
         "10 seeds, 10 %: seeds share little": replace(ten, shared=0.05, own=(0.2, 0.2)),
         "10 seeds, 10 %: the arm scatters twice as much": replace(ten, own=(0.2, 0.1)),
+        "10 seeds, 10 %: looks 3 % of the steps apart": replace(ten, every=0.03),
+        "no goal: 10 seeds, pairs alike to 0.5 %, such looks": replace(alike, every=0.03),
+        "no goal: the same, all seeds alike too": replace(alike, every=0.03, shared=0.005),
     }
     for name, trainings in rows.items():
         kept = _swept(sweeps, trainings)

@@ -105,27 +105,43 @@ def held_share(rng: np.random.Generator, one: Waiting, rounds: int, servers: int
     return interval is not None and interval.low <= math.log(one.share) <= interval.high
 
 
+LOG_STEPS = 6.0
+"""Of a middling seed."""
+
+
 @dataclass(frozen=True)
 class Trainings:
-    """Steps to a target: `shared` is what a seed does to both arms, `own` to one; log standard deviations."""
+    """Steps to a target: `shared` is what a seed does to both arms, `own` to one; log standard deviations.
+
+    They are known to the next look, and looks are `every` this share of the steps of a middling seed.
+    """
 
     seeds: int = 10
     missed: float = 0.0
     log_ratio: float = 0.1
     shared: float = 0.2
     own: tuple[float, float] = (0.15, 0.15)
+    every: float = 0.0
+
+    @property
+    def look(self) -> float:
+        """Steps between two looks."""
+        return self.every * math.exp(LOG_STEPS)
 
     def draw(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, float]:
         """Steps of arm and base by seed, infinite where missed, and the cap."""
         seed = rng.normal(0, self.shared, self.seeds)
-        logs = 6.0 + seed + np.array([[self.log_ratio], [0.0]])
+        logs = LOG_STEPS + seed + np.array([[self.log_ratio], [0.0]])
         logs += rng.standard_normal((2, self.seeds)) * np.array(self.own)[:, None]
         slower = 0 if self.log_ratio > 0 else 1
         scatter = math.hypot(self.shared, self.own[slower])
         cap = math.inf
         if self.missed:
-            cap = math.exp(6.0 + max(self.log_ratio, 0.0) + scatter * NormalDist().inv_cdf(1 - self.missed))
+            beyond = scatter * NormalDist().inv_cdf(1 - self.missed)
+            cap = math.exp(LOG_STEPS + max(self.log_ratio, 0.0) + beyond)
         steps = np.where(np.exp(logs) > cap, math.inf, np.exp(logs))
+        if self.look:
+            steps = np.ceil(steps / self.look) * self.look
         return steps[0], steps[1], cap
 
 
@@ -138,7 +154,7 @@ def held_time(rng: np.random.Generator, trainings: Trainings, *, dropped: bool =
     if dropped:
         there = np.isfinite(arm) & np.isfinite(base)
         arm, base = arm[there], base[there]
-    steps = paired_steps(arm, base, cap)
+    steps = paired_steps(arm, base, cap, trainings.look)
     if steps is None:
         return None
     machine = replace(TRIALS, noise=0.02, process=0.01)

@@ -70,6 +70,7 @@ COST = Quantity(
     doc="price of the wall time of the GPUs or nodes that the trials used, against the base",
     source=per_trial("cost", _of_units(lambda record: MILLION)),
     text=cost_text,
+    of_wall_time=True,
     remarks=_remarks,
 )
 JOB_COST = Quantity(
@@ -79,5 +80,6 @@ JOB_COST = Quantity(
     doc="the same of a whole training or job, as the workload's configuration has it, without set-up",
     source=per_trial("cost of a job", _of_units(_job_units)),
     text=cost_text,
+    of_wall_time=True,
     remarks=_remarks,
 )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from statistics import median
 
-from pipelines.analysis.quantities.quantity import Measured, QuantityResult, Source, Withheld
+from pipelines.analysis.quantities.quantity import NO_ROUND, Measured, QuantityResult, Source, Withheld
 from pipelines.statistics.log_ratios import Cell, Rounds
 from pipelines.store.progress import StoredTrial
 from pipelines.store.records import Effect, Sweep
@@ -56,7 +56,9 @@ class Paired:
     def of_arm(self, arm: str) -> float | Withheld:
         """Give the median of an arm's rounds."""
         values = self._values.get(arm)
-        return median(values) if values else Withheld(self._reasons.get(arm, "no round is finished"))
+        if values:
+            return median(values)
+        return Withheld(self._reasons[arm]) if arm in self._reasons else NO_ROUND
 
     def of_effect(self, effect: Effect) -> QuantityResult:
         """Estimate the ratio of an arm to its base from log ratios within rounds."""

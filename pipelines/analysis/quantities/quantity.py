@@ -20,6 +20,9 @@ class Withheld:
     reason: str
 
 
+NO_ROUND = Withheld("no round is finished")
+
+
 @dataclass(frozen=True)
 class QuantityResult:
     """A quantity of an arm against that of its base.
@@ -99,6 +102,7 @@ class Quantity:
     source : makes what reads the values of a sweep; see `paired.per_trial` for those of single trials
     text : a value as people read it, with its unit
     remarks : sentences on where the values come from, for the notes
+    of_wall_time : whether it holds wall time, whatever clock judges the sweep
     held_back_by : reasons of the verdict on an effect's time for which its change is held back too; without a
         time to compare (`NO_TIME`) that of every quantity is
     """
@@ -110,8 +114,14 @@ class Quantity:
     source: Callable[[Measured], Source]
     text: Callable[[float], str]
     remarks: Callable[[Measured], Iterable[str]] = lambda measured: ()
+    of_wall_time: bool = False
     held_back_by: frozenset[ReasonCode] = frozenset()
 
     def interval_text(self, ends: tuple[float, float] | None) -> str:
-        """Two ends of an interval of a value, which no line breaks; empty of none."""
-        return " .. ".join(map(self.text, ends)).replace(" ", "\u00a0") if ends else ""
+        """Two ends of an interval of a value, which no line breaks, and their unit once; empty of none."""
+        if not ends:
+            return ""
+        low, high = map(self.text, ends)
+        number, _, unit = low.partition(" ")
+        shared = unit and high.endswith(f" {unit}")
+        return f"{number if shared else low} .. {high}".replace(" ", "\u00a0")

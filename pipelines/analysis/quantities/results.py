@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pipelines.analysis.judge import EffectResult
 from pipelines.analysis.quantities.quantity import (
+    NO_ROUND,
     Bounded,
     Commented,
     Measured,
@@ -15,6 +16,7 @@ from pipelines.analysis.quantities.quantity import (
     Source,
     Withheld,
 )
+from pipelines.statistics.clocks import Clock
 from pipelines.statistics.verdicts import ReasonCode
 
 NAMED = 5
@@ -64,7 +66,17 @@ class QuantityResults:
             for one in self._quantities
             for line in (*one.remarks(self._measured), *self._lacking(one, effects, finished))
         )
-        return list(dict.fromkeys(lines))  # two columns may come from one price
+        return [*self._of_disturbed_time(), *dict.fromkeys(lines)]  # two columns may come from one price
+
+    def _of_disturbed_time(self) -> list[str]:
+        """Name the columns of wall time in a sweep whose wall time others disturbed."""
+        headings = [one.heading for one in self._quantities if one.of_wall_time]
+        if self._measured.clock is Clock.WALL or not headings:
+            return []
+        return [
+            f"{', '.join(headings)}: from wall time, of which others had a part, though verdicts are by"
+            " CPU time"
+        ]
 
     def _lacking(
         self, one: Quantity, effects: Mapping[str, Mapping[str, QuantityResult]], arms: Sequence[str]
@@ -75,7 +87,8 @@ class QuantityResults:
                 of_arms.setdefault(value.reason, []).append(self._names[arm])
         of_effects: dict[str, list[str]] = {}
         for name, results in effects.items():
-            if (why := results[one.key].withheld) and why not in of_arms:
+            why = results[one.key].withheld
+            if why and why not in of_arms and why != NO_ROUND.reason:  # that the verdict says
                 of_effects.setdefault(why, []).append(name)
         return [
             f"{one.heading}{'' if len(names) == among else f' of {_list(names)}'}: {reason}"

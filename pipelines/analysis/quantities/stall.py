@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from pipelines.analysis.quantities.paired import Paired
 from pipelines.analysis.quantities.quantity import Measured, Quantity, QuantityResult, Withheld
 from pipelines.analysis.quantities.steps import steps_of
 from pipelines.config.declared import declared_by
 from pipelines.statistics.estimates import Estimate
-from pipelines.statistics.log_ratios import Cell, Rounds
+from pipelines.statistics.log_ratios import Cell, Rounds, Weighted
 from pipelines.store.progress import StoredTrial
 from pipelines.store.records import Effect, Sweep
 
@@ -61,13 +60,6 @@ class Stall(Paired):
         return dataclasses.replace(result, text="\n".join(filter(None, lines)))
 
 
-@dataclass(frozen=True)
-class PartOfWhole:
-    """An arm's waiting against the whole iteration of the same round."""
-
-    weights: Mapping[str, float]
-
-
 WHOLE = "the whole iteration"
 
 
@@ -78,7 +70,7 @@ def share_estimate(cells: Sequence[Cell]) -> Estimate:
     """
     whole = (dataclasses.replace(cell, arm=WHOLE, value=1.0) for cell in cells)
     rounds = Rounds([*cells, *whole], "the stall")
-    return rounds.estimate(PartOfWhole({cells[0].arm: 1.0, WHOLE: -1.0}))
+    return rounds.estimate(Weighted({cells[0].arm: 1.0, WHOLE: -1.0}))
 
 
 def stall_text(share: float) -> str:
@@ -93,4 +85,5 @@ STALL = Quantity(
     doc="share of the iteration in which the device waits for data, with its interval, and its base's below",
     source=Stall,
     text=stall_text,
+    of_wall_time=True,
 )

@@ -92,6 +92,7 @@ def _quantity(at: int) -> Quantity:
         doc=f"the step that {at} % of steps do not exceed, taken within each round; the change is by unit",
         source=source,
         text=duration,
+        of_wall_time=True,
     )
 
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict
 from statistics import median
 
-from pipelines.analysis.quantities.quantity import Measured, Quantity, QuantityResult, Withheld
+from pipelines.analysis.quantities.quantity import NO_ROUND, Measured, Quantity, QuantityResult, Withheld
 from pipelines.statistics.estimates import Estimate
 from pipelines.statistics.paired_steps import LEAST_SEEDS, MOST_MISSED, PairedSteps, paired_steps
 from pipelines.statistics.time_to_target import steps_to_target, time_to_target
@@ -88,7 +88,7 @@ class Trainings:
         assert self.target is not None
         seeds = range(self._seeds)
         ours, theirs = ([self.steps[name][seed] for seed in seeds] for name in (arm, base))
-        return paired_steps(ours, theirs, self.target.last_look)
+        return paired_steps(ours, theirs, self.target.last_look, self.target.every)
 
     def refusal(self, arm: str, base: str) -> QuantityResult:
         """What stands where too many runs missed the target for a ratio."""
@@ -115,7 +115,7 @@ class ToTarget:
         if isinstance(steps, Withheld) or not self._in_time:
             return steps
         step_ns = [self._step_ns(trial.record) for trial in self._timed(arm)]
-        return steps * median(step_ns) if step_ns else Withheld("no round is finished")
+        return steps * median(step_ns) if step_ns else NO_ROUND
 
     def _timed(self, arm: str) -> list[StoredTrial]:
         return [trial for trial in self._measured.trials if trial.record.arm == arm]

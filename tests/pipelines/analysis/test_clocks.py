@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,8 +10,10 @@ from measured import change, compared, cost, simulated
 
 from pipelines.analysis.compare import Comparison
 from pipelines.config.types import DesignConfig
+from pipelines.report.trade_off import trade_off
 from pipelines.statistics.clocks import Clock, Conditions, choose_clock
 from pipelines.statistics.verdicts import ReasonCode, Verdict
+from pipelines.store.options import ReportConfig
 from pipelines.store.records import Manifest, SweepFolder
 
 QUIET = Conditions("naive", crowded=False, alone=True)
@@ -46,9 +48,10 @@ Compared = Callable[..., Comparison]
 def crowded(command) -> Compared:
     """A sweep in which wall time says nothing and CPU time halves; keywords change every record."""
 
-    def run(arms: int = 2, **fields: object) -> Comparison:
+    def run(arms: int = 2, columns: Sequence[str] = (), **fields: object) -> Comparison:
         levels = {"work": ["single"]} if arms == 2 else {"work": ["single"], "slab": [2]}
         sweep = command(DesignConfig("one_at_a_time", levels=levels), measure={"rounds": 10})
+        sweep.report = ReportConfig(list(columns))
         folder, manifest = simulated(sweep, lambda levels: 1.0, noise=0.2)
         return compared(*with_conditions(folder, manifest, **fields))
 
@@ -79,6 +82,24 @@ def test_a_displaced_sweep_is_judged_by_cpu_time_and_says_why(crowded: Compared)
     assert (effect.verdict, effect.ratio) == (Verdict.FASTER, pytest.approx(0.5, rel=0.01))
     assert effect.wall is not None and effect.wall.verdict is Verdict.HELD_BACK
     assert any(note.startswith("judged by CPU time: ") for note in comparison.notes)
+
+
+def test_columns_of_wall_time_say_that_others_had_a_part_of_it(crowded: Compared) -> None:
+    said = "from wall time, of which others had a part, though verdicts are by CPU time"
+    quiet = crowded(columns=["cost"])
+    disturbed = crowded(alone=True, columns=["energy", "cost", "p99", "stall"], **BY_OTHERS)
+    assert f"cost, p99, stall: {said}" in disturbed.notes
+    for comparison in (quiet, crowded(alone=True, columns=["energy"], **BY_OTHERS)):
+        assert not any(said in note for note in comparison.notes)
+
+
+def test_the_trade_off_weighs_times_of_the_clock_that_judges(crowded: Compared) -> None:
+    by_wall, by_cpu = (trade_off(one) for one in (crowded(), crowded(alone=True, **BY_OTHERS)))
+    assert by_cpu is not None and by_wall is not None
+    half, whole = by_cpu.choices
+    assert whole.ns_per_unit == pytest.approx(2 * half.ns_per_unit, rel=0.01) and whole.dominated
+    assert (by_cpu.clock, by_wall.clock) == (Clock.CPU, Clock.WALL)
+    assert by_wall.choices[0].ns_per_unit == pytest.approx(1e7, rel=0.5)
 
 
 def test_cpu_time_is_a_second_verdict_where_nothing_displaced_the_trials(crowded: Compared) -> None:

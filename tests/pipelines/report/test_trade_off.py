@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import polars as pl
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from measured import change, compared, with_everything
+from measured import change, compared, cost, simulated, with_everything
 
-from pipelines.report import svg
+from pipelines.config.types import DesignConfig
+from pipelines.report import html, svg
 from pipelines.report.trade_off import Choice, TradeOff, judged, trade_off
 from pipelines.report.trade_off_chart import chart
 from pipelines.store.options import ReportConfig
+from pipelines.store.provenance import read_provenance
+from pipelines.store.records import Manifest, SweepFolder
 
 MARGIN = 0.01
 
@@ -43,6 +48,54 @@ def test_money_is_a_third_reason_to_stay() -> None:
 
 def test_an_arm_with_other_results_beats_nobody() -> None:
     assert kept(choice("wrong", 1, 1, same=False), choice("right", 10, 5))[-1] == "right"
+
+
+def test_a_time_that_is_held_back_beats_nobody_and_is_beaten_by_nobody() -> None:
+    lucky = Choice("lucky", 1, 1, timed=False)
+    unlucky = Choice("unlucky", 99, 99, timed=False)
+    assert kept(lucky, choice("a", 10, 5), choice("b", 20, 9), unlucky) == ["lucky", "a", "unlucky"]
+
+
+def test_of_a_sweep_that_is_held_back_the_picture_chooses_nothing(command: Callable) -> None:
+    """Its arm takes half the time, which nobody may say once every trial was disturbed."""
+    made = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 4})
+    folder, manifest = simulated(made, cost)
+    told = page(folder, manifest)
+    for record in folder.path.glob("trials/*/*-r*/record.json"):
+        change(record, disturbed=["GPU-1: power brake"])
+    held = page(folder, manifest)
+    choice_made, none_made = (
+        "Nobody would pass by the filled points",
+        "Every comparison of times here is held back",
+    )
+    assert choice_made in told and none_made not in told
+    assert choice_made not in held and none_made in held
+
+
+def test_rounds_that_drift_do_not_order_arms_otherwise_than_their_pairs(command: Callable) -> None:
+    """The arm takes a tenth less in all rounds but the middling one, so that its median is the higher one."""
+    made = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 5})
+    folder, manifest = simulated(made, cost)
+    ((arm, base),) = manifest.effects[0].pairs
+    for number, speed in enumerate((1, 2, 4, 8, 16)):
+        for name, ratio in ((base, 1.0), (arm, 1.3 if number == 2 else 0.9)):
+            (record,) = folder.path.glob(f"trials/{name}/*-r{number:03d}-*/record.json")
+            change(record, region_ns=round(speed * ratio * 1e9))
+    comparison = compared(folder, manifest)
+    medians = {one.id: one.ns_per_unit for one in comparison.arms}
+    assert medians[arm] > medians[base]  # type: ignore[operator]
+    found = trade_off(comparison)
+    assert found is not None
+    assert [one.dominated for one in found.choices] == [False, True]
+    assert found.choices[0].ns_per_unit < found.choices[1].ns_per_unit == medians[base]
+
+
+def page(folder: SweepFolder, manifest: Manifest) -> str:
+    provenance = read_provenance(folder.config_file, [])
+    comparison = compared(folder, manifest)
+    trials = pl.read_parquet(folder.tables_dir / "trials.parquet")
+    html.write_html(folder, manifest, comparison, trials, provenance)
+    return folder.report_file.read_text()
 
 
 def test_equal_arms_all_stay() -> None:

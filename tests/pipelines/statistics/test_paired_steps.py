@@ -85,6 +85,26 @@ def test_equal_trainings_differ_by_nothing_although_both_missed() -> None:
     assert found is not None and (found.log_ratio, found.error) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("shared", [0.005, 0.2], ids=["seeds alike", "seeds apart"])
+def test_intervals_hold_the_truth_where_pairs_differ_by_less_than_a_look(shared: float) -> None:
+    rng, every, held = np.random.default_rng(5), 2.0, []
+    for _ in range(150):
+        truth = rng.uniform(-0.02, 0.02)
+        logs = math.log(rng.uniform(58, 62)) + rng.normal(0, shared, 10) + np.array([[truth], [0.0]])
+        found = paired_steps(*np.ceil(np.exp(logs) / every) * every, 400.0, every)
+        assert found is not None
+        interval = steps_to_target(found).interval
+        held.append(interval is not None and interval.low <= truth <= interval.high)
+    assert np.mean(held) >= 0.93
+
+
+def test_equal_steps_are_equal_as_far_as_looks_tell() -> None:
+    steps = [60.0, 62.0, 64.0, 58.0, 70.0]
+    found = paired_steps(steps, steps, 400.0, every=2.0)
+    assert found is not None and found.log_ratio == 0.0
+    assert found.error == pytest.approx(2 / math.sqrt(6) / 63 / math.sqrt(5), rel=0.02)
+
+
 def test_two_seeds_say_nothing() -> None:
     assert paired_steps([100.0, 120.0], [110.0, 100.0], 500.0) is None
 

@@ -18,9 +18,11 @@ from pipelines.analysis.columns import Where
 from pipelines.analysis.compare import Comparison
 from pipelines.analysis.quantities import registry
 from pipelines.analysis.quantities.columns import arm_table, effect_table
+from pipelines.analysis.quantities.energy import ENERGY
 from pipelines.analysis.quantities.paired import per_trial, recorded
 from pipelines.analysis.quantities.quantity import Quantity
 from pipelines.analysis.quantities.registry import QUANTITIES
+from pipelines.analysis.quantities.stall import STALL
 from pipelines.config.types import DesignConfig
 from pipelines.publish.comparison_run import compare_content
 from pipelines.report import html, markdown, terminal
@@ -145,6 +147,29 @@ def test_a_quantity_that_cannot_be_had_says_why_once_and_the_other_columns_stay(
     assert "water" not in [column.heading for column in table.columns]
     (effect,) = comparison.effects
     assert effect.ratio is not None and effect.quantities["water"].withheld == "the tap is closed"
+
+
+def test_an_arm_without_a_round_is_no_news_of_a_quantity(sweep) -> None:
+    """Why it has none stands in its verdict, and need not be said again of each column."""
+    folder, manifest = sweep()
+    pour(folder, manifest)
+    ((arm, _),) = manifest.effects[0].pairs
+    for record in folder.path.glob(f"trials/{arm}/*-r*/record.json"):
+        change(record, outcome="unsupported", units=0.0)
+    comparison = compared(folder, manifest)
+    assert not any("no round is finished" in note for note in comparison.notes)
+    assert comparison.effects[0].quantities["water"].withheld == "no round is finished"
+
+
+@pytest.mark.parametrize(
+    ("ends", "text"), [((0.1, 0.25), "10.0 .. 25.0 %"), ((1.0, 2.0), "100.0 .. 200.0 %"), (None, "")]
+)
+def test_two_ends_of_an_interval_have_their_unit_once(ends: tuple[float, float] | None, text: str) -> None:
+    assert STALL.interval_text(ends) == text.replace(" ", "\u00a0")
+
+
+def test_two_ends_of_different_units_keep_both() -> None:
+    assert ENERGY.interval_text((0.5, 2.0)) == "500 mJ .. 2 J".replace(" ", "\u00a0")
 
 
 def test_records_from_before_a_quantity_was_measured_say_so(sweep) -> None:

@@ -260,7 +260,7 @@ def test_the_share_of_an_arm_has_an_interval_over_its_rounds(stalled: Callable[.
     assert (row["stall_low"], row["stall_high"]) == comparison.arms[0].bounds["stall"]
     (column,) = [one for one in arms_table(comparison, Where.HTML).columns if one.key == "stall"]
     assert re.fullmatch(
-        r"\d+\.\d %\n\d+\.\d % \.\. \d+\.\d %", column.cell(comparison.arms[0]).replace("\u00a0", " ")
+        r"\d+\.\d %\n\d+\.\d \.\. \d+\.\d %", column.cell(comparison.arms[0]).replace("\u00a0", " ")
     )
 
 
@@ -285,7 +285,7 @@ def test_shares_of_arm_and_base_stand_side_by_side(
     comparison = compared(folder, manifest.model_copy(update={"sweep": sweep}))
     (effect,) = comparison.effects
     found = effect.quantities["stall"]
-    assert found.text.replace("\u00a0", " ") == "33.3 %\n33.3 % .. 33.3 %\nfrom 33.3 %"
+    assert found.text.replace("\u00a0", " ") == "33.3 %\n33.3 .. 33.3 %\nfrom 33.3 %"
     assert found.low is not None
     assert found.ratio == pytest.approx(1, abs=1e-6)
     assert found.value == pytest.approx(1 / 3, abs=1e-3)
