@@ -10,7 +10,7 @@ from git_repository import git, state
 from versioned import TRAIN, scripted, work
 
 from pipelines.cli import main
-from pipelines.exits import DONE, MISTAKE, SOME_FAILED
+from pipelines.exits import DONE, MISTAKE, SOME_FAILED, UNDECIDED
 from pipelines.store.records import SweepFolder, read_record
 from pipelines.store.trial_files import read_iterations
 
@@ -99,6 +99,14 @@ def test_a_head_that_does_not_run_is_worse_than_a_base_that_does(root: Path, jud
     (root / "train.py").write_text(TRAIN.replace("work.burn()", "work.burn(1)"))
     status, said, _ = judge("changed")
     assert status == SOME_FAILED and said.startswith("failed: worktree") and "burn() takes 0" in said
+
+
+@pytest.mark.slow
+def test_where_neither_runs_the_head_is_not_called_worse(root: Path, judge) -> None:
+    (root / "train.py").write_text("import torch\nimport work\nraise SystemExit('broken too')\n")
+    status, said, _ = judge("broken")
+    assert status == UNDECIDED and said.startswith("undecided: worktree against broken"), said
+    assert "neither of the two runs: " in said and "broken too" in said
 
 
 @pytest.mark.slow
