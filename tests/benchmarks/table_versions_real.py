@@ -90,7 +90,11 @@ ROWS = {
         _is("no difference", "undecided"),
         options=("measure.budget_s=45",),
     ),
-    "wheels": Row("two wheels of torch: both judged in one pack", lambda found: found["rounds"] >= 6),
+    "wheels": Row(
+        "two wheels of torch on digits, 120 s: both judged in one pack",
+        lambda found: found["rounds"] >= 6,
+        options=("measure.budget_s=120",),
+    ),
 }
 
 
