@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelines import api
+from pipelines.analysis.arm_records import ArmRecords
 from pipelines.api import Planned
 from pipelines.commands.sweep import Display
 from pipelines.config import composition, validation
@@ -187,7 +188,9 @@ class TwoVersions:
         (result,) = (one for one in sweep.comparison.effects if one.effect.design != PLACEBO)
         (pack,) = sweep.manifest.packs
         seconds = sweep.progress.seconds(pack.id, len(pack.orders))
-        return Answer(base, head, sweep=str(sweep.folder.path), **about, **judged(result, seconds))
+        base_runs = bool(ArmRecords(sweep.progress, [pack]).timed(result.effect.pairs[0][1]))
+        said_of_both = judged(result, seconds, base_runs=base_runs)
+        return Answer(base, head, sweep=str(sweep.folder.path), **about, **said_of_both)
 
     def _folder_name(self, purpose: str, base: Side, head: Side) -> str:
         names = (side.commit[:10] if side.commit else side.name for side in (base, head))

@@ -182,20 +182,22 @@ PROVIDERS: dict[str, tuple[str, Provider]] = {
 
 
 def workload_file(cls: type[Workload]) -> Path:
-    """The user's file that a workload is: its script, or the module of its class.
+    """The user's file that a workload is: its script, the module of its class, or what its command runs.
 
     Raises
     ------
     ConfigError
         It is none of the user's.
     """
-    file = Path(cls.origin or registry.origin(cls).rpartition(":")[0])
-    if file.suffix != ".py" or file not in {one.resolve() for one in registry.from_outside(cls)}:
-        raise ConfigError(
-            f"{cls.__name__} is no Python code of your own, so it has no versions: they are of a script,"
-            " or of a workload class, in a git repository"
-        )
-    return file
+    stated = Path(cls.origin or registry.origin(cls).rpartition(":")[0])
+    users = {one.resolve() for one in registry.from_outside(cls)}
+    for file in (stated, *(one.resolve() for one in cls.files)):
+        if file.suffix == ".py" and file in users:
+            return file
+    raise ConfigError(
+        f"{cls.__name__} is no Python code of your own, so it has no versions: they are of a script, of a"
+        " workload class, or of a Python file that workload.command names, in a git repository"
+    )
 
 
 class Cast:

@@ -134,12 +134,13 @@ class Answer:
         return {"base": self.base, "head": self.head}
 
 
-def judged(result: EffectResult, seconds: float = 0.0) -> dict[str, Any]:
+def judged(result: EffectResult, seconds: float = 0.0, *, base_runs: bool = True) -> dict[str, Any]:
     """Verdict, results, status and times of an answer, from the effect of head against base.
 
     Parameters
     ----------
     seconds : that all timed trials of both took
+    base_runs : whether a timed trial of the base ended well
     """
     results = result.parity.verdict if result.parity else ParityVerdict.UNCHECKED
     found = {
@@ -153,18 +154,21 @@ def judged(result: EffectResult, seconds: float = 0.0) -> dict[str, Any]:
         "deviation": _deviation(result.parity),
     }
     if result.outcome:
-        return found | _without_time(result)
+        return found | _without_time(result, base_runs)
     if (verdict := result.verdict) is None or verdict not in WORDS:
         return found | {"verdict": "undecided", "status": UNDECIDED, **_needed(result, seconds)}
     return found | {"verdict": WORDS[verdict], "status": DONE if verdict in _FINE else SOME_FAILED}
 
 
-def _without_time(result: EffectResult) -> dict[str, Any]:
-    """Other data are other results; a head that does not run is worse than a base that does."""
+def _without_time(result: EffectResult, base_runs: bool) -> dict[str, Any]:
+    """Other data are other results; a head that does not run is worse only than a base that does."""
     if result.outcome == OTHER_DATA:
         return {"verdict": WORDS[Verdict.DIFFERENT], "results": OTHER_DATA, "status": SOME_FAILED}
     if result.outcome.startswith(BASE):
         return {"verdict": "undecided", "status": UNDECIDED, "failed": "base"}
+    if not base_runs:
+        reason = f"neither of the two runs: {result.note}"
+        return {"verdict": "undecided", "status": UNDECIDED, "failed": "base", "reason": reason}
     return {"verdict": "failed", "status": SOME_FAILED, "failed": "head"}
 
 

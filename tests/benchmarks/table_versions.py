@@ -1,22 +1,17 @@
 """How often answers about versions are right: the table of docs/versions.md, as Markdown.
 
-    PYTHONPATH=tests/support python tests/benchmarks/table_versions.py            # replayed, some minutes
-    PYTHONPATH=tests/support python tests/benchmarks/table_versions.py --real 3 --folder FOLDER
-    PYTHONPATH=tests/support python tests/benchmarks/table_versions.py --record FOLDER
+    PYTHONPATH=tests/support python tests/benchmarks/table_versions.py            # some minutes
+    PYTHONPATH=tests/support python tests/benchmarks/table_versions.py --record FOLDER/itself*/runs/*
 
-Replays draw recorded trials of two equal versions (`versions_trials.csv`, measured by ``--record`` on two
-shared cores) and go through the code that stops and judges; seeds are fixed, so that the table is always the
-same. ``--real`` runs ``perfsweep bisect`` and ``perfsweep judge`` on fresh repositories in which one of
-sixteen commits is the culprit; what is finished in the folder is read again, not measured again.
+Replays draw recorded trials of two equal versions (`versions_trials.csv`, kept by ``--record`` from sweeps
+that `table_versions_real.py` measured) and go through the code that stops and judges; seeds are fixed, so
+that the table is always the same.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -26,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from git_repository import Planned, imported
+from planted_versions import SLOWER, culprit, is_right, line
 from replayed import Recorded, Replay, read, write
 
 from pipelines.commands.bisect import Walk
@@ -38,47 +33,6 @@ from pipelines.store.options import MeasureConfig
 from pipelines.versions.repository import Repository
 
 RECORDED = Path(__file__).with_name("versions_trials.csv")
-COMMITS = 16
-SLOWER = 1.05
-"""Planted change of the time: 5 % more, or less where a faster commit is planted."""
-CHANGED = 1.001
-"""Planted change of results."""
-REPEATS = 1000
-
-TRAIN = """
-import torch
-import work
-torch.manual_seed(0)
-model = torch.nn.Linear(32, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-data = torch.randn(64, 32)
-for step in range(1_000_000):
-    work.burn(data)
-    loss = (model(data).squeeze() - data.sum(1)).pow(2).mean() * work.SCALE
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
-
-WORKLOAD = ("workload=script", "workload.path=train.py", "measure.iterations=80", "measure.warmup_max=40")
-
-
-def work(repeats: int = REPEATS, scale: float = 1.0, edit: int = 0) -> str:
-    """A module that multiplies so often in each step, and scales the loss; an edit changes nothing else."""
-    return (
-        f'"""Edit {edit}."""\n\nSCALE = {scale}\n\ndef burn(x):\n'
-        f"    for _ in range({repeats}):\n        x @ x.T\n"
-    )
-
-
-def line(folder: Path, culprit: int, **planted: Any) -> Path:
-    """A repository of a good commit and sixteen more, from one of which on `work` is another."""
-    first = {"train.py": TRAIN, "work.py": work(), ".gitignore": "runs/\n"}
-    commits = [Planned("good", first)]
-    for number in range(1, COMMITS + 1):
-        own = planted if number >= culprit else {}
-        commits.append(Planned(f"c{number}", {"work.py": work(edit=number, **own)}, (commits[-1].name,)))
-    return imported(folder, commits)
 
 
 def measure_of(margin: float, budget_s: float, precision: float | None = None) -> MeasureConfig:
@@ -125,8 +79,8 @@ class ReplayedVersions(TwoVersions):
 
 def replayed_bisect(recorded: Recorded, seed: int, folder: Path, margin: float = 0.025) -> BisectAnswer:
     """One line with a commit 5 % slower, bisected."""
-    culprit = int(np.random.default_rng(seed).integers(1, COMMITS + 1))
-    root = line(folder / f"line{seed}", culprit)
+    planted = culprit(seed)
+    root = line(folder / f"line{seed}", planted)
     commits = Repository(root).first_parents("good", "main")
     versions = ReplayedVersions(
         (),
@@ -135,7 +89,7 @@ def replayed_bisect(recorded: Recorded, seed: int, folder: Path, margin: float =
         margin,
         300.0,
         recorded,
-        frozenset(one.hash for one in commits if int(one.subject[1:]) >= culprit),
+        frozenset(one.hash for one in commits if int(one.subject[1:]) >= planted),
         math.log(SLOWER),
         seed,
     )
@@ -143,16 +97,6 @@ def replayed_bisect(recorded: Recorded, seed: int, folder: Path, margin: float =
     answer = Walk(versions, "good", "main", Find.SLOWER).answer()
     took = sum(step.answer.seconds for step in answer.steps) or time.monotonic() - started
     return replace(answer, seconds=took)
-
-
-def is_right(answer: BisectAnswer | dict[str, Any], culprit: int) -> bool:
-    """Whether a bisection found the culprit and nothing else."""
-    suspects = (
-        answer["suspects"]
-        if isinstance(answer, dict)
-        else [{"subject": one.subject} for one in answer.suspects]
-    )
-    return [one["subject"] for one in suspects] == [f"c{culprit}"]
 
 
 def judged_many(
@@ -179,8 +123,10 @@ def replayed_rows(recorded: Recorded, folder: Path) -> Iterator[Sequence[str]]:
             kept = f"{words['faster']} kept; {said(words)}"
             yield f"50 edits {name}, 120 s each, margin {margin:.1%}", kept, seconds_text(took)
     answers = [replayed_bisect(recorded, seed, folder) for seed in range(10)]
-    culprits = [int(np.random.default_rng(seed).integers(1, COMMITS + 1)) for seed in range(10)]
-    right = sum(map(is_right, answers, culprits))
+    right = sum(
+        is_right([one.subject for one in answer.suspects], culprit(seed))
+        for seed, answer in enumerate(answers)
+    )
     steps = Counter(len(one.steps) for one in answers)
     ends = Counter(one.verdict for one in answers)
     how = f"{right} of 10 right ({said(ends)}); steps: {said(steps)}"
@@ -197,110 +143,26 @@ def seconds_text(seconds: Sequence[float]) -> str:
     return f"{np.median(seconds):.0f} s, at most {max(seconds):.0f} s"
 
 
-def perfsweep(root: Path, *words: str) -> tuple[dict[str, Any], float]:
-    """Run a command in a repository; its JSON object, and how long it took."""
-    started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", *words], cwd=root, capture_output=True, text=True, check=False
-    )
-    if not done.stdout:
-        raise SystemExit(f"{words}: {done.stderr[-2000:]}")
-    return json.loads(done.stdout), time.monotonic() - started
-
-
-def real_rows(count: int, folder: Path, budget_s: float) -> Iterator[Sequence[str]]:
-    """The table, measured."""
-    for find, planted in (
-        ("slower", {"repeats": round(REPEATS * SLOWER)}),
-        ("different", {"scale": CHANGED}),
-    ):
-        found, took, steps = 0, [], Counter[int]()
-        for seed in range(count):
-            culprit = int(np.random.default_rng(seed).integers(1, COMMITS + 1))
-            root = folder / f"{find}{seed}"
-            if not root.exists():
-                line(root, culprit, **planted)
-            options = (*WORKLOAD, f"measure.budget_s={budget_s:g}")
-            answer, seconds = perfsweep(
-                root, "bisect", "good", "main", "--find", find, "--json", "--", *options
-            )
-            found += is_right(answer, culprit)
-            steps[len(answer["steps"])] += 1
-            took.append(seconds)
-            print(
-                f"{find} {seed}: c{culprit}, {answer['verdict']} {answer['suspects']}, {seconds:.0f} s",
-                file=sys.stderr,
-            )
-        yield (
-            f"one of 16 commits {find}",
-            f"{found} of {count} right; steps: {said(steps)}",
-            seconds_text(took),
-        )
-    yield from _real_judges(count, folder)
-
-
-def _real_judges(count: int, folder: Path) -> Iterator[Sequence[str]]:
-    """Edits without effect and faster ones, and a commit against itself."""
-    rows = {
-        "a commit against itself, margin 5 %": ({}, ("measure.margin=0.05",)),
-        "edits without effect, 120 s each": ({}, ("measure.budget_s=120",)),
-        "edits 5 % faster, 120 s each": ({"repeats": round(REPEATS / SLOWER)}, ("measure.budget_s=120",)),
-    }
-    for place, (name, (planted, options)) in enumerate(rows.items()):
-        words, took = Counter[str](), []
-        for number in range(count):
-            root = folder / f"judge{place}-{number}"
-            if not root.exists():
-                line(root, 1, **planted)
-            answer, seconds = perfsweep(root, "judge", "good", "c1", "--json", "--", *WORKLOAD, *options)
-            words[f"{answer['verdict']} ({answer['results']})"] += 1
-            took.append(seconds)
-            print(f"{name} {number}: {answer['verdict']} {answer['ratio']}, {seconds:.0f} s", file=sys.stderr)
-        yield name, said(words), seconds_text(took)
-
-
-def record(folder: Path, rounds: int) -> None:
-    """Measure two equal versions for so many rounds, and keep their trials for replays."""
-    root = folder / "equal"
-    if not root.exists():
-        line(root, COMMITS + 1)
-    # Long servers, so that replays can tell what shorter ones would have shown.
-    servers = ("measure.rounds=12", "measure.servers=2")
-    options = ("measure.precision=0.0001", f"measure.rounds_max={rounds}", "measure.budget_s=null", *servers)
-    answer, _ = perfsweep(root, "judge", "good", "c1", "--json", "--", *WORKLOAD, *options)
-    write(RECORDED, [root / answer["sweep"]])
-
-
 def main() -> None:
-    """Print the table."""
+    """Print the table, or keep the trials that it draws from."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--record", type=Path, help="measure two equal versions there, and keep their trials")
-    parser.add_argument("--rounds", type=int, default=200, help="rounds to record")
-    parser.add_argument("--real", type=int, default=0, help="runs of each kind instead of replays")
-    parser.add_argument("--budget", type=float, default=120.0, help="seconds of trials of a real step")
-    parser.add_argument("--folder", type=Path, help="where repositories and sweeps of real runs stay")
+    parser.add_argument(
+        "--record", type=Path, nargs="+", help="sweeps of judge of two equal versions, whose trials are kept"
+    )
     arguments = parser.parse_args()
     if arguments.record:
-        record(arguments.record, arguments.rounds)
+        write(RECORDED, arguments.record)
         return
+    recorded = read(RECORDED)
+    wall, cpu = recorded.spread("ns_per_unit"), recorded.spread("cpu_ns_per_unit")
+    print(
+        f"{len(recorded.trials)} trials of {len(recorded.servers)} servers; a pair scatters by {wall:.1%} in"
+        f" wall time and {cpu:.1%} in CPU time; others had the cores of {recorded.crowded:.0%} of"
+        f" trials; a round takes {recorded.seconds:.1f} s\n"
+    )
+    print("| | found | seconds of trials |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as scratch:
-        folder = arguments.folder or Path(scratch)
-        recorded = read(RECORDED)
-        if not arguments.real:
-            trials = recorded.trials
-            wall, cpu = recorded.spread("ns_per_unit"), recorded.spread("cpu_ns_per_unit")
-            print(
-                f"{len(trials)} trials of {len(recorded.servers)} servers; a pair scatters by {wall:.1%} in"
-                f" wall time and {cpu:.1%} in CPU time; others had the cores of {recorded.crowded:.0%} of"
-                f" trials; a round takes {recorded.seconds:.1f} s\n"
-            )
-        print("| | found | seconds of trials |\n|---|---|---|")
-        rows = (
-            real_rows(arguments.real, folder, arguments.budget)
-            if arguments.real
-            else replayed_rows(recorded, folder)
-        )
-        for row in rows:
+        for row in replayed_rows(recorded, Path(scratch)):
             print(f"| {' | '.join(row)} |", flush=True)
 
 

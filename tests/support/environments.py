@@ -29,16 +29,17 @@ def needed(names: Iterable[str] = NEEDED) -> dict[str, Distribution]:
     return found
 
 
-def bare(folder: Path, **packages: tuple[str, str]) -> Path:
+def bare(folder: Path, also: Iterable[str] = (), **packages: tuple[str, str]) -> Path:
     """Make an environment of links to what torch and numpy need, and packages of the test's own.
 
     Parameters
     ----------
+    also : further distributions, such as scikit-learn
     packages : version and source of a module, by its name
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
-    for one in needed().values():
+    for one in needed((*NEEDED, *also)).values():
         tops = {path.parts[0] for path in one.files or ()} - {"..", "__pycache__"}
         for top in tops:
             if not (site / top).exists():

@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from workloads import custom_toggles
+from workloads import custom_toggles, snapshot
 from workloads.api import Clock, Context, Evidence, Levels, Workload
 from workloads.command import command_line, declared, result_files, results
 from workloads.command.account import Account
 from workloads.command.config import CommandConfig
 from workloads.command.environment import of_arm
 from workloads.command.program import Program, Run, require_end
+from workloads.command.version_folder import VersionFolder
 from workloads.custom_toggles import CustomToggles
 
 
@@ -71,9 +72,16 @@ class Command(Workload):
         """Find the program, and prepare its first run."""
         self._config, self._deadline = config, context.deadline
         self._folder, self._scratch = Path(config.folder), context.scratch_dir.absolute() / "run"
+        kept = snapshot.current()
+        version = None
+        if kept and kept.is_version:
+            version = VersionFolder.build(kept, self._folder, context.scratch_dir.absolute() / "version")
+            self._folder = version.of(self._folder)
         values = {"seed": str(context.seed), "scratch": str(self._scratch)}
         words = command_line.arm_words(config.command, self.custom, levels, values)
         env = of_arm(self.levels_of(levels).values(), self.custom.chosen(levels), values)
+        if version:
+            words, env = version.words(words), version.environment(env)
         self._files = {
             results.shown_name(name): self._folder / command_line.filled(name, values)
             for name in self.sources.files

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
-from git_repository import git, state
+from git_repository import begin, commit, git, state
 from versioned import TRAIN, scripted, work
 
 from pipelines.cli import main
-from pipelines.exits import DONE, MISTAKE, SOME_FAILED
+from pipelines.exits import DONE, MISTAKE, SOME_FAILED, UNDECIDED
 from pipelines.store.records import SweepFolder, read_record
 from pipelines.store.trial_files import read_iterations
 
@@ -102,6 +103,14 @@ def test_a_head_that_does_not_run_is_worse_than_a_base_that_does(root: Path, jud
 
 
 @pytest.mark.slow
+def test_where_neither_runs_the_head_is_not_called_worse(root: Path, judge) -> None:
+    (root / "train.py").write_text("import torch\nimport work\nraise SystemExit('broken too')\n")
+    status, said, _ = judge("broken")
+    assert status == UNDECIDED and said.startswith("undecided: worktree against broken"), said
+    assert "neither of the two runs: " in said and "broken too" in said
+
+
+@pytest.mark.slow
 def test_the_same_code_is_no_difference_without_a_measurement(root: Path, judge, tmp_path: Path) -> None:
     status, said, _ = judge("base", "prose")
     assert status == DONE and said.startswith("no difference: prose") and "same code" in said
@@ -123,3 +132,34 @@ def test_a_mistake_is_one_sentence(root: Path, judge, words: tuple[str, ...], se
     status, said, complaint = judge(*words)
     assert (status, said) == (MISTAKE, "")
     assert sentence in complaint and complaint.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_command_runs_each_versions_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = begin(tmp_path / "repo")
+    commit(
+        root,
+        {"train.py": "import work\nprint('{\"loss\":', work.LOSS, '}')\n", "work.py": "LOSS = 1.0"},
+        "base",
+    )
+    commit(root, {"work.py": "LOSS = 1.01"}, "changed")
+    (root / "work.py").write_text("LOSS = 5.0")
+    monkeypatch.chdir(root)
+    before = state(root)
+    words = (
+        *(
+            "workload=command",
+            f"workload.command={sys.executable} -S train.py",
+            "workload.evidence.json=[loss]",
+        ),
+        *("measure.budget_s=1", "measure.servers=1", "measure.repeats=0", f"runs={tmp_path / 'runs'}"),
+    )
+    with pytest.raises(SystemExit) as end:
+        main(["judge", "base", "changed", "--json", "--", *words])
+    said = capsys.readouterr()
+    assert end.value.code == SOME_FAILED, said.err
+    found = json.loads(said.out)
+    assert found["verdict"] == "different results" and found["deviation"].startswith("loss: 0.01"), found
+    assert state(root) == before

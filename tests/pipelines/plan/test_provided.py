@@ -90,6 +90,26 @@ def test_a_workload_that_is_nobodys_code_has_no_versions(command) -> None:
         provided(given)
 
 
+@pytest.mark.parametrize(
+    ("text", "file"),
+    [("python train.py --fast", "train.py"), ("torchrun train.py", "train.py"), ("true", "")],
+)
+def test_a_command_has_the_versions_of_the_python_file_that_it_names(
+    command, root: Path, text: str, file: str
+) -> None:
+    given = command(DesignConfig("one_at_a_time"), workload="command")
+    given.workload = {"name": "command", "command": text, "folder": str(root)}
+    given.axes = {"commit": ["base", "slow"]}
+    if not file:
+        with pytest.raises(ConfigError, match=r"or of a Python file that workload\.command names"):
+            provided(given)
+        return
+    found = provided(given)
+    assert found is not None
+    trees = [found.code((level,)) for level in ("base", "slow")]
+    assert all(tree and root / file in tree.files for tree in trees)
+
+
 def specs(manifest: Manifest, folder: Path) -> dict[str, TrialSpec]:
     return {
         arm.label: TrialSpec.of(manifest.sweep, arm, Kind.TIMING, "p000", folder) for arm in manifest.arms

@@ -50,6 +50,12 @@ def test_each_verdict_has_its_word_and_status(change: dict, verdict: str, status
     assert (found["verdict"], found["status"]) == (verdict, status)
 
 
+def test_a_head_is_no_worse_than_a_base_that_does_not_run_either() -> None:
+    found = judged(replace(RESULT, verdict=None, outcome="failed", note="no module x"), base_runs=False)
+    assert (found["verdict"], found["status"], found["failed"]) == ("undecided", UNDECIDED, "base")
+    assert found["reason"] == "neither of the two runs: no module x"
+
+
 def test_the_line_says_what_was_compared_how_and_what_came_out() -> None:
     answer = Answer(BASE, HEAD, margin=0.025, seconds=143.2, **judged(RESULT))
     assert answer.line == (
