@@ -333,7 +333,10 @@ def _cpu_field(*names: str) -> str:
 
 
 def _cpu_model() -> str:
-    return _cpu_field("model name", "Processor", "cpu model") or platform.processor() or platform.machine()
+    """Its name, with the generation where that has numbers: virtual machines call several by one name."""
+    name = _cpu_field("model name", "Processor", "cpu model") or platform.processor() or platform.machine()
+    family, model = _cpu_field("cpu family"), _cpu_field("model")
+    return f"{name}, family {family} model {model}" if family and model else name
 
 
 def _cpu_mhz() -> float | None:

@@ -284,3 +284,15 @@ def test_a_busy_neighbour_is_seen_on_this_machine() -> None:
         burner.kill()
         burner.wait()
     assert seen >= 0.05
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "name"),
+    [
+        ("cpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n", "AMD EPYC, family 26 model 2"),
+        ("Processor\t: AArch64 rev 1\nCPU architecture: 8\n", "AArch64 rev 1"),
+    ],
+)
+def test_generations_of_a_processor_that_share_a_name_are_told_apart(monkeypatch, cpuinfo, name) -> None:
+    monkeypatch.setattr(environment, "_read", lambda path: cpuinfo)
+    assert environment._cpu_model() == name
