@@ -65,6 +65,8 @@ _STOPPED: tuple[tuple[str, str, str], ...] = (
     ("RESV_DEL_HOLD", "*", "its reservation is gone: choose another cluster.reservation"),
     ("SPECIAL_EXIT", "*", _RELEASE),
     ("PENDING", "JobHeld*", _RELEASE),
+    ("PENDING", "*requeued*held*", _RELEASE),  # Slurm holds what a node could not launch
+    ("PENDING", "JobHoldMaxRequeue", _RELEASE),
     ("PENDING", "DependencyNeverSatisfied", "what it depends on failed: cancel it"),
     ("PENDING", "PartitionDown", "its partition is down: wait for the site, or choose another"),
     ("PENDING", "PartitionInactive", "its partition takes no jobs: choose another cluster.partition"),

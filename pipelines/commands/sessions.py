@@ -23,6 +23,7 @@ from pipelines.store import locks
 from pipelines.store.progress import StoredTrial, read_progress
 from pipelines.store.records import Manifest, Outcome, SweepFolder, opened
 from pipelines.terminal import console_here
+from slurm.dev.settings import named_conf
 from slurm.jobs import Executor, JobState
 from workloads.errors import ConfigError
 
@@ -184,7 +185,9 @@ def _attached(folder: SweepFolder, manifest: Manifest, console: Console | None =
         if console:
             console.print(text, style="yellow", highlight=False)
 
-    return launch.resume(folder, manifest, replace(_cluster(folder), executor=name), say)
+    cluster = _cluster(folder)
+    conf = named_conf(cluster.slurm_conf)
+    return launch.resume(folder, manifest, replace(cluster, executor=name, slurm_conf=conf), say)
 
 
 def _cluster(folder: SweepFolder) -> ClusterConfig:

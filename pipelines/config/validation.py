@@ -14,14 +14,11 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from pipelines.config import slice_range, tracking
 from pipelines.config.types import COMMANDS
-from slurm.dev.settings import Settings, default_root
+from slurm.dev.settings import named_conf
 from slurm.fields import refusals
 from workloads import registry
 from workloads.api import Workload
 from workloads.errors import ConfigError, did_you_mean
-
-DEVELOPMENT = "dev"
-"""Stands for the slurm.conf of the cluster that `make slurm-up` starts on this host."""
 
 Command = TypeVar("Command")
 
@@ -135,8 +132,7 @@ def _check(values: Any) -> None:
         slice_range.parse(values.profile.slice)
     if "cluster" in names:
         values.cluster.check()
-        if values.cluster.slurm_conf == DEVELOPMENT:
-            values.cluster.slurm_conf = str(Settings(default_root()).conf)
+        values.cluster.slurm_conf = named_conf(values.cluster.slurm_conf)
 
 
 def _name_of(command: type[Any]) -> str:

@@ -39,6 +39,9 @@ def start(settings: Settings, env: Mapping[str, str]) -> None:
 def _start_database(settings: Settings, env: Mapping[str, str]) -> None:
     data, log = settings.root / "mysql", settings.root / "log" / "mariadb.log"
     user = getpass.getuser()
+    temporary = settings.root / "run" / "mysql.tmp"
+    temporary.mkdir(exist_ok=True)
+    env = {**env, "TMPDIR": str(temporary)}  # in /tmp, one that starts removes tables of others
     if not data.exists():
         fresh = data.with_name("mysql.new")  # one that was left half made would never start
         shutil.rmtree(fresh, ignore_errors=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -135,6 +136,14 @@ def counted(make_cluster):
             pytest.fail(str(error))
         pytest.skip(str(error))
     return make_cluster(accounting=True, min_job_age_s=2)
+
+
+@pytest.mark.slow
+def test_databases_of_clusters_side_by_side_remove_no_tables_of_one_another(counted) -> None:
+    root = counted.settings.root
+    ask = [binary("mariadb"), "--no-defaults", f"--socket={root / 'run' / 'mysql.socket'}", "-N", "-e"]
+    place = subprocess.run([*ask, "select @@tmpdir"], capture_output=True, text=True, check=True, timeout=20)
+    assert Path(place.stdout.strip()).is_relative_to(root), "a MariaDB that starts empties its folder"
 
 
 @pytest.mark.slow

@@ -195,6 +195,9 @@ def test_a_job_that_slurm_calls_alive_never_ends(state: str, silent_s: float, po
     [
         ("PENDING", "DependencyNeverSatisfied", "cancel it"),
         ("PENDING", "JobHeldUser", "scontrol release"),
+        ("PENDING", "launch failed requeued held", "scontrol release"),
+        ("PENDING", "job requeued in held state", "scontrol release"),
+        ("PENDING", "JobHoldMaxRequeue", "scontrol release"),
         ("PENDING", "PartitionTimeLimit", "lower cluster.time_min"),
         ("PENDING", "QOSMaxWallDurationPerJobLimit", "lower cluster.time_min"),
         ("PENDING", "QOSMaxCpuPerJobLimit", "ask for less"),

@@ -12,6 +12,7 @@ import pytest
 from recorded import FAST, NAIVE, Built, build
 
 from pipelines.commands import sessions
+from pipelines.config.types import ClusterConfig
 from pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from pipelines.store.records import Pack
 from slurm.jobs import JobState
@@ -171,3 +172,15 @@ def test_following_is_left_with_ctrl_c(built: Built, remote: Remote, monkeypatch
     monkeypatch.setattr(sessions.time, "sleep", interrupted)
     assert sessions.logs(str(built.folder.path), (), follow=True) == INTERRUPTED
     assert remote.looks == 1 and remote.cancelled == []
+
+
+def test_a_sweep_on_the_development_cluster_is_asked_about_there(
+    built: Built, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[ClusterConfig] = []
+    built.folder.config_file.write_text("configuration: {cluster: {executor: slurm, slurm_conf: dev}}\n")
+    monkeypatch.setenv("PERFSWEEP_SLURM_ROOT", str(tmp_path / "cluster"))
+    monkeypatch.setattr(sessions.submitted, "executor_of", lambda folder: "slurm")
+    monkeypatch.setattr(sessions.launch, "resume", lambda *words: asked.append(words[2]) or Remote())
+    sessions.cancel(str(built.folder.path), ())
+    assert [one.slurm_conf for one in asked] == [str(tmp_path / "cluster" / "etc" / "slurm.conf")]

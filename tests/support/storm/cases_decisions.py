@@ -159,7 +159,7 @@ def running_limit(stage: Stage) -> str:
     until(lambda: job.append(stage.cluster.client(*other, check=False).strip()) or job[-1], "the new qos")
     stage.runs(job[-1])
     process = stage.sweep(*ONE, "cluster.qos=single")
-    until(lambda: "(QOSMaxJobsPerUserLimit" in stage.said[process.pid].read_text(), "the reason")
+    until(lambda: stage.says(process, "(QOSMaxJobsPerUserLimit"), "the reason")
     time.sleep(20)
     assert process.poll() is None, "it gave up: nothing more will happen by itself"
     stage.cluster.client("scancel", job[-1])

@@ -145,6 +145,11 @@ class Stage:
         self.processes.append(process)
         return process
 
+    def says(self, process: subprocess.Popen[bytes], words: str) -> bool:
+        """Whether a command has said this by now, on either stream."""
+        output = self.said[process.pid]
+        return any(words in file.read_text() for file in (output, output.with_suffix(".err")))
+
     def ended(self, process: subprocess.Popen[bytes], *statuses: int) -> str:
         """Wait for a command, which is to end with one of these statuses; what it said, in one line."""
         until(lambda: process.poll() is not None, f"the end of {self.said[process.pid]}", LATEST_S)
