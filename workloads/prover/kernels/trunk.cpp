@@ -1,10 +1,12 @@
 // The trunk on CPUs, block by block: a block of states goes through all layers before the next one starts, so that only
 // weights travel, and those stay in the second-level cache. Built by block_trunk.py. Three products for one trunk: float32 by
-// the widest vectors there are, bfloat16 by pairs (AVX512-BF16), bfloat16 by matrix tiles (AMX).
+// the widest vectors there are, bfloat16 by pairs (AVX512-BF16), bfloat16 by matrix tiles (AMX). The width is known to the
+// compiler: a row of a panel then lies at a fixed distance from the first, and a row of sums stays in registers.
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "tiles.h"
 
@@ -24,8 +26,6 @@ constexpr int LANES = 4, ROWS = 3, VECTORS = 4;  // 12 of at least 16
 typedef float Vector __attribute__((vector_size(LANES * sizeof(float))));
 
 constexpr int COLUMN = 16;  // columns of a weight that lie together
-constexpr int WIDEST = 512;
-
 inline Vector load(const float* from) {
     Vector value;
     std::memcpy(&value, from, sizeof value);
@@ -59,19 +59,19 @@ struct Float32 {
     using Number = float;
     static constexpr int BLOCK = 4 * ROWS, PAIR = 1;
 
-    template <int COUNT>
-    static void panel(const float* next, const float* weight, int64_t width, float* product) {
+    template <int WIDTH, int COUNT>
+    static void panel(const float* next, const float* weight, float* product) {
         Vector sum[COUNT][VECTORS] = {};
-        for (int64_t k = 0; k < width; ++k) {
+        for (int64_t k = 0; k < WIDTH; ++k) {
             Vector column[VECTORS];
-            for (int v = 0; v < VECTORS; ++v) column[v] = load(weight + place(v, k, width, PAIR));
+            for (int v = 0; v < VECTORS; ++v) column[v] = load(weight + place(v, k, WIDTH, PAIR));
             for (int row = 0; row < COUNT; ++row) {
-                const float value = next[row * width + k];
+                const float value = next[row * WIDTH + k];
                 for (int v = 0; v < VECTORS; ++v) sum[row][v] += value * column[v];
             }
         }
         for (int row = 0; row < COUNT; ++row)
-            for (int v = 0; v < VECTORS; ++v) store(product + row * width + v * LANES, sum[row][v]);
+            for (int v = 0; v < VECTORS; ++v) store(product + row * WIDTH + v * LANES, sum[row][v]);
     }
 
     static void put(float* out, Vector value) { store(out, value); }
@@ -88,24 +88,24 @@ struct Pairs {
     using Number = uint16_t;
     static constexpr int BLOCK = 4 * ROWS, PAIR = 2;
 
-    template <int COUNT>
-    static void panel(const uint16_t* next, const uint16_t* weight, int64_t width, float* product) {
+    template <int WIDTH, int COUNT>
+    static void panel(const uint16_t* next, const uint16_t* weight, float* product) {
         __m512 sum[COUNT][VECTORS];
         for (auto& row : sum)
             for (auto& value : row) value = _mm512_setzero_ps();
-        for (int64_t k = 0; k < width / PAIR; ++k) {
+        for (int64_t k = 0; k < WIDTH / PAIR; ++k) {
             __m512bh column[VECTORS];
             for (int v = 0; v < VECTORS; ++v)
-                column[v] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(weight + place(v, k, width / PAIR, PAIR)));
+                column[v] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(weight + place(v, k, WIDTH / PAIR, PAIR)));
             for (int row = 0; row < COUNT; ++row) {
                 int32_t pair;
-                std::memcpy(&pair, next + row * width + k * PAIR, sizeof pair);
+                std::memcpy(&pair, next + row * WIDTH + k * PAIR, sizeof pair);
                 const auto value = reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
                 for (int v = 0; v < VECTORS; ++v) sum[row][v] = _mm512_dpbf16_ps(sum[row][v], value, column[v]);
             }
         }
         for (int row = 0; row < COUNT; ++row)
-            for (int v = 0; v < VECTORS; ++v) _mm512_storeu_ps(product + row * width + v * LANES, sum[row][v]);
+            for (int v = 0; v < VECTORS; ++v) _mm512_storeu_ps(product + row * WIDTH + v * LANES, sum[row][v]);
     }
 
     static void put(uint16_t* out, Vector value) { put_rounded(out, value); }
@@ -113,23 +113,22 @@ struct Pairs {
 #endif
 
 // Rows that are left over have a panel of their own size: what a state comes to depends on no other.
-template <typename Product, int COUNT = ROWS>
+template <typename Product, int WIDTH, int COUNT = ROWS>
 void rows_of_panel(int64_t count, const typename Product::Number* next, const typename Product::Number* weight,
-                   int64_t width, float* product) {
+                   float* product) {
     if constexpr (COUNT > 0) {
-        if (count == COUNT) Product::template panel<COUNT>(next, weight, width, product);
-        else rows_of_panel<Product, COUNT - 1>(count, next, weight, width, product);
+        if (count == COUNT) Product::template panel<WIDTH, COUNT>(next, weight, product);
+        else rows_of_panel<Product, WIDTH, COUNT - 1>(count, next, weight, product);
     }
 }
 
-template <typename Product>
-void multiply(int64_t count, const typename Product::Number* next, const typename Product::Number* weight, int64_t width,
-              float* product) {
+template <typename Product, int WIDTH>
+void by_panels(int64_t count, const typename Product::Number* next, const typename Product::Number* weight, float* product) {
     constexpr int COLUMNS = VECTORS * LANES;
-    for (int64_t column = 0; column < width; column += COLUMNS)
+    for (int64_t column = 0; column < WIDTH; column += COLUMNS)
         for (int64_t row = 0; row < count; row += ROWS)
-            rows_of_panel<Product>(count - row < ROWS ? count - row : ROWS, next + row * width, weight + column * width, width,
-                                   product + row * width + column);
+            rows_of_panel<Product, WIDTH>(count - row < ROWS ? count - row : ROWS, next + row * WIDTH, weight + column * WIDTH,
+                                          product + row * WIDTH + column);
 }
 
 #ifdef HAS_TILES
@@ -178,8 +177,7 @@ void by_tiles(const uint16_t* next, const uint16_t* weight, int64_t width, float
     }
 }
 
-template <>
-void multiply<Tiles>(int64_t count, const uint16_t* next, const uint16_t* weight, int64_t width, float* product) {
+inline void by_tiles(int64_t count, const uint16_t* next, const uint16_t* weight, int64_t width, float* product) {
     settle();
     switch ((count + TILE - 1) / TILE) {
         case 1: return by_tiles<1>(next, weight, width, product);
@@ -191,27 +189,38 @@ void multiply<Tiles>(int64_t count, const uint16_t* next, const uint16_t* weight
 
 #endif
 
-// x += LN(ReLU(product + bias)) of one row, and the same in the product's type; the product is lost.
-template <typename Product>
-void activate(int64_t width, float* product, const float* bias, const float* scale, const float* shift, float* x,
+template <typename Product, int WIDTH>
+void multiply(int64_t count, const typename Product::Number* next, const typename Product::Number* weight, float* product) {
+#ifdef HAS_TILES
+    if constexpr (std::is_same_v<Product, Tiles>) return by_tiles(count, next, weight, WIDTH, product);
+    else
+#endif
+        by_panels<Product, WIDTH>(count, next, weight, product);
+}
+
+// Four sums side by side: the next vector need not wait for the one before.
+template <int COUNT, typename Term>
+inline float sum_of(const Term& term) {
+    Vector sum[4] = {};
+    for (int i = 0; i < COUNT; ++i) sum[i % 4] += term(i);
+    return total((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+// x += LN(ReLU(product + bias)) of one row, and the same in the product's type.
+template <typename Product, int WIDTH>
+void activate(const float* product, const float* bias, const float* scale, const float* shift, float* x,
               typename Product::Number* next) {
-    Vector sum = {}, square = {};
-    for (int64_t i = 0; i < width; i += LANES) {
-        const Vector r = rectified(product + i, bias + i);
-        store(product + i, r);
-        sum += r;
-    }
-    const float mean = total(sum) / width;
-    for (int64_t i = 0; i < width; i += LANES) {
-        const Vector r = load(product + i) - mean;
-        square += r * r;
-    }
-    const float factor = 1.0f / std::sqrt(total(square) / width + 1e-5f);
-    for (int64_t i = 0; i < width; i += LANES) {
-        const Vector normal = (load(product + i) - mean) * factor;
-        const Vector out = load(x + i) + (normal * load(scale + i) + load(shift + i));
-        store(x + i, out);
-        Product::put(next + i, out);
+    constexpr int COUNT = WIDTH / LANES;
+    Vector r[COUNT];
+    for (int i = 0; i < COUNT; ++i) r[i] = rectified(product + i * LANES, bias + i * LANES);
+    const float mean = sum_of<COUNT>([&](int i) { return r[i]; }) / WIDTH;
+    for (int i = 0; i < COUNT; ++i) r[i] -= mean;
+    const float factor = 1.0f / std::sqrt(sum_of<COUNT>([&](int i) { return r[i] * r[i]; }) / WIDTH + 1e-5f);
+    for (int i = 0; i < COUNT; ++i) {
+        const int at = i * LANES;
+        const Vector out = load(x + at) + (r[i] * factor * load(scale + at) + load(shift + at));
+        store(x + at, out);
+        Product::put(next + at, out);
     }
 }
 
@@ -225,32 +234,34 @@ struct Folded {
 
 constexpr int ATOMS = 6;
 
-inline void prefetch(const int32_t* state, const Folded& folded, int64_t width) {
+template <int WIDTH>
+inline void prefetch(const int32_t* state, const Folded& folded) {
     for (int k = 0; k < ATOMS && state[k * 3] != 0; ++k) {
         const int64_t own[] = {state[k * 3], folded.first + state[k * 3 + 1], folded.second + state[k * 3 + 2]};
         for (const int64_t row : own)
-            for (int64_t i = 0; i < width; i += 64 / sizeof(float)) __builtin_prefetch(folded.table + row * width + i);
+            for (int64_t i = 0; i < WIDTH; i += 64 / sizeof(float)) __builtin_prefetch(folded.table + row * WIDTH + i);
     }
 }
 
 // The sum over real slots of 2^-k (P[p] + U[a] + V[b]).
-inline void embed(const int32_t* state, const Folded& folded, int64_t width, float* out) {
+template <int WIDTH>
+inline void embed(const int32_t* state, const Folded& folded, float* out) {
     float weight = 1.0f;
-    std::memset(out, 0, width * sizeof(float));
+    std::memset(out, 0, WIDTH * sizeof(float));
     for (int k = 0; k < ATOMS && state[k * 3] != 0; ++k, weight *= 0.5f) {
-        const float* p = folded.table + state[k * 3] * width;
-        const float* a = folded.table + (folded.first + state[k * 3 + 1]) * width;
-        const float* b = folded.table + (folded.second + state[k * 3 + 2]) * width;
-        for (int64_t i = 0; i < width; i += LANES)
+        const float* p = folded.table + state[k * 3] * WIDTH;
+        const float* a = folded.table + (folded.first + state[k * 3 + 1]) * WIDTH;
+        const float* b = folded.table + (folded.second + state[k * 3 + 2]) * WIDTH;
+        for (int64_t i = 0; i < WIDTH; i += LANES)
             store(out + i, load(out + i) + weight * (load(p + i) + load(a + i) + load(b + i)));
     }
 }
 
-template <typename Product>
+template <typename Product, int WIDTH>
 struct alignas(64) Block {
-    float product[Product::BLOCK * WIDEST];
-    float x[Product::BLOCK * WIDEST];
-    typename Product::Number next[Product::BLOCK * WIDEST];
+    float product[Product::BLOCK * WIDTH];
+    float x[Product::BLOCK * WIDTH];
+    typename Product::Number next[Product::BLOCK * WIDTH];
 };
 
 struct Layers {
@@ -260,47 +271,57 @@ struct Layers {
 };
 
 // What goes into layer 1, of states from tables or, without states, as given: x and the same in the product's type.
-template <typename Product, typename Number = typename Product::Number>
-void begin(int64_t count, int64_t width, const int32_t* states, const Folded& folded, const float* x, const Number* next,
-           Block<Product>& block) {
+template <typename Product, int WIDTH, typename Number = typename Product::Number>
+void begin(int64_t count, const int32_t* states, const Folded& folded, const float* x, const Number* next,
+           Block<Product, WIDTH>& block) {
     if (states == nullptr) {
-        std::memcpy(block.x, x, count * width * sizeof(float));
-        std::memcpy(block.next, next, count * width * sizeof(Number));
+        std::memcpy(block.x, x, count * WIDTH * sizeof(float));
+        std::memcpy(block.next, next, count * WIDTH * sizeof(Number));
         return;
     }
-    std::memset(block.x, 0, count * width * sizeof(float));
+    std::memset(block.x, 0, count * WIDTH * sizeof(float));
     for (int64_t row = 0; row < count; ++row) {
-        if (row + 1 < count) prefetch(states + (row + 1) * ATOMS * 3, folded, width);
-        float* product = block.product + row * width;
-        embed(states + row * ATOMS * 3, folded, width, product);
-        activate<Product>(width, product, folded.bias, folded.scale, folded.shift, block.x + row * width,
-                          block.next + row * width);
+        if (row + 1 < count) prefetch<WIDTH>(states + (row + 1) * ATOMS * 3, folded);
+        float* product = block.product + row * WIDTH;
+        embed<WIDTH>(states + row * ATOMS * 3, folded, product);
+        activate<Product, WIDTH>(product, folded.bias, folded.scale, folded.shift, block.x + row * WIDTH,
+                                 block.next + row * WIDTH);
     }
 }
 
-// All layers and the hidden layer, whose ReLU goes to `next` [rows, width].
-template <typename Product, typename Number = typename Product::Number>
+// All layers and the hidden layer, whose ReLU goes to `next` [rows, WIDTH].
+template <typename Product, int WIDTH, typename Number = typename Product::Number>
 void trunk(int64_t rows, const Layers& layers, const int32_t* states, const Folded& folded, const float* x, Number* next) {
-    static thread_local Block<Product> block;
-    const int64_t width = layers.width;
+    static thread_local Block<Product, WIDTH> block;
     const Number* weights = static_cast<const Number*>(layers.weights);
     for (int64_t start = 0; start < rows; start += Product::BLOCK) {
         const int64_t count = rows - start < Product::BLOCK ? rows - start : Product::BLOCK;
-        Number* out = next + start * width;
-        begin<Product>(count, width, states ? states + start * ATOMS * 3 : nullptr, folded, x ? x + start * width : nullptr,
-                       out, block);
+        Number* out = next + start * WIDTH;
+        begin<Product, WIDTH>(count, states ? states + start * ATOMS * 3 : nullptr, folded, x ? x + start * WIDTH : nullptr,
+                              out, block);
         for (int64_t layer = 0; layer < layers.count; ++layer) {
-            const int64_t own = layer * width;
-            multiply<Product>(count, block.next, weights + own * width, width, block.product);
+            const int64_t own = layer * WIDTH;
+            multiply<Product, WIDTH>(count, block.next, weights + own * WIDTH, block.product);
             for (int64_t row = 0; row < count; ++row)
-                activate<Product>(width, block.product + row * width, layers.biases + own, layers.scales + own,
-                                  layers.shifts + own, block.x + row * width, block.next + row * width);
+                activate<Product, WIDTH>(block.product + row * WIDTH, layers.biases + own, layers.scales + own,
+                                         layers.shifts + own, block.x + row * WIDTH, block.next + row * WIDTH);
         }
-        const int64_t last = layers.count * width;
-        multiply<Product>(count, block.next, weights + last * width, width, block.product);
+        const int64_t last = layers.count * WIDTH;
+        multiply<Product, WIDTH>(count, block.next, weights + last * WIDTH, block.product);
         for (int64_t row = 0; row < count; ++row)
-            for (int64_t i = 0; i < width; i += LANES)
-                Product::put(out + row * width + i, rectified(block.product + row * width + i, layers.biases + last + i));
+            for (int64_t i = 0; i < WIDTH; i += LANES)
+                Product::put(out + row * WIDTH + i, rectified(block.product + row * WIDTH + i, layers.biases + last + i));
+    }
+}
+
+template <typename Product, typename Number = typename Product::Number>
+void of_width(int64_t rows, const Layers& layers, const int32_t* states, const Folded& folded, const float* x, Number* next) {
+    switch (layers.width) {
+        case 32: return trunk<Product, 32>(rows, layers, states, folded, x, next);
+        case 64: return trunk<Product, 64>(rows, layers, states, folded, x, next);
+        case 128: return trunk<Product, 128>(rows, layers, states, folded, x, next);
+        case 256: return trunk<Product, 256>(rows, layers, states, folded, x, next);
+        case 512: return trunk<Product, 512>(rows, layers, states, folded, x, next);
     }
 }
 
@@ -320,13 +341,13 @@ int pairs_usable() {
 
 void trunk_float32(int64_t rows, const Layers* layers, const int32_t* states, const Folded* folded, const float* x,
                    float* next) {
-    trunk<Float32>(rows, *layers, states, *folded, x, next);
+    of_width<Float32>(rows, *layers, states, *folded, x, next);
 }
 
 void trunk_pairs(int64_t rows, const Layers* layers, const int32_t* states, const Folded* folded, const float* x,
                  uint16_t* next) {
 #ifdef __AVX512BF16__
-    trunk<Pairs>(rows, *layers, states, *folded, x, next);
+    of_width<Pairs>(rows, *layers, states, *folded, x, next);
 #endif
 }
 
@@ -334,7 +355,7 @@ void trunk_tiles(int64_t rows, const Layers* layers, const int32_t* states, cons
                  uint16_t* next) {
 #ifdef HAS_TILES
     const tiles::Scope scope;
-    trunk<Tiles>(rows, *layers, states, *folded, x, next);
+    of_width<Tiles>(rows, *layers, states, *folded, x, next);
 #endif
 }
 }
