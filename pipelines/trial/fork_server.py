@@ -48,10 +48,17 @@ def preload(modules: Sequence[str]) -> None:
     for module in modules:
         try:
             importlib.import_module(module)
-        except Exception:  # noqa: BLE001 - whatever a user's module raises, its trial raises again and records
-            continue
+        except Exception as error:  # noqa: BLE001 - whatever a user's module raises, its trial raises and records
+            if _own_code_is_gone(error):
+                sys.exit(f"the server that forks trials cannot read its own code: {error}")
     gc.collect()
     gc.freeze()
+
+
+def _own_code_is_gone(error: Exception) -> bool:
+    """A folder that was closed or removed: no trial could be forked, and none is to blame."""
+    missing = isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "pipelines"
+    return missing or isinstance(error, PermissionError)
 
 
 def serve(requests: socket.socket, later: Sequence[str] = ()) -> None:

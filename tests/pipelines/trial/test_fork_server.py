@@ -186,3 +186,16 @@ def test_a_pack_that_dies_while_it_waits_for_an_answer_makes_no_server_complain(
     for descriptor in (ended, status):
         os.close(descriptor)
     assert (server.returncode, said) == (0, "")
+
+
+def test_a_server_whose_own_code_is_gone_says_so_in_one_line_and_blames_no_trial(tmp_path: Path) -> None:
+    """As where the folder of a sweep, which has a copy of the code, is closed while the server imports."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    modules = ["a_module_that_a_user_has_not", "pipelines.trial.that_is_gone"]
+    with theirs, ours:
+        command = [sys.executable, "-m", "pipelines.trial.fork_server", str(theirs.fileno()), *modules]
+        fds = [theirs.fileno()]
+        server = subprocess.run(command, pass_fds=fds, capture_output=True, text=True, timeout=60)
+    lines = server.stderr.splitlines()
+    assert server.returncode == 1 and len(lines) == 1, lines
+    assert "cannot read its own code: No module named 'pipelines.trial.that_is_gone'" in lines[0]
