@@ -52,12 +52,13 @@ def failed_trials(progress: Progress, manifest: Manifest) -> tuple[FailedTrials,
 
 
 def _unmended(progress: Progress) -> list[StoredTrial]:
-    mended: dict[tuple[object, ...], float] = {}
+    """By attempt and not by time: clocks are set back, and differ between nodes."""
+    mended: dict[tuple[object, ...], int] = {}
     for one in progress.every:
         if one.record.outcome is Outcome.OK:
-            mended[_place(one)] = max(one.record.ended, mended.get(_place(one), 0.0))
+            mended[_place(one)] = max(one.record.attempt, mended.get(_place(one), 0))
     bad = (one for one in progress.every if one.record.outcome in BAD)
-    return [one for one in bad if one.record.ended > mended.get(_place(one), -1.0)]
+    return [one for one in bad if one.record.attempt > mended.get(_place(one), -1)]
 
 
 def _place(trial: StoredTrial) -> tuple[object, ...]:

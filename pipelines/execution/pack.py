@@ -45,6 +45,7 @@ from pipelines.store.records import (
     TrialSpec,
     read_evidence,
     read_record,
+    read_spec,
     replay_dir,
     write_record,
     write_spec,
@@ -326,6 +327,7 @@ class PackRun:
         record = _record_of(folder)
         refuse_disk(folder, record)
         if record is None:
+            read_spec(folder / "spec.json")  # where that was damaged its arm is not to blame
             scratch.remove(folder)
             ended = failure_of(folder, termination)
             record = TrialRecord.of(spec, started, outcome=ended.outcome, failure=ended.failure)

@@ -149,6 +149,8 @@ def _run(request: bytes, pipes: list[int]) -> None:
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
     except BaseException:  # noqa: BLE001 - the last frame of a process: what it raised goes into its log
         traceback.print_exc()
     finally:

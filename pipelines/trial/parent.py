@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import socket
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,10 +36,19 @@ def die_with_parent() -> None:
 
 
 def detach(log_file: Path) -> None:
-    """Make a forked process its own: a process group, an end when its parent ends, streams into its log."""
+    """Make a forked process its own: a process group, an end when its parent ends, streams into its log.
+
+    Raises
+    ------
+    SystemExit
+        The log cannot be written: a folder was closed, or the disk is full.
+    """
     os.setsid()
     die_with_parent()
-    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        sys.exit(f"{log_file}: {error.strerror}")
     for stream in (1, 2):
         os.dup2(log, stream)
 

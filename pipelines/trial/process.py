@@ -24,6 +24,7 @@ from pipelines.trial.scene import Scene, set_up
 from pipelines.trial.timing.regions import Timing, timing_trial
 from pipelines.trial.turns import Turns
 from pipelines.trial.untimed import counting_trial, course_trial, evidence_trial, quality_trial, result_trial
+from workloads.errors import RecordError
 
 
 def run(spec: TrialSpec, folder: Path, rank: int = 0) -> TrialRecord:
@@ -137,7 +138,10 @@ def main(arguments: list[str]) -> int:
     """
     file = Path(arguments[0])
     rank = int(arguments[1]) if len(arguments) > 1 else 0
-    spec = read_spec(file)
+    try:
+        spec = read_spec(file)
+    except RecordError as error:
+        sys.exit(str(error))
     if len(arguments) > 2:
         serve(spec, file.parent, rank, Connection(int(arguments[2])))
         return 0

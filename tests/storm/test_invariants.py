@@ -312,3 +312,14 @@ def test_a_complaint_that_is_not_one_sentence_is_noticed(status: int, errors: st
 @pytest.mark.parametrize(("status", "errors"), [(0, ""), (2, "perfsweep sweep: no such arm\n"), (130, "\n")])
 def test_a_complaint_of_one_sentence_is_none(status: int, errors: str) -> None:
     assert list(traces.complaint(status, errors, "it")) == []
+
+
+@pytest.mark.parametrize(
+    ("frames", "found"),
+    [(["<module>"], 0), (["_run_module_as_main", "<module>"], 0), (["<module>", "main"], 1)],
+    ids=["the interpreter", "its imports", "the command"],
+)
+def test_only_a_command_that_runs_must_say_that_it_was_interrupted(frames: list[str], found: int) -> None:
+    lines = [f'  File "some.py", line 3, in {name}' for name in frames]
+    text = "\n".join(["Traceback (most recent call last):", *lines, "KeyboardInterrupt", ""])
+    assert len(list(traces.words(text, "here"))) == found

@@ -65,13 +65,14 @@ def test_failures_of_one_kind_are_one_row_that_says_when_the_arm_was_retired(mea
     assert (row.trials, row.exception, row.retired) == ("2 timing", "ValueError: no such file", True)
 
 
-def test_a_failure_that_a_later_attempt_mended_is_none(measured) -> None:
+@pytest.mark.parametrize("ended", [2.0, 0.5], ids=["later", "and the clock was set back"])
+def test_a_failure_that_a_later_attempt_mended_is_none(measured, ended: float) -> None:
     folder, manifest = measured
     for record in records(folder, "*-r003-a0"):
         again = record.parent.with_name(record.parent.name.replace("-a0", "-a1"))
         again.mkdir()
         (again / "record.json").write_text(record.read_text())
-        change(again / "record.json", attempt=1, ended=2.0)
+        change(again / "record.json", attempt=1, ended=ended)
         change(record, outcome="failed", failure=RAISED, ended=1.0)
     assert not compared(folder, manifest).failures
     assert shown(folder, manifest)[0] == DONE

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.config.types import DesignConfig
 from pipelines.execution import launch, pack
 from pipelines.execution.pack import PackRun
-from pipelines.execution.spawn import ForkServer
+from pipelines.execution.spawn import Child, ForkServer
 from pipelines.plan import plan
 from pipelines.store.records import SweepFolder
 from workloads.api import Device
@@ -100,3 +101,24 @@ def test_a_fork_server_that_was_killed_ends_a_pack_with_a_sentence(
     assert line.startswith(
         "the server that forks trials ended with status -9: stopped before a round was finished"
     )
+
+
+@pytest.mark.slow
+def test_a_specification_that_was_damaged_before_its_trial_read_it_blames_no_arm(
+    planned: SweepFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = ForkServer.start
+
+    def damage(server: ForkServer, spec_file: Path, *rest: Any) -> list[Child]:
+        spec_file.write_text(spec_file.read_text()[:40])
+        return start(server, spec_file, *rest)
+
+    monkeypatch.setattr(ForkServer, "start", damage)
+    assert pack.main([str(planned.path), "p000"]) == pack.CANNOT_READ
+    (line,) = capsys.readouterr().out.splitlines()
+    (file,) = planned.path.glob("trials/*/*/spec.json")
+    assert line.startswith(f"{file} is damaged")
+    assert line.endswith("start the sweep again, which mends that")
+    assert not file.with_name("record.json").exists()
+    (said,) = file.with_name("log.txt").read_text().splitlines()
+    assert line.startswith(said)

@@ -17,6 +17,7 @@ import pytest
 
 from pipelines.execution.spawn import ForkServer, ServerLost, wait
 from pipelines.store.records import Outcome
+from pipelines.trial import parent
 from workloads.snapshot import VARIABLE, Snapshot
 
 pytestmark = pytest.mark.slow
@@ -199,3 +200,13 @@ def test_a_server_whose_own_code_is_gone_says_so_in_one_line_and_blames_no_trial
     lines = server.stderr.splitlines()
     assert server.returncode == 1 and len(lines) == 1, lines
     assert "cannot read its own code: No module named 'pipelines.trial.that_is_gone'" in lines[0]
+
+
+def test_a_child_that_cannot_write_its_log_says_so_in_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The trial's folder was closed after its specification was written; here it is gone."""
+    server = ForkServer([])  # its streams are the captured ones
+    child = server.call(parent.forked, str(tmp_path / "gone" / "spec.json"))
+    assert wait([child], 120) is not None and child.code() == 1
+    assert capfd.readouterr().err == f"{tmp_path}/gone/log.txt: No such file or directory\n"

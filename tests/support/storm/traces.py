@@ -67,6 +67,8 @@ def processes(mark: str, folder: Path) -> dict[int, str]:
 
 def words(text: str, where: str) -> Iterator[Violation]:
     """Output in which an interpreter speaks instead of a command."""
+    if _before_main(text):
+        return
     for sign in NOT_OURS:
         if sign in text:
             line = next(n for n, line in enumerate(text.splitlines(), 1) if sign in line)
@@ -74,6 +76,12 @@ def words(text: str, where: str) -> Iterator[Violation]:
             return
     if match := LOOSE.search(text):
         yield Violation("words", f"{where} speaks as an exception: {text[match.start() :].splitlines()[0]}")
+
+
+def _before_main(text: str) -> bool:
+    """An interpreter that was interrupted while it started: no line of a command had run yet."""
+    alone = text.startswith(NOT_OURS[0]) and text.count(NOT_OURS[0]) == 1
+    return alone and _last(text) == "KeyboardInterrupt" and ", in main\n" not in text
 
 
 DISK = re.compile(r"^(PermissionError|OSError): \[Errno (13|28|122)\]")
