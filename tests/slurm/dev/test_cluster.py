@@ -19,7 +19,7 @@ from slurm.dev.daemons import pid_in
 from slurm.dev.settings import Settings, gpu_devices, gres_conf, slurm_conf
 from slurm.errors import ClusterError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 MakeCluster = Callable[..., DevCluster]
 

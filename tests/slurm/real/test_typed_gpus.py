@@ -18,7 +18,7 @@ from slurm.site import GPU_FLAGS
 pytestmark = pytest.mark.slow
 
 SHOW = 'echo "sees [$CUDA_VISIBLE_DEVICES]"'
-SBATCH = Path(__file__).parents[2] / "slurm" / "sweep.sbatch"
+SBATCH = Path(__file__).parents[3] / "slurm" / "sweep.sbatch"
 
 
 @pytest.fixture(scope="module")

@@ -307,7 +307,7 @@ def test_inside_an_allocation_a_sweep_runs_there(bench: Bench) -> None:
 
 @pytest.mark.slow
 def test_sweep_sbatch_runs_a_whole_sweep_in_one_allocation(bench: Bench) -> None:
-    script = Path(__file__).parents[2] / "slurm" / "sweep.sbatch"
+    script = Path(__file__).parents[3] / "slurm" / "sweep.sbatch"
     perfsweep = Path(sys.executable).with_name("perfsweep")
     overrides = [word for word in bench.sweep()[1:] if not word.startswith("cluster")]
     log = bench.folder / "sweep.log"

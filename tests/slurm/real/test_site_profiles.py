@@ -19,7 +19,7 @@ from slurm.journal import Journal
 from slurm.site import Shape, SiteProfile
 from slurm.states import End
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
