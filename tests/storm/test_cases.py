@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from storm import cases_decisions, cases_jobs, cases_submissions
+from storm import cases_decisions, cases_jobs, cases_nodes, cases_submissions
 from storm.stage import CASES, tried
 
 from slurm.errors import ClusterError
 
-_REGISTERED = (cases_jobs, cases_submissions, cases_decisions)
+_REGISTERED = (cases_jobs, cases_submissions, cases_decisions, cases_nodes)
 
 
 def test_every_number_of_the_lists_is_played() -> None:

@@ -19,6 +19,7 @@ from slurm.errors import ClusterError
 from storm import (
     cases_decisions,
     cases_jobs,
+    cases_nodes,
     cases_submissions,
     file_faults,
     process_faults,
@@ -36,6 +37,7 @@ _REGISTERED = (
     cases_jobs,
     cases_submissions,
     cases_decisions,
+    cases_nodes,
     file_faults,
     process_faults,
     slurm_faults,
