@@ -113,12 +113,14 @@ class Bench:
         file = self.folder / name
         return file.read_text() if file.exists() else ""
 
-    def perfsweep(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
+    def perfsweep(
+        self, *arguments: str, cwd: Path | None = None, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end, by default in the bench's folder."""
         return subprocess.run(
             command(*arguments),
             env=self.env(env),
-            cwd=self.folder,
+            cwd=cwd or self.folder,
             capture_output=True,
             text=True,
             timeout=300,

@@ -1,0 +1,61 @@
+"""Versions of the user's code as arms of jobs on a real Slurm: each job runs the commits that were named."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import pytest
+from bench import Bench
+from git_repository import commit, git, state
+from versioned import scripted, work
+
+from pipelines.exits import SOME_FAILED
+
+pytestmark = pytest.mark.slow
+
+FEW = (
+    *("measure.iterations=10", "measure.warmup_max=10", "measure.evidence_iterations=4", "measure.rounds=3"),
+    *("measure.servers=1", "measure.repeats=0", "measure.timed_parity=false", "tracking=disabled"),
+)
+
+PRINTS = "import work\nwork.burn()\nprint('{\"loss\":', work.SCALE, '}')\n"
+"""A program that takes time and tells its loss."""
+
+
+def place(bench: Bench, folder: str) -> tuple[str, ...]:
+    """Overrides for the cluster of a test, with the records outside the repository."""
+    conf = f"cluster.slurm_conf={bench.cluster.settings.conf}"
+    quick = ("cluster.poll_min_s=0.2", "cluster.poll_max_s=0.5", "cluster.fs_delay_s=1", "cluster.sbatch=[]")
+    return ("cluster=dev", conf, *quick, "cluster.cpus_per_task=1", f"runs={bench.folder / folder}")
+
+
+def test_commits_of_a_script_are_arms_of_one_job_and_the_checkout_stays_as_it_is(bench: Bench) -> None:
+    root = scripted(bench.folder / "repo")
+    git(root, "reset", "-q", "--hard", "changed")
+    before = state(root)
+    script = ("workload=script", "workload.path=train.py", "axes.commit=[base,comment,changed]")
+    done = bench.perfsweep("sweep", *script, "name=versions", *FEW, *place(bench, "runs"), cwd=root)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"commit=comment .*identical", done.stdout), done.stdout
+    assert re.search(r"commit=changed .*different: ", done.stdout), done.stdout
+    packs = [one.name for one in (bench.folder / "runs" / "versions" / "packs").iterdir()]
+    assert packs == ["p000"]
+    assert state(root) == before
+
+
+def test_a_command_is_judged_on_a_node_by_its_versions(bench: Bench) -> None:
+    root = scripted(bench.folder / "repo")
+    git(root, "reset", "-q", "--hard", "slow")
+    commit(root, {"train.py": PRINTS}, "printing")
+    (root / "work.py").write_text(work(scale=1.5))
+    program = ("workload=command", f"workload.command={sys.executable} -S train.py")
+    told = ("workload.evidence.json=[loss]", "measure.budget_s=1", "measure.servers=1", "measure.repeats=0")
+    asked = ("judge", "printing", "--json", "--", *program, *told, *place(bench, "runs"))
+    done = bench.perfsweep(*asked, cwd=root)
+    assert done.stdout, done.stderr
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["verdict"]) == (SOME_FAILED, "different results"), found
+    assert found["deviation"].startswith("loss: 0.5"), found
+    assert [one.name for one in bench.folder.glob("runs/*/submissions.jsonl")], "it was measured by jobs"
