@@ -55,7 +55,8 @@ def _efficiency_text(result: EffectResult) -> str:
     if (found := result.scaling) is None:
         return ""
     work = f", {found.work.value}" if found.work.value else ""
-    return f"{found.efficiency:.0%} ({found.ranks} ranks{work})"
+    held = ", held back" if result.verdict is Verdict.HELD_BACK else ""
+    return f"{found.efficiency:.0%} ({found.ranks} ranks{work}){held}"
 
 
 def _warm_compile_text(result: EffectResult) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from pipelines.analysis.judge import EffectResult
+from pipelines.statistics.verdicts import Verdict
 from pipelines.store.iteration_times import iteration_times
 from pipelines.store.records import Arm, read_iterations
 from workloads.errors import RecordError
@@ -57,6 +59,11 @@ def last_traces(trials: pl.DataFrame, names: Mapping[str, str]) -> list[Trace]:
         warm = arrays.get("warmup_wall_ns", np.zeros(0)) / 1e6
         traces.append(Trace(arm, name, *thin(warm, 0), *thin(iteration_times(arrays) / 1e6, len(warm))))
     return traces
+
+
+def scaled_effects(effects: Sequence[EffectResult]) -> list[EffectResult]:
+    """List the effects of more ranks whose time says anything."""
+    return [one for one in effects if one.scaling and one.verdict is not Verdict.HELD_BACK]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pipelines.analysis.combinations import BETWEEN, Corners
 from pipelines.analysis.compare import Comparison
 from pipelines.analysis.effect_columns import effect_name
 from pipelines.report import charts, svg
-from pipelines.report.chart_data import last_traces, round_times, size_curves
+from pipelines.report.chart_data import last_traces, round_times, scaled_effects, size_curves
 from pipelines.report.memory_chart import arm_courses
 from pipelines.report.memory_chart import chart as memory_chart
 from pipelines.report.profile_links import PROFILE_HEADINGS, linked_profiles
@@ -112,7 +112,7 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
     for curve in size_curves(trials, manifest.arms, _ladders(manifest)):
         caption = "Crosses are sizes whose trials did not finish, with the reason."
         yield Picture(f"Frontier of {curve.toggle}", caption, partial(charts.size_curve, curve))
-    if scaled := [r for r in comparison.effects if r.scaling]:
+    if scaled := scaled_effects(comparison.effects):
         caption = (
             "Strong scaling: the same work shared by more ranks. Weak scaling: more ranks with as much work"
             " each. Beside each point its efficiency, the gain in speed by that of ranks; dashed is 100 %."

@@ -9,14 +9,16 @@ from pipelines.analysis.arm_columns import ARMS
 from pipelines.analysis.columns import Column, Where, parquet_table, visible_columns
 from pipelines.analysis.effect_columns import EFFECTS
 from pipelines.analysis.judge import EffectResult
+from pipelines.analysis.scaling import Scaling, Work
+from pipelines.statistics.verdicts import Verdict
 from pipelines.store.schema import Effect
 
 NUMBER: Column[float | None] = Column("size", "size", lambda row: row, kind=float)
 
 
-def effect(**fields: object) -> EffectResult:
+def effect(verdict: Verdict | None = None, **fields: object) -> EffectResult:
     made = Effect(id="e", design="one_at_a_time", toggle="compile", level="default", pairs=(("a", "b"),))
-    return EffectResult(made, "compile=default", "baseline", None, **fields)  # type: ignore[arg-type]
+    return EffectResult(made, "compile=default", "baseline", verdict, **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("columns", [EFFECTS, ARMS], ids=["effects", "arms"])
@@ -44,6 +46,13 @@ def test_seconds_of_compiling_are_shown_cold_and_warm_where_the_arm_compiles(
 ) -> None:
     columns = [column for column in EFFECTS if column.key in ("compile_s", "warm_compile_s")]
     assert [column.cell(effect(compile_s=cold, warm_compile_s=warm)) for column in columns] == texts
+
+
+@pytest.mark.parametrize(("verdict", "says"), [(Verdict.HELD_BACK, ", held back"), (Verdict.FASTER, "")])
+def test_the_efficiency_of_a_time_that_is_held_back_is_held_back_too(verdict: Verdict, says: str) -> None:
+    (column,) = [column for column in EFFECTS if column.key == "efficiency"]
+    found = effect(scaling=Scaling(4, 1, Work.STRONG, 0.62, 0.5, 0.7), verdict=verdict)
+    assert column.cell(found) == f"62% (4 ranks, strong){says}"
 
 
 def test_an_optional_column_is_shown_where_any_row_says_something() -> None:

@@ -10,8 +10,9 @@ import pytest
 from pipelines.analysis.judge import EffectResult
 from pipelines.analysis.scaling import Scaling, Work
 from pipelines.report import charts, svg
-from pipelines.report.chart_data import Trace
+from pipelines.report.chart_data import Trace, scaled_effects
 from pipelines.report.charts import factor_ticks, fold
+from pipelines.statistics.verdicts import Verdict
 from pipelines.store.records import Effect
 
 
@@ -61,10 +62,12 @@ def test_the_label_of_a_figure_is_no_markup():
     assert 'aria-label="&lt;b&gt; &amp;' in svg.one(partial(charts.memory, ["a"], [1.0]), "f", "<b> & c")
 
 
-def scaled(toggle: str, ranks: int, work: Work, efficiency: float) -> EffectResult:
+def scaled(
+    toggle: str, ranks: int, work: Work, efficiency: float, verdict: Verdict | None = None
+) -> EffectResult:
     effect = Effect(id=f"{toggle}{ranks}", design="ladder", toggle=toggle, level=str(ranks), pairs=())
     found = Scaling(ranks, 1, work, efficiency, efficiency - 0.1, efficiency + 0.1)
-    return EffectResult(effect, f"{toggle}={ranks}", "baseline", None, scaling=found)
+    return EffectResult(effect, f"{toggle}={ranks}", "baseline", verdict, scaling=found)
 
 
 def test_strong_and_weak_scaling_are_lines_of_their_own_with_their_efficiency_beside_each_point():
@@ -82,3 +85,9 @@ def test_strong_and_weak_scaling_are_lines_of_their_own_with_their_efficiency_be
 def test_a_discarded_job_does_not_stretch_the_axis_of_iterations() -> None:
     trace = Trace("a", "a", (0.0,), (600.0,), (1.0, 2.0), (4.0, 5.0))
     assert charts.iterations([trace], svg.WIDE).axes[0].get_ylim()[1] < 10
+
+
+def test_ranks_whose_time_is_held_back_are_not_drawn():
+    told = scaled("ddp", 2, Work.STRONG, 0.8, Verdict.UNDECIDED)
+    held = scaled("ddp", 4, Work.STRONG, 0.5, Verdict.HELD_BACK)
+    assert scaled_effects([told, held]) == [told]
