@@ -45,7 +45,7 @@ def estimate_cost(
     for pack in packs:
         limit_s = site.time_min * 60.0
         needed_s = min(limit_s, per_trial * len(pack.arms) * todo[pack.id]) if per_trial else limit_s
-        total_s += needed_s * max(1, shapes[pack.id].gpus)
+        total_s += needed_s * max(1, shapes[pack.id].gpus * shapes[pack.id].nodes)
     return CostEstimate(total_s / 3600, per_trial is not None, gpus)
 
 

@@ -294,6 +294,13 @@ def test_a_proof_beyond_the_cap_is_found_and_cuts_are_counted(knowledge, path):
 
 
 @EACH
+def test_of_equal_successors_the_first_stays_where_it_is(knowledge, path):
+    kb = knowledge("p(a,b) q(a,c) r(a,c)", "h(X,Y) <- q(X,Y)\nh(X,Y) <- r(X,Y)\nh(X,Z) <- q(X,Z)")
+    (found,), _ = expand(kb, [ids(kb, "h(b,a)")], [NOBODY], [[]], path)
+    assert found[:-1] == [ids(kb, "q(b,a)"), ids(kb, "r(b,a)")]
+
+
+@EACH
 def test_a_variable_that_stands_twice_gets_one_value(knowledge, path):
     kb = knowledge("p(a,b) p(b,b) q(b,a)", "q(X,X) <- p(X,X)")
     states = [ids(kb, "p(V1,V1)", "q(V1,a)"), ids(kb, "q(V1,V2)", "q(V2,V1)")]
